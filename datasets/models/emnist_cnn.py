@@ -1,0 +1,43 @@
+"""The EMNIST CNN of Reddi et al. 2020 (https://arxiv.org/abs/2003.00295): 1,206,590 weights.
+
+Two valid 3x3 convolutions (32, 64), 2x2 max pooling, dropout 0.25, dense 128, dropout 0.5, logits.
+"""
+
+import tensorflow as tf
+
+from motley_tff.core import tensor_random
+
+
+class EmnistCnn(tf.keras.Model):
+    """Logits [batch, num_classes] from images [batch, 28, 28, 1]."""
+
+    def __init__(self, num_classes: int = 62):
+        super().__init__()
+        layers = tf.keras.layers
+        self.conv_1 = layers.Conv2D(32, 3, activation="relu", name="conv_1")
+        self.conv_2 = layers.Conv2D(64, 3, activation="relu", name="conv_2")
+        self.pool = layers.MaxPool2D()
+        self.flatten = layers.Flatten()
+        self.hidden = layers.Dense(128, activation="relu", name="hidden")
+        self.logits = layers.Dense(num_classes, name="logits")
+
+    @property
+    def last_layer(self):
+        """What "fine-tune the last layer" trains."""
+        return (self.logits,)
+
+    def embed(self, x, training=False, key=None):
+        """Returns the 128 inputs of the last layer (with dropout before it when training)."""
+        h = self.flatten(self.pool(self.conv_2(self.conv_1(x))))
+        if training:
+            h = tensor_random.dropout(
+                h, 0.25, tensor_random.fold(key, tensor_random.LAYER, 1)
+            )
+        return self.hidden(h)
+
+    def call(self, x, training=False, key=None):
+        """Returns logits."""
+        h = self.embed(x, training, key)
+        if training:
+            h = tensor_random.dropout(h, 0.5, tensor_random.fold(key, tensor_random.LAYER, 2))
+        return self.logits(h)

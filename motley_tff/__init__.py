@@ -1,0 +1,3 @@
+"""Personalized federated learning, cross-device and cross-silo, on TensorFlow Federated."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,107 @@
+"""FedAvg (McMahan et al. 2017, https://arxiv.org/abs/1602.05629, Algorithm 1), generalized.
+
+Each client of the cohort starts from the server's weights w and runs local optimizer steps to
+w_i; the server applies a server optimizer to the weighted mean of w - w_i (Reddi et al. 2020,
+https://arxiv.org/abs/2003.00295, Algorithm 1, "FedOpt"). With server SGD at rate 1 this is FedAvg,
+with Adam the paper's FedAdam, with `fedavgm` the silo runs' FedAvgM. A client's weight is its
+number of training examples.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from motley_tff.algorithms import optimizers
+from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import task as task_lib
+
+# (weights, incoming weights) -> scalar added to a batch's loss.
+Proximity = Callable[[learning.Weights, learning.Weights], tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Params:
+    """Hyperparameters.
+
+    Attributes:
+      client_optimizer: The clients' optimizer; its state starts anew every round.
+      server_optimizer: The server's.
+      train_epochs: Local epochs a round, at least 1.
+      train_batch_size: Examples a batch, at least 1.
+    """
+
+    client_optimizer: optimizers.OptimizerConfig
+    server_optimizer: optimizers.OptimizerConfig
+    train_epochs: int = 1
+    train_batch_size: int = 10
+
+
+class Carry(NamedTuple):
+    """One client's local training: where it started, where it is, its weight."""
+
+    incoming: learning.Weights
+    learner: learning.Learner
+    weight: tf.Tensor
+
+
+def build(
+    task: task_lib.Task,
+    params: Params,
+    initial_weights: learning.Weights,
+    proximity: Proximity | None = None,
+) -> algorithm.Algorithm:
+    """Returns FedAvg.
+
+    Args:
+      task: The task.
+      params: Hyperparameters.
+      initial_weights: The model's first weights.
+      proximity: Added to every batch's loss (FedProx); the reported loss leaves it out.
+    """
+    return algorithm.Algorithm(
+        name="fedavg",
+        initial_weights=tuple(initial_weights),
+        work=_client_work(task, params, proximity),
+        server_optimizer=optimizers.build(params.server_optimizer),
+    )
+
+
+def _client_work(
+    task: task_lib.Task, params: Params, proximity: Proximity | None
+) -> client_work.ClientWork:
+    optimizer = optimizers.build(params.client_optimizer)
+    trained = (True,) * len(task.model.shapes)
+
+    def init(broadcast, client_state, client):
+        del client_state
+        return Carry(
+            incoming=tuple(broadcast),
+            learner=learning.start(task, optimizer, broadcast, trained),
+            weight=tf.cast(client.num_examples["train"], tf.float32),
+        )
+
+    def step(carry, batch):
+        penalty = None if proximity is None else lambda w: proximity(w, carry.incoming)
+        learner = learning.train(task, optimizer, carry.learner, batch, trained, penalty)
+        return carry._replace(learner=learner)
+
+    def finish(carry):
+        return client_work.ClientOutput(
+            update=learning.subtract(carry.incoming, carry.learner.weights),
+            weight=carry.weight,
+            client_state=(),
+            metrics=carry.learner.sums,
+        )
+
+    walk = client_work.Pass(
+        part="train",
+        step=step,
+        batch_size=params.train_batch_size,
+        num_epochs=params.train_epochs,
+        shuffle=True,
+        drop_remainder=task.drop_remainder,
+        training=True,
+    )
+    return client_work.ClientWork(init, (walk,), finish)

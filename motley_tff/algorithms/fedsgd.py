@@ -1,0 +1,69 @@
+"""FedSGD (McMahan et al. 2017, https://arxiv.org/abs/1602.05629, section 2).
+
+Each client sends the gradient of its mean loss over all its training examples at the server's
+weights; the server applies its optimizer to their mean, weighted by examples. Equal to FedAvg with
+one full-batch local SGD step at rate 1. The batch size only bounds memory: gradients of batches
+are summed. The client optimizer and the number of epochs play no part.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import task as task_lib
+
+
+class Carry(NamedTuple):
+    """Running sum of a client's gradients."""
+
+    weights: learning.Weights
+    gradients: learning.Weights
+    entry_weight: tf.Tensor
+    weight: tf.Tensor
+    sums: learning.Sums
+
+
+def build(
+    task: task_lib.Task, params: fedavg.Params, initial_weights: learning.Weights
+) -> algorithm.Algorithm:
+    """Returns FedSGD; of `params` the server optimizer and the batch size are used."""
+    return algorithm.Algorithm(
+        name="fedsgd",
+        initial_weights=tuple(initial_weights),
+        work=_client_work(task, params.train_batch_size),
+        server_optimizer=optimizers.build(params.server_optimizer),
+    )
+
+
+def _client_work(task: task_lib.Task, batch_size: int) -> client_work.ClientWork:
+    def init(broadcast, client_state, client):
+        del client_state
+        weights = tuple(broadcast)
+        return Carry(
+            weights=weights,
+            gradients=tuple(tf.zeros_like(w) for w in weights),
+            entry_weight=tf.zeros([]),
+            weight=tf.cast(client.num_examples["train"], tf.float32),
+            sums=learning.zero_sums(task),
+        )
+
+    def step(carry, batch):
+        scaled, weight, sums = learning.gradients_only(task, carry.weights, batch, carry.sums)
+        return carry._replace(
+            gradients=tuple(a + b for a, b in zip(carry.gradients, scaled, strict=True)),
+            entry_weight=carry.entry_weight + weight,
+            sums=sums,
+        )
+
+    def finish(carry):
+        return client_work.ClientOutput(
+            update=tuple(tf.math.divide_no_nan(g, carry.entry_weight) for g in carry.gradients),
+            weight=carry.weight,
+            client_state=(),
+            metrics=carry.sums,
+        )
+
+    walk = client_work.Pass("train", step, batch_size, shuffle=True, training=True)
+    return client_work.ClientWork(init, (walk,), finish)

@@ -1,0 +1,167 @@
+"""FedAvg + fine-tuning (Cheng et al. 2021; Motley section 2.1): evaluate after every local epoch.
+
+Candidate 0 is the global model; the others are (learning rate, epoch) pairs: the model after that
+many epochs of local optimizer steps on the personalization part. All layers are tuned, or only the
+task's last ones. Every rate sees the same batches, so a candidate's numbers do not depend on which
+other rates are tried.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.algorithms import optimizers
+from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import task as task_lib
+
+# Bounds memory only: metrics are sums over entries.
+EVALUATION_BATCH_SIZE = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Params:
+    """Hyperparameters.
+
+    Attributes:
+      optimizer: The fine-tuning optimizer; its learning rate is replaced by each of
+        `learning_rates`.
+      learning_rates: Rates to try, at least one.
+      max_epochs: Epochs 0..max_epochs are candidates, at least 0.
+      batch_size: Examples a fine-tuning batch.
+      last_layer: Tune the last layer only.
+    """
+
+    optimizer: optimizers.OptimizerConfig
+    learning_rates: tuple[float, ...]
+    max_epochs: int = 20
+    batch_size: int = 10
+    last_layer: bool = False
+
+
+class Carry(NamedTuple):
+    """One client's fine-tuning.
+
+    Attributes:
+      initial: The global model.
+      learner: The model being tuned.
+      sums: The evaluation in progress.
+      curves: `{part: {metric: float32 [num_candidates]}}` so far.
+      candidate: int32 scalar, the candidate being trained or evaluated.
+      num_examples: `{part: int32 scalar}`.
+    """
+
+    initial: learning.Weights
+    learner: learning.Learner
+    sums: learning.Sums
+    curves: dict[str, dict[str, tf.Tensor]]
+    candidate: tf.Tensor
+    num_examples: dict[str, tf.Tensor]
+
+
+def candidates(params: Params) -> tuple[str, ...]:
+    """Returns the candidates' labels: `0`, `1`, ... epochs, or `<rate>_<epoch>` for many rates."""
+    epochs = range(1, params.max_epochs + 1)
+    if len(params.learning_rates) == 1:
+        return ("0", *(str(epoch) for epoch in epochs))
+    return ("0", *(f"lr{rate:g}_epoch{epoch}" for rate in params.learning_rates for epoch in epochs))
+
+
+def build(task: task_lib.Task, params: Params) -> algorithm.Personalization:
+    """Returns fine-tuning for a task."""
+
+    def work(evaluation_parts, personalization_part):
+        return _client_work(task, params, evaluation_parts, personalization_part)
+
+    return algorithm.Personalization("finetuning", candidates(params), work)
+
+
+def _client_work(
+    task: task_lib.Task,
+    params: Params,
+    evaluation_parts: tuple[str, ...],
+    personalization_part: str,
+) -> client_work.ClientWork:
+    trained = task.model.is_last_layer if params.last_layer else (True,) * len(task.model.shapes)
+    num_candidates = len(candidates(params))
+    rates = np.asarray(params.learning_rates, np.float32)
+
+    def optimizer_at(rate):
+        return optimizers.build(dataclasses.replace(params.optimizer, learning_rate=rate))
+
+    optimizer = optimizer_at(params.learning_rates[0])
+
+    def init(broadcast, client_state, client):
+        del client_state
+        zeros = {name: tf.zeros([num_candidates]) for name in learning.entry_functions(task)}
+        return Carry(
+            initial=tuple(broadcast),
+            learner=learning.start(task, optimizer, broadcast, trained),
+            sums=learning.zero_sums(task),
+            curves={part: dict(zeros) for part in evaluation_parts},
+            candidate=tf.constant(0),
+            num_examples=client.num_examples,
+        )
+
+    def next_candidate(carry):
+        """Moves on by an epoch; the first epoch of a rate starts from the global model."""
+        done = carry.candidate
+        rate = tf.gather(rates, done // params.max_epochs)
+        fresh = learning.start(task, optimizer_at(rate), carry.initial, trained)
+        is_first = tf.equal(done % params.max_epochs, 0)
+        learner = learning.select(is_first, fresh, carry.learner)
+        return carry._replace(learner=learner, candidate=done + 1)
+
+    def train(carry, batch):
+        return carry._replace(
+            learner=learning.train(task, optimizer, carry.learner, batch, trained)
+        )
+
+    training = client_work.Pass(
+        part=personalization_part,
+        step=train,
+        batch_size=params.batch_size,
+        shuffle=True,
+        drop_remainder=task.drop_remainder,
+        training=True,
+        begin=next_candidate,
+    )
+    evaluation = tuple(_evaluation_pass(task, part) for part in evaluation_parts)
+    return client_work.ClientWork(
+        init=init,
+        passes=evaluation,
+        finish=_finish,
+        loop=(training, *evaluation),
+        num_loops=num_candidates - 1,
+        loop_period=params.max_epochs,
+    )
+
+
+def _finish(carry: Carry) -> client_work.ClientOutput:
+    metrics = {"curves": carry.curves, "num_examples": carry.num_examples}
+    return client_work.ClientOutput((), tf.zeros([]), (), metrics)
+
+
+def _evaluation_pass(task: task_lib.Task, part: str) -> client_work.Pass:
+    """Returns a pass that scores the learner on a part and notes it at the current candidate."""
+
+    def begin(carry):
+        return carry._replace(sums=learning.zero_sums(task))
+
+    def step(carry, batch):
+        return carry._replace(
+            sums=learning.evaluate(task, carry.learner.weights, batch, carry.sums)
+        )
+
+    def end(carry):
+        means = learning.means(carry.sums)
+        # Not `==`, which compares Python objects in the graphs that TFF traces.
+        is_current = tf.equal(tf.range(tf.shape(carry.curves[part]["loss"])[0]), carry.candidate)
+        curves = {
+            name: tf.where(is_current, means[name], curve)
+            for name, curve in carry.curves[part].items()
+        }
+        return carry._replace(curves={**carry.curves, part: curves})
+
+    return client_work.Pass(part, step, EVALUATION_BATCH_SIZE, begin=begin, end=end)

@@ -1,0 +1,110 @@
+"""Runs one client's work inside a graph: what the TFF and the sequential backend share.
+
+Random choices hang on the client's key in this round and on positions alone (pass, epoch, step),
+so another backend that walks differently draws the same.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from motley_tff.core import client_work, tensor_random
+from motley_tff.core import task as task_lib
+
+
+def run_client(
+    task: task_lib.Task,
+    work: client_work.ClientWork,
+    broadcast: Any,
+    client_state: Any,
+    parts: Mapping[str, Mapping[str, tf.Tensor]],
+    key: tf.Tensor,
+    index: tf.Tensor,
+) -> client_work.ClientOutput:
+    """Returns the output of one client.
+
+    Args:
+      task: Whose `preprocess` makes batches.
+      work: The pure functions.
+      broadcast: What the server sent.
+      client_state: The client's own state, `()` if stateless.
+      parts: The client's examples, `{part: {field: tensor [n, ...]}}`.
+      key: int32 [2], the client's key in this round.
+      index: int32 scalar, the client's position in the task's list.
+    """
+    num_examples = {part: num_rows(examples) for part, examples in parts.items()}
+    carry = work.init(broadcast, client_state, client_work.Client(key, index, num_examples))
+    keys = [tensor_random.fold(key, tensor_random.PASS, i) for i in range(_num_passes(work))]
+
+    def walk(passes, first, loop, carry):
+        for i, one in enumerate(passes, first):
+            carry = _run_pass(task, one, parts[one.part], keys[i], loop, carry)
+        return carry
+
+    carry = walk(work.passes, 0, tf.constant(0), carry)
+    if work.num_loops:
+        period = work.loop_period or work.num_loops
+        carry = _repeat(
+            work.num_loops,
+            lambda i, c: walk(work.loop, len(work.passes), i % period, c),
+            carry,
+        )
+    return work.finish(carry)
+
+
+def num_rows(examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Returns the number of examples as an int32 scalar."""
+    return tf.shape(next(iter(examples.values())))[0]
+
+
+def _num_passes(work: client_work.ClientWork) -> int:
+    return len(work.passes) + len(work.loop)
+
+
+def _run_pass(task, walk, examples, pass_key, loop, carry):
+    n = num_rows(examples)
+    batch_size = tf.minimum(walk.batch_size, tf.maximum(n, 1))
+    steps = client_work.steps_per_epoch(n, walk)
+
+    def epoch_body(epoch, carry):
+        number = loop * walk.num_epochs + epoch
+        epoch_key = tensor_random.fold(pass_key, tensor_random.EPOCH, number)
+        if walk.shuffle:
+            order = tensor_random.permutation(
+                tensor_random.fold(epoch_key, tensor_random.SHUFFLE, 0), n
+            )
+        else:
+            order = tf.range(n)
+
+        def step_body(step, carry):
+            rows = order[step * batch_size : tf.minimum((step + 1) * batch_size, n)]
+            raw = {field: tf.gather(values, rows) for field, values in examples.items()}
+            key = tensor_random.fold(epoch_key, tensor_random.STEP, step)
+            x, y = task.preprocess(raw, walk.training, key)
+            mask = tf.ones([tf.shape(rows)[0]])
+            return walk.step(carry, client_work.Batch(x, y, mask, key))
+
+        return _repeat(steps, step_body, carry)
+
+    carry = walk.begin(carry)
+    if walk.num_epochs == 1:
+        carry = epoch_body(tf.constant(0), carry)
+    elif walk.num_epochs > 1:
+        carry = _repeat(walk.num_epochs, epoch_body, carry)
+    return walk.end(carry)
+
+
+def _repeat(times, body, carry):
+    """Folds `body(i, carry) -> carry` over `range(times)`, one iteration at a time."""
+    carry = tf.nest.map_structure(tf.convert_to_tensor, carry)
+
+    def one(i, carry):
+        new = tf.nest.map_structure(tf.convert_to_tensor, body(i, carry))
+        tf.nest.assert_same_structure(carry, new)
+        return i + 1, new
+
+    _, carry = tf.while_loop(
+        lambda i, _: i < times, one, (tf.constant(0), carry), parallel_iterations=1
+    )
+    return carry

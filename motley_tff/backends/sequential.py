@@ -1,0 +1,220 @@
+"""The sequential backend: one compiled function per client, several clients at once.
+
+Clients of a cohort run in a few threads of this process, one client a thread, and their updates are
+added in cohort order, so that results do not depend on how many run at once. Memory holds the
+clients that are running and nothing else of the cohort.
+"""
+
+import collections
+import concurrent.futures
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.backends import base, client_loop
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import client_work, random_streams, tensor_random
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import task as task_lib
+
+Nest = Any
+T = TypeVar("T")
+
+
+class SequentialBackend:
+    """Runs client work in this process.
+
+    Args:
+      parallel_clients: How many clients run at once, at least 1.
+    """
+
+    name = "sequential"
+
+    def __init__(self, parallel_clients: int = 1):
+        self._threads = parallel_clients
+        self._functions: dict[Any, Callable[..., client_work.ClientOutput]] = {}
+
+    def training(
+        self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
+    ) -> "SequentialTraining":
+        """Returns the algorithm's training process; see `base.Backend`."""
+        return SequentialTraining(self, task, algorithm)
+
+    def map_clients(
+        self,
+        task: task_lib.Task,
+        work: client_work.ClientWork,
+        broadcast: Nest,
+        clients: clients_lib.Clients,
+        client_ids: Sequence[str],
+        key: np.ndarray,
+    ) -> Iterator[tuple[str, Nest]]:
+        """Yields each client's metrics; see `base.Backend`."""
+        outputs = self.run_clients(task, work, broadcast, clients, client_ids, key)
+        for client_id, output in zip(client_ids, outputs, strict=True):
+            yield client_id, tf.nest.map_structure(lambda t: t.numpy(), output.metrics)
+
+    def run_clients(
+        self,
+        task: task_lib.Task,
+        work: client_work.ClientWork,
+        broadcast: Nest,
+        clients: clients_lib.Clients,
+        client_ids: Sequence[str],
+        key: np.ndarray,
+        client_states: Sequence[Nest] | None = None,
+    ) -> Iterator[client_work.ClientOutput]:
+        """Yields each client's output (eager tensors) in order, holding a few at a time."""
+        broadcast = tf.nest.map_structure(tf.convert_to_tensor, broadcast)
+        states = client_states or [()] * len(client_ids)
+        function = self._function(task, work, broadcast, clients, states[0])
+        round_key = tf.constant(key, tf.int32)
+
+        def run(client_id: str, state: Nest) -> client_work.ClientOutput:
+            parts = clients.fetch(client_id)
+            return function(
+                broadcast,
+                state,
+                {part: dict(parts[part]) for part in work.parts},
+                round_key,
+                tf.constant(random_streams.client_key(client_id)),
+                tf.constant(clients.index[client_id], tf.int32),
+            )
+
+        return _ordered_map(run, client_ids, states, self._threads)
+
+    def _function(self, task, work, broadcast, clients, state):
+        """Returns the compiled client function, traced once for a work and a client type."""
+        spec = tuple((p, tuple(clients.spec[p].items())) for p in work.parts)
+        cache_key = (id(task), work, spec)
+        if cache_key not in self._functions:
+            self._functions[cache_key] = _compile(task, work, broadcast, clients.spec, state)
+        return self._functions[cache_key]
+
+
+class SequentialTraining:
+    """Training in this process; a state is `(weights, optimizer state, {client id: state})`."""
+
+    def __init__(
+        self,
+        backend: SequentialBackend,
+        task: task_lib.Task,
+        algorithm: algorithm_lib.Algorithm,
+    ):
+        self._backend, self._task, self._algorithm = backend, task, algorithm
+        self._add = tf.function(self._add_output, autograph=False)
+        self._step = tf.function(self._server_step, autograph=False)
+
+    def initialize(self) -> Nest:
+        """Returns the state before the first round."""
+        algorithm = self._algorithm
+        weights = tf.nest.map_structure(tf.convert_to_tensor, algorithm.initial_weights)
+        specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
+        optimizer_state = tf.nest.map_structure(
+            tf.convert_to_tensor, algorithm.server_optimizer.initialize(specs)
+        )
+        states = {}
+        if algorithm.initial_client_state is not None:
+            for i, client_id in enumerate(self._task.train.ids):
+                states[client_id] = algorithm.initial_client_state(i)
+        return weights, optimizer_state, states
+
+    def run(
+        self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound
+    ) -> Nest:
+        """Runs rounds one after the other; see `base.TrainingProcess`."""
+        for one in rounds:
+            start = time.perf_counter()
+            state, means = self._run_round(state, one)
+            seconds = time.perf_counter() - start
+            on_round(base.RoundResult(one.number, len(one.client_ids), means, seconds), state)
+        return state
+
+    def weights(self, state: Nest) -> Nest:
+        """Returns the server's weights as NumPy arrays."""
+        return tf.nest.map_structure(lambda w: np.asarray(w), state[0])
+
+    def _run_round(self, state: Nest, one: base.Round) -> tuple[Nest, dict[str, float]]:
+        weights, optimizer_state, client_states = state
+        stateful = self._algorithm.initial_client_state is not None
+        outputs = self._backend.run_clients(
+            self._task,
+            self._algorithm.work,
+            weights,
+            self._task.train,
+            one.client_ids,
+            one.key,
+            [client_states[c] for c in one.client_ids] if stateful else None,
+        )
+        total, new_states = None, dict(client_states)
+        for client_id, output in zip(one.client_ids, outputs, strict=True):
+            base.check_finite(one.number, client_id, float(output.metrics.totals["loss"]))
+            total = self._add(total, output)
+            if stateful:
+                new_states[client_id] = output.client_state
+        update, weight, sums = total
+        weights, optimizer_state = self._step(weights, optimizer_state, update, weight)
+        means = base.mean_metrics(_floats(sums.totals), _floats(sums.weights))
+        return (weights, optimizer_state, new_states), means
+
+    def _add_output(self, total, output):
+        """Adds a client's update (times its weight, for a mean), weight and sums to the total."""
+        is_mean = self._algorithm.aggregation == "weighted_mean"
+        weight = output.weight if is_mean else tf.ones([])
+        update = tf.nest.map_structure(lambda u: u * weight, output.update)
+        value = (update, weight, output.metrics)
+        return value if total is None else tf.nest.map_structure(tf.add, total, value)
+
+    def _server_step(self, weights, optimizer_state, update, weight):
+        if self._algorithm.aggregation == "weighted_mean":
+            update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, weight), update)
+        state, weights = self._algorithm.server_optimizer.next(optimizer_state, weights, update)
+        return weights, state
+
+
+def _floats(values: Nest) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}
+
+
+def _compile(task, work, broadcast, spec, state):
+    """Traces a client function for the given types."""
+
+    def run(broadcast, state, parts, round_key, client_key, index):
+        key = tensor_random.client_round_key(round_key, client_key)
+        return client_loop.run_client(task, work, broadcast, state, parts, key, index)
+
+    of_type = tf.TensorSpec
+    key_type = of_type([2], tf.int32)
+    signature = (
+        tf.nest.map_structure(lambda t: of_type(t.shape, t.dtype), broadcast),
+        tf.nest.map_structure(lambda t: of_type(t.shape, t.dtype), state),
+        {part: dict(spec[part]) for part in work.parts},
+        key_type,
+        key_type,
+        of_type([], tf.int32),
+    )
+    return tf.function(run, input_signature=signature, autograph=False)
+
+
+def _ordered_map(
+    function: Callable[..., T], first: Sequence, second: Sequence, threads: int
+) -> Iterator[T]:
+    """Maps in `threads` threads, yields in order, and keeps at most `threads + 1` results."""
+    if threads == 1:
+        yield from map(function, first, second)
+        return
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        window: collections.deque[concurrent.futures.Future[T]] = collections.deque()
+        try:
+            for arguments in zip(first, second, strict=True):
+                window.append(pool.submit(function, *arguments))
+                if len(window) > threads:
+                    yield window.popleft().result()
+            while window:
+                yield window.popleft().result()
+        finally:
+            for future in window:
+                future.cancel()

@@ -1,0 +1,35 @@
+"""TFF's aggregators by name."""
+
+import tensorflow_federated as tff
+
+from motley_tff.core.errors import UserError
+
+
+def build(
+    name: str, noise_multiplier: float, clients_per_round: int
+) -> tff.aggregators.WeightedAggregationFactory | tff.aggregators.UnweightedAggregationFactory:
+    """Returns one of TFF's aggregation factories.
+
+    Args:
+      name: `mean` (weighted by examples); `robust` (adaptive zeroing and clipping, what the
+        published fine-tuning trainer used); `compressed` (robust, with quantized updates);
+        `secure` (robust, through TFF's simulated secure sum); `differentially_private` (zeroing,
+        adaptive clipping and Gaussian noise, unweighted).
+      noise_multiplier: Noise relative to the clipping norm, for `differentially_private`.
+      clients_per_round: Expected cohort size, for `differentially_private`.
+
+    Raises:
+      UserError: If there is no aggregator of this name.
+    """
+    factories = {
+        "mean": tff.aggregators.MeanFactory,
+        "robust": tff.learning.robust_aggregator,
+        "compressed": tff.learning.compression_aggregator,
+        "secure": tff.learning.secure_aggregator,
+        "differentially_private": lambda: tff.learning.dp_aggregator(
+            noise_multiplier, clients_per_round
+        ),
+    }
+    if name not in factories:
+        raise UserError(f"unknown aggregator {name!r}; expected one of {sorted(factories)}")
+    return factories[name]()

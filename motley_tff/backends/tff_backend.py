@@ -1,0 +1,284 @@
+"""The TFF backend: client work in TensorFlow Federated's runtime.
+
+Stateless algorithms become a `tff.learning.templates` process: a distributor, our client work, a
+pluggable aggregator, and the server optimizer as finalizer. Evaluation is one federated map whose
+results stay apart by client. Data reach a client as a sequence of one element, all of its
+examples; where a source can load by id inside the graph, only ids cross the wire.
+"""
+
+import collections
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from motley_tff.backends import base, client_loop
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import client_work, random_streams, tensor_random
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import task as task_lib
+
+Nest = Any
+# Clients whose results are held at once during an evaluation.
+_EVALUATION_BLOCK = 64
+
+
+class TffBackend:
+    """Runs client work in TFF's current default execution context.
+
+    Args:
+      aggregator: A weighted or unweighted aggregation factory for the clients' updates; by default
+        the plain weighted mean.
+    """
+
+    name = "tff"
+
+    def __init__(self, aggregator: tff.aggregators.WeightedAggregationFactory | None = None):
+        self._aggregator = aggregator or tff.aggregators.MeanFactory()
+        self._maps: dict[Any, Any] = {}
+
+    def training(self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm) -> "TffTraining":
+        """Returns the algorithm's training process; see `base.Backend`."""
+        return TffTraining(task, algorithm, self._aggregator)
+
+    def map_clients(
+        self,
+        task: task_lib.Task,
+        work: client_work.ClientWork,
+        broadcast: Nest,
+        clients: clients_lib.Clients,
+        client_ids: Sequence[str],
+        key: np.ndarray,
+    ) -> Iterator[tuple[str, Nest]]:
+        """Yields each client's metrics; see `base.Backend`."""
+        inputs = _ClientInputs(clients, work.parts)
+        mapped = self._mapped(task, work, broadcast, inputs)
+        for first in range(0, len(client_ids), _EVALUATION_BLOCK):
+            block = client_ids[first : first + _EVALUATION_BLOCK]
+            outputs = mapped(broadcast, inputs.values(block, key))
+            yield from zip(block, outputs, strict=True)
+
+    def _mapped(self, task, work, broadcast, inputs):
+        cache_key = (id(task), work, str(inputs.type))
+        if cache_key not in self._maps:
+            self._maps[cache_key] = _build_map(task, work, broadcast, inputs)
+        return self._maps[cache_key]
+
+
+class TffTraining:
+    """A `tff.learning.templates.LearningProcess`; states are its states."""
+
+    def __init__(
+        self,
+        task: task_lib.Task,
+        algorithm: algorithm_lib.Algorithm,
+        aggregator: tff.aggregators.WeightedAggregationFactory,
+    ):
+        if algorithm.initial_client_state is not None:
+            raise ValueError(f"{algorithm.name} is stateful; templates have no client state.")
+        self._task = task
+        self._inputs = _ClientInputs(task.train, algorithm.work.parts)
+        self._process = build_learning_process(task, algorithm, aggregator, self._inputs)
+
+    def initialize(self) -> Nest:
+        """Returns the state before the first round."""
+        return self._process.initialize()
+
+    def run(
+        self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound
+    ) -> Nest:
+        """Runs rounds one after the other; see `base.TrainingProcess`."""
+        for one in rounds:
+            start = time.perf_counter()
+            output = self._process.next(state, self._inputs.values(one.client_ids, one.key))
+            measured = output.metrics["client_work"]
+            self._check_finite(one, measured["diverged_index"])
+            totals, weights = measured["sums"]
+            means = base.mean_metrics(_floats(totals), _floats(weights))
+            state, seconds = output.state, time.perf_counter() - start
+            on_round(base.RoundResult(one.number, len(one.client_ids), means, seconds), state)
+        return state
+
+    def weights(self, state: Nest) -> Nest:
+        """Returns the server's weights as NumPy arrays."""
+        return tf.nest.map_structure(np.asarray, state.global_model_weights.trainable)
+
+    def _check_finite(self, one: base.Round, diverged_index: int) -> None:
+        if diverged_index >= 0:
+            raise base.DivergedError(one.number, self._task.train.ids[diverged_index])
+
+
+class _ClientInputs:
+    """What crosses the wire for each client, and the computation that makes data of it."""
+
+    def __init__(self, clients: clients_lib.Clients, parts: tuple[str, ...]):
+        self._clients, self._parts = clients, parts
+        data = (
+            tf.TensorSpec([], tf.string)
+            if clients.in_graph
+            else _ordered({part: clients.spec[part] for part in parts})
+        )
+        key = tf.TensorSpec([2], tf.int32)
+        self.type = _type_of(
+            collections.OrderedDict(
+                client_key=key, data=data, index=tf.TensorSpec([], tf.int32), round_key=key
+            )
+        )
+
+    def values(self, client_ids: Sequence[str], round_key: np.ndarray) -> list[Nest]:
+        """Returns one CLIENTS-placed value: a structure per client."""
+        return [
+            collections.OrderedDict(
+                client_key=random_streams.client_key(client_id),
+                data=self._data(client_id),
+                index=np.int32(self._clients.index[client_id]),
+                round_key=round_key,
+            )
+            for client_id in client_ids
+        ]
+
+    def _data(self, client_id: str) -> Nest:
+        if self._clients.in_graph:
+            return client_id
+        parts = self._clients.fetch(client_id)
+        return _ordered({part: parts[part] for part in self._parts})
+
+    def unpack(self, value: Nest) -> Nest:
+        """Inside a graph: replaces an id by the parts it stands for."""
+        value = collections.OrderedDict(value)
+        if self._clients.in_graph:
+            parts = self._clients.load(value["data"])
+            value["data"] = _ordered({part: parts[part] for part in self._parts})
+        return value
+
+    def dataset_computation(self) -> tff.Computation:
+        """Returns the computation from one client's value to a sequence of one element."""
+
+        @tff.tensorflow.computation(self.type)
+        def one_element(value):
+            return tf.data.Dataset.from_tensors(self.unpack(value))
+
+        return one_element
+
+
+def _type_of(nest: Nest) -> tff.Type:
+    """Returns TFF's type of a nest of arrays, tensors or tensor specs."""
+    return tff.to_type(
+        tf.nest.map_structure(
+            lambda t: tff.TensorType(tf.as_dtype(t.dtype).as_numpy_dtype, list(t.shape)), nest
+        )
+    )
+
+
+def _ordered(parts: Nest) -> Nest:
+    """Returns nested ordered dictionaries in sorted order: TFF's types are ordered."""
+    return collections.OrderedDict(
+        (part, collections.OrderedDict(sorted(parts[part].items()))) for part in sorted(parts)
+    )
+
+
+def _run(task, work, broadcast, value) -> client_work.ClientOutput:
+    """Runs one client inside a graph."""
+    key = tensor_random.client_round_key(value["round_key"], value["client_key"])
+    return client_loop.run_client(
+        task, work, broadcast, (), value["data"], key, value["index"]
+    )
+
+
+def _build_map(task, work, broadcast, inputs) -> tff.Computation:
+    """Returns `(broadcast, clients' values) -> clients' metrics`."""
+    broadcast_type = _type_of(broadcast)
+
+    @tff.tensorflow.computation(broadcast_type, inputs.type)
+    def one_client(weights, value):
+        return _run(task, work, weights, inputs.unpack(value)).metrics
+
+    @tff.federated_computation(
+        tff.FederatedType(broadcast_type, tff.SERVER), tff.FederatedType(inputs.type, tff.CLIENTS)
+    )
+    def every_client(weights, values):
+        return tff.federated_map(one_client, (tff.federated_broadcast(weights), values))
+
+    return every_client
+
+
+def build_learning_process(
+    task: task_lib.Task,
+    algorithm: algorithm_lib.Algorithm,
+    aggregator: tff.aggregators.WeightedAggregationFactory,
+    inputs: _ClientInputs,
+) -> tff.learning.templates.LearningProcess:
+    """Composes the algorithm's process from `tff.learning.templates`."""
+    initial = tff.learning.models.ModelWeights(algorithm.initial_weights, ())
+
+    @tff.tensorflow.computation
+    def initial_weights():
+        return tff.learning.models.ModelWeights(
+            tf.nest.map_structure(tf.constant, initial.trainable), ()
+        )
+
+    weights_type = initial_weights.type_signature.result
+    dataset_computation = inputs.dataset_computation()
+    work = _build_client_work(
+        task, algorithm.work, weights_type, dataset_computation.type_signature.result
+    )
+    process = tff.learning.templates.compose_learning_process(
+        initial_weights,
+        tff.learning.templates.build_broadcast_process(weights_type),
+        work,
+        _aggregation_process(aggregator, weights_type.trainable),
+        tff.learning.templates.build_apply_optimizer_finalizer(
+            algorithm.server_optimizer, weights_type
+        ),
+    )
+    return tff.simulation.compose_dataset_computation_with_learning_process(
+        dataset_computation, process
+    )
+
+
+def _aggregation_process(aggregator, update_type):
+    if isinstance(aggregator, tff.aggregators.UnweightedAggregationFactory):
+        aggregator = tff.aggregators.as_weighted_aggregator(aggregator)
+    return aggregator.create(update_type, tff.TensorType(np.float32))
+
+
+def _build_client_work(task, work, weights_type, data_type):
+    """Returns the algorithm's work as a `ClientWorkProcess` without state."""
+
+    @tff.tensorflow.computation(weights_type, data_type)
+    def one_client(weights, dataset):
+        value = dataset.get_single_element()
+        output = _run(task, work, weights.trainable, value)
+        finite = tf.math.is_finite(output.metrics.totals["loss"])
+        return (
+            tff.learning.templates.ClientResult(output.update, output.weight),
+            output.metrics,
+            tf.where(finite, -1, value["index"]),
+        )
+
+    @tff.federated_computation
+    def initialize():
+        return tff.federated_value((), tff.SERVER)
+
+    @tff.federated_computation(
+        initialize.type_signature.result,
+        tff.FederatedType(weights_type, tff.CLIENTS),
+        tff.FederatedType(data_type, tff.CLIENTS),
+    )
+    def next_round(state, weights, datasets):
+        result, sums, diverged = tff.federated_map(one_client, (weights, datasets))
+        measurements = tff.federated_zip(
+            collections.OrderedDict(
+                sums=tff.federated_sum(sums), diverged_index=tff.federated_max(diverged)
+            )
+        )
+        return tff.templates.MeasuredProcessOutput(state, result, measurements)
+
+    return tff.learning.templates.ClientWorkProcess(initialize, next_round)
+
+
+def _floats(values: Nest) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}

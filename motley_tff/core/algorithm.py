@@ -1,0 +1,70 @@
+"""What a training algorithm and a personalization are, for every backend."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from motley_tff.core import client_work
+
+Nest = Any
+
+
+class ServerOptimizer(Protocol):
+    """The server's part, with the signature of `tff.learning.optimizers.Optimizer`.
+
+    TFF's own optimizers fit as they are; an algorithm that does more (a step per cluster, a
+    relationship matrix) wraps one.
+    """
+
+    def initialize(self, specs: Nest) -> Nest:
+        """Returns the first state for weights of these shapes and types."""
+
+    def next(self, state: Nest, weights: Nest, gradients: Nest) -> tuple[Nest, Nest]:
+        """Returns (new state, new weights) after an aggregated update."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """A federated training algorithm: client work, an aggregation, a server optimizer.
+
+    Attributes:
+      name: Registered name.
+      initial_weights: What the server starts from and broadcasts: the model's weights, or any
+        nest of float arrays (k models stacked, a matrix of local models).
+      work: The clients' side; its broadcast is the server's weights.
+      server_optimizer: The server's side.
+      aggregation: `weighted_mean` of the updates by the clients' weights, or their plain `sum`
+        (for algorithms that put their own weights into the update).
+      initial_client_state: `client index -> state`, for stateful algorithms only.
+      global_model: `server weights -> model weights`, the model that is exported and that
+        personalization starts from.
+    """
+
+    name: str
+    initial_weights: Nest
+    work: client_work.ClientWork
+    server_optimizer: ServerOptimizer
+    aggregation: Literal["weighted_mean", "sum"] = "weighted_mean"
+    initial_client_state: Callable[[int], Nest] | None = None
+    global_model: Callable[[Nest], tuple[np.ndarray, ...]] = lambda weights: weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Personalization:
+    """A way to personalize: client work that scores every candidate on held-out parts.
+
+    The work's metrics are `{"curves": {part: {name: float32 [num_candidates]}}, "num_examples":
+    {part: int32}}`, where the names are the task's metrics and `loss`.
+
+    Attributes:
+      name: Registered name.
+      candidates: Labels; candidate 0 is the baseline, the global model as it came.
+      work: `evaluation parts, personalization part -> client work`; its broadcast is the global
+        model's weights.
+    """
+
+    name: str
+    candidates: tuple[str, ...]
+    work: Callable[[tuple[str, ...], str], client_work.ClientWork]

@@ -1,0 +1,49 @@
+"""The one selection rule: which candidate a client's personalized model is.
+
+Choices use validation values only; test values never enter this file's functions.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+Tuning = Literal["global", "per_client"]
+
+
+def choose(
+    validation_values: np.ndarray,
+    higher_is_better: bool,
+    tuning: Tuning = "global",
+    include_baseline: bool = True,
+) -> np.ndarray:
+    """Returns the chosen candidate of each client, or of all clients alike.
+
+    Args:
+      validation_values: The metric, [num_clients, num_candidates]; candidate 0 is the baseline.
+      higher_is_better: Direction of the metric.
+      tuning: `global` takes the candidate of best *unweighted mean over validation clients* and
+        returns one number; `per_client` takes each client's own best and returns [num_clients].
+      include_baseline: Whether the baseline may be chosen (it is when it is the only candidate).
+
+    Returns:
+      int array, [] for `global` or [num_clients] for `per_client`. Ties go to the lower index
+      (the smaller epoch). A candidate with a value that is not finite (diverged) is never taken
+      while another is left.
+
+    Raises:
+      ValueError: If the array is not two-dimensional or empty.
+    """
+    values = np.asarray(validation_values, np.float64)
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(f"Expected [clients >= 1, candidates >= 1], found {values.shape}.")
+    first = 0 if include_baseline or values.shape[1] == 1 else 1
+    scores = values if tuning == "per_client" else values.mean(axis=0, keepdims=True)
+    scores = scores[:, first:] if higher_is_better else -scores[:, first:]
+    chosen = first + np.argmax(np.where(np.isfinite(scores), scores, -np.inf), axis=1)
+    return chosen if tuning == "per_client" else chosen[0]
+
+
+def take(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Returns each client's value at its chosen candidate: [num_clients, C] -> [num_clients]."""
+    rows = np.arange(len(values))
+    return values[rows, np.broadcast_to(chosen, rows.shape)]

@@ -1,0 +1,135 @@
+"""A client's work as pure functions over its batches, written once and run by every backend.
+
+    carry = init(broadcast, client_state, client)
+    carry = step(carry, batch)            for every batch of every pass
+    output = finish(carry)
+
+A *pass* goes over one part of the client's examples with its own batching; most algorithms have
+one. Passes listed in `loop` are repeated `num_loops` times after `passes` (fine-tuning: train an
+epoch, evaluate, again). Functions hold no state and use TensorFlow ops only; what they need they
+carry. Backends differ in how they walk over batches and clients, never in what is computed.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+
+class Client(NamedTuple):
+    """What a client's work knows about the client.
+
+    Attributes:
+      key: int32 [2], the client's own random key in this round.
+      index: int32 scalar, the client's position in the task's list (a silo's row).
+      num_examples: `{part: int32 scalar}`.
+    """
+
+    key: tf.Tensor
+    index: tf.Tensor
+    num_examples: dict[str, tf.Tensor]
+
+
+class Batch(NamedTuple):
+    """One batch.
+
+    Attributes:
+      x: Model inputs [batch, ...].
+      y: Labels [batch, ...].
+      mask: float32 [batch], 1.0 for real rows, 0.0 for padding.
+      key: int32 [2], for the batch's own random choices (dropout).
+    """
+
+    x: Any
+    y: tf.Tensor
+    mask: tf.Tensor
+    key: tf.Tensor
+
+
+class ClientOutput(NamedTuple):
+    """What a client sends back.
+
+    Attributes:
+      update: What the server aggregates: initial minus final weights, so that it acts as a
+        gradient (TFF's convention); `()` for evaluation.
+      weight: float32 scalar, the update's weight in the mean.
+      client_state: New state of a stateful client, `()` otherwise.
+      metrics: Nest of tensors for the tables.
+    """
+
+    update: Any
+    weight: tf.Tensor
+    client_state: Any
+    metrics: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """One walk over a part of the client's examples.
+
+    Attributes:
+      part: Which part.
+      step: `(carry, batch) -> carry`; the carry keeps its structure, types and shapes.
+      batch_size: At most this many examples a batch; a smaller client has one batch of its size.
+      num_epochs: How often the part is walked over.
+      shuffle: Draw a new order every epoch.
+      drop_remainder: Leave out an epoch's short last batch (unless it is the only one).
+      training: Whether `preprocess` may augment.
+      begin: Applied to the carry before the first batch.
+      end: Applied to the carry after the last batch.
+    """
+
+    part: str
+    step: Callable[[Any, Batch], Any]
+    batch_size: int
+    num_epochs: int = 1
+    shuffle: bool = False
+    drop_remainder: bool = False
+    training: bool = False
+    begin: Callable[[Any], Any] = lambda carry: carry
+    end: Callable[[Any], Any] = lambda carry: carry
+
+    def __post_init__(self):
+        if self.batch_size < 1 or self.num_epochs < 0:
+            raise ValueError(
+                f"Expected batch_size >= 1 and num_epochs >= 0, found {self.batch_size} and "
+                f"{self.num_epochs}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientWork:
+    """The pure functions of one algorithm's client side.
+
+    Attributes:
+      init: `(broadcast, client_state, client: Client) -> carry`.
+      passes: Walks over the data, in order.
+      finish: `carry -> ClientOutput`.
+      loop: Passes that are repeated after `passes`.
+      num_loops: How often.
+      loop_period: Loops this far apart draw the same orders and dropout, so that candidates which
+        differ in a hyperparameter only see the same batches; `num_loops` if 0.
+    """
+
+    init: Callable[[Any, Any, Client], Any]
+    passes: tuple[Pass, ...]
+    finish: Callable[[Any], ClientOutput]
+    loop: tuple[Pass, ...] = ()
+    num_loops: int = 0
+    loop_period: int = 0
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the parts that are read, sorted."""
+        return tuple(sorted({p.part for p in (*self.passes, *self.loop)}))
+
+
+def steps_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
+    """Returns how many batches an epoch has, as int32 (shapes broadcast).
+
+    A client with fewer examples than a batch has one batch of all of them; an empty part none.
+    """
+    size = tf.minimum(walk.batch_size, tf.maximum(num_examples, 1))
+    rounding = 0 if walk.drop_remainder else size - 1
+    return (num_examples + rounding) // size

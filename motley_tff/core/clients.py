@@ -1,0 +1,135 @@
+"""Clients of a task and where their examples come from.
+
+A client's data are *parts* (`train`; or `personalization` and `evaluation`; or, for a silo,
+`train`, `valid` and `test`), each a dictionary of arrays with one leading axis of examples. Raw
+values (bytes, integers, encoded images) are kept as small as the source has them: a task's
+`preprocess` turns a batch of them into model inputs.
+
+Two kinds of source: arrays in memory, and a function of the client's id that can run inside a
+graph (TFF's `ClientData` on disk), which is what remote workers and large populations need.
+"""
+
+import abc
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+# {field: array or tensor [num_examples, ...]}
+Examples = Mapping[str, np.ndarray | tf.Tensor]
+# {part name: examples}
+Parts = Mapping[str, Examples]
+PartsSpec = dict[str, dict[str, tf.TensorSpec]]
+
+
+class Clients(abc.ABC):
+    """An ordered set of client ids with a way to get each client's parts."""
+
+    def __init__(self, ids: Sequence[str], spec: PartsSpec):
+        self.ids = tuple(ids)
+        self.spec = spec
+        if len(set(self.ids)) != len(self.ids):
+            raise ValueError("Client ids must be unique.")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @functools.cached_property
+    def index(self) -> dict[str, int]:
+        """Position of each client id."""
+        return {client_id: i for i, client_id in enumerate(self.ids)}
+
+    @property
+    @abc.abstractmethod
+    def in_graph(self) -> bool:
+        """Whether `load` works inside a graph."""
+
+    @abc.abstractmethod
+    def fetch(self, client_id: str) -> Parts:
+        """Returns one client's parts as arrays or eager tensors.
+
+        Raises:
+          KeyError: If there is no such client.
+        """
+
+    def load(self, client_id: tf.Tensor) -> Parts:
+        """Returns one client's parts from a string tensor, inside a graph."""
+        raise NotImplementedError(f"{type(self).__name__} holds arrays; use `fetch`.")
+
+
+class InMemoryClients(Clients):
+    """Clients whose arrays are in this process.
+
+    Args:
+      data: `{client id: {part: {field: array [n, ...]}}}`; every client has the same parts,
+        fields, types and shapes but for n.
+    """
+
+    def __init__(self, data: Mapping[str, Parts]):
+        if not data:
+            raise ValueError("Expected at least one client, found none.")
+        self._data = data
+        first = next(iter(data.values()))
+        super().__init__(tuple(data), _spec_of(first))
+        for client_id, parts in data.items():
+            if _spec_of(parts) != self.spec:
+                raise ValueError(
+                    f"Client {client_id!r} has data of type {_spec_of(parts)}, "
+                    f"expected {self.spec} as for the first client."
+                )
+
+    @property
+    def in_graph(self) -> bool:
+        return False
+
+    def fetch(self, client_id: str) -> Parts:
+        return self._data[client_id]
+
+
+class InGraphClients(Clients):
+    """Clients whose parts a graph loads from an id.
+
+    Args:
+      ids: The clients.
+      load: `string scalar -> {part: {field: tensor [n, ...]}}` in TensorFlow ops only.
+    """
+
+    def __init__(self, ids: Sequence[str], load: Callable[[tf.Tensor], Parts]):
+        self._load = load
+        traced = tf.function(load, input_signature=[tf.TensorSpec([], tf.string)])
+        self._fetch = traced.get_concrete_function()
+        spec = tf.nest.map_structure(
+            lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype),
+            self._fetch.structured_outputs,
+        )
+        super().__init__(ids, spec)
+
+    @property
+    def in_graph(self) -> bool:
+        return True
+
+    def fetch(self, client_id: str) -> Parts:
+        if client_id not in self.index:
+            raise KeyError(client_id)
+        return self._fetch(tf.constant(client_id))
+
+    def load(self, client_id: tf.Tensor) -> Parts:
+        return self._load(client_id)
+
+
+def _spec_of(parts: Parts) -> PartsSpec:
+    return {
+        part: {
+            field: tf.TensorSpec([None, *np.shape(array)[1:]], tf.as_dtype(array.dtype))
+            for field, array in examples.items()
+        }
+        for part, examples in parts.items()
+    }
+
+
+def subset(clients: Clients, ids: Sequence[str]) -> Clients:
+    """Returns the same source restricted to `ids`, in their order."""
+    if isinstance(clients, InMemoryClients):
+        return InMemoryClients({i: clients.fetch(i) for i in ids})
+    return InGraphClients(ids, clients.load)

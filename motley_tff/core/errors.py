@@ -1,0 +1,3 @@
+"""Errors."""
+class UserError(Exception):
+    exit_status = 2

@@ -1,0 +1,222 @@
+"""Scores every candidate on every client, chooses on validation clients, makes the rows.
+
+The same code serves every personalization and both settings: a personalization only says how one
+client's candidates are scored.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from motley_tff import metrics as metrics_lib
+from motley_tff.backends import base
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import candidates as candidates_lib
+from motley_tff.core import task as task_lib
+from motley_tff.metrics import client_values
+
+SPLITS = ("valid", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """Every candidate's scores on one split.
+
+    Attributes:
+      client_ids: The clients, in order.
+      values: `{metric or "loss": float32 [num_clients, num_candidates]}`.
+      num_personalization_examples: int64 [num_clients].
+      num_evaluation_examples: int64 [num_clients].
+    """
+
+    client_ids: tuple[str, ...]
+    values: Mapping[str, np.ndarray]
+    num_personalization_examples: np.ndarray
+    num_evaluation_examples: np.ndarray
+
+
+class Evaluator:
+    """Runs one personalization on one backend.
+
+    Args:
+      backend: Where the clients' work runs.
+      task: Whose clients.
+      personalization: What they do.
+    """
+
+    def __init__(
+        self,
+        backend: base.Backend,
+        task: task_lib.Task,
+        personalization: algorithm_lib.Personalization,
+    ):
+        self._backend, self._task = backend, task
+        if task.setting == "cross_silo":
+            # The same silos on both splits: personalize once, score on both parts.
+            self._groups: tuple[tuple[str, ...], ...] = (SPLITS,)
+        else:
+            self._groups = tuple((split,) for split in SPLITS)
+        self._work = {
+            group: personalization.work(
+                tuple(task.evaluation_part(split) for split in group),
+                task.personalization_part(group[0]),
+            )
+            for group in self._groups
+        }
+
+    def score(
+        self,
+        weights: Any,
+        client_ids: Mapping[str, Sequence[str]],
+        key: np.ndarray,
+        on_client: Callable[[], None] = lambda: None,
+    ) -> dict[str, Scores]:
+        """Returns each split's scores.
+
+        Args:
+          weights: The global model.
+          client_ids: `{split: clients to score}`; the same for both splits of a silo task.
+          key: int32 [2], the random key of this evaluation.
+          on_client: Called after each client, for progress.
+        """
+        scores = {}
+        for group, work in self._work.items():
+            ids = tuple(client_ids[group[0]])
+            outputs = []
+            clients = self._task.splits[group[0]]
+            for _, metrics in self._backend.map_clients(
+                self._task, work, weights, clients, ids, key
+            ):
+                outputs.append(metrics)
+                on_client()
+            for split in group:
+                scores[split] = self._collect(split, ids, outputs)
+        return scores
+
+    def _collect(self, split: str, ids: tuple[str, ...], outputs: list[Any]) -> Scores:
+        part = self._task.evaluation_part(split)
+        names = ("loss", *(metric.name for metric in self._task.metrics))
+        sizes = {
+            which: np.array([o["num_examples"][which] for o in outputs], np.int64)
+            for which in (self._task.personalization_part(split), part)
+        }
+        return Scores(
+            client_ids=ids,
+            values={n: np.stack([o["curves"][part][n] for o in outputs]) for n in names},
+            num_personalization_examples=sizes[self._task.personalization_part(split)],
+            num_evaluation_examples=sizes[part],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """An evaluation as rows, without the keys of the run.
+
+    Attributes:
+      clients: Rows for `clients.csv`.
+      candidates: Rows for `candidates.csv`.
+      summary: Rows for `summary.csv`.
+    """
+
+    clients: list[dict[str, Any]]
+    candidates: list[dict[str, Any]]
+    summary: list[dict[str, Any]]
+
+
+def report(
+    task: task_lib.Task,
+    labels: Sequence[str],
+    scores: Mapping[str, Scores],
+    tuning: candidates_lib.Tuning,
+    include_baseline: bool,
+) -> Report:
+    """Chooses candidates on the validation scores and reports every split at them.
+
+    Args:
+      task: The task.
+      labels: The candidates' labels; the first is the baseline.
+      scores: `{split: scores}` with `valid` and `test`.
+      tuning: One candidate for all, or each silo its own.
+      include_baseline: Whether the baseline may be chosen.
+    """
+    metric = task.metric
+    chosen = candidates_lib.choose(
+        scores["valid"].values[metric.name], metric.higher_is_better, tuning, include_baseline
+    )
+    result = Report([], [], [])
+    for split, split_scores in scores.items():
+        values = _client_values(task, split_scores, chosen)
+        result.clients.extend(_client_rows(task, labels, split, split_scores, values, chosen))
+        result.candidates.extend(_candidate_rows(task, labels, split, split_scores))
+        result.summary.append(_summary_row(labels, split, values, chosen))
+    return result
+
+
+def _client_values(task, scores, chosen) -> client_values.ClientValues:
+    values = scores.values[task.metric.name].astype(np.float64)
+    return client_values.ClientValues(
+        client_ids=np.array(scores.client_ids),
+        baseline=values[:, 0],
+        personalized=candidates_lib.take(values, chosen),
+        higher_is_better=task.metric.higher_is_better,
+        num_evaluation_examples=scores.num_evaluation_examples,
+    )
+
+
+def client_cell(task: task_lib.Task, client_id: str) -> str:
+    """Returns `<dataset>:<id>`, which keeps leading zeros and is no formula."""
+    return f"{task.dataset}:{client_id}"
+
+
+def _client_rows(task, labels, split, scores, values, chosen):
+    chosen = np.broadcast_to(chosen, len(scores.client_ids))
+    at_chosen = {name: candidates_lib.take(v, chosen) for name, v in scores.values.items()}
+    for i, client_id in enumerate(scores.client_ids):
+        row = {
+            "split": split,
+            "client_id": client_cell(task, client_id),
+            "candidate": labels[chosen[i]],
+            "num_personalization_examples": scores.num_personalization_examples[i],
+            "num_evaluation_examples": scores.num_evaluation_examples[i],
+            "metric": task.metric.name,
+            "higher_is_better": task.metric.higher_is_better,
+            "baseline": values.baseline[i],
+            "personalized": values.personalized[i],
+            "delta": values.delta[i],
+            "is_hurt": values.is_hurt[i],
+        }
+        for name in ("loss", *(m.name for m in task.metrics[1:])):
+            before, after = scores.values[name][i, 0], at_chosen[name][i]
+            if name == "loss":
+                row |= {"baseline_loss": before, "personalized_loss": after}
+            else:
+                row |= {f"baseline_{name}": before, f"personalized_{name}": after}
+        yield row
+
+
+def _candidate_rows(task, labels, split, scores):
+    for i, client_id in enumerate(scores.client_ids):
+        for c, label in enumerate(labels):
+            yield {
+                "split": split,
+                "client_id": client_cell(task, client_id),
+                "candidate": label,
+                "metric": task.metric.name,
+                "value": scores.values[task.metric.name][i, c],
+                "loss": scores.values["loss"][i, c],
+            }
+
+
+def _summary_row(labels, split, values, chosen):
+    return {
+        "split": split,
+        "num_clients": len(values.client_ids),
+        "candidate": labels[int(chosen)] if np.ndim(chosen) == 0 else "per_client",
+        "baseline_mean": np.mean(values.baseline),
+        "baseline_std": np.std(values.baseline),
+        "personalized_mean": np.mean(values.personalized),
+        "personalized_std": np.std(values.personalized),
+        **{name: function(values) for name, function in metrics_lib.POPULATION.items()},
+    }

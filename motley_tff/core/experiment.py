@@ -1,0 +1,290 @@
+"""The one experiment loop: train in rounds, evaluate, checkpoint, and leave the tables.
+
+Everything a round does depends on the seed and the round's number alone, so a run that is cut and
+resumed from a checkpoint writes the same bytes as one that was not (times aside).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.backends import base
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import candidates, evaluation, random_streams
+from motley_tff.core import progress as progress_lib
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+from motley_tff.tables import checkpoints, csv_files, model_files, run_directory, schema
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What the loop itself needs to know.
+
+    Attributes:
+      total_rounds: Training rounds; 0 leaves the initial model as it is.
+      rounds_per_evaluation: Evaluate a sample of clients every so many rounds.
+      rounds_per_checkpoint: Save the state every so many rounds.
+      clients_per_train_round: Cohort size; None for all clients.
+      valid_clients_per_evaluation: Validation clients in an evaluation during training.
+      test_clients_per_evaluation: Test clients in an evaluation during training.
+      final_evaluation_clients: Clients a split in the last evaluation; 0 for all.
+      base_random_seed: Seed of every stream.
+      tuning: Whose validation score chooses a candidate.
+      include_baseline_candidate: Whether the global model itself may be chosen.
+    """
+
+    total_rounds: int = 100
+    rounds_per_evaluation: int = 10
+    rounds_per_checkpoint: int = 50
+    clients_per_train_round: int | None = 10
+    valid_clients_per_evaluation: int = 100
+    test_clients_per_evaluation: int = 100
+    final_evaluation_clients: int = 0
+    base_random_seed: int = 0
+    tuning: candidates.Tuning = "global"
+    include_baseline_candidate: bool = True
+
+
+class Experiment:
+    """One run in one directory.
+
+    Args:
+      config: The loop's settings.
+      task: The task.
+      algorithm: Trains the global model.
+      personalization: Scores candidates on each client.
+      backend: Runs both.
+      directory: Where files go; held by this process.
+      algorithm_name: What the tables' `algorithm` column says.
+      progress: Told what happens.
+
+    Raises:
+      UserError: If the settings do not fit the task.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        task: task_lib.Task,
+        algorithm: algorithm_lib.Algorithm,
+        personalization: algorithm_lib.Personalization,
+        backend: base.Backend,
+        directory: run_directory.RunDirectory,
+        algorithm_name: str,
+        progress: progress_lib.Progress | None = None,
+    ):
+        self._config, self._task, self._algorithm = config, task, algorithm
+        self._labels = personalization.candidates
+        self._directory = directory
+        self._progress = progress or progress_lib.Silent()
+        self._run = {
+            "run_id": directory.run_id,
+            "dataset": task.dataset,
+            "algorithm": algorithm_name,
+            "base_random_seed": config.base_random_seed,
+        }
+        check_config(config, task)
+        self._process = backend.training(task, algorithm)
+        self._evaluator = evaluation.Evaluator(backend, task, personalization)
+        self._round_rows: list[dict[str, Any]] = []
+        self._state: Any = None
+        self._done = 0
+        self._evaluated: set[int] = set()
+
+    def run(self) -> list[dict[str, str]]:
+        """Trains and evaluates to the end, from the last checkpoint if there is one.
+
+        An interruption (Ctrl-C, SIGTERM) while training leaves a checkpoint of the last whole
+        round behind.
+
+        Returns:
+          The rows of the last evaluation in `summary.csv`, as text.
+        """
+        self._restore()
+        self._progress.start("train", self._config.total_rounds, self._done)
+        try:
+            while True:
+                self._do_what_is_due()
+                if self._done == self._config.total_rounds:
+                    break
+                self._train_to(self._next_stop())
+        except (KeyboardInterrupt, SystemExit):
+            self._checkpoint()
+            raise
+        finally:
+            self._flush_rounds()
+            self._progress.finish()
+        return last_summary(self._directory)
+
+    def _do_what_is_due(self) -> None:
+        """Checkpoints and evaluates after the round just done, if it is time and not yet done.
+
+        The checkpoint comes first: a run that is cut during a long evaluation then resumes with
+        the evaluation.
+        """
+        is_last = self._done == self._config.total_rounds
+        if is_last:
+            self._export()
+        if is_last or self._done % self._config.rounds_per_checkpoint == 0:
+            self._checkpoint()
+        is_due = is_last or (self._done and self._done % self._config.rounds_per_evaluation == 0)
+        if is_due and self._done not in self._evaluated:
+            self._flush_rounds()
+            self._evaluate()
+
+    def _checkpoint(self) -> None:
+        self._flush_rounds()
+        if self._done and self._done not in checkpoints.rounds(self._directory.checkpoints):
+            checkpoints.save(self._directory.checkpoints, self._done, self._state)
+
+    def _restore(self) -> None:
+        """Takes up the last checkpoint and drops what the tables say of later rounds."""
+        self._state, self._done = self._process.initialize(), 0
+        saved = checkpoints.rounds(self._directory.checkpoints)
+        if saved:
+            self._done = saved[-1]
+            self._state = checkpoints.load(self._directory.checkpoints, self._done, self._state)
+        tables = {name: self._directory.table(name) for name in schema.EVALUATION_TABLES}
+        csv_files.keep_rounds(self._directory.table("rounds"), self._done)
+        csv_files.keep_rounds(tables["summary"], self._done)
+        self._evaluated = csv_files.rounds(tables["summary"])
+        # The summary is written last: without it an evaluation is not whole.
+        for path in tables.values():
+            csv_files.keep_rounds(path, max(self._evaluated, default=-1))
+
+    def _next_stop(self) -> int:
+        """Returns the next round after which something else than training happens."""
+        periods = (self._config.rounds_per_evaluation, self._config.rounds_per_checkpoint)
+        return min(self._config.total_rounds, *((self._done // p + 1) * p for p in periods))
+
+    def _train_to(self, stop: int) -> None:
+        def on_round(result: base.RoundResult, state: Any) -> None:
+            self._round_rows.append(self._round_row(result))
+            if state is not None:
+                self._state, self._done = state, result.number
+            self._progress.advance(loss=result.means["loss"])
+
+        rounds = [self._round(number) for number in range(self._done + 1, stop + 1)]
+        self._process.run(self._state, rounds, on_round)
+
+    def _round(self, number: int) -> base.Round:
+        ids = self._task.train.ids
+        size = self._config.clients_per_train_round
+        if size is not None and size < len(ids):
+            seed = self._config.base_random_seed
+            stream = random_streams.generator(seed, "client_sampling", number)
+            ids = tuple(ids[i] for i in stream.choice(len(ids), size, replace=False))
+        return base.Round(number, ids, self._key("local_training", number))
+
+    def _key(self, stream: str, number: int) -> np.ndarray:
+        return random_streams.key(self._config.base_random_seed, stream, number)
+
+    def _round_row(self, result: base.RoundResult) -> dict[str, Any]:
+        size = communicated_bytes(self._algorithm)
+        return {
+            "run_id": self._directory.run_id,
+            "round": result.number,
+            "num_clients": result.num_clients,
+            **{f"train_{name}": value for name, value in result.means.items()},
+            "seconds": result.seconds,
+            "bytes_down": size * result.num_clients,
+            "bytes_up": size * result.num_clients,
+        }
+
+    def _flush_rounds(self) -> None:
+        columns = schema.rounds(self._task.metric.name)
+        rows = [row for row in self._round_rows if row["round"] <= self._done]
+        csv_files.append(self._directory.table("rounds"), columns, rows)
+        self._round_rows = []
+
+    def _evaluate(self) -> None:
+        number = self._done
+        ids = {split: self._sample(split, number) for split in evaluation.SPLITS}
+        weights = self._algorithm.global_model(self._process.weights(self._state))
+        silo = self._task.setting == "cross_silo"
+        total = len(ids["valid"]) if silo else sum(len(i) for i in ids.values())
+        self._progress.start(f"evaluate round {number}", total)
+        key = self._key("personalization", number)
+        scores = self._evaluator.score(weights, ids, key, self._progress.advance)
+        self._progress.finish()
+        rows = evaluation.report(
+            self._task,
+            self._labels,
+            scores,
+            self._config.tuning,
+            self._config.include_baseline_candidate,
+        )
+        self._append_report(rows, number)
+        self._evaluated.add(number)
+
+    def _append_report(self, rows: evaluation.Report, number: int) -> None:
+        keys = {**self._run, "round": number}
+        extra = tuple(metric.name for metric in self._task.metrics[1:])
+        tables = {
+            "candidates": (schema.CANDIDATES, rows.candidates),
+            "clients": (schema.clients(extra), rows.clients),
+            "summary": (schema.summary(), rows.summary),
+        }
+        for name in schema.EVALUATION_TABLES:
+            columns, table = tables[name]
+            full = ({**keys, **row} for row in table)
+            csv_files.append(self._directory.table(name), columns, full)
+
+    def _sample(self, split: str, number: int) -> Sequence[str]:
+        """Returns the clients to evaluate: a sample while training, all at the end."""
+        ids = self._task.splits[split].ids
+        config = self._config
+        size = {
+            "valid": config.valid_clients_per_evaluation,
+            "test": config.test_clients_per_evaluation,
+        }[split]
+        if number == config.total_rounds:
+            size = config.final_evaluation_clients or len(ids)
+        if self._task.setting == "cross_silo" or size >= len(ids):
+            return ids
+        stream = random_streams.generator(
+            config.base_random_seed, "evaluation_sampling", number, evaluation.SPLITS.index(split)
+        )
+        return tuple(ids[i] for i in sorted(stream.choice(len(ids), size, replace=False)))
+
+    def _export(self) -> None:
+        weights = self._algorithm.global_model(self._process.weights(self._state))
+        path = self._directory.path / model_files.FILE_NAME
+        model_files.save(path, self._task.model.names, weights)
+
+
+def check_config(config: Config, task: task_lib.Task) -> None:
+    """Checks settings against the task's clients.
+
+    Raises:
+      UserError: If a round asks for more clients than there are, or a per-client choice for
+        clients that have no validation data of their own.
+    """
+    size = config.clients_per_train_round
+    if size is not None and size > len(task.train):
+        raise UserError(
+            f"--clients_per_train_round={size} but {task.dataset} has {len(task.train)} training "
+            "clients; give at most that many"
+        )
+    if config.tuning == "per_client" and task.setting != "cross_silo":
+        raise UserError(
+            f"--finetune_tuning=per_client needs silos with validation data of their own; "
+            f"{task.dataset} is cross-device, use global"
+        )
+
+
+def communicated_bytes(algorithm: algorithm_lib.Algorithm) -> int:
+    """Returns the bytes of one broadcast, which are those of one update too."""
+    leaves = tf.nest.flatten(algorithm.initial_weights)
+    return sum(int(np.asarray(leaf).nbytes) for leaf in leaves)
+
+
+
+def last_summary(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
+    """Returns the rows of the last evaluation in `summary.csv`, as text."""
+    rows = list(csv_files.read(directory.table("summary")))
+    return [row for row in rows if row["round"] == rows[-1]["round"]]

@@ -1,0 +1,130 @@
+"""A Keras model as a pure function of its weights.
+
+Keras creates variables in the order of first use. Under a creator scope the given weights are
+handed out in that order instead, so `predict` holds no state and can run in a TFF computation, in
+a `tf.function`, under `tf.vectorized_map` and XLA. Two rules make that work: no `tf.keras.Input`
+and no `input_shape` (inside TFF their placeholders are never fed), and no stateful dropout: `call`
+takes a `key` (see `tensor_random.dropout`).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.core import random_streams
+
+Weights = tuple[tf.Tensor, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionalModel:
+    """Pure functions around a Keras architecture.
+
+    Attributes:
+      build: Returns a new Keras model; its `call` takes `(x, training, key)`.
+      names: Name of each weight, in creation order.
+      shapes: Shape of each weight.
+      is_last_layer: For each weight, whether "fine-tune the last layer" trains it.
+      initializers: For each weight, the Keras initializer that draws it.
+    """
+
+    build: Callable[[], tf.keras.Model]
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    is_last_layer: tuple[bool, ...]
+    initializers: tuple[Any, ...]
+
+    @property
+    def num_weights(self) -> int:
+        """Number of trainable scalars."""
+        return sum(int(np.prod(shape)) for shape in self.shapes)
+
+    def initial_weights(self, base_random_seed: int, index: int = 0) -> tuple[np.ndarray, ...]:
+        """Draws weights with the architecture's initializers from a stream of their own.
+
+        Args:
+          base_random_seed: The run's seed.
+          index: Which of several models of one run (clusters, ensembles).
+        """
+        stream = random_streams.generator(base_random_seed, "initial_weights", index)
+        seeds = stream.integers(1, 2**31 - 1, size=len(self.shapes))
+        return tuple(
+            _draw(initializer, shape, int(seed))
+            for initializer, shape, seed in zip(
+                self.initializers, self.shapes, seeds, strict=True
+            )
+        )
+
+    def apply(self, weights: Sequence[tf.Tensor], method: Callable[[tf.keras.Model], Any]) -> Any:
+        """Returns `method(model)` for a model that has the given weights."""
+        handed_out = iter(weights)
+
+        def creator(next_creator, **kwargs):
+            # Keras asks for its variables in the order of first use.
+            return next(handed_out) if kwargs.get("trainable", True) else next_creator(**kwargs)
+
+        with tf.variable_creator_scope(creator):
+            return method(self.build())
+
+    def predict(self, weights: Sequence[tf.Tensor], x: Any, training: bool, key: tf.Tensor) -> Any:
+        """Returns the model's outputs (logits, or a regression's prediction) for inputs `x`."""
+        return self.apply(weights, lambda model: model(x, training=training, key=key))
+
+    def embed(self, weights: Sequence[tf.Tensor], x: Any) -> tf.Tensor:
+        """Returns the representation that feeds the last layer, for kNN-Per."""
+        return self.apply(weights, lambda model: model.embed(x))
+
+
+def _draw(initializer: Any, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    config = initializer.get_config()
+    if "seed" in config:
+        initializer = type(initializer).from_config({**config, "seed": seed})
+    return initializer(shape, dtype=tf.float32).numpy()
+
+
+def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> FunctionalModel:
+    """Wraps a Keras architecture.
+
+    Args:
+      build: A no-argument constructor of a subclassed or `Sequential` model whose `call` takes
+        `(x, training, key)` and whose `last_layer` property names the layers that "last layer"
+        means (a tuple of Keras layers).
+      example_input: A batch of inputs of the right shapes and types.
+
+    Raises:
+      ValueError: If the model has weights that are not trainable (batch statistics do not fit
+        federated averaging), or was built before its first call.
+    """
+    initializers: list[Any] = []
+
+    def creator(next_creator, **kwargs):
+        variable = next_creator(**kwargs)
+        if kwargs.get("trainable", True):
+            initializers.append(_initializer_of(kwargs.get("initial_value")))
+        return variable
+
+    with tf.variable_creator_scope(creator):
+        model = build()
+        model(example_input, training=False, key=tf.zeros([2], tf.int32))
+    if model.non_trainable_variables:
+        names = [v.name for v in model.non_trainable_variables]
+        raise ValueError(f"A functional model has trainable weights only; found {names}.")
+    last = {id(v) for layer in model.last_layer for v in layer.trainable_variables}
+    return FunctionalModel(
+        build=build,
+        names=tuple(v.name for v in model.trainable_variables),
+        shapes=tuple(tuple(v.shape) for v in model.trainable_variables),
+        is_last_layer=tuple(id(v) in last for v in model.trainable_variables),
+        initializers=tuple(initializers),
+    )
+
+
+def _initializer_of(initial_value: Any) -> Any:
+    """Returns the initializer object inside the `functools.partial` that Keras passes on."""
+    if isinstance(initial_value, functools.partial):
+        return getattr(initial_value.func, "__self__", initial_value.func)
+    raise ValueError(f"Expected a Keras initializer behind each weight, found {initial_value!r}.")

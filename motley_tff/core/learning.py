@@ -1,0 +1,164 @@
+"""Pieces that client work is built from: one training step, one evaluation step, running sums."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from motley_tff.core import client_work
+from motley_tff.core import task as task_lib
+
+Weights = tuple[tf.Tensor, ...]
+# weights -> scalar that is added to a batch's loss.
+Penalty = Callable[[Weights], tf.Tensor]
+
+
+class Sums(NamedTuple):
+    """Running sums that end as weighted means: totals and their weights, float32 by name."""
+
+    totals: dict[str, tf.Tensor]
+    weights: dict[str, tf.Tensor]
+
+
+class Learner(NamedTuple):
+    """A model in training.
+
+    Attributes:
+      weights: All of the model's weights.
+      optimizer_state: The optimizer's state for the trained ones.
+      sums: Loss and metrics of the batches seen, each under the weights it was trained from.
+    """
+
+    weights: Weights
+    optimizer_state: Any
+    sums: Sums
+
+
+def entry_functions(task: task_lib.Task) -> dict[str, task_lib.EntryFunction]:
+    """Returns the loss and every metric of a task by name."""
+    return {"loss": task.loss, **{m.name: m.function for m in task.metrics}}
+
+
+def zero_sums(task: task_lib.Task) -> Sums:
+    """Returns sums over nothing."""
+    zeros = {name: tf.zeros([]) for name in entry_functions(task)}
+    return Sums(zeros, dict(zeros))
+
+
+def means(sums: Sums) -> dict[str, tf.Tensor]:
+    """Returns total / weight by name; not-a-number where nothing was seen."""
+    return {name: sums.totals[name] / sums.weights[name] for name in sums.totals}
+
+
+def _add(task: task_lib.Task, batch: client_work.Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
+    added = {
+        name: task_lib.masked_sum(function, batch.y, outputs, batch.mask)
+        for name, function in entry_functions(task).items()
+    }
+    return Sums(
+        {name: sums.totals[name] + total for name, (total, _) in added.items()},
+        {name: sums.weights[name] + weight for name, (_, weight) in added.items()},
+    )
+
+
+def evaluate(task: task_lib.Task, weights: Weights, batch: client_work.Batch, sums: Sums) -> Sums:
+    """Adds a batch's loss and metrics under `weights` to the running sums."""
+    return _add(task, batch, task.model.predict(weights, batch.x, False, batch.key), sums)
+
+
+def start(task: task_lib.Task, optimizer: Any, weights: Weights, trained: Sequence[bool]) -> Learner:
+    """Returns a learner with a fresh optimizer state.
+
+    Args:
+      task: The task.
+      optimizer: A `tff.learning.optimizers.Optimizer`.
+      weights: Where to start.
+      trained: For each weight, whether it is trained.
+    """
+    weights = tuple(weights)
+    specs = tuple(
+        tf.TensorSpec(shape, tf.float32)
+        for shape, is_trained in zip(task.model.shapes, trained, strict=True)
+        if is_trained
+    )
+    # Hyperparameters in the state are Python floats at first; a loop's carry holds tensors.
+    state = tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))
+    return Learner(weights, state, zero_sums(task))
+
+
+def train(
+    task: task_lib.Task,
+    optimizer: Any,
+    learner: Learner,
+    batch: client_work.Batch,
+    trained: Sequence[bool],
+    penalty: Penalty | None = None,
+) -> Learner:
+    """Takes one optimizer step on a batch.
+
+    Args:
+      task: The task.
+      optimizer: A `tff.learning.optimizers.Optimizer`.
+      learner: The model in training.
+      batch: The batch.
+      trained: For each weight, whether it is trained.
+      penalty: Added to the loss that is minimized; the reported loss leaves it out.
+    """
+    variables = tuple(w for w, t in zip(learner.weights, trained, strict=True) if t)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(variables)
+        outputs = task.model.predict(learner.weights, batch.x, True, batch.key)
+        loss = _objective(task, learner.weights, batch, outputs)
+        if penalty is not None:
+            loss += penalty(learner.weights)
+    gradients = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    gradients = tuple(tf.convert_to_tensor(g) for g in gradients)
+    state, new = optimizer.next(learner.optimizer_state, variables, gradients)
+    return Learner(
+        merge(learner.weights, new, trained), state, _add(task, batch, outputs, learner.sums)
+    )
+
+
+def _objective(
+    task: task_lib.Task, weights: Weights, batch: client_work.Batch, outputs: tf.Tensor
+) -> tf.Tensor:
+    total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
+    loss = tf.math.divide_no_nan(total, weight)
+    return loss if task.regularizer is None else loss + task.regularizer(weights)
+
+
+def merge(weights: Weights, new: Weights, trained: Sequence[bool]) -> Weights:
+    """Returns `weights` with the trained ones replaced, in order, by `new`."""
+    replacements = iter(new)
+    return tuple(
+        next(replacements) if t else w for w, t in zip(weights, trained, strict=True)
+    )
+
+
+def gradients_only(
+    task: task_lib.Task, weights: Weights, batch: client_work.Batch, sums: Sums
+) -> tuple[Weights, tf.Tensor, Sums]:
+    """Returns (sum of entry-weighted gradients, entry weight, sums with the batch added)."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(weights)
+        outputs = task.model.predict(weights, batch.x, True, batch.key)
+        loss = _objective(task, weights, batch, outputs)
+    gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    _, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
+    scaled = tuple(weight * tf.convert_to_tensor(g) for g in gradients)
+    return scaled, weight, _add(task, batch, outputs, sums)
+
+
+def subtract(a: Weights, b: Weights) -> Weights:
+    """Returns a - b, leaf by leaf."""
+    return tuple(x - y for x, y in zip(a, b, strict=True))
+
+
+def squared_distance(a: Weights, b: Weights) -> tf.Tensor:
+    """Returns the squared Euclidean distance of two sets of weights."""
+    return tf.add_n([tf.reduce_sum(tf.square(x - y)) for x, y in zip(a, b, strict=True)])
+
+
+def select(condition: tf.Tensor, a: Any, b: Any) -> Any:
+    """Returns `a` where the scalar condition holds, else `b`, for nests of tensors."""
+    return tf.nest.map_structure(lambda x, y: tf.where(condition, x, y), a, b)

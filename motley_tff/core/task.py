@@ -1,0 +1,122 @@
+"""A task: who the clients are, what the model is, and how it is judged. Frozen, checks itself."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import tensorflow as tf
+
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import functional_model
+
+# (labels, model outputs) -> (value of each entry, weight of each entry). Entries are examples, or
+# tokens of examples ([batch, time]); a weight of zero leaves an entry out (padding, say).
+EntryFunction = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+
+
+class Metric(NamedTuple):
+    """A per-client metric: the weighted mean of `function`'s entries over a client's examples."""
+
+    name: str
+    function: EntryFunction
+    higher_is_better: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Everything an algorithm may know about a data set.
+
+    Attributes:
+      dataset: Registered name, such as `emnist`; the first half of every `client_id` cell.
+      setting: Cross-device tasks split the clients (train / valid / test, the last two with parts
+        `personalization` and `evaluation`); cross-silo tasks split each silo's examples (`train`,
+        `valid` and `test` parts, the same silos everywhere).
+      model: The architecture.
+      loss: Entry losses and weights; a batch's loss is their weighted mean.
+      metrics: The first one is what the tables report; the others become extra columns.
+      preprocess: `(raw examples, training, key) -> (x, y)` for one batch, inside a graph.
+      train: Clients that train; their part is `train`.
+      valid: Clients that candidates are chosen on.
+      test: Clients that are reported.
+      drop_remainder: Whether training leaves out an epoch's short last batch.
+      regularizer: `weights -> scalar` added to the training loss, or None.
+      facts: What a reader of `run.json` should know: clients left out and why, the data's files.
+    """
+
+    dataset: str
+    setting: Literal["cross_device", "cross_silo"]
+    model: functional_model.FunctionalModel
+    loss: EntryFunction
+    metrics: tuple[Metric, ...]
+    preprocess: Callable[[Mapping[str, tf.Tensor], bool, tf.Tensor], tuple[Any, tf.Tensor]]
+    train: clients_lib.Clients
+    valid: clients_lib.Clients
+    test: clients_lib.Clients
+    drop_remainder: bool = False
+    regularizer: Callable[[functional_model.Weights], tf.Tensor] | None = None
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if not self.metrics:
+            raise ValueError("A task needs at least one metric.")
+        for split, clients in self.splits.items():
+            expected = {self.personalization_part(split), self.evaluation_part(split)}
+            missing = expected - set(clients.spec)
+            if missing:
+                raise ValueError(
+                    f"Clients of split {split!r} of {self.dataset!r} lack the parts "
+                    f"{sorted(missing)}; found {sorted(clients.spec)}."
+                )
+        self._check_model_reads_data()
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that is reported and that candidates are chosen by."""
+        return self.metrics[0]
+
+    @property
+    def splits(self) -> dict[str, clients_lib.Clients]:
+        """The three client sets by name."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
+    def personalization_part(self, split: str) -> str:
+        """Name of the part that personalizes a client of this split."""
+        if self.setting == "cross_silo" or split == "train":
+            return "train"
+        return "personalization"
+
+    def evaluation_part(self, split: str) -> str:
+        """Name of the part that a client of this split is scored on."""
+        if self.setting == "cross_silo" or split == "train":
+            return split
+        return "evaluation"
+
+    def _check_model_reads_data(self) -> None:
+        """Traces the model on an abstract batch of the data: a mismatch fails here, by name."""
+        spec = self.train.spec["train"]
+
+        def forward(examples, key, *weights):
+            x, y = self.preprocess(examples, True, key)
+            values, _ = self.loss(y, self.model.predict(weights, x, True, key))
+            return values
+
+        weights = [tf.TensorSpec(shape, tf.float32) for shape in self.model.shapes]
+        try:
+            tf.function(forward, autograph=False).get_concrete_function(
+                spec, tf.TensorSpec([2], tf.int32), *weights
+            )
+        except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+            raise ValueError(
+                f"The model of {self.dataset!r} cannot read its data {spec}: {error}"
+            ) from error
+
+
+def masked_sum(
+    function: EntryFunction, y: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (weighted sum of the entries, sum of their weights) over the real rows."""
+    values, weights = function(y, outputs)
+    row = tf.reshape(mask, [-1] + [1] * (len(weights.shape) - 1))
+    weights = weights * row
+    # A padded row's value may be anything, also infinite; zero times that must stay zero.
+    return tf.reduce_sum(tf.where(weights > 0, values, 0.0) * weights), tf.reduce_sum(weights)

@@ -1,0 +1,35 @@
+"""The columns of the per-client table that population metrics are functions of."""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientValues:
+    """One (round, split) of `clients.csv`, a row per client.
+
+    Attributes:
+      client_ids: [num_clients].
+      baseline: The metric under the global model, float64 [num_clients].
+      personalized: The metric under the personalized model, float64 [num_clients].
+      higher_is_better: Direction of the metric.
+      num_evaluation_examples: int64 [num_clients].
+    """
+
+    client_ids: np.ndarray
+    baseline: np.ndarray
+    personalized: np.ndarray
+    higher_is_better: bool
+    num_evaluation_examples: np.ndarray
+
+    @property
+    def delta(self) -> np.ndarray:
+        """What each client gained: positive is better, for errors too."""
+        difference = self.personalized - self.baseline
+        return difference if self.higher_is_better else -difference
+
+    @property
+    def is_hurt(self) -> np.ndarray:
+        """Whether each client is strictly worse off; a diverged personalized model hurts."""
+        return (self.delta < 0) | (~np.isfinite(self.personalized) & np.isfinite(self.baseline))

@@ -1,0 +1,145 @@
+"""CSV files as the project writes them.
+
+UTF-8, RFC 4180 with `\\n`, header first, one scalar a cell, empty for not applicable (never `nan`),
+9 significant digits. A file is always whole: it is written to a temporary name and renamed.
+"""
+
+import contextlib
+import csv
+import io
+import math
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+
+from motley_tff.core.errors import UserError
+
+
+def cell(value: Any) -> str:
+    """Returns a scalar as the text of a cell.
+
+    Raises:
+      TypeError: If the value is not a scalar.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, (bool, np.bool_)):
+        return str(int(value))
+    if isinstance(value, (int, np.integer)):
+        return str(int(value))
+    if isinstance(value, (float, np.floating)):
+        return format(float(value), ".9g") if math.isfinite(value) else ""
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"Expected a scalar for a cell, found {type(value).__name__}: {value!r}.")
+
+
+@contextlib.contextmanager
+def replacing(path: pathlib.Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Opens a temporary file that takes `path`'s place once it is whole.
+
+    On any error the old file stays as it was and the temporary one is removed.
+
+    Raises:
+      UserError: If the disk is full or the directory cannot be written.
+    """
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    try:
+        with open(handle, mode, **text) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        if isinstance(error, OSError):
+            raise _cannot_write(path, error) from error
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
+    return UserError(
+        f"cannot write {path}: {error.strerror or error}; what was written before is whole. "
+        "Free some space or choose another --root_output_dir"
+    )
+
+
+def _lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow([cell(row.get(column)) for column in columns])
+    return text.getvalue()
+
+
+def write(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes a table anew."""
+    with replacing(path) as file:
+        file.write(_lines(columns, [dict(zip(columns, columns, strict=True))]))
+        file.write(_lines(columns, rows))
+
+
+def append(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Adds rows to a table, or starts it; the file is replaced whole."""
+    if not path.exists():
+        write(path, columns, rows)
+        return
+    with replacing(path, "wb") as file:
+        with open(path, "rb") as old:
+            shutil.copyfileobj(old, file)
+        file.write(_lines(columns, rows).encode())
+
+
+def read(path: pathlib.Path) -> Iterator[dict[str, str]]:
+    """Yields a table's rows as text.
+
+    Raises:
+      UserError: If the file is not UTF-8 CSV with as many cells a row as columns.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            columns = next(reader, None)
+            if not columns:
+                raise UserError(f"{path} is empty; expected a header line")
+            for row in reader:
+                if len(row) != len(columns):
+                    raise UserError(
+                        f"{path} line {reader.line_num}: found {len(row)} cells, "
+                        f"expected {len(columns)}"
+                    )
+                yield dict(zip(columns, row, strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a UTF-8 CSV file: {error}") from error
+
+
+def keep_rounds(path: pathlib.Path, last_round: int) -> None:
+    """Drops the rows of rounds after `last_round`, where a resumed run goes on."""
+    if not path.exists():
+        return
+    rows = list(read(path))
+    kept = [row for row in rows if int(row["round"]) <= last_round]
+    if len(kept) < len(rows):
+        write(path, list(rows[0]), kept)
+
+
+def rounds(path: pathlib.Path) -> set[int]:
+    """Returns the rounds that a table has rows of."""
+    return {int(row["round"]) for row in read(path)} if path.exists() else set()

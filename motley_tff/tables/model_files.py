@@ -1,0 +1,48 @@
+"""Model weights on disk: an `.npz` that trainers export and start from."""
+
+import pathlib
+import zipfile
+from collections.abc import Sequence
+
+import numpy as np
+
+from motley_tff.core.errors import UserError
+from motley_tff.tables import csv_files
+
+FILE_NAME = "global_model.npz"
+
+
+def save(path: pathlib.Path, names: Sequence[str], weights: Sequence[np.ndarray]) -> None:
+    """Writes weights in creation order: arrays `w000`, `w001`, ... and their `names`."""
+    arrays = {f"w{i:03d}": np.asarray(w) for i, w in enumerate(weights)}
+    with csv_files.replacing(path, "wb") as file:
+        np.savez(file, names=np.asarray(names), **arrays)
+
+
+def load(path: str, shapes: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, ...]:
+    """Reads weights that a trainer exported.
+
+    Args:
+      path: A run's directory, or an `.npz` of this format.
+      shapes: The model's weight shapes, in creation order.
+
+    Raises:
+      UserError: If it is neither, damaged, or of another model.
+    """
+    file = pathlib.Path(path)
+    file = file / FILE_NAME if file.is_dir() else file
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            names = sorted(n for n in arrays.files if n.startswith("w"))
+            weights = tuple(arrays[n] for n in names)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise UserError(
+            f"cannot read initial model weights from {file}: {error}; expected a run directory of "
+            f"this program or its {FILE_NAME} (a Keras SavedModel does not load here)"
+        ) from error
+    found = [w.shape for w in weights]
+    if found != [tuple(s) for s in shapes] or any(w.dtype != np.float32 for w in weights):
+        raise UserError(
+            f"{file} holds weights of shapes {found}; this model expects {list(shapes)} in float32"
+        )
+    return weights

@@ -1,0 +1,168 @@
+"""One experiment's directory: its lock, `run.json`, its flags."""
+
+import datetime
+import fcntl
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import motley_tff
+from motley_tff.core.errors import UserError
+from motley_tff.tables import csv_files
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-learn", "scipy")
+
+
+class RunDirectory:
+    """`<root_output_dir>/<experiment_name>/`, held by one process at a time.
+
+    Args:
+      root: `--root_output_dir`.
+      experiment_name: A file name that no spreadsheet takes for a formula.
+      flags: What decides the numbers; a directory with others is refused.
+
+    Raises:
+      UserError: If the name is no file name, the directory cannot be written, another process
+        holds it, or it belongs to an experiment with other flags.
+    """
+
+    def __init__(self, root: str, experiment_name: str, flags: Mapping[str, Any]):
+        if not _NAME.fullmatch(experiment_name):
+            raise UserError(
+                f"--experiment_name={experiment_name!r} is not usable; expected letters, digits, "
+                "'.', '_' and '-', beginning with a letter or digit"
+            )
+        self.run_id = experiment_name
+        self.path = pathlib.Path(root).expanduser() / experiment_name
+        self._flags = dict(flags)
+        self._start = time.time()
+        self._make()
+        self._lock_file = self._lock()
+        self._record = self._read_record()
+        self._check_flags()
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        """Where checkpoints are."""
+        return self.path / "checkpoints"
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What `run.json` says."""
+        return self._record
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the experiment ran to its end."""
+        return self._record.get("status") == "finished"
+
+    def table(self, name: str) -> pathlib.Path:
+        """Returns the path of a CSV file, such as `clients`."""
+        return self.path / f"{name}.csv"
+
+    def close(self) -> None:
+        """Lets go of the directory."""
+        self._lock_file.close()
+
+    def write_record(self, **facts: Any) -> None:
+        """Writes `run.json`: flags, versions and whatever is told, over what was known."""
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        known = self._record.get("seconds_before", 0.0)
+        self._record = {
+            "run_id": self.run_id,
+            "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+            "flags": self._flags,
+            "versions": _versions(),
+            "git_commit": _git_commit(),
+            "started": now,
+            "cores": os.cpu_count(),
+            **self._record,
+            **facts,
+            "updated": now,
+            "seconds": round(known + time.time() - self._start, 3),
+            "peak_memory_mb": _peak_memory_mb(),
+        }
+        with csv_files.replacing(self.path / "run.json") as file:
+            json.dump(self._record, file, indent=2, sort_keys=True, allow_nan=False)
+            file.write("\n")
+
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / ".lock").touch()
+        except OSError as error:
+            raise UserError(
+                f"cannot write the output directory {self.path}: {error.strerror}; "
+                "choose another --root_output_dir"
+            ) from error
+
+    def _lock(self) -> Any:
+        file = open(self.path / ".lock", "r+")  # noqa: SIM115 - held while the run lives
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise UserError(
+                f"another process is running this experiment in {self.path}; "
+                "wait for it or choose another --experiment_name"
+            ) from error
+        return file
+
+    def _read_record(self) -> dict[str, Any]:
+        path = self.path / "run.json"
+        if not path.exists():
+            return {}
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read: {error}; move the directory away") from error
+        record["seconds_before"] = record.get("seconds", 0.0)
+        return record
+
+    def _check_flags(self) -> None:
+        """Refuses to go on with an experiment under flags that it was not started with."""
+        known = self._record.get("flags")
+        if known is None:
+            return
+        mine = json.loads(json.dumps(self._flags))
+        changed = sorted(k for k in mine.keys() | known.keys() if mine.get(k) != known.get(k))
+        if changed:
+            listed = ", ".join(f"--{k} ({known.get(k)} then, {mine.get(k)} now)" for k in changed)
+            raise UserError(
+                f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
+                f"{listed}; give the same flags to go on, or another --experiment_name"
+            )
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": sys.version.split()[0], "motley-tff": motley_tff.__version__}
+    return versions | {p: importlib.metadata.version(p) for p in _PACKAGES}
+
+
+def _git_commit() -> str | None:
+    """Returns the commit of the code, marked if files were changed, or None outside git."""
+    top = pathlib.Path(motley_tff.__file__).parents[1]
+    command = ["git", "-C", str(top), "describe", "--always", "--dirty", "--abbrev=40"]
+    command += ["--exclude", "*"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() or None
+
+
+def _peak_memory_mb() -> float:
+    """Returns the peak resident memory of this process and the largest of its children."""
+    units = 1024.0**2 if sys.platform == "darwin" else 1024.0
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return round((own + children) / units, 1)

@@ -1,0 +1,76 @@
+"""Random streams: named, independent of order, equal in every kind of execution."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from motley_tff.core import random_streams, tensor_random
+
+
+def test_streams_differ_and_repeat():
+    keys = {
+        tuple(random_streams.key(seed, stream, index))
+        for seed in (0, 1)
+        for stream in random_streams.STREAMS
+        for index in (0, 1)
+    }
+    assert len(keys) == 4 * len(random_streams.STREAMS)
+    np.testing.assert_array_equal(
+        random_streams.key(3, "local_training", 5), random_streams.key(3, "local_training", 5)
+    )
+
+
+def test_unknown_stream():
+    with pytest.raises(ValueError, match="smapling"):
+        random_streams.generator(0, "client_smapling")
+
+
+def test_global_generators_are_not_touched():
+    np.random.seed(1)
+    before = np.random.get_state()[1].copy()
+    random_streams.generator(0, "client_sampling").random(10)
+    np.testing.assert_array_equal(before, np.random.get_state()[1])
+
+
+def _draws(keys):
+    def one(key):
+        folded = tensor_random.fold(key, tensor_random.EPOCH, 3)
+        x = tf.ones([6, 5])
+        return (
+            folded,
+            tensor_random.permutation(folded, 9),
+            tensor_random.dropout(x, 0.3, folded),
+        )
+
+    return one, keys
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_same_draws_eager_vectorized_and_compiled(jit):
+    one, keys = _draws(tf.constant([[1, 2], [3, 4], [-5, 2**31 - 1]], tf.int32))
+    many = tf.function(lambda k: tf.vectorized_map(one, k), jit_compile=jit)(keys)
+    for i, key in enumerate(keys):
+        for ours, theirs in zip(one(key), many, strict=True):
+            np.testing.assert_array_equal(ours, theirs[i])
+
+
+def test_permutation_is_one():
+    order = tensor_random.permutation(tf.constant([1, 2]), 50)
+    np.testing.assert_array_equal(np.sort(order), np.arange(50))
+    assert not np.array_equal(order, np.arange(50))
+
+
+def test_shorter_draws_are_prefixes():
+    """Padding a batch must not change the dropout of its real rows."""
+    key = tf.constant([7, 8])
+    np.testing.assert_array_equal(
+        tensor_random.bits(key, [3, 5]), tensor_random.bits(key, [8, 5])[:3]
+    )
+
+
+def test_dropout_rate_and_scale():
+    x = tensor_random.dropout(tf.ones([1000, 100]), 0.25, tf.constant([1, 2])).numpy()
+    assert set(np.unique(x)) == {0.0, np.float32(1 / 0.75)}
+    assert abs((x == 0).mean() - 0.25) < 0.01
+    same = tensor_random.dropout(tf.ones([2, 2]), 0.0, tf.constant([1, 2]))
+    np.testing.assert_array_equal(same, np.ones([2, 2]))

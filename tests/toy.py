@@ -1,0 +1,132 @@
+"""Tasks so small that expected numbers are arithmetic one can do by hand.
+
+`scalar_task`: one weight w, no bias; an example is a number x with loss 0.5 * (w - x)^2, so its
+gradient is w - x, and a full-batch step at rate r moves w to w - r * (w - mean(x)).
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.core import clients, functional_model, task
+
+
+class Scalar(tf.keras.Model):
+    """Outputs w for every example."""
+
+    def __init__(self, initial=0.0):
+        super().__init__()
+        self._initial = initial
+        self.layer = tf.keras.layers.Dense(
+            1, use_bias=False, kernel_initializer=tf.keras.initializers.Constant(initial)
+        )
+
+    @property
+    def last_layer(self):
+        return (self.layer,)
+
+    def call(self, x, training=False, key=None):
+        return self.layer(tf.ones_like(x)[:, None])[:, 0]
+
+
+class TwoLayers(tf.keras.Model):
+    """A small classifier with dropout: dense 8, dropout 0.25, 3 logits."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = tf.keras.layers.Dense(8, activation="tanh")
+        self.logits = tf.keras.layers.Dense(3)
+
+    @property
+    def last_layer(self):
+        return (self.logits,)
+
+    def embed(self, x):
+        return self.hidden(x)
+
+    def call(self, x, training=False, key=None):
+        from motley_tff.core import tensor_random
+
+        h = self.embed(x)
+        return self.logits(tensor_random.dropout(h, 0.25, key) if training else h)
+
+
+def half_squared_error(y, outputs):
+    return 0.5 * tf.square(outputs - y), tf.ones_like(y)
+
+
+def _numbers(values):
+    return {"x": np.asarray(values, np.float32)}
+
+
+def scalar_task(train, held_out=None, initial=0.0, drop_remainder=False, setting="cross_device"):
+    """Returns a task of clients with numbers.
+
+    Args:
+      train: `{client: numbers}`.
+      held_out: `{client: (personalization numbers, evaluation numbers)}`.
+      initial: First value of w.
+      drop_remainder: As in `Task`.
+      setting: As in `Task`; silos use the numbers of `train` for all their parts.
+    """
+    if setting == "cross_silo":
+        silos = {c: dict.fromkeys(("train", "valid", "test"), _numbers(v)) for c, v in train.items()}
+        sources = [clients.InMemoryClients(silos)] * 3
+    else:
+        held_out = held_out or {"v": ([1.0], [2.0])}
+        held = clients.InMemoryClients(
+            {
+                c: {"personalization": _numbers(p), "evaluation": _numbers(e)}
+                for c, (p, e) in held_out.items()
+            }
+        )
+        trained = clients.InMemoryClients({c: {"train": _numbers(v)} for c, v in train.items()})
+        sources = [trained, held, held]
+    return task.Task(
+        "toy",
+        setting,
+        functional_model.from_keras(lambda: Scalar(initial), np.zeros([1], np.float32)),
+        half_squared_error,
+        (task.Metric("half_squared_error", half_squared_error, False),),
+        lambda raw, training, key: (raw["x"], raw["x"]),
+        *sources,
+        drop_remainder=drop_remainder,
+    )
+
+
+def _cross_entropy(y, logits):
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
+    return losses, tf.ones_like(losses)
+
+
+def _accuracy(y, logits):
+    hits = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), y), tf.float32)
+    return hits, tf.ones_like(hits)
+
+
+def classifier_task(num_clients=5, sizes=(7, 12, 3, 20, 9), seed=0):
+    """Returns a three-class task with dropout, clients of uneven sizes, and noise."""
+    rng = np.random.default_rng(seed)
+
+    def examples(n):
+        x = rng.normal(size=(n, 4)).astype(np.float32)
+        return {"x": x, "y": np.argmax(x[:, :3] + 0.3 * rng.normal(size=(n, 3)), 1).astype(np.int32)}
+
+    def population(prefix, parts):
+        return clients.InMemoryClients(
+            {
+                f"{prefix}{i}": {part: examples(sizes[i % len(sizes)]) for part in parts}
+                for i in range(num_clients)
+            }
+        )
+
+    return task.Task(
+        "toy",
+        "cross_device",
+        functional_model.from_keras(TwoLayers, np.zeros([1, 4], np.float32)),
+        _cross_entropy,
+        (task.Metric("accuracy", _accuracy, True),),
+        lambda raw, training, key: (raw["x"], raw["y"]),
+        population("t", ["train"]),
+        population("v", ["personalization", "evaluation"]),
+        population("e", ["personalization", "evaluation"]),
+    )

@@ -1,0 +1,1 @@
+"""Trainers: thin absl binaries. Flags live here and nowhere else."""

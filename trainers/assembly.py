@@ -1,0 +1,167 @@
+"""Puts a trainer together: from parsed flags to a finished experiment.
+
+Imports TensorFlow, and so is itself imported only once the flags are known to be right.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from absl import flags
+
+import datasets
+from motley_tff.algorithms import fedavg, fedprox, fedsgd
+from motley_tff.backends import base, sequential
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import experiment
+from motley_tff.core import task as task_lib
+from motley_tff.tables import model_files, run_directory
+from trainers import optimizer_flags, shared_flags, terminal
+
+# (task, initial weights) -> (training algorithm, personalization, name in the tables)
+Build = Callable[
+    [task_lib.Task, Any], tuple[algorithm_lib.Algorithm, algorithm_lib.Personalization, str]
+]
+
+
+def run(values: flags.FlagValues, deciding: dict[str, Any], build: Build) -> int:
+    """Runs an experiment to its end and prints the closing table.
+
+    Args:
+      values: The parsed flags.
+      deciding: The flags that decide the numbers.
+      build: Makes the trainer's algorithms.
+
+    Returns:
+      The exit status.
+    """
+    limit_threads(values.threads_per_client)
+    directory = run_directory.RunDirectory(
+        values.root_output_dir, values.experiment_name, deciding
+    )
+    with contextlib.closing(directory):
+        if not directory.is_finished:
+            _run_experiment(values, directory, build)
+        _print_closing_table(directory)
+    return 0
+
+
+def _run_experiment(
+    values: flags.FlagValues, directory: run_directory.RunDirectory, build: Build
+) -> None:
+    task = datasets.create_task(shared_flags.data(values))
+    config = experiment_config(values, task)
+    experiment.check_config(config, task)
+    algorithm, personalization, name = build(task, initial_weights(values, task))
+    with open_backend(values, task) as (backend, reason):
+        directory.write_record(
+            status="running",
+            backend=backend.name,
+            backend_reason=reason,
+            data=dict(task.facts),
+            metric=task.metric.name,
+            num_weights=task.model.num_weights,
+        )
+        try:
+            experiment.Experiment(
+                config, task, algorithm, personalization, backend, directory, name,
+                terminal.TerminalProgress(),
+            ).run()  # fmt: skip
+        except BaseException as error:
+            directory.write_record(status="stopped", reason=f"{type(error).__name__}: {error}")
+            raise
+    directory.write_record(status="finished", reason=None)
+
+
+def _print_closing_table(directory: run_directory.RunDirectory) -> None:
+    names = ("summary", "clients", "candidates", "rounds")
+    terminal.print_summary(
+        experiment.last_summary(directory),
+        directory.record["metric"],
+        f"{directory.record['backend']} ({directory.record['backend_reason']})",
+        [directory.table(name) for name in names] + [directory.path / "run.json"],
+    )
+
+
+def limit_threads(threads_per_client: int) -> None:
+    """Sets TensorFlow's threads before it starts; see `--threads_per_client`."""
+    tf.config.threading.set_intra_op_parallelism_threads(threads_per_client)
+
+
+def experiment_config(values: flags.FlagValues, task: task_lib.Task) -> experiment.Config:
+    """Returns the loop's settings; silos all take part unless a number was given."""
+    size = values.clients_per_train_round
+    if task.setting == "cross_silo" and not values["clients_per_train_round"].present:
+        size = None
+    return experiment.Config(
+        total_rounds=values.total_rounds,
+        rounds_per_evaluation=values.rounds_per_evaluation,
+        rounds_per_checkpoint=values.rounds_per_checkpoint,
+        clients_per_train_round=size,
+        valid_clients_per_evaluation=values.valid_clients_per_evaluation,
+        test_clients_per_evaluation=values.test_clients_per_evaluation,
+        final_evaluation_clients=values.final_evaluation_clients,
+        base_random_seed=values.base_random_seed,
+        tuning=values.finetune_tuning,
+        include_baseline_candidate=values.include_baseline_candidate,
+    )
+
+
+def initial_weights(values: flags.FlagValues, task: task_lib.Task) -> Any:
+    """Returns weights from `--path_to_initial_model_weights`, or newly drawn ones."""
+    if values.path_to_initial_model_weights:
+        return model_files.load(values.path_to_initial_model_weights, task.model.shapes)
+    return task.model.initial_weights(values.base_random_seed)
+
+
+def training_algorithm(
+    values: flags.FlagValues, task: task_lib.Task, weights: Any
+) -> algorithm_lib.Algorithm:
+    """Returns the global training algorithm of `--algorithm`."""
+    params = fedavg.Params(
+        client_optimizer=optimizer_flags.config("client", values),
+        server_optimizer=optimizer_flags.config("server", values),
+        train_epochs=values.train_epochs,
+        train_batch_size=values.train_batch_size,
+    )
+    if values.algorithm == "fedprox":
+        proximal = fedprox.Params(params, values.proximal_strength)
+        return fedprox.build(task, proximal, weights)
+    return {"fedavg": fedavg, "fedsgd": fedsgd}[values.algorithm].build(task, params, weights)
+
+
+@contextlib.contextmanager
+def open_backend(
+    values: flags.FlagValues, task: task_lib.Task
+) -> Iterator[tuple[base.Backend, str]]:
+    """Yields (the backend, why it was chosen); TFF's worker lives as long."""
+    name, reason = choose_backend(values.backend, values.aggregator)
+    if name == "sequential":
+        yield sequential.SequentialBackend(_parallel_clients(values.threads_per_client)), reason
+        return
+    from motley_tff.backends import tff_aggregators, tff_backend, tff_worker
+
+    aggregator = tff_aggregators.build(
+        values.aggregator, values.dp_noise_multiplier, values.clients_per_train_round
+    )
+    with tff_worker.tff_runtime():
+        yield tff_backend.TffBackend(aggregator), reason
+
+
+def choose_backend(requested: str, aggregator: str) -> tuple[str, str]:
+    """Returns (backend, why)."""
+    if requested != "auto":
+        return requested, "asked for by --backend"
+    if aggregator != "mean":
+        return "tff", f"--aggregator={aggregator} is one of TFF's"
+    return "sequential", "the fastest here"
+
+
+def _parallel_clients(threads_per_client: int) -> int:
+    """Returns how many clients run at once on the cores this process may use."""
+    if threads_per_client == 0:
+        return 1
+    return max(1, len(os.sched_getaffinity(0)) // threads_per_client)
+

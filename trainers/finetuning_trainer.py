@@ -1,0 +1,74 @@
+"""FedAvg + fine-tuning, and local training with --total_rounds=0.
+
+Trains a global model, fine-tunes every validation and test client from it, evaluates after every
+epoch, chooses the epoch on the validation clients and reports the test clients there.
+
+    finetuning_trainer --dataset_name=emnist --use_synthetic_data --experiment_name=quickstart
+"""
+
+from absl import flags
+
+from launch import commandline
+from trainers import optimizer_flags, shared_flags
+
+FLAGS = flags.FLAGS
+
+shared_flags.define()
+optimizer_flags.define("client", default_rate=0.1)
+optimizer_flags.define("server", default_rate=1.0)
+optimizer_flags.define("finetune", default_rate=0.01, many_rates=True)
+flags.DEFINE_enum(
+    "algorithm", "fedavg", ["fedavg", "fedprox", "fedsgd"], "How the global model is trained."
+)
+flags.DEFINE_float(
+    "proximal_strength", 0.1, "mu of --algorithm=fedprox; 0 is FedAvg.", lower_bound=0.0
+)
+flags.DEFINE_integer(
+    "finetune_max_epochs", 20, "Fine-tuning epochs to evaluate: 0 to this.", lower_bound=0
+)
+flags.DEFINE_bool("finetune_last_layer", False, "Fine-tune the last layer only.")
+flags.DEFINE_enum(
+    "finetune_tuning",
+    "global",
+    ["global", "per_client"],
+    "Choose (rate, epoch) once for all clients, or for each silo by its own validation part.",
+)
+flags.DEFINE_bool(
+    "include_baseline_candidate", True, "Whether the global model itself may be chosen."
+)
+
+
+def main() -> int:
+    """Runs the experiment that the flags describe."""
+    from trainers import assembly  # Imports TensorFlow: after the flags are known to be right.
+
+    return assembly.run(FLAGS, shared_flags.deciding(FLAGS), _build)
+
+
+def _build(task, initial_weights):
+    """Returns (training algorithm, personalization, name for the tables)."""
+    from motley_tff.algorithms import finetuning
+    from trainers import assembly
+
+    training = assembly.training_algorithm(FLAGS, task, initial_weights)
+    personalization = finetuning.build(
+        task,
+        finetuning.Params(
+            optimizer=optimizer_flags.config("finetune", FLAGS),
+            learning_rates=tuple(float(rate) for rate in FLAGS.finetune_learning_rate),
+            max_epochs=FLAGS.finetune_max_epochs,
+            batch_size=FLAGS.train_batch_size,
+            last_layer=FLAGS.finetune_last_layer,
+        ),
+    )
+    name = f"{training.name}+finetuning" if FLAGS.total_rounds else "local"
+    return training, personalization, name
+
+
+def run() -> None:
+    """Entry point of the console command."""
+    commandline.run_main(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,80 @@
+"""Optimizer flags under a prefix: `server_optimizer`, `server_learning_rate`, `server_adam_beta_1`.
+
+Declared without TensorFlow, so that a wrong flag fails at once; a test holds the parameters and
+their defaults to the signatures of the optimizers themselves.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+# {optimizer: {parameter: default}} beside the learning rate, by the names TFF gives them.
+PARAMETERS: dict[str, dict[str, float]] = {
+    "sgd": {},
+    "momentum": {"momentum": 0.9},
+    "fedavgm": {"momentum": 0.9},
+    "adam": {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7},
+    "yogi": {
+        "beta_1": 0.9,
+        "beta_2": 0.999,
+        "epsilon": 1e-3,
+        "initial_preconditioner_value": 1e-6,
+    },
+    "adagrad": {"initial_preconditioner_value": 0.1, "epsilon": 1e-7},
+}
+
+
+def define(prefix: str, default_rate: float, many_rates: bool = False) -> None:
+    """Declares the flags of one optimizer.
+
+    Args:
+      prefix: `client`, `server` or `finetune`.
+      default_rate: Default learning rate.
+      many_rates: Whether the rate is a list to choose from.
+    """
+    who = {"client": "clients'", "server": "server's", "finetune": "fine-tuning"}[prefix]
+    flags.DEFINE_enum(f"{prefix}_optimizer", "sgd", list(PARAMETERS), f"The {who} optimizer.")
+    rate = f"{prefix}_learning_rate"
+    if many_rates:
+        flags.DEFINE_list(rate, [str(default_rate)], f"The {who} learning rates to choose from.")
+        flags.register_validator(
+            rate, _are_positive, "expected finite numbers above 0, such as 0.01,0.1"
+        )
+    else:
+        flags.DEFINE_float(rate, default_rate, f"The {who} learning rate.")
+        flags.register_validator(rate, _is_positive, "expected a finite number above 0")
+    for optimizer, parameters in PARAMETERS.items():
+        for parameter, default in parameters.items():
+            name = f"{prefix}_{optimizer}_{parameter}"
+            upper = 1.0 if parameter in ("momentum", "beta_1", "beta_2") else None
+            flags.DEFINE_float(
+                name,
+                default,
+                f"{parameter} of the {who} {optimizer}.",
+                lower_bound=0.0,
+                upper_bound=upper,
+            )
+
+
+def _is_positive(value: float) -> bool:
+    return 0 < value < math.inf
+
+
+def _are_positive(values: Sequence[str]) -> bool:
+    try:
+        return bool(values) and all(_is_positive(float(value)) for value in values)
+    except ValueError:
+        return False
+
+
+def config(prefix: str, values: flags.FlagValues) -> Any:
+    """Returns the prefix's `OptimizerConfig`; of a list of rates, with the first."""
+    from motley_tff.algorithms import optimizers  # Imports TensorFlow.
+
+    name = values[f"{prefix}_optimizer"].value
+    rate = values[f"{prefix}_learning_rate"].value
+    rate = float(rate[0]) if isinstance(rate, list) else rate
+    parameters = {p: values[f"{prefix}_{name}_{p}"].value for p in PARAMETERS[name]}
+    return optimizers.OptimizerConfig(name, rate, parameters)

@@ -1,0 +1,144 @@
+"""Flags that every trainer has, and the frozen configs they become.
+
+The names of the published trainers stay as they were. Nothing here imports TensorFlow, so that a
+wrong command line fails at once.
+"""
+
+import difflib
+from typing import Any
+
+from absl import flags
+
+import datasets
+from datasets import options as data_options
+
+BACKENDS = ("auto", "tff", "sequential")
+AGGREGATORS = ("mean", "robust", "compressed", "secure", "differentially_private")
+
+# Where the answer lies, not what it is: these may differ when an experiment is resumed.
+_NOT_PART_OF_AN_EXPERIMENT = frozenset(
+    {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard"}
+)
+
+
+def define() -> None:
+    """Declares the flags of data, rounds, evaluation and backend."""
+    _define_experiment()
+    _define_rounds()
+    _define_evaluation()
+    _define_backend()
+
+
+def _define_experiment() -> None:
+    flags.DEFINE_string("experiment_name", None, "Name of the experiment and its directory.")
+    flags.DEFINE_string("root_output_dir", "results", "Directory that holds the experiments.")
+    flags.DEFINE_string(
+        "dataset_name", None, f"Which data: one of {', '.join(datasets.names())}."
+    )
+    flags.DEFINE_string("data_dir", None, "Directory that holds the data sets and their caches.")
+    flags.DEFINE_string(
+        "data_file", None, "A file to read instead of looking in --data_dir (.npz, .mat)."
+    )
+    flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
+    flags.DEFINE_integer("base_random_seed", 0, "Seed of every random choice.", lower_bound=0)
+    flags.mark_flags_as_required(["experiment_name", "dataset_name"])
+    flags.register_validator("dataset_name", _is_dataset, _dataset_message())
+
+
+def _is_dataset(name: str | None) -> bool:
+    if name is None or name in datasets.names():
+        return True
+    near = difflib.get_close_matches(name, datasets.names(), n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise flags.ValidationError(f"unknown data set {name!r}{hint} {_dataset_message()}")
+
+
+def _dataset_message() -> str:
+    return f"expected one of {', '.join(datasets.names())}"
+
+
+def _define_rounds() -> None:
+    flags.DEFINE_integer(
+        "total_rounds", 100, "Training rounds; 0 leaves local training alone.", lower_bound=0
+    )
+    flags.DEFINE_integer(
+        "rounds_per_evaluation", 10, "Evaluate every so many rounds.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "rounds_per_checkpoint", 50, "Save a checkpoint every so many rounds.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "clients_per_train_round",
+        10,
+        "Clients in a round's cohort. Silos all take part unless the flag is given.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer("train_epochs", 1, "Local epochs a round.", lower_bound=1)
+    flags.DEFINE_integer("train_batch_size", 10, "Examples a batch.", lower_bound=1)
+    flags.DEFINE_string(
+        "path_to_initial_model_weights",
+        None,
+        "Start from these weights: a run's directory or its global_model.npz.",
+    )
+
+
+def _define_evaluation() -> None:
+    for split in ("valid", "test"):
+        flags.DEFINE_integer(
+            f"{split}_clients_per_evaluation",
+            100,
+            f"How many {split} clients an evaluation during training samples.",
+            lower_bound=1,
+        )
+    flags.DEFINE_integer(
+        "final_evaluation_clients",
+        0,
+        "How many clients of each split the last evaluation samples; 0 for all.",
+        lower_bound=0,
+    )
+
+
+def _define_backend() -> None:
+    flags.DEFINE_enum("backend", "auto", BACKENDS, "What runs the clients' work.")
+    flags.DEFINE_enum(
+        "aggregator", "mean", AGGREGATORS, "How TFF aggregates updates; others than mean need tff."
+    )
+    flags.DEFINE_float(
+        "dp_noise_multiplier",
+        1.0,
+        "Noise of --aggregator=differentially_private, relative to the clipping norm.",
+        lower_bound=0.0,
+    )
+    flags.DEFINE_integer(
+        "threads_per_client",
+        1,
+        "Threads inside one client's arithmetic; 0 lets TensorFlow choose. With 1, results do "
+        "not depend on the number of cores.",
+        lower_bound=0,
+    )
+    flags.DEFINE_bool("tensorboard", False, "Also write TensorBoard scalars.")
+
+
+def data(values: flags.FlagValues) -> data_options.DataOptions:
+    """Returns the data options."""
+    return data_options.DataOptions(
+        dataset_name=values.dataset_name,
+        data_dir=values.data_dir,
+        data_file=values.data_file,
+        use_synthetic_data=values.use_synthetic_data,
+        base_random_seed=values.base_random_seed,
+    )
+
+
+def deciding(values: flags.FlagValues) -> dict[str, Any]:
+    """Returns the flags that decide an experiment's numbers, for `run.json`."""
+    by_module = values.flags_by_module_dict()
+    foreign = {f.name for m, fs in by_module.items() if _is_foreign(m) for f in fs}
+    return {
+        name: values[name].value
+        for name in sorted(set(values) - foreign - _NOT_PART_OF_AN_EXPERIMENT)
+    }
+
+
+def _is_foreign(module: str) -> bool:
+    return module.partition(".")[0] in ("absl", "tensorflow", "tensorflow_federated", "launch")

@@ -1,0 +1,107 @@
+"""What a person sees: a progress bar on a terminal, plain lines in a log, a closing table."""
+
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+import tqdm
+
+# In a log file, at most a line every so many seconds.
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+class TerminalProgress:
+    """Shows a run's stages on stderr; an evaluation inside training has a bar of its own."""
+
+    def __init__(self) -> None:
+        self._stages: list[_Bar | _Lines] = []
+
+    def start(self, stage: str, total: int, done: int = 0) -> None:
+        """Shows a new stage below the ones that are open."""
+        kind = _Bar if sys.stderr.isatty() else _Lines
+        self._stages.append(kind(stage, total, done, len(self._stages)))
+
+    def advance(self, steps: int = 1, **facts: float) -> None:
+        """Moves the innermost stage on."""
+        self._stages[-1].advance(steps, facts)
+
+    def finish(self) -> None:
+        """Closes the innermost stage."""
+        self._stages.pop().close()
+
+
+class _Bar:
+    def __init__(self, stage: str, total: int, done: int, depth: int):
+        unit = "round" if stage == "train" else "client"
+        self._bar = tqdm.tqdm(
+            desc=stage, total=total, initial=done, unit=unit, leave=depth == 0, position=depth,
+            dynamic_ncols=True,
+        )  # fmt: skip
+
+    def advance(self, steps: int, facts: Mapping[str, float]) -> None:
+        if facts:
+            self._bar.set_postfix({k: f"{v:.4g}" for k, v in facts.items()}, refresh=False)
+        self._bar.update(steps)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+class _Lines:
+    def __init__(self, stage: str, total: int, done: int, depth: int):
+        del depth
+        self._stage, self._total, self._done = stage, total, done
+        self._last = time.monotonic()
+        self._facts: Mapping[str, float] = {}
+
+    def advance(self, steps: int, facts: Mapping[str, float]) -> None:
+        self._done += steps
+        self._facts = facts or self._facts
+        if time.monotonic() - self._last > _SECONDS_BETWEEN_LINES:
+            self._say()
+
+    def _say(self) -> None:
+        facts = "".join(f", {k} {v:.4g}" for k, v in self._facts.items())
+        sys.stderr.write(f"{self._stage}: {self._done}/{self._total}{facts}\n")
+        sys.stderr.flush()
+        self._last = time.monotonic()
+
+    def close(self) -> None:
+        self._say()
+
+
+def print_summary(
+    rows: Iterable[Mapping[str, str]], metric: str, backend: str, paths: Sequence[object]
+) -> None:
+    """Prints the closing table of a run and where its files are.
+
+    Args:
+      rows: Rows of `summary.csv`.
+      metric: What mean and std are of.
+      backend: Which backend ran and why.
+      paths: The files.
+    """
+    sys.stdout.write(f"\n{metric}, mean and std over clients; backend: {backend}\n\n")
+    columns = ("split", "clients", "candidate", "baseline", "personalized", "% hurt")
+    lines = [columns, *(_summary_cells(row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for line in lines:
+        cells = (text.rjust(w) if i else text.ljust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True)))
+        sys.stdout.write("  " + "   ".join(cells) + "\n")
+    sys.stdout.write("\n" + "".join(f"{path}\n" for path in paths))
+    sys.stdout.flush()
+
+
+def _summary_cells(row: Mapping[str, str]) -> tuple[str, ...]:
+    def mean_and_std(which: str) -> str:
+        mean, std = row[f"{which}_mean"], row[f"{which}_std"]
+        return f"{float(mean):.5g} ± {float(std):.3g}" if mean and std else "-"
+
+    return (
+        row["split"],
+        row["num_clients"],
+        row["candidate"],
+        mean_and_std("baseline"),
+        mean_and_std("personalized"),
+        f"{float(row['pct_clients_hurt']):.1f}",
+    )
