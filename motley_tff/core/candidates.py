@@ -7,6 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+# Scores are float32: sums in another order may differ by this much.
+_ROUNDING = 1e-7
+
 Tuning = Literal["global", "per_client"]
 
 
@@ -26,8 +29,8 @@ def choose(
       include_baseline: Whether the baseline may be chosen (it is when it is the only candidate).
 
     Returns:
-      int array, [] for `global` or [num_clients] for `per_client`. Ties go to the lower index
-      (the smaller epoch). A candidate with a value that is not finite (diverged) is never taken
+      int array, [] for `global` or [num_clients] for `per_client`. Ties, to float32's precision,
+      go to the lower index (the smaller epoch). A candidate with a value that is not finite (diverged) is never taken
       while another is left.
 
     Raises:
@@ -39,8 +42,16 @@ def choose(
     first = 0 if include_baseline or values.shape[1] == 1 else 1
     scores = values if tuning == "per_client" else values.mean(axis=0, keepdims=True)
     scores = scores[:, first:] if higher_is_better else -scores[:, first:]
-    chosen = first + np.argmax(np.where(np.isfinite(scores), scores, -np.inf), axis=1)
+    chosen = first + _first_best(np.where(np.isfinite(scores), scores, -np.inf))
     return chosen if tuning == "per_client" else chosen[0]
+
+
+def _first_best(scores: np.ndarray) -> np.ndarray:
+    """Returns each row's first column within rounding of the row's maximum."""
+    best = scores.max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # -inf - -inf, where every candidate diverged.
+        is_best = (scores == best) | (best - scores <= _ROUNDING * np.abs(best))
+    return np.argmax(is_best, axis=1)
 
 
 def take(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:

@@ -11,12 +11,37 @@ CLIENT, PASS, EPOCH, SHUFFLE, STEP, LAYER = 1, 2, 3, 4, 5, 6
 
 
 def fold(key: tf.Tensor, purpose: int, number) -> tf.Tensor:
-    """Returns a new key [2] from `key` [2], a purpose of this module and an int32 scalar."""
-    number = tf.cast(number, tf.int32)
-    seed = tf.bitwise.bitwise_xor(key, tf.stack([number, purpose]))
-    return tf.random.stateless_uniform(
-        [2], seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
-    )
+    """Returns a new key from a key, a purpose of this module and a number.
+
+    Plain integer arithmetic, so that it costs next to nothing under `tf.vectorized_map`: two
+    passes of a 32-bit avalanche hash over the key's two words.
+
+    Args:
+      key: int32 [2].
+      purpose: What the new key is for.
+      number: int32 scalar, which of them.
+    """
+    number = tf.bitcast(tf.cast(number, tf.int32), tf.uint32)
+    words = tf.bitcast(key, tf.uint32)
+    salt = _avalanche(number + tf.constant(purpose * 0x9E3779B9 % 2**32, tf.uint32))
+    first = _avalanche(tf.bitwise.bitwise_xor(words[0], salt))
+    second = _avalanche(words[1] + first)
+    first = _avalanche(tf.bitwise.bitwise_xor(first, second))
+    return tf.bitcast(tf.stack([first, second]), tf.int32)
+
+
+def _avalanche(x: tf.Tensor) -> tf.Tensor:
+    """Returns a bijection of uint32 in which every input bit flips each output bit half the time.
+
+    C. Wellons' "lowbias32" (https://nullprogram.com/blog/2018/07/31/).
+    """
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x = _xor_shift(x, shift) * tf.constant(factor, tf.uint32)
+    return _xor_shift(x, 16)
+
+
+def _xor_shift(x: tf.Tensor, shift: int) -> tf.Tensor:
+    return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(shift, tf.uint32)))
 
 
 def client_round_key(round_key: tf.Tensor, client_key: tf.Tensor) -> tf.Tensor:
@@ -32,8 +57,12 @@ def bits(key: tf.Tensor, shape) -> tf.Tensor:
 
 
 def permutation(key: tf.Tensor, size) -> tf.Tensor:
-    """Returns a permutation of `range(size)` as int32 [size]."""
-    return tf.argsort(bits(key, [size]), stable=True)
+    """Returns a permutation of `range(size)` as int32 [size]: the ranks of `size` random numbers.
+
+    Ranks (ties to the first), not the sorting order, because a vectorized backend can count them
+    faster than it can sort.
+    """
+    return tf.math.invert_permutation(tf.argsort(bits(key, [size]), stable=True))
 
 
 def dropout(x: tf.Tensor, rate: float, key: tf.Tensor) -> tf.Tensor:

@@ -55,9 +55,22 @@ def test_same_draws_eager_vectorized_and_compiled(jit):
 
 
 def test_permutation_is_one():
-    order = tensor_random.permutation(tf.constant([1, 2]), 50)
+    order = tensor_random.permutation(tf.constant([1, 2]), 50).numpy()
     np.testing.assert_array_equal(np.sort(order), np.arange(50))
     assert not np.array_equal(order, np.arange(50))
+
+
+def test_folds_do_not_collide():
+    keys = tf.random.uniform([200, 2], -(2**31), 2**31 - 1, tf.int32, seed=1)
+    folded = {
+        tuple(tensor_random.fold(key, purpose, number).numpy())
+        for key in keys
+        for purpose in (tensor_random.PASS, tensor_random.STEP)
+        for number in range(5)
+    }
+    assert len(folded) == 2000
+    bits = np.unpackbits(np.array(list(folded), np.int32).view(np.uint8), axis=1)
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.05
 
 
 def test_shorter_draws_are_prefixes():

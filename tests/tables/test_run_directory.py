@@ -1,0 +1,61 @@
+"""An experiment's directory: names, locks, flags."""
+
+import contextlib
+import json
+import os
+
+import pytest
+
+from motley_tff.core.errors import UserError
+from motley_tff.tables import run_directory
+
+FLAGS = {"total_rounds": 3, "client_learning_rate": 0.1, "finetune_learning_rate": ["0.1"]}
+
+
+def opened(root, name="run", flags=FLAGS):
+    return contextlib.closing(run_directory.RunDirectory(str(root), name, flags))
+
+
+def test_record(tmp_path):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="running")
+        directory.write_record(status="finished")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["flags"] == FLAGS
+    assert record["versions"]["tensorflow"].startswith("2.")
+    assert record["peak_memory_mb"] > 10
+    with opened(tmp_path) as directory:
+        assert directory.is_finished
+
+
+def test_other_flags_are_refused_by_name(tmp_path):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="running")
+    with pytest.raises(UserError, match=r"--total_rounds \(3 then, 4 now\)"):
+        run_directory.RunDirectory(str(tmp_path), "run", {**FLAGS, "total_rounds": 4})
+
+
+def test_two_at_once_are_refused(tmp_path):
+    with opened(tmp_path), pytest.raises(UserError, match="another process"):
+        run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
+    with opened(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["=1+1", "../up", "", "a/b", "-x", ".", "a b", "x" * 200])
+def test_names_that_are_no_file_names(tmp_path, name):
+    with pytest.raises(UserError, match="experiment_name"):
+        run_directory.RunDirectory(str(tmp_path), name, FLAGS)
+
+
+def test_a_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write the output directory"):
+        run_directory.RunDirectory(str(tmp_path / "file"), "run", FLAGS)
+
+
+def test_damaged_record(tmp_path):
+    os.makedirs(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text("{")
+    with pytest.raises(UserError, match="run.json cannot be read"):
+        run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
