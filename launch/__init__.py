@@ -1,0 +1,1 @@
+"""Running things: the bootstrap, the doctor, sweeps, clusters and benchmarks."""

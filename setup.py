@@ -1,0 +1,76 @@
+"""Installs motley-tff. For use, `launch/run NAME` does this with the pinned requirements.txt."""
+
+import pathlib
+import re
+
+import setuptools
+
+ROOT = pathlib.Path(__file__).resolve().parent
+
+# One line per command: `launch/run NAME` runs it.
+COMMANDS = [
+    "finetuning_trainer=trainers.finetuning_trainer:run",
+    "motley_doctor=launch.doctor:run",
+]
+
+# What the code imports. requirements.txt pins these and all they need: after a change here,
+# regenerate it (CONTRIBUTING.md says how).
+REQUIREMENTS = [
+    "absl-py",
+    "defusedxml",
+    "h5py",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "pillow",
+    "psutil",
+    "pydicom",
+    "PyYAML",
+    "scikit-learn",
+    "scipy",
+    "submitit",
+    "tensorboard",
+    "tensorflow==2.14.*",
+    "tensorflow-federated==0.87.0",
+    "tqdm",
+]
+
+# What builds, tests and checks it.
+DEVELOPMENT = [
+    "hypothesis",
+    "mypy",
+    "pytest",
+    "ruff",
+    "setuptools",
+    "wheel",
+]
+
+
+def read_version() -> str:
+    """The version in motley_tff/__init__.py, read without importing TensorFlow and the rest."""
+    text = (ROOT / "motley_tff" / "__init__.py").read_text(encoding="utf-8")
+    match = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
+    if match is None:
+        raise RuntimeError('motley_tff/__init__.py: expected a line __version__ = "X.Y.Z"')
+    return match.group(1)
+
+
+setuptools.setup(
+    name="motley-tff",
+    version=read_version(),
+    description="Personalized federated learning benchmark on TensorFlow Federated",
+    license="Apache-2.0",
+    python_requires=">=3.10,<3.12",
+    install_requires=REQUIREMENTS,
+    extras_require={"dev": DEVELOPMENT},
+    package_dir={"": "."},
+    packages=setuptools.find_packages(
+        include=[
+            f"{package}{suffix}"
+            for package in ("motley_tff", "datasets", "trainers", "launch")
+            for suffix in ("", ".*")
+        ]
+    ),
+    package_data={"launch": ["flagfiles/*", "grids/*", "slurm/*"]},
+    entry_points={"console_scripts": COMMANDS},
+)
