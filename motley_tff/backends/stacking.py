@@ -1,0 +1,116 @@
+"""Stacks of clients: examples padded and put on a leading axis, in groups of similar size."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motley_tff.core import client_work, random_streams
+from motley_tff.core import clients as clients_lib
+
+# Padding may be this share of a group's batches.
+MAX_PADDING = 0.3
+
+
+class Stack(NamedTuple):
+    """A group of clients as arrays.
+
+    Attributes:
+      index: int32 [clients], positions in the source's list.
+      client_keys: int32 [clients, 2].
+      sizes: `{part: int32 [clients]}`, the real numbers of examples.
+      parts: `{part: {field: [clients, max size, ...]}}`, padded with zeros.
+    """
+
+    index: Any
+    client_keys: Any
+    sizes: dict[str, Any]
+    parts: dict[str, dict[str, Any]]
+
+
+def build(clients: clients_lib.Clients, ids: Sequence[str], parts: Sequence[str]) -> Stack:
+    """Returns the stack of some clients."""
+    fetched = [clients.fetch(client_id) for client_id in ids]
+    return Stack(
+        index=np.array([clients.index[client_id] for client_id in ids], np.int32),
+        client_keys=np.stack([random_streams.client_key(client_id) for client_id in ids]),
+        sizes={part: np.array([_rows(f[part]) for f in fetched], np.int32) for part in parts},
+        parts={
+            part: {
+                field: _pad([np.asarray(f[part][field]) for f in fetched])
+                for field in clients.spec[part]
+            }
+            for part in parts
+        },
+    )
+
+
+def take(stack: Stack, positions: np.ndarray) -> Stack:
+    """Returns the stack of some of a stack's clients, padded no more than they need."""
+    sizes = {part: n[positions] for part, n in stack.sizes.items()}
+    return Stack(
+        stack.index[positions],
+        stack.client_keys[positions],
+        sizes,
+        {
+            part: {f: a[positions, : max(1, sizes[part].max())] for f, a in examples.items()}
+            for part, examples in stack.parts.items()
+        },
+    )
+
+
+def _rows(examples: clients_lib.Examples) -> int:
+    return len(next(iter(examples.values())))
+
+
+def _pad(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    # At least one row, so that a part that is empty everywhere can still be indexed.
+    longest = max(1, max(len(a) for a in arrays))
+    padded = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), arrays[0].dtype)
+    for row, array in zip(padded, arrays, strict=True):
+        row[: len(array)] = array
+    return padded
+
+
+def batches(sizes: dict[str, np.ndarray], work: client_work.ClientWork) -> np.ndarray:
+    """Returns how many batches each client's work has, per pass: int [clients, passes]."""
+    columns = []
+    for walk, times in (*((p, 1) for p in work.passes), *((p, work.num_loops) for p in work.loop)):
+        size = np.minimum(walk.batch_size, np.maximum(sizes[walk.part], 1))
+        rounding = 0 if walk.drop_remainder else size - 1
+        columns.append((sizes[walk.part] + rounding) // size * walk.num_epochs * times)
+    return np.stack(columns, axis=1)
+
+
+def groups(batch_counts: np.ndarray, max_padding: float = MAX_PADDING) -> list[np.ndarray]:
+    """Splits clients into groups in which little work is padding.
+
+    Greedy from the largest client down; a group takes the next smaller client while the padded
+    share of its batches stays within the bound.
+
+    Args:
+      batch_counts: [clients, passes], see `batches`.
+      max_padding: Largest padded share, 0..1.
+
+    Returns:
+      Arrays of client positions, each in ascending order; together all of them once.
+    """
+    order = np.argsort(-batch_counts.sum(axis=1), kind="stable")
+    result: list[list[int]] = []
+    real, longest = 0, np.zeros(batch_counts.shape[1], np.int64)
+    for i in order:
+        new_longest = np.maximum(longest, batch_counts[i])
+        new_real = real + batch_counts[i].sum()
+        padded = new_longest.sum() * (len(result[-1]) + 1) if result else 0
+        if result and new_real >= (1 - max_padding) * padded:
+            result[-1].append(int(i))
+            real, longest = new_real, new_longest
+        else:
+            result.append([int(i)])
+            real, longest = batch_counts[i].sum(), batch_counts[i].copy()
+    return [np.sort(np.array(group)) for group in result]
+
+
+def nbytes(stack: Stack) -> int:
+    """Returns the bytes of a stack's examples."""
+    return sum(a.nbytes for examples in stack.parts.values() for a in examples.values())
