@@ -69,7 +69,8 @@ def scalar_task(train, held_out=None, initial=0.0, drop_remainder=False, setting
       setting: As in `Task`; silos use the numbers of `train` for all their parts.
     """
     if setting == "cross_silo":
-        silos = {c: dict.fromkeys(("train", "valid", "test"), _numbers(v)) for c, v in train.items()}
+        parts = ("train", "valid", "test")
+        silos = {c: dict.fromkeys(parts, _numbers(v)) for c, v in train.items()}
         sources = [clients.InMemoryClients(silos)] * 3
     else:
         held_out = held_out or {"v": ([1.0], [2.0])}
@@ -109,7 +110,8 @@ def classifier_task(num_clients=5, sizes=(7, 12, 3, 20, 9), seed=0):
 
     def examples(n):
         x = rng.normal(size=(n, 4)).astype(np.float32)
-        return {"x": x, "y": np.argmax(x[:, :3] + 0.3 * rng.normal(size=(n, 3)), 1).astype(np.int32)}
+        scores = x[:, :3] + 0.3 * rng.normal(size=(n, 3))
+        return {"x": x, "y": np.argmax(scores, 1).astype(np.int32)}
 
     def population(prefix, parts):
         return clients.InMemoryClients(

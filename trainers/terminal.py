@@ -18,7 +18,7 @@ class TerminalProgress:
 
     def start(self, stage: str, total: int, done: int = 0) -> None:
         """Shows a new stage below the ones that are open."""
-        kind = _Bar if sys.stderr.isatty() else _Lines
+        kind: type[_Bar | _Lines] = _Bar if sys.stderr.isatty() else _Lines
         self._stages.append(kind(stage, total, done, len(self._stages)))
 
     def advance(self, steps: int = 1, **facts: float) -> None:
@@ -86,7 +86,8 @@ def print_summary(
     lines = [columns, *(_summary_cells(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     for line in lines:
-        cells = (text.rjust(w) if i else text.ljust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True)))
+        cells = [text.rjust(width) for text, width in zip(line, widths, strict=True)]
+        cells[0] = line[0].ljust(widths[0])
         sys.stdout.write("  " + "   ".join(cells) + "\n")
     sys.stdout.write("\n" + "".join(f"{path}\n" for path in paths))
     sys.stdout.flush()

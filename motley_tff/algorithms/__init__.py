@@ -1,0 +1,1 @@
+"""Algorithms, one file each: paper and equation, Params, pure functions."""

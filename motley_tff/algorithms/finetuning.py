@@ -61,11 +61,12 @@ class Carry(NamedTuple):
 
 
 def candidates(params: Params) -> tuple[str, ...]:
-    """Returns the candidates' labels: `0`, `1`, ... epochs, or `<rate>_<epoch>` for many rates."""
+    """Returns the candidates' labels: `0`, `1`, ... epochs, or `lr<rate>_epoch<epoch>` for many."""
     epochs = range(1, params.max_epochs + 1)
     if len(params.learning_rates) == 1:
         return ("0", *(str(epoch) for epoch in epochs))
-    return ("0", *(f"lr{rate:g}_epoch{epoch}" for rate in params.learning_rates for epoch in epochs))
+    rates = params.learning_rates
+    return ("0", *(f"lr{rate:g}_epoch{epoch}" for rate in rates for epoch in epochs))
 
 
 def build(task: task_lib.Task, params: Params) -> algorithm.Personalization:

@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import tensorflow_federated as tff
 
 from motley_tff.core.errors import UserError
 
-Optimizer = tff.learning.optimizers.Optimizer
+Optimizer: TypeAlias = tff.learning.optimizers.Optimizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The same client work run in different ways, with the same numbers."""

@@ -149,7 +149,8 @@ class SequentialTraining:
             one.key,
             [client_states[c] for c in one.client_ids] if stateful else None,
         )
-        total, new_states = None, dict(client_states)
+        total: Any = None
+        new_states = dict(client_states)
         for client_id, output in zip(one.client_ids, outputs, strict=True):
             base.check_finite(one.number, client_id, float(output.metrics.totals["loss"]))
             total = self._add(total, output)

@@ -42,14 +42,12 @@ def run_stack(
         sent = tf.nest.map_structure(tf.identity, broadcast)
         return work.init(sent, state, client_work.Client(key, index, sizes))
 
-    keys = tf.vectorized_map(
-        lambda k: tensor_random.client_round_key(round_key, k), stack.client_keys
-    )
+    keys = tensor_random.client_round_key(round_key, stack.client_keys)
     carry = tf.vectorized_map(init, (client_states, keys, stack.index, stack.sizes))
 
     def walk(passes, first, loop, carry):
         for i, one in enumerate(passes, first):
-            pass_keys = _fold_all(keys, tensor_random.PASS, i)
+            pass_keys = tensor_random.fold(keys, tensor_random.PASS, i)
             carry = _run_pass(task, one, stack, pass_keys, loop, carry)
         return carry
 
@@ -76,8 +74,8 @@ def _run_pass(task, walk, stack, pass_keys, loop, carry):
         return learning.select(is_active, new, carry)
 
     def epoch_body(epoch, carry):
-        keys = _fold_all(pass_keys, tensor_random.EPOCH, loop * walk.num_epochs + epoch)
-        order = _orders(_fold_all(keys, tensor_random.SHUFFLE, 0), n, padded, walk.shuffle)
+        keys = tensor_random.fold(pass_keys, tensor_random.EPOCH, loop * walk.num_epochs + epoch)
+        order = _orders(tensor_random.fold(keys, tensor_random.SHUFFLE, 0), n, padded, walk.shuffle)
 
         def step_body(step, carry):
             position = step * batch_size[:, None] + columns
@@ -85,22 +83,22 @@ def _run_pass(task, walk, stack, pass_keys, loop, carry):
             position = tf.where(is_real, position, 0)
             rows = position if order is None else tf.gather(order, position, batch_dims=1)
             raw = {f: tf.gather(v, rows, batch_dims=1) for f, v in examples.items()}
-            step_keys = _fold_all(keys, tensor_random.STEP, step)
+            step_keys = tensor_random.fold(keys, tensor_random.STEP, step)
             mask = tf.cast(is_real, tf.float32)
             return tf.vectorized_map(one_client, (carry, raw, mask, step_keys, step < steps))
 
         return repeat(tf.reduce_max(steps), step_body, carry)
 
-    carry = tf.vectorized_map(walk.begin, carry)
+    carry = _map_hook(walk.begin, carry)
     if walk.num_epochs == 1:
         carry = epoch_body(tf.constant(0), carry)
     elif walk.num_epochs > 1:
         carry = repeat(walk.num_epochs, epoch_body, carry)
-    return tf.vectorized_map(walk.end, carry)
+    return _map_hook(walk.end, carry)
 
 
-def _fold_all(keys, purpose, number):
-    return tf.vectorized_map(lambda k: tensor_random.fold(k, purpose, number), keys)
+def _map_hook(hook, carry):
+    return carry if hook is client_work.unchanged else tf.vectorized_map(hook, carry)
 
 
 def _orders(keys, n, padded, shuffle):

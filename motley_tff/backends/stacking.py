@@ -83,32 +83,50 @@ def batches(sizes: dict[str, np.ndarray], work: client_work.ClientWork) -> np.nd
 
 
 def groups(batch_counts: np.ndarray, max_padding: float = MAX_PADDING) -> list[np.ndarray]:
-    """Splits clients into groups in which little work is padding.
+    """Splits clients into as few groups of similar size as keep padding within the bound.
 
-    Greedy from the largest client down; a group takes the next smaller client while the padded
-    share of its batches stays within the bound.
+    Each group is compiled on its own, so few groups matter as much as little padding.
 
     Args:
       batch_counts: [clients, passes], see `batches`.
-      max_padding: Largest padded share, 0..1.
+      max_padding: Largest share of all stacked batches that may be padding, 0..1.
 
     Returns:
       Arrays of client positions, each in ascending order; together all of them once.
     """
-    order = np.argsort(-batch_counts.sum(axis=1), kind="stable")
-    result: list[list[int]] = []
-    real, longest = 0, np.zeros(batch_counts.shape[1], np.int64)
-    for i in order:
-        new_longest = np.maximum(longest, batch_counts[i])
-        new_real = real + batch_counts[i].sum()
-        padded = new_longest.sum() * (len(result[-1]) + 1) if result else 0
-        if result and new_real >= (1 - max_padding) * padded:
-            result[-1].append(int(i))
-            real, longest = new_real, new_longest
-        else:
-            result.append([int(i)])
-            real, longest = batch_counts[i].sum(), batch_counts[i].copy()
-    return [np.sort(np.array(group)) for group in result]
+    work = batch_counts.sum(axis=1)
+    lengths, counts = np.unique(work, return_counts=True)
+    for num_groups in range(1, len(lengths) + 1):
+        ends, cost = _cheapest_cuts(lengths, counts, num_groups)
+        if work.sum() >= (1 - max_padding) * cost:
+            break
+    bounds = lengths[ends]
+    which = np.searchsorted(bounds, work)
+    return [np.flatnonzero(which == g) for g in reversed(range(len(bounds)))]
+
+
+def _cheapest_cuts(lengths: np.ndarray, counts: np.ndarray, num_groups: int):
+    """Cuts ascending lengths into groups in which each client costs the group's longest.
+
+    Returns:
+      (index of the last length of each group, total cost), of least cost.
+    """
+    total = np.concatenate([[0], np.cumsum(counts)])
+    # best[j]: least cost of the first j lengths in the groups so far.
+    best = np.full(len(lengths) + 1, np.inf)
+    best[0] = 0
+    cuts = []
+    for _ in range(num_groups):
+        # [i, j]: the last group holds lengths i..j-1.
+        costs = best[:, None] + (total[None, 1:] - total[:, None]) * lengths[None, :]
+        costs[np.arange(len(lengths) + 1)[:, None] > np.arange(len(lengths))[None, :]] = np.inf
+        cuts.append(costs.argmin(axis=0))
+        best = np.concatenate([[np.inf], costs.min(axis=0)])
+    ends, j = [], len(lengths)
+    for cut in reversed(cuts):
+        ends.append(j - 1)
+        j = cut[j - 1]
+    return np.array(ends[::-1]), best[-1]
 
 
 def nbytes(stack: Stack) -> int:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from motley_tff.backends import base, stacked_loop, stacking
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work
+from motley_tff.core import client_work, learning
 from motley_tff.core import clients as clients_lib
 from motley_tff.core import task as task_lib
 
@@ -150,8 +150,8 @@ class VectorizedTraining:
     def _run_block(self, state, stacks, keys, num_rounds):
         """Runs up to `_ROUNDS_PER_CALL` rounds; returns (state, sums by round, who diverged)."""
         shape = [_ROUNDS_PER_CALL]
-        sums, diverged = self._round(state, stacks, keys[0])[1:]
-        log = tf.nest.map_structure(lambda t: tf.zeros(shape, t.dtype), (sums, diverged))
+        sums = learning.zero_sums(self._task)
+        log = tf.nest.map_structure(lambda t: tf.zeros(shape, t.dtype), (sums, tf.constant(0)))
 
         def body(i, carry):
             state, log = carry
@@ -168,7 +168,8 @@ class VectorizedTraining:
     def _round(self, state, stacks, key):
         weights, optimizer_state, client_states = state
         work, optimizer = self._algorithm.work, self._algorithm.server_optimizer
-        total, diverged = None, tf.constant(-1)
+        total: Any = None
+        diverged = tf.constant(-1)
         for stack in stacks:
             mine = tf.nest.map_structure(lambda s: tf.gather(s, stack.index), client_states)  # noqa: B023
             output = stacked_loop.run_stack(self._task, work, weights, mine, stack, key)

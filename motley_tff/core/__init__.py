@@ -1,0 +1,1 @@
+"""What all tasks, algorithms and backends share."""

@@ -30,8 +30,8 @@ def choose(
 
     Returns:
       int array, [] for `global` or [num_clients] for `per_client`. Ties, to float32's precision,
-      go to the lower index (the smaller epoch). A candidate with a value that is not finite (diverged) is never taken
-      while another is left.
+      go to the lower index (the smaller epoch). A candidate with a value that is not finite
+      (diverged) is never taken while another is left.
 
     Raises:
       ValueError: If the array is not two-dimensional or empty.

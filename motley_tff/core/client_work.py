@@ -64,6 +64,11 @@ class ClientOutput(NamedTuple):
     metrics: Any
 
 
+def unchanged(carry: Any) -> Any:
+    """Returns the carry: the hook of a pass that needs none."""
+    return carry
+
+
 @dataclasses.dataclass(frozen=True)
 class Pass:
     """One walk over a part of the client's examples.
@@ -87,8 +92,8 @@ class Pass:
     shuffle: bool = False
     drop_remainder: bool = False
     training: bool = False
-    begin: Callable[[Any], Any] = lambda carry: carry
-    end: Callable[[Any], Any] = lambda carry: carry
+    begin: Callable[[Any], Any] = unchanged
+    end: Callable[[Any], Any] = unchanged
 
     def __post_init__(self):
         if self.batch_size < 1 or self.num_epochs < 0:

@@ -81,9 +81,11 @@ class InMemoryClients(Clients):
 
     @property
     def in_graph(self) -> bool:
+        """Whether `load` works; it does not."""
         return False
 
     def fetch(self, client_id: str) -> Parts:
+        """Returns one client's arrays."""
         return self._data[client_id]
 
 
@@ -107,14 +109,17 @@ class InGraphClients(Clients):
 
     @property
     def in_graph(self) -> bool:
+        """Whether `load` works; it does."""
         return True
 
     def fetch(self, client_id: str) -> Parts:
+        """Returns one client's parts as eager tensors."""
         if client_id not in self.index:
             raise KeyError(client_id)
         return self._fetch(tf.constant(client_id))
 
     def load(self, client_id: tf.Tensor) -> Parts:
+        """Returns one client's parts from a string tensor, inside a graph."""
         return self._load(client_id)
 
 

@@ -1,3 +1,38 @@
-"""Errors."""
+"""What a program tells its user in one line, and the signal that asks it to stop."""
+
+import signal
+
+
 class UserError(Exception):
+    """An error that its reader can act on: a bad flag, a broken file, a full disk.
+
+    The message is one line that says what was found, what was expected, and what to do. Programs
+    print it to stderr without a stack trace and leave with `exit_status`.
+
+    Attributes:
+      exit_status: Of the program that ends with this error; 2 says the user can mend it.
+    """
+
     exit_status = 2
+
+    def __init__(self, message: str):
+        """Makes the message one line, whatever was quoted in it."""
+        super().__init__(" ".join(line.strip() for line in str(message).splitlines()))
+
+
+class WorkerError(UserError):
+    """TFF's worker process did not start, died, or cannot be reached: not the user's fault."""
+
+    exit_status = 1
+
+
+class Terminated(SystemExit):
+    """A signal asked the program to end: raised in the main thread, so that `finally` blocks run.
+
+    It is no `Exception`: code that handles errors lets it pass.
+    """
+
+    def __init__(self, signal_number: int = signal.SIGTERM):
+        """Exits as a shell reports a signal: 143 for SIGTERM."""
+        super().__init__(128 + signal_number)
+        self.signal_name = signal.Signals(signal_number).name

@@ -66,7 +66,9 @@ def evaluate(task: task_lib.Task, weights: Weights, batch: client_work.Batch, su
     return _add(task, batch, task.model.predict(weights, batch.x, False, batch.key), sums)
 
 
-def start(task: task_lib.Task, optimizer: Any, weights: Weights, trained: Sequence[bool]) -> Learner:
+def start(
+    task: task_lib.Task, optimizer: Any, weights: Weights, trained: Sequence[bool]
+) -> Learner:
     """Returns a learner with a fresh optimizer state.
 
     Args:

@@ -17,17 +17,20 @@ def fold(key: tf.Tensor, purpose: int, number) -> tf.Tensor:
     passes of a 32-bit avalanche hash over the key's two words.
 
     Args:
-      key: int32 [2].
+      key: int32 [..., 2].
       purpose: What the new key is for.
       number: int32 scalar, which of them.
+
+    Returns:
+      int32 [..., 2].
     """
     number = tf.bitcast(tf.cast(number, tf.int32), tf.uint32)
     words = tf.bitcast(key, tf.uint32)
     salt = _avalanche(number + tf.constant(purpose * 0x9E3779B9 % 2**32, tf.uint32))
-    first = _avalanche(tf.bitwise.bitwise_xor(words[0], salt))
-    second = _avalanche(words[1] + first)
+    first = _avalanche(tf.bitwise.bitwise_xor(words[..., 0], salt))
+    second = _avalanche(words[..., 1] + first)
     first = _avalanche(tf.bitwise.bitwise_xor(first, second))
-    return tf.bitcast(tf.stack([first, second]), tf.int32)
+    return tf.bitcast(tf.stack([first, second], axis=-1), tf.int32)
 
 
 def _avalanche(x: tf.Tensor) -> tf.Tensor:
@@ -45,7 +48,7 @@ def _xor_shift(x: tf.Tensor, shift: int) -> tf.Tensor:
 
 
 def client_round_key(round_key: tf.Tensor, client_key: tf.Tensor) -> tf.Tensor:
-    """Returns the key [2] of one client in one round."""
+    """Returns clients' keys int32 [..., 2] in one round of key [2]."""
     return fold(tf.bitwise.bitwise_xor(round_key, client_key), CLIENT, 0)
 
 

@@ -1,0 +1,1 @@
+"""Reading and writing CSVs, run metadata, checkpoints and weights."""

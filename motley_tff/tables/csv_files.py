@@ -1,6 +1,6 @@
-"""CSV files as the project writes them.
+r"""CSV files as the project writes them.
 
-UTF-8, RFC 4180 with `\\n`, header first, one scalar a cell, empty for not applicable (never `nan`),
+UTF-8, RFC 4180 with `\n`, header first, one scalar a cell, empty for not applicable (never `nan`),
 9 significant digits. A file is always whole: it is written to a temporary name and renamed.
 """
 
@@ -48,7 +48,7 @@ def replacing(path: pathlib.Path, mode: str = "w") -> Iterator[IO[Any]]:
     Raises:
       UserError: If the disk is full or the directory cannot be written.
     """
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     except OSError as error:

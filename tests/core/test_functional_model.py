@@ -28,10 +28,8 @@ def test_same_outputs_as_keras():
 def test_weights_and_last_layer():
     model = _cnn()
     assert model.num_weights == 1_206_590
-    assert [n.split("/")[-2] for n, last in zip(model.names, model.is_last_layer) if last] == [
-        "logits",
-        "logits",
-    ]
+    tuned = [n for n, last in zip(model.names, model.is_last_layer, strict=True) if last]
+    assert [name.split("/")[-2] for name in tuned] == ["logits", "logits"]
 
 
 def test_initial_weights_depend_on_seed_and_index_only():

@@ -1,0 +1,317 @@
+"""EMNIST: handwritten characters by writer; a cross-device task.
+
+Card
+  Source: TFF's `emnist` (LEAF's federated form of Extended MNIST, from NIST Special Database 19),
+    `emnist_all.sqlite`; only each writer's training part is used, as Motley does. Or an `.npz` by
+    writer. Or synthetic writers (`datasets.synthetic_writers`).
+  Licence: EMNIST as processed by LEAF: BSD-2-Clause. An `.npz` or fonts: their own.
+  Clients: 3,400 writers; 671,585 examples; 198 +- 77 a writer, from 16 to 418.
+    Synthetic: 240 writers; 98 +- 33 examples a writer, from 16 to 209.
+  Fields: `pixels` [28, 28], background 1.0, ink 0.0 (float32 from SQLite; uint8 with 255 for 1.0
+    otherwise); `label` int32: 0-9 digits, 10-35 capitals, 36-61 small letters.
+  Model: the CNN of Reddi et al. 2020, 1,206,590 weights for 62 classes; accuracy.
+  Split: writers permuted with seed 13; 400 valid, 500 test, 2,500 train (other populations: 12%,
+    15%, the rest). A valid or test writer's examples are shuffled with seed 13; the first half
+    personalizes, the rest evaluates. A writer with one example cannot be halved and is left out of
+    those splits, named in the task's facts.
+  Citation: Cohen et al. 2017, "EMNIST: an extension of MNIST to handwritten letters"
+    (https://arxiv.org/abs/1702.05373); Caldas et al. 2018, "LEAF: A Benchmark for Federated
+    Settings" (https://arxiv.org/abs/1812.01097).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from datasets import files, splits, sqlite_clients, synthetic_writers
+from datasets.models import emnist_cnn
+from datasets.options import DataOptions
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import functional_model
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+
+_URL = "https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma"
+_SQLITE = "emnist_all.sqlite"
+_FOLDERS = ("", "emnist")
+# What TFF uses when it is given no cache folder.
+_DEFAULT_DIR = "~/.tff"
+_HELP = (
+    f"put {_SQLITE} (that file of 170 MB unpacked, 4.7 GB) there, or an .npz by writer (images, "
+    "labels, writer_id), or pass --data_file or --use_synthetic_data"
+)
+
+_PUBLISHED_CLIENTS, _PUBLISHED_VALID, _PUBLISHED_TEST = 3400, 400, 500
+_NUM_CLASSES, _NUM_DIGITS = 62, 10
+# Chosen by time: twenty rounds and two evaluations of every valid and test writer, twenty epochs
+# of fine-tuning each, take about a minute on two cores.
+_SYNTHETIC_WRITERS = 240
+
+
+def create_task(options: DataOptions) -> task_lib.Task:
+    """Returns the task on what is found: synthetic, a named file, SQLite, one `.npz`, a download.
+
+    Args:
+      options: With no `data_dir`, TFF's own cache folder is used.
+
+    Raises:
+      UserError: If there are no data or they are broken; says what to put where.
+    """
+    if options.use_synthetic_data:
+        return _create_synthetic_task(options)
+    path = _find(options)
+    if path.suffix == ".npz":
+        return _create_npz_task(path, options.only_digits)
+    if path.suffix == ".sqlite":
+        return _create_sqlite_task(path, options.only_digits)
+    raise UserError(f"{path}: expected an EMNIST file that ends in .sqlite or .npz")
+
+
+def create_task_from_data(
+    images: np.ndarray,
+    labels: np.ndarray,
+    writer_ids: np.ndarray,
+    facts: Mapping[str, Any] | None = None,
+) -> task_lib.Task:
+    """Returns the task on images in memory.
+
+    Args:
+      images: uint8 [n, 28, 28], 255 = background.
+      labels: Integers [n]; 0 to 9 only make a model of 10 classes, else up to 61 and 62 classes.
+      writer_ids: Integers or strings [n]; clients are numbered in their sorted order.
+      facts: Added to the task's facts.
+
+    Raises:
+      UserError: If there are too few writers, or labels outside 0..61.
+    """
+    if len(labels) == 0 or labels.min() < 0 or labels.max() >= _NUM_CLASSES:
+        found = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
+        raise UserError(f"EMNIST labels: found {found}, expected 0 to {_NUM_CLASSES - 1}")
+    num_classes = _NUM_DIGITS if labels.max() < _NUM_DIGITS else _NUM_CLASSES
+    writers = _by_writer(images, labels.astype(np.int32), writer_ids)
+    split = _split({writer: len(e["label"]) for writer, e in writers.items()})
+
+    def evaluated(ids):
+        return clients_lib.InMemoryClients({i: splits.halve(writers[i]) for i in ids})
+
+    train = clients_lib.InMemoryClients({i: {"train": writers[i]} for i in split.train})
+    return _task(
+        num_classes, split, train, evaluated(split.valid), evaluated(split.test), facts or {}
+    )
+
+
+def synthesize(
+    seed: int, num_writers: int = _SYNTHETIC_WRITERS, only_digits: bool = False
+) -> synthetic_writers.Writing:
+    """Returns what synthetic writers wrote, with the style group planted in each.
+
+    Args:
+      seed: Non-negative; the same seed gives the same bytes.
+      num_writers: How many writers.
+      only_digits: Digits in place of all 62 characters.
+    """
+    characters = synthetic_writers.CHARACTERS
+    return synthetic_writers.write(
+        seed, num_writers, characters[:_NUM_DIGITS] if only_digits else characters
+    )
+
+
+def preprocess(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (images float32 [batch, 28, 28, 1] in [0, 1], labels int32 [batch])."""
+    del training, key  # no augmentation
+    pixels = examples["pixels"]
+    if pixels.dtype == tf.uint8:
+        pixels = tf.cast(pixels, tf.float32) / 255.0
+    return pixels[..., tf.newaxis], examples["label"]
+
+
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (softmax cross entropy [batch], ones [batch])."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return losses, tf.ones_like(losses)
+
+
+def accuracy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (1.0 where the largest logit is the label's [batch], ones [batch])."""
+    correct = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
+    return correct, tf.ones_like(correct)
+
+
+def _task(num_classes, split, train, valid, test, facts) -> task_lib.Task:
+    model = functional_model.from_keras(
+        functools.partial(emnist_cnn.EmnistCnn, num_classes), np.zeros((1, 28, 28, 1), np.float32)
+    )
+    return task_lib.Task(
+        dataset="emnist",
+        setting="cross_device",
+        model=model,
+        loss=cross_entropy,
+        metrics=(task_lib.Metric("accuracy", accuracy, higher_is_better=True),),
+        preprocess=preprocess,
+        train=train,
+        valid=valid,
+        test=test,
+        facts={**facts, "num_classes": num_classes, "clients_left_out": split.left_out},
+    )
+
+
+def _split(sizes: Mapping[str, int]) -> splits.ClientSplit:
+    if len(sizes) == _PUBLISHED_CLIENTS:
+        return splits.split_population(sizes, _PUBLISHED_VALID, _PUBLISHED_TEST)
+    return splits.split_population(sizes, *splits.proportional_counts(len(sizes)))
+
+
+def _by_writer(
+    images: np.ndarray, labels: np.ndarray, writer_ids: np.ndarray
+) -> dict[str, dict[str, np.ndarray]]:
+    """Groups examples by writer, in their order, the writers sorted."""
+    order = np.argsort(writer_ids, kind="stable")
+    ids, starts = np.unique(writer_ids[order], return_index=True)
+    rows = np.split(order, starts[1:])
+    return {
+        str(i): {"pixels": images[r], "label": labels[r]} for i, r in zip(ids, rows, strict=True)
+    }
+
+
+def _create_synthetic_task(options: DataOptions) -> task_lib.Task:
+    written = synthesize(options.base_random_seed, only_digits=options.only_digits)
+    facts = {"source": "synthetic", "planted_groups": written.groups}
+    return create_task_from_data(written.images, written.labels, written.writer_ids, facts)
+
+
+def _find(options: DataOptions) -> Path:
+    """Returns the data file, after a download if there is none."""
+    folder = Path(options.data_dir or _DEFAULT_DIR).expanduser()
+    if options.data_dir is None and folder.is_dir():
+        options = dataclasses.replace(options, data_dir=str(folder))
+    found = files.find(options, [f"{f}/{_SQLITE}".lstrip("/") for f in _FOLDERS])
+    if found is not None:
+        return found
+    arrays = sorted(p for f in _FOLDERS for p in (folder / f).glob("*.npz"))
+    if len(arrays) > 1:
+        listed = ", ".join(p.name for p in arrays)
+        raise UserError(
+            f"emnist in {folder}: found {len(arrays)} .npz files ({listed}), expected one; choose "
+            "with --data_file"
+        )
+    return arrays[0] if arrays else _download(folder / _SQLITE)
+
+
+def _download(target: Path) -> Path:
+    try:
+        files.download_lzma(_URL, target, lambda path: sqlite_clients.open_split(path, "all_train"))
+    except UserError as error:
+        raise UserError(f"emnist: found no data in {target.parent} and {error}; {_HELP}") from error
+    return target
+
+
+def _create_sqlite_task(path: Path, only_digits: bool) -> task_lib.Task:
+    split_name = "digits_only_train" if only_digits else "all_train"
+    source = sqlite_clients.open_split(path, split_name)
+    split = _split(source.sizes)
+
+    def load(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
+        return _parse(source.load_serialized(client_id))
+
+    def evaluated(ids):
+        return clients_lib.InGraphClients(ids, lambda i: splits.halve(load(i)))
+
+    train = clients_lib.InGraphClients(split.train, lambda i: {"train": load(i)})
+    _check_readable(path, train)
+    return _task(
+        _NUM_DIGITS if only_digits else _NUM_CLASSES,
+        split,
+        train,
+        evaluated(split.valid),
+        evaluated(split.test),
+        {"source": "sqlite", "files": [str(path)], "split_name": split_name},
+    )
+
+
+def _parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    parsed = tf.io.parse_example(
+        serialized,
+        {
+            "pixels": tf.io.FixedLenFeature([28, 28], tf.float32),
+            "label": tf.io.FixedLenFeature([], tf.int64),
+        },
+    )
+    return {"pixels": parsed["pixels"], "label": tf.cast(parsed["label"], tf.int32)}
+
+
+def _check_readable(path: Path, clients: clients_lib.Clients) -> None:
+    """Reads one client, so that a database of another task's examples fails here and by name."""
+    try:
+        clients.fetch(clients.ids[0])
+    except tf.errors.OpError as error:
+        raise UserError(
+            f"{path}: client {clients.ids[0]!r} cannot be read, expected examples with pixels "
+            f"[28, 28] and label ({files.one_line(error)})"
+        ) from error
+
+
+def _create_npz_task(path: Path, only_digits: bool) -> task_lib.Task:
+    images, labels, writer_ids = _read_npz(path)
+    if only_digits:
+        kept = labels < _NUM_DIGITS
+        images, labels, writer_ids = images[kept], labels[kept], writer_ids[kept]
+    try:
+        # The files have ink on 0; EMNIST's background is 1.0.
+        return create_task_from_data(
+            255 - images, labels, writer_ids, {"source": "npz", "files": [str(path)]}
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns (images, labels, writer_id) after checking what they are."""
+    names = ("images", "labels", "writer_id")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            missing = [name for name in names if name not in archive.files]
+            if missing:
+                raise UserError(
+                    f"{path}: found arrays {archive.files}, expected {list(names)}; missing "
+                    f"{missing}"
+                )
+            images, labels, writer_ids = (archive[name] for name in names)
+    except UserError:
+        raise
+    except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
+        raise UserError(
+            f"{path}: cannot be read as an .npz of plain arrays, truncated or of another kind "
+            f"({files.one_line(error)})"
+        ) from error
+    _check_arrays(path, images, labels, writer_ids)
+    return images, labels, writer_ids
+
+
+def _check_arrays(
+    path: Path, images: np.ndarray, labels: np.ndarray, writer_ids: np.ndarray
+) -> None:
+    if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or images.ndim != 3:
+        raise UserError(
+            f"{path}: found images of type {images.dtype}, shape {list(images.shape)}, expected "
+            "uint8 [n, 28, 28] with 0 = background"
+        )
+    for name, array, kinds in (("labels", labels, "iu"), ("writer_id", writer_ids, "iuU")):
+        if array.dtype.kind not in kinds or array.shape != images.shape[:1]:
+            raise UserError(
+                f"{path}: found {name} of type {array.dtype}, shape {list(array.shape)}, expected "
+                f"{'integers' if name == 'labels' else 'integers or text'} [{len(images)}] as "
+                "there are images"
+            )
+    corners = images[:, ::27, ::27]
+    if corners.size and np.median(corners) > 200:
+        raise UserError(
+            f"{path}: found {np.median(corners):g} in the images' corners, expected 0 = "
+            "background; invert the images"
+        )

@@ -1,0 +1,118 @@
+"""Finding data files on disk and fetching them: whole or not at all, and never waiting for ever."""
+
+import http.client
+import lzma
+import os
+import queue
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets.options import DataOptions
+from motley_tff.core.errors import UserError
+
+# A host that cannot be reached must be known within ten seconds; a slow one gets longer per read.
+_CONNECT_SECONDS = 8.0
+_READ_SECONDS = 60.0
+_CHUNK_BYTES = 2**20
+
+
+def find(options: DataOptions, relative_paths: Sequence[str]) -> Path | None:
+    """Returns the file a user named, else the first of `relative_paths` in the data folder.
+
+    Args:
+      options: Whose `data_file` and `data_dir` count.
+      relative_paths: Where to look under `data_dir`, in order.
+
+    Returns:
+      The file, or None if there is none.
+
+    Raises:
+      UserError: If `data_file` or `data_dir` is given and is not there.
+    """
+    if options.data_file is not None:
+        return _existing(Path(options.data_file).expanduser())
+    if options.data_dir is None:
+        return None
+    folder = Path(options.data_dir).expanduser()
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise UserError(f"--data_dir={folder}: found {found}, expected a folder")
+    return next((folder / p for p in relative_paths if (folder / p).is_file()), None)
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "nothing"
+        raise UserError(f"--data_file={path}: found {found}, expected a file")
+    return path
+
+
+def one_line(error: object) -> str:
+    """Returns an error's type and message on one line of at most 200 characters."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__
+
+
+def download_lzma(url: str, target: Path, check: Callable[[Path], Any]) -> None:
+    """Fetches an LZMA file, unpacks it on the way, checks it and moves it into place.
+
+    Args:
+      url: Where it is.
+      target: The unpacked file; appears whole or not at all.
+      check: Raises UserError if the unpacked file is not what it should be.
+
+    Raises:
+      UserError: If that cannot be done. The reason only: the caller says what the user can do.
+    """
+    try:
+        with _open(url) as response:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(
+                dir=target.parent, prefix=f".{target.name}.", suffix=".partial"
+            )
+            temporary = Path(name)
+            try:
+                with os.fdopen(handle, "wb") as out:
+                    _unpack(response, out)
+                check(temporary)
+                temporary.chmod(0o644)
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+    except (OSError, EOFError, lzma.LZMAError, http.client.HTTPException) as error:
+        # A URLError wraps what the socket said; an HTTPError has the status itself.
+        reason = getattr(error, "reason", None)
+        reason = reason if isinstance(reason, Exception) else error
+        raise UserError(f"cannot download {url} ({one_line(reason)})") from error
+
+
+def _open(url: str) -> Any:
+    """Opens a URL within a deadline that holds for name resolution too, which has no timeout."""
+    outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def connect():
+        try:
+            outcome.put(urllib.request.urlopen(url, timeout=_READ_SECONDS))
+        except Exception as error:  # handed to the caller's thread, which raises it
+            outcome.put(error)
+
+    threading.Thread(target=connect, daemon=True).start()
+    try:
+        response = outcome.get(timeout=_CONNECT_SECONDS)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {_CONNECT_SECONDS:g} seconds") from None
+    if isinstance(response, Exception):
+        raise response
+    return response
+
+
+def _unpack(response: Any, out: Any) -> None:
+    decompressor = lzma.LZMADecompressor()
+    while chunk := response.read(_CHUNK_BYTES):
+        out.write(decompressor.decompress(chunk))
+    if not decompressor.eof:
+        raise EOFError("the connection ended before the file did")

@@ -1,0 +1,262 @@
+"""School: exam scores of students by school; a cross-silo task, linear regression.
+
+Card
+  Source: `school.mat`, the School data set of the Inner London Education Authority in the form of
+    MALSAR (cell arrays `X` and `Y`, each (1, 139)). Or synthetic schools.
+  Licence: none stated by its owner; copies come with MIT and GPL-2 licensed code.
+  Clients: 139 schools; 15,362 students; 111 +- 56 a school, from 22 to 251.
+    Synthetic: 60 schools; 22 to 250 students each, in three planted groups.
+  Fields: `features` float32 [28], standardized; `target` float32, the exam score (1 to 70)
+    mapped to [0, 1] by the minimum and maximum over all schools.
+  Model: linear, zero initial weights; loss and reported metric are half the squared error, which
+    is what the "mse" of Motley's tables is.
+  Split: each school's students 70% train, 15% valid, 15% test by the run's seed; features scaled
+    by the mean and deviation of the school's own training part. Training drops an epoch's short
+    last batch.
+  Citation: Nuttall et al. 1989; Zhou, Chen, Ye 2012 (MALSAR); Wu et al. 2022, "Motley"
+    (https://arxiv.org/abs/2206.09262).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.io
+import tensorflow as tf
+
+from datasets import files, splits
+from datasets.models import linear
+from datasets.options import DataOptions
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import functional_model, random_streams
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+
+_PATHS = ("school.mat", "school/school.mat")
+_PARTS = ("train", "valid", "test")
+_SYNTHETIC_SCHOOLS = 60
+_NUM_FEATURES = 28
+
+
+class Schools(NamedTuple):
+    """Synthetic schools in the form of the real file.
+
+    Attributes:
+      features: One float64 array [students, 28] a school.
+      scores: One float64 array [students] a school, whole numbers from 1 to 70.
+      groups: `{silo id: planted group}`.
+    """
+
+    features: list[np.ndarray]
+    scores: list[np.ndarray]
+    groups: dict[str, str]
+
+
+def create_task(options: DataOptions) -> task_lib.Task:
+    """Returns the task on `school.mat` or on synthetic schools.
+
+    Args:
+      options: `base_random_seed` decides the split inside each school.
+
+    Raises:
+      UserError: If the file is missing or broken.
+    """
+    if options.use_synthetic_data:
+        made = synthesize(options.base_random_seed)
+        facts = {"source": "synthetic", "planted_groups": made.groups}
+        return create_task_from_data(made.features, made.scores, options.base_random_seed, facts)
+    path = files.find(options, _PATHS)
+    if path is None:
+        raise UserError(
+            f"school: no school.mat (45 kB) in {options.data_dir or 'any --data_dir'}; put it "
+            "there or in its folder school, or pass --data_file or --use_synthetic_data"
+        )
+    features, scores = _read_mat(path)
+    facts = {"source": "mat", "files": [str(path)]}
+    try:
+        return create_task_from_data(features, scores, options.base_random_seed, facts)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def create_task_from_data(
+    features: Sequence[np.ndarray],
+    scores: Sequence[np.ndarray],
+    seed: int,
+    facts: Mapping[str, Any] | None = None,
+) -> task_lib.Task:
+    """Returns the task on arrays in memory.
+
+    Args:
+      features: One float64 array [students, dim] a school, at least one student each.
+      scores: One float64 array [students] a school.
+      seed: Decides the split inside each school.
+      facts: Added to the task's facts.
+
+    Raises:
+      UserError: If all scores are the same, or no school is large enough to be split.
+    """
+    low, high = (f(np.concatenate(scores)) for f in (np.min, np.max))
+    if low == high:
+        raise UserError(f"found {low:g} as every student's score, expected scores that differ")
+    silos = {
+        _silo_id(i): _parts(x, (y - low) / (high - low), seed)
+        for i, (x, y) in enumerate(zip(features, scores, strict=True))
+    }
+    whole = {i: parts for i, parts in silos.items() if len(parts["test"]["target"])}
+    if not whole:
+        raise UserError("found no school of 3 students or more, expected some: none can be split")
+    all_facts = {
+        **(facts or {}),
+        "score_range": [float(low), float(high)],
+        "clients_not_evaluable": _not_evaluable([i for i in silos if i not in whole]),
+    }
+    evaluated = clients_lib.InMemoryClients(whole)
+    train = clients_lib.InMemoryClients(silos) if len(whole) < len(silos) else evaluated
+    return _task(features[0].shape[1], train, evaluated, all_facts)
+
+
+def synthesize(seed: int, num_schools: int = _SYNTHETIC_SCHOOLS) -> Schools:
+    """Returns synthetic schools whose coefficients share a covariance, in three planted groups.
+
+    A school's coefficients are the population's, plus its group's offset, plus a deviation drawn
+    from a covariance of rank four that all schools share; scores add noise and are rounded.
+
+    Args:
+      seed: Non-negative; the same seed gives the same numbers.
+      num_schools: At least 1.
+    """
+    shared = random_streams.generator(seed, "synthetic_data", 0)
+    common = shared.normal(0.0, 1.5, _NUM_FEATURES)
+    offsets = shared.normal(0.0, 1.5, (3, _NUM_FEATURES))
+    levels = np.array([26.0, 32.0, 38.0])
+    factors = shared.normal(0.0, 0.4, (_NUM_FEATURES, 4))
+    features, scores, groups = [], [], {}
+    for i in range(num_schools):
+        rng = random_streams.generator(seed, "synthetic_data", 1, i)
+        group = int(rng.choice(3, p=(0.45, 0.35, 0.20)))
+        weights = common + offsets[group] + factors @ rng.normal(size=4)
+        x, standard = _students(rng)
+        noise = rng.normal(0.0, 6.0, len(x))
+        score = levels[group] + rng.normal(0.0, 2.0) + standard @ weights + noise
+        features.append(x)
+        scores.append(np.clip(np.rint(score), 1, 70))
+        groups[_silo_id(i)] = f"group_{group}"
+    return Schools(features, scores, groups)
+
+
+def preprocess(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (features float32 [batch, dim], targets float32 [batch])."""
+    del training, key
+    return examples["features"], examples["target"]
+
+
+def half_squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (0.5 * (output - target)^2 [batch], ones [batch])."""
+    errors = 0.5 * tf.square(outputs - targets)
+    return errors, tf.ones_like(errors)
+
+
+def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns ((output - target)^2 [batch], ones [batch])."""
+    errors = tf.square(outputs - targets)
+    return errors, tf.ones_like(errors)
+
+
+def _silo_id(index: int) -> str:
+    return f"school_{index:03d}"
+
+
+def _task(dim, train, evaluated, facts) -> task_lib.Task:
+    return task_lib.Task(
+        dataset="school",
+        setting="cross_silo",
+        model=functional_model.from_keras(linear.Linear, np.zeros((1, dim), np.float32)),
+        loss=half_squared_error,
+        metrics=(
+            task_lib.Metric("half_squared_error", half_squared_error, higher_is_better=False),
+            task_lib.Metric("squared_error", squared_error, higher_is_better=False),
+        ),
+        preprocess=preprocess,
+        train=train,
+        valid=evaluated,
+        test=evaluated,
+        drop_remainder=True,
+        facts=facts,
+    )
+
+
+def _parts(x: np.ndarray, y: np.ndarray, seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """Splits and scales one school; one too small to be split trains on all it has."""
+    nothing = np.arange(0)
+    rows = splits.split_silo(len(y), seed) or {
+        "train": np.arange(len(y)), "valid": nothing, "test": nothing
+    }  # fmt: skip
+    scaled = splits.scale_by_train({part: x[rows[part]] for part in _PARTS})
+    return {
+        part: {
+            "features": scaled[part].astype(np.float32),
+            "target": y[rows[part]].astype(np.float32),
+        }
+        for part in _PARTS
+    }
+
+
+def _not_evaluable(ids: list[str]) -> dict[str, list[str]]:
+    return {"fewer than 3 examples: trains, but cannot be split": ids} if ids else {}
+
+
+def _students(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (raw features [students, 28], the same around 0 with unit spread).
+
+    As in the real file: some measured features, many yes-or-no ones, and a constant.
+    """
+    n = int(np.clip(rng.normal(111, 56), 22, 250))
+    measured = rng.normal(size=(n, 10))
+    shares = rng.uniform(0.2, 0.8, 17)
+    answers = (rng.random((n, 17)) < shares).astype(np.float64)
+    raw = np.concatenate([30 + 10 * measured, answers, np.ones((n, 1))], axis=1)
+    standard = np.concatenate([measured, 2 * answers - 1, np.zeros((n, 1))], axis=1)
+    return raw, standard
+
+
+def _read_mat(path: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Returns (features, scores) of every school as float64, after checking what they are."""
+    try:
+        content = scipy.io.loadmat(path)
+    except Exception as error:  # SciPy raises whatever its parser trips over in a broken file
+        raise UserError(
+            f"{path}: cannot be read as a MATLAB 5 file, truncated or of another kind "
+            f"({files.one_line(error)})"
+        ) from error
+    arrays = {name: a for name, a in content.items() if not name.startswith("__")}
+    found = {name: f"{a.dtype} {list(a.shape)}" for name, a in arrays.items()}
+    x, y = arrays.get("X"), arrays.get("Y")
+    if x is None or y is None or not _is_row_of_cells(x) or x.shape != y.shape or y.dtype != object:
+        raise UserError(
+            f"{path}: found {found}, expected cell arrays X and Y of shape [1, schools], 139 in "
+            "the School data set"
+        )
+    width = np.shape(x[0, 0])[-1] if np.ndim(x[0, 0]) == 2 else None
+    for i, (features, scores) in enumerate(zip(x[0], y[0], strict=True)):
+        _check_school(path, i, features, scores, width)
+    return [a.astype(np.float64) for a in x[0]], [a.astype(np.float64).ravel() for a in y[0]]
+
+
+def _is_row_of_cells(array: np.ndarray) -> bool:
+    return array.dtype == object and array.ndim == 2 and array.shape[0] == 1 and array.size > 0
+
+
+def _check_school(path: Path, index: int, x: Any, y: Any, width: int | None) -> None:
+    shapes = f"X {list(np.shape(x))}, Y {list(np.shape(y))}"
+    numeric = all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in (x, y))
+    if not numeric or x.ndim != 2 or x.shape[1] != width or y.shape != (len(x), 1) or not len(x):
+        raise UserError(
+            f"{path}: school {index} has {shapes}, expected numbers X [students, {width or 28}] "
+            "and Y [students, 1], at least one student"
+        )
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise UserError(f"{path}: school {index} has values that are not finite numbers")

@@ -1,0 +1,113 @@
+"""Clients in TFF's SQLite form, read one at a time from an id inside a graph."""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from datasets import files
+from motley_tff.core.errors import UserError
+
+_MAGIC = b"SQLite format 3\x00"
+_TABLES = ("client_metadata", "examples")
+# More than any client has (StackOverflow's largest: 194,167); a batch may be larger than its data.
+_MAX_EXAMPLES = 2**20
+
+
+class SqliteSplit(NamedTuple):
+    """One split of a database.
+
+    Attributes:
+      sizes: `{client id: number of examples}` as the database states them, ids sorted.
+      load_serialized: `string scalar -> string [n]`, a client's serialized `tf.train.Example`s in
+        the database's order; TensorFlow ops only, n at least 1.
+    """
+
+    sizes: dict[str, int]
+    load_serialized: Callable[[tf.Tensor], tf.Tensor]
+
+
+def open_split(path: Path, split_name: str) -> SqliteSplit:
+    """Opens one split of a database of TFF's form.
+
+    Args:
+      path: The SQLite file.
+      split_name: Such as `all_train`.
+
+    Raises:
+      UserError: If the file is truncated, not SQLite, lacks TFF's tables or has no such split.
+    """
+    check_whole(path)
+    sizes = _client_sizes(path, split_name)
+    # Only here: a run on other data should not wait for this import.
+    import tensorflow_federated as tff
+
+    create_dataset = tff.simulation.datasets.SqlClientData(
+        str(path), split_name
+    ).serializable_dataset_fn
+
+    def load_serialized(client_id: tf.Tensor) -> tf.Tensor:
+        # The id becomes part of an SQL string, in which a quote is written twice.
+        quoted = tf.strings.regex_replace(client_id, "'", "''")
+        return create_dataset(quoted).batch(_MAX_EXAMPLES).get_single_element()
+
+    return SqliteSplit(sizes, load_serialized)
+
+
+def check_whole(path: Path) -> None:
+    """Checks that a file is a SQLite database with TFF's tables, as long as its header says.
+
+    Raises:
+      UserError: If it is not.
+    """
+    with path.open("rb") as file:
+        header = file.read(100)
+    if not header.startswith(_MAGIC):
+        raise UserError(f"{path}: found {header[:15]!r} at the start, expected a SQLite database")
+    page_bytes = int.from_bytes(header[16:18], "big")
+    # Page size 65,536 does not fit in two bytes and is written as 1.
+    expected = (65536 if page_bytes == 1 else page_bytes) * int.from_bytes(header[28:32], "big")
+    found = path.stat().st_size
+    if found < expected:
+        raise UserError(
+            f"{path}: found {found} bytes, expected {expected}: truncated; delete it and copy or "
+            "download it again"
+        )
+    with _reading(path) as connection:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    if not tables.issuperset(_TABLES):
+        raise UserError(
+            f"{path}: found tables {sorted(tables)}, expected {list(_TABLES)} as TFF writes them"
+        )
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Opens a database read-only; SQLite's errors become one line."""
+    try:
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        with contextlib.closing(connection):
+            yield connection
+    except sqlite3.Error as error:
+        raise UserError(
+            f"{path}: cannot be read as a TFF client database ({files.one_line(error)})"
+        ) from error
+
+
+def _client_sizes(path: Path, split_name: str) -> dict[str, int]:
+    with _reading(path) as connection:
+        rows = connection.execute(
+            "SELECT client_id, SUM(num_examples) FROM client_metadata WHERE split_name = ? "
+            "GROUP BY client_id ORDER BY client_id",
+            (split_name,),
+        ).fetchall()
+        names = connection.execute("SELECT DISTINCT split_name FROM client_metadata").fetchall()
+    if not rows:
+        raise UserError(
+            f"{path}: found splits {sorted(name for (name,) in names)}, expected {split_name!r}"
+        )
+    # Sorted as TFF sorts them, by Python and not by the database: the client split depends on it.
+    return {client_id: int(size or 0) for client_id, size in sorted(rows)}

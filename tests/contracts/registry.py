@@ -1,0 +1,64 @@
+"""What the contract tests run over. A new algorithm, personalization or backend adds a line."""
+
+import contextlib
+
+from motley_tff.algorithms import fedavg, fedprox, fedsgd, finetuning, optimizers
+from motley_tff.backends import sequential, vectorized
+
+
+def _config(name, rate, **parameters):
+    return optimizers.OptimizerConfig(name, rate, parameters)
+
+
+_PARAMS = fedavg.Params(
+    client_optimizer=_config("sgd", 0.1),
+    server_optimizer=_config("adam", 0.03, beta_1=0.9, beta_2=0.99, epsilon=1e-3),
+    train_epochs=2,
+    train_batch_size=4,
+)
+_MOMENTUM = fedavg.Params(
+    client_optimizer=_config("momentum", 0.05, momentum=0.5),
+    server_optimizer=_config("fedavgm", 2.0, momentum=0.9),
+    train_epochs=1,
+    train_batch_size=5,
+)
+
+# name -> builder(task, initial weights)
+TRAINING = {
+    "fedavg_adam": lambda task, w: fedavg.build(task, _PARAMS, w),
+    "fedavg_fedavgm": lambda task, w: fedavg.build(task, _MOMENTUM, w),
+    "fedprox": lambda task, w: fedprox.build(task, fedprox.Params(_PARAMS, 0.5), w),
+    "fedsgd": lambda task, w: fedsgd.build(task, _PARAMS, w),
+}
+
+# name -> builder(task)
+PERSONALIZATIONS = {
+    "finetuning": lambda task: finetuning.build(
+        task, finetuning.Params(_config("sgd", 1.0), (0.1,), max_epochs=3, batch_size=4)
+    ),
+    "finetuning_rates": lambda task: finetuning.build(
+        task, finetuning.Params(_config("adam", 1.0), (0.01, 0.1), max_epochs=2, batch_size=4)
+    ),
+    "finetuning_last_layer": lambda task: finetuning.build(
+        task,
+        finetuning.Params(_config("sgd", 1.0), (0.1,), 2, batch_size=4, last_layer=True),
+    ),
+}
+
+
+@contextlib.contextmanager
+def _tff():
+    from motley_tff.backends import tff_backend, tff_worker
+
+    with tff_worker.tff_runtime():
+        yield tff_backend.TffBackend()
+
+
+# name -> context manager of a backend; the first is the reference.
+BACKENDS = {
+    "sequential": lambda: contextlib.nullcontext(sequential.SequentialBackend()),
+    "parallel": lambda: contextlib.nullcontext(sequential.SequentialBackend(parallel_clients=3)),
+    "vectorized": lambda: contextlib.nullcontext(vectorized.VectorizedBackend()),
+    "tff": _tff,
+}
+REFERENCE = "sequential"

@@ -1,0 +1,119 @@
+"""Every algorithm gives the same numbers on every backend: 1e-5 relative."""
+
+import numpy as np
+import pytest
+
+from motley_tff.backends import base
+from motley_tff.core import random_streams
+from tests import toy
+from tests.contracts import registry
+
+_OTHERS = [name for name in registry.BACKENDS if name != registry.REFERENCE]
+
+
+@pytest.fixture(scope="module")
+def task():
+    return toy.classifier_task()
+
+
+@pytest.fixture(scope="module")
+def silos():
+    """Silos whose short last batches are dropped; one is smaller than a batch."""
+    rng = np.random.default_rng(1)
+    sizes = {"a": 11, "b": 3, "c": 24, "d": 4}
+    numbers = {name: rng.normal(size=n) for name, n in sizes.items()}
+    return toy.scalar_task(numbers, initial=0.3, drop_remainder=True, setting="cross_silo")
+
+
+@pytest.fixture(scope="module", params=_OTHERS)
+def backend(request):
+    with registry.BACKENDS[request.param]() as opened:
+        yield opened
+
+
+def _train(backend, task, build, rounds=3):
+    """Trains on changing cohorts; returns (weights, results)."""
+    process = backend.training(task, build(task, task.model.initial_weights(7)))
+    plan = []
+    for number in range(1, rounds + 1):
+        ids = task.train.ids if number != 2 else task.train.ids[1:]
+        plan.append(base.Round(number, ids, random_streams.key(5, "local_training", number)))
+    results = []
+    state = process.run(process.initialize(), plan, lambda result, _: results.append(result))
+    return process.weights(state), results
+
+
+def _personalize(backend, task, build, group, part):
+    work = build(task).work(group, part)
+    key = random_streams.key(5, "personalization", 3)
+    clients = task.valid
+    ids = clients.ids[::-1]
+    weights = task.model.initial_weights(7)
+    return list(backend.map_clients(task, work, weights, clients, ids, key))
+
+
+_reference_cache = {}
+
+
+def _reference(name, compute):
+    if name not in _reference_cache:
+        with registry.BACKENDS[registry.REFERENCE]() as opened:
+            _reference_cache[name] = compute(opened)
+    return _reference_cache[name]
+
+
+@pytest.mark.parametrize("name", registry.TRAINING)
+@pytest.mark.parametrize("which", ["task", "silos"])
+def test_training(backend, name, which, request):
+    task = request.getfixturevalue(which)
+    build = registry.TRAINING[name]
+    expected, expected_results = _reference((name, which), lambda b: _train(b, task, build))
+    found, results = _train(backend, task, build)
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+    assert [r.number for r in results] == [1, 2, 3]
+    assert [r.num_clients for r in results] == [r.num_clients for r in expected_results]
+    for a, b in zip(expected_results, results, strict=True):
+        assert b.means == pytest.approx(a.means, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", registry.PERSONALIZATIONS)
+def test_personalization(backend, name, task):
+    build = registry.PERSONALIZATIONS[name]
+    group = ("evaluation",)
+
+    def compute(backend):
+        return _personalize(backend, task, build, group, "personalization")
+
+    expected = _reference(name, compute)
+    found = compute(backend)
+    assert [client for client, _ in found] == [client for client, _ in expected]
+    for (_, a), (_, b) in zip(expected, found, strict=True):
+        assert a["num_examples"] == b["num_examples"]
+        for metric, curve in a["curves"]["evaluation"].items():
+            np.testing.assert_allclose(
+                b["curves"]["evaluation"][metric], curve, rtol=1e-5, atol=1e-6
+            )
+
+
+def test_personalization_of_silos(backend, silos):
+    build = registry.PERSONALIZATIONS["finetuning"]
+
+    def compute(backend):
+        return _personalize(backend, silos, build, ("valid", "test"), "train")
+
+    expected, found = _reference("silos", compute), compute(backend)
+    for (_, a), (_, b) in zip(expected, found, strict=True):
+        for part in ("valid", "test"):
+            np.testing.assert_allclose(
+                b["curves"][part]["loss"], a["curves"][part]["loss"], rtol=1e-5, atol=1e-6
+            )
+
+
+def test_divergence(backend):
+    task = toy.scalar_task({"good": [1.0], "bad": [np.inf]})
+    algorithm = registry.TRAINING["fedprox"](task, task.model.initial_weights(0))
+    process = backend.training(task, algorithm)
+    plan = [base.Round(4, task.train.ids, random_streams.key(0, "local_training", 4))]
+    with pytest.raises(base.DivergedError, match="round 4.*'bad'"):
+        process.run(process.initialize(), plan, lambda *_: None)

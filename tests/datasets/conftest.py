@@ -1,0 +1,86 @@
+"""Fixtures: where real data are, and EMNIST in TFF's SQLite form."""
+
+import collections
+import contextlib
+import os
+import pathlib
+import sqlite3
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets import emnist
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def real_data_dir() -> pathlib.Path:
+    folder = pathlib.Path(os.environ.get("MOTLEY_DATA_DIR", PROJECT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data in {folder} (MOTLEY_DATA_DIR)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def written():
+    """Twelve writers' examples; one has a quote in its id."""
+    writing = emnist.synthesize(3, num_writers=12)
+    ids = [f"f{i:04d}_{i}" for i in range(12)]
+    ids[5] = "f0005_o'neil"
+    data = {}
+    for new, old in zip(ids, writing.groups, strict=True):
+        rows = writing.writer_ids == old
+        data[new] = {
+            "pixels": (writing.images[rows] / np.float32(255)).astype(np.float32),
+            "label": writing.labels[rows],
+        }
+    return data
+
+
+def write_sqlite(path, data, split_name):
+    """Writes clients with TFF's own writer."""
+    import tensorflow_federated as tff
+
+    def dataset(client_id):
+        return tf.data.Dataset.from_tensor_slices(
+            collections.OrderedDict(sorted(data[client_id].items()))
+        )
+
+    tff.simulation.datasets.save_to_sql_client_data(
+        list(data), dataset, str(path), split_names_by_client_id=dict.fromkeys(data, split_name)
+    )
+
+
+def select(data, choose):
+    """Returns each client's examples at the rows `choose(labels)`."""
+    return {
+        client_id: {field: values[choose(e["label"])] for field, values in e.items()}
+        for client_id, e in data.items()
+    }
+
+
+@pytest.fixture(scope="session")
+def sqlite_dir(tmp_path_factory, written) -> pathlib.Path:
+    """A data folder with `emnist/emnist_all.sqlite` as TFF's loader reads it: four splits, the
+    same client in each of them.
+    """
+    folder = tmp_path_factory.mktemp("data")
+    path = folder / "emnist" / "emnist_all.sqlite"
+    write_sqlite(path, written, "all_train")
+    others = {
+        "all_test": select(written, lambda labels: slice(0, 3)),
+        "digits_only_train": select(written, lambda labels: labels < 10),
+        "digits_only_test": select(written, lambda labels: slice(0, 2)),
+    }
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for split_name, data in others.items():
+            write_sqlite(folder / "one.sqlite", data, split_name)
+            connection.execute("ATTACH ? AS one", (str(folder / "one.sqlite"),))
+            for table in ("examples", "client_metadata"):
+                connection.execute(f"INSERT INTO {table} SELECT * FROM one.{table}")
+            connection.commit()
+            connection.execute("DETACH one")
+            (folder / "one.sqlite").unlink()
+    return folder

@@ -1,0 +1,274 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import datasets
+from datasets import emnist, splits
+from motley_tff.core import errors
+from tests.datasets.conftest import write_sqlite
+
+
+def npz(path, **changes):
+    """Writes 12 writers with 5 images each; a change of None leaves an array out."""
+    arrays = {
+        "images": np.random.default_rng(0).integers(0, 99, (60, 28, 28), dtype=np.uint8),
+        "labels": np.arange(60) % 10,
+        "writer_id": np.repeat(np.arange(12) * 7, 5),
+        **changes,
+    }
+    np.savez(path, **{name: a for name, a in arrays.items() if a is not None})
+    return path
+
+
+def create(path=None, **options):
+    file = None if path is None else str(path)
+    return datasets.create_task(datasets.DataOptions("emnist", data_file=file, **options))
+
+
+def test_model_has_the_published_number_of_weights():
+    task = emnist.create_task_from_data(
+        np.zeros((9, 28, 28), np.uint8), np.arange(9) + 50, np.repeat(np.arange(3), 3)
+    )
+    assert task.model.num_weights == 1_206_590
+    assert task.metric.name == "accuracy"
+    assert task.metric.higher_is_better
+
+
+def test_published_split_counts():
+    split = emnist._split({f"f{i:04d}": 2 for i in range(3400)})
+    assert (len(split.valid), len(split.test), len(split.train)) == (400, 500, 2500)
+
+
+def test_synthetic_task():
+    task = create(use_synthetic_data=True)
+    assert [len(c) for c in task.splits.values()] == [176, 28, 36]
+    assert task.train.spec["train"]["pixels"].dtype == tf.uint8
+    assert task.model.num_weights == 1_206_590
+    assert task.facts["source"] == "synthetic"
+    assert task.facts["clients_left_out"] == {}
+
+
+def test_synthetic_digits():
+    task = create(use_synthetic_data=True, only_digits=True)
+    assert task.facts["num_classes"] == 10
+
+
+def test_npz_is_inverted_and_split(tmp_path):
+    path = npz(tmp_path / "w.npz")
+    task = create(path)
+    assert task.facts["num_classes"] == 10
+    assert task.facts["files"] == [str(path)]
+    # 12 writers: one validates, one tests; sorted as numbers, then permuted by seed 13.
+    ids = [str(7 * i) for i in range(12)]
+    order = [ids[i] for i in np.random.RandomState(13).permutation(12)]
+    assert [*task.valid.ids, *task.test.ids, *task.train.ids] == order
+    raw = np.load(path)
+    writer = task.train.ids[0]
+    rows = raw["writer_id"] == int(writer)
+    examples = task.train.fetch(writer)["train"]
+    np.testing.assert_array_equal(examples["pixels"], 255 - raw["images"][rows])
+    x, y = task.preprocess(
+        {k: tf.constant(v) for k, v in examples.items()}, False, tf.zeros([2], tf.int32)
+    )
+    np.testing.assert_allclose(x[..., 0], 1 - raw["images"][rows] / 255, atol=1e-6)
+    np.testing.assert_array_equal(y, raw["labels"][rows])
+    assert x.dtype == tf.float32
+    tested = task.test.fetch(task.test.ids[0])
+    assert len(tested["personalization"]["label"]) == 2
+    assert len(tested["evaluation"]["label"]) == 3
+
+
+def test_npz_with_letters_has_62_classes_unless_only_digits(tmp_path):
+    path = npz(tmp_path / "w.npz", labels=np.arange(60) % 30)
+    assert create(path).facts["num_classes"] == 62
+    digits = create(path, only_digits=True)
+    assert digits.facts["num_classes"] == 10
+
+
+def test_npz_with_text_ids(tmp_path):
+    ids = np.repeat([f"w{i:02d}" for i in range(12)], 5)
+    task = create(npz(tmp_path / "w.npz", writer_id=ids))
+    assert set(task.train.ids) < set(ids)
+
+
+def test_writer_with_one_example_is_left_out_by_name(tmp_path):
+    ids = np.repeat(np.arange(12), 5)
+    single = int(np.random.RandomState(13).permutation(12)[1])  # the only test writer
+    ids[ids == single] = (single + 1) % 12
+    ids[0:1] = single
+    with pytest.raises(errors.UserError, match="no test client is left"):
+        create(npz(tmp_path / "w.npz", writer_id=ids))
+    # With more test writers there are others: 20 writers, 2 validate, 3 test.
+    ids = np.repeat(np.arange(20), 3)
+    tested = np.random.RandomState(13).permutation(20)[2:5]
+    ids[np.flatnonzero(ids == tested[0])[1:]] = tested[1]
+    task = create(npz(tmp_path / "v.npz", writer_id=ids))
+    assert task.facts["clients_left_out"] == {
+        "fewer than 2 examples: cannot be halved": [str(tested[0])]
+    }
+    assert task.test.ids == tuple(str(i) for i in tested[1:])
+
+
+def test_npz_is_found_in_the_data_folder(tmp_path):
+    (tmp_path / "emnist").mkdir()
+    npz(tmp_path / "emnist" / "one.npz")
+    assert create(data_dir=str(tmp_path)).facts["source"] == "npz"
+    npz(tmp_path / "two.npz")
+    with pytest.raises(errors.UserError, match=r"found 2 \.npz files \(one\.npz, two\.npz\)"):
+        create(data_dir=str(tmp_path))
+
+
+def test_sqlite_has_precedence_and_gives_what_tff_gives(sqlite_dir, written):
+    import tensorflow_federated as tff
+
+    task = create(data_dir=str(sqlite_dir))
+    assert task.facts["source"] == "sqlite"
+    assert task.train.in_graph
+    order = [sorted(written)[i] for i in np.random.RandomState(13).permutation(12)]
+    assert [*task.valid.ids, *task.test.ids, *task.train.ids] == order
+    loaded, _ = tff.simulation.datasets.emnist.load_data(
+        only_digits=False, cache_dir=str(sqlite_dir / "emnist")
+    )
+    client_id = task.train.ids[0]
+    examples = task.train.fetch(client_id)["train"]
+    assert len(examples["label"]) == len(written[client_id]["label"])
+    expected = list(loaded.create_tf_dataset_for_client(client_id))
+    np.testing.assert_array_equal(examples["pixels"], [e["pixels"] for e in expected])
+    np.testing.assert_array_equal(examples["label"], [e["label"] for e in expected])
+    assert examples["label"].dtype == tf.int32
+
+
+def test_sqlite_and_arrays_give_the_same_halves(sqlite_dir, written):
+    task = create(sqlite_dir / "emnist" / "emnist_all.sqlite")
+    for clients in (task.valid, task.test):
+        for client_id in clients.ids:
+            expected = splits.halve(written[client_id])
+            in_graph = tf.function(clients.load)(tf.constant(client_id))
+            for parts in (clients.fetch(client_id), in_graph):
+                tf.nest.map_structure(np.testing.assert_array_equal, dict(parts), expected)
+
+
+def test_client_id_with_a_quote(sqlite_dir, written):
+    task = create(data_dir=str(sqlite_dir))
+    client_id = "f0005_o'neil"
+    clients = next(c for c in task.splits.values() if client_id in c.index)
+    parts = clients.fetch(client_id)
+    assert sum(len(p["label"]) for p in parts.values()) == len(written[client_id]["label"])
+
+
+def test_real_writers(real_data_dir):
+    path = real_data_dir / "emnist" / "mnist_by_nist_writer.npz"
+    task = create(data_dir=str(real_data_dir))
+    raw = np.load(path)
+    assert [len(c) for c in task.splits.values()] == [611, 100, 125]
+    ids = np.unique(raw["writer_id"])
+    order = np.random.RandomState(13).permutation(len(ids))
+    assert task.valid.ids == tuple(str(i) for i in ids[order[:100]])
+    assert task.facts["num_classes"] == 10
+    counted = sum(
+        len(part["label"])
+        for clients in task.splits.values()
+        for i in clients.ids
+        for part in clients.fetch(i).values()
+    )
+    assert counted == 70_000
+    background = task.train.fetch(task.train.ids[0])["train"]["pixels"][:, 0, 0]
+    assert (background == 255).all()
+
+
+IMAGES = np.zeros((60, 28, 28), np.uint8)
+BAD_ARRAYS = {
+    "missing": ({"writer_id": None}, r"missing \['writer_id'\]"),
+    "float images": ({"images": IMAGES / 1.0}, r"type float64.*expected uint8 \[n, 28, 28\]"),
+    "flat images": ({"images": IMAGES.reshape(60, 784)}, r"\[60, 784\], expected uint8"),
+    "few labels": ({"labels": np.arange(5)}, r"labels of type int64, shape \[5\]"),
+    "float labels": ({"labels": np.zeros(60)}, "labels of type float64"),
+    "large labels": ({"labels": np.arange(60) + 40}, "found 40 to 99, expected 0 to 61"),
+    "negative labels": ({"labels": np.arange(60) - 1}, "found -1 to 58"),
+    "pickled ids": ({"writer_id": np.array([None] * 60)}, "cannot be read as an .npz of plain"),
+    "white background inverted": ({"images": IMAGES + 255}, "invert the images"),
+    "two writers": ({"writer_id": np.arange(60) % 2}, "found 2 clients, expected more than 2"),
+    "nothing": (
+        {"images": IMAGES[:0], "labels": np.arange(0), "writer_id": np.arange(0)},
+        "found none",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_bad_arrays_end_in_one_line_that_names_the_file(tmp_path, case):
+    changes, message = BAD_ARRAYS[case]
+    path = npz(tmp_path / "bad.npz", **changes)
+    with pytest.raises(errors.UserError, match=message) as caught:
+        create(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 1000, -1])
+def test_truncated_npz(tmp_path, kept):
+    path = npz(tmp_path / "w.npz")
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(errors.UserError, match=r"w\.npz: cannot be read as an \.npz"):
+        create(path)
+
+
+def test_sqlite_of_other_examples(tmp_path):
+    """A database of TFF's form whose examples have no pixels."""
+    path = tmp_path / "other.sqlite"
+    write_sqlite(path, {c: {"tokens": np.arange(4)} for c in "abc"}, "all_train")
+    with pytest.raises(errors.UserError, match=r"other\.sqlite: client .* cannot be read"):
+        create(path)
+    with pytest.raises(errors.UserError, match=r"found splits \['all_train'\], expected 'digits"):
+        create(path, only_digits=True)
+
+
+def test_sqlite_digits(sqlite_dir, written):
+    task = create(data_dir=str(sqlite_dir), only_digits=True)
+    assert task.facts["num_classes"] == 10
+    client_id = task.train.ids[0]
+    labels = written[client_id]["label"]
+    np.testing.assert_array_equal(
+        task.train.fetch(client_id)["train"]["label"], labels[labels < 10]
+    )
+
+
+def test_sqlite_clients_too_small_are_left_out(tmp_path):
+    def examples(n):
+        return {"pixels": np.ones((n, 28, 28), np.float32), "label": np.zeros(n, np.int32)}
+
+    # Of twenty clients, permuted, two validate and the next three test.
+    data = {f"c{i}": examples(4) for i in range(20)}
+    order = [sorted(data)[i] for i in np.random.RandomState(13).permutation(20)]
+    data[order[2]], data[order[0]], data[order[9]] = examples(1), examples(0), examples(0)
+    write_sqlite(tmp_path / "small.sqlite", data, "all_train")
+    task = create(tmp_path / "small.sqlite")
+    assert task.valid.ids == (order[1],)
+    assert task.test.ids == tuple(order[3:5])
+    assert order[9] not in task.train.ids
+    assert task.facts["clients_left_out"] == {
+        "no examples": sorted([order[0], order[9]]),
+        "fewer than 2 examples: cannot be halved": [order[2]],
+    }
+    assert len(task.valid.fetch(order[1])["evaluation"]["label"]) == 2
+
+
+def test_other_suffix_missing_file_and_missing_folder(tmp_path):
+    other = tmp_path / "images.csv"
+    other.write_text("")
+    with pytest.raises(errors.UserError, match=r"expected an EMNIST file"):
+        create(other)
+    with pytest.raises(errors.UserError, match=r"found nothing, expected a file"):
+        create(tmp_path / "gone.npz")
+    with pytest.raises(errors.UserError, match=r"found nothing, expected a folder"):
+        create(data_dir=str(tmp_path / "gone"))
+
+
+def test_no_data_and_no_network(tmp_path, monkeypatch):
+    monkeypatch.setattr(emnist, "_URL", "http://127.0.0.1:9/emnist_all.sqlite.lzma")
+    with pytest.raises(errors.UserError) as caught:
+        create(data_dir=str(tmp_path))
+    for word in (str(tmp_path), "emnist_all.sqlite", "4.7 GB", "cannot download", "--data_file"):
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,118 @@
+import contextlib
+import functools
+import http.server
+import lzma
+import socket
+import threading
+import time
+
+import pytest
+
+from datasets import emnist, files, options, sqlite_clients
+from motley_tff.core import errors
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@contextlib.contextmanager
+def serving(folder):
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def accept(path):
+    return None
+
+
+def test_download_unpacks_checks_and_moves_into_place(tmp_path):
+    content = bytes(range(256)) * 20_000
+    (tmp_path / "x.lzma").write_bytes(lzma.compress(content, lzma.FORMAT_ALONE))
+    target = tmp_path / "new" / "x"
+    seen = []
+    with serving(tmp_path) as url:
+        files.download_lzma(f"{url}/x.lzma", target, lambda p: seen.append(p.read_bytes()))
+    assert target.read_bytes() == content
+    assert seen == [content]
+    assert [p.name for p in target.parent.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("kept", [-1000, 40])
+def test_truncated_download_leaves_nothing(tmp_path, kept):
+    packed = lzma.compress(bytes(range(256)) * 20_000, lzma.FORMAT_ALONE)
+    (tmp_path / "x.lzma").write_bytes(packed[:kept])
+    target = tmp_path / "new" / "x"
+    with serving(tmp_path) as url, pytest.raises(errors.UserError, match="cannot download http"):
+        files.download_lzma(f"{url}/x.lzma", target, accept)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_download_that_is_not_there_or_fails_the_check(tmp_path):
+    (tmp_path / "x.lzma").write_bytes(lzma.compress(b"not a database", lzma.FORMAT_ALONE))
+    (tmp_path / "y.lzma").write_bytes(b"<html>please log in</html>")
+    target = tmp_path / "new" / "x"
+    with serving(tmp_path) as url:
+        with pytest.raises(errors.UserError, match=r"z\.lzma .HTTPError: HTTP Error 404"):
+            files.download_lzma(f"{url}/z.lzma", target, accept)
+        with pytest.raises(errors.UserError, match=r"y\.lzma.*LZMAError"):
+            files.download_lzma(f"{url}/y.lzma", target, accept)
+        with pytest.raises(errors.UserError, match="expected a SQLite database"):
+            files.download_lzma(f"{url}/x.lzma", target, sqlite_clients.check_whole)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_host_that_never_answers_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_CONNECT_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        start = time.monotonic()
+        with pytest.raises(errors.UserError, match=r"no answer within 0\.3 seconds"):
+            files.download_lzma(f"http://127.0.0.1:{server.getsockname()[1]}/x", tmp_path, accept)
+        assert time.monotonic() - start < 5
+
+
+def test_emnist_is_downloaded_into_tffs_layout(tmp_path, monkeypatch, sqlite_dir):
+    packed = tmp_path / "served"
+    packed.mkdir()
+    content = (sqlite_dir / "emnist" / "emnist_all.sqlite").read_bytes()
+    (packed / "e.lzma").write_bytes(lzma.compress(content, lzma.FORMAT_ALONE, preset=0))
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    with serving(packed) as url:
+        monkeypatch.setattr(emnist, "_URL", f"{url}/e.lzma")
+        task = emnist.create_task(options.DataOptions("emnist", data_dir=str(cache)))
+    assert [p.name for p in cache.iterdir()] == ["emnist_all.sqlite"]
+    assert task.facts["source"] == "sqlite"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: b"", "at the start, expected a SQLite database"),
+        (lambda b: b"hello" * 50, "found b'hellohello"),
+        (lambda b: b[: len(b) // 2], r"found \d+ bytes, expected \d+: truncated"),
+        (lambda b: b[:2048] + b"\x07" * (len(b) - 2048), "cannot be read as a TFF client"),
+    ],
+)
+def test_broken_databases(tmp_path, sqlite_dir, change, message):
+    path = tmp_path / "b.sqlite"
+    path.write_bytes(change((sqlite_dir / "emnist" / "emnist_all.sqlite").read_bytes()))
+    with pytest.raises(errors.UserError, match=message) as caught:
+        sqlite_clients.open_split(path, "all_train")
+    assert str(caught.value).startswith(str(path))
+
+
+def test_database_without_tffs_tables(tmp_path):
+    import sqlite3
+
+    path = tmp_path / "b.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE other (x)")
+        connection.commit()
+    with pytest.raises(errors.UserError, match=r"found tables \['other'\], expected"):
+        sqlite_clients.open_split(path, "all_train")

@@ -1,0 +1,45 @@
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import datasets
+from motley_tff.core import errors, task
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_importing_the_package_loads_no_tensorflow():
+    program = (
+        "import sys, datasets, datasets.options; datasets.check_name('emnist'); "
+        "print(sorted(m for m in sys.modules if m.split('.')[0] in "
+        "('tensorflow', 'tensorflow_federated', 'keras', 'jax', 'sklearn', 'matplotlib')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_package_is_this_projects():
+    assert pathlib.Path(datasets.__file__).resolve().parent == PROJECT / "datasets"
+
+
+@pytest.mark.parametrize("name", datasets.names())
+def test_every_dataset_makes_a_synthetic_task_and_opens_with_a_card(name):
+    made = datasets.create_task(datasets.DataOptions(name, use_synthetic_data=True))
+    assert isinstance(made, task.Task)
+    assert made.dataset == name
+    ids = set(made.train.ids) | set(made.valid.ids) | set(made.test.ids)
+    assert set(made.facts["planted_groups"]) == ids
+    card = sys.modules[datasets.REGISTRY[name]].__doc__
+    for entry in ("Source:", "Licence:", "Clients:", "Fields:", "Split:", "Citation:"):
+        assert entry in card
+
+
+def test_unknown_name_says_the_nearest_and_all():
+    with pytest.raises(errors.UserError, match=r"'emnits'.*emnist, school.*did you mean 'emnist'"):
+        datasets.create_task(datasets.DataOptions("emnits"))
+    with pytest.raises(errors.UserError, match=r"'zzz': expected one of emnist, school"):
+        datasets.check_name("zzz")

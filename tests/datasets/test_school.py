@@ -1,0 +1,198 @@
+import numpy as np
+import pytest
+import scipy.io
+import tensorflow as tf
+from sklearn import model_selection
+
+import datasets
+from datasets import school
+from motley_tff.core import errors
+
+
+def cells(arrays, shape=None):
+    cell = np.empty(len(arrays), object)
+    for i, array in enumerate(arrays):
+        cell[i] = array
+    return cell.reshape(shape or (1, -1))
+
+
+def mat(path, **changes):
+    """Writes four schools of ten students; a change of None leaves an array out."""
+    rng = np.random.default_rng(0)
+    content = {
+        "X": cells([rng.integers(0, 99, (10, 28)).astype(np.uint8) for _ in range(4)]),
+        "Y": cells([rng.integers(1, 71, (10, 1)).astype(np.uint8) for _ in range(4)]),
+        **changes,
+    }
+    scipy.io.savemat(path, {name: a for name, a in content.items() if a is not None})
+    return path
+
+
+def create(path=None, **options):
+    file = None if path is None else str(path)
+    return datasets.create_task(datasets.DataOptions("school", data_file=file, **options))
+
+
+def test_one_school_by_hand():
+    x = np.arange(14.0).reshape(7, 2)
+    y = np.arange(1.0, 8.0)
+    # Seed 100 cuts seven rows into test [1, 2], valid [4], train the rest.
+    task = school.create_task_from_data([x, x], [y, y + 63], 100)
+    parts = task.test.fetch("school_000")
+    np.testing.assert_allclose(parts["test"]["target"], (y[[1, 2]] - 1) / 69, rtol=1e-6)
+    np.testing.assert_allclose(parts["valid"]["target"], (y[[4]] - 1) / 69, rtol=1e-6)
+    train = x[[0, 3, 5, 6]]
+    expected = (x[4] - train.mean(0)) / train.std(0)
+    np.testing.assert_allclose(parts["valid"]["features"], [expected], rtol=1e-6)
+    assert parts["train"]["features"].dtype == np.float32
+    assert task.facts["score_range"] == [1.0, 70.0]
+    assert task.drop_remainder
+    assert task.setting == "cross_silo"
+    assert task.train.ids == task.valid.ids == task.test.ids == ("school_000", "school_001")
+
+
+def test_metrics():
+    task = school.create_task_from_data([np.eye(5)], [np.arange(5.0)], 0)
+    assert [(m.name, m.higher_is_better) for m in task.metrics] == [
+        ("half_squared_error", False),
+        ("squared_error", False),
+    ]
+    y, outputs = tf.constant([1.0, 0.0]), tf.constant([3.0, 1.0])
+    for function, expected in ((task.loss, [2.0, 0.5]), (task.metrics[1].function, [4.0, 1.0])):
+        values, weights = function(y, outputs)
+        np.testing.assert_allclose(values, expected)
+        np.testing.assert_allclose(weights, [1.0, 1.0])
+
+
+def test_model_is_linear_from_zero():
+    task = school.create_task_from_data([np.eye(5)], [np.arange(5.0)], 0)
+    assert task.model.num_weights == 6
+    assert all((w == 0).all() for w in task.model.initial_weights(0))
+
+
+def test_school_too_small_to_split_trains_and_is_named():
+    task = school.create_task_from_data(
+        [np.eye(5), np.eye(5)[:2]], [np.arange(5.0), np.arange(2.0)], 0
+    )
+    assert task.train.ids == ("school_000", "school_001")
+    assert task.valid.ids == task.test.ids == ("school_000",)
+    assert len(task.train.fetch("school_001")["train"]["target"]) == 2
+    (listed,) = task.facts["clients_not_evaluable"].values()
+    assert listed == ["school_001"]
+
+
+def test_real_file_against_numbers_computed_here(real_data_dir):
+    seed = 1100
+    task = create(data_dir=str(real_data_dir), base_random_seed=seed)
+    content = scipy.io.loadmat(real_data_dir / "school" / "school.mat")
+    scores = np.concatenate([y.ravel() for y in content["Y"][0]]).astype(float)
+    assert (len(task.train), len(scores)) == (139, 15_362)
+    assert task.facts["score_range"] == [1.0, 70.0]
+    assert task.model.num_weights == 29
+    for i in (0, 17, 138):
+        x = content["X"][0, i].astype(np.float64)
+        y = (content["Y"][0, i].ravel() - scores.min()) / (scores.max() - scores.min())
+        rest_x, test_x, rest_y, test_y = model_selection.train_test_split(
+            x, y, test_size=0.15, random_state=seed
+        )
+        train_x, valid_x, train_y, valid_y = model_selection.train_test_split(
+            rest_x, rest_y, test_size=0.15 / 0.85, random_state=seed
+        )
+        mean, std = train_x.mean(0), train_x.std(0)
+        std[std == 0] = 1.0
+        parts = task.train.fetch(f"school_{i:03d}")
+        for part, px, py in (
+            ("train", train_x, train_y),
+            ("valid", valid_x, valid_y),
+            ("test", test_x, test_y),
+        ):
+            np.testing.assert_allclose(parts[part]["features"], (px - mean) / std, atol=1e-5)
+            np.testing.assert_allclose(parts[part]["target"], py, rtol=1e-6)
+
+
+def test_seed_decides_the_split(tmp_path):
+    path = mat(tmp_path / "s.mat")
+    one, again, other = (
+        create(path, base_random_seed=s).test.fetch("school_000")["test"]["target"]
+        for s in (100, 100, 1100)
+    )
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+def test_file_is_found_in_the_data_folder(tmp_path):
+    mat(tmp_path / "school.mat")
+    assert create(data_dir=str(tmp_path)).facts["files"] == [str(tmp_path / "school.mat")]
+
+
+def test_synthetic_schools_are_seeded_and_of_the_real_form():
+    made, again, other = (school.synthesize(s, num_schools=12) for s in (5, 5, 6))
+    for a, b in zip(made.features + made.scores, again.features + again.scores, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(made.scores[0][:22], other.scores[0][:22])
+    for x, y in zip(made.features, made.scores, strict=True):
+        assert x.shape == (len(y), 28)
+        assert 22 <= len(y) <= 250
+        assert y.min() >= 1
+        assert y.max() <= 70
+        np.testing.assert_array_equal(y, np.rint(y))
+    assert set(made.groups) == {f"school_{i:03d}" for i in range(12)}
+
+
+def test_schools_of_a_planted_group_have_closer_coefficients():
+    made = school.synthesize(5, num_schools=60)
+    groups = np.array(list(made.groups.values()))
+    assert len(set(groups)) == 3
+    coefficients = []
+    for x, y in zip(made.features, made.scores, strict=True):
+        standard = (x[:, :27] - x[:, :27].mean(0)) / np.maximum(x[:, :27].std(0), 0.1)
+        gram = standard.T @ standard + 5 * np.eye(27)
+        coefficients.append(np.linalg.solve(gram, standard.T @ (y - y.mean())))
+    coefficients = np.array(coefficients)
+    distance = np.square(coefficients[:, None] - coefficients[None]).sum(-1)
+    same = groups[:, None] == groups[None]
+    pairs = ~np.eye(60, dtype=bool)
+    assert distance[same & pairs].mean() < 0.6 * distance[~same].mean()
+
+
+X = [np.ones((10, 28)) for _ in range(4)]
+Y = [np.arange(10.0).reshape(-1, 1) for _ in range(4)]
+BAD_FILES = {
+    "no Y": ({"Y": None}, r"found \{'X': 'object \[1, 4\]'\}, expected cell arrays"),
+    "neither": ({"X": None, "Y": None, "Z": np.eye(2)}, "expected cell arrays X and Y"),
+    "plain arrays": ({"X": np.eye(3), "Y": np.eye(3)}, "expected cell arrays X and Y"),
+    "column of cells": ({"X": cells(X, (4, 1)), "Y": cells(Y, (4, 1))}, r"\[4, 1\]"),
+    "other counts": ({"Y": cells(Y[:3])}, r"'Y': 'object \[1, 3\]'"),
+    "other width": ({"X": cells([*X[:3], X[0][:, :5]])}, r"school 3 has X \[10, 5\]"),
+    "other rows": ({"Y": cells([*Y[:3], Y[0][:5]])}, r"school 3 .*Y \[5, 1\]"),
+    "empty school": ({"X": cells([*X[:3], X[0][:0]]), "Y": cells([*Y[:3], Y[0][:0]])}, "school 3"),
+    "text": ({"X": cells([*X[:3], "abc"])}, "school 3 has X"),
+    "not finite": ({"X": cells([*X[:3], X[0] * np.nan])}, "school 3 has values that are not"),
+    "one score": ({"Y": cells([np.ones((10, 1))] * 4)}, "found 1 as every student's score"),
+    "tiny": ({"X": cells([x[:2] for x in X]), "Y": cells([y[:2] for y in Y])}, "no school of 3"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_files_end_in_one_line_that_names_the_file(tmp_path, case):
+    changes, message = BAD_FILES[case]
+    path = mat(tmp_path / "bad.mat", **changes)
+    with pytest.raises(errors.UserError, match=message) as caught:
+        create(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 127, 128, 200, 1000, -10])
+def test_truncated_file(tmp_path, kept):
+    path = mat(tmp_path / "s.mat")
+    # The last six bytes are padding.
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(errors.UserError, match=r"s\.mat: "):
+        create(path)
+
+
+def test_missing_file(tmp_path):
+    for options in ({}, {"data_dir": str(tmp_path)}):
+        with pytest.raises(errors.UserError, match=r"no school\.mat .*--use_synthetic_data"):
+            create(**options)
