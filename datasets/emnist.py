@@ -6,7 +6,7 @@ Card
     writer. Or synthetic writers (`datasets.synthetic_writers`).
   Licence: EMNIST as processed by LEAF: BSD-2-Clause. An `.npz` or fonts: their own.
   Clients: 3,400 writers; 671,585 examples; 198 +- 77 a writer, from 16 to 418.
-    Synthetic: 240 writers; 98 +- 33 examples a writer, from 16 to 209.
+    Synthetic: 400 writers; 98 +- 33 examples a writer, from 16 to 209.
   Fields: `pixels` [28, 28], background 1.0, ink 0.0 (float32 from SQLite; uint8 with 255 for 1.0
     otherwise); `label` int32: 0-9 digits, 10-35 capitals, 36-61 small letters.
   Model: the CNN of Reddi et al. 2020, 1,206,590 weights for 62 classes; accuracy.
@@ -50,7 +50,7 @@ _PUBLISHED_CLIENTS, _PUBLISHED_VALID, _PUBLISHED_TEST = 3400, 400, 500
 _NUM_CLASSES, _NUM_DIGITS = 62, 10
 # Chosen by time: twenty rounds and two evaluations of every valid and test writer, twenty epochs
 # of fine-tuning each, take about a minute on two cores.
-_SYNTHETIC_WRITERS = 240
+_SYNTHETIC_WRITERS = 400
 
 
 def create_task(options: DataOptions) -> task_lib.Task:

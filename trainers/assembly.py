@@ -26,26 +26,20 @@ Build = Callable[
 ]
 
 
-def run(values: flags.FlagValues, deciding: dict[str, Any], build: Build) -> int:
-    """Runs an experiment to its end and prints the closing table.
+def run(
+    values: flags.FlagValues, directory: run_directory.RunDirectory, build: Build
+) -> None:
+    """Runs an experiment to its end, or finds it there, and prints the closing table.
 
     Args:
       values: The parsed flags.
-      deciding: The flags that decide the numbers.
+      directory: The experiment's directory.
       build: Makes the trainer's algorithms.
-
-    Returns:
-      The exit status.
     """
     limit_threads(values.threads_per_client)
-    directory = run_directory.RunDirectory(
-        values.root_output_dir, values.experiment_name, deciding
-    )
-    with contextlib.closing(directory):
-        if not directory.is_finished:
-            _run_experiment(values, directory, build)
-        _print_closing_table(directory)
-    return 0
+    if not directory.is_finished:
+        _run_experiment(values, directory, build)
+    _print_closing_table(directory)
 
 
 def _run_experiment(
@@ -146,7 +140,7 @@ def open_backend(
     aggregator = tff_aggregators.build(
         values.aggregator, values.dp_noise_multiplier, values.clients_per_train_round
     )
-    with tff_worker.tff_runtime():
+    with tff_worker.tff_runtime(intra_op_threads=values.threads_per_client or None):
         yield tff_backend.TffBackend(aggregator), reason
 
 

@@ -6,6 +6,8 @@ epoch, chooses the epoch on the validation clients and reports the test clients 
     finetuning_trainer --dataset_name=emnist --use_synthetic_data --experiment_name=quickstart
 """
 
+import contextlib
+
 from absl import flags
 
 from launch import commandline
@@ -38,11 +40,12 @@ flags.DEFINE_bool(
 )
 
 
-def main() -> int:
+def main() -> None:
     """Runs the experiment that the flags describe."""
-    from trainers import assembly  # Imports TensorFlow: after the flags are known to be right.
+    with contextlib.closing(shared_flags.open_directory(FLAGS)) as directory:
+        from trainers import assembly  # Imports TensorFlow: after all that can be known is right.
 
-    return assembly.run(FLAGS, shared_flags.deciding(FLAGS), _build)
+        assembly.run(FLAGS, directory, _build)
 
 
 def _build(task, initial_weights):

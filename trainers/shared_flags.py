@@ -11,6 +11,8 @@ from absl import flags
 
 import datasets
 from datasets import options as data_options
+from motley_tff.core.errors import UserError
+from motley_tff.tables import run_directory
 
 BACKENDS = ("auto", "tff", "sequential")
 AGGREGATORS = ("mean", "robust", "compressed", "secure", "differentially_private")
@@ -42,7 +44,17 @@ def _define_experiment() -> None:
     flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
     flags.DEFINE_integer("base_random_seed", 0, "Seed of every random choice.", lower_bound=0)
     flags.mark_flags_as_required(["experiment_name", "dataset_name"])
+    flags.register_validator("experiment_name", _is_experiment_name)
     flags.register_validator("dataset_name", _is_dataset, _dataset_message())
+
+
+def _is_experiment_name(name: str | None) -> bool:
+    if name is not None:
+        try:
+            run_directory.check_name(name)
+        except UserError as error:
+            raise flags.ValidationError(str(error).partition("; ")[2]) from error
+    return True
 
 
 def _is_dataset(name: str | None) -> bool:
@@ -117,6 +129,17 @@ def _define_backend() -> None:
         lower_bound=0,
     )
     flags.DEFINE_bool("tensorboard", False, "Also write TensorBoard scalars.")
+
+
+def open_directory(values: flags.FlagValues) -> run_directory.RunDirectory:
+    """Returns the experiment's directory, held by this process.
+
+    Raises:
+      UserError: If it cannot be written, is in use, or belongs to other flags.
+    """
+    return run_directory.RunDirectory(
+        values.root_output_dir, values.experiment_name, deciding(values)
+    )
 
 
 def data(values: flags.FlagValues) -> data_options.DataOptions:

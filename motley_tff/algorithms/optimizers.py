@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-import tensorflow_federated as tff
-
 from motley_tff.core.errors import UserError
+from motley_tff.core.federated import tff
 
 Optimizer: TypeAlias = tff.learning.optimizers.Optimizer
 

@@ -1,8 +1,7 @@
 """TFF's aggregators by name."""
 
-import tensorflow_federated as tff
-
 from motley_tff.core.errors import UserError
+from motley_tff.core.federated import tff
 
 
 def build(

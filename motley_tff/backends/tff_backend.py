@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from motley_tff.backends import base, client_loop
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, random_streams, tensor_random
 from motley_tff.core import clients as clients_lib
 from motley_tff.core import task as task_lib
+from motley_tff.core.federated import tff
 
 Nest = Any
 # Clients whose results are held at once during an evaluation.

@@ -34,9 +34,9 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import grpc
-import tensorflow_federated as tff
 
 from motley_tff.core.errors import UserError, WorkerError
+from motley_tff.core.federated import tff
 
 # TFF's own limit; a model larger than this cannot cross the wire.
 _MAX_MESSAGE_BYTES = 2_000_000_000
@@ -139,9 +139,15 @@ class Worker:
         self._ended.set()
 
     @property
-    def pid(self) -> int | None:
-        """The process id, None if there never was a process."""
-        return self._process.pid if self._process else None
+    def pid(self) -> int:
+        """The process id.
+
+        Raises:
+          WorkerError: If there never was a process.
+        """
+        if self._process is None:
+            raise WorkerError(f"TFF's worker did not start: {self._start_error}")
+        return self._process.pid
 
     @property
     def is_alive(self) -> bool:
@@ -442,10 +448,16 @@ def execution_context(
 
     return tff.framework.AsyncExecutionContext(
         executor_fn=_Executors(executor),
-        compiler_fn=tff.backends.native.desugar_and_transform_to_native,
+        compiler_fn=_compile,
         transform_args=tff.tensorflow.transform_args,
         transform_result=tff.tensorflow.transform_result,
     )
+
+
+def _compile(computation: tff.Computation) -> tff.Computation:
+    """Compiles for the native runtime; a secure sum becomes its arithmetic without the protocol."""
+    computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+    return tff.backends.native.desugar_and_transform_to_native(computation)
 
 
 @contextlib.contextmanager

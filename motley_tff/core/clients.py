@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from motley_tff.core.errors import UserError
+
 # {field: array or tensor [num_examples, ...]}
 Examples = Mapping[str, np.ndarray | tf.Tensor]
 # {part name: examples}
@@ -116,7 +118,12 @@ class InGraphClients(Clients):
         """Returns one client's parts as eager tensors."""
         if client_id not in self.index:
             raise KeyError(client_id)
-        return self._fetch(tf.constant(client_id))
+        try:
+            return self._fetch(tf.constant(client_id))
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"the data of client {client_id!r} cannot be read: {error.message}"
+            ) from error
 
     def load(self, client_id: tf.Tensor) -> Parts:
         """Returns one client's parts from a string tensor, inside a graph."""

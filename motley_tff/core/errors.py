@@ -30,9 +30,14 @@ class Terminated(SystemExit):
     """A signal asked the program to end: raised in the main thread, so that `finally` blocks run.
 
     It is no `Exception`: code that handles errors lets it pass.
+
+    Attributes:
+      signal_name: Such as "SIGTERM".
+      exit_status: As a shell reports a signal: 143 for SIGTERM.
     """
 
     def __init__(self, signal_number: int = signal.SIGTERM):
-        """Exits as a shell reports a signal: 143 for SIGTERM."""
-        super().__init__(128 + signal_number)
+        """Makes an exit with the signal's status."""
+        self.exit_status = 128 + signal_number
+        super().__init__(self.exit_status)
         self.signal_name = signal.Signals(signal_number).name

@@ -1,5 +1,6 @@
 """One experiment's directory: its lock, `run.json`, its flags."""
 
+import contextlib
 import datetime
 import fcntl
 import importlib.metadata
@@ -12,14 +13,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 import motley_tff
 from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
+_LOCK = ".lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-learn", "scipy")
+
+
+def check_name(experiment_name: str) -> None:
+    """Raises UserError unless the name is a file name that no spreadsheet takes for a formula."""
+    if not _NAME.fullmatch(experiment_name):
+        raise UserError(
+            f"--experiment_name={experiment_name!r} is not usable; expected at most 128 letters, "
+            "digits, '.', '_' and '-', beginning with a letter or digit"
+        )
 
 
 class RunDirectory:
@@ -27,7 +38,7 @@ class RunDirectory:
 
     Args:
       root: `--root_output_dir`.
-      experiment_name: A file name that no spreadsheet takes for a formula.
+      experiment_name: See `check_name`.
       flags: What decides the numbers; a directory with others is refused.
 
     Raises:
@@ -36,19 +47,18 @@ class RunDirectory:
     """
 
     def __init__(self, root: str, experiment_name: str, flags: Mapping[str, Any]):
-        if not _NAME.fullmatch(experiment_name):
-            raise UserError(
-                f"--experiment_name={experiment_name!r} is not usable; expected letters, digits, "
-                "'.', '_' and '-', beginning with a letter or digit"
-            )
+        check_name(experiment_name)
         self.run_id = experiment_name
         self.path = pathlib.Path(root).expanduser() / experiment_name
         self._flags = dict(flags)
         self._start = time.time()
-        self._make()
         self._lock_file = self._lock()
-        self._record = self._read_record()
-        self._check_flags()
+        try:
+            self._record = self._read_record()
+            self._check_flags()
+        except UserError:
+            self._lock_file.close()
+            raise
 
     @property
     def checkpoints(self) -> pathlib.Path:
@@ -70,7 +80,11 @@ class RunDirectory:
         return self.path / f"{name}.csv"
 
     def close(self) -> None:
-        """Lets go of the directory."""
+        """Lets go of the directory; one in which nothing was written is taken away again."""
+        if os.listdir(self.path) == [_LOCK]:
+            with contextlib.suppress(OSError):
+                (self.path / _LOCK).unlink()
+                self.path.rmdir()
         self._lock_file.close()
 
     def write_record(self, **facts: Any) -> None:
@@ -95,27 +109,30 @@ class RunDirectory:
             json.dump(self._record, file, indent=2, sort_keys=True, allow_nan=False)
             file.write("\n")
 
-    def _make(self) -> None:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / ".lock").touch()
-        except OSError as error:
-            raise UserError(
-                f"cannot write the output directory {self.path}: {error.strerror}; "
-                "choose another --root_output_dir"
-            ) from error
-
-    def _lock(self) -> Any:
-        file = open(self.path / ".lock", "r+")  # noqa: SIM115 - held while the run lives
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            raise UserError(
-                f"another process is running this experiment in {self.path}; "
-                "wait for it or choose another --experiment_name"
-            ) from error
-        return file
+    def _lock(self) -> IO[str]:
+        """Makes the directory and takes its lock, which dies with this process."""
+        path = self.path / _LOCK
+        while True:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                file = open(path, "a")  # noqa: SIM115 - held while the run lives
+            except OSError as error:
+                raise UserError(
+                    f"cannot write the output directory {self.path}: {error.strerror}; "
+                    "choose another --root_output_dir"
+                ) from error
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.close()
+                raise UserError(
+                    f"another process is running this experiment in {self.path}; "
+                    "wait for it or choose another --experiment_name"
+                ) from error
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    return file
+            file.close()  # A process that wrote nothing has just taken the directory away.
 
     def _read_record(self) -> dict[str, Any]:
         path = self.path / "run.json"

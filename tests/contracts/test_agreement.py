@@ -31,12 +31,12 @@ def backend(request):
         yield opened
 
 
-def _train(backend, task, build, rounds=3):
-    """Trains on changing cohorts; returns (weights, results)."""
+def _train(backend, task, build, changing=False, rounds=3):
+    """Trains on one cohort or a changing one; returns (weights, results)."""
     process = backend.training(task, build(task, task.model.initial_weights(7)))
     plan = []
     for number in range(1, rounds + 1):
-        ids = task.train.ids if number != 2 else task.train.ids[1:]
+        ids = task.train.ids[1:] if changing and number == 2 else task.train.ids
         plan.append(base.Round(number, ids, random_streams.key(5, "local_training", number)))
     results = []
     state = process.run(process.initialize(), plan, lambda result, _: results.append(result))
@@ -67,8 +67,11 @@ def _reference(name, compute):
 def test_training(backend, name, which, request):
     task = request.getfixturevalue(which)
     build = registry.TRAINING[name]
-    expected, expected_results = _reference((name, which), lambda b: _train(b, task, build))
-    found, results = _train(backend, task, build)
+    changing = (name, which) == ("fedavg_adam", "task")
+    expected, expected_results = _reference(
+        (name, which), lambda b: _train(b, task, build, changing)
+    )
+    found, results = _train(backend, task, build, changing)
     for a, b in zip(expected, found, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
     assert [r.number for r in results] == [1, 2, 3]

@@ -1,0 +1,299 @@
+"""What every command shares: flags, help, signals, errors of one line, exit statuses.
+
+    def main() -> int | None: ...
+
+    def run() -> None:  # the console entry
+        commandline.run_main(main)
+
+| exit status | when |
+|---|---|
+| 0 | `main` returned None or 0; --help |
+| 2 | the user can mend it: a flag, an argument, any `UserError` |
+| 1 | a stack trace, or an error that says so (`UserError.exit_status`) |
+| 130, 143, 129 | Ctrl-C, SIGTERM, SIGHUP: `finally` blocks have run |
+| 141 | stdout's reader went away |
+
+Only absl's flags and logging are imported here: what a wrong flag is told does not wait for
+TensorFlow. `absl.app` is not used: its errors take several lines, its --help exits with 1 and finds
+no flags behind a console entry.
+"""
+
+import contextlib
+import difflib
+import errno
+import inspect
+import math
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FrameType
+from typing import NoReturn
+
+from absl import flags, logging
+
+from motley_tff.core.errors import Terminated, UserError
+
+FLAGS = flags.FLAGS
+_HELP = frozenset({"-h", "-?", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"})
+# absl's own, as far as they are worth a line in --help.
+_COMMON_FLAGS = """Flags of every command:
+
+  --flagfile=...
+      File with more flags, one a line.
+
+  --verbosity=...
+      What libraries may say: -2 errors (default), -1 warnings, 0 information, 1 everything."""
+_TERMINATING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_INTERRUPTED = 128 + signal.SIGINT
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+_BROKEN_PIPE = 128 + signal.SIGPIPE
+
+
+def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) -> NoReturn:
+    """Parses `sys.argv`, runs a command, and exits.
+
+    Args:
+      main: The command. Gets the values of the positional arguments; returns its exit status.
+      positional: Their names for messages, e.g. `("GRID",)`; a last one that ends in "..." takes
+        one or more.
+
+    Raises:
+      SystemExit: With the exit status; see the module's table.
+    """
+    name = command_name()
+    for number in _TERMINATING_SIGNALS:
+        # One that is ignored (nohup) stays ignored.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminate)
+    try:
+        status = _run(main, positional, name)
+    except BrokenPipeError:
+        if not _stdout_is_broken():
+            raise  # Another pipe broke: a bug of ours.
+        status = _BROKEN_PIPE
+    except UserError as error:
+        status = _fail(name, str(error), error.exit_status)
+    except OSError as error:
+        if error.errno not in _DISK_IS_FULL:
+            raise
+        what = error.filename or "a file or stdout"
+        status = _fail(name, f"{what}: {error.strerror}; make room and start again", 2)
+    except KeyboardInterrupt:
+        status = _fail(name, "interrupted", _INTERRUPTED)
+    except Terminated as end:
+        status = _fail(name, f"ended by {end.signal_name}", end.exit_status)
+    _settle_stdout()
+    sys.exit(status)
+
+
+def command_name() -> str:
+    """Returns the name this program was started by."""
+    path = pathlib.Path(sys.argv[0])
+    return path.parent.name if path.stem == "__main__" else path.stem
+
+
+def _run(main: Callable[..., int | None], positional: Sequence[str], name: str) -> int:
+    if _HELP.intersection(_before_double_dash(sys.argv[1:])):
+        print(help_text(main, positional, name))
+    else:
+        values = parse(sys.argv, positional, name)
+        silence_libraries()
+        return _flushed(main(*values) or 0)
+    return _flushed(0)
+
+
+def _before_double_dash(arguments: Sequence[str]) -> Sequence[str]:
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def _flushed(status: int) -> int:
+    """Writes what is left for stdout while errors can still be reported."""
+    # Its reader may be gone by now: the work is done, and its status stands.
+    with contextlib.suppress(BrokenPipeError):
+        print(end="", flush=True)
+    return status
+
+
+def _stdout_is_broken() -> bool:
+    """Returns whether nobody reads stdout any more."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _settle_stdout() -> None:
+    """Sees that Python has nothing to complain about when it flushes stdout at its end."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(name: str, message: str, status: int) -> int:
+    with contextlib.suppress(OSError):  # A terminal that was closed.
+        print(f"{name}: {message}", file=sys.stderr, flush=True)
+    return status
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    for each in _TERMINATING_SIGNALS:
+        signal.signal(each, signal.SIG_IGN)  # A second one would cut the cleaning up short.
+    raise Terminated(number)
+
+
+# --- flags ----------------------------------------------------------------------------------------
+
+
+def parse(argv: Sequence[str], positional: Sequence[str] = (), name: str = "") -> list[str]:
+    """Parses flags into absl's `FLAGS`.
+
+    Args:
+      argv: Program and arguments.
+      positional: As in `run_main`.
+      name: The command, for messages.
+
+    Returns:
+      The positional arguments.
+
+    Raises:
+      UserError: If a flag is unknown or has a wrong value, or an argument is missing or too many.
+    """
+    try:
+        values = FLAGS(list(argv))[1:]
+    except flags.UnrecognizedFlagError as error:
+        near = _near(error.flagname, _spellings())
+        hint = f"did you mean --{near}?" if near else f"{name} --help lists the flags"
+        raise UserError(f"unknown flag --{error.flagname}; {hint}") from error
+    except flags.Error as error:
+        raise UserError(_explain(str(error))) from error
+    _refuse_nan()
+    many = bool(positional) and positional[-1].endswith("...")
+    if len(values) < len(positional):
+        raise UserError(f"missing {positional[len(values)]}; usage: {_usage(name, positional)}")
+    if len(values) > len(positional) and not many:
+        raise UserError(
+            f"unexpected argument {values[len(positional)]!r}; flags are written --name=value, "
+            "or --name and --noname where they are true or false"
+        )
+    return values
+
+
+def _usage(name: str, positional: Sequence[str]) -> str:
+    return " ".join([name, *positional, "[--flag=value ...]"])
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    return next(iter(difflib.get_close_matches(word, sorted(known), 1)), "")
+
+
+def _spellings() -> set[str]:
+    """Returns our flags and the forms that switch one off."""
+    ours = [flag for group in _own_flags().values() for flag in group]
+    return {flag.name for flag in ours} | {f"no{flag.name}" for flag in ours if flag.boolean}
+
+
+def _explain(message: str) -> str:
+    """Returns absl's words for a wrong value, shorter and with what was expected.
+
+    absl writes "flag --name=value: what its parser raised".
+    """
+    match = re.fullmatch(r"flag --(\w+)=(.*?): (.*)", message, re.DOTALL)
+    if match is None or match[1] not in FLAGS:
+        return message
+    name, value, reason = match.groups()
+    if "must have a value other than None" in reason:
+        return f"--{name} is required; give --{name}=..."
+    return f"--{name}={value}: {_expectation(name, value, reason)}"
+
+
+def _expectation(name: str, value: str, reason: str) -> str:
+    flag = FLAGS[name]
+    allowed = getattr(flag.parser, "enum_values", None)
+    if allowed:
+        near = _near(value, allowed)
+        hint = f"; did you mean {near}?" if near else ""
+        return f"expected one of {', '.join(allowed)}{hint}"
+    if flag.boolean:
+        return "expected true or false"
+    if re.search("invalid literal|could not convert|is not ", reason):
+        return f"expected {flag.parser.syntactic_help.removeprefix('a ').removeprefix('an ')}"
+    return reason
+
+
+def _refuse_nan() -> None:
+    """Raises a UserError for a value that passes every bound and breaks every computation."""
+    for flag in (flag for group in _own_flags().values() for flag in group):
+        values = flag.value if isinstance(flag.value, list) else [flag.value]
+        if any(isinstance(value, float) and math.isnan(value) for value in values):
+            raise UserError(f"--{flag.name}=nan: expected a number")
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+
+def help_text(main: Callable[..., object], positional: Sequence[str], name: str) -> str:
+    """Returns usage, the docstring of the command's module, and its flags by declaring module."""
+    own = main.__module__
+    groups = _own_flags()
+    # absl knows a program's own file by the path it was started with.
+    order = sorted(groups, key=lambda module: (module not in (own, sys.argv[0]), module))
+    parts = [f"usage: {_usage(name, positional)}", inspect.getdoc(inspect.getmodule(main)) or ""]
+    for module in order:
+        parts.append(f"Flags of {module}:" if module not in (own, sys.argv[0]) else "Flags:")
+        parts.extend(_flag_help(flag) for flag in groups[module])
+    return "\n\n".join(part for part in [*parts, _COMMON_FLAGS] if part)
+
+
+def _own_flags() -> dict[str, list[flags.Flag]]:
+    """Returns flags by the module that declares them, absl's left out."""
+    modules = FLAGS.flags_by_module_dict()
+    return {
+        module: sorted(group, key=lambda flag: flag.name)
+        for module, group in modules.items()
+        if module.split(".")[0] != "absl"
+    }
+
+
+def _flag_help(flag: flags.Flag) -> str:
+    allowed = getattr(flag.parser, "enum_values", None)
+    value = f"=<{'|'.join(allowed)}>" if allowed else "=..."
+    spelling = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}{value}"
+    default = (
+        "" if flag.default in (None, "") else f" (default: {flag.default_as_str.strip(chr(39))})"
+    )
+    width = max(40, min(100, shutil.get_terminal_size().columns))
+    return "\n".join(_wrapped(spelling, f"{flag.help}{default}", width))
+
+
+def _wrapped(heading: str, text: str, width: int) -> Iterator[str]:
+    yield f"  {heading}"
+    yield from textwrap.wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+# --- chatter --------------------------------------------------------------------------------------
+
+
+def silence_libraries() -> None:
+    """Sets what libraries may say, by --verbosity; to be called before TensorFlow is imported.
+
+    By default only errors are shown, and nothing of TensorFlow's C++ side, which reports as errors
+    what are none. What the environment says counts for nothing: jax, once imported, puts its own
+    idea there, and programs that this one starts inherit it.
+    """
+    chosen = not FLAGS["verbosity"].using_default_value
+    verbosity = FLAGS.verbosity if chosen else logging.ERROR
+    logging.use_absl_handler()
+    logging.set_verbosity(verbosity)
+    # absl counts down from INFO = 0 to FATAL = -3, TensorFlow up from 0.
+    level = max(0, min(3, -verbosity)) if chosen else 3
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = str(level)
+    os.environ["GRPC_VERBOSITY"] = "ERROR"
+    if level > 1 and not sys.warnoptions:
+        warnings.simplefilter("ignore")

@@ -1,0 +1,214 @@
+"""motley_doctor: whether this machine can run the benchmark, and if not, why.
+
+Prints the versions, the machine's size, starts TFF's worker and has it compute something, and looks
+into --data_dir. Every check is a line that starts with "ok" or "FAIL"; the exit status is 0 when
+all of them passed.
+"""
+
+import contextlib
+import importlib
+import importlib.metadata
+import os
+import pathlib
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+
+from absl import flags
+
+from launch import commandline
+from motley_tff.core.errors import UserError
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("data_dir", None, "Folder with the datasets; checked to be readable.")
+flags.DEFINE_float(
+    "worker_timeout_seconds",
+    60.0,
+    "How long TFF's worker may take to start.",
+    lower_bound=0.1,
+)
+
+_PYTHONS = ((3, 10), (3, 11))
+_PACKAGES = (
+    "tensorflow", "tensorflow-federated", "jax", "jaxlib", "keras", "numpy", "scipy", "protobuf",
+    "grpcio",
+)  # fmt: skip
+_MAX_LISTED = 20
+_GIBIBYTE = 2**30
+
+
+class CheckFailed(UserError):
+    """Something is wrong with the installation, the machine or the data."""
+
+    exit_status = 1
+
+
+class _Report:
+    """Runs checks, prints a line for each, and remembers what failed."""
+
+    def __init__(self):
+        self._failures: list[str] = []
+
+    def check(self, name: str, look: Callable[[], str]) -> bool:
+        """Prints what `look` returns or raises; returns whether it passed."""
+        try:
+            finding = look()
+        except Exception as error:  # Whatever it is, it is the diagnosis.
+            reason = _one_line(error)
+            self._failures.append(f"{name}: {reason}")
+            print(f"FAIL {name}: {reason}", flush=True)
+            return False
+        print(f"ok   {name}: {finding}", flush=True)
+        return True
+
+    def conclude(self) -> None:
+        """Raises the first failure as an error, if there is one."""
+        if self._failures:
+            more = len(self._failures) - 1
+            raise CheckFailed(self._failures[0] + (f" (and {more} more)" if more else ""))
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
+
+
+def main() -> None:
+    """Runs all checks."""
+    report = _Report()
+    report.check("python", _python)
+    report.check("packages", _packages)
+    report.check("machine", _machine)
+    if report.check("tensorflow", _import_tensorflow):
+        with contextlib.ExitStack() as stack:
+            if report.check("worker", lambda: _start_worker(stack)):
+                report.check("computation", _compute)
+    if FLAGS.data_dir is not None:
+        report.check("data_dir", lambda: data_directory(pathlib.Path(FLAGS.data_dir)))
+    report.conclude()
+
+
+def run() -> None:
+    """The console entry."""
+    commandline.run_main(main)
+
+
+def _python() -> str:
+    version = f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
+    if sys.version_info[:2] not in _PYTHONS:
+        raise CheckFailed(f"expected Python 3.10 or 3.11, found {version}; install one of them")
+    return version
+
+
+def _packages() -> str:
+    found = {name: _version(name) for name in _PACKAGES}
+    missing = [name for name, version in found.items() if version is None]
+    if missing:
+        raise CheckFailed(f"not installed: {', '.join(missing)}; start this with launch/run")
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIBIBYTE
+    limit = _memory_limit()
+    allowed = f" (limited to {limit / _GIBIBYTE:.1f} GiB)" if limit else ""
+    disk = shutil.disk_usage(".").free / _GIBIBYTE
+    return (
+        f"{_usable_cores()} of {os.cpu_count()} cores, {memory:.1f} GiB of memory{allowed}, "
+        f"{disk:.1f} GiB of disk free here, {platform.platform()}"
+    )
+
+
+def _memory_limit() -> int | None:
+    """Returns the bytes a container or a scheduler grants, None where that is no less than all."""
+    with contextlib.suppress(OSError, ValueError):
+        group = pathlib.Path("/proc/self/cgroup").read_text().rpartition("0::/")[2].strip()
+        return int(pathlib.Path("/sys/fs/cgroup", group, "memory.max").read_text())
+    return None
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _import_tensorflow() -> str:
+    start = time.perf_counter()
+    module = importlib.import_module("tensorflow_federated")
+    return f"TFF {module.__version__} imported in {time.perf_counter() - start:.1f} s"
+
+
+def _start_worker(stack: contextlib.ExitStack) -> str:
+    from motley_tff.backends import tff_worker  # Imports TensorFlow.
+
+    start = time.perf_counter()
+    timeout = FLAGS.worker_timeout_seconds
+    worker = stack.enter_context(tff_worker.tff_runtime(start_timeout_seconds=timeout))
+    return f"answered on port {worker.port} after {time.perf_counter() - start:.1f} s"
+
+
+def _compute() -> str:
+    import numpy as np
+    import tensorflow_federated as tff
+
+    @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+    def total(values):
+        return tff.federated_sum(values)
+
+    found = int(total([1, 1, 1]))
+    if found != 3:
+        raise CheckFailed(f"the sum of ones over 3 clients: expected 3, found {found}")
+    return "the sum of ones over 3 clients is 3"
+
+
+def data_directory(path: pathlib.Path) -> str:
+    """Returns what a data folder contains.
+
+    Args:
+      path: The folder.
+
+    Raises:
+      CheckFailed: If it, or something directly in it, cannot be read.
+    """
+    try:
+        entries = sorted(path.iterdir())
+        for entry in entries:
+            _open(entry)
+        names = [_described(entry) for entry in entries[:_MAX_LISTED]]
+    except OSError as error:
+        raise CheckFailed(
+            f"{error.filename}: expected something readable, found {error.strerror}; "
+            "mend that, or point --data_dir somewhere else"
+        ) from error
+    more = len(entries) - len(names)
+    return f"{path} contains {', '.join(names) or 'nothing'}" + (
+        f" and {more} more" if more else ""
+    )
+
+
+def _open(entry: pathlib.Path) -> None:
+    if entry.is_dir():
+        next(entry.iterdir(), None)
+    elif entry.is_file():
+        entry.open("rb").close()
+    else:
+        entry.stat()  # A link to nothing; sockets and pipes are nobody's data.
+
+
+def _described(entry: pathlib.Path) -> str:
+    return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.stat().st_size:,} bytes)"
+
+
+if __name__ == "__main__":
+    run()

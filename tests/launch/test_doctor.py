@@ -1,0 +1,110 @@
+"""Tests of motley_doctor."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+from launch import doctor
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def _doctor(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "launch.doctor", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def test_all_is_well(tmp_path):
+    (tmp_path / "school").mkdir()
+    (tmp_path / "emnist_all.sqlite").write_bytes(b"1234")
+    result = _doctor(f"--data_dir={tmp_path}")
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        f"ok   {name}"
+        for name in (
+            "python", "packages", "machine", "tensorflow", "worker", "computation", "data_dir"
+        )
+    ]  # fmt: skip
+    assert "tensorflow-federated 0." in lines[1]
+    assert lines[-1].endswith("contains emnist_all.sqlite (4 bytes), school/")
+
+
+def test_what_is_wrong_is_the_last_line(tmp_path):
+    result = _doctor(f"--data_dir={tmp_path / 'nowhere'}")
+    assert result.returncode == 1
+    assert "FAIL data_dir: " in result.stdout.splitlines()[-1]
+    assert result.stderr.count("\n") == 1
+    assert "nowhere: expected something readable, found No such file" in result.stderr
+
+
+def test_a_wrong_flag_does_not_wait_for_tensorflow():
+    start = time.monotonic()
+    result = _doctor("--data_dri=/data")
+    assert time.monotonic() - start < 2
+    assert result.returncode == 2
+    assert result.stderr == "doctor: unknown flag --data_dri; did you mean --data_dir?\n"
+    assert result.stdout == ""
+
+
+def test_help():
+    result = _doctor("--help")
+    assert result.returncode == 0
+    assert "--data_dir=" in result.stdout
+    assert "--worker_timeout_seconds=" in result.stdout
+
+
+def test_a_data_directory_with_a_dead_link(tmp_path):
+    os.symlink(tmp_path / "gone", tmp_path / "link")
+    with pytest.raises(doctor.CheckFailed, match=r"link: expected something readable, found No"):
+        doctor.data_directory(tmp_path)
+
+
+def test_a_data_directory_that_is_a_file(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    with pytest.raises(doctor.CheckFailed, match="Not a directory"):
+        doctor.data_directory(path)
+
+
+def test_long_listings_are_cut(tmp_path):
+    for number in range(25):
+        (tmp_path / f"{number:02}").touch()
+    assert doctor.data_directory(tmp_path).endswith("19 (0 bytes) and 5 more")
+
+
+def test_an_empty_data_directory(tmp_path):
+    assert doctor.data_directory(tmp_path).endswith("contains nothing")
+
+
+def test_every_failure_is_counted_and_the_first_is_told(capsys):
+    report = doctor._Report()
+
+    def broken():
+        raise ZeroDivisionError("one\ntwo")
+
+    assert report.check("fine", lambda: "found")
+    assert not report.check("first", broken)
+    assert not report.check("second", broken)
+    with pytest.raises(doctor.CheckFailed, match=r"first: ZeroDivisionError: one two \(and 1 more"):
+        report.conclude()
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "ok   fine: found",
+        "FAIL first: ZeroDivisionError: one two",
+    ]
+
+
+def test_a_missing_package_fails(monkeypatch):
+    monkeypatch.setattr(doctor, "_PACKAGES", ("numpy", "no-such-package"))
+    with pytest.raises(doctor.CheckFailed, match="not installed: no-such-package"):
+        doctor._packages()
