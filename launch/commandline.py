@@ -269,7 +269,9 @@ def _flag_help(flag: flags.Flag) -> str:
         "" if flag.default in (None, "") else f" (default: {flag.default_as_str.strip(chr(39))})"
     )
     width = max(40, min(100, shutil.get_terminal_size().columns))
-    return "\n".join(_wrapped(spelling, f"{flag.help}{default}", width))
+    # absl puts the allowed values in front of the help, too.
+    words = (flag.help or "").removeprefix(f"{value[1:]}: ")
+    return "\n".join(_wrapped(spelling, f"{words}{default}", width))
 
 
 def _wrapped(heading: str, text: str, width: int) -> Iterator[str]:

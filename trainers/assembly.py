@@ -13,7 +13,7 @@ from absl import flags
 
 import datasets
 from motley_tff.algorithms import fedavg, fedprox, fedsgd
-from motley_tff.backends import base, sequential
+from motley_tff.backends import base, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import experiment
 from motley_tff.core import task as task_lib
@@ -134,6 +134,9 @@ def open_backend(
     name, reason = choose_backend(values.backend, values.aggregator)
     if name == "sequential":
         yield sequential.SequentialBackend(_parallel_clients(values.threads_per_client)), reason
+        return
+    if name == "vectorized":
+        yield vectorized.VectorizedBackend(), reason
         return
     from motley_tff.backends import tff_aggregators, tff_backend, tff_worker
 

@@ -14,7 +14,7 @@ from datasets import options as data_options
 from motley_tff.core.errors import UserError
 from motley_tff.tables import run_directory
 
-BACKENDS = ("auto", "tff", "sequential")
+BACKENDS = ("auto", "tff", "sequential", "vectorized")
 AGGREGATORS = ("mean", "robust", "compressed", "secure", "differentially_private")
 
 # Where the answer lies, not what it is: these may differ when an experiment is resumed.

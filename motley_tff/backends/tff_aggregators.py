@@ -18,7 +18,7 @@ def build(
       clients_per_round: Expected cohort size, for `differentially_private`.
 
     Raises:
-      UserError: If there is no aggregator of this name.
+      UserError: If there is no aggregator of this name, or TFF refuses the noise.
     """
     factories = {
         "mean": tff.aggregators.MeanFactory,
@@ -31,4 +31,10 @@ def build(
     }
     if name not in factories:
         raise UserError(f"unknown aggregator {name!r}; expected one of {sorted(factories)}")
-    return factories[name]()
+    try:
+        return factories[name]()
+    except ValueError as error:  # TFF bounds the noise by the cohort's size.
+        raise UserError(
+            f"--aggregator={name} with --dp_noise_multiplier={noise_multiplier:g} and "
+            f"{clients_per_round} clients a round: {error}"
+        ) from error

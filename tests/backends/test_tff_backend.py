@@ -134,14 +134,19 @@ def test_differential_privacy_adds_noise_and_clips(plain_task):
     algorithm = fedavg.build(plain_task, _params(), initial)
     steps = {}
     for noise in (0.001, 1.0):
-        aggregator = tff_aggregators.build("differentially_private", noise, 5)
+        aggregator = tff_aggregators.build("differentially_private", noise, 50)
         process = tff_backend.TffBackend(aggregator).training(plain_task, algorithm)
         state = process.run(
             process.initialize(), _plan(plain_task.train.ids, 1), lambda *_: None
         )
         moved = [w - i for w, i in zip(process.weights(state), initial, strict=True)]
         steps[noise] = np.sqrt(sum((m**2).sum() for m in moved))
-    assert steps[1.0] > 3 * steps[0.001]
+    assert steps[1.0] > 1.5 * steps[0.001]
+
+
+def test_too_much_noise_for_a_small_cohort():
+    with pytest.raises(UserError, match="dp_noise_multiplier=10 and 5 clients"):
+        tff_aggregators.build("differentially_private", 10.0, 5)
 
 
 def test_unknown_aggregator():

@@ -1,0 +1,61 @@
+"""Runs our programs as a user does, in processes of their own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pandas as pd
+
+ROOT = pathlib.Path(__file__).parents[2]
+DATA = pathlib.Path(os.environ.get("MOTLEY_DATA_DIR", ROOT.parent / "shared" / "data"))
+
+
+def command(trainer, root, *flags):
+    """Returns the argument list of a trainer whose results go under `root`."""
+    module = [sys.executable, "-m", f"trainers.{trainer}"]
+    return [*module, f"--root_output_dir={root}", *flags]
+
+
+def environment():
+    """Returns an environment in which this checkout is what is imported."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def start(trainer, root, *flags):
+    """Starts a trainer."""
+    return subprocess.Popen(
+        command(trainer, root, *flags),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(trainer, root, *flags, status=0):
+    """Runs a trainer to its end; returns (stdout, stderr)."""
+    process = start(trainer, root, *flags)
+    stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == status, (process.returncode, stdout, stderr)
+    return stdout, stderr
+
+
+def table(root, name, which):
+    """Returns one of an experiment's tables."""
+    return pd.read_csv(root / name / f"{which}.csv", dtype={"candidate": str})
+
+
+def same_tables(first, second):
+    """Asserts that two experiments' CSVs are equal byte for byte, times aside."""
+    for which in ("clients", "candidates", "summary"):
+        one, other = ((d / f"{which}.csv").read_bytes() for d in (first, second))
+        assert one == other, which
+    one, other = (_without_seconds(d / "rounds.csv") for d in (first, second))
+    assert one == other
+
+
+def _without_seconds(path):
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    column = lines[0].index("seconds")
+    return [line[:column] + line[column + 1 :] for line in lines]

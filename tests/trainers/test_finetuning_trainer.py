@@ -1,0 +1,224 @@
+"""The fine-tuning trainer as its users run it."""
+
+import json
+import os
+import re
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from motley_tff.tables import schema
+from tests.trainers import programs
+
+# Silos, so that a run takes a second or two beside TensorFlow's import.
+SCHOOL = (
+    "--dataset_name=school",
+    "--use_synthetic_data",
+    "--server_optimizer=fedavgm",
+    "--server_learning_rate=3",
+    "--client_learning_rate=0.01",
+    "--finetune_learning_rate=0.01,0.03",
+    "--finetune_max_epochs=4",
+    "--train_batch_size=32",
+    "--total_rounds=12",
+    "--rounds_per_evaluation=4",
+    "--rounds_per_checkpoint=3",
+    "--backend=sequential",
+)
+
+
+def run(root, *flags, **kwargs):
+    return programs.run("finetuning_trainer", root, *flags, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def school(tmp_path_factory):
+    """An uninterrupted run; returns (root, stdout, stderr)."""
+    root = tmp_path_factory.mktemp("results")
+    return (root, *run(root, "--experiment_name=school", *SCHOOL))
+
+
+def test_tables_have_the_columns_of_the_design(school):
+    root = school[0]
+    assert list(programs.table(root, "school", "clients"))[: len(schema.CLIENTS)] == list(
+        schema.CLIENTS
+    )
+    assert list(programs.table(root, "school", "rounds")) == [
+        "run_id", "round", "num_clients", "train_loss", "train_half_squared_error", "seconds",
+        "bytes_down", "bytes_up",
+    ]  # fmt: skip
+    assert list(programs.table(root, "school", "summary")) == [
+        "run_id", "dataset", "algorithm", "base_random_seed", "round", "split", "num_clients",
+        "candidate", "baseline_mean", "baseline_std", "personalized_mean", "personalized_std",
+        "pct_clients_hurt",
+    ]  # fmt: skip
+
+
+def test_every_round_and_every_client_has_a_row(school):
+    root = school[0]
+    rounds = programs.table(root, "school", "rounds")
+    assert list(rounds["round"]) == list(range(1, 13))
+    assert set(rounds.num_clients) == {60}
+    # 28 weights and a bias in float32, to and from every silo.
+    assert set(rounds.bytes_down) == set(rounds.bytes_up) == {29 * 4 * 60}
+    clients = programs.table(root, "school", "clients")
+    assert clients.groupby(["round", "split"]).client_id.nunique().eq(60).all()
+    assert sorted(set(clients["round"])) == [4, 8, 12]
+    assert clients.client_id.str.startswith("school:").all()
+    candidates = programs.table(root, "school", "candidates")
+    assert len(candidates) == 3 * 2 * 60 * 9
+
+
+def test_summary_follows_from_the_clients_table(school):
+    root = school[0]
+    clients = programs.table(root, "school", "clients")
+    for row in programs.table(root, "school", "summary").itertuples():
+        mine = clients[(clients["round"] == row.round) & (clients.split == row.split)]
+        assert row.personalized_mean == pytest.approx(mine.personalized.mean(), rel=1e-7)
+        assert row.personalized_std == pytest.approx(mine.personalized.std(ddof=0), rel=1e-6)
+        assert row.pct_clients_hurt == pytest.approx(100 * mine.is_hurt.mean())
+        assert (mine.is_hurt == (mine.personalized > mine.baseline)).all()
+        assert set(mine.candidate) == {row.candidate}
+    np.testing.assert_allclose(clients.delta, clients.baseline - clients.personalized, atol=1e-8)
+
+
+def test_the_candidate_is_the_best_on_validation_silos(school):
+    candidates = programs.table(school[0], "school", "candidates")
+    summary = programs.table(school[0], "school", "summary")
+    for number in (4, 8, 12):
+        valid = candidates[(candidates["round"] == number) & (candidates.split == "valid")]
+        best = valid.groupby("candidate", sort=False).value.mean().idxmin()
+        assert set(summary[summary["round"] == number].candidate) == {best}
+
+
+def test_closing_table_and_record(school):
+    root, stdout, stderr = school
+    assert "clients.csv" in stdout and "% hurt" in stdout and "sequential" in stdout
+    assert "train: 12/12" in stderr
+    assert "tensorflow" not in stderr.lower() and "Traceback" not in stderr
+    record = json.loads((root / "school" / "run.json").read_text())
+    assert record["status"] == "finished"
+    assert record["flags"]["total_rounds"] == 12
+    assert record["backend"] == "sequential"
+    assert record["peak_memory_mb"] > 100
+
+
+def test_a_finished_experiment_is_shown_again(school):
+    root, stdout, _ = school
+    before = (root / "school" / "clients.csv").read_bytes()
+    again, _ = run(root, "--experiment_name=school", *SCHOOL)
+    assert again == stdout
+    assert (root / "school" / "clients.csv").read_bytes() == before
+
+
+def test_other_flags_are_refused_quickly(school):
+    start = time.monotonic()
+    _, stderr = run(school[0], "--experiment_name=school", *SCHOOL, "--train_epochs=2", status=2)
+    assert time.monotonic() - start < 2
+    assert stderr.count("\n") == 1 and "--train_epochs (1 then, 2 now)" in stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_resume_is_exact(school, tmp_path, number):
+    """A run that is cut while it trains and started again writes the same bytes."""
+    slow = ("--experiment_name=school", *SCHOOL)
+    process = programs.start("finetuning_trainer", tmp_path, *slow)
+    checkpoints = tmp_path / "school" / "checkpoints"
+    while not (checkpoints.is_dir() and os.listdir(checkpoints)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    if number != signal.SIGKILL and process.returncode != 0:
+        assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+        assert "Traceback" not in stderr
+    run(tmp_path, *slow)
+    programs.same_tables(school[0] / "school", tmp_path / "school")
+    left = {p.name for p in (tmp_path / "school").rglob("*")}
+    assert not [name for name in left if name.endswith(".tmp")]
+
+
+def test_tff_and_vectorized_give_the_same_tables(school, tmp_path):
+    expected = programs.table(school[0], "school", "clients")
+    for backend in ("tff", "vectorized"):
+        flags = [f for f in SCHOOL if not f.startswith("--backend")]
+        run(tmp_path, f"--experiment_name={backend}", *flags, f"--backend={backend}")
+        found = programs.table(tmp_path, backend, "clients")
+        for column in ("baseline", "personalized", "baseline_loss", "personalized_loss"):
+            np.testing.assert_allclose(found[column], expected[column], rtol=1e-5)
+        assert (found.candidate == expected.candidate).all()
+
+
+def test_local_training_and_warm_start(school, tmp_path):
+    flags = [f for f in SCHOOL if not f.startswith(("--total_rounds", "--rounds_per"))]
+    run(tmp_path, "--experiment_name=local", *flags, "--total_rounds=0")
+    local = programs.table(tmp_path, "local", "summary")
+    assert set(local.algorithm) == {"local"} and set(local["round"]) == {0}
+    weights = f"--path_to_initial_model_weights={school[0] / 'school'}"
+    run(tmp_path, "--experiment_name=warm", *flags, "--total_rounds=0", weights)
+    warm = programs.table(tmp_path, "warm", "clients")
+    trained = programs.table(school[0], "school", "clients")
+    trained = trained[trained["round"] == 12]
+    np.testing.assert_allclose(warm.baseline, trained.baseline.to_numpy(), rtol=1e-6)
+
+
+def test_per_client_tuning_without_the_baseline(tmp_path):
+    flags = (
+        "--finetune_tuning=per_client",
+        "--noinclude_baseline_candidate",
+        "--finetune_learning_rate=0.03,0.3",
+    )
+    run(tmp_path, "--experiment_name=own", *SCHOOL, "--rounds_per_evaluation=12", *flags)
+    clients = programs.table(tmp_path, "own", "clients")
+    assert clients.candidate.nunique() > 1 and "0" not in set(clients.candidate)
+    candidates = programs.table(tmp_path, "own", "candidates")
+    valid = candidates[(candidates.split == "valid") & (candidates.candidate != "0")]
+    best = valid.loc[valid.groupby("client_id").value.idxmin()].set_index("client_id").candidate
+    for row in clients.itertuples():
+        assert row.candidate == best[row.client_id]
+    summary = programs.table(tmp_path, "own", "summary")
+    assert set(summary.candidate) == {"per_client"}
+
+
+def test_divergence_stops_with_round_and_client_and_keeps_the_checkpoint(tmp_path):
+    flags = ("--client_learning_rate=2", "--rounds_per_checkpoint=1", "--total_rounds=100")
+    _, stderr = run(
+        tmp_path, "--experiment_name=x", *SCHOOL, "--rounds_per_evaluation=100", *flags, status=2
+    )
+    message = stderr.splitlines()[-1]
+    number = int(re.search(r"round (\d+): the training loss of client 'school_\d+'", message)[1])
+    assert number > 1
+    rounds = programs.table(tmp_path, "x", "rounds")
+    assert list(rounds["round"]) == list(range(1, number))
+    newest = max(os.listdir(tmp_path / "x" / "checkpoints"))
+    assert newest == f"round_{number - 1:08d}.npz"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--dataset_name=shool"], "did you mean school"),
+        (["--valid_clients_per_round=5"], "--valid_clients_per_evaluation"),
+        (["--train_batch_size=0"], "positive"),
+        (["--client_learning_rate=-0.1"], "above 0"),
+        (["--finetune_learning_rate=0.1,nan"], "above 0"),
+        (["--server_optimizer=fedadam"], "adam"),
+        (["--experiment_name==SUM(A1)"], "experiment_name"),
+        (["--root_output_dir=/dev/null"], "root_output_dir"),
+    ],
+)
+def test_bad_flags_fail_at_once_in_one_line(tmp_path, flags, words):
+    start = time.monotonic()
+    _, stderr = run(tmp_path, "--experiment_name=x", *SCHOOL, *flags, status=2)
+    assert time.monotonic() - start < 2
+    assert stderr.count("\n") == 1 and words in stderr
+    assert not os.listdir(tmp_path)
+
+
+def test_more_clients_than_there_are(tmp_path):
+    flags = ("--experiment_name=x", *SCHOOL, "--clients_per_train_round=61")
+    _, stderr = run(tmp_path, *flags, status=2)
+    assert "school has 60 training clients" in stderr and stderr.count("\n") == 1
+    assert not os.listdir(tmp_path)
