@@ -17,7 +17,7 @@ from motley_tff.backends import base, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import experiment
 from motley_tff.core import task as task_lib
-from motley_tff.tables import model_files, run_directory
+from motley_tff.tables import model_files, run_directory, tensorboard
 from trainers import optimizer_flags, shared_flags, terminal
 
 # (task, initial weights) -> (training algorithm, personalization, name in the tables)
@@ -61,12 +61,18 @@ def _run_experiment(
         try:
             experiment.Experiment(
                 config, task, algorithm, personalization, backend, directory, name,
-                terminal.TerminalProgress(),
+                terminal.TerminalProgress(), **_release(values, directory),
             ).run()  # fmt: skip
         except BaseException as error:
             directory.write_record(status="stopped", reason=f"{type(error).__name__}: {error}")
             raise
     directory.write_record(status="finished", reason=None)
+
+
+def _release(values: flags.FlagValues, directory: run_directory.RunDirectory) -> dict[str, Any]:
+    if not values.tensorboard:
+        return {}
+    return {"release": tensorboard.writer(directory.path / "tensorboard")}
 
 
 def _print_closing_table(directory: run_directory.RunDirectory) -> None:

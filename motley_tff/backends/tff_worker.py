@@ -52,7 +52,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 500),
 )
 _MAX_EXECUTORS = 10  # As many as TFF keeps.
-_POLL_SECONDS = 0.01
+_PROBE_SECONDS = 0.1
 # How long a connection that broke may be ahead of the news that the worker died.
 _OBITUARY_SECONDS = 2.0
 _REAP_SECONDS = 10.0
@@ -202,6 +202,24 @@ class Worker:
         return f"TFF's worker (pid {self.pid}, port {self.port})"
 
 
+class _UnwatchedChannel:
+    """A channel for TFF's stub, which would have gRPC watch its state in a thread.
+
+    That thread ends in a stack trace on stderr if the channel is closed at the wrong moment.
+    """
+
+    def __init__(self, channel: grpc.Channel):
+        """Wraps a channel."""
+        self._channel = channel
+
+    def subscribe(self, callback: Callable[[Any], None], try_to_connect: bool = False) -> None:
+        """Does nothing: `WorkerStub.is_ready` asks the worker."""
+
+    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns a callable for a method of the worker."""
+        return self._channel.unary_unary(*args, **kwargs)
+
+
 class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
     """TFF's stub, except that a worker that is lost is a `WorkerError`.
 
@@ -217,7 +235,17 @@ class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
         """
         self._target, self._worker = target, worker
         self._own_channel = grpc.insecure_channel(target, _CHANNEL_OPTIONS)
-        super().__init__(self._own_channel)
+        self._probe = self._own_channel.unary_unary("/motley/probe")
+        super().__init__(_UnwatchedChannel(self._own_channel))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the worker answers, be it that it knows no such call."""
+        try:
+            self._probe(b"", timeout=_PROBE_SECONDS, wait_for_ready=True)
+        except grpc.RpcError as error:
+            return error.code() is grpc.StatusCode.UNIMPLEMENTED
+        return True
 
     def close(self) -> None:
         """Closes the channel; calls in flight fail."""
@@ -421,7 +449,6 @@ def connect(target: str, timeout_seconds: float = 60.0, worker: Worker | None = 
                     f"{_quoted(worker.last_words() if worker else '')}; is the machine overloaded? "
                     "See what motley_doctor says"
                 )
-            time.sleep(_POLL_SECONDS)
     except BaseException:
         stub.close()
         raise

@@ -5,7 +5,7 @@ resumed from a checkpoint writes the same bytes as one that was not (times aside
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,7 @@ class Experiment:
       directory: Where files go; held by this process.
       algorithm_name: What the tables' `algorithm` column says.
       progress: Told what happens.
+      release: Given each round's training means and each evaluation's means, for TensorBoard.
 
     Raises:
       UserError: If the settings do not fit the task.
@@ -76,11 +77,13 @@ class Experiment:
         directory: run_directory.RunDirectory,
         algorithm_name: str,
         progress: progress_lib.Progress | None = None,
+        release: Callable[[Mapping[str, float], int], None] = lambda values, number: None,
     ):
         self._config, self._task, self._algorithm = config, task, algorithm
         self._labels = personalization.candidates
         self._directory = directory
         self._progress = progress or progress_lib.Silent()
+        self._release = release
         self._run = {
             "run_id": directory.run_id,
             "dataset": task.dataset,
@@ -167,6 +170,7 @@ class Experiment:
             if state is not None:
                 self._state, self._done = state, result.number
             self._progress.advance(loss=result.means["loss"])
+            self._release({f"train/{n}": v for n, v in result.means.items()}, result.number)
 
         rounds = [self._round(number) for number in range(self._done + 1, stop + 1)]
         self._process.run(self._state, rounds, on_round)
@@ -220,6 +224,9 @@ class Experiment:
         )
         self._append_report(rows, number)
         self._evaluated.add(number)
+        for row in rows.summary:
+            means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")
+            self._release({f"{row['split']}/{name}": row[name] for name in means}, number)
 
     def _append_report(self, rows: evaluation.Report, number: int) -> None:
         keys = {**self._run, "round": number}

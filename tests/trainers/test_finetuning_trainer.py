@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from tensorboard.util import tensor_util
 
 from motley_tff.tables import schema
 from tests.trainers import programs
@@ -164,6 +165,20 @@ def test_local_training_and_warm_start(school, tmp_path):
     np.testing.assert_allclose(warm.baseline, trained.baseline.to_numpy(), rtol=1e-6)
 
 
+def test_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing import event_accumulator
+
+    flags = ("--total_rounds=2", "--rounds_per_evaluation=2", "--tensorboard")
+    run(tmp_path, "--experiment_name=board", *SCHOOL, *flags)
+    events = event_accumulator.EventAccumulator(str(tmp_path / "board" / "tensorboard"))
+    events.Reload()
+    tags = events.Tags()["tensors"]
+    assert {"train/loss", "test/personalized_mean", "valid/pct_clients_hurt"} <= set(tags)
+    losses = [tensor_util.make_ndarray(e.tensor_proto) for e in events.Tensors("train/loss")]
+    expected = programs.table(tmp_path, "board", "rounds").train_loss
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+
+
 def test_per_client_tuning_without_the_baseline(tmp_path):
     flags = (
         "--finetune_tuning=per_client",
@@ -183,7 +198,7 @@ def test_per_client_tuning_without_the_baseline(tmp_path):
 
 
 def test_divergence_stops_with_round_and_client_and_keeps_the_checkpoint(tmp_path):
-    flags = ("--client_learning_rate=2", "--rounds_per_checkpoint=1", "--total_rounds=100")
+    flags = ("--client_learning_rate=20", "--rounds_per_checkpoint=1", "--total_rounds=100")
     _, stderr = run(
         tmp_path, "--experiment_name=x", *SCHOOL, "--rounds_per_evaluation=100", *flags, status=2
     )

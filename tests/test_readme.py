@@ -1,0 +1,76 @@
+"""What the README names exists."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.trainers import programs
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# Tools that come with what is installed.
+_OTHER_COMMANDS = {"pytest", "NAME"}
+_MODULES = {"motley_doctor": "launch.doctor"}
+
+
+def _commands():
+    """Returns the README's commands: (name, arguments)."""
+    joined = README.replace("\\\n", " ")
+    lines = re.findall(r"\./launch/run (\w+)([^\n`]*)", joined)
+    return [(name, rest.split()) for name, rest in lines]
+
+
+def _help(name):
+    module = _MODULES.get(name, f"trainers.{name}")
+    result = subprocess.run(
+        [sys.executable, "-m", module, "--help"],
+        capture_output=True,
+        text=True,
+        env=programs.environment(),
+        check=True,
+    )
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def helps():
+    names = {name for name, _ in _commands()} - _OTHER_COMMANDS
+    return {name: _help(name) for name in names}
+
+
+def test_commands_are_installed():
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    for name, _ in _commands():
+        assert name in _OTHER_COMMANDS or f'"{name}=' in setup, name
+
+
+def test_flags_of_the_commands_exist(helps):
+    for name, arguments in _commands():
+        for argument in arguments:
+            flag = re.match(r"--(?:no)?(\w+)", argument)
+            if flag and name in helps:
+                text = helps[name]
+                assert re.search(rf"--(\[no\])?{flag[1]}\b", text), (name, argument)
+
+
+def test_every_flag_that_is_named_exists(helps):
+    everything = "\n".join(helps.values())
+    for flag in set(re.findall(r"--([a-z]\w+)", README)) - {"help"}:
+        name = flag.removeprefix("no")
+        assert re.search(rf"--(\[no\])?({flag}|{name})\b", everything), flag
+
+
+def test_ci_calls_the_test_command_of_the_readme():
+    command = "./launch/run pytest"
+    assert command in README
+    assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_columns_are_those_of_the_files():
+    from motley_tff.tables import schema
+
+    for column in (*schema.CLIENTS, *schema.summary()[6:8], *schema.rounds("x")[3:4]):
+        assert f"`{column}`" in README, column
