@@ -18,6 +18,7 @@ COMMANDS = [
 REQUIREMENTS = [
     "absl-py",
     "defusedxml",
+    "grpcio",
     "h5py",
     "matplotlib",
     "numpy",
