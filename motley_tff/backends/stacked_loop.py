@@ -1,122 +1,188 @@
 """Runs a stack of clients' work at once: the counterpart of `client_loop` on a leading axis.
 
-Every pure function of the work is mapped over the clients with `tf.vectorized_map`; loops run over
-the steps of the longest client, and a client that has done its own keeps its carry. Keys hang on
-the same positions as in `client_loop`, so both draw the same orders and the same dropout.
+The leading axis holds *rows*: (run, client) pairs, run by run. Runs of one seed that differ in
+hyperparameters only share the orders, the batches and the dropout of their clients. Every pure
+function of the work is mapped over the rows with `tf.vectorized_map`; loops run over the steps of
+the longest client, and a row that has done its own keeps its carry. Keys hang on the same positions
+as in `client_loop`, so both draw the same.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from motley_tff.backends import stacking
-from motley_tff.core import client_work, learning, tensor_random
+from motley_tff.core import client_work, tensor_random
 from motley_tff.core import task as task_lib
 
 # Up to this many examples, counting ranks (quadratic, but plain arithmetic) beats XLA's sort.
 _MAX_COUNTED = 256
 
+# {name: scalar} -> the client work of a run with these hyperparameters.
+WorkOf = Callable[[dict[str, Any]], client_work.ClientWork]
+
+
+class Rows:
+    """The rows of a stack: how to spread what belongs to clients or to runs over them.
+
+    Args:
+      num_runs: Runs.
+      num_clients: Clients of the stack.
+    """
+
+    def __init__(self, num_runs: int, num_clients: int):
+        self._runs, self._clients = num_runs, num_clients
+
+    def of_clients(self, nest: Any) -> Any:
+        """Repeats leaves [clients, ...] for every run: [rows, ...]."""
+        if self._runs == 1:
+            return nest
+        return tf.nest.map_structure(
+            lambda t: tf.tile(t, [self._runs] + [1] * (len(t.shape) - 1)), nest
+        )
+
+    def of_runs(self, nest: Any) -> Any:
+        """Repeats leaves [runs, ...] for every client: [rows, ...]."""
+        return tf.nest.map_structure(lambda t: tf.repeat(t, self._clients, axis=0), nest)
+
+    def split(self, nest: Any) -> Any:
+        """Returns leaves [rows, ...] as [runs, clients, ...]."""
+        return tf.nest.map_structure(
+            lambda t: tf.reshape(t, [self._runs, self._clients, *t.shape[1:]]), nest
+        )
+
 
 def run_stack(
     task: task_lib.Task,
-    work: client_work.ClientWork,
+    work_of: WorkOf,
+    template: client_work.ClientWork,
+    hparams: dict[str, tf.Tensor],
     broadcast: Any,
     client_states: Any,
     stack: stacking.Stack,
     round_key: tf.Tensor,
 ) -> client_work.ClientOutput:
-    """Returns the clients' outputs, each leaf with a leading axis of clients.
+    """Returns the clients' outputs, each leaf with leading axes [runs, clients].
 
     Args:
       task: Whose `preprocess` makes batches.
-      work: The pure functions.
-      broadcast: What the server sent.
-      client_states: The clients' states stacked, `()` if stateless.
+      work_of: The pure functions of a run.
+      template: The work of some run: all runs walk over the data alike.
+      hparams: `{name: [runs]}`.
+      broadcast: What the server of each run sent, leaves [runs, ...].
+      client_states: The clients' states, leaves [runs, clients, ...]; `()` if stateless.
       stack: The clients' examples, as tensors.
       round_key: int32 [2].
     """
+    num_runs = tf.nest.flatten(broadcast)[0].shape[0]
+    rows = Rows(num_runs, stack.index.shape[0])
+    row_hparams = rows.of_runs(hparams)
+    keys = tensor_random.client_round_key(round_key, stack.client_keys)
 
     def init(args):
-        state, key, index, sizes = args
-        # A captured tensor must pass through an op before the map may return it.
-        sent = tf.nest.map_structure(tf.identity, broadcast)
-        return work.init(sent, state, client_work.Client(key, index, sizes))
+        row_hparams, sent, state, key, index, sizes = args
+        client = client_work.Client(key, index, sizes)
+        return work_of(row_hparams).init(sent, state, client)
 
-    keys = tensor_random.client_round_key(round_key, stack.client_keys)
-    carry = tf.vectorized_map(init, (client_states, keys, stack.index, stack.sizes))
+    states = tf.nest.map_structure(lambda t: tf.reshape(t, [-1, *t.shape[2:]]), client_states)
+    clients = rows.of_clients((keys, stack.index, stack.sizes))
+    carry = tf.vectorized_map(init, (row_hparams, rows.of_runs(broadcast), states, *clients))
 
-    def walk(passes, first, loop, carry):
-        for i, one in enumerate(passes, first):
-            pass_keys = tensor_random.fold(keys, tensor_random.PASS, i)
-            carry = _run_pass(task, one, stack, pass_keys, loop, carry)
+    def walk(kind, first, loop, carry):
+        for i, one in enumerate(getattr(template, kind)):
+            pass_keys = tensor_random.fold(keys, tensor_random.PASS, first + i)
+
+            def pass_of(row_hparams, kind=kind, i=i):
+                return getattr(work_of(row_hparams), kind)[i]
+
+            carry = _run_pass(
+                task, one, pass_of, row_hparams, rows, stack, pass_keys, loop, carry
+            )
         return carry
 
-    carry = walk(work.passes, 0, tf.constant(0), carry)
-    if work.num_loops:
-        period = work.loop_period or work.num_loops
+    carry = walk("passes", 0, tf.constant(0), carry)
+    if template.num_loops:
+        period = template.loop_period or template.num_loops
+        first = len(template.passes)
         carry = repeat(
-            work.num_loops, lambda i, c: walk(work.loop, len(work.passes), i % period, c), carry
+            template.num_loops, lambda i, c: walk("loop", first, i % period, c), carry
         )
-    return tf.vectorized_map(work.finish, carry)
+
+    def finish(args):
+        return work_of(args[0]).finish(args[1])
+
+    return rows.split(tf.vectorized_map(finish, (row_hparams, carry)))
 
 
-def _run_pass(task, walk, stack, pass_keys, loop, carry):
+def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry):
     examples, n = stack.parts[walk.part], stack.sizes[walk.part]
     padded = next(iter(examples.values())).shape[1]
     batch_size = tf.minimum(walk.batch_size, tf.maximum(n, 1))
     columns = tf.range(min(walk.batch_size, padded))[None, :]
     steps = client_work.steps_per_epoch(n, walk)
 
-    def one_client(args):
-        carry, raw, mask, key, is_active = args
+    def one_row(args):
+        row_hparams, carry, raw, mask, key = args
         x, y = task.preprocess(raw, walk.training, key)
-        new = walk.step(carry, client_work.Batch(x, y, mask, key))
-        return learning.select(is_active, new, carry)
+        return pass_of(row_hparams).step(carry, client_work.Batch(x, y, mask, key))
 
     def epoch_body(epoch, carry):
         keys = tensor_random.fold(pass_keys, tensor_random.EPOCH, loop * walk.num_epochs + epoch)
-        order = _orders(tensor_random.fold(keys, tensor_random.SHUFFLE, 0), n, padded, walk.shuffle)
+        shuffle_keys = tensor_random.fold(keys, tensor_random.SHUFFLE, 0)
+        order = _orders(shuffle_keys, n, padded) if walk.shuffle else None
 
         def step_body(step, carry):
             position = step * batch_size[:, None] + columns
             is_real = (columns < batch_size[:, None]) & (position < n[:, None])
             position = tf.where(is_real, position, 0)
-            rows = position if order is None else tf.gather(order, position, batch_dims=1)
-            raw = {f: tf.gather(v, rows, batch_dims=1) for f, v in examples.items()}
+            drawn = position if order is None else tf.gather(order, position, batch_dims=1)
+            raw = {f: tf.gather(v, drawn, batch_dims=1) for f, v in examples.items()}
             step_keys = tensor_random.fold(keys, tensor_random.STEP, step)
-            mask = tf.cast(is_real, tf.float32)
-            return tf.vectorized_map(one_client, (carry, raw, mask, step_keys, step < steps))
+            batch = rows.of_clients((raw, tf.cast(is_real, tf.float32), step_keys))
+            new = tf.vectorized_map(one_row, (row_hparams, carry, *batch))
+            return _select(rows.of_clients(step < steps), new, carry)
 
         return repeat(tf.reduce_max(steps), step_body, carry)
 
-    carry = _map_hook(walk.begin, carry)
+    carry = _map_hook("begin", walk, pass_of, row_hparams, carry)
     if walk.num_epochs == 1:
         carry = epoch_body(tf.constant(0), carry)
     elif walk.num_epochs > 1:
         carry = repeat(walk.num_epochs, epoch_body, carry)
-    return _map_hook(walk.end, carry)
+    return _map_hook("end", walk, pass_of, row_hparams, carry)
 
 
-def _map_hook(hook, carry):
-    return carry if hook is client_work.unchanged else tf.vectorized_map(hook, carry)
+def _select(is_new, new, old):
+    """Takes `new` for the rows where `is_new` [rows] holds, else `old`."""
+
+    def one(a, b):
+        return tf.where(tf.reshape(is_new, [-1] + [1] * (len(a.shape) - 1)), a, b)
+
+    return tf.nest.map_structure(one, new, old)
 
 
-def _orders(keys, n, padded, shuffle):
-    """Returns each client's order of its n real rows, int32 [clients, padded], or None for as is.
+def _map_hook(name, walk, pass_of, row_hparams, carry):
+    if getattr(walk, name) is client_work.unchanged:
+        return carry
+    return tf.vectorized_map(
+        lambda args: getattr(pass_of(args[0]), name)(args[1]), (row_hparams, carry)
+    )
+
+
+def _orders(keys, n, padded):
+    """Returns each client's order of its n real rows, int32 [clients, padded].
 
     The same permutations as `tensor_random.permutation`: ranks among the real rows.
     """
-    if not shuffle:
-        return None
     draws = tf.vectorized_map(lambda k: tensor_random.bits(k, [padded]), keys)
-    rows = tf.range(padded)
-    is_real = rows[None, :] < n[:, None]
-    draws = tf.where(is_real, draws, tf.uint32.max)
+    places = tf.range(padded)
+    # Padding draws the largest number and stands last, so it is never counted before a row.
+    draws = tf.where(places[None, :] < n[:, None], draws, tf.uint32.max)
     if padded <= _MAX_COUNTED:
         mine, other = draws[:, :, None], draws[:, None, :]
-        # Padding draws the largest number and stands last, so it is never counted before a row.
-        is_before = (other < mine) | (tf.equal(other, mine) & (rows[None, :] < rows[:, None])[None])
-        return tf.reduce_sum(tf.cast(is_before, tf.int32), axis=2)
+        is_tie_before = tf.equal(other, mine) & (places[None, :] < places[:, None])[None]
+        return tf.reduce_sum(tf.cast((other < mine) | is_tie_before, tf.int32), axis=2)
     return tf.argsort(tf.argsort(draws, axis=1, stable=True), axis=1)
 
 

@@ -51,10 +51,13 @@ def means(sums: Sums) -> dict[str, tf.Tensor]:
 
 
 def _add(task: task_lib.Task, batch: client_work.Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
-    added = {
-        name: task_lib.masked_sum(function, batch.y, outputs, batch.mask)
-        for name, function in entry_functions(task).items()
+    functions = entry_functions(task)
+    # A metric that is the loss itself is summed once.
+    distinct = {
+        function: task_lib.masked_sum(function, batch.y, outputs, batch.mask)
+        for function in functions.values()
     }
+    added = {name: distinct[function] for name, function in functions.items()}
     return Sums(
         {name: sums.totals[name] + total for name, (total, _) in added.items()},
         {name: sums.weights[name] + weight for name, (_, weight) in added.items()},

@@ -1,0 +1,95 @@
+"""Contenders that train rounds: the bare loop and the backends, for any task."""
+
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from launch.benchmarks import ALL_THREADS, bare_loop
+from launch.benchmarks.measuring import Contender
+from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.backends import base, sequential
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import random_streams
+from motley_tff.core import task as task_lib
+
+SEED = 0
+
+
+class Training(NamedTuple):
+    """FedAvg on a task.
+
+    Attributes:
+      task: The task; every training client takes part in every round.
+      learning_rate: Of the clients' SGD.
+      batch_size: Of the clients.
+    """
+
+    task: task_lib.Task
+    learning_rate: float
+    batch_size: int
+
+    @property
+    def algorithm(self) -> algorithm_lib.Algorithm:
+        """FedAvg with server SGD at rate 1, one epoch a round."""
+        params = fedavg.Params(
+            optimizers.OptimizerConfig("sgd", self.learning_rate),
+            optimizers.OptimizerConfig("sgd", 1.0),
+            train_batch_size=self.batch_size,
+        )
+        return fedavg.build(self.task, params, self.task.model.initial_weights(SEED))
+
+    def plan(self, rounds: int) -> list[base.Round]:
+        """Returns rounds 1, 2, ..."""
+        return [
+            base.Round(r, self.task.train.ids, random_streams.key(SEED, "local_training", r))
+            for r in range(1, rounds + 1)
+        ]
+
+
+def bare(training: Training, scale: float = 1.0) -> Contender:
+    """Returns the bare loop over the batches of one round."""
+    algorithm = training.algorithm
+    (walk,), (first,) = algorithm.work.passes, training.plan(1)
+    batches = bare_loop.round_batches(training.task, first.client_ids, walk, first.key)
+    loop = bare_loop.build(training.task, batches, training.learning_rate)
+    return Contender(
+        "bare loop", lambda: {"loss": float(loop(algorithm.initial_weights)[1])}, scale=scale
+    )
+
+
+def backend(
+    name: str, one: Any, training: Training, rounds: int = 1, scale: float = 1.0
+) -> Contender:
+    """Returns a backend that trains some rounds from the initial weights.
+
+    Args:
+      name: In the table.
+      one: The backend.
+      training: What to train.
+      rounds: How many rounds a run has.
+      scale: As in `Contender`.
+    """
+    process = one.training(training.task, training.algorithm)
+    state, plan = process.initialize(), training.plan(rounds)
+
+    def run(plan: list[base.Round] = plan) -> dict[str, float]:
+        losses: list[float] = []
+        end = process.run(state, plan, lambda result, _: losses.append(result.means["loss"]))
+        process.weights(end)
+        return {"loss": losses[-1]}
+
+    return Contender(name, run, warm_up=lambda: run(plan[:1]), scale=scale)
+
+
+def sequential_backend(threads: int) -> tuple[str, sequential.SequentialBackend]:
+    """Returns (name, backend) as the trainers set it up with `--threads_per_client`."""
+    if threads == ALL_THREADS:
+        return "sequential, one client at a time", sequential.SequentialBackend(1)
+    cores = max(1, len(os.sched_getaffinity(0)) // threads)
+    return f"sequential, {cores} clients at once", sequential.SequentialBackend(cores)
+
+
+def sequential_only(training: Training, threads: int) -> Iterator[Contender]:
+    """Yields the bare loop and the sequential backend."""
+    yield bare(training)
+    yield backend(*sequential_backend(threads), training)

@@ -1,0 +1,98 @@
+"""Stock TFF on the same work: Keras models and `tff.learning` processes as its tutorials build them.
+
+They run in our own worker, so that what is compared is the process, not the runtime.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from launch.benchmarks.measuring import Contender
+from motley_tff.core.federated import tff
+
+IMAGE_SPEC = (tf.TensorSpec([None, 28, 28, 1]), tf.TensorSpec([None], tf.int32))
+
+
+def emnist_cnn() -> tff.learning.models.VariableModel:
+    """Returns TFF's model of the architecture of `datasets.models.emnist_cnn`."""
+    layers = tf.keras.layers
+    keras_model = tf.keras.Sequential(
+        [
+            layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)),
+            layers.Conv2D(64, 3, activation="relu"),
+            layers.MaxPool2D(),
+            layers.Dropout(0.25),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu"),
+            layers.Dropout(0.5),
+            layers.Dense(62),
+        ]
+    )
+    return tff.learning.models.from_keras_model(
+        keras_model,
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        input_spec=IMAGE_SPEC,
+        metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+    )
+
+
+def linear(num_features: int) -> tff.learning.models.VariableModel:
+    """Returns TFF's model of the architecture of `datasets.models.linear`."""
+    return tff.learning.models.from_keras_model(
+        tf.keras.Sequential(
+            [tf.keras.layers.Dense(1, kernel_initializer="zeros", input_shape=(num_features,))]
+        ),
+        loss=tf.keras.losses.MeanSquaredError(),
+        input_spec=(tf.TensorSpec([None, num_features]), tf.TensorSpec([None, 1])),
+    )
+
+
+def scaled_images(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (float32 [batch, 28, 28, 1] between 0 and 1, labels)."""
+    return tf.cast(image, tf.float32)[..., None] / 255.0, label
+
+
+def image_batches(examples: Mapping[str, np.ndarray], batch_size: int) -> tf.data.Dataset:
+    """Returns a client's shuffled batches; images are scaled as they are read."""
+    data = tf.data.Dataset.from_tensor_slices((examples["image"], examples["label"]))
+    return data.shuffle(len(examples["label"])).batch(batch_size).map(scaled_images)
+
+
+def fed_avg(
+    name: str,
+    model_fn: Callable[[], tff.learning.models.VariableModel],
+    datasets: Sequence[tf.data.Dataset],
+    learning_rate: float,
+    rounds: int = 1,
+    scale: float = 1.0,
+    **options: Any,
+) -> Contender:
+    """Returns TFF's weighted FedAvg.
+
+    Args:
+      name: In the table, after "stock TFF".
+      model_fn: The model.
+      datasets: Each client's batches.
+      learning_rate: Of the clients' SGD.
+      rounds: How many rounds a run has.
+      scale: As in `Contender`.
+      **options: Of `tff.learning.algorithms.build_weighted_fed_avg`.
+    """
+    process = tff.learning.algorithms.build_weighted_fed_avg(
+        model_fn,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(learning_rate),
+        server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
+        **options,
+    )
+    first = process.initialize()
+
+    def run(rounds: int = rounds) -> dict[str, float]:
+        state = first
+        for _ in range(rounds):
+            output = process.next(state, list(datasets))
+            state = output.state
+        return {"loss": float(output.metrics["client_work"]["train"]["loss"])}
+
+    return Contender(f"stock TFF, {name}", run, warm_up=lambda: run(1), scale=scale)
