@@ -13,6 +13,8 @@ from motley_tff.core import clients, functional_model, task
 class Scalar(tf.keras.Model):
     """Outputs w for every example."""
 
+    vectorizes = True
+
     def __init__(self, initial=0.0):
         super().__init__()
         self._initial = initial

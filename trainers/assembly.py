@@ -13,7 +13,7 @@ from absl import flags
 
 import datasets
 from motley_tff.algorithms import fedavg, fedprox, fedsgd
-from motley_tff.backends import base, sequential, vectorized
+from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import experiment
 from motley_tff.core import task as task_lib
@@ -49,7 +49,7 @@ def _run_experiment(
     config = experiment_config(values, task)
     experiment.check_config(config, task)
     algorithm, personalization, name = build(task, initial_weights(values, task))
-    with open_backend(values, task) as (backend, reason):
+    with open_backend(values, task, config) as (backend, reason):
         directory.write_record(
             status="running",
             backend=backend.name,
@@ -134,32 +134,35 @@ def training_algorithm(
 
 @contextlib.contextmanager
 def open_backend(
-    values: flags.FlagValues, task: task_lib.Task
+    values: flags.FlagValues, task: task_lib.Task, config: experiment.Config
 ) -> Iterator[tuple[base.Backend, str]]:
     """Yields (the backend, why it was chosen); TFF's worker lives as long."""
-    name, reason = choose_backend(values.backend, values.aggregator)
-    if name == "sequential":
-        yield sequential.SequentialBackend(_parallel_clients(values.threads_per_client)), reason
-        return
-    if name == "vectorized":
+    cohort = config.clients_per_train_round
+    name, reason = choice.choose(
+        values.backend,
+        values.aggregator,
+        task,
+        cohort_changes=cohort is not None and cohort < len(task.train),
+        memory_limit_bytes=values.memory_limit_gb * 1e9,
+    )
+    if name == "tff":
+        with _tff_backend(values, cohort or len(task.train)) as backend:
+            yield backend, reason
+    elif name == "vectorized":
         yield vectorized.VectorizedBackend(), reason
-        return
+    else:
+        yield sequential.SequentialBackend(_parallel_clients(values.threads_per_client)), reason
+
+
+@contextlib.contextmanager
+def _tff_backend(values: flags.FlagValues, clients_per_round: int) -> Iterator[base.Backend]:
     from motley_tff.backends import tff_aggregators, tff_backend, tff_worker
 
     aggregator = tff_aggregators.build(
-        values.aggregator, values.dp_noise_multiplier, values.clients_per_train_round
+        values.aggregator, values.dp_noise_multiplier, clients_per_round
     )
     with tff_worker.tff_runtime(intra_op_threads=values.threads_per_client or None):
-        yield tff_backend.TffBackend(aggregator), reason
-
-
-def choose_backend(requested: str, aggregator: str) -> tuple[str, str]:
-    """Returns (backend, why)."""
-    if requested != "auto":
-        return requested, "asked for by --backend"
-    if aggregator != "mean":
-        return "tff", f"--aggregator={aggregator} is one of TFF's"
-    return "sequential", "the fastest here"
+        yield tff_backend.TffBackend(aggregator)
 
 
 def _parallel_clients(threads_per_client: int) -> int:

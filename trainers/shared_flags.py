@@ -128,6 +128,12 @@ def _define_backend() -> None:
         "not depend on the number of cores.",
         lower_bound=0,
     )
+    flags.DEFINE_float(
+        "memory_limit_gb",
+        4.0,
+        "What the clients that the vectorized backend stacks may take; more goes to sequential.",
+        lower_bound=0.0,
+    )
     flags.DEFINE_bool("tensorboard", False, "Also write TensorBoard scalars.")
 
 

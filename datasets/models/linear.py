@@ -6,6 +6,8 @@ import tensorflow as tf
 class Linear(tf.keras.Model):
     """Outputs [batch] from features [batch, dim]."""
 
+    vectorizes = True
+
     def __init__(self):
         super().__init__()
         self.dense = tf.keras.layers.Dense(1, kernel_initializer="zeros", name="dense")

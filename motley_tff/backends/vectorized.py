@@ -140,8 +140,8 @@ class VectorizedBackend:
 class VectorizedRuns:
     """Trains several runs in compiled blocks of rounds.
 
-    A state is `(weights, optimizer state, client states)`; leaves have a leading axis of runs, those
-    of client states then one of the task's training clients.
+    A state is `(weights, optimizer state, client states)`; leaves have a leading axis of runs,
+    those of client states then one of the task's training clients.
 
     Args:
       task: The task.

@@ -82,6 +82,16 @@ class InMemoryClients(Clients):
                 )
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of all examples."""
+        return sum(
+            array.nbytes
+            for parts in self._data.values()
+            for examples in parts.values()
+            for array in examples.values()
+        )
+
+    @property
     def in_graph(self) -> bool:
         """Whether `load` works; it does not."""
         return False

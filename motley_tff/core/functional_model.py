@@ -30,6 +30,8 @@ class FunctionalModel:
       shapes: Shape of each weight.
       is_last_layer: For each weight, whether "fine-tune the last layer" trains it.
       initializers: For each weight, the Keras initializer that draws it.
+      vectorizes: Whether clients are faster stacked than one by one: small dense models. An
+        architecture says so with a class attribute of this name.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -37,6 +39,7 @@ class FunctionalModel:
     shapes: tuple[tuple[int, ...], ...]
     is_last_layer: tuple[bool, ...]
     initializers: tuple[Any, ...]
+    vectorizes: bool = False
 
     @property
     def num_weights(self) -> int:
@@ -120,6 +123,7 @@ def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> Funct
         shapes=tuple(tuple(v.shape) for v in model.trainable_variables),
         is_last_layer=tuple(id(v) in last for v in model.trainable_variables),
         initializers=tuple(initializers),
+        vectorizes=getattr(model, "vectorizes", False),
     )
 
 

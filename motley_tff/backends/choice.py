@@ -1,0 +1,66 @@
+"""Which backend runs an experiment, and why."""
+
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+
+# A client's stack holds its weights several times: incoming, current, gradients, optimizer state.
+_COPIES_OF_WEIGHTS = 6
+
+
+def choose(
+    requested: str,
+    aggregator: str,
+    task: task_lib.Task,
+    cohort_changes: bool,
+    memory_limit_bytes: float,
+) -> tuple[str, str]:
+    """Returns (name of a backend, why).
+
+    Args:
+      requested: `auto`, or a backend's name.
+      aggregator: `mean`, or one of TFF's.
+      task: The task.
+      cohort_changes: Whether rounds have different clients.
+      memory_limit_bytes: What stacked clients may take.
+
+    Raises:
+      UserError: If another backend than TFF's is asked for together with a TFF aggregator.
+    """
+    if aggregator != "mean" and requested not in ("auto", "tff"):
+        raise UserError(
+            f"--aggregator={aggregator} is one of TFF's and needs --backend=tff or auto, "
+            f"found {requested}"
+        )
+    if requested in ("tff", "sequential"):
+        return requested, "asked for by --backend"
+    if aggregator != "mean":
+        return "tff", f"--aggregator={aggregator} is one of TFF's"
+    obstacle = why_not_vectorized(task, memory_limit_bytes)
+    if requested == "vectorized":
+        if obstacle:
+            return "sequential", f"vectorized was asked for, but {obstacle}"
+        return "vectorized", "asked for by --backend"
+    if obstacle is None and cohort_changes:
+        obstacle = "every round has other clients, each of which would be compiled for"
+    if obstacle:
+        return "sequential", f"not vectorized: {obstacle}"
+    return "vectorized", "a linear model whose clients fit in memory"
+
+
+def why_not_vectorized(task: task_lib.Task, memory_limit_bytes: float) -> str | None:
+    """Returns what keeps a task's clients from being stacked, or None."""
+    if not task.model.vectorizes:
+        return "its model is no faster stacked"
+    populations = {id(clients): clients for clients in task.splits.values()}.values()
+    if not all(isinstance(c, clients_lib.InMemoryClients) for c in populations):
+        return "its clients are loaded by id"
+    largest = max(len(clients) for clients in populations)
+    needed = sum(c.nbytes for c in populations if isinstance(c, clients_lib.InMemoryClients))
+    needed += largest * task.model.num_weights * 4 * _COPIES_OF_WEIGHTS
+    if needed > memory_limit_bytes:
+        return (
+            f"its stacked clients take {needed / 1e9:.2g} GB, more than "
+            f"--memory_limit_gb={memory_limit_bytes / 1e9:g}"
+        )
+    return None

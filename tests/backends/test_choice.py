@@ -1,0 +1,59 @@
+"""Which backend is chosen, and that linear models never fall back."""
+
+import dataclasses
+
+import pytest
+
+import datasets
+from datasets.options import DataOptions
+from motley_tff.backends import choice
+from motley_tff.core import clients
+from motley_tff.core.errors import UserError
+from tests import toy
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return toy.scalar_task({"a": [1.0], "b": [2.0]}, setting="cross_silo")
+
+
+def _choose(task, requested="auto", aggregator="mean", changes=False, limit=1e9):
+    return choice.choose(requested, aggregator, task, changes, limit)
+
+
+def test_auto(linear):
+    assert _choose(linear)[0] == "vectorized"
+    assert _choose(linear, changes=True)[0] == "sequential"
+    assert _choose(linear, aggregator="robust") == ("tff", "--aggregator=robust is one of TFF's")
+    assert _choose(toy.classifier_task())[0] == "sequential"
+
+
+def test_what_is_asked_for(linear):
+    for name in ("sequential", "tff", "vectorized"):
+        assert _choose(linear, name) == (name, "asked for by --backend")
+
+
+def test_fallbacks_say_why(linear):
+    name, why = _choose(linear, "vectorized", limit=10)
+    assert name == "sequential" and "--memory_limit_gb" in why and "GB" in why
+    name, why = _choose(toy.classifier_task(), "vectorized")
+    assert name == "sequential" and why.startswith("vectorized was asked for, but its model")
+    on_disk = clients.InGraphClients(["a"], lambda i: linear.train.fetch("a"))
+    task = dataclasses.replace(linear, train=on_disk)
+    assert "loaded by id" in _choose(task, "vectorized")[1]
+
+
+def test_aggregators_need_tff(linear):
+    with pytest.raises(UserError, match="--aggregator=secure"):
+        _choose(linear, "sequential", "secure")
+
+
+# The registered tasks whose model is linear; a new one adds its name.
+@pytest.mark.parametrize("name", ["school"])
+def test_linear_tasks_are_vectorized(name):
+    task = datasets.create_task(DataOptions(dataset_name=name, use_synthetic_data=True))
+    assert len(task.model.shapes) == 2, "a linear model has a kernel and a bias"
+    assert _choose(task, limit=4e9) == (
+        "vectorized",
+        "a linear model whose clients fit in memory",
+    )

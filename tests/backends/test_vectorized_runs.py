@@ -1,0 +1,112 @@
+"""Several runs in one call: the numbers of separate runs, to 1e-6."""
+
+import numpy as np
+import pytest
+
+from motley_tff.algorithms import fedavg, fedprox, finetuning, optimizers
+from motley_tff.backends import base, sequential, vectorized
+from motley_tff.core import random_streams
+from tests import toy
+
+GRID = [
+    {"client": client, "server": server, "mu": mu}
+    for client, server, mu in ((0.1, 1.0, 0.0), (0.3, 0.5, 0.2), (0.02, 2.0, 1.0))
+]
+
+
+@pytest.fixture(scope="module")
+def task():
+    rng = np.random.default_rng(3)
+    numbers = {name: rng.normal(size=n) for name, n in (("a", 11), ("b", 3), ("c", 24))}
+    return toy.scalar_task(numbers, initial=0.3, drop_remainder=True, setting="cross_silo")
+
+
+def _builder(task):
+    initial = task.model.initial_weights(0)
+
+    def build(h):
+        params = fedavg.Params(
+            optimizers.OptimizerConfig("sgd", h["client"]),
+            optimizers.OptimizerConfig("fedavgm", h["server"], {"momentum": 0.9}),
+            train_batch_size=4,
+        )
+        return fedprox.build(task, fedprox.Params(params, h["mu"]), initial)
+
+    return build
+
+
+def _plan(task, seed, rounds=4):
+    return [
+        base.Round(r, task.train.ids, random_streams.key(seed, "local_training", r))
+        for r in range(1, rounds + 1)
+    ]
+
+
+def _train(runs, task, seed=0):
+    means = []
+    state = runs.run(
+        runs.initialize(), _plan(task, seed), lambda one, all_, seconds, s: means.append(all_)
+    )
+    return np.asarray(state[0][0]).ravel(), means
+
+
+def _train_alone(process, task):
+    results = []
+    state = process.run(
+        process.initialize(), _plan(task, 0), lambda result, _: results.append(result.means)
+    )
+    return process.weights(state)[0][0, 0], results
+
+
+@pytest.fixture(scope="module")
+def together(task):
+    runs = vectorized.VectorizedRuns(task, vectorized.Runs(_builder(task), GRID))
+    return runs, *_train(runs, task)
+
+
+def test_equal_to_separate_runs(task, together):
+    _, weights, means = together
+    for i, hparams in enumerate(GRID):
+        alone = sequential.SequentialBackend().training(task, _builder(task)(hparams))
+        weight, results = _train_alone(alone, task)
+        np.testing.assert_allclose(weights[i], weight, rtol=1e-6)
+        for mine, theirs in zip(means, results, strict=True):
+            assert mine[i] == pytest.approx(theirs, rel=1e-5)
+    assert len(set(weights)) == len(GRID)
+
+
+def test_another_seed_on_the_same_compiled_code(task, together):
+    runs, weights, _ = together
+    other, _ = _train(runs.on(task), task, seed=1)
+    fresh = vectorized.VectorizedRuns(task, vectorized.Runs(_builder(task), GRID))
+    np.testing.assert_array_equal(other, _train(fresh, task, seed=1)[0])
+    assert not np.array_equal(other, weights)
+
+
+def test_a_run_that_diverges_leaves_the_others_alone(task, together):
+    grid = [GRID[0], {**GRID[1], "client": 1e30}, GRID[2]]
+    runs = vectorized.VectorizedRuns(task, vectorized.Runs(_builder(task), grid))
+    weights, means = _train(runs, task)
+    np.testing.assert_array_equal(weights[[0, 2]], together[1][[0, 2]])
+    assert not np.isfinite(means[-1][1]["loss"])
+
+
+def test_evaluation_of_several_models(task):
+    sgd = optimizers.OptimizerConfig("sgd", 1.0)
+    work = finetuning.build(task, finetuning.Params(sgd, (0.1, 0.5), 3, 4)).work(
+        ("valid", "test"), "train"
+    )
+    key = random_streams.key(0, "personalization", 1)
+    backend = vectorized.VectorizedBackend()
+    models = (np.array([[[0.0]], [[2.0]]], np.float32),)
+    together = dict(backend.map_runs(task, work, models, task.valid, task.valid.ids, key))
+    for i in range(2):
+        alone = sequential.SequentialBackend().map_clients(
+            task, work, (models[0][i],), task.valid, task.valid.ids, key
+        )
+        for client_id, metrics in alone:
+            np.testing.assert_allclose(
+                together[client_id]["curves"]["test"]["loss"][i],
+                metrics["curves"]["test"]["loss"],
+                rtol=1e-5,
+            )
