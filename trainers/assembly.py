@@ -17,6 +17,7 @@ from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import experiment
 from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
 from motley_tff.tables import model_files, run_directory, tensorboard
 from trainers import optimizer_flags, shared_flags, terminal
 
@@ -64,7 +65,8 @@ def _run_experiment(
                 terminal.TerminalProgress(), **_release(values, directory),
             ).run()  # fmt: skip
         except BaseException as error:
-            directory.write_record(status="stopped", reason=f"{type(error).__name__}: {error}")
+            with contextlib.suppress(UserError):  # On a full disk, say.
+                directory.write_record(status="stopped", reason=f"{type(error).__name__}: {error}")
             raise
     directory.write_record(status="finished", reason=None)
 

@@ -43,7 +43,8 @@ def round_batches(
       round_key: The round's key.
     """
     parts = [task.train.fetch(client_id)[walk.part] for client_id in client_ids]
-    orders, ends, keys, first = [], [], [], 0
+    orders, lengths, keys = [], [], []
+    first = 0
     for client_id, examples in zip(client_ids, parts, strict=True):
         n = len(next(iter(examples.values())))
         key = _epoch_key(round_key, client_id)
@@ -52,14 +53,14 @@ def round_batches(
         size = min(walk.batch_size, n)
         taken = min(steps * size, n)
         orders.append(order.numpy()[:taken] + first)
-        lengths = [min(size, taken - step * size) for step in range(steps)]
-        keys.extend(tensor_random.fold(key, tensor_random.STEP, step) for step in range(steps))
-        ends.extend(lengths)
+        for step in range(steps):
+            lengths.append(min(size, taken - step * size))
+            keys.append(tensor_random.fold(key, tensor_random.STEP, step))
         first += n
     return Batches(
         {f: tf.concat([p[f] for p in parts], 0) for f in task.train.spec[walk.part]},
         tf.constant(np.concatenate(orders), tf.int32),
-        tf.constant(np.concatenate([[0], np.cumsum(ends)]), tf.int32),
+        tf.constant(np.concatenate([[0], np.cumsum(lengths)]), tf.int32),
         tf.stack(keys),
     )
 

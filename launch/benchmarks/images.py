@@ -1,22 +1,48 @@
-"""Made-up images for the EMNIST CNN: what they show does not matter to a clock."""
+"""The EMNIST CNN on made-up images: what they show does not matter to a clock."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from datasets import emnist
 from datasets.models import emnist_cnn
-from motley_tff.core import clients, functional_model, random_streams, task
+from motley_tff.core import clients, functional_model, random_streams
+from motley_tff.core import task as task_lib
+
+_NUM_CLASSES = 62
 
 
-def examples(index: int, size: int) -> dict[str, np.ndarray]:
-    """Returns random images uint8 [size, 28, 28] and labels int32 [size]."""
-    rng = random_streams.generator(0, "synthetic_data", index)
-    return {
-        "image": rng.integers(0, 256, (size, 28, 28), dtype=np.uint8),
-        "label": rng.integers(0, 62, size).astype(np.int32),
+def create_task(train_sizes: Sequence[int], held_out_sizes: Sequence[int] = (1,)) -> task_lib.Task:
+    """Returns an EMNIST task.
+
+    Args:
+      train_sizes: Images of each training client.
+      held_out_sizes: Images of each other client to personalize on, and as many to evaluate on.
+    """
+    train = {f"train_{i}": {"train": _examples(0, i, n)} for i, n in enumerate(train_sizes)}
+    held_out = {
+        f"test_{i}": {"personalization": _examples(1, i, n), "evaluation": _examples(2, i, n)}
+        for i, n in enumerate(held_out_sizes)
     }
+    evaluated = clients.InMemoryClients(held_out)
+    return task_lib.Task(
+        dataset="emnist",
+        setting="cross_device",
+        model=functional_model.from_keras(
+            emnist_cnn.EmnistCnn, np.zeros((1, 28, 28, 1), np.float32)
+        ),
+        loss=emnist.cross_entropy,
+        metrics=(task_lib.Metric("accuracy", emnist.accuracy, higher_is_better=True),),
+        preprocess=emnist.preprocess,
+        train=clients.InMemoryClients(train),
+        valid=evaluated,
+        test=evaluated,
+    )
 
 
-def create_task(
-    num_train: int, train_size: int, num_held_out: int = 1, held_out_size: int = 1
-) -> task.Task:
-    """Returns an EMNIST task with clients of equal size."""
+def _examples(part: int, client: int, size: int) -> dict[str, np.ndarray]:
+    rng = random_streams.generator(0, "synthetic_data", part, client)
+    return {
+        "pixels": rng.integers(0, 256, (size, 28, 28), dtype=np.uint8),
+        "label": rng.integers(0, _NUM_CLASSES, size).astype(np.int32),
+    }

@@ -1,4 +1,4 @@
-"""Stock TFF on the same work: Keras models and `tff.learning` processes as its tutorials build them.
+"""Stock TFF on the same work: Keras models and `tff.learning` processes as in its tutorials.
 
 They run in our own worker, so that what is compared is the process, not the runtime.
 """
@@ -56,7 +56,7 @@ def scaled_images(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Ten
 
 def image_batches(examples: Mapping[str, np.ndarray], batch_size: int) -> tf.data.Dataset:
     """Returns a client's shuffled batches; images are scaled as they are read."""
-    data = tf.data.Dataset.from_tensor_slices((examples["image"], examples["label"]))
+    data = tf.data.Dataset.from_tensor_slices((examples["pixels"], examples["label"]))
     return data.shuffle(len(examples["label"])).batch(batch_size).map(scaled_images)
 
 

@@ -22,10 +22,10 @@ def environment():
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def start(trainer, root, *flags):
-    """Starts a trainer."""
+def start(trainer, root, *flags, prefix=()):
+    """Starts a trainer, behind a command such as `taskset` if one is given."""
     return subprocess.Popen(
-        command(trainer, root, *flags),
+        [*prefix, *command(trainer, root, *flags)],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,0 +1,149 @@
+"""Fine-tuning evaluation on the EMNIST CNN: every client trains, and is scored after every epoch.
+
+Against `tff.learning.algorithms.build_personalization_eval_computation` with a personalization
+that does the same, written as in TFF's tutorial.
+"""
+
+import collections
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from launch.benchmarks import ALL_THREADS, bare_finetuning, images, rounds, stock
+from launch.benchmarks.measuring import Contender, Plan
+from launch.benchmarks.sizes import Sizes
+from motley_tff.algorithms import finetuning, optimizers
+from motley_tff.backends import tff_backend, tff_worker
+from motley_tff.core import random_streams
+from motley_tff.core import task as task_lib
+from motley_tff.core.federated import tff
+
+_LEARNING_RATE = 0.01
+
+
+@contextlib.contextmanager
+def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
+    """Yields what to measure; stock TFF uses all threads, as it does by default."""
+    measured = min(sizes.finetuning_measured_clients, sizes.finetuning_clients)
+    scale = sizes.finetuning_clients / measured
+    task = images.create_task([1], [sizes.finetuning_images] * measured)
+    title = (
+        f"fine-tuning {sizes.finetuning_clients} clients x {sizes.finetuning_epochs} epochs of the "
+        f"EMNIST CNN, {sizes.finetuning_images} images to personalize on and as many to evaluate "
+        f"on after every epoch, batch {sizes.emnist_batch_size}"
+    )
+    with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
+        listed = [
+            _bare(task, sizes, scale),
+            _ours(*rounds.sequential_backend(threads), task, sizes, scale),
+            _ours("tff", tff_backend.TffBackend(), task, sizes, scale),
+        ]
+        if threads == ALL_THREADS:
+            listed.append(_stock(task, sizes, scale))
+        yield Plan(title, listed, worker.pid)
+
+
+def _bare(task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
+    loop = bare_finetuning.build(
+        task, sizes.finetuning_epochs, sizes.emnist_batch_size, _LEARNING_RATE
+    )
+    weights = task.model.initial_weights(rounds.SEED)
+
+    def run(num_clients: int = len(task.test)) -> dict[str, float]:
+        return {"accuracy": float(loop(weights, num_clients))}
+
+    return Contender("bare loop", run, warm_up=lambda: run(1), scale=scale)
+
+
+def _ours(name: str, backend: Any, task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
+    params = finetuning.Params(
+        optimizers.OptimizerConfig("sgd", _LEARNING_RATE),
+        (_LEARNING_RATE,),
+        max_epochs=sizes.finetuning_epochs,
+        batch_size=sizes.emnist_batch_size,
+    )
+    work = finetuning.build(task, params).work(("evaluation",), "personalization")
+    weights = task.model.initial_weights(rounds.SEED)
+    key = random_streams.key(rounds.SEED, "personalization", 0)
+
+    def run(ids: tuple[str, ...] = task.test.ids) -> dict[str, float]:
+        scored = backend.map_clients(task, work, weights, task.test, ids, key)
+        curves = [metrics["curves"]["evaluation"]["accuracy"] for _, metrics in scored]
+        return {"accuracy": float(np.mean(curves, axis=0)[-1])}
+
+    return Contender(name, run, warm_up=lambda: run(task.test.ids[:1]), scale=scale)
+
+
+def _stock(task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
+    computation = tff.learning.algorithms.build_personalization_eval_computation(
+        stock.emnist_cnn,
+        {
+            "finetuning": lambda: _personalize_fn(
+                sizes.finetuning_epochs, sizes.emnist_batch_size
+            )
+        },
+        _evaluate,
+        max_num_clients=len(task.test),
+    )
+    weights = tff.learning.models.ModelWeights(list(task.model.initial_weights(rounds.SEED)), [])
+    data = [_unbatched(task.test.fetch(client_id)) for client_id in task.test.ids]
+
+    def run(num_clients: int = len(data)) -> dict[str, float]:
+        found = computation(weights, data[:num_clients])["finetuning"]
+        return {"accuracy": float(np.mean(found[f"epoch_{sizes.finetuning_epochs}"]))}
+
+    return Contender(
+        "stock TFF, personalization eval", run, warm_up=lambda: run(1), scale=scale
+    )
+
+
+def _unbatched(parts: Any) -> dict[str, tf.data.Dataset]:
+    return collections.OrderedDict(
+        (name, tf.data.Dataset.from_tensor_slices(_scaled(parts[part])))
+        for name, part in (("train_data", "personalization"), ("test_data", "evaluation"))
+    )
+
+
+def _scaled(examples: Any) -> tuple[np.ndarray, np.ndarray]:
+    return examples["pixels"][..., None].astype(np.float32) / 255, examples["label"]
+
+
+def _personalize_fn(num_epochs: int, batch_size: int) -> Any:
+    """Returns fine-tuning with an evaluation after every epoch."""
+
+    @tf.function
+    def personalize(model, train_data, test_data):
+        batches = train_data.shuffle(1000).batch(batch_size)
+
+        def train_one_batch(num_batches, batch):
+            with tf.GradientTape() as tape:
+                output = model.forward_pass(batch)
+            gradients = tape.gradient(output.loss, model.trainable_variables)
+            for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+                variable.assign_sub(_LEARNING_RATE * gradient)
+            return num_batches + 1
+
+        scores = collections.OrderedDict()
+        for epoch in range(1, num_epochs + 1):
+            batches.reduce(0, train_one_batch)
+            scores[f"epoch_{epoch}"] = _evaluate(model, test_data)["accuracy"]
+        return scores
+
+    return personalize
+
+
+@tf.function
+def _evaluate(model, data):
+    """Returns the accuracy of a model on unbatched data."""
+
+    def count(hits, batch):
+        logits = model.predict_on_batch(batch[0], training=False)
+        right = tf.equal(tf.argmax(logits, -1, tf.int32), batch[1])
+        n = tf.shape(batch[1])[0]
+        return hits[0] + tf.reduce_sum(tf.cast(right, tf.int32)), hits[1] + n
+
+    hits, n = data.batch(finetuning.EVALUATION_BATCH_SIZE).reduce((0, 0), count)
+    return collections.OrderedDict(accuracy=tf.cast(hits, tf.float32) / tf.cast(n, tf.float32))

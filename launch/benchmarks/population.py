@@ -1,0 +1,159 @@
+"""Rounds on a population of true size: start-up, seconds a round, and memory that must not grow.
+
+Sizes are resampled from real ones. A graph makes a client's examples from its id, small ones, so
+that finding, loading and forgetting clients is what counts.
+"""
+
+import contextlib
+import csv
+import gc
+import math
+import pathlib
+import time
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from datasets.models import linear
+from launch.benchmarks import rounds
+from launch.benchmarks.measuring import Contender, Plan
+from launch.benchmarks.sizes import Sizes
+from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.backends import base
+from motley_tff.core import clients, functional_model, random_streams
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+
+_NUM_FEATURES = 8
+_BATCH_SIZE = 20
+# Of the real client sizes, all files together (247,069 clients).
+_MEAN_SIZE, _STD_SIZE = 137.0, 584.0
+_MEGABYTE = 1e6
+
+
+@contextlib.contextmanager
+def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
+    """Yields what to measure."""
+    name, backend = rounds.sequential_backend(threads)
+    resampled, source = client_sizes(sizes.data_dir, sizes.population_clients)
+    title = (
+        f"{sizes.population_rounds} rounds of {sizes.population_cohort} clients out of "
+        f"{sizes.population_clients:,}, sizes {source}, examples made from the client's id"
+    )
+    yield Plan(title, [Contender(name, lambda: _run(sizes, resampled, backend), once=True)])
+
+
+def client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, str]:
+    """Returns (number of examples of each client, where they are from).
+
+    Args:
+      data_dir: Folder whose `client_sizes/*.csv` have the examples a client in their last column.
+      number: How many clients.
+    """
+    rng = random_streams.generator(rounds.SEED, "synthetic_data", 0)
+    real = _real_sizes(pathlib.Path(data_dir) / "client_sizes") if data_dir else []
+    if real:
+        return rng.choice(np.array(real), number), f"resampled from {len(real):,} real ones"
+    variance = math.log(1 + (_STD_SIZE / _MEAN_SIZE) ** 2)
+    drawn = rng.lognormal(math.log(_MEAN_SIZE) - variance / 2, math.sqrt(variance), number)
+    return np.maximum(1, drawn.astype(np.int64)), "log-normal"
+
+
+def _real_sizes(folder: pathlib.Path) -> list[int]:
+    found: list[int] = []
+    for path in sorted(folder.glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))[1:]
+        try:
+            found.extend(int(row[-1]) for row in rows)
+        except (ValueError, IndexError) as error:
+            raise UserError(
+                f"{path}: expected whole numbers in the last column ({error})"
+            ) from error
+    return found
+
+
+def create_task(client_sizes: np.ndarray) -> task_lib.Task:
+    """Returns a regression task; a client's id says its number and its size."""
+    ids = [f"{i:06d}_{size}" for i, size in enumerate(client_sizes)]
+    train = clients.InGraphClients(ids, lambda i: {"train": _examples(i)})
+    held_out = clients.InGraphClients(
+        ids[:1], lambda i: {"personalization": _examples(i), "evaluation": _examples(i)}
+    )
+    return task_lib.Task(
+        dataset="population",
+        setting="cross_device",
+        model=functional_model.from_keras(linear.Linear, np.zeros((1, _NUM_FEATURES), np.float32)),
+        loss=_squared_error,
+        metrics=(task_lib.Metric("squared_error", _squared_error, higher_is_better=False),),
+        preprocess=_preprocess,
+        train=train,
+        valid=held_out,
+        test=held_out,
+    )
+
+
+def _examples(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
+    number, size = tf.unstack(
+        tf.strings.to_number(tf.strings.split([client_id], "_").values, tf.int32), num=2
+    )
+    seed = tf.stack([number, 0])
+    x = tf.random.stateless_uniform([size, _NUM_FEATURES], seed, alg="philox")
+    return {"x": x, "y": tf.reduce_sum(x, axis=1)}
+
+
+def _preprocess(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    del training, key
+    return examples["x"], examples["y"]
+
+
+def _squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    errors = tf.square(outputs - targets)
+    return errors, tf.ones_like(errors)
+
+
+def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[str, float]:
+    """Runs all rounds; returns times in seconds and resident memory in megabytes."""
+    begin = time.perf_counter()
+    task = create_task(client_sizes)
+    params = fedavg.Params(
+        optimizers.OptimizerConfig("sgd", 0.01),
+        optimizers.OptimizerConfig("sgd", 1.0),
+        train_batch_size=_BATCH_SIZE,
+    )
+    algorithm = fedavg.build(task, params, task.model.initial_weights(rounds.SEED))
+    process = backend.training(task, algorithm)
+    state = process.initialize()
+    seconds: list[float] = []
+    memory: list[float] = []
+    start_up = 0.0
+    for number in range(1, sizes.population_rounds + 1):
+        one = _round(task.train, sizes.population_cohort, number)
+        state = process.run(state, [one], lambda result, _: seconds.append(result.seconds))
+        start_up = start_up or time.perf_counter() - begin
+        memory.append(_resident_megabytes())
+    settled = min(sizes.population_settled_round, sizes.population_rounds)
+    return {
+        "start-up with the first round, s": start_up,
+        "a round, median s": float(np.median(seconds)),
+        f"resident after round {settled}, MB": memory[settled - 1],
+        f"resident after round {len(memory)}, MB": memory[-1],
+        "growth, MB": memory[-1] - memory[settled - 1],
+        "largest growth, MB": max(memory[settled - 1 :]) - memory[settled - 1],
+    }
+
+
+def _round(source: clients.Clients, cohort: int, number: int) -> base.Round:
+    rng = random_streams.generator(rounds.SEED, "client_sampling", number)
+    chosen = rng.choice(len(source), min(cohort, len(source)), replace=False)
+    key = random_streams.key(rounds.SEED, "local_training", number)
+    return base.Round(number, tuple(source.ids[i] for i in chosen), key)
+
+
+def _resident_megabytes() -> float:
+    gc.collect()
+    return psutil.Process().memory_info().rss / _MEGABYTE

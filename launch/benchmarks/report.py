@@ -1,0 +1,148 @@
+"""From measurements to the table that people read and the JSON that machines read."""
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from launch.benchmarks import ALL_THREADS
+from launch.benchmarks.measuring import Measured, Result
+
+_BARE = "bare loop"
+_STOCK = "stock TFF, "
+_MEGABYTE = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A contender in the table.
+
+    Attributes:
+      name: Of the contender.
+      threads: Within an operation, in its process; 0 for all.
+      seconds: Median over the runs, of the whole work.
+      times_bare_loop: How many times as long as the bare loop in the same process; None where
+        there is no bare loop. Medians over the i-th runs' ratios, as all ratios.
+      times_bare_loop_on_all_threads: The same to the bare loop that uses all threads.
+      faster_than_stock: How many times faster than the first stock TFF contender, or None.
+      first_call_seconds: Tracing, compiling and a first run, or None.
+      peak_bytes: Largest of the runs.
+      scale: 1, or by how much a part of the work was extrapolated.
+      all_seconds: Of each run.
+      facts: Of the last run.
+    """
+
+    name: str
+    threads: int
+    seconds: float
+    times_bare_loop: float | None
+    times_bare_loop_on_all_threads: float | None
+    faster_than_stock: float | None
+    first_call_seconds: float | None
+    peak_bytes: int
+    scale: float
+    all_seconds: list[float]
+    facts: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A workload's table."""
+
+    workload: str
+    title: str
+    rows: list[Row]
+
+
+def tabulate(workload: str, title: str, results: Sequence[Result]) -> Table:
+    """Returns the table of a workload's results."""
+    return Table(workload, title, [_row(result, results) for result in results])
+
+
+def _row(result: Result, results: Sequence[Result]) -> Row:
+    stock = [r for r in results if r.name.startswith(_STOCK)]
+    bare = [r for r in results if r.name == _BARE]
+    here = [r for r in bare if r.threads == result.threads]
+    everywhere = [r for r in bare if r.threads == ALL_THREADS]
+    return Row(
+        name=result.name,
+        threads=result.threads,
+        seconds=statistics.median(_seconds(result.runs)),
+        times_bare_loop=_ratio(result, here),
+        times_bare_loop_on_all_threads=_ratio(result, everywhere),
+        faster_than_stock=_ratio(stock[0], [result]) if stock else None,
+        first_call_seconds=result.first_call_seconds,
+        peak_bytes=max(run.peak_bytes for run in result.runs),
+        scale=result.scale,
+        all_seconds=_seconds(result.runs),
+        facts=dict(result.runs[-1].facts),
+    )
+
+
+def _seconds(runs: Sequence[Measured]) -> list[float]:
+    return [run.seconds for run in runs]
+
+
+def _ratio(result: Result, reference: Sequence[Result]) -> float | None:
+    """Returns the median of the ratios of runs that were neighbours in time."""
+    if not reference:
+        return None
+    pairs = zip(_seconds(result.runs), _seconds(reference[0].runs), strict=False)
+    return statistics.median(a / b for a, b in pairs)
+
+
+def to_json(tables: Sequence[Table], about: dict[str, Any]) -> str:
+    """Returns everything that was measured, unrounded."""
+    workloads = [dataclasses.asdict(table) for table in tables]
+    return json.dumps({**about, "workloads": workloads}, indent=2, allow_nan=False) + "\n"
+
+
+_COLUMNS = (
+    ("threads", lambda row: "all" if row.threads == ALL_THREADS else str(row.threads)),
+    ("seconds", lambda row: _number(row.seconds) + ("*" if row.scale != 1 else "")),
+    ("x bare loop", lambda row: _factor(row.times_bare_loop)),
+    ("x bare, all threads", lambda row: _factor(row.times_bare_loop_on_all_threads)),
+    ("faster than stock", lambda row: _factor(row.faster_than_stock)),
+    ("first call s", lambda row: _number(row.first_call_seconds)),
+    ("peak MB", lambda row: f"{row.peak_bytes / _MEGABYTE:.0f}"),
+)
+
+
+def to_text(table: Table) -> str:
+    """Returns the table for a terminal."""
+    columns = [("", [row.name for row in table.rows])]
+    for heading, cell in _COLUMNS:
+        cells = [cell(row) for row in table.rows]
+        if any(cells):
+            columns.append((heading, cells))
+    widths = [max(map(len, [heading, *cells])) for heading, cells in columns]
+    lines = [[heading for heading, _ in columns], *zip(*(c for _, c in columns), strict=True)]
+    text = [f"{table.workload}: {table.title}", *(_line(line, widths) for line in lines)]
+    return "\n".join([*text, *_notes(table.rows)]) + "\n"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first = cells[0].ljust(widths[0])
+    rest = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+    return "  " + "  ".join([first, *rest])
+
+
+def _notes(rows: Sequence[Row]) -> list[str]:
+    notes = [
+        f"  * {row.name}: 1/{row.scale:g} of the work was run, the rest extrapolated"
+        for row in rows
+        if row.scale != 1
+    ]
+    for row in rows:
+        facts = [f"{name}: {_number(value)}" for name, value in row.facts.items()]
+        notes.append(f"  {row.name}: {', '.join(facts)}")
+    return notes
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _factor(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

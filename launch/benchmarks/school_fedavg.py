@@ -1,0 +1,73 @@
+"""Many rounds of FedAvg on School: 139 silos, linear regression, an epoch of shuffled batches each.
+
+Batches are shuffled anew every round and an epoch's short last batch is left out, for everybody.
+What would take minutes is run for a few rounds and extrapolated, as the table says.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from datasets import files, school
+from datasets.options import DataOptions
+from launch.benchmarks import rounds, stock
+from launch.benchmarks.measuring import Contender, Plan
+from launch.benchmarks.sizes import Sizes
+from motley_tff.backends import tff_worker, vectorized
+from motley_tff.core import task as task_lib
+
+_LEARNING_RATE = 0.01
+_NUM_SCHOOLS = 139
+
+
+@contextlib.contextmanager
+def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
+    """Yields what to measure."""
+    task = _task(sizes)
+    training = rounds.Training(task, _LEARNING_RATE, sizes.school_batch_size)
+    total, measured = sizes.school_rounds, min(sizes.school_measured_rounds, sizes.school_rounds)
+    scale = total / measured
+    title = (
+        f"{total} rounds of FedAvg on School ({task.facts['source']} data), {len(task.train)} "
+        f"silos, batch {sizes.school_batch_size}"
+    )
+    with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
+        listed = [
+            rounds.bare(training, scale=total),
+            rounds.backend("vectorized", vectorized.VectorizedBackend(), training, total),
+            rounds.backend(*rounds.sequential_backend(threads), training, measured, scale),
+            _stock(training, measured, scale),
+        ]
+        yield Plan(title, listed, worker.pid)
+
+
+def _task(sizes: Sizes) -> task_lib.Task:
+    options = DataOptions("school", data_dir=sizes.data_dir)
+    if sizes.data_dir and files.find(options, ("school.mat", "school/school.mat")):
+        return school.create_task(options)
+    made = school.synthesize(rounds.SEED, _NUM_SCHOOLS)
+    facts = {"source": "synthetic"}
+    return school.create_task_from_data(made.features, made.scores, rounds.SEED, facts)
+
+
+def _stock(training: rounds.Training, measured: int, scale: float) -> Contender:
+    clients = training.task.train
+    width = training.task.model.shapes[0][0]
+    return stock.fed_avg(
+        "defaults",
+        lambda: stock.linear(width),
+        [_batches(clients.fetch(i)["train"], training.batch_size) for i in clients.ids],
+        training.learning_rate,
+        measured,
+        scale,
+    )
+
+
+def _batches(examples, batch_size: int) -> tf.data.Dataset:
+    targets = np.reshape(examples["target"], [-1, 1])
+    size = len(targets)
+    data = tf.data.Dataset.from_tensor_slices((examples["features"], targets)).shuffle(size)
+    # A silo smaller than a batch has one batch of all it has.
+    return data.batch(min(batch_size, size), drop_remainder=True)

@@ -1,0 +1,89 @@
+"""What every registered data set keeps to, on its synthetic twin."""
+
+import dataclasses
+import importlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import datasets
+from datasets.options import DataOptions
+from motley_tff.core import client_work
+
+
+@pytest.fixture(scope="module", params=datasets.names())
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def task(name):
+    return datasets.create_task(DataOptions(dataset_name=name, use_synthetic_data=True))
+
+
+def test_the_module_opens_with_a_card(name):
+    module = importlib.import_module(datasets.REGISTRY[name])
+    for heading in ("Source:", "Licence:", "Clients:", "Fields:", "Split:", "Citation:"):
+        assert heading in module.__doc__, heading
+
+
+def test_splits(task):
+    sets = {split: set(clients.ids) for split, clients in task.splits.items()}
+    assert all(sets.values())
+    if task.setting == "cross_device":
+        assert not (sets["train"] & sets["valid"] | sets["valid"] & sets["test"])
+        assert not sets["train"] & sets["test"]
+    else:
+        assert sets["valid"] == sets["test"] <= sets["train"]
+
+
+def test_every_evaluated_client_has_examples(task):
+    for split in ("valid", "test"):
+        clients = task.splits[split]
+        for client_id in clients.ids:
+            parts = clients.fetch(client_id)
+            for part in (task.personalization_part(split), task.evaluation_part(split)):
+                sizes = {len(values) for values in parts[part].values()}
+                assert len(sizes) == 1 and sizes.pop() > 0
+
+
+def test_loss_and_metrics_have_an_entry_an_example(task):
+    examples = task.train.fetch(task.train.ids[0])["train"]
+    rows = {field: tf.convert_to_tensor(values[:4]) for field, values in examples.items()}
+    key = tf.constant([1, 2])
+    x, y = task.preprocess(rows, False, key)
+    outputs = task.model.predict(task.model.initial_weights(0), x, False, key)
+    for function in (task.loss, *(m.function for m in task.metrics)):
+        values, weights = function(y, outputs)
+        assert values.shape == weights.shape and len(values) == 4
+        assert np.all(np.isfinite(values)) and np.all(weights >= 0)
+
+
+def test_the_seed_decides(name):
+    def first(seed):
+        options = DataOptions(
+            dataset_name=name, use_synthetic_data=True, base_random_seed=seed
+        )
+        clients = datasets.create_task(options).train
+        return clients.fetch(clients.ids[0])["train"]
+
+    one, same, other = first(1), first(1), first(2)
+    for field in one:
+        np.testing.assert_array_equal(one[field], same[field])
+    assert any(
+        np.shape(one[f]) != np.shape(other[f]) or not np.array_equal(one[f], other[f])
+        for f in one
+    )
+
+
+def test_tasks_and_passes_check_themselves(task):
+    with pytest.raises(ValueError, match="lack the parts"):
+        dataclasses.replace(
+            task,
+            setting="cross_silo" if task.setting == "cross_device" else "cross_device",
+        )
+    with pytest.raises(ValueError, match="metric"):
+        dataclasses.replace(task, metrics=())
+    with pytest.raises(ValueError, match="batch_size"):
+        client_work.Pass("train", lambda c, b: c, 0)

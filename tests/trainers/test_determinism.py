@@ -1,0 +1,32 @@
+"""The same bytes whatever the number of cores: one intra-op thread a client."""
+
+import os
+import shutil
+
+import pytest
+
+from tests.trainers import programs
+
+FLAGS = (
+    "--dataset_name=emnist",
+    "--use_synthetic_data",
+    "--total_rounds=2",
+    "--clients_per_train_round=3",
+    "--final_evaluation_clients=3",
+    "--finetune_max_epochs=1",
+    "--experiment_name=x",
+)
+
+
+@pytest.mark.skipif(
+    shutil.which("taskset") is None or len(os.sched_getaffinity(0)) < 2,
+    reason="needs taskset and two cores",
+)
+def test_one_core_and_two(tmp_path):
+    first = str(min(os.sched_getaffinity(0)))
+    one = programs.start(
+        "finetuning_trainer", tmp_path / "one", *FLAGS, prefix=["taskset", "-c", first]
+    )
+    assert one.wait(timeout=300) == 0, one.communicate()
+    programs.run("finetuning_trainer", tmp_path / "two", *FLAGS)
+    programs.same_tables(tmp_path / "one" / "x", tmp_path / "two" / "x")
