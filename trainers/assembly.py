@@ -12,7 +12,8 @@ import tensorflow as tf
 from absl import flags
 
 import datasets
-from motley_tff.algorithms import fedavg, fedprox, fedsgd
+from motley_tff import algorithms
+from motley_tff.algorithms import fedavg
 from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import experiment
@@ -128,10 +129,8 @@ def training_algorithm(
         train_epochs=values.train_epochs,
         train_batch_size=values.train_batch_size,
     )
-    if values.algorithm == "fedprox":
-        proximal = fedprox.Params(params, values.proximal_strength)
-        return fedprox.build(task, proximal, weights)
-    return {"fedavg": fedavg, "fedsgd": fedsgd}[values.algorithm].build(task, params, weights)
+    own = {name: values[name].value for name in algorithms.TRAINING[values.algorithm]}
+    return algorithms.build_training(values.algorithm, task, params, weights, own)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import contextlib
 from absl import flags
 
 from launch import commandline
+from motley_tff import algorithms
 from trainers import optimizer_flags, shared_flags
 
 FLAGS = flags.FLAGS
@@ -20,7 +21,7 @@ optimizer_flags.define("client", default_rate=0.1)
 optimizer_flags.define("server", default_rate=1.0)
 optimizer_flags.define("finetune", default_rate=0.01, many_rates=True)
 flags.DEFINE_enum(
-    "algorithm", "fedavg", ["fedavg", "fedprox", "fedsgd"], "How the global model is trained."
+    "algorithm", "fedavg", list(algorithms.TRAINING), "How the global model is trained."
 )
 flags.DEFINE_float(
     "proximal_strength", 0.1, "mu of --algorithm=fedprox; 0 is FedAvg.", lower_bound=0.0

@@ -76,7 +76,7 @@ def _epoch_key(round_key: np.ndarray, client_id: str) -> tf.Tensor:
 def build(
     task: task_lib.Task, batches: Batches, learning_rate: float
 ) -> Callable[[Any], tuple[Any, tf.Tensor]]:
-    """Returns `weights -> (weights after all batches, summed loss)`, compiled by its first call."""
+    """Returns `weights -> (weights after all batches, mean loss)`, compiled by its first call."""
 
     @tf.function(autograph=False)
     def loop(weights, examples, order, bounds, keys):
@@ -92,7 +92,7 @@ def build(
         _, weights, total = tf.while_loop(
             lambda i, *_: i < steps, body, start, parallel_iterations=1
         )
-        return weights, total
+        return weights, total / tf.cast(steps, tf.float32)
 
     return lambda weights: loop(tuple(map(tf.convert_to_tensor, weights)), *batches)
 

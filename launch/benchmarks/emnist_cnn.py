@@ -25,14 +25,14 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
     with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
         listed = [
             *rounds.sequential_only(training, threads),
-            rounds.backend("tff", tff_backend.TffBackend(), training),
+            rounds.backend("tff", tff_backend.TffBackend(), training, worker_pid=worker.pid),
         ]
         if threads == ALL_THREADS:
-            listed.extend(_stock(training))
-        yield Plan(title, listed, worker.pid)
+            listed.extend(_stock(training, worker.pid))
+        yield Plan(title, listed)
 
 
-def _stock(training: rounds.Training) -> Iterator[Contender]:
+def _stock(training: rounds.Training, worker_pid: int) -> Iterator[Contender]:
     clients = training.task.train
     datasets = [
         stock.image_batches(clients.fetch(i)["train"], training.batch_size) for i in clients.ids
@@ -42,6 +42,7 @@ def _stock(training: rounds.Training) -> Iterator[Contender]:
         model_fn=stock.emnist_cnn,
         datasets=datasets,
         learning_rate=training.learning_rate,
+        worker_pid=worker_pid,
     )
     yield fed_avg("defaults")
     yield fed_avg(

@@ -39,11 +39,11 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         listed = [
             _bare(task, sizes, scale),
             _ours(*rounds.sequential_backend(threads), task, sizes, scale),
-            _ours("tff", tff_backend.TffBackend(), task, sizes, scale),
+            _ours("tff", tff_backend.TffBackend(), task, sizes, scale, worker.pid),
         ]
         if threads == ALL_THREADS:
-            listed.append(_stock(task, sizes, scale))
-        yield Plan(title, listed, worker.pid)
+            listed.append(_stock(task, sizes, scale, worker.pid))
+        yield Plan(title, listed)
 
 
 def _bare(task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
@@ -58,7 +58,14 @@ def _bare(task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
     return Contender("bare loop", run, warm_up=lambda: run(1), scale=scale)
 
 
-def _ours(name: str, backend: Any, task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
+def _ours(
+    name: str,
+    backend: Any,
+    task: task_lib.Task,
+    sizes: Sizes,
+    scale: float,
+    worker_pid: int | None = None,
+) -> Contender:
     params = finetuning.Params(
         optimizers.OptimizerConfig("sgd", _LEARNING_RATE),
         (_LEARNING_RATE,),
@@ -74,10 +81,12 @@ def _ours(name: str, backend: Any, task: task_lib.Task, sizes: Sizes, scale: flo
         curves = [metrics["curves"]["evaluation"]["accuracy"] for _, metrics in scored]
         return {"accuracy": float(np.mean(curves, axis=0)[-1])}
 
-    return Contender(name, run, warm_up=lambda: run(task.test.ids[:1]), scale=scale)
+    return Contender(
+        name, run, lambda: run(task.test.ids[:1]), scale, worker_pid=worker_pid
+    )
 
 
-def _stock(task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
+def _stock(task: task_lib.Task, sizes: Sizes, scale: float, worker_pid: int) -> Contender:
     computation = tff.learning.algorithms.build_personalization_eval_computation(
         stock.emnist_cnn,
         {
@@ -96,7 +105,7 @@ def _stock(task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
         return {"accuracy": float(np.mean(found[f"epoch_{sizes.finetuning_epochs}"]))}
 
     return Contender(
-        "stock TFF, personalization eval", run, warm_up=lambda: run(1), scale=scale
+        "stock TFF, personalization eval", run, lambda: run(1), scale, worker_pid=worker_pid
     )
 
 

@@ -46,6 +46,7 @@ class Contender(NamedTuple):
       warm_up: Done once before anything is timed; by default `run`.
       scale: The work is this much larger than what `run` does; seconds are multiplied by it.
       once: Without warm-up and without repeats.
+      worker_pid: TFF's worker if it takes part: its memory counts as well.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Contender(NamedTuple):
     warm_up: Callable[[], Any] | None = None
     scale: float = 1.0
     once: bool = False
+    worker_pid: int | None = None
 
 
 class Plan(NamedTuple):
@@ -61,12 +63,10 @@ class Plan(NamedTuple):
     Attributes:
       title: The work in words.
       contenders: Who does it.
-      worker_pid: TFF's worker, whose memory counts as well.
     """
 
     title: str
     contenders: Sequence[Contender]
-    worker_pid: int | None = None
 
 
 class Measured(NamedTuple):
@@ -198,7 +198,7 @@ def _serve(
             with contextlib.suppress(EOFError):
                 while True:
                     what, which = connection.recv()
-                    connection.send(("measured", _measure(plan, plan.contenders[which], what)))
+                    connection.send(("measured", _measure(plan.contenders[which], what)))
     except UserError as error:
         connection.send(("error", str(error)))
 
@@ -209,8 +209,8 @@ def _prepare_tensorflow(threads: int) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
 
 
-def _measure(plan: Plan, contender: Contender, what: str) -> Measured:
-    pids = [os.getpid()] + ([plan.worker_pid] if plan.worker_pid else [])
+def _measure(contender: Contender, what: str) -> Measured:
+    pids = [os.getpid()] + ([contender.worker_pid] if contender.worker_pid else [])
     work = (contender.warm_up or contender.run) if what == "warm_up" else contender.run
     scale = contender.scale if what == "run" else 1.0
     gc.collect()

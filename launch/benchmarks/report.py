@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -95,6 +96,9 @@ def _ratio(result: Result, reference: Sequence[Result]) -> float | None:
 def to_json(tables: Sequence[Table], about: dict[str, Any]) -> str:
     """Returns everything that was measured, unrounded."""
     workloads = [dataclasses.asdict(table) for table in tables]
+    for row in (row for workload in workloads for row in workload["rows"]):
+        # JSON has no word for a loss that diverged.
+        row["facts"] = {n: v if math.isfinite(v) else None for n, v in row["facts"].items()}
     return json.dumps({**about, "workloads": workloads}, indent=2, allow_nan=False) + "\n"
 
 
@@ -116,10 +120,19 @@ def to_text(table: Table) -> str:
         cells = [cell(row) for row in table.rows]
         if any(cells):
             columns.append((heading, cells))
+    facts = _common_facts(table.rows)
+    columns.extend((name, [_number(row.facts[name]) for row in table.rows]) for name in facts)
     widths = [max(map(len, [heading, *cells])) for heading, cells in columns]
     lines = [[heading for heading, _ in columns], *zip(*(c for _, c in columns), strict=True)]
     text = [f"{table.workload}: {table.title}", *(_line(line, widths) for line in lines)]
-    return "\n".join([*text, *_notes(table.rows)]) + "\n"
+    return "\n".join([*text, *_notes(table.rows, facts)]) + "\n"
+
+
+def _common_facts(rows: Sequence[Row]) -> list[str]:
+    """Returns the names of facts that make a column: those that every contender states."""
+    if len(rows) == 1:
+        return []
+    return [name for name in rows[0].facts if all(name in row.facts for row in rows)]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -128,15 +141,15 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  " + "  ".join([first, *rest])
 
 
-def _notes(rows: Sequence[Row]) -> list[str]:
+def _notes(rows: Sequence[Row], in_columns: Sequence[str]) -> list[str]:
     notes = [
         f"  * {row.name}: 1/{row.scale:g} of the work was run, the rest extrapolated"
         for row in rows
         if row.scale != 1
     ]
     for row in rows:
-        facts = [f"{name}: {_number(value)}" for name, value in row.facts.items()]
-        notes.append(f"  {row.name}: {', '.join(facts)}")
+        others = {name: value for name, value in row.facts.items() if name not in in_columns}
+        notes.extend(f"  {row.name}: {name}: {_number(v)}" for name, v in others.items())
     return notes
 
 

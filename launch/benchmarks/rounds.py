@@ -58,7 +58,12 @@ def bare(training: Training, scale: float = 1.0) -> Contender:
 
 
 def backend(
-    name: str, one: Any, training: Training, rounds: int = 1, scale: float = 1.0
+    name: str,
+    one: Any,
+    training: Training,
+    rounds: int = 1,
+    scale: float = 1.0,
+    worker_pid: int | None = None,
 ) -> Contender:
     """Returns a backend that trains some rounds from the initial weights.
 
@@ -68,6 +73,7 @@ def backend(
       training: What to train.
       rounds: How many rounds a run has.
       scale: As in `Contender`.
+      worker_pid: As in `Contender`.
     """
     process = one.training(training.task, training.algorithm)
     state, plan = process.initialize(), training.plan(rounds)
@@ -78,7 +84,7 @@ def backend(
         process.weights(end)
         return {"loss": losses[-1]}
 
-    return Contender(name, run, warm_up=lambda: run(plan[:1]), scale=scale)
+    return Contender(name, run, lambda: run(plan[:1]), scale, worker_pid=worker_pid)
 
 
 def sequential_backend(threads: int) -> tuple[str, sequential.SequentialBackend]:

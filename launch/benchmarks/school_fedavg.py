@@ -38,9 +38,9 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
             rounds.bare(training, scale=total),
             rounds.backend("vectorized", vectorized.VectorizedBackend(), training, total),
             rounds.backend(*rounds.sequential_backend(threads), training, measured, scale),
-            _stock(training, measured, scale),
+            _stock(training, worker.pid, measured, scale),
         ]
-        yield Plan(title, listed, worker.pid)
+        yield Plan(title, listed)
 
 
 def _task(sizes: Sizes) -> task_lib.Task:
@@ -52,7 +52,9 @@ def _task(sizes: Sizes) -> task_lib.Task:
     return school.create_task_from_data(made.features, made.scores, rounds.SEED, facts)
 
 
-def _stock(training: rounds.Training, measured: int, scale: float) -> Contender:
+def _stock(
+    training: rounds.Training, worker_pid: int, measured: int, scale: float
+) -> Contender:
     clients = training.task.train
     width = training.task.model.shapes[0][0]
     return stock.fed_avg(
@@ -60,6 +62,7 @@ def _stock(training: rounds.Training, measured: int, scale: float) -> Contender:
         lambda: stock.linear(width),
         [_batches(clients.fetch(i)["train"], training.batch_size) for i in clients.ids],
         training.learning_rate,
+        worker_pid,
         measured,
         scale,
     )

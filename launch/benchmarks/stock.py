@@ -65,6 +65,7 @@ def fed_avg(
     model_fn: Callable[[], tff.learning.models.VariableModel],
     datasets: Sequence[tf.data.Dataset],
     learning_rate: float,
+    worker_pid: int,
     rounds: int = 1,
     scale: float = 1.0,
     **options: Any,
@@ -76,6 +77,7 @@ def fed_avg(
       model_fn: The model.
       datasets: Each client's batches.
       learning_rate: Of the clients' SGD.
+      worker_pid: As in `Contender`.
       rounds: How many rounds a run has.
       scale: As in `Contender`.
       **options: Of `tff.learning.algorithms.build_weighted_fed_avg`.
@@ -95,4 +97,4 @@ def fed_avg(
             state = output.state
         return {"loss": float(output.metrics["client_work"]["train"]["loss"])}
 
-    return Contender(f"stock TFF, {name}", run, warm_up=lambda: run(1), scale=scale)
+    return Contender(f"stock TFF, {name}", run, lambda: run(1), scale, worker_pid=worker_pid)

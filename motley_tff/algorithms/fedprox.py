@@ -12,26 +12,23 @@ from motley_tff.core import algorithm, learning
 from motley_tff.core import task as task_lib
 
 
-@dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+def build(
+    task: task_lib.Task,
+    params: fedavg.Params,
+    initial_weights: learning.Weights,
+    proximal_strength: float,
+) -> algorithm.Algorithm:
+    """Returns FedProx.
 
-    Attributes:
-      fedavg: Those of FedAvg.
+    Args:
+      task: The task.
+      params: FedAvg's hyperparameters.
+      initial_weights: The model's first weights.
       proximal_strength: mu, at least 0.
     """
 
-    fedavg: fedavg.Params
-    proximal_strength: float = 0.1
-
-
-def build(
-    task: task_lib.Task, params: Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns FedProx for a task."""
-
     def proximity(weights, incoming):
-        return 0.5 * params.proximal_strength * learning.squared_distance(weights, incoming)
+        return 0.5 * proximal_strength * learning.squared_distance(weights, incoming)
 
-    base = fedavg.build(task, params.fedavg, initial_weights, proximity)
+    base = fedavg.build(task, params, initial_weights, proximity)
     return dataclasses.replace(base, name="fedprox")

@@ -103,11 +103,11 @@ def test_fedprox_by_hand_and_at_zero():
     task = toy.scalar_task({"a": [2.0]})
     params = _params(epochs=2)
     initial = task.model.initial_weights(0)
-    weights, results = train(task, fedprox.build(task, fedprox.Params(params, 1.0), initial))
+    weights, results = train(task, fedprox.build(task, params, initial, 1.0))
     assert _value(weights) == pytest.approx(1.0)
     # The reported loss leaves the penalty out: 2 at w = 0 and .5 at w = 1.
     assert results[0].means["loss"] == pytest.approx(1.25)
-    without, _ = train(task, fedprox.build(task, fedprox.Params(params, 0.0), initial))
+    without, _ = train(task, fedprox.build(task, params, initial, 0.0))
     plain, _ = train(task, fedavg.build(task, params, initial))
     assert _value(without) == _value(plain) == pytest.approx(1.5)
 

@@ -30,7 +30,7 @@ def _builder(task):
             optimizers.OptimizerConfig("fedavgm", h["server"], {"momentum": 0.9}),
             train_batch_size=4,
         )
-        return fedprox.build(task, fedprox.Params(params, h["mu"]), initial)
+        return fedprox.build(task, params, initial, h["mu"])
 
     return build
 

@@ -27,7 +27,7 @@ _MOMENTUM = fedavg.Params(
 TRAINING = {
     "fedavg_adam": lambda task, w: fedavg.build(task, _PARAMS, w),
     "fedavg_fedavgm": lambda task, w: fedavg.build(task, _MOMENTUM, w),
-    "fedprox": lambda task, w: fedprox.build(task, fedprox.Params(_PARAMS, 0.5), w),
+    "fedprox": lambda task, w: fedprox.build(task, _PARAMS, w, 0.5),
     "fedsgd": lambda task, w: fedsgd.build(task, _PARAMS, w),
 }
 

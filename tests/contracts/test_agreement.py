@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from motley_tff import algorithms
 from motley_tff.backends import base
 from motley_tff.core import random_streams
 from tests import toy
@@ -60,6 +61,12 @@ def _reference(name, compute):
         with registry.BACKENDS[registry.REFERENCE]() as opened:
             _reference_cache[name] = compute(opened)
     return _reference_cache[name]
+
+
+def test_every_registered_algorithm_is_compared(task):
+    weights = task.model.initial_weights(0)
+    compared = {build(task, weights).name for build in registry.TRAINING.values()}
+    assert compared == set(algorithms.TRAINING)
 
 
 @pytest.mark.parametrize("name", registry.TRAINING)

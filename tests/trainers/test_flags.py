@@ -1,0 +1,51 @@
+"""Flags are declared without TensorFlow; here they are held to what they stand for."""
+
+import inspect
+import subprocess
+import sys
+
+from motley_tff.algorithms import optimizers
+from tests.trainers import programs
+from trainers import optimizer_flags
+
+# Motley's flags and their published defaults.
+PUBLISHED = {
+    "experiment_name": None,
+    "dataset_name": None,
+    "total_rounds": 100,
+    "rounds_per_evaluation": 10,
+    "rounds_per_checkpoint": 50,
+    "clients_per_train_round": 10,
+    "train_epochs": 1,
+    "train_batch_size": 10,
+    "path_to_initial_model_weights": None,
+    "finetune_max_epochs": 20,
+    "finetune_last_layer": False,
+    "valid_clients_per_evaluation": 100,
+    "test_clients_per_evaluation": 100,
+    "base_random_seed": 0,
+    "use_synthetic_data": False,
+}
+
+
+def test_optimizer_flags_are_the_optimizers_parameters():
+    assert set(optimizer_flags.PARAMETERS) == set(optimizers.BUILDERS)
+    for name, build in optimizers.BUILDERS.items():
+        parameters = dict(inspect.signature(build).parameters)
+        parameters.pop("learning_rate")
+        found = {p.name: p.default for p in parameters.values()}
+        assert found == optimizer_flags.PARAMETERS[name], name
+
+
+def test_published_flags_keep_names_and_defaults():
+    code = (
+        "import sys; from trainers import finetuning_trainer as t; "
+        "print({n: t.FLAGS[n].default for n in "
+        f"{list(PUBLISHED)!r}"
+        "}); assert 'tensorflow' not in sys.modules"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, env=programs.environment(), check=True,
+    )  # fmt: skip
+    assert eval(result.stdout) == PUBLISHED
