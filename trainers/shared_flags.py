@@ -4,7 +4,6 @@ The names of the published trainers stay as they were. Nothing here imports Tens
 wrong command line fails at once.
 """
 
-import difflib
 from typing import Any
 
 from absl import flags
@@ -45,7 +44,7 @@ def _define_experiment() -> None:
     flags.DEFINE_integer("base_random_seed", 0, "Seed of every random choice.", lower_bound=0)
     flags.mark_flags_as_required(["experiment_name", "dataset_name"])
     flags.register_validator("experiment_name", _is_experiment_name)
-    flags.register_validator("dataset_name", _is_dataset, _dataset_message())
+    flags.register_validator("dataset_name", _is_dataset)
 
 
 def _is_experiment_name(name: str | None) -> bool:
@@ -58,15 +57,12 @@ def _is_experiment_name(name: str | None) -> bool:
 
 
 def _is_dataset(name: str | None) -> bool:
-    if name is None or name in datasets.names():
-        return True
-    near = difflib.get_close_matches(name, datasets.names(), n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise flags.ValidationError(f"unknown data set {name!r}{hint} {_dataset_message()}")
-
-
-def _dataset_message() -> str:
-    return f"expected one of {', '.join(datasets.names())}"
+    if name is not None:
+        try:
+            datasets.check_name(name)
+        except UserError as error:
+            raise flags.ValidationError(str(error)) from error
+    return True
 
 
 def _define_rounds() -> None:
