@@ -250,10 +250,9 @@ def _check_readable(path: Path, clients: clients_lib.Clients) -> None:
     """Reads one client, so that a database of another task's examples fails here and by name."""
     try:
         clients.fetch(clients.ids[0])
-    except tf.errors.OpError as error:
+    except UserError as error:
         raise UserError(
-            f"{path}: client {clients.ids[0]!r} cannot be read, expected examples with pixels "
-            f"[28, 28] and label ({files.one_line(error)})"
+            f"{path}: expected examples with pixels [28, 28] and label; {error}"
         ) from error
 
 

@@ -160,7 +160,8 @@ def _start_worker(stack: contextlib.ExitStack) -> str:
 
 def _compute() -> str:
     import numpy as np
-    import tensorflow_federated as tff
+
+    from motley_tff.core.federated import tff
 
     @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
     def total(values):

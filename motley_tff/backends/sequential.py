@@ -81,7 +81,8 @@ class SequentialBackend:
                 {part: dict(parts[part]) for part in work.parts},
                 round_key,
                 tf.constant(random_streams.client_key(client_id)),
-                tf.constant(clients.index[client_id], tf.int32),
+                # Of a Python number TensorFlow would keep the tensor, one for each client for ever.
+                tf.constant(np.int32(clients.index[client_id])),
             )
 
         return _ordered_map(run, client_ids, states, self._threads)

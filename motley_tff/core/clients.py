@@ -132,7 +132,7 @@ class InGraphClients(Clients):
             return self._fetch(tf.constant(client_id))
         except tf.errors.OpError as error:
             raise UserError(
-                f"the data of client {client_id!r} cannot be read: {error.message}"
+                f"the data of client {client_id!r} cannot be read: {error.message[:300]}"
             ) from error
 
     def load(self, client_id: tf.Tensor) -> Parts:

@@ -41,7 +41,7 @@ def test_published_split_counts():
 
 def test_synthetic_task():
     task = create(use_synthetic_data=True)
-    assert [len(c) for c in task.splits.values()] == [176, 28, 36]
+    assert [len(c) for c in task.splits.values()] == [292, 48, 60]
     assert task.train.spec["train"]["pixels"].dtype == tf.uint8
     assert task.model.num_weights == 1_206_590
     assert task.facts["source"] == "synthetic"
@@ -217,7 +217,7 @@ def test_sqlite_of_other_examples(tmp_path):
     """A database of TFF's form whose examples have no pixels."""
     path = tmp_path / "other.sqlite"
     write_sqlite(path, {c: {"tokens": np.arange(4)} for c in "abc"}, "all_train")
-    with pytest.raises(errors.UserError, match=r"other\.sqlite: client .* cannot be read"):
+    with pytest.raises(errors.UserError, match=r"other\.sqlite: expected examples with pixels .* client 'c' cannot be read"):
         create(path)
     with pytest.raises(errors.UserError, match=r"found splits \['all_train'\], expected 'digits"):
         create(path, only_digits=True)
