@@ -1,8 +1,8 @@
 """motley_doctor: whether this machine can run the benchmark, and if not, why.
 
 Prints the versions, the machine's size, starts TFF's worker and has it compute something, and looks
-into --data_dir. Every check is a line that starts with "ok" or "FAIL"; the exit status is 0 when
-all of them passed.
+into --data_dir; with --dataset_name it also loads that data set and says what is in it. Every check
+is a line that starts with "ok" or "FAIL"; the exit status is 0 when all of them passed.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from absl import flags
 
@@ -29,6 +30,13 @@ flags.DEFINE_float(
     60.0,
     "How long TFF's worker may take to start.",
     lower_bound=0.1,
+)
+
+flags.DEFINE_string("dataset_name", None, "Also load this data set and describe it.")
+flags.DEFINE_string("data_file", None, "A file to read instead of looking in --data_dir.")
+flags.DEFINE_bool("use_synthetic_data", False, "Describe the synthetic twin.")
+flags.DEFINE_string(
+    "figures_dir", "results/figures", "Where the picture of how clients differ goes."
 )
 
 _PYTHONS = ((3, 10), (3, 11))
@@ -88,6 +96,8 @@ def main() -> None:
                 report.check("computation", _compute)
     if FLAGS.data_dir is not None:
         report.check("data_dir", lambda: data_directory(pathlib.Path(FLAGS.data_dir)))
+    if FLAGS.dataset_name is not None:
+        report.check("dataset", _dataset)
     report.conclude()
 
 
@@ -145,8 +155,8 @@ def _usable_cores() -> int:
 
 def _import_tensorflow() -> str:
     start = time.perf_counter()
-    module = importlib.import_module("tensorflow_federated")
-    return f"TFF {module.__version__} imported in {time.perf_counter() - start:.1f} s"
+    module = importlib.import_module("motley_tff.core.federated")
+    return f"TFF {module.tff.__version__} imported in {time.perf_counter() - start:.1f} s"
 
 
 def _start_worker(stack: contextlib.ExitStack) -> str:
@@ -209,6 +219,57 @@ def _open(entry: pathlib.Path) -> None:
 
 def _described(entry: pathlib.Path) -> str:
     return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.stat().st_size:,} bytes)"
+
+
+def _dataset() -> str:
+    """Loads a data set; returns what is in it, several lines."""
+    import datasets
+    from datasets import description
+    from datasets.options import DataOptions
+
+    task = datasets.create_task(
+        DataOptions(
+            dataset_name=FLAGS.dataset_name,
+            data_dir=FLAGS.data_dir,
+            data_file=FLAGS.data_file,
+            use_synthetic_data=FLAGS.use_synthetic_data,
+        )
+    )
+    lines = [f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights"]
+    lines += [f"{k}: {_short(v)}" for k, v in task.facts.items()]
+    for split, facts in description.split_facts(task).items():
+        of = "" if facts.num_sized == facts.num_clients else f" (of {facts.num_sized} of them)"
+        lines.append(
+            f"{split}: {facts.num_clients:,} clients, {facts.mean:.1f} ± {facts.std:.1f} examples "
+            f"a client, largest {facts.largest:,}{of}"
+        )
+    lines += [f"example {field}: {value}" for field, value in description.sample(task).items()]
+    shares = description.label_shares(task)
+    lines.append(
+        f"heterogeneity: labels of {len(shares.client_ids)} clients are "
+        f"{description.distance(shares):.2f} (total variation) from their average; "
+        f"{_draw(task.dataset, shares)}"
+    )
+    return "\n       ".join(lines)
+
+
+def _draw(dataset: str, shares: Any) -> pathlib.Path:
+    from motley_tff.report import heterogeneity
+
+    folder = pathlib.Path(FLAGS.figures_dir)
+    path = folder / f"heterogeneity_{dataset}.png"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        title = f"{dataset}: what clients' labels are"
+        heterogeneity.save(path, title, shares.client_ids, shares.labels, shares.shares)
+    except OSError as error:
+        raise CheckFailed(f"cannot write {path}: {error.strerror}; choose --figures_dir") from error
+    return path
+
+
+def _short(value: object, limit: int = 160) -> str:
+    text = str(value)
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
 
 
 if __name__ == "__main__":

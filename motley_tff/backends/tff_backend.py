@@ -166,11 +166,13 @@ class _ClientInputs:
 
 def _type_of(nest: Nest) -> tff.Type:
     """Returns TFF's type of a nest of arrays, tensors or tensor specs."""
-    return tff.to_type(
-        tf.nest.map_structure(
-            lambda t: tff.TensorType(tf.as_dtype(t.dtype).as_numpy_dtype, list(t.shape)), nest
-        )
-    )
+
+    def one(leaf):
+        dtype = tf.as_dtype(leaf.dtype)
+        of = np.str_ if dtype == tf.string else dtype.as_numpy_dtype
+        return tff.TensorType(of, list(leaf.shape))
+
+    return tff.to_type(tf.nest.map_structure(one, nest))
 
 
 def _ordered(parts: Nest) -> Nest:

@@ -108,3 +108,15 @@ def test_a_missing_package_fails(monkeypatch):
     monkeypatch.setattr(doctor, "_PACKAGES", ("numpy", "no-such-package"))
     with pytest.raises(doctor.CheckFailed, match="not installed: no-such-package"):
         doctor._packages()
+
+
+def test_describes_a_data_set(tmp_path):
+    result = subprocess.run(
+        [
+            sys.executable, "-m", "launch.doctor", "--dataset_name=school", "--use_synthetic_data",
+            f"--figures_dir={tmp_path}",
+        ],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True,
+    )  # fmt: skip
+    assert "train: 60 clients" in result.stdout and "heterogeneity" in result.stdout
+    assert (tmp_path / "heterogeneity_school.png").read_bytes().startswith(b"\x89PNG")

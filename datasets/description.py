@@ -1,0 +1,123 @@
+"""What a task's clients look like in numbers: counts, sizes, and how much their labels differ."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import task as task_lib
+
+# Loading a client may mean reading a database: more than these are sampled.
+_MAX_SIZED_CLIENTS = 2000
+_MAX_LABELLED_EXAMPLES = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitFacts:
+    """One split of a task.
+
+    Attributes:
+      num_clients: How many clients it has.
+      num_sized: How many of them the next three are of.
+      mean: Examples a client, all parts together.
+      std: Standard deviation of the same over clients.
+      largest: Maximum of the same.
+    """
+
+    num_clients: int
+    num_sized: int
+    mean: float
+    std: float
+    largest: int
+
+
+def split_facts(task: task_lib.Task) -> dict[str, SplitFacts]:
+    """Returns the facts of each split."""
+    return {split: _facts(clients) for split, clients in task.splits.items()}
+
+
+def _facts(clients: clients_lib.Clients) -> SplitFacts:
+    ids = _spread(clients.ids, _MAX_SIZED_CLIENTS)
+    sizes = [sum(_rows(e) for e in clients.fetch(i).values()) for i in ids]
+    return SplitFacts(
+        len(clients), len(ids), float(np.mean(sizes)), float(np.std(sizes)), int(np.max(sizes))
+    )
+
+
+def _rows(examples: clients_lib.Examples) -> int:
+    return len(next(iter(examples.values())))
+
+
+def _spread(ids: tuple[str, ...], count: int) -> list[str]:
+    """Returns at most `count` ids at even distances."""
+    return [ids[i] for i in np.unique(np.linspace(0, len(ids) - 1, count).astype(int))]
+
+
+def sample(task: task_lib.Task) -> dict[str, Any]:
+    """Returns the first training client's first example: `{field: value or shape}`."""
+    examples = task.train.fetch(task.train.ids[0])["train"]
+    first = {field: np.asarray(values)[0] for field, values in examples.items()}
+    return {f: v if np.size(v) <= 8 else f"{v.dtype} {v.shape}" for f, v in first.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelShares:
+    """How labels are distributed over some clients (Motley's Figure 10).
+
+    Attributes:
+      client_ids: The clients.
+      labels: Names of the columns: the most frequent labels or tokens, or ranges of a target.
+      shares: float64 [clients, columns]; what is left of 1 went to other labels.
+    """
+
+    client_ids: tuple[str, ...]
+    labels: tuple[str, ...]
+    shares: np.ndarray
+
+
+def label_shares(
+    task: task_lib.Task, num_clients: int = 20, num_labels: int = 30
+) -> LabelShares:
+    """Returns the distribution of labels, tokens or binned targets over training clients.
+
+    Args:
+      task: The task.
+      num_clients: At most this many, at even distances.
+      num_labels: At most this many columns.
+    """
+    ids = _spread(task.train.ids, num_clients)
+    labels = [_labels(task, client_id) for client_id in ids]
+    if np.issubdtype(labels[0].dtype, np.floating):
+        labels, names = _binned(labels, min(10, num_labels))
+    else:
+        values, counts = np.unique(np.concatenate(labels), return_counts=True)
+        kept = np.sort(values[np.argsort(-counts, kind="stable")[:num_labels]])
+        names = {int(v): str(v) for v in kept}
+    shares = np.array([[np.mean(mine == value) for value in names] for mine in labels])
+    return LabelShares(tuple(ids), tuple(names.values()), shares)
+
+
+def _labels(task: task_lib.Task, client_id: str) -> np.ndarray:
+    """Returns a client's labels that count in the loss, [n]."""
+    examples = task.train.fetch(client_id)["train"]
+    raw = {f: tf.convert_to_tensor(v[:_MAX_LABELLED_EXAMPLES]) for f, v in examples.items()}
+    x, y = task.preprocess(raw, False, tf.constant([0, 0]))
+    first = tf.nest.map_structure(lambda t: t[:1], x)
+    outputs = task.model.predict(task.model.initial_weights(0), first, False, None)
+    weights = task.loss(y, tf.repeat(outputs, len(y), axis=0))[1]
+    return y.numpy()[weights.numpy() > 0]
+
+
+def _binned(labels: list[np.ndarray], count: int) -> tuple[list[np.ndarray], dict[int, str]]:
+    together = np.concatenate(labels)
+    edges = np.linspace(together.min(), together.max(), count + 1)
+    names = {i: f"{edges[i]:.2g}-{edges[i + 1]:.2g}" for i in range(count)}
+    return [np.clip(np.digitize(mine, edges) - 1, 0, count - 1) for mine in labels], names
+
+
+def distance(shares: LabelShares) -> float:
+    """Returns the mean total-variation distance of clients' labels to their average, 0..1."""
+    average = shares.shares.mean(axis=0)
+    return float(0.5 * np.abs(shares.shares - average).sum(axis=1).mean())

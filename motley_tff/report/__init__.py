@@ -1,0 +1,1 @@
+"""Figures from tables; statistics and drawing do not mix."""
