@@ -1,5 +1,6 @@
 """What a person sees: a progress bar on a terminal, plain lines in a log, a closing table."""
 
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ class _Bar:
         unit = "round" if stage == "train" else "client"
         self._bar = tqdm.tqdm(
             desc=stage, total=total, initial=done, unit=unit, leave=depth == 0, position=depth,
-            dynamic_ncols=True,
+            ncols=shutil.get_terminal_size().columns,  # 80 where a terminal does not say.
         )  # fmt: skip
 
     def advance(self, steps: int, facts: Mapping[str, float]) -> None:
