@@ -62,6 +62,28 @@ def sample(task: task_lib.Task) -> dict[str, Any]:
     return {f: v if np.size(v) <= 8 else f"{v.dtype} {v.shape}" for f, v in first.items()}
 
 
+def images(
+    task: task_lib.Task, num_clients: int = 16, num_images: int = 20
+) -> dict[str, np.ndarray] | None:
+    """Returns what the model sees of some training clients, or None if that is no images.
+
+    Args:
+      task: The task.
+      num_clients: At most this many, at even distances.
+      num_images: At most this many of each.
+
+    Returns:
+      `{client id: float32 [n, height, width, channels]}`.
+    """
+    found = {}
+    for client_id in _spread(task.train.ids, num_clients):
+        inputs, _ = _inputs_and_labels(task, client_id, num_images)
+        if not tf.is_tensor(inputs) or len(inputs.shape) != 4:
+            return None
+        found[client_id] = inputs.numpy()
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class LabelShares:
     """How labels are distributed over some clients (Motley's Figure 10).
@@ -101,13 +123,17 @@ def label_shares(
 
 def _labels(task: task_lib.Task, client_id: str) -> np.ndarray:
     """Returns a client's labels that count in the loss, [n]."""
-    examples = task.train.fetch(client_id)["train"]
-    raw = {f: tf.convert_to_tensor(v[:_MAX_LABELLED_EXAMPLES]) for f, v in examples.items()}
-    x, y = task.preprocess(raw, False, tf.constant([0, 0]))
+    x, y = _inputs_and_labels(task, client_id, _MAX_LABELLED_EXAMPLES)
     first = tf.nest.map_structure(lambda t: t[:1], x)
     outputs = task.model.predict(task.model.initial_weights(0), first, False, None)
     weights = task.loss(y, tf.repeat(outputs, len(y), axis=0))[1]
     return y.numpy()[weights.numpy() > 0]
+
+
+def _inputs_and_labels(task: task_lib.Task, client_id: str, count: int) -> tuple[Any, tf.Tensor]:
+    examples = task.train.fetch(client_id)["train"]
+    raw = {field: tf.convert_to_tensor(values[:count]) for field, values in examples.items()}
+    return task.preprocess(raw, False, tf.constant([0, 0]))
 
 
 def _binned(labels: list[np.ndarray], count: int) -> tuple[list[np.ndarray], dict[int, str]]:

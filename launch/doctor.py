@@ -247,24 +247,31 @@ def _dataset() -> str:
     shares = description.label_shares(task)
     lines.append(
         f"heterogeneity: labels of {len(shares.client_ids)} clients are "
-        f"{description.distance(shares):.2f} (total variation) from their average; "
-        f"{_draw(task.dataset, shares)}"
+        f"{description.distance(shares):.2f} (total variation) from their average"
     )
-    return "\n       ".join(lines)
+    return "\n       ".join([*lines, *_pictures(task, shares)])
 
 
-def _draw(dataset: str, shares: Any) -> pathlib.Path:
-    from motley_tff.report import heterogeneity
+def _pictures(task: Any, shares: Any) -> list[str]:
+    """Draws how clients differ, and their images if they have some; returns where."""
+    from datasets import description
+    from motley_tff.report import contact_sheet, heterogeneity
 
     folder = pathlib.Path(FLAGS.figures_dir)
-    path = folder / f"heterogeneity_{dataset}.png"
+    images = description.images(task)
+    bars, sheet = (folder / f"{kind}_{task.dataset}.png" for kind in ("heterogeneity", "images"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        title = f"{dataset}: what clients' labels are"
-        heterogeneity.save(path, title, shares.client_ids, shares.labels, shares.shares)
+        title = f"{task.dataset}: what clients' labels are"
+        heterogeneity.save(bars, title, shares.client_ids, shares.labels, shares.shares)
+        if images is not None:
+            title = f"{task.dataset}: what the model sees of some clients"
+            contact_sheet.save(sheet, title, list(images), list(images.values()))
     except OSError as error:
-        raise CheckFailed(f"cannot write {path}: {error.strerror}; choose --figures_dir") from error
-    return path
+        raise CheckFailed(
+            f"cannot write {folder}: {error.strerror}; choose another --figures_dir"
+        ) from error
+    return [f"picture: {path}" for path in ([bars] if images is None else [bars, sheet])]
 
 
 def _short(value: object, limit: int = 160) -> str:
