@@ -70,6 +70,9 @@ class TrainingProcess(Protocol):
     def weights(self, state: Nest) -> Nest:
         """Returns the server's weights as NumPy arrays."""
 
+    def client_states(self, state: Nest) -> dict[str, Nest]:
+        """Returns the clients' own states by id as NumPy arrays; none of a stateless algorithm."""
+
 
 class Backend(Protocol):
     """A way to run client work. All backends give the same numbers, to float tolerance."""

@@ -138,6 +138,10 @@ class SequentialTraining:
         """Returns the server's weights as NumPy arrays."""
         return tf.nest.map_structure(lambda w: np.asarray(w), state[0])
 
+    def client_states(self, state: Nest) -> dict[str, Nest]:
+        """Returns the clients' own states by id as NumPy arrays."""
+        return tf.nest.map_structure(np.asarray, state[2])
+
     def _run_round(self, state: Nest, one: base.Round) -> tuple[Nest, dict[str, float]]:
         weights, optimizer_state, client_states = state
         stateful = self._algorithm.initial_client_state is not None

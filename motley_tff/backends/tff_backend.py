@@ -40,8 +40,12 @@ class TffBackend:
         self._aggregator = aggregator or tff.aggregators.MeanFactory()
         self._maps: dict[Any, Any] = {}
 
-    def training(self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm) -> "TffTraining":
+    def training(
+        self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
+    ) -> base.TrainingProcess:
         """Returns the algorithm's training process; see `base.Backend`."""
+        if algorithm.initial_client_state is not None:
+            return TffStatefulTraining(task, algorithm, self._aggregator)
         return TffTraining(task, algorithm, self._aggregator)
 
     def map_clients(
@@ -68,7 +72,32 @@ class TffBackend:
         return self._maps[cache_key]
 
 
-class TffTraining:
+class _Training:
+    """What both kinds of training share: running rounds and reading measurements."""
+
+    def __init__(self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm):
+        self._task = task
+        self._inputs = _ClientInputs(task.train, algorithm.work.parts)
+
+    def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
+        """Runs rounds one after the other; see `base.TrainingProcess`."""
+        for one in rounds:
+            start = time.perf_counter()
+            new_state, measured = self._next(state, one)
+            if measured["diverged_index"] >= 0:
+                client_id = self._task.train.ids[measured["diverged_index"]]
+                raise base.DivergedError(one.number, client_id)
+            totals, weights = measured["sums"]
+            means = base.mean_metrics(_floats(totals), _floats(weights))
+            state, seconds = new_state, time.perf_counter() - start
+            on_round(base.RoundResult(one.number, len(one.client_ids), means, seconds), state)
+        return state
+
+    def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
+        raise NotImplementedError
+
+
+class TffTraining(_Training):
     """A `tff.learning.templates.LearningProcess`; states are its states."""
 
     def __init__(
@@ -77,38 +106,76 @@ class TffTraining:
         algorithm: algorithm_lib.Algorithm,
         aggregator: tff.aggregators.WeightedAggregationFactory,
     ):
-        if algorithm.initial_client_state is not None:
-            raise ValueError(f"{algorithm.name} is stateful; templates have no client state.")
-        self._task = task
-        self._inputs = _ClientInputs(task.train, algorithm.work.parts)
+        super().__init__(task, algorithm)
         self._process = build_learning_process(task, algorithm, aggregator, self._inputs)
 
     def initialize(self) -> Nest:
         """Returns the state before the first round."""
         return self._process.initialize()
 
-    def run(
-        self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound
-    ) -> Nest:
-        """Runs rounds one after the other; see `base.TrainingProcess`."""
-        for one in rounds:
-            start = time.perf_counter()
-            output = self._process.next(state, self._inputs.values(one.client_ids, one.key))
-            measured = output.metrics["client_work"]
-            self._check_finite(one, measured["diverged_index"])
-            totals, weights = measured["sums"]
-            means = base.mean_metrics(_floats(totals), _floats(weights))
-            state, seconds = output.state, time.perf_counter() - start
-            on_round(base.RoundResult(one.number, len(one.client_ids), means, seconds), state)
-        return state
+    def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
+        output = self._process.next(state, self._inputs.values(one.client_ids, one.key))
+        return output.state, output.metrics["client_work"]
 
     def weights(self, state: Nest) -> Nest:
         """Returns the server's weights as NumPy arrays."""
         return tf.nest.map_structure(np.asarray, state.global_model_weights.trainable)
 
-    def _check_finite(self, one: base.Round, diverged_index: int) -> None:
-        if diverged_index >= 0:
-            raise base.DivergedError(one.number, self._task.train.ids[diverged_index])
+    def client_states(self, state: Nest) -> dict[str, Nest]:
+        """Returns nothing: the templates' clients keep no state."""
+        return {}
+
+
+class TffStatefulTraining(_Training):
+    """Training whose clients have a state, a CLIENTS-placed value in and out of every round.
+
+    TFF's templates know no client state, so the round is a federated computation of its own, with
+    the same aggregators. A state is `(weights, optimizer state, aggregator state, {id: state})`.
+    """
+
+    def __init__(
+        self,
+        task: task_lib.Task,
+        algorithm: algorithm_lib.Algorithm,
+        aggregator: tff.aggregators.WeightedAggregationFactory,
+    ):
+        super().__init__(task, algorithm)
+        self._algorithm = algorithm
+        self._initial_aggregator, self._next_round = _build_stateful_round(
+            task, algorithm, aggregator, self._inputs
+        )
+
+    def initialize(self) -> Nest:
+        """Returns the state before the first round."""
+        algorithm = self._algorithm
+        assert algorithm.initial_client_state is not None
+        states = {
+            client_id: tf.nest.map_structure(np.asarray, algorithm.initial_client_state(i))
+            for i, client_id in enumerate(self._task.train.ids)
+        }
+        weights = tf.nest.map_structure(np.asarray, algorithm.initial_weights)
+        optimizer_state = _initial_optimizer_state(algorithm)
+        return weights, optimizer_state, self._initial_aggregator(), states
+
+    def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
+        weights, optimizer_state, aggregator_state, states = state
+        server, new_states, measured = self._next_round(
+            (weights, optimizer_state),
+            aggregator_state,
+            [states[client_id] for client_id in one.client_ids],
+            self._inputs.values(one.client_ids, one.key),
+        )
+        (weights, optimizer_state), aggregator_state = server
+        states = {**states, **dict(zip(one.client_ids, new_states, strict=True))}
+        return (weights, optimizer_state, aggregator_state, states), measured
+
+    def weights(self, state: Nest) -> Nest:
+        """Returns the server's weights as NumPy arrays."""
+        return tf.nest.map_structure(np.asarray, state[0])
+
+    def client_states(self, state: Nest) -> dict[str, Nest]:
+        """Returns the clients' own states by id as NumPy arrays."""
+        return {i: tf.nest.map_structure(np.asarray, s) for i, s in state[3].items()}
 
 
 class _ClientInputs:
@@ -182,11 +249,25 @@ def _ordered(parts: Nest) -> Nest:
     )
 
 
-def _run(task, work, broadcast, value) -> client_work.ClientOutput:
+def _run(task, work, broadcast, value, state=()) -> client_work.ClientOutput:
     """Runs one client inside a graph."""
     key = tensor_random.client_round_key(value["round_key"], value["client_key"])
     return client_loop.run_client(
-        task, work, broadcast, (), value["data"], key, value["index"]
+        task, work, broadcast, state, value["data"], key, value["index"]
+    )
+
+
+def _diverged_index(output: client_work.ClientOutput, value: Nest) -> tf.Tensor:
+    """Returns the client's position if its loss is not finite, else -1."""
+    return tf.where(tf.math.is_finite(output.metrics.totals["loss"]), -1, value["index"])
+
+
+def _measured(sums, diverged):
+    """Returns the measurements of a round, placed at the server."""
+    return tff.federated_zip(
+        collections.OrderedDict(
+            sums=tff.federated_sum(sums), diverged_index=tff.federated_max(diverged)
+        )
     )
 
 
@@ -254,11 +335,10 @@ def _build_client_work(task, work, weights_type, data_type):
     def one_client(weights, dataset):
         value = dataset.get_single_element()
         output = _run(task, work, weights.trainable, value)
-        finite = tf.math.is_finite(output.metrics.totals["loss"])
         return (
             tff.learning.templates.ClientResult(output.update, output.weight),
             output.metrics,
-            tf.where(finite, -1, value["index"]),
+            _diverged_index(output, value),
         )
 
     @tff.federated_computation
@@ -272,14 +352,56 @@ def _build_client_work(task, work, weights_type, data_type):
     )
     def next_round(state, weights, datasets):
         result, sums, diverged = tff.federated_map(one_client, (weights, datasets))
-        measurements = tff.federated_zip(
-            collections.OrderedDict(
-                sums=tff.federated_sum(sums), diverged_index=tff.federated_max(diverged)
-            )
-        )
-        return tff.templates.MeasuredProcessOutput(state, result, measurements)
+        return tff.templates.MeasuredProcessOutput(state, result, _measured(sums, diverged))
 
     return tff.learning.templates.ClientWorkProcess(initialize, next_round)
+
+
+def _initial_optimizer_state(algorithm: algorithm_lib.Algorithm) -> Nest:
+    specs = tf.nest.map_structure(
+        lambda w: tf.TensorSpec(np.shape(w), tf.float32), algorithm.initial_weights
+    )
+    state = algorithm.server_optimizer.initialize(specs)
+    return tf.nest.map_structure(lambda leaf: tf.convert_to_tensor(leaf).numpy(), state)
+
+
+def _build_stateful_round(task, algorithm, aggregator, inputs):
+    """Returns (computation of the aggregator's first state, computation of a round)."""
+    assert algorithm.initial_client_state is not None
+    weights_type = _type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
+    state_type = _type_of(tf.nest.map_structure(np.asarray, algorithm.initial_client_state(0)))
+    server_type = tff.to_type((weights_type, _type_of(_initial_optimizer_state(algorithm))))
+    aggregation = _aggregation_process(aggregator, weights_type)
+
+    @tff.tensorflow.computation(weights_type, state_type, inputs.type)
+    def one_client(weights, state, value):
+        value = inputs.unpack(value)
+        output = _run(task, algorithm.work, weights, value, state)
+        diverged = _diverged_index(output, value)
+        return output.update, output.weight, output.client_state, output.metrics, diverged
+
+    @tff.tensorflow.computation(server_type, weights_type)
+    def server_step(server, update):
+        weights, optimizer_state = server
+        state, weights = algorithm.server_optimizer.next(optimizer_state, weights, update)
+        return weights, state
+
+    @tff.federated_computation(
+        tff.FederatedType(server_type, tff.SERVER),
+        aggregation.initialize.type_signature.result,
+        tff.FederatedType(state_type, tff.CLIENTS),
+        tff.FederatedType(inputs.type, tff.CLIENTS),
+    )
+    def next_round(server, aggregator_state, states, values):
+        weights = tff.federated_broadcast(server[0])
+        update, weight, states, sums, diverged = tff.federated_map(
+            one_client, (weights, states, values)
+        )
+        aggregated = aggregation.next(aggregator_state, update, weight)
+        server = tff.federated_map(server_step, (server, aggregated.result))
+        return (server, aggregated.state), states, _measured(sums, diverged)
+
+    return aggregation.initialize, next_round
 
 
 def _floats(values: Nest) -> dict[str, float]:

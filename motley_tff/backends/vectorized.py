@@ -216,6 +216,13 @@ class VectorizedRuns:
             state = self._run(state, block, on_round)
         return state
 
+    def client_states(self, state: Nest, run: int) -> dict[str, Nest]:
+        """Returns the states of one run's clients by id as NumPy arrays."""
+        if self._template.initial_client_state is None:
+            return {}
+        mine = tf.nest.map_structure(lambda s: np.asarray(s)[run], state[2])
+        return {client_id: _row(mine, i) for i, client_id in enumerate(self._task.train.ids)}
+
     def _run(self, state, block, on_round):
         start = time.perf_counter()
         groups = self._cache.grouped(self._task.train, block[0].client_ids, self._template.work)
@@ -324,6 +331,10 @@ class VectorizedTraining:
     def weights(self, state: Nest) -> Nest:
         """Returns the server's weights as NumPy arrays."""
         return tf.nest.map_structure(lambda w: np.asarray(w)[0], state[0])
+
+    def client_states(self, state: Nest) -> dict[str, Nest]:
+        """Returns the clients' own states by id as NumPy arrays."""
+        return self._runs.client_states(state, 0)
 
 
 def _means(sums: learning.Sums, i: int, run: int) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from motley_tff.algorithms import fedavg, fedprox, fedsgd, finetuning, optimizers
+from motley_tff.algorithms import ditto, fedavg, fedprox, fedsgd, finetuning, optimizers
 from motley_tff.backends import sequential, vectorized
 
 
@@ -29,6 +29,13 @@ TRAINING = {
     "fedavg_fedavgm": lambda task, w: fedavg.build(task, _MOMENTUM, w),
     "fedprox": lambda task, w: fedprox.build(task, _PARAMS, w, 0.5),
     "fedsgd": lambda task, w: fedsgd.build(task, _PARAMS, w),
+}
+
+# Algorithms whose clients keep a state; on silos.
+STATEFUL = {
+    "ditto": lambda task, w: ditto.build(
+        task, ditto.Params(_PARAMS, _config("sgd", 0.2), regularization=0.5), w
+    ),
 }
 
 # name -> builder(task)

@@ -44,6 +44,33 @@ def _train(backend, task, build, changing=False, rounds=3):
     return process.weights(state), results
 
 
+def _train_stateful(backend, task, build):
+    """Returns (weights, client states) after rounds in which one silo stays away once."""
+    process = backend.training(task, build(task, task.model.initial_weights(7)))
+    plan = []
+    for number in (1, 2, 3):
+        ids = task.train.ids[1:] if number == 2 else task.train.ids
+        plan.append(base.Round(number, ids, random_streams.key(5, "local_training", number)))
+    state = process.run(process.initialize(), plan, lambda *_: None)
+    return process.weights(state), process.client_states(state)
+
+
+@pytest.mark.parametrize("name", registry.STATEFUL)
+def test_stateful_training(backend, name, silos):
+    def compute(backend):
+        return _train_stateful(backend, silos, registry.STATEFUL[name])
+
+    expected, expected_states = _reference(("stateful", name), compute)
+    found, states = compute(backend)
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+    assert list(states) == list(silos.train.ids)
+    for client_id, mine in expected_states.items():
+        for a, b in zip(mine, states[client_id], strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+    assert len({float(s[0][0, 0]) for s in states.values()}) == len(states)
+
+
 def _personalize(backend, task, build, group, part):
     work = build(task).work(group, part)
     key = random_streams.key(5, "personalization", 3)
