@@ -30,6 +30,7 @@ REGISTRY: Mapping[str, Workload] = {
         "emnist_cnn": (ALL_THREADS, ONE_THREAD),
         "stackoverflow_lstm": (ALL_THREADS, ONE_THREAD),
         "school_fedavg": (ALL_THREADS,),
+        "school_grid": (ALL_THREADS,),
         "finetuning_evaluation": (ALL_THREADS, ONE_THREAD),
         "population": (ONE_THREAD,),
     }.items()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from launch.benchmarks import bare_loop
@@ -58,7 +59,7 @@ def build(
         curves = tf.zeros([num_epochs + 1])
         return _loop(lambda i, _: i < num_clients, body, (0, curves))[1][-1]
 
-    examples = _stacked(task)
+    examples = tf.nest.map_structure(tf.constant, _stacked(task))
 
     def run(weights: Any, num_clients: int) -> tf.Tensor:
         weights = tuple(map(tf.convert_to_tensor, weights))
@@ -79,9 +80,9 @@ def _score(task, weights, examples, key):
 
 
 def _stacked(task):
-    """Returns the test clients' parts, `{part: {field: [clients, n, ...]}}`."""
+    """Returns the test clients' parts as arrays, `{part: {field: [clients, n, ...]}}`."""
     clients = [task.test.fetch(client_id) for client_id in task.test.ids]
     return {
-        part: {field: tf.stack([client[part][field] for client in clients]) for field in fields}
+        part: {field: np.stack([client[part][field] for client in clients]) for field in fields}
         for part, fields in task.test.spec.items()
     }

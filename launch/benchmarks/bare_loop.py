@@ -108,7 +108,6 @@ def sgd_step(
         loss = tf.reduce_sum(values * entry_weights) / tf.reduce_sum(entry_weights)
     gradients = tape.gradient(loss, weights)
     new = tuple(
-        w - learning_rate * tf.convert_to_tensor(g)
-        for w, g in zip(weights, gradients, strict=True)
+        w - learning_rate * tf.convert_to_tensor(g) for w, g in zip(weights, gradients, strict=True)
     )
     return new, loss

@@ -81,19 +81,15 @@ def _ours(
         curves = [metrics["curves"]["evaluation"]["accuracy"] for _, metrics in scored]
         return {"accuracy": float(np.mean(curves, axis=0)[-1])}
 
-    return Contender(
-        name, run, lambda: run(task.test.ids[:1]), scale, worker_pid=worker_pid
-    )
+    return Contender(name, run, lambda: run(task.test.ids[:1]), scale, worker_pid=worker_pid)
 
 
 def _stock(task: task_lib.Task, sizes: Sizes, scale: float, worker_pid: int) -> Contender:
     computation = tff.learning.algorithms.build_personalization_eval_computation(
         stock.emnist_cnn,
-        {
-            "finetuning": lambda: _personalize_fn(
-                sizes.finetuning_epochs, sizes.emnist_batch_size
-            )
-        },
+        collections.OrderedDict(
+            finetuning=lambda: _personalize_fn(sizes.finetuning_epochs, sizes.emnist_batch_size)
+        ),
         _evaluate,
         max_num_clients=len(task.test),
     )

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import psutil
 from absl import flags
 
 from launch import benchmarks, commandline
@@ -74,11 +75,13 @@ class Measured(NamedTuple):
 
     Attributes:
       seconds: Wall time, scaled to the whole work.
+      cpu_seconds: Of all cores, likewise; it suffers less from neighbours.
       peak_bytes: Largest resident memory meanwhile, that of TFF's worker included.
       facts: What the contender says.
     """
 
     seconds: float
+    cpu_seconds: float
     peak_bytes: int
     facts: Facts
 
@@ -122,9 +125,7 @@ def run_workload(name: str, sizes: Sizes, repeats: int) -> tuple[str, list[Resul
         ]
         plans = [child.receive() for child in children]
         results, turns = [], []
-        for child, (_, contenders), threads in zip(
-            children, plans, workload.threads, strict=True
-        ):
+        for child, (_, contenders), threads in zip(children, plans, workload.threads, strict=True):
             for contender, (label, scale, once) in enumerate(contenders):
                 first = None if once else child.ask("warm_up", contender).seconds
                 results.append(Result(label, threads, scale, first, []))
@@ -195,7 +196,7 @@ def _serve(
         with importlib.import_module(module).contenders(sizes, threads) as plan:
             listed = [(c.name, c.scale, c.once) for c in plan.contenders]
             connection.send(("plan", (plan.title, listed)))
-            with contextlib.suppress(EOFError):
+            with contextlib.suppress(EOFError, ConnectionError):  # The parent hung up.
                 while True:
                     what, which = connection.recv()
                     connection.send(("measured", _measure(plan.contenders[which], what)))
@@ -215,10 +216,15 @@ def _measure(contender: Contender, what: str) -> Measured:
     scale = contender.scale if what == "run" else 1.0
     gc.collect()
     _forget_peaks(pids)
-    start = time.perf_counter()
+    cpu, start = _cpu_seconds(pids), time.perf_counter()
     facts = work()
-    seconds = time.perf_counter() - start
-    return Measured(seconds * scale, sum(map(_peak, pids)), facts or {})
+    seconds, cpu = time.perf_counter() - start, _cpu_seconds(pids) - cpu
+    return Measured(seconds * scale, cpu * scale, sum(map(_peak, pids)), facts or {})
+
+
+def _cpu_seconds(pids: Sequence[int]) -> float:
+    times = [psutil.Process(pid).cpu_times() for pid in pids]
+    return sum(t.user + t.system for t in times)
 
 
 def _forget_peaks(pids: Sequence[int]) -> None:

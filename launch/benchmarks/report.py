@@ -23,6 +23,7 @@ class Row:
       name: Of the contender.
       threads: Within an operation, in its process; 0 for all.
       seconds: Median over the runs, of the whole work.
+      cpu_seconds: The same of the processors' time.
       times_bare_loop: How many times as long as the bare loop in the same process; None where
         there is no bare loop. Medians over the i-th runs' ratios, as all ratios.
       times_bare_loop_on_all_threads: The same to the bare loop that uses all threads.
@@ -37,6 +38,7 @@ class Row:
     name: str
     threads: int
     seconds: float
+    cpu_seconds: float
     times_bare_loop: float | None
     times_bare_loop_on_all_threads: float | None
     faster_than_stock: float | None
@@ -70,6 +72,7 @@ def _row(result: Result, results: Sequence[Result]) -> Row:
         name=result.name,
         threads=result.threads,
         seconds=statistics.median(_seconds(result.runs)),
+        cpu_seconds=statistics.median(run.cpu_seconds for run in result.runs),
         times_bare_loop=_ratio(result, here),
         times_bare_loop_on_all_threads=_ratio(result, everywhere),
         faster_than_stock=_ratio(stock[0], [result]) if stock else None,
@@ -108,6 +111,7 @@ _COLUMNS = (
     ("x bare loop", lambda row: _factor(row.times_bare_loop)),
     ("x bare, all threads", lambda row: _factor(row.times_bare_loop_on_all_threads)),
     ("faster than stock", lambda row: _factor(row.faster_than_stock)),
+    ("cpu s", lambda row: _number(row.cpu_seconds)),
     ("first call s", lambda row: _number(row.first_call_seconds)),
     ("peak MB", lambda row: f"{row.peak_bytes / _MEGABYTE:.0f}"),
 )
@@ -142,11 +146,10 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _notes(rows: Sequence[Row], in_columns: Sequence[str]) -> list[str]:
-    notes = [
-        f"  * {row.name}: 1/{row.scale:g} of the work was run, the rest extrapolated"
-        for row in rows
-        if row.scale != 1
-    ]
+    notes = []
+    for scale in sorted({row.scale for row in rows} - {1.0}):
+        names = ", ".join(dict.fromkeys(row.name for row in rows if row.scale == scale))
+        notes.append(f"  * 1/{scale:g} of the work was run, the rest extrapolated: {names}")
     for row in rows:
         others = {name: value for name, value in row.facts.items() if name not in in_columns}
         notes.extend(f"  {row.name}: {name}: {_number(v)}" for name, v in others.items())

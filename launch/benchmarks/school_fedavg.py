@@ -25,7 +25,7 @@ _NUM_SCHOOLS = 139
 @contextlib.contextmanager
 def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
     """Yields what to measure."""
-    task = _task(sizes)
+    task = create_task(sizes, rounds.SEED)
     training = rounds.Training(task, _LEARNING_RATE, sizes.school_batch_size)
     total, measured = sizes.school_rounds, min(sizes.school_measured_rounds, sizes.school_rounds)
     scale = total / measured
@@ -43,18 +43,17 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         yield Plan(title, listed)
 
 
-def _task(sizes: Sizes) -> task_lib.Task:
-    options = DataOptions("school", data_dir=sizes.data_dir)
+def create_task(sizes: Sizes, seed: int) -> task_lib.Task:
+    """Returns School, real where `data_dir` has it, with silos split by a seed."""
+    options = DataOptions("school", data_dir=sizes.data_dir, base_random_seed=seed)
     if sizes.data_dir and files.find(options, ("school.mat", "school/school.mat")):
         return school.create_task(options)
     made = school.synthesize(rounds.SEED, _NUM_SCHOOLS)
     facts = {"source": "synthetic"}
-    return school.create_task_from_data(made.features, made.scores, rounds.SEED, facts)
+    return school.create_task_from_data(made.features, made.scores, seed, facts)
 
 
-def _stock(
-    training: rounds.Training, worker_pid: int, measured: int, scale: float
-) -> Contender:
+def _stock(training: rounds.Training, worker_pid: int, measured: int, scale: float) -> Contender:
     clients = training.task.train
     width = training.task.model.shapes[0][0]
     return stock.fed_avg(

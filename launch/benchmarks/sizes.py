@@ -26,11 +26,12 @@ class Sizes:
     lstm_batch_size: int = _size(16, "stackoverflow_lstm: sentences a batch.")
     lstm_vocabulary: int = _size(10_004, "stackoverflow_lstm: tokens there are.")
     lstm_units: int = _size(670, "stackoverflow_lstm: units of the LSTM.")
-    school_rounds: int = _size(500, "school_fedavg: rounds.")
+    school_rounds: int = _size(500, "school_fedavg, school_grid: rounds.")
     school_measured_rounds: int = _size(
         5, "school_fedavg: rounds that are run, and extrapolated, where all would take minutes."
     )
-    school_batch_size: int = _size(32, "school_fedavg: students a batch.")
+    school_batch_size: int = _size(32, "school_fedavg, school_grid: students a batch.")
+    grid_seeds: int = _size(5, "school_grid: seeds of each pair of rates.")
     finetuning_clients: int = _size(100, "finetuning_evaluation: clients.")
     finetuning_measured_clients: int = _size(
         20, "finetuning_evaluation: clients that are run, and extrapolated."

@@ -23,7 +23,8 @@ class NextWord(tf.keras.Model):
         super().__init__()
         layers = tf.keras.layers
         self.embedding = layers.Embedding(vocabulary, _EMBEDDING, name="embedding")
-        self.lstm = layers.LSTM(units, return_sequences=True, name="lstm")
+        # Keras draws a "unit forget bias" by a closure, which a functional model cannot seed.
+        self.lstm = layers.LSTM(units, return_sequences=True, unit_forget_bias=False, name="lstm")
         self.projection = layers.Dense(_EMBEDDING, name="projection")
         self.logits = layers.Dense(vocabulary, name="logits")
 

@@ -1,0 +1,73 @@
+"""A grid of learning rates by seeds of FedAvg on School, as a sweep trains them.
+
+Runs of one seed differ in their rates only and are trained in one compiled call; another seed has
+another split of every school and uses the same compiled code.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from launch.benchmarks import school_fedavg
+from launch.benchmarks.measuring import Contender, Plan
+from launch.benchmarks.sizes import Sizes
+from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.backends import base, vectorized
+from motley_tff.core import random_streams
+from motley_tff.core import task as task_lib
+
+# The paper's grids for School (Appendix F.3.2).
+_CLIENT_RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
+_SERVER_RATES = (0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+@contextlib.contextmanager
+def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
+    """Yields what to measure."""
+    del threads
+    grid = [{"client": c, "server": s} for c in _CLIENT_RATES for s in _SERVER_RATES]
+    seeds = [100 + 1000 * r for r in range(sizes.grid_seeds)]
+    tasks = [school_fedavg.create_task(sizes, seed) for seed in seeds]
+    title = (
+        f"{len(grid)} pairs of rates x {len(seeds)} seeds of FedAvg on School "
+        f"({tasks[0].facts['source']} data), {sizes.school_rounds} rounds each"
+    )
+    work = Contender(
+        f"vectorized, {len(grid)} runs a call", lambda: _train(tasks, seeds, grid, sizes), once=True
+    )
+    yield Plan(title, [work])
+
+
+def _train(
+    tasks: list[task_lib.Task], seeds: list[int], grid: list[dict[str, float]], sizes: Sizes
+) -> dict[str, float]:
+    runs = vectorized.VectorizedRuns(
+        tasks[0], vectorized.Runs(_builder(tasks[0], sizes.school_batch_size), grid)
+    )
+    last_losses: list[float] = []
+    for task, seed in zip(tasks, seeds, strict=True):
+        mine = runs.on(task)
+        plan = [
+            base.Round(r, task.train.ids, random_streams.key(seed, "local_training", r))
+            for r in range(1, sizes.school_rounds + 1)
+        ]
+        means: list[list[dict[str, float]]] = []
+        mine.run(mine.initialize(), plan, lambda one, all_, *_: means.append(all_))  # noqa: B023
+        last_losses.extend(m["loss"] for m in means[-1])
+    return {"runs": float(len(last_losses)), "lowest training loss": float(np.min(last_losses))}
+
+
+def _builder(task: task_lib.Task, batch_size: int) -> Any:
+    initial = task.model.initial_weights(0)
+
+    def build(hparams: Mapping[str, Any]):
+        params = fedavg.Params(
+            optimizers.OptimizerConfig("sgd", hparams["client"]),
+            optimizers.OptimizerConfig("fedavgm", hparams["server"], {"momentum": 0.9}),
+            train_batch_size=batch_size,
+        )
+        return fedavg.build(task, params, initial)
+
+    return build
