@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 REGISTRY: Mapping[str, str] = {
     "emnist": "datasets.emnist",
     "school": "datasets.school",
+    "vehicle": "datasets.vehicle",
 }
 
 

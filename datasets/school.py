@@ -18,23 +18,20 @@ Card
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.io
 import tensorflow as tf
 
-from datasets import files, splits
+from datasets import files, silos
 from datasets.models import linear
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import functional_model, random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
 _PATHS = ("school.mat", "school/school.mat")
-_PARTS = ("train", "valid", "test")
+_CELLS = silos.Cells(silo="school", example="students", is_row=True, width=28)
 _SYNTHETIC_SCHOOLS = 60
 _NUM_FEATURES = 28
 
@@ -72,7 +69,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
             f"school: no school.mat (45 kB) in {options.data_dir or 'any --data_dir'}; put it "
             "there or in its folder school, or pass --data_file or --use_synthetic_data"
         )
-    features, scores = _read_mat(path)
+    features, scores = silos.read_cells(path, _CELLS)
     facts = {"source": "mat", "files": [str(path)]}
     try:
         return create_task_from_data(features, scores, options.base_random_seed, facts)
@@ -100,21 +97,10 @@ def create_task_from_data(
     low, high = (f(np.concatenate(scores)) for f in (np.min, np.max))
     if low == high:
         raise UserError(f"found {low:g} as every student's score, expected scores that differ")
-    silos = {
-        _silo_id(i): _parts(x, (y - low) / (high - low), seed)
-        for i, (x, y) in enumerate(zip(features, scores, strict=True))
-    }
-    whole = {i: parts for i, parts in silos.items() if len(parts["test"]["target"])}
-    if not whole:
-        raise UserError("found no school of 3 students or more, expected some: none can be split")
-    all_facts = {
-        **(facts or {}),
-        "score_range": [float(low), float(high)],
-        "clients_not_evaluable": _not_evaluable([i for i in silos if i not in whole]),
-    }
-    evaluated = clients_lib.InMemoryClients(whole)
-    train = clients_lib.InMemoryClients(silos) if len(whole) < len(silos) else evaluated
-    return _task(features[0].shape[1], train, evaluated, all_facts)
+    scaled = [(y - low) / (high - low) for y in scores]
+    schools = silos.split_and_scale(features, scaled, _silo_id, seed)
+    all_facts = {**(facts or {}), "score_range": [float(low), float(high)], **schools.facts}
+    return _task(features[0].shape[1], schools.train, schools.evaluated, all_facts)
 
 
 def synthesize(seed: int, num_schools: int = _SYNTHETIC_SCHOOLS) -> Schools:
@@ -146,14 +132,6 @@ def synthesize(seed: int, num_schools: int = _SYNTHETIC_SCHOOLS) -> Schools:
     return Schools(features, scores, groups)
 
 
-def preprocess(
-    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (features float32 [batch, dim], targets float32 [batch])."""
-    del training, key
-    return examples["features"], examples["target"]
-
-
 def half_squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (0.5 * (output - target)^2 [batch], ones [batch])."""
     errors = 0.5 * tf.square(outputs - targets)
@@ -180,33 +158,13 @@ def _task(dim, train, evaluated, facts) -> task_lib.Task:
             task_lib.Metric("half_squared_error", half_squared_error, higher_is_better=False),
             task_lib.Metric("squared_error", squared_error, higher_is_better=False),
         ),
-        preprocess=preprocess,
+        preprocess=silos.preprocess,
         train=train,
         valid=evaluated,
         test=evaluated,
         drop_remainder=True,
         facts=facts,
     )
-
-
-def _parts(x: np.ndarray, y: np.ndarray, seed: int) -> dict[str, dict[str, np.ndarray]]:
-    """Splits and scales one school; one too small to be split trains on all it has."""
-    nothing = np.arange(0)
-    rows = splits.split_silo(len(y), seed) or {
-        "train": np.arange(len(y)), "valid": nothing, "test": nothing
-    }  # fmt: skip
-    scaled = splits.scale_by_train({part: x[rows[part]] for part in _PARTS})
-    return {
-        part: {
-            "features": scaled[part].astype(np.float32),
-            "target": y[rows[part]].astype(np.float32),
-        }
-        for part in _PARTS
-    }
-
-
-def _not_evaluable(ids: list[str]) -> dict[str, list[str]]:
-    return {"fewer than 3 examples: trains, but cannot be split": ids} if ids else {}
 
 
 def _students(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -221,42 +179,3 @@ def _students(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     raw = np.concatenate([30 + 10 * measured, answers, np.ones((n, 1))], axis=1)
     standard = np.concatenate([measured, 2 * answers - 1, np.zeros((n, 1))], axis=1)
     return raw, standard
-
-
-def _read_mat(path: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Returns (features, scores) of every school as float64, after checking what they are."""
-    try:
-        content = scipy.io.loadmat(path)
-    except Exception as error:  # SciPy raises whatever its parser trips over in a broken file
-        raise UserError(
-            f"{path}: cannot be read as a MATLAB 5 file, truncated or of another kind "
-            f"({files.one_line(error)})"
-        ) from error
-    arrays = {name: a for name, a in content.items() if not name.startswith("__")}
-    found = {name: f"{a.dtype} {list(a.shape)}" for name, a in arrays.items()}
-    x, y = arrays.get("X"), arrays.get("Y")
-    if x is None or y is None or not _is_row_of_cells(x) or x.shape != y.shape or y.dtype != object:
-        raise UserError(
-            f"{path}: found {found}, expected cell arrays X and Y of shape [1, schools], 139 in "
-            "the School data set"
-        )
-    width = np.shape(x[0, 0])[-1] if np.ndim(x[0, 0]) == 2 else None
-    for i, (features, scores) in enumerate(zip(x[0], y[0], strict=True)):
-        _check_school(path, i, features, scores, width)
-    return [a.astype(np.float64) for a in x[0]], [a.astype(np.float64).ravel() for a in y[0]]
-
-
-def _is_row_of_cells(array: np.ndarray) -> bool:
-    return array.dtype == object and array.ndim == 2 and array.shape[0] == 1 and array.size > 0
-
-
-def _check_school(path: Path, index: int, x: Any, y: Any, width: int | None) -> None:
-    shapes = f"X {list(np.shape(x))}, Y {list(np.shape(y))}"
-    numeric = all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in (x, y))
-    if not numeric or x.ndim != 2 or x.shape[1] != width or y.shape != (len(x), 1) or not len(x):
-        raise UserError(
-            f"{path}: school {index} has {shapes}, expected numbers X [students, {width or 28}] "
-            "and Y [students, 1], at least one student"
-        )
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise UserError(f"{path}: school {index} has values that are not finite numbers")

@@ -49,7 +49,7 @@ def test_aggregators_need_tff(linear):
 
 
 # The registered tasks whose model is linear; a new one adds its name.
-@pytest.mark.parametrize("name", ["school"])
+@pytest.mark.parametrize("name", ["school", "vehicle"])
 def test_linear_tasks_are_vectorized(name):
     task = datasets.create_task(DataOptions(dataset_name=name, use_synthetic_data=True))
     assert len(task.model.shapes) == 2, "a linear model has a kernel and a bias"

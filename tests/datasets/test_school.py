@@ -169,7 +169,7 @@ BAD_FILES = {
     "text": ({"X": cells([*X[:3], "abc"])}, "school 3 has X"),
     "not finite": ({"X": cells([*X[:3], X[0] * np.nan])}, "school 3 has values that are not"),
     "one score": ({"Y": cells([np.ones((10, 1))] * 4)}, "found 1 as every student's score"),
-    "tiny": ({"X": cells([x[:2] for x in X]), "Y": cells([y[:2] for y in Y])}, "no school of 3"),
+    "tiny": ({"X": cells([x[:2] for x in X]), "Y": cells([y[:2] for y in Y])}, "no silo of 3"),
 }
 
 

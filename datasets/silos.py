@@ -1,0 +1,163 @@
+"""What cross-silo tables share: MATLAB cell arrays, splits inside silos, scaling."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.io
+import tensorflow as tf
+
+from datasets import files, splits
+from motley_tff.core import clients as clients_lib
+from motley_tff.core.errors import UserError
+
+PARTS = ("train", "valid", "test")
+
+
+class Silos(NamedTuple):
+    """The clients of a cross-silo task.
+
+    Attributes:
+      train: Every silo.
+      evaluated: Those with examples to validate and test on.
+      facts: For the task: which silos cannot be evaluated, and why.
+    """
+
+    train: clients_lib.Clients
+    evaluated: clients_lib.Clients
+    facts: dict[str, Any]
+
+
+def split_and_scale(
+    features: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
+    name_of: Callable[[int], str],
+    seed: int,
+) -> Silos:
+    """Returns silos split 70/15/15 by a seed, features scaled by each silo's training part.
+
+    Args:
+      features: One float64 array [n, dim] a silo.
+      targets: One float64 array [n] a silo.
+      name_of: Silo ids by position.
+      seed: Decides the split inside each silo.
+
+    Raises:
+      UserError: If no silo is large enough to be split.
+    """
+    silos = {
+        name_of(i): _parts(x, y, seed)
+        for i, (x, y) in enumerate(zip(features, targets, strict=True))
+    }
+    whole = {i: parts for i, parts in silos.items() if len(parts["test"]["target"])}
+    if not whole:
+        raise UserError("found no silo of 3 examples or more, expected some: none can be split")
+    evaluated = clients_lib.InMemoryClients(whole)
+    train = clients_lib.InMemoryClients(silos) if len(whole) < len(silos) else evaluated
+    small = [i for i in silos if i not in whole]
+    reason = "fewer than 3 examples: trains, but cannot be split"
+    return Silos(train, evaluated, {"clients_not_evaluable": {reason: small} if small else {}})
+
+
+def _parts(x: np.ndarray, y: np.ndarray, seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """Splits and scales one silo; one too small to be split trains on all it has."""
+    nothing = np.arange(0)
+    rows = splits.split_silo(len(y), seed) or {
+        "train": np.arange(len(y)), "valid": nothing, "test": nothing
+    }  # fmt: skip
+    scaled = splits.scale_by_train({part: x[rows[part]] for part in PARTS})
+    return {
+        part: {
+            "features": scaled[part].astype(np.float32),
+            "target": y[rows[part]].astype(np.float32),
+        }
+        for part in PARTS
+    }
+
+
+def preprocess(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (features float32 [batch, dim], targets float32 [batch])."""
+    del training, key
+    return examples["features"], examples["target"]
+
+
+class Cells(NamedTuple):
+    """What a file of silos looks like.
+
+    Attributes:
+      silo: What a silo is called in messages, such as `school`.
+      example: What an example is called, such as `students`.
+      is_row: Whether the cell arrays are (1, silos); else (silos, 1).
+      width: Usual number of features, for messages.
+    """
+
+    silo: str
+    example: str
+    is_row: bool
+    width: int
+
+    @property
+    def shape(self) -> str:
+        """The cell arrays' shape in words."""
+        return f"[1, {self.silo}s]" if self.is_row else f"[{self.silo}s, 1]"
+
+
+def read_cells(path: Path, expected: Cells) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Returns (X, Y) of every silo as float64 [n, dim] and [n], after checking what they are.
+
+    Args:
+      path: A MATLAB 5 file with cell arrays `X` and `Y`.
+      expected: What it should look like.
+
+    Raises:
+      UserError: If it is something else.
+    """
+    try:
+        content = scipy.io.loadmat(path)
+    except Exception as error:  # SciPy raises whatever its parser trips over in a broken file
+        raise UserError(
+            f"{path}: cannot be read as a MATLAB 5 file, truncated or of another kind "
+            f"({files.one_line(error)})"
+        ) from error
+    arrays = {name: a for name, a in content.items() if not name.startswith("__")}
+    found = {name: f"{a.dtype} {list(a.shape)}" for name, a in arrays.items()}
+    x, y = arrays.get("X"), arrays.get("Y")
+    axis = 0 if expected.is_row else 1
+    if x is None or y is None or not (_is_line(x, axis) and _is_line(y, axis)):
+        raise UserError(
+            f"{path}: found {found}, expected cell arrays X and Y of shape {expected.shape}"
+        )
+    x, y = x.ravel(), y.ravel()
+    if len(x) != len(y):
+        raise UserError(
+            f"{path}: found {found}, expected as many cells in X as in Y, {expected.shape}"
+        )
+    width = np.shape(x[0])[-1] if np.ndim(x[0]) == 2 else None
+    for i, (features, targets) in enumerate(zip(x, y, strict=True)):
+        _check_silo(path, expected, i, features, targets, width)
+    return [a.astype(np.float64) for a in x], [a.astype(np.float64).ravel() for a in y]
+
+
+def _is_line(array: np.ndarray, axis: int) -> bool:
+    is_cells = array.dtype == object and array.ndim == 2
+    return is_cells and array.shape[axis] == 1 and array.size > 0
+
+
+def _check_silo(
+    path: Path, expected: Cells, index: int, x: Any, y: Any, width: int | None
+) -> None:
+    shapes = f"X {list(np.shape(x))}, Y {list(np.shape(y))}"
+    numeric = all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in (x, y))
+    if not numeric or x.ndim != 2 or x.shape[1] != width or y.shape != (len(x), 1) or not len(x):
+        raise UserError(
+            f"{path}: {expected.silo} {index} has {shapes}, expected numbers X "
+            f"[{expected.example}, {width or expected.width}] and Y [{expected.example}, 1], at "
+            "least one"
+        )
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise UserError(
+            f"{path}: {expected.silo} {index} has values that are not finite numbers"
+        )

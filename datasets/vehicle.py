@@ -1,0 +1,174 @@
+"""Vehicle: which of two kinds of vehicle a road sensor hears; a cross-silo task, linear SVM.
+
+Card
+  Source: `vehicle.mat`, the sensor network data of Duarte and Hu in the form of the Mocha code
+    (cell arrays `X` and `Y`, each (23, 1)). Or synthetic sensors.
+  Licence: none stated by its owners; published for research.
+  Clients: 23 sensors; 43,695 examples; 1,900 +- 349 a sensor.
+    Synthetic: 20 sensors; 8 to 240 examples each, in two planted groups.
+  Fields: `features` float32 [100], 50 acoustic and 50 seismic, standardized; `target` float32,
+    -1 or +1.
+  Model: linear, zero initial weights; hinge loss + 0.5 * 1e-4 * ||w||^2, bias included; the
+    reported metric is the accuracy of the margin's sign.
+  Split: each sensor's examples 70% train, 15% valid, 15% test by the run's seed; features scaled
+    by the mean and deviation of the sensor's own training part. Training drops an epoch's short
+    last batch.
+  Citation: Duarte, Hu 2004, "Vehicle classification in distributed sensor networks"; Smith et al.
+    2017, "Federated multi-task learning" (https://arxiv.org/abs/1705.10467); Wu et al. 2022,
+    "Motley" (https://arxiv.org/abs/2206.09262).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from datasets import files, silos
+from datasets.models import linear
+from datasets.options import DataOptions
+from motley_tff.core import functional_model, random_streams
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+
+_PATHS = ("vehicle.mat", "vehicle/vehicle.mat", "vehicle/vehicle_subset.mat")
+_CELLS = silos.Cells(silo="sensor", example="examples", is_row=False, width=100)
+_REGULARIZATION = 1e-4
+_SYNTHETIC_SENSORS = 20
+_NUM_FEATURES = 100
+
+
+class Sensors(NamedTuple):
+    """Synthetic sensors in the form of the real file.
+
+    Attributes:
+      features: One float64 array [examples, 100] a sensor.
+      labels: One float64 array [examples] a sensor, -1 or +1.
+      groups: `{silo id: planted group}`.
+    """
+
+    features: list[np.ndarray]
+    labels: list[np.ndarray]
+    groups: dict[str, str]
+
+
+def create_task(options: DataOptions) -> task_lib.Task:
+    """Returns the task on `vehicle.mat` or on synthetic sensors.
+
+    Args:
+      options: `base_random_seed` decides the split inside each sensor.
+
+    Raises:
+      UserError: If the file is missing or broken, or has labels other than -1 and +1.
+    """
+    if options.use_synthetic_data:
+        made = synthesize(options.base_random_seed)
+        facts = {"source": "synthetic", "planted_groups": made.groups}
+        return create_task_from_data(made.features, made.labels, options.base_random_seed, facts)
+    path = files.find(options, _PATHS)
+    if path is None:
+        raise UserError(
+            f"vehicle: no vehicle.mat (33 MB) in {options.data_dir or 'any --data_dir'}; put it "
+            "there or in its folder vehicle, or pass --data_file or --use_synthetic_data"
+        )
+    features, labels = silos.read_cells(path, _CELLS)
+    facts = {"source": "mat", "files": [str(path)]}
+    try:
+        return create_task_from_data(features, labels, options.base_random_seed, facts)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def create_task_from_data(
+    features: Sequence[np.ndarray],
+    labels: Sequence[np.ndarray],
+    seed: int,
+    facts: Mapping[str, Any] | None = None,
+) -> task_lib.Task:
+    """Returns the task on arrays in memory.
+
+    Args:
+      features: One float64 array [examples, dim] a sensor, at least one example each.
+      labels: One float64 array [examples] a sensor, -1 or +1.
+      seed: Decides the split inside each sensor.
+      facts: Added to the task's facts.
+
+    Raises:
+      UserError: If a label is neither -1 nor +1, or no sensor is large enough to be split.
+    """
+    for i, mine in enumerate(labels):
+        other = mine[~np.isin(mine, (-1.0, 1.0))]
+        if len(other):
+            raise UserError(f"sensor {i} has the label {other[0]:g}, expected -1 or +1")
+    sensors = silos.split_and_scale(features, labels, _silo_id, seed)
+    return _task(features[0].shape[1], sensors, {**(facts or {}), **sensors.facts})
+
+
+def synthesize(seed: int, num_sensors: int = _SYNTHETIC_SENSORS) -> Sensors:
+    """Returns sensors that hear the same two vehicles at different angles, in two planted groups.
+
+    An example is the vehicle's signature, turned towards the sensor's group and a little towards
+    the sensor itself, plus noise; so the best separating direction differs by sensor.
+
+    Args:
+      seed: Non-negative; the same seed gives the same numbers.
+      num_sensors: At least 1.
+    """
+    shared = random_streams.generator(seed, "synthetic_data", 0)
+    signature = _unit(shared.normal(size=_NUM_FEATURES))
+    turns = [_unit(shared.normal(size=_NUM_FEATURES)) for _ in range(2)]
+    features, labels, groups = [], [], {}
+    for i in range(num_sensors):
+        rng = random_streams.generator(seed, "synthetic_data", 1, i)
+        group = int(rng.random() < 0.4)
+        own = _unit(rng.normal(size=_NUM_FEATURES))
+        direction = _unit(signature + 1.5 * turns[group] + 0.8 * own)
+        n = int(np.clip(rng.lognormal(4.0, 0.9), 8, 240))
+        y = np.where(rng.random(n) < rng.uniform(0.35, 0.65), 1.0, -1.0)
+        noise = rng.normal(size=(n, _NUM_FEATURES))
+        features.append(rng.normal(size=_NUM_FEATURES) + noise + 1.6 * y[:, None] * direction)
+        labels.append(y)
+        groups[_silo_id(i)] = f"group_{group}"
+    return Sensors(features, labels, groups)
+
+
+def hinge(labels: tf.Tensor, margins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (max(0, 1 - label * margin) [batch], ones [batch])."""
+    losses = tf.nn.relu(1.0 - labels * margins)
+    return losses, tf.ones_like(losses)
+
+
+def accuracy(labels: tf.Tensor, margins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (whether the margin has the label's sign [batch], ones [batch]); 0 counts as +1."""
+    predicted = tf.where(margins >= 0.0, 1.0, -1.0)
+    return tf.cast(tf.equal(predicted, labels), tf.float32), tf.ones_like(labels)
+
+
+def regularizer(weights: tuple[tf.Tensor, ...]) -> tf.Tensor:
+    """Returns 0.5 * 1e-4 * the squared norm of all weights, the bias included."""
+    return 0.5 * _REGULARIZATION * tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
+
+
+def _silo_id(index: int) -> str:
+    return f"sensor_{index:02d}"
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    return vector / np.linalg.norm(vector)
+
+
+def _task(dim: int, sensors: silos.Silos, facts: Mapping[str, Any]) -> task_lib.Task:
+    return task_lib.Task(
+        dataset="vehicle",
+        setting="cross_silo",
+        model=functional_model.from_keras(linear.Linear, np.zeros((1, dim), np.float32)),
+        loss=hinge,
+        metrics=(task_lib.Metric("accuracy", accuracy, higher_is_better=True),),
+        preprocess=silos.preprocess,
+        train=sensors.train,
+        valid=sensors.evaluated,
+        test=sensors.evaluated,
+        drop_remainder=True,
+        regularizer=regularizer,
+        facts=facts,
+    )

@@ -1,0 +1,110 @@
+"""Vehicle: the real subset, the SVM's loss by hand, and files that are something else."""
+
+import numpy as np
+import pytest
+import scipy.io
+import tensorflow as tf
+from sklearn import model_selection
+
+import datasets
+from datasets import vehicle
+from datasets.options import DataOptions
+from motley_tff.core.errors import UserError
+from tests.datasets.test_school import cells
+from tests.trainers import programs
+
+_REAL = programs.DATA / "vehicle" / "vehicle_subset.mat"
+
+
+def _mat(path, **changes):
+    rng = np.random.default_rng(0)
+    content = {
+        "X": cells([rng.normal(size=(10, 100)) for _ in range(3)], (-1, 1)),
+        "Y": cells([rng.choice([-1.0, 1.0], (10, 1)) for _ in range(3)], (-1, 1)),
+        **changes,
+    }
+    scipy.io.savemat(path, {name: a for name, a in content.items() if a is not None})
+    return path
+
+
+def _create(**options):
+    return datasets.create_task(DataOptions(dataset_name="vehicle", **options))
+
+
+def test_loss_and_accuracy_by_hand():
+    labels, margins = tf.constant([1.0, -1.0, 1.0]), tf.constant([0.25, 3.0, 0.0])
+    np.testing.assert_allclose(vehicle.hinge(labels, margins)[0], [0.75, 4.0, 1.0])
+    np.testing.assert_allclose(vehicle.accuracy(labels, margins)[0], [1.0, 0.0, 1.0])
+    weights = (tf.constant([[3.0], [4.0]]), tf.constant([12.0]))
+    assert float(vehicle.regularizer(weights)) == pytest.approx(0.5e-4 * 169)
+
+
+@pytest.mark.skipif(not _REAL.exists(), reason=f"no real data in {programs.DATA}")
+def test_real_subset():
+    task = _create(data_file=str(_REAL), base_random_seed=1100)
+    assert len(task.train) == len(task.test) == 23
+    assert task.model.num_weights == 101
+    sensor = scipy.io.loadmat(_REAL)
+    x, y = sensor["X"][12, 0], sensor["Y"][12, 0].ravel()
+    rest, test = model_selection.train_test_split(
+        np.arange(len(y)), test_size=0.15, random_state=1100
+    )
+    train, _ = model_selection.train_test_split(rest, test_size=0.15 / 0.85, random_state=1100)
+    parts = task.test.fetch("sensor_12")
+    expected = (x[test] - x[train].mean(0)) / x[train].std(0)
+    np.testing.assert_allclose(parts["test"]["features"], expected, atol=1e-5)
+    np.testing.assert_array_equal(parts["test"]["target"], y[test])
+    smallest = min(len(task.train.fetch(i)["train"]["target"]) for i in task.train.ids)
+    assert smallest == 4  # Seven examples, split 4, 1, 2.
+
+
+def test_tiny_silos_train_but_are_not_evaluated(tmp_path):
+    rng = np.random.default_rng(1)
+    x = cells([rng.normal(size=(n, 100)) for n in (2, 10)], (-1, 1))
+    y = cells([np.ones((n, 1)) for n in (2, 10)], (-1, 1))
+    task = _create(data_file=str(_mat(tmp_path / "v.mat", X=x, Y=y)))
+    assert task.train.ids == ("sensor_00", "sensor_01") and task.test.ids == ("sensor_01",)
+    assert ["sensor_00"] in task.facts["clients_not_evaluable"].values()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"X": None}, "expected cell arrays X and Y of shape"),
+        ({"Y": np.ones((3, 1))}, "expected cell arrays X and Y of shape"),
+        ({"X": cells([np.zeros((10, 100))], (-1, 1))}, "as many cells in X as in Y"),
+        ({"Y": cells([np.zeros((10, 1))] * 3, (-1, 1))}, "label 0, expected -1 or"),
+        ({"X": cells([np.zeros((9, 100))] * 3, (-1, 1))}, r"sensor 0 has X \[9, 100\]"),
+        ({"X": cells([np.full((10, 100), np.nan)] * 3, (-1, 1))}, "not finite"),
+    ],
+)
+def test_bad_files_end_in_one_line(tmp_path, changes, words):
+    path = _mat(tmp_path / "v.mat", **changes)
+    with pytest.raises(UserError, match=words) as caught:
+        _create(data_file=str(path))
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(UserError, match="vehicle.mat"):
+        _create(data_dir=str(tmp_path))
+
+
+def test_sensors_of_a_group_are_more_alike():
+    made = vehicle.synthesize(5)
+    directions = {
+        name: (x[y > 0].mean(0) - x[y < 0].mean(0))
+        for name, x, y in zip(made.groups, made.features, made.labels, strict=True)
+        if 0 < (y > 0).sum() < len(y) and len(y) > 60
+    }
+
+    def cosine(a, b):
+        return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+    same, other = [], []
+    for a in directions:
+        for b in directions:
+            if a < b:
+                group = same if made.groups[a] == made.groups[b] else other
+                group.append(cosine(directions[a], directions[b]))
+    assert np.mean(same) > np.mean(other) + 0.1
