@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Tools that come with what is installed.
 _OTHER_COMMANDS = {"pytest", "NAME"}
-_MODULES = {"motley_doctor": "launch.doctor"}
+_MODULES = {"motley_doctor": "launch.doctor", "motley_benchmark": "launch.benchmark"}
 
 
 def _commands():
