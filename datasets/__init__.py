@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 REGISTRY: Mapping[str, str] = {
     "emnist": "datasets.emnist",
     "school": "datasets.school",
+    "stackoverflow": "datasets.stackoverflow",
+    "ted_multi": "datasets.ted_multi",
     "vehicle": "datasets.vehicle",
 }
 

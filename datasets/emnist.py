@@ -21,6 +21,7 @@ Card
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,7 @@ def _create_synthetic_task(options: DataOptions) -> task_lib.Task:
 
 def _find(options: DataOptions) -> Path:
     """Returns the data file, after a download if there is none."""
-    folder = Path(options.data_dir or _DEFAULT_DIR).expanduser()
+    folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
     if options.data_dir is None and folder.is_dir():
         options = dataclasses.replace(options, data_dir=str(folder))
     found = files.find(options, [f"{f}/{_SQLITE}".lstrip("/") for f in _FOLDERS])

@@ -34,10 +34,10 @@ def find(options: DataOptions, relative_paths: Sequence[str]) -> Path | None:
       UserError: If `data_file` or `data_dir` is given and is not there.
     """
     if options.data_file is not None:
-        return _existing(Path(options.data_file).expanduser())
+        return _existing(Path(os.path.expanduser(options.data_file)))
     if options.data_dir is None:
         return None
-    folder = Path(options.data_dir).expanduser()
+    folder = Path(os.path.expanduser(options.data_dir))
     if not folder.is_dir():
         found = "a file" if folder.exists() else "nothing"
         raise UserError(f"--data_dir={folder}: found {found}, expected a folder")

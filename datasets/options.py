@@ -15,6 +15,7 @@ class DataOptions:
       base_random_seed: Seeds synthetic data and the splits inside silos. Splits of a cross-device
         population into train, valid and test clients never depend on it.
       only_digits: EMNIST only: the ten digits in place of all 62 classes.
+      gld23k: Landmarks only: the small variant of 203 classes and 233 clients.
     """
 
     dataset_name: str
@@ -23,3 +24,4 @@ class DataOptions:
     use_synthetic_data: bool = False
     base_random_seed: int = 0
     only_digits: bool = False
+    gld23k: bool = False

@@ -52,6 +52,8 @@ _COMMON_FLAGS = """Flags of every command:
       What libraries may say: -2 errors (default), -1 warnings, 0 information, 1 everything."""
 _TERMINATING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 128 + signal.SIGINT
+# Signals that asked this program to end, in order.
+_received: list[int] = []
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -89,6 +91,11 @@ def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) ->
         status = _fail(name, "interrupted", _INTERRUPTED)
     except Terminated as end:
         status = _fail(name, f"ended by {end.signal_name}", end.exit_status)
+    except Exception:
+        # A signal that lands inside a library's own error handling comes out as another error.
+        if not _received:
+            raise
+        status = _fail(name, f"ended by signal {_received[0]}", 128 + _received[0])
     _settle_stdout()
     sys.exit(status)
 
@@ -143,6 +150,7 @@ def _fail(name: str, message: str, status: int) -> int:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
     for each in _TERMINATING_SIGNALS:
         signal.signal(each, signal.SIG_IGN)  # A second one would cut the cleaning up short.
     raise Terminated(number)
@@ -173,7 +181,7 @@ def parse(argv: Sequence[str], positional: Sequence[str] = (), name: str = "") -
         raise UserError(f"unknown flag --{error.flagname}; {hint}") from error
     except flags.Error as error:
         raise UserError(_explain(str(error))) from error
-    _refuse_nan()
+    _refuse_infinite()
     many = bool(positional) and positional[-1].endswith("...")
     if len(values) < len(positional):
         raise UserError(f"missing {positional[len(values)]}; usage: {_usage(name, positional)}")
@@ -227,12 +235,13 @@ def _expectation(name: str, value: str, reason: str) -> str:
     return reason
 
 
-def _refuse_nan() -> None:
-    """Raises a UserError for a value that passes every bound and breaks every computation."""
+def _refuse_infinite() -> None:
+    """Raises a UserError for a value that passes its bounds and breaks every computation."""
     for flag in (flag for group in _own_flags().values() for flag in group):
         values = flag.value if isinstance(flag.value, list) else [flag.value]
-        if any(isinstance(value, float) and math.isnan(value) for value in values):
-            raise UserError(f"--{flag.name}=nan: expected a number")
+        for value in values:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"--{flag.name}={value}: expected a finite number")
 
 
 # --- help -----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Imports TensorFlow, and so is itself imported only once the flags are known to b
 """
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,7 +40,9 @@ def run(
       build: Makes the trainer's algorithms.
     """
     limit_threads(values.threads_per_client)
-    if not directory.is_finished:
+    if directory.is_finished:
+        _check_data_file(values, directory)
+    else:
         _run_experiment(values, directory, build)
     _print_closing_table(directory)
 
@@ -48,15 +51,23 @@ def _run_experiment(
     values: flags.FlagValues, directory: run_directory.RunDirectory, build: Build
 ) -> None:
     task = datasets.create_task(shared_flags.data(values))
+    files = {str(path): run_directory.digest(path) for path in task.facts.get("files", ())}
+    digests = {os.path.basename(path): digest for path, digest in files.items()}
+    directory.check_same("data_files", digests, "data files")
     config = experiment_config(values, task)
     experiment.check_config(config, task)
-    algorithm, personalization, name = build(task, initial_weights(values, task))
+    weights = initial_weights(values, task)
+    start = {"sha256": hashlib.sha256(b"".join(w.tobytes() for w in weights)).hexdigest()}
+    directory.check_same("initial_weights", start, "initial weights")
+    algorithm, personalization, name = build(task, weights)
     with open_backend(values, task, config) as (backend, reason):
         directory.write_record(
             status="running",
             backend=backend.name,
             backend_reason=reason,
             data=dict(task.facts),
+            data_files=digests,
+            initial_weights=start,
             metric=task.metric.name,
             num_weights=task.model.num_weights,
         )
@@ -70,6 +81,16 @@ def _run_experiment(
                 directory.write_record(status="stopped", reason=f"{type(error).__name__}: {error}")
             raise
     directory.write_record(status="finished", reason=None)
+
+
+def _check_data_file(
+    values: flags.FlagValues, directory: run_directory.RunDirectory
+) -> None:
+    """Refuses to show results of one file for another."""
+    if values.data_file and not values.use_synthetic_data:
+        name = os.path.basename(values.data_file)
+        found = {name: run_directory.digest(os.path.expanduser(values.data_file))}
+        directory.check_same("data_files", found, "data files")
 
 
 def _release(values: flags.FlagValues, directory: run_directory.RunDirectory) -> dict[str, Any]:

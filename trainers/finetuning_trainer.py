@@ -27,7 +27,8 @@ flags.DEFINE_float(
     "proximal_strength", 0.1, "mu of --algorithm=fedprox; 0 is FedAvg.", lower_bound=0.0
 )
 flags.DEFINE_integer(
-    "finetune_max_epochs", 20, "Fine-tuning epochs to evaluate: 0 to this.", lower_bound=0
+    "finetune_max_epochs", 20, "Fine-tuning epochs to evaluate: 0 to this.", lower_bound=0,
+    upper_bound=10_000,
 )
 flags.DEFINE_bool("finetune_last_layer", False, "Fine-tune the last layer only.")
 flags.DEFINE_enum(
@@ -65,7 +66,9 @@ def _build(task, initial_weights):
             last_layer=FLAGS.finetune_last_layer,
         ),
     )
-    name = f"{training.name}+finetuning" if FLAGS.total_rounds else "local"
+    name = f"{training.name}+finetuning"
+    if not FLAGS.total_rounds:
+        name = "finetuning" if FLAGS.path_to_initial_model_weights else "local"
     return training, personalization, name
 
 

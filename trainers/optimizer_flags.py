@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from absl import flags
 
 # {optimizer: {parameter: default}} beside the learning rate, by the names TFF gives them.
@@ -40,7 +41,7 @@ def define(prefix: str, default_rate: float, many_rates: bool = False) -> None:
     if many_rates:
         flags.DEFINE_list(rate, [str(default_rate)], f"The {who} learning rates to choose from.")
         flags.register_validator(
-            rate, _are_positive, "expected finite numbers above 0, such as 0.01,0.1"
+            rate, _are_positive, "expected different finite numbers above 0, such as 0.01,0.1"
         )
     else:
         flags.DEFINE_float(rate, default_rate, f"The {who} learning rate.")
@@ -59,14 +60,20 @@ def define(prefix: str, default_rate: float, many_rates: bool = False) -> None:
 
 
 def _is_positive(value: float) -> bool:
-    return 0 < value < math.inf
+    # What TensorFlow will compute with; outside float32 a rate is zero or infinite.
+    return bool(0 < np.float32(value) < math.inf)
 
 
 def _are_positive(values: Sequence[str]) -> bool:
     try:
-        return bool(values) and all(_is_positive(float(value)) for value in values)
+        numbers = [float(value) for value in values]
+        return bool(numbers) and all(map(_is_positive, numbers)) and _are_different(numbers)
     except ValueError:
         return False
+
+
+def _are_different(numbers: Sequence[float]) -> bool:
+    return len({float(np.float32(number)) for number in numbers}) == len(numbers)
 
 
 def config(prefix: str, values: flags.FlagValues) -> Any:

@@ -41,7 +41,10 @@ def _define_experiment() -> None:
         "data_file", None, "A file to read instead of looking in --data_dir (.npz, .mat)."
     )
     flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
-    flags.DEFINE_integer("base_random_seed", 0, "Seed of every random choice.", lower_bound=0)
+    flags.DEFINE_integer(
+        "base_random_seed", 0, "Seed of every random choice.", lower_bound=0,
+        upper_bound=2**32 - 1,
+    )  # fmt: skip
     flags.mark_flags_as_required(["experiment_name", "dataset_name"])
     flags.register_validator("experiment_name", _is_experiment_name)
     flags.register_validator("dataset_name", _is_dataset)
@@ -81,13 +84,17 @@ def _define_rounds() -> None:
         "Clients in a round's cohort. Silos all take part unless the flag is given.",
         lower_bound=1,
     )
-    flags.DEFINE_integer("train_epochs", 1, "Local epochs a round.", lower_bound=1)
-    flags.DEFINE_integer("train_batch_size", 10, "Examples a batch.", lower_bound=1)
+    _define_count("train_epochs", 1, "Local epochs a round.", 10_000)
+    _define_count("train_batch_size", 10, "Examples a batch.")
     flags.DEFINE_string(
         "path_to_initial_model_weights",
         None,
         "Start from these weights: a run's directory or its global_model.npz.",
     )
+
+
+def _define_count(name: str, default: int, meaning: str, most: int = 2**31 - 1) -> None:
+    flags.DEFINE_integer(name, default, meaning, lower_bound=1, upper_bound=most)
 
 
 def _define_evaluation() -> None:

@@ -66,7 +66,7 @@ def candidates(params: Params) -> tuple[str, ...]:
     if len(params.learning_rates) == 1:
         return ("0", *(str(epoch) for epoch in epochs))
     rates = params.learning_rates
-    return ("0", *(f"lr{rate:g}_epoch{epoch}" for rate in rates for epoch in epochs))
+    return ("0", *(f"lr{rate!r}_epoch{epoch}" for rate in rates for epoch in epochs))
 
 
 def build(task: task_lib.Task, params: Params) -> algorithm.Personalization:

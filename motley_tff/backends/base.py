@@ -111,7 +111,7 @@ class DivergedError(UserError):
     def __init__(self, round_number: int, client_id: str):
         super().__init__(
             f"round {round_number}: the training loss of client {client_id!r} is not finite; "
-            "the last checkpoint is kept. Lower the learning rates or look at that client's data"
+            "what was saved before is kept. Lower the learning rates or look at that client's data"
         )
 
 

@@ -130,6 +130,7 @@ class Experiment:
         the evaluation.
         """
         is_last = self._done == self._config.total_rounds
+        self._check_model()
         if is_last:
             self._export()
         if is_last or self._done % self._config.rounds_per_checkpoint == 0:
@@ -138,6 +139,14 @@ class Experiment:
         if is_due and self._done not in self._evaluated:
             self._flush_rounds()
             self._evaluate()
+
+    def _check_model(self) -> None:
+        """Stops a run whose global model blew up in a server step, before it is saved."""
+        if self._done and not _is_finite(self._process.weights(self._state)):
+            raise UserError(
+                f"round {self._done}: the global model is not finite after the server's step; "
+                "what was saved before is kept. Lower --server_learning_rate"
+            )
 
     def _checkpoint(self) -> None:
         self._flush_rounds()
@@ -150,6 +159,11 @@ class Experiment:
         saved = checkpoints.rounds(self._directory.checkpoints)
         if saved:
             self._done = saved[-1]
+            if self._done > self._config.total_rounds:
+                raise UserError(
+                    f"{self._directory.checkpoints} holds round {self._done}, past "
+                    f"--total_rounds={self._config.total_rounds}; choose another --experiment_name"
+                )
             self._state = checkpoints.load(self._directory.checkpoints, self._done, self._state)
         tables = {name: self._directory.table(name) for name in schema.EVALUATION_TABLES}
         csv_files.keep_rounds(self._directory.table("rounds"), self._done)
@@ -202,8 +216,8 @@ class Experiment:
     def _flush_rounds(self) -> None:
         columns = schema.rounds(self._task.metric.name)
         rows = [row for row in self._round_rows if row["round"] <= self._done]
+        self._round_rows = []  # First: a signal in between must not write them twice.
         csv_files.append(self._directory.table("rounds"), columns, rows)
-        self._round_rows = []
 
     def _evaluate(self) -> None:
         number = self._done
@@ -293,5 +307,14 @@ def communicated_bytes(algorithm: algorithm_lib.Algorithm) -> int:
 
 def last_summary(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
     """Returns the rows of the last evaluation in `summary.csv`, as text."""
-    rows = list(csv_files.read(directory.table("summary")))
+    path = directory.table("summary")
+    rows = list(csv_files.read(path))
+    if not rows or not set(schema.summary()) <= set(rows[0]):
+        raise UserError(
+            f"{path} is not as this program wrote it; expected columns {schema.summary()} and rows"
+        )
     return [row for row in rows if row["round"] == rows[-1]["round"]]
+
+
+def _is_finite(weights: Any) -> bool:
+    return all(np.isfinite(leaf).all() for leaf in tf.nest.flatten(weights))

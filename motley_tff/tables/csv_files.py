@@ -128,6 +128,8 @@ def read(path: pathlib.Path) -> Iterator[dict[str, str]]:
                 yield dict(zip(columns, row, strict=True))
     except (csv.Error, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not a UTF-8 CSV file: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def keep_rounds(path: pathlib.Path, last_round: int) -> None:
@@ -135,11 +137,21 @@ def keep_rounds(path: pathlib.Path, last_round: int) -> None:
     if not path.exists():
         return
     rows = list(read(path))
-    kept = [row for row in rows if int(row["round"]) <= last_round]
+    kept = [row for row in rows if _round(path, row) <= last_round]
     if len(kept) < len(rows):
         write(path, list(rows[0]), kept)
 
 
 def rounds(path: pathlib.Path) -> set[int]:
     """Returns the rounds that a table has rows of."""
-    return {int(row["round"]) for row in read(path)} if path.exists() else set()
+    return {_round(path, row) for row in read(path)} if path.exists() else set()
+
+
+def _round(path: pathlib.Path, row: Mapping[str, str]) -> int:
+    try:
+        return int(row["round"])
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{path} has a row whose round is {row.get('round')!r}, expected a whole number; "
+            "move the directory away"
+        ) from error

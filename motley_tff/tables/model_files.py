@@ -1,7 +1,6 @@
 """Model weights on disk: an `.npz` that trainers export and start from."""
 
 import pathlib
-import zipfile
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,7 +34,7 @@ def load(path: str, shapes: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, ...]
         with np.load(file, allow_pickle=False) as arrays:
             names = sorted(n for n in arrays.files if n.startswith("w"))
             weights = tuple(arrays[n] for n in names)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
         raise UserError(
             f"cannot read initial model weights from {file}: {error}; expected a run directory of "
             f"this program or its {FILE_NAME} (a Keras SavedModel does not load here)"
@@ -45,4 +44,6 @@ def load(path: str, shapes: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, ...]
         raise UserError(
             f"{file} holds weights of shapes {found}; this model expects {list(shapes)} in float32"
         )
+    if not all(np.isfinite(w).all() for w in weights):
+        raise UserError(f"{file} holds weights that are not finite; expected a trained model")
     return weights

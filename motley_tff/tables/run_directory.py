@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import fcntl
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -20,6 +21,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
 _LOCK = ".lock"
+_HASHED_WHOLE, _HASHED_PIECE = 2**26, 2**20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-learn", "scipy")
 
@@ -49,13 +51,14 @@ class RunDirectory:
     def __init__(self, root: str, experiment_name: str, flags: Mapping[str, Any]):
         check_name(experiment_name)
         self.run_id = experiment_name
-        self.path = pathlib.Path(root).expanduser() / experiment_name
+        self.path = pathlib.Path(os.path.expanduser(root)) / experiment_name
         self._flags = dict(flags)
         self._start = time.time()
         self._lock_file = self._lock()
         try:
             self._record = self._read_record()
             self._check_flags()
+            self._sweep()
         except UserError:
             self._lock_file.close()
             raise
@@ -84,7 +87,8 @@ class RunDirectory:
         if os.listdir(self.path) == [_LOCK]:
             with contextlib.suppress(OSError):
                 (self.path / _LOCK).unlink()
-                self.path.rmdir()
+                for made in self._made:
+                    made.rmdir()
         self._lock_file.close()
 
     def write_record(self, **facts: Any) -> None:
@@ -112,6 +116,8 @@ class RunDirectory:
     def _lock(self) -> IO[str]:
         """Makes the directory and takes its lock, which dies with this process."""
         path = self.path / _LOCK
+        # Innermost first.
+        self._made = [p for p in (self.path, *self.path.parents) if not p.exists()]
         while True:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -137,19 +143,51 @@ class RunDirectory:
     def _read_record(self) -> dict[str, Any]:
         path = self.path / "run.json"
         if not path.exists():
+            if self.checkpoints.exists() or any(self.path.glob("*.csv")):
+                raise UserError(
+                    f"{self.path} holds results but no run.json to say of what; move it away or "
+                    "choose another --experiment_name"
+                )
             return {}
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(record, dict) or not isinstance(record.get("flags"), dict):
+                raise ValueError("expected an object with flags")
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read: {error}; move the directory away") from error
         record["seconds_before"] = record.get("seconds", 0.0)
         return record
 
+    def check_same(self, name: str, found: Mapping[str, Any], what: str) -> None:
+        """Refuses to go on where something that is no flag is not what the run began with.
+
+        Args:
+          name: The key in `run.json` that holds it.
+          found: What is there now.
+          what: What it is, for the message.
+
+        Raises:
+          UserError: If `run.json` holds something else.
+        """
+        known = self._record.get(name)
+        if known is not None and known != dict(found):
+            raise UserError(
+                f"experiment {self.run_id!r} was begun with other {what}: {known} then, "
+                f"{dict(found)} now; give it back, or another --experiment_name"
+            )
+
+    def _sweep(self) -> None:
+        """Removes temporary files of a process that was killed while it wrote."""
+        for folder in (self.path, self.checkpoints):
+            for left in folder.glob(".*.tmp"):
+                with contextlib.suppress(OSError):
+                    left.unlink()
+
     def _check_flags(self) -> None:
         """Refuses to go on with an experiment under flags that it was not started with."""
-        known = self._record.get("flags")
-        if known is None:
+        if not self._record:
             return
+        known = self._record["flags"]
         mine = json.loads(json.dumps(self._flags))
         changed = sorted(k for k in mine.keys() | known.keys() if mine.get(k) != known.get(k))
         if changed:
@@ -158,6 +196,28 @@ class RunDirectory:
                 f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
                 f"{listed}; give the same flags to go on, or another --experiment_name"
             )
+
+
+def digest(path: str) -> str:
+    """Returns what tells a data file from another: its size and a hash of its bytes.
+
+    Of a file over 64 MB, the beginning, the middle and the end are hashed.
+
+    Raises:
+      UserError: If it cannot be read.
+    """
+    try:
+        size = os.path.getsize(path)
+        starts = [0] if size <= _HASHED_WHOLE else [0, size // 2, size - _HASHED_PIECE]
+        length = _HASHED_WHOLE if size <= _HASHED_WHOLE else _HASHED_PIECE
+        found = hashlib.sha256()
+        with open(path, "rb") as file:
+            for start in starts:
+                file.seek(start)
+                found.update(file.read(length))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    return f"{size}:{found.hexdigest()}"
 
 
 def _versions() -> dict[str, str]:

@@ -37,7 +37,7 @@ def test_many_rates_by_hand():
     params = finetuning.Params(_SGD, (0.5, 1.0), max_epochs=2)
     found = curves(task, params, task.model.initial_weights(0))["loss"]
     np.testing.assert_allclose(found, [0.5 * w**2 for w in (0, 1, 1.5, 2, 2)], rtol=1e-6)
-    labels = ("0", "lr0.5_epoch1", "lr0.5_epoch2", "lr1_epoch1", "lr1_epoch2")
+    labels = ("0", "lr0.5_epoch1", "lr0.5_epoch2", "lr1.0_epoch1", "lr1.0_epoch2")
     assert finetuning.candidates(params) == labels
 
 

@@ -217,7 +217,8 @@ def test_sqlite_of_other_examples(tmp_path):
     """A database of TFF's form whose examples have no pixels."""
     path = tmp_path / "other.sqlite"
     write_sqlite(path, {c: {"tokens": np.arange(4)} for c in "abc"}, "all_train")
-    with pytest.raises(errors.UserError, match=r"other\.sqlite: expected examples with pixels .* client 'c' cannot be read"):
+    words = r"other\.sqlite: expected examples with pixels .* client 'c' cannot be read"
+    with pytest.raises(errors.UserError, match=words):
         create(path)
     with pytest.raises(errors.UserError, match=r"found splits \['all_train'\], expected 'digits"):
         create(path, only_digits=True)

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+import scipy.io
 from tensorboard.util import tensor_util
 
 from motley_tff.tables import schema
@@ -214,9 +215,9 @@ def test_divergence_stops_with_round_and_client_and_keeps_the_checkpoint(tmp_pat
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--dataset_name=shool"], "did you mean school"),
+        (["--dataset_name=shool"], "did you mean 'school'"),
         (["--valid_clients_per_round=5"], "--valid_clients_per_evaluation"),
-        (["--train_batch_size=0"], "positive"),
+        (["--train_batch_size=0"], "range [1, "),
         (["--client_learning_rate=-0.1"], "above 0"),
         (["--finetune_learning_rate=0.1,nan"], "above 0"),
         (["--server_optimizer=fedadam"], "adam"),
@@ -237,3 +238,40 @@ def test_more_clients_than_there_are(tmp_path):
     _, stderr = run(tmp_path, *flags, status=2)
     assert "school has 60 training clients" in stderr and stderr.count("\n") == 1
     assert not os.listdir(tmp_path)
+
+
+def test_other_data_under_the_same_flags_are_refused(tmp_path):
+    rng = np.random.default_rng(0)
+
+    def write(name):
+        cells = [np.empty((1, 4), object) for _ in range(2)]
+        for i in range(4):
+            cells[0][0, i] = rng.normal(size=(30, 28))
+            cells[1][0, i] = rng.integers(1, 71, (30, 1)).astype(float)
+        scipy.io.savemat(tmp_path / name, dict(zip("XY", cells, strict=True)))
+        return f"--data_file={tmp_path / name}"
+
+    flags = [f for f in SCHOOL if "synthetic" not in f and "total_rounds" not in f]
+    flags += ["--experiment_name=x", "--total_rounds=2", "--rounds_per_evaluation=2"]
+    run(tmp_path, *flags, write("one.mat"))
+    before = (tmp_path / "x" / "clients.csv").read_bytes()
+    _, stderr = run(tmp_path, *flags, write("two.mat"), status=2)
+    assert "begun with other data files" in stderr and stderr.count("\n") == 1
+    assert (tmp_path / "x" / "clients.csv").read_bytes() == before
+
+
+def test_a_model_that_blows_up_in_the_server_step_is_not_saved(tmp_path):
+    flags = ("--experiment_name=x", *SCHOOL, "--server_learning_rate=3e38", "--total_rounds=1")
+    _, stderr = run(tmp_path, *flags, status=2)
+    assert "global model is not finite" in stderr
+    assert not (tmp_path / "x" / "checkpoints").exists()
+    assert not (tmp_path / "x" / "global_model.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "flags", [["--finetune_learning_rate=0.1,0.10"], ["--base_random_seed=5000000000"],
+              ["--memory_limit_gb=inf"], ["--train_epochs=5000000000"]]
+)  # fmt: skip
+def test_values_no_run_could_use(tmp_path, flags):
+    _, stderr = run(tmp_path, "--experiment_name=x", *SCHOOL, *flags, status=2)
+    assert stderr.count("\n") == 1 and flags[0].split("=")[0] in stderr

@@ -1,0 +1,123 @@
+"""TedMulti's Transformer: one layer, tied embeddings, 4,769,824 weights for 15,814 words.
+
+The decoder layer of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762) without an encoder:
+causal self-attention and a feed-forward part, each followed by dropout, the residual sum and a
+layer norm; sinusoidal positions. Words have a smaller embedding (96) than the layer (512), so one
+projection leads in and one out, and the logits are products with the same embedding.
+
+| part | weights | number |
+|---|---|---|
+| embedding, also the output | (15,814 words + 4 special tokens) * 96 | 1,518,528 |
+| projection in | 96 * 512 + 512 | 49,664 |
+| query, key, value, attention's output | 4 * (512 * 512 + 512) | 1,050,624 |
+| feed-forward | 512 * 2,048 + 2,048 + 2,048 * 512 + 512 | 2,099,712 |
+| two layer norms | 2 * 2 * 512 | 2,048 |
+| projection out | 512 * 96 + 96 | 49,248 |
+| | | 4,769,824 |
+
+So every dense layer has a bias, the logits have none, and the positions are not learned: any other
+choice misses the published number. Where the layer norms stand does not show in it; here they stand
+after the sums, as in the paper of 2017.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.core import tensor_random
+
+_DIM_EMBED, _DIM_MODEL, _DIM_HIDDEN, _NUM_HEADS, _DROPOUT = 96, 512, 2048, 8, 0.1
+_EPSILON = 1e-6
+# Before the softmax, for words that are not to be seen: far below any score, and finite.
+_HIDDEN_SCORE = -1e9
+
+
+class TedTransformer(tf.keras.Model):
+    """Logits [batch, time, vocabulary] from token ids [batch, time].
+
+    Args:
+      extended_vocabulary_size: Words and special tokens.
+    """
+
+    def __init__(self, extended_vocabulary_size: int):
+        super().__init__()
+        dense = tf.keras.layers.Dense
+        self.embedding = tf.keras.layers.Embedding(
+            extended_vocabulary_size,
+            _DIM_EMBED,
+            embeddings_initializer=tf.keras.initializers.RandomNormal(stddev=_DIM_EMBED**-0.5),
+            name="embedding",
+        )
+        self.project_in = dense(_DIM_MODEL, name="project_in")
+        self.query = dense(_DIM_MODEL, name="query")
+        self.key = dense(_DIM_MODEL, name="key")
+        self.value = dense(_DIM_MODEL, name="value")
+        self.attended = dense(_DIM_MODEL, name="attended")
+        self.attention_norm = tf.keras.layers.LayerNormalization(
+            epsilon=_EPSILON, name="attention_norm"
+        )
+        self.hidden = dense(_DIM_HIDDEN, activation="relu", name="hidden")
+        self.output_of_hidden = dense(_DIM_MODEL, name="output_of_hidden")
+        self.hidden_norm = tf.keras.layers.LayerNormalization(epsilon=_EPSILON, name="hidden_norm")
+        # A tenth of Glorot's variance: logits start near zero, and plain SGD learns sooner.
+        self.project_out = dense(
+            _DIM_EMBED,
+            kernel_initializer=tf.keras.initializers.VarianceScaling(0.1, "fan_avg", "uniform"),
+            name="project_out",
+        )
+
+    @property
+    def last_layer(self):
+        """What "fine-tune the last layer" trains: the shared embedding."""
+        return (self.embedding,)
+
+    def embed(self, x, training=False, key=None):
+        """Returns the layer's output for each token, [batch, time, 96]."""
+
+        def drop(h, layer):
+            if not training:
+                return h
+            return tensor_random.dropout(
+                h, _DROPOUT, tensor_random.fold(key, tensor_random.LAYER, layer)
+            )
+
+        # Scaled as in the paper: entries of the same size as the positions'.
+        h = self.project_in(self.embedding(x) * math.sqrt(_DIM_EMBED))
+        h = drop(h + positions(x.shape[1], _DIM_MODEL), 1)
+        h = self.attention_norm(h + drop(self._attend(h, drop), 3))
+        h = self.hidden_norm(h + drop(self.output_of_hidden(self.hidden(h)), 4))
+        return self.project_out(h)
+
+    def call(self, x, training=False, key=None):
+        """Returns logits."""
+        h = self.embed(x, training, key)
+        return tf.einsum("bte,ve->btv", h, self.embedding.embeddings)
+
+    def _attend(self, h, drop):
+        """Returns causal self-attention's output [batch, time, 512]."""
+        time, width = h.shape[1], _DIM_MODEL // _NUM_HEADS
+
+        def heads(values):
+            return tf.reshape(values, [-1, time, _NUM_HEADS, width])
+
+        scores = tf.einsum("bqhd,bkhd->bhqk", heads(self.query(h)), heads(self.key(h)))
+        shares = tf.nn.softmax(scores / math.sqrt(width) + causal_scores(time))
+        mixed = tf.einsum("bhqk,bkhd->bqhd", drop(shares, 2), heads(self.value(h)))
+        return self.attended(tf.reshape(mixed, [-1, time, _DIM_MODEL]))
+
+
+def causal_scores(time: int) -> np.ndarray:
+    """Returns float32 [time, time]: 0 where a row's token may see a column's, else far below."""
+    return np.triu(np.full([time, time], _HIDDEN_SCORE, np.float32), k=1)
+
+
+def positions(time: int, dim: int) -> np.ndarray:
+    """Returns sinusoids float32 [time, dim]: sines of falling frequency, then cosines.
+
+    Vaswani et al. 2017, section 3.5, with the sines side by side instead of interleaved: the layer
+    above is dense, so that the order means nothing.
+    """
+    rates = 10_000.0 ** (-np.arange(0, dim, 2) / dim)
+    angles = np.arange(time)[:, np.newaxis] * rates
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)

@@ -1,0 +1,338 @@
+"""Turns any Stack Exchange dump into the SQLite form of TFF's StackOverflow.
+
+    python -m datasets.prepare.stack_exchange --posts_xml=Posts.xml --output=stack_exchange.sqlite
+
+Dumps are at https://archive.org/details/stackexchange, one 7z archive a site with a `Posts.xml` in
+it. A client is a user, an example one sentence of a question or an answer, in TFF's fields:
+`tokens` (lower case, separated by spaces, punctuation on its own, URLs as <URL>; without markup,
+code blocks and what is not ASCII), `creation_date` in UTC, the post's `score`, its `type`, and its
+question's `title` and `tags`. Posts that cannot be used are counted by reason. The dump is read
+once, in memory that does not grow with it, and the output appears whole or not at all.
+"""
+
+import collections
+import contextlib
+import datetime
+import os
+import re
+import sqlite3
+import tempfile
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from absl import flags
+
+from datasets.prepare import stack_exchange_text, stack_exchange_xml
+from launch import commandline
+from motley_tff.core.errors import UserError
+
+FLAGS = flags.FLAGS
+
+# The one split of a prepared file; the loader splits the users.
+SPLIT = "stack_exchange"
+
+_QUESTION, _ANSWER = "1", "2"
+_TYPES = {_QUESTION: "question", _ANSWER: "answer"}
+# Stack Exchange lets a post have 30,000 characters, before they become HTML.
+_MAX_BODY_CHARACTERS = 500_000
+_POSTS_PER_LINE = 1_000_000
+
+
+class Post(NamedTuple):
+    """What becomes examples.
+
+    Attributes:
+      client_id: Owner.
+      fields: What all of its sentences share: creation_date, score, tags, title, type.
+      sentences: Tokens separated by spaces, at least one.
+    """
+
+    client_id: str
+    fields: dict[str, str | int]
+    sentences: list[str]
+
+
+class Report(NamedTuple):
+    """What was made of a dump.
+
+    Attributes:
+      posts: How many were kept.
+      users: How many wrote them.
+      sentences: How many they have.
+      orphans: Kept answers whose question does not stand before them: without title and tags.
+      skipped: `{reason: posts}`.
+    """
+
+    posts: int
+    users: int
+    sentences: int
+    orphans: int
+    skipped: dict[str, int]
+
+
+class _Unusable(Exception):
+    """A post that is skipped; the message is the reason it is counted under."""
+
+
+def define_flags() -> None:
+    """Declares the command's flags; not at import, which tests and other commands do."""
+    flags.DEFINE_string("posts_xml", None, "The dump's Posts.xml.", required=True)
+    flags.DEFINE_string("output", None, "The file to write; ends in .sqlite.", required=True)
+    flags.DEFINE_bool("keep_non_ascii", False, "Keep all letters; TFF's data have ASCII alone.")
+
+
+def run() -> None:
+    """The console entry."""
+    define_flags()
+    commandline.run_main(main)
+
+
+def main() -> None:
+    """Prepares one dump and prints what was kept and what was not."""
+    report = prepare(Path(FLAGS.posts_xml), Path(FLAGS.output), FLAGS.keep_non_ascii)
+    print(f"{FLAGS.output}: {report.sentences:,} sentences of {report.users:,} users")
+    print(f"{report.posts:>12,} posts kept")
+    if report.orphans:
+        print(f"{report.orphans:>12,} of them answers without their question: no title, no tags")
+    print(f"{sum(report.skipped.values()):>12,} posts skipped")
+    for reason, count in report.skipped.items():
+        print(f"{count:>12,}   {reason}")
+
+
+def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Report:
+    """Writes a dump in TFF's SQLite form.
+
+    Args:
+      posts_xml: The dump's `Posts.xml`.
+      output: Replaced if it is there; ends in `.sqlite`, as the loader expects.
+      keep_non_ascii: Keep all letters, where TFF's data have ASCII alone.
+
+    Raises:
+      UserError: If the dump is no such file, or nothing in it can be used.
+    """
+    _check_paths(posts_xml, output)
+    with _appearing(output) as temporary:
+        with contextlib.closing(sqlite3.connect(temporary)) as connection:
+            report = _write(connection, stack_exchange_xml.read_rows(posts_xml), keep_non_ascii)
+        if not report.posts:
+            raise UserError(f"{posts_xml}: found no post that can be used ({report.skipped})")
+    return report
+
+
+@contextlib.contextmanager
+def _appearing(output: Path) -> Iterator[Path]:
+    """Yields a temporary file that becomes `output` if all goes well, and else is gone."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(
+            dir=output.parent, prefix=f".{output.name}.", suffix=".partial"
+        )
+    except OSError as error:
+        raise UserError(f"--output={output}: cannot be written ({error.strerror})") from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(output)
+    except sqlite3.Error as error:
+        raise UserError(f"--output={output}: cannot be written ({error})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _check_paths(posts_xml: Path, output: Path) -> None:
+    if not posts_xml.is_file():
+        found = "a folder" if posts_xml.is_dir() else "nothing"
+        raise UserError(f"--posts_xml={posts_xml}: found {found}, expected a dump's Posts.xml")
+    with posts_xml.open("rb") as file:
+        if file.read(4) == b"7z\xbc\xaf":
+            raise UserError(f"--posts_xml={posts_xml}: found a 7z archive; unpack it first")
+    if output.suffix != ".sqlite" or output.is_dir():
+        raise UserError(f"--output={output}: expected the name of a file that ends in .sqlite")
+    for folder in output.parents:
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"--output={output}: found a file at {folder}, expected a folder")
+
+
+# --- posts ----------------------------------------------------------------------------------------
+
+
+def parse_post(row: Mapping[str, str], keep_non_ascii: bool = False) -> Post:
+    """Returns a row as a post; an answer's title and tags are still empty.
+
+    Raises:
+      _Unusable: If it cannot be used.
+    """
+    kind = row.get("PostTypeId", "")
+    if kind not in _TYPES:
+        raise _Unusable("neither a question nor an answer")
+    if any(stack_exchange_xml.BROKEN in value for value in row.values()):
+        raise _Unusable("bytes that are not UTF-8")
+    owner = row.get("OwnerUserId", "").strip()
+    if not owner:
+        raise _Unusable("no owner")
+    fields: dict[str, str | int] = {
+        "creation_date": _utc(row.get("CreationDate", "")),
+        "score": _score(row.get("Score", "")),
+        "type": _TYPES[kind],
+        **_heading(row, keep_non_ascii),
+    }
+    # The id becomes part of a query in TFF: no quotes or the like, and still one id a user.
+    return Post(urllib.parse.quote(owner, safe=""), fields, _sentences(row, keep_non_ascii))
+
+
+def _utc(date: str) -> str:
+    """Returns `2014-01-21T20:26:05.380` as TFF writes it: `2014-01-21 20:26:05.38 UTC`."""
+    try:
+        time = datetime.datetime.fromisoformat(date)
+        if time.tzinfo is not None:
+            time = time.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    except (ValueError, OverflowError) as error:
+        raise _Unusable("a date that does not parse") from error
+    return time.isoformat(" ", "microseconds").rstrip("0").rstrip(".") + " UTC"
+
+
+def _score(text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        raise _Unusable("a score that is no number")
+    return int(text)
+
+
+def _heading(row: Mapping[str, str], keep_non_ascii: bool) -> dict[str, str]:
+    """Returns title and tags: those of a question; an answer has none of its own."""
+    # <one><two> in older dumps, |one|two| in newer ones.
+    title, *tags = (
+        stack_exchange_text.tokenize(text.replace(stack_exchange_xml.BROKEN, ""), keep_non_ascii)
+        for text in (row.get("Title", ""), *re.split(r"[<>|]+", row.get("Tags", "")))
+    )
+    return {"title": title, "tags": "|".join(tag for tag in tags if tag)}
+
+
+def _sentences(row: Mapping[str, str], keep_non_ascii: bool) -> list[str]:
+    body = row.get("Body", "")
+    if not body.strip():
+        raise _Unusable("an empty body")
+    if len(body) > _MAX_BODY_CHARACTERS:
+        raise _Unusable(f"a body of more than {_MAX_BODY_CHARACTERS:,} characters")
+    sentences = stack_exchange_text.sentences(body, keep_non_ascii)
+    if not sentences:
+        raise _Unusable("no words outside of code blocks")
+    return sentences
+
+
+# --- SQLite ---------------------------------------------------------------------------------------
+
+
+def _write(
+    connection: sqlite3.Connection, rows: Iterable[Mapping[str, str]], keep_non_ascii: bool
+) -> Report:
+    _create_tables(connection)
+    counts: collections.Counter[str] = collections.Counter()
+    skipped: collections.Counter[str] = collections.Counter()
+    for number, row in enumerate(rows, 1):
+        if number % _POSTS_PER_LINE == 0:
+            print(f"{number:,} posts read", flush=True)
+        if row.get("PostTypeId") == _QUESTION:
+            _remember(connection, row, keep_non_ascii)
+        try:
+            post = parse_post(row, keep_non_ascii)
+        except _Unusable as reason:
+            skipped[str(reason)] += 1
+            continue
+        if row["PostTypeId"] == _ANSWER:
+            heading = _recall(connection, row.get("ParentId", ""))
+            counts["orphans"] += heading is None
+            post.fields.update(heading or {})
+        _insert(connection, post)
+        counts.update(posts=1, sentences=len(post.sentences))
+    return _conclude(connection, counts, dict(skipped.most_common()))
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    """Makes TFF's tables, and one of questions, in a file of its own that SQLite deletes."""
+    connection.isolation_level = None
+    # If this does not run to its end, the file is deleted anyway.
+    for statement in (
+        "PRAGMA journal_mode = OFF",
+        "PRAGMA synchronous = OFF",
+        "ATTACH '' AS scratch",
+        "PRAGMA scratch.journal_mode = OFF",
+        "BEGIN",
+        "CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT NULL, "
+        "serialized_example_proto BLOB NOT NULL)",
+        "CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT NOT NULL, "
+        "num_examples INTEGER NOT NULL)",
+        "CREATE TABLE scratch.questions (id TEXT PRIMARY KEY, title TEXT, tags TEXT) WITHOUT ROWID",
+    ):
+        connection.execute(statement)
+
+
+def _remember(
+    connection: sqlite3.Connection, row: Mapping[str, str], keep_non_ascii: bool
+) -> None:
+    heading = _heading(row, keep_non_ascii)
+    connection.execute(
+        "INSERT OR REPLACE INTO scratch.questions VALUES (?, ?, ?)",
+        (row.get("Id", ""), heading["title"], heading["tags"]),
+    )
+
+
+def _recall(connection: sqlite3.Connection, question: str) -> dict[str, str] | None:
+    found = connection.execute(
+        "SELECT title, tags FROM scratch.questions WHERE id = ?", (question,)
+    ).fetchone()
+    return found and dict(zip(("title", "tags"), found, strict=True))
+
+
+def _insert(connection: sqlite3.Connection, post: Post) -> None:
+    connection.executemany(
+        "INSERT INTO examples VALUES (?, ?, ?)",
+        ((SPLIT, post.client_id, _serialized(post, sentence)) for sentence in post.sentences),
+    )
+
+
+def _serialized(post: Post, sentence: str) -> bytes:
+    # Here and not above: a wrong flag should not wait for TensorFlow.
+    from tensorflow.core.example import example_pb2, feature_pb2
+
+    def feature(value):
+        if isinstance(value, int):
+            return feature_pb2.Feature(int64_list=feature_pb2.Int64List(value=[value]))
+        return feature_pb2.Feature(bytes_list=feature_pb2.BytesList(value=[value.encode()]))
+
+    fields = {name: feature(value) for name, value in (post.fields | {"tokens": sentence}).items()}
+    example = example_pb2.Example(features=feature_pb2.Features(feature=fields))
+    return example.SerializeToString(deterministic=True)
+
+
+def _conclude(
+    connection: sqlite3.Connection, counts: Mapping[str, int], skipped: dict[str, int]
+) -> Report:
+    """Counts users, makes the index that a client is read by, and keeps the report in the file."""
+    connection.execute("CREATE INDEX examples_by_client ON examples (split_name, client_id)")
+    connection.execute(
+        "INSERT INTO client_metadata SELECT client_id, split_name, COUNT(*) FROM examples "
+        "GROUP BY split_name, client_id"
+    )
+    (users,) = connection.execute("SELECT COUNT(*) FROM client_metadata").fetchone()
+    report = Report(counts["posts"], users, counts["sentences"], counts["orphans"], skipped)
+    _keep_report(connection, report)
+    connection.execute("COMMIT")
+    return report
+
+
+def _keep_report(connection: sqlite3.Connection, report: Report) -> None:
+    numbers: Sequence[tuple[str, int]] = [
+        ("posts kept", report.posts),
+        ("answers without their question", report.orphans),
+        *((f"posts skipped: {reason}", count) for reason, count in report.skipped.items()),
+    ]
+    connection.execute("CREATE TABLE preparation (what TEXT NOT NULL, count INTEGER NOT NULL)")
+    connection.executemany("INSERT INTO preparation VALUES (?, ?)", numbers)
+
+
+if __name__ == "__main__":
+    run()

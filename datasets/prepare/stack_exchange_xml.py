@@ -1,0 +1,116 @@
+"""Reads the rows of a Stack Exchange dump, a chunk of the file at a time."""
+
+import codecs
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+from motley_tff.core.errors import UserError
+
+# Stands for bytes that are not UTF-8: XML allows this character, Unicode keeps it out of texts.
+BROKEN = "\ufdd0"
+
+_CHUNK_BYTES = 2**20
+# Stack Exchange lets a post have 30,000 characters. A row this long is no dump's, and would have to
+# be in memory as a whole.
+_MAX_ROW_BYTES = 2**25
+# Characters that XML does not have, as they are or as references: real dumps contain some.
+_NOT_XML = re.compile(
+    r"&#(?:x0*(?:[0-8bcef]|1[0-9a-f]|d[89a-f][0-9a-f]{2}|fff[ef])|0*(?:[0-8]|1[124-9]|2\d|3[01]));"
+    "|[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]",
+    re.IGNORECASE,
+)
+_UNFINISHED_REFERENCE = re.compile(r"&[#0-9a-zA-Z]{0,11}\Z")
+
+
+def read_rows(path: Path) -> Iterator[dict[str, str]]:
+    """Yields the attributes of a `Posts.xml`'s rows.
+
+    Bytes that are not UTF-8 become `BROKEN`, so that their row alone is lost; characters that XML
+    does not have become spaces.
+
+    Raises:
+      UserError: If the file is not well-formed, is no `Posts.xml`, or declares a document type: a
+        few lines of entities in one can stand for gigabytes.
+    """
+    rows: list[dict[str, str]] = []
+    parser = _parser(path, rows)
+    mender = _Mender()
+    fed = 0
+    with path.open("rb") as file:
+        while True:
+            chunk = file.read(_CHUNK_BYTES)
+            data = mender.mend(chunk)
+            fed += len(data)
+            _parse(path, parser, data, not chunk)
+            if fed - parser.CurrentByteIndex > _MAX_ROW_BYTES:
+                raise UserError(
+                    f"{path}: found a row of more than {_MAX_ROW_BYTES:,} bytes at line "
+                    f"{parser.CurrentLineNumber}, expected posts of 30,000 characters"
+                )
+            yield from rows
+            rows.clear()
+            if not chunk:
+                return
+
+
+def _parse(path: Path, parser: Any, data: bytes, is_final: bool) -> None:
+    try:
+        parser.Parse(data, is_final)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise UserError(
+            f"{path}: line {error.lineno} is not well-formed XML ({reason}), the file truncated or "
+            "damaged; unpack it again"
+        ) from error
+
+
+class _Mender:
+    """Makes of a file's chunks pieces of UTF-8 with characters that XML has."""
+
+    def __init__(self):
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        self._kept = ""
+
+    def mend(self, chunk: bytes) -> bytes:
+        """Returns the next piece; an empty chunk is the last."""
+        text = self._kept + self._decoder.decode(chunk, final=not chunk)
+        unfinished = _UNFINISHED_REFERENCE.search(text, len(text) - 12) if chunk else None
+        end = unfinished.start() if unfinished else len(text)
+        text, self._kept = _NOT_XML.sub(" ", text[:end]), text[end:]
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            return re.sub("[\udc80-\udcff]+", BROKEN, text).encode()
+
+
+def _parser(path: Path, rows: list[dict[str, str]]) -> Any:
+    """Returns a parser that appends to `rows`."""
+    parser = expat.ParserCreate("UTF-8")
+    depth = 0
+
+    def start(name, attributes):
+        nonlocal depth
+        if depth == 0 and name != "posts":
+            raise UserError(f"{path}: found <{name}> as the first element, expected <posts>")
+        if depth == 1 and name == "row":
+            rows.append(attributes)
+        depth += 1
+
+    def end(name):
+        nonlocal depth
+        depth -= 1
+
+    def refuse(*_):
+        raise UserError(f"{path}: declares a document type, which no dump does; refused")
+
+    def declare(version, encoding, standalone):
+        if encoding and encoding.lower() not in ("utf-8", "utf8", "us-ascii"):
+            raise UserError(f"{path}: declares the encoding {encoding!r}, expected UTF-8")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    parser.XmlDeclHandler = declare
+    return parser

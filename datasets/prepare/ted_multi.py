@@ -1,0 +1,455 @@
+"""Turns TED talks in many languages (TSV) into English and Spanish clients in TFF's SQLite form.
+
+    python -m datasets.prepare.ted_multi --output=DATA/ted_multi \
+        --talks_tsv=all_talks_train.tsv,all_talks_dev.tsv,all_talks_test.tsv
+
+Reads columns `talk_name`, `en` and `es` of the TSV files of ted_talks.tar.gz
+(https://github.com/neulab/word-embeddings-for-nmt), a line at a time. Writes into --output
+
+    ted_multi.sqlite           splits train, valid, test; a client is a talk in one language, its id
+                               `en-<talk>` or `es-<talk>`; an example is a sentence, its feature
+                               `tokens` the words, a space between them; in the order of the talk
+    ted_multi_vocabulary.csv   `word,num_clients`: the model's words, those of most clients first
+    ted_multi_report.json      what was read, kept and left out, and why; also printed
+
+Words as Motley made them: ASCII letters to lower case, html breaks to spaces, ASCII punctuation
+removed, split on ASCII spaces. Before that, here, entities such as `&apos;` become the characters
+they stand for. The vocabulary counts every client of the three splits, also those too small to be
+kept: the paper builds it first, then drops clients. What TFF's SQL cannot hold in a client id (a
+quote, say) is replaced by `_`.
+"""
+
+import collections
+import contextlib
+import glob
+import html
+import itertools
+import json
+import os
+import pathlib
+import re
+import sqlite3
+import string
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from launch import commandline
+from motley_tff.core.errors import UserError
+from motley_tff.tables import csv_files
+
+FLAGS = flags.FLAGS
+
+DATABASE, VOCABULARY, REPORT = (
+    "ted_multi.sqlite",
+    "ted_multi_vocabulary.csv",
+    "ted_multi_report.json",
+)
+# The database last: with it, the others are there too.
+_NAMES = (VOCABULARY, REPORT, DATABASE)
+SPLITS = ("train", "valid", "test")
+LANGUAGES = ("en", "es")
+_TALK = "talk_name"
+_BOM = b"\xef\xbb\xbf"
+_SPLIT_OF = {"train": "train", "dev": "valid", "valid": "valid", "val": "valid", "test": "test"}
+# As the source marks a sentence that nobody translated; once more after a tokenizer.
+_UNTRANSLATED = re.compile(r"_ ?_ ?NULL ?_ ?_")
+_BREAK = re.compile(r"<br ?/?>")
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_SPACES = re.compile(r"[ \t\r\f\v]+")
+_NOT_IN_IDS = re.compile(r"[^\w.-]+")
+_TABLES = (
+    "CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT NULL, "
+    "serialized_example_proto BLOB NOT NULL)",
+    "CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT NOT NULL, "
+    "num_examples INTEGER NOT NULL)",
+)
+# TFF asks for a client's examples of a split; without it every question reads the whole file.
+_INDEX = "CREATE INDEX examples_of_client ON examples (split_name, client_id)"
+
+
+class Sentence(NamedTuple):
+    """One sentence of one client."""
+
+    split: str
+    client_id: str
+    words: str
+
+
+class Settings(NamedTuple):
+    """What is kept.
+
+    Attributes:
+      min_clients_per_word: A word of fewer clients is not in the vocabulary.
+      min_examples_per_client: A client with fewer sentences is dropped.
+    """
+
+    min_clients_per_word: int = 20
+    min_examples_per_client: int = 20
+
+
+def define_flags() -> None:
+    """Declares the command's flags; not at import, which tests and other commands do."""
+    flags.DEFINE_list(
+        "talks_tsv",
+        None,
+        "TSV files or globs, separated by commas; the word train, dev (or valid) or test in a "
+        "file's name says its split.",
+    )
+    flags.DEFINE_string("output", None, "Folder that the files are written to.")
+    defaults = Settings()
+    flags.DEFINE_integer(
+        "min_clients_per_word",
+        defaults.min_clients_per_word,
+        "Keep words that appear in at least so many clients.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "min_examples_per_client",
+        defaults.min_examples_per_client,
+        "Keep clients with at least so many sentences.",
+        lower_bound=1,
+    )
+    flags.mark_flags_as_required(["talks_tsv", "output"])
+
+
+def main() -> None:
+    """Prepares what the flags name and prints the report."""
+    settings = Settings(FLAGS.min_clients_per_word, FLAGS.min_examples_per_client)
+    report = prepare(find_files(FLAGS.talks_tsv), pathlib.Path(FLAGS.output), settings)
+    print(report_text(report))
+    print(f"written: {', '.join(str(pathlib.Path(FLAGS.output) / n) for n in _NAMES)}")
+
+
+def run() -> None:
+    """Entry point of the command."""
+    define_flags()
+    commandline.run_main(main)
+
+
+def prepare(
+    paths: Sequence[tuple[str, pathlib.Path]], output: pathlib.Path, settings: Settings
+) -> dict[str, Any]:
+    """Writes the three files; they appear whole or not at all, the database last.
+
+    Args:
+      paths: (split, TSV file) pairs.
+      output: Folder; made if missing.
+      settings: What is kept.
+
+    Returns:
+      The report.
+
+    Raises:
+      UserError: If a file cannot be read or written, or nothing is left to write.
+    """
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=output, prefix=".ted_multi.") as scratch:
+            report = _write_all(paths, pathlib.Path(scratch), settings)
+            # From here to the last rename an old database would meet a new vocabulary.
+            (output / DATABASE).unlink(missing_ok=True)
+            for name in _NAMES:
+                os.replace(pathlib.Path(scratch) / name, output / name)
+    except (OSError, sqlite3.Error) as error:
+        what = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"--output={output}: cannot be written ({what}); make room or name another folder"
+        ) from error
+    return report
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
+    """Returns (split, file) pairs in the order train, valid, test.
+
+    Args:
+      patterns: Files or globs.
+
+    Raises:
+      UserError: If one matches nothing, a name says no split or two, or a split has no file.
+    """
+    found: dict[pathlib.Path, str] = {}
+    for pattern in patterns:
+        matches = sorted(glob.glob(os.path.expanduser(pattern)))
+        if not matches:
+            raise UserError(f"--talks_tsv={pattern}: found no such file; give the TSV files' paths")
+        found.update((path, _split_of(path)) for path in map(pathlib.Path, matches))
+    missing = [split for split in SPLITS if split not in found.values()]
+    if missing:
+        raise UserError(
+            f"--talks_tsv: found {', '.join(p.name for p in found) or 'nothing'}, expected also a "
+            f"file for {' and '.join(missing)} (train, dev and test in their names)"
+        )
+    return sorted(((s, p) for p, s in found.items()), key=lambda pair: SPLITS.index(pair[0]))
+
+
+def _split_of(path: pathlib.Path) -> str:
+    words = re.split(r"[^a-z]+", path.name.lower())
+    named = {_SPLIT_OF[word] for word in words if word in _SPLIT_OF}
+    if len(named) != 1:
+        raise UserError(
+            f"--talks_tsv={path}: found {' and '.join(sorted(named)) or 'no split'} in the file's "
+            "name, expected one of train, dev, test, such as all_talks_train.tsv"
+        )
+    return named.pop()
+
+
+class _Reader:
+    """Reads TSV files into sentences and counts what it leaves out.
+
+    Attributes:
+      rows: Rows read, by split.
+      skipped: What was left out, by reason.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = dict.fromkeys(SPLITS, 0)
+        self.skipped: collections.Counter[str] = collections.Counter()
+        self._split_of_talk: dict[str, str] = {}
+        self._id_of_talk: dict[str, str] = {}
+        self._ids: set[str] = set()
+
+    def sentences(self, split: str, path: pathlib.Path) -> Iterator[Sentence]:
+        """Yields the sentences of one file."""
+        try:
+            with path.open("rb") as file:
+                columns = _columns(path, file.readline())
+                for line in file:
+                    self.rows[split] += 1
+                    yield from self._row(split, columns, line)
+        except OSError as error:
+            raise UserError(f"--talks_tsv={path}: cannot be read ({error.strerror})") from error
+
+    def _row(self, split: str, columns: Sequence[str], line: bytes) -> Iterator[Sentence]:
+        cells = _cells(line)
+        if len(cells) != len(columns):
+            which = "missing" if len(cells) < len(columns) else "too many"
+            self.skipped[f"rows with {which} columns"] += 1
+            return
+        row = dict(zip(columns, cells, strict=True))
+        talk = self._talk(split, row[_TALK])
+        if talk is None:
+            return
+        for language in LANGUAGES:
+            words = self._words(language, row[language])
+            if words:
+                yield Sentence(split, f"{language}-{talk}", words)
+
+    def _talk(self, split: str, cell: bytes) -> str | None:
+        """Returns the talk's half of a client id, or None for a row to be left out."""
+        name = self._decoded("rows with talk names", cell)
+        if name is None:
+            return None
+        if not name or _UNTRANSLATED.fullmatch(name):
+            self.skipped["rows without a talk_name"] += 1
+            return None
+        if self._split_of_talk.setdefault(name, split) != split:
+            self.skipped["rows of a talk that another split has"] += 1
+            return None
+        if name not in self._id_of_talk:
+            self._id_of_talk[name] = self._new_id(name)
+        return self._id_of_talk[name]
+
+    def _new_id(self, name: str) -> str:
+        """Returns an id that is safe inside SQL and no other talk's."""
+        plain = _NOT_IN_IDS.sub("_", name)
+        candidates = itertools.chain([plain], (f"{plain}_{i}" for i in itertools.count(2)))
+        chosen = next(c for c in candidates if c not in self._ids)
+        self._ids.add(chosen)
+        return chosen
+
+    def _words(self, language: str, cell: bytes) -> str:
+        text = self._decoded(f"{language} cells", cell)
+        if text is None:
+            return ""
+        if _UNTRANSLATED.fullmatch(text):
+            self.skipped[f"{language} cells that are __NULL__"] += 1
+            return ""
+        words = normalize(text)
+        if not words:
+            reason = "without a word, punctuation only" if text else "that are empty"
+            self.skipped[f"{language} cells {reason}"] += 1
+        return words
+
+    def _decoded(self, what: str, cell: bytes) -> str | None:
+        """Returns a cell's text, or None if it has none. Only the cells in use are decoded."""
+        try:
+            return cell.decode("utf-8").strip()
+        except UnicodeDecodeError:
+            self.skipped[f"{what} that are not UTF-8"] += 1
+            return None
+
+
+def _columns(path: pathlib.Path, line: bytes) -> list[str]:
+    """Returns the names in a file's header."""
+    try:
+        columns = [cell.decode("utf-8").strip() for cell in _cells(line.removeprefix(_BOM))]
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: found bytes that are not UTF-8 in the first line, expected column names "
+            "separated by tabs; unpack the archive and give its TSV files"
+        ) from error
+    missing = {_TALK, *LANGUAGES} - set(columns)
+    if missing:
+        shown = ", ".join(columns)[:80] if line.strip() else "nothing"
+        raise UserError(
+            f"{path}: found {shown!r} as the first line's columns, expected also "
+            f"{', '.join(sorted(missing))}, separated by tabs"
+        )
+    return columns
+
+
+def _cells(line: bytes) -> list[bytes]:
+    """Returns a line's cells; the source quotes nothing."""
+    return line.rstrip(b"\r\n").split(b"\t")
+
+
+def normalize(text: str) -> str:
+    """Returns a sentence's words with one space between them; the module says what words are."""
+    # Twice: some copies of the source were escaped twice (&amp;quot;).
+    text = html.unescape(html.unescape(text)).translate(_LOWER)
+    text = _BREAK.sub(" ", text).translate(_NO_PUNCTUATION)
+    return _SPACES.sub(" ", text.replace("\n", " ")).strip(" ")
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def _write_all(
+    paths: Sequence[tuple[str, pathlib.Path]], folder: pathlib.Path, settings: Settings
+) -> dict[str, Any]:
+    """Writes the three files into `folder` and returns the report."""
+    reader = _Reader()
+    with _database(folder / "sentences.sqlite") as rows, _database(folder / DATABASE) as clients:
+        # Rows of a talk may lie anywhere in the files, and memory should not hold them all.
+        rows.execute("CREATE TABLE sentences (split TEXT, client TEXT, words TEXT)")
+        insert = "INSERT INTO sentences VALUES (?, ?, ?)"
+        for split, path in paths:
+            rows.executemany(insert, reader.sentences(split, path))
+        counts, report = _write_clients(rows, clients, settings)
+    vocabulary = _vocabulary(counts, settings.min_clients_per_word)
+    report = {
+        "settings": settings._asdict(),
+        "rows": reader.rows,
+        **report,
+        "words": {"kept": len(vocabulary), "in too few clients": len(counts) - len(vocabulary)},
+        "skipped": dict(sorted(reader.skipped.items())),
+    }
+    _check_enough(report)
+    words = ({"word": word, "num_clients": count} for word, count in vocabulary)
+    csv_files.write(folder / VOCABULARY, ("word", "num_clients"), words)
+    (folder / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return report
+
+
+@contextlib.contextmanager
+def _database(path: pathlib.Path) -> Iterator[sqlite3.Connection]:
+    """Opens a database that nobody else sees before it is whole, and commits it at the end."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")
+        yield connection
+        connection.commit()
+
+
+def _write_clients(
+    rows: sqlite3.Connection, clients: sqlite3.Connection, settings: Settings
+) -> tuple[collections.Counter[str], dict[str, Any]]:
+    """Writes the clients that are large enough, in the tables that TFF reads.
+
+    Returns:
+      In how many clients each word is, and the report's counts of clients and examples by split.
+    """
+    for statement in (*_TABLES, _INDEX):
+        clients.execute(statement)
+    counts: collections.Counter[str] = collections.Counter()
+    kept, small = ({s: {"clients": 0, "examples": 0} for s in SPLITS} for _ in range(2))
+    for split, client_id, sentences in _by_client(rows):
+        counts.update({word for sentence in sentences for word in sentence.split(" ")})
+        is_kept = len(sentences) >= settings.min_examples_per_client
+        tally = (kept if is_kept else small)[split]
+        tally["clients"] += 1
+        tally["examples"] += len(sentences)
+        if is_kept:
+            _insert_client(clients, split, client_id, sentences)
+    return counts, {"kept": kept, "too small": small}
+
+
+def _by_client(rows: sqlite3.Connection) -> Iterator[tuple[str, str, list[str]]]:
+    """Yields (split, client id, sentences in the order of the files)."""
+    ordered = rows.execute(
+        "SELECT split, client, words FROM sentences ORDER BY split, client, rowid"
+    )
+    for (split, client_id), group in itertools.groupby(ordered, key=lambda row: row[:2]):
+        yield split, client_id, [words for _, _, words in group]
+
+
+def _insert_client(
+    clients: sqlite3.Connection, split: str, client_id: str, sentences: Sequence[str]
+) -> None:
+    clients.executemany(
+        "INSERT INTO examples VALUES (?, ?, ?)",
+        ((split, client_id, _serialize(words)) for words in sentences),
+    )
+    clients.execute(
+        "INSERT INTO client_metadata VALUES (?, ?, ?)", (client_id, split, len(sentences))
+    )
+
+
+def _serialize(words: str) -> bytes:
+    """Returns a `tf.train.Example` with the feature `tokens`."""
+    import tensorflow as tf  # Only here: a wrong flag should not wait for it.
+
+    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[words.encode()]))
+    example = tf.train.Example(features=tf.train.Features(feature={"tokens": feature}))
+    return example.SerializeToString(deterministic=True)
+
+
+def _vocabulary(counts: collections.Counter[str], minimum: int) -> list[tuple[str, int]]:
+    """Returns (word, number of clients), most clients first, then by the alphabet."""
+    kept = [(word, count) for word, count in counts.items() if count >= minimum]
+    return sorted(kept, key=lambda pair: (-pair[1], pair[0]))
+
+
+def _check_enough(report: dict[str, Any]) -> None:
+    settings = report["settings"]
+    for split in SPLITS:
+        if not report["kept"][split]["clients"]:
+            raise UserError(
+                f"no {split} client is left of {report['rows'][split]} rows: found none with "
+                f"{settings['min_examples_per_client']} sentences; lower --min_examples_per_client "
+                f"or give more talks (skipped: {_listed(report['skipped'])})"
+            )
+    if not report["words"]["kept"]:
+        raise UserError(
+            f"found no word in {settings['min_clients_per_word']} clients of "
+            f"{report['words']['in too few clients']} words; lower --min_clients_per_word"
+        )
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{n} {reason}" for reason, n in counts.items()) or "nothing"
+
+
+def report_text(report: dict[str, Any]) -> str:
+    """Returns the report as lines: per split, then words, then what was skipped and why."""
+    minimum = report["settings"]["min_examples_per_client"]
+    lines = [f"rows: {_listed(report['rows'])}"]
+    for split, kept in report["kept"].items():
+        small = report["too small"][split]
+        lines.append(
+            f"{split}: {kept['clients']} clients with {kept['examples']} sentences; dropped "
+            f"{small['clients']} clients of fewer than {minimum}, with {small['examples']}"
+        )
+    lines.append(f"words: {_listed(report['words'])}")
+    return "\n".join([*lines, f"skipped: {_listed(report['skipped'])}"])
+
+
+if __name__ == "__main__":
+    run()

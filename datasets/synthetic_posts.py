@@ -1,0 +1,196 @@
+"""Synthetic posts: users who write about their own topics in a shared grammar, dated.
+
+What makes a user: the planted group, which is their main topic; the words of each topic they
+prefer; the phrases they end with; how long they write. Over a user's years part of the main topic's
+share goes to a neighbouring topic. Nothing here knows of any model or algorithm.
+"""
+
+import datetime
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from motley_tff.core import random_streams
+
+
+class Posts(NamedTuple):
+    """One user's sentences, in the order of their dates.
+
+    Attributes:
+      tokens: Sentences; lower-case tokens separated by one space, as in TFF's StackOverflow.
+      creation_dates: Date of each, such as `2014-01-21 20:26:05.383 UTC`; those of one post agree.
+    """
+
+    tokens: list[str]
+    creation_dates: list[str]
+
+
+class Topic(NamedTuple):
+    """A topic: its share of the users and its words."""
+
+    share: float
+    nouns: tuple[str, ...]
+    verbs: tuple[str, ...]
+    adjectives: tuple[str, ...]
+
+
+def _topic(share: float, nouns: str, verbs: str, adjectives: str) -> Topic:
+    return Topic(share, tuple(nouns.split()), tuple(verbs.split()), tuple(adjectives.split()))
+
+
+TOPICS: Mapping[str, Topic] = {
+    "web": _topic(
+        0.35,
+        "page button form stylesheet selector browser cookie session template component script "
+        "request header router widget",
+        "render load style submit redirect cache hide scroll resize validate",
+        "responsive empty dynamic nested hidden inline cached broken",
+    ),
+    "data": _topic(
+        0.30,
+        "table query index row column join frame vector matrix plot model series schema cursor "
+        "aggregate",
+        "select group merge filter sort plot normalize insert update fit",
+        "numeric missing sparse sorted duplicate temporary relational null",
+    ),
+    "systems": _topic(
+        0.20,
+        "pointer thread process kernel buffer socket mutex compiler linker header segment stack "
+        "driver makefile library",
+        "allocate free compile link lock fork cast debug profile copy",
+        "static constant concurrent volatile atomic virtual invalid signed",
+    ),
+    "mobile": _topic(
+        0.15,
+        "activity fragment view controller gesture notification emulator adapter layout intent "
+        "delegate storyboard device permission service",
+        "launch swipe install dismiss animate rotate register push pause sign",
+        "native landscape background modal visible foreground nullable scrollable",
+    ),
+}
+
+_GRAMMAR: Mapping[str, tuple[tuple[float, str], ...]] = {
+    "SENTENCE": ((4, "ASKING ?"), (5, "SAYING ."), (3, "ADVISING ."), (2, "CLOSING")),
+    "ASKING": (
+        (3, "how do i VERB THING"),
+        (2, "is there a way to VERB THING without using THING"),
+        (2, "why is it that THING STATE"),
+        (1, "what is the best way to VERB THING"),
+        (1, "can i VERB THING in the NOUN"),
+    ),
+    "SAYING": (
+        (3, "i have THING that STATE"),
+        (2, "i tried to VERB THING , but THING STATE"),
+        (2, "when i VERB THING , THING STATE"),
+        (2, "the problem is that THING STATE"),
+        (1, "it works if you VERB THING first"),
+    ),
+    "ADVISING": (
+        (3, "you can VERB THING with THING"),
+        (2, "you should VERB THING before you VERB THING"),
+        (2, "try to VERB THING instead of THING"),
+        (1, "just VERB THING and then VERB THING"),
+    ),
+    "THING": (
+        (4, "DETERMINER NOUN"),
+        (3, "DETERMINER ADJECTIVE NOUN"),
+        (1, "DETERMINER NOUN of DETERMINER NOUN"),
+    ),
+    "STATE": ((3, "is ADJECTIVE"), (2, "does not VERB"), (1, "is not ADJECTIVE anymore")),
+    "DETERMINER": ((5, "the"), (3, "a"), (3, "my"), (1, "this")),
+}
+_CLOSINGS = (
+    "thanks in advance .",
+    "any help is appreciated .",
+    "hope this helps .",
+    "let me know if that works .",
+    "edit :",
+    "here is the code :",
+)
+# Shares of the main topic at the first and at the last sentence; the neighbouring topic's grows by
+# what it loses, the others have the rest.
+_MAIN_SHARE_FIRST, _MAIN_SHARE_LAST, _NEIGHBOUR_SHARE_FIRST = 0.80, 0.65, 0.08
+# Dirichlet concentrations: below one, a user has a few favourites.
+_WORD_CONCENTRATION, _CLOSING_CONCENTRATION = 0.3, 0.4
+_FEWEST_SENTENCES, _MOST_SENTENCES = 12, 30
+_FIRST_DAY = datetime.datetime(2012, 1, 1)
+
+
+class _User:
+    """A user's preferences, and the random numbers their sentences are made with."""
+
+    def __init__(self, rng: np.random.Generator, group: str):
+        self._rng = rng
+        names = tuple(TOPICS)
+        # The main topic, the neighbouring one, the others.
+        start = names.index(group)
+        self._names = names[start:] + names[:start]
+        self._closings = rng.dirichlet(np.full(len(_CLOSINGS), _CLOSING_CONCENTRATION))
+        self._preferences = {
+            (name, kind): rng.dirichlet(np.full(len(words), _WORD_CONCENTRATION))
+            for name, topic in TOPICS.items()
+            for kind, words in _kinds(topic).items()
+        }
+
+    def sentence(self, progress: float) -> str:
+        """Returns a sentence written after `progress` (0..1) of the user's time."""
+        lost = (_MAIN_SHARE_FIRST - _MAIN_SHARE_LAST) * progress
+        shares = [_MAIN_SHARE_FIRST - lost, _NEIGHBOUR_SHARE_FIRST + lost]
+        others = len(self._names) - 2
+        shares += [(1 - sum(shares)) / others] * others
+        return self._expand("SENTENCE", self._names[self._choose(shares)])
+
+    def _choose(self, shares) -> int:
+        shares = np.asarray(shares, np.float64)
+        return int(self._rng.choice(len(shares), p=shares / shares.sum()))
+
+    def _expand(self, symbol: str, topic: str) -> str:
+        if symbol == "CLOSING":
+            return _CLOSINGS[self._choose(self._closings)]
+        if symbol in _GRAMMAR:
+            rules = _GRAMMAR[symbol]
+            rule = rules[self._choose([weight for weight, _ in rules])][1]
+            return " ".join(self._expand(part, topic) for part in rule.split())
+        words = _kinds(TOPICS[topic]).get(symbol)
+        if words is None:
+            return symbol
+        return words[self._choose(self._preferences[topic, symbol])]
+
+
+def _kinds(topic: Topic) -> dict[str, tuple[str, ...]]:
+    return {"NOUN": topic.nouns, "VERB": topic.verbs, "ADJECTIVE": topic.adjectives}
+
+
+def write(seed: int, num_users: int) -> tuple[dict[str, Posts], dict[str, str]]:
+    """Returns (posts by user, planted group by user).
+
+    Args:
+      seed: Non-negative; the same seed gives the same posts.
+      num_users: How many users; their ids sort in their order.
+    """
+    posts, groups = {}, {}
+    names = tuple(TOPICS)
+    shares = [topic.share for topic in TOPICS.values()]
+    for i in range(num_users):
+        rng = random_streams.generator(seed, "synthetic_data", i)
+        group = names[int(rng.choice(len(names), p=shares))]
+        user_id = f"user_{i:04d}"
+        posts[user_id], groups[user_id] = _posts(rng, group), group
+    return posts, groups
+
+
+def _posts(rng: np.random.Generator, group: str) -> Posts:
+    user = _User(rng, group)
+    count = int(rng.integers(_FEWEST_SENTENCES, _MOST_SENTENCES + 1))
+    # Two sentences a post on average; posts over one to four years.
+    post_of = np.cumsum(rng.random(count) < 0.5)
+    years, start = rng.uniform(1, 4), rng.uniform(0, 3)
+    times = np.sort(rng.random(post_of[-1] + 1))[post_of]
+    tokens = [user.sentence(float(time)) for time in times]
+    return Posts(tokens, [_date(365 * (start + years * time)) for time in times])
+
+
+def _date(days: float) -> str:
+    moment = _FIRST_DAY + datetime.timedelta(milliseconds=round(days * 86_400_000))
+    return f"{moment.isoformat(' ', 'milliseconds')} UTC"

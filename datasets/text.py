@@ -1,0 +1,160 @@
+"""What text tasks share: word ids inside graphs, token losses and accuracies, a unigram baseline.
+
+Id 0 is padding. Labels are token ids [batch, time], outputs logits [batch, time, ids].
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.core import task as task_lib
+
+PAD = 0
+# Of 64-bit fingerprints; a word outside a vocabulary of 10,000 meets one of it once in 10^15.
+_NUM_HASHES = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class WordTable:
+    """Word ids by binary search over fingerprints.
+
+    Arrays and no table resource: those must be made and initialized outside of what TFF and
+    `tf.function` trace, and cannot be sent to a remote worker.
+
+    Attributes:
+      fingerprints: int64 [words], ascending.
+      ids: int32 [words], the id of each.
+      oov: The id of every other word.
+    """
+
+    fingerprints: np.ndarray
+    ids: np.ndarray
+    oov: int
+
+    def lookup(self, words: tf.Tensor) -> tf.Tensor:
+        """Returns int32 ids of string words, in their shape."""
+        fingerprints = tf.strings.to_hash_bucket_fast(words, _NUM_HASHES)
+        flat = tf.reshape(fingerprints, [-1])
+        place = tf.minimum(tf.searchsorted(self.fingerprints, flat), len(self.ids) - 1)
+        known = tf.equal(tf.gather(self.fingerprints, place), flat)
+        ids = tf.where(known, tf.gather(self.ids, place), self.oov)
+        return tf.reshape(ids, tf.shape(fingerprints))
+
+
+def word_table(words: Sequence[str] | Sequence[bytes], oov: int, first_id: int = 1) -> WordTable:
+    """Returns the table of a vocabulary; to be called outside of graphs.
+
+    Args:
+      words: At least one, all different; the first has id `first_id`, the next one more.
+      oov: The id of words that are not among them.
+      first_id: By default the one after padding.
+
+    Raises:
+      ValueError: If there are no words, or two have the same fingerprint.
+    """
+    if not words:
+        raise ValueError("Expected at least one word, found none.")
+    fingerprints = tf.strings.to_hash_bucket_fast(tf.constant(words), _NUM_HASHES).numpy()
+    order = np.argsort(fingerprints)
+    if (np.diff(fingerprints[order]) == 0).any():
+        raise ValueError("Expected words that differ, found two with the same fingerprint.")
+    return WordTable(fingerprints[order], (first_id + order).astype(np.int32), oov)
+
+
+def encode(sentences: tf.Tensor, table: WordTable, length: int, bos: int, eos: int) -> tf.Tensor:
+    """Returns sentences as token ids; `[:, :-1]` is what a model reads, `[:, 1:]` what follows.
+
+    As TFF's baselines have it: `bos`, then at most `length` words; `eos` after them if they are
+    fewer; then padding.
+
+    Args:
+      sentences: Strings [n], words separated by one space.
+      table: Ids of the words.
+      length: How many words at most.
+      bos: Id that begins a sentence.
+      eos: Id that ends one.
+
+    Returns:
+      int32 [n, length + 1].
+    """
+    words = tf.strings.split(sentences, sep=" ")[:, :length]
+    ids = tf.ragged.map_flat_values(table.lookup, words).to_tensor(PAD, shape=[None, length])
+    # Out of range, and so nowhere, where the sentence leaves no room.
+    ids += tf.one_hot(words.row_lengths(), length, on_value=eos, off_value=0, dtype=tf.int32)
+    return tf.pad(ids, [[0, 0], [1, 0]], constant_values=bos)
+
+
+def token_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (softmax cross entropy, 1.0 where a label is no padding), [batch, time] each."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return losses, _weights(labels, (PAD,))
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenAccuracy:
+    """Entry function: whether a token's largest logit is its label's.
+
+    Attributes:
+      ignored: Labels that do not count.
+    """
+
+    ignored: tuple[int, ...]
+
+    def __call__(self, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns (1.0 where right, 0.0 where ignored and 1.0 elsewhere), [batch, time] each."""
+        correct = tf.equal(tf.argmax(logits, -1, tf.int32), labels)
+        return tf.cast(correct, tf.float32), _weights(labels, self.ignored)
+
+
+def token_accuracy(*ignored: int) -> TokenAccuracy:
+    """Returns the accuracy over tokens whose labels are not `ignored`; padding never counts."""
+    return TokenAccuracy((PAD, *ignored))
+
+
+def _weights(labels: tf.Tensor, ignored: Sequence[int]) -> tf.Tensor:
+    counts = tf.ones_like(labels, tf.bool)
+    for token in ignored:
+        counts = tf.logical_and(counts, tf.not_equal(labels, token))
+    return tf.cast(counts, tf.float32)
+
+
+def unigram_accuracy(task: task_lib.Task, split: str) -> dict[str, float]:
+    """Returns the accuracy of always saying a client's own most frequent word, by client.
+
+    What a language model has to beat: the word is the most frequent one of the personalization
+    part, the accuracy is the task's metric on the evaluation part. A client without a word in its
+    personalization part scores 0; one without a word in its evaluation part is left out.
+
+    Args:
+      task: Its metric is a `TokenAccuracy`.
+      split: `valid` or `test`.
+
+    Raises:
+      TypeError: If the metric is another.
+    """
+    metric = task.metric.function
+    if not isinstance(metric, TokenAccuracy):
+        raise TypeError(f"Expected a task with a token accuracy, found {task.metric.name!r}.")
+    clients = task.splits[split]
+    parts = task.personalization_part(split), task.evaluation_part(split)
+
+    def words(examples):
+        raw = {field: tf.convert_to_tensor(values) for field, values in examples.items()}
+        labels = task.preprocess(raw, False, tf.zeros([2], tf.int32))[1].numpy()
+        return labels[~np.isin(labels, metric.ignored)]
+
+    result = {}
+    for client_id in clients.ids:
+        data = clients.fetch(client_id)
+        own, others = (words(data[part]) for part in parts)
+        if len(others):
+            result[client_id] = float(np.mean(others == _mode(own))) if len(own) else 0.0
+    return result
+
+
+def _mode(values: np.ndarray) -> int:
+    """Returns the most frequent value, the smallest of those that are."""
+    distinct, counts = np.unique(values, return_counts=True)
+    return int(distinct[np.argmax(counts)])

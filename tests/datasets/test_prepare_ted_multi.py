@@ -1,0 +1,274 @@
+"""From TedMultiTranslate's TSV files to clients in TFF's SQLite form."""
+
+import csv
+import json
+import os
+import pathlib
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from datasets.prepare import ted_multi
+from motley_tff.core.errors import UserError
+from tests.datasets import ted_lines
+
+ROOT = pathlib.Path(__file__).parents[2]
+SMALL = ted_multi.Settings(min_clients_per_word=2, min_examples_per_client=2)
+
+
+def talk(name, count, en="hello from {}", es="hola de {}"):
+    return [{"talk_name": name, "en": en.format(i), "es": es.format(i)} for i in range(count)]
+
+
+@pytest.fixture
+def tsvs(tmp_path):
+    """The three files, with one talk of three sentences each."""
+    for split in ("train", "dev", "test"):
+        ted_lines.write_tsv(tmp_path / f"all_talks_{split}.tsv", talk(f"ann_on_{split}", 3))
+    return tmp_path
+
+
+def prepare(folder, settings=SMALL):
+    paths = ted_multi.find_files([str(folder / "*.tsv")])
+    return ted_multi.prepare(paths, folder / "out", settings)
+
+
+def add(path, *lines):
+    with path.open("ab") as file:
+        file.writelines(lines)
+
+
+def clients(folder, split):
+    """Returns `{client id: sentences}` as TFF's own loader gives them."""
+    import tensorflow_federated as tff
+
+    data = tff.simulation.datasets.load_and_parse_sql_client_data(
+        str(folder / "out" / "ted_multi.sqlite"),
+        {"tokens": tf.TensorSpec([], tf.string)},
+        split,
+    )
+    return {
+        c: [e["tokens"].numpy().decode() for e in data.create_tf_dataset_for_client(c)]
+        for c in data.client_ids
+    }
+
+
+def vocabulary(folder):
+    with open(folder / "out" / "ted_multi_vocabulary.csv", encoding="utf-8", newline="") as file:
+        return {row["word"]: int(row["num_clients"]) for row in csv.DictReader(file)}
+
+
+def test_clients_of_each_split_as_tff_reads_them(tsvs):
+    report = prepare(tsvs)
+    for split, name in (("train", "train"), ("valid", "dev"), ("test", "test")):
+        assert clients(tsvs, split) == {
+            f"en-ann_on_{name}": ["hello from 0", "hello from 1", "hello from 2"],
+            f"es-ann_on_{name}": ["hola de 0", "hola de 1", "hola de 2"],
+        }
+        assert report["kept"][split] == {"clients": 2, "examples": 6}
+    assert report["rows"] == {"train": 3, "valid": 3, "test": 3}
+    assert report["skipped"] == {}
+    assert json.loads((tsvs / "out" / "ted_multi_report.json").read_text()) == report
+    names = sorted(p.name for p in (tsvs / "out").iterdir())
+    assert names == sorted([ted_multi.DATABASE, ted_multi.VOCABULARY, ted_multi.REPORT])
+
+
+def test_vocabulary_holds_the_words_of_enough_clients(tsvs):
+    # `twice` is in one client however often; small clients count, too.
+    add(tsvs / "all_talks_train.tsv", ted_lines.row(talk_name="b", en="twice twice").encode())
+    add(tsvs / "all_talks_train.tsv", ted_lines.row(talk_name="c", en="hello once").encode())
+    report = prepare(tsvs, ted_multi.Settings(3, 2))
+    assert vocabulary(tsvs) == {"0": 6, "1": 6, "2": 6, "hello": 4, "de": 3, "from": 3, "hola": 3}
+    assert list(vocabulary(tsvs)) == ["0", "1", "2", "hello", "de", "from", "hola"]
+    assert report["words"] == {"kept": 7, "in too few clients": 2}
+    assert report["too small"]["train"] == {"clients": 2, "examples": 2}
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ("I &apos;m HERE , man !", "i m here man"),
+        ("&quot; yes &amp; no &quot; &#91; ok &#93;", "yes no ok"),
+        ("&amp;quot; twice escaped", "twice escaped"),
+        ("one<br>two<br />three<BR/>four", "one two three four"),
+        ("&lt;br /&gt;hyper-mobile", "hypermobile"),
+        ("  a \t b\r", "a b"),
+        # As published: letters and signs that are not ASCII stay as they are.
+        ("¿Qué? Él — “SÍ”", "¿qué Él — “sÍ”"),
+        ("... !?", ""),
+    ],
+)
+def test_words(raw, words):
+    assert ted_multi.normalize(raw) == words
+
+
+def test_rows_that_cannot_be_used_are_counted_by_reason(tsvs):
+    row = ted_lines.row
+    whole = row(talk_name="ann_on_train", en="kept", es="guardada")
+    cut = whole.rsplit("\t", 1)[0] + "\n"
+    bad = row(talk_name="ann_on_train", en="X", es="aquí", ja="Y").encode()
+    add(
+        tsvs / "all_talks_train.tsv",
+        whole.replace("\n", "\r\n").encode(),
+        cut.encode(),
+        b"\n",
+        whole.replace("\n", "\tmore\n").encode(),
+        row(talk_name=" ", en="lost", es="perdida").encode(),
+        row(talk_name="ann_on_train", en="_ _ NULL _ _", es="sin par").encode(),
+        row(talk_name="ann_on_train", en="...", es="").encode(),
+        bad.replace(b"X", b"caf\xe9").replace(b"Y", b"\xff"),
+        bad.replace(b"ann_on_train", b"\xff"),
+    )
+    add(tsvs / "all_talks_test.tsv", row(talk_name="ann_on_train", en="leak", es="fuga").encode())
+    report = prepare(tsvs)
+    assert report["skipped"] == {
+        "en cells that are __NULL__": 1,
+        "en cells that are not UTF-8": 1,
+        "en cells without a word, punctuation only": 1,
+        "es cells that are empty": 1,
+        "rows of a talk that another split has": 1,
+        "rows with missing columns": 2,
+        "rows with talk names that are not UTF-8": 1,
+        "rows with too many columns": 1,
+        "rows without a talk_name": 1,
+    }
+    assert clients(tsvs, "train") == {
+        "en-ann_on_train": ["hello from 0", "hello from 1", "hello from 2", "kept"],
+        "es-ann_on_train": [
+            "hola de 0", "hola de 1", "hola de 2", "guardada", "sin par", "aquí"
+        ],
+    }  # fmt: skip
+    for reason, count in report["skipped"].items():
+        assert f"{count} {reason}" in ted_multi.report_text(report)
+
+
+def test_rows_of_a_talk_may_lie_apart(tsvs):
+    train = tsvs / "all_talks_train.tsv"
+    for i in range(3):
+        add(train, ted_lines.row(talk_name="bob", en=f"b {i}", es=f"b {i}").encode())
+        add(train, ted_lines.row(talk_name="eve", en=f"e {i}", es=f"e {i}").encode())
+    prepare(tsvs)
+    found = clients(tsvs, "train")
+    assert found["en-bob"] == ["b 0", "b 1", "b 2"]
+    assert found["es-eve"] == ["e 0", "e 1", "e 2"]
+
+
+def test_names_that_sql_cannot_hold(tsvs):
+    train = tsvs / "all_talks_train.tsv"
+    for name in ("o'neil", 'o"neil', "o_neil", "josé; DROP"):
+        add(train, *(ted_lines.row(**r).encode() for r in talk(name, 2)))
+    prepare(tsvs)
+    found = clients(tsvs, "train")
+    english = {c for c in found if c.startswith("en-")}
+    assert english == {
+        "en-ann_on_train", "en-o_neil", "en-o_neil_2", "en-o_neil_3", "en-josé_DROP"
+    }  # fmt: skip
+    assert all(len(said) in (2, 3) for said in found.values())
+
+
+def test_columns_in_another_order_and_a_byte_order_mark(tsvs):
+    (tsvs / "all_talks_train.tsv").write_text(
+        "\ufeffes\ten\ttalk_name\r\nhola\thello\tbob\r\nadiós\tbye\tbob\r\n", encoding="utf-8"
+    )
+    prepare(tsvs)
+    assert clients(tsvs, "train") == {"en-bob": ["hello", "bye"], "es-bob": ["hola", "adiós"]}
+
+
+def test_a_second_run_replaces_the_first(tsvs):
+    prepare(tsvs)
+    add(tsvs / "all_talks_train.tsv", *(ted_lines.row(**r).encode() for r in talk("bob", 2)))
+    prepare(tsvs)
+    assert len(clients(tsvs, "train")) == 4
+    assert len(list((tsvs / "out").iterdir())) == 3
+
+
+def test_a_failure_leaves_what_was_there(tsvs):
+    prepare(tsvs)
+    before = {p: p.read_bytes() for p in (tsvs / "out").iterdir()}
+    (tsvs / "all_talks_test.tsv").write_bytes(b"\x1f\x8b\x08\xff")
+    with pytest.raises(UserError, match="not UTF-8"):
+        prepare(tsvs)
+    assert {p: p.read_bytes() for p in (tsvs / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "found 'nothing' as the first line's columns, expected also en, es, talk_name"),
+        (b"en\tfr\n", "found 'en, fr' as the first line's columns, expected also es, talk_name"),
+        (b"\xff\xfe\x00", "bytes that are not UTF-8 in the first line"),
+        ("\t".join(ted_lines.COLUMNS).encode(), "no train client is left of 0 rows"),
+    ],
+)
+def test_broken_files(tsvs, content, message):
+    (tsvs / "all_talks_train.tsv").write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        prepare(tsvs)
+    assert "\n" not in str(caught.value)
+    assert list((tsvs / "out").iterdir()) == []
+
+
+def test_too_few_sentences_or_clients(tsvs):
+    with pytest.raises(UserError, match=r"no train client.*20 sentences; lower --min_examples_p"):
+        prepare(tsvs, ted_multi.Settings())
+    with pytest.raises(UserError, match=r"no word in 7 clients of 7 words; lower --min_clients_"):
+        prepare(tsvs, ted_multi.Settings(7, 2))
+
+
+def test_files_and_their_splits(tsvs):
+    found = ted_multi.find_files([str(tsvs / "*.tsv")])
+    assert [(s, p.name) for s, p in found] == [
+        ("train", "all_talks_train.tsv"), ("valid", "all_talks_dev.tsv"),
+        ("test", "all_talks_test.tsv"),
+    ]  # fmt: skip
+    with pytest.raises(UserError, match=r"gone\.tsv: found no such file"):
+        ted_multi.find_files([str(tsvs / "gone.tsv")])
+    with pytest.raises(UserError, match="expected also a file for valid and test"):
+        ted_multi.find_files([str(tsvs / "*train.tsv")])
+    for name, what in (("talks.tsv", "no split"), ("test_of_train.tsv", "test and train")):
+        (tsvs / name).touch()
+        with pytest.raises(UserError, match=f"found {what} in the file's name"):
+            ted_multi.find_files([str(tsvs / name)])
+
+
+def test_output_that_cannot_be_written(tsvs):
+    (tsvs / "out").touch()
+    with pytest.raises(UserError, match=r"--output=.*out: cannot be written"):
+        prepare(tsvs)
+
+
+def test_questions_about_a_client_use_the_index(tsvs):
+    prepare(tsvs)
+    with sqlite3.connect(tsvs / "out" / "ted_multi.sqlite") as connection:
+        plan = connection.execute(
+            "EXPLAIN QUERY PLAN SELECT serialized_example_proto FROM examples "
+            "WHERE client_id = 'en-a' AND split_name = 'train'"
+        ).fetchall()
+    assert "USING INDEX examples_of_client" in plan[0][-1]
+
+
+def run(*flags):
+    return subprocess.run(
+        [sys.executable, "-m", "datasets.prepare.ted_multi", *flags],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_command(tsvs):
+    files = ",".join(str(tsvs / f"all_talks_{s}.tsv") for s in ("train", "dev", "test"))
+    wanted = [f"--talks_tsv={files}", f"--output={tsvs / 'out'}"]
+    done = run(*wanted, "--min_clients_per_word=1", "--min_examples_per_client=2")
+    assert done.returncode == 0, done.stderr
+    assert "train: 2 clients with 6 sentences; dropped 0 clients of fewer than 2" in done.stdout
+    assert "skipped: nothing" in done.stdout
+    assert str(tsvs / "out" / "ted_multi.sqlite") in done.stdout
+    failed = run(*wanted, "--min_clients=1")
+    assert failed.returncode == 2
+    assert failed.stderr.count("\n") == 1
+    assert "did you mean --min_clients_per_word?" in failed.stderr

@@ -1,0 +1,385 @@
+import collections
+import pathlib
+import subprocess
+import sys
+import tracemalloc
+import xml.sax.saxutils
+
+import pytest
+
+from datasets import stackoverflow
+from datasets.options import DataOptions
+from datasets.prepare import stack_exchange, stack_exchange_text, stack_exchange_xml
+from motley_tff.core import errors
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def row(body="<p>Some text.</p>", **attributes):
+    """Returns a row as a dump has it; an attribute of None is left out."""
+    defaults = {
+        "Id": "1",
+        "PostTypeId": "1",
+        "CreationDate": "2014-01-21T20:26:05.383",
+        "Score": "17",
+        "Body": body,
+        "OwnerUserId": "7",
+        "Title": "What is it?",
+        "Tags": "<first-tag><c++>",
+    }
+    present = {k: v for k, v in (defaults | attributes).items() if v is not None}
+    quoted = (f"{k}={xml.sax.saxutils.quoteattr(v)}" for k, v in present.items())
+    return f"  <row {' '.join(quoted)} />"
+
+
+def dump(path, *rows, head='\ufeff<?xml version="1.0" encoding="utf-8"?>'):
+    text = "\n".join([head, "<posts>", *rows, "</posts>"])
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    return path
+
+
+def prepare(tmp_path, *rows, **options):
+    """Returns (report, examples by user) of a dump of some rows, read as TFF reads them."""
+    output = tmp_path / "out.sqlite"
+    report = stack_exchange.prepare(dump(tmp_path / "Posts.xml", *rows), output, **options)
+    return report, read(output)
+
+
+def read(path):
+    import tensorflow_federated as tff
+    from tensorflow_federated.python.simulation.datasets import stackoverflow as published
+
+    data = tff.simulation.datasets.SqlClientData(str(path), "stack_exchange").preprocess(
+        published._add_proto_parsing
+    )
+    return {
+        i: [
+            {k: v.decode() if isinstance(v, bytes) else int(v) for k, v in example.items()}
+            for example in data.create_tf_dataset_for_client(i).as_numpy_iterator()
+        ]
+        for i in data.client_ids
+    }
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+TOKENS = {
+    # As in TFF's own samples.
+    "If you're using SQL 2005 or better this is a nice, simple-ish median": (
+        "if you're using sql 2005 or better this is a nice , simple-ish median"
+    ),
+    "C# would use yield!": "c # would use yield !",
+    "VB.NET": "vb . net",
+    "see https://a.example/b?c=d_e#f, or www.b.example/x.": "see <URL> , or <URL> .",
+    "(http://a.example)": "( <URL> )",
+    "snake_case  +=\t1": "snake _ case + = 1",
+    "“Don’t” — naïve…": "\" don't \" - nave . . .",
+    "日本": "",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("text", TOKENS)
+def test_tokens(text):
+    assert stack_exchange_text.tokenize(text) == TOKENS[text]
+
+
+def test_all_letters_can_be_kept():
+    assert stack_exchange_text.tokenize("Ça va, Ёлка?", keep_non_ascii=True) == "ça va , ёлка ?"
+
+
+def test_sentences():
+    body = (
+        "<p>First one. Second,\nwith a &amp; and <em>some</em> <code>x_y</code>! "
+        "&quot;Third?&quot; Fourth at 3.5 e.g. here</p><pre><code>int main();</code></pre>\n"
+        "<ul><li>item</li><li>5 < 6</li></ul>edit:<br>thanks<hr/>"
+    )
+    assert stack_exchange_text.sentences(body) == [
+        "first one .",
+        "second , with a & and some x _ y !",
+        '" third ? "',
+        "fourth at 3 . 5 e . g . here",
+        "item",
+        "5 < 6",
+        "edit :",
+        "thanks",
+    ]
+
+
+@pytest.mark.parametrize("body", ["", " \n", "<pre>code</pre>", "<p></p><img src='x'>", "<pre>a"])
+def test_no_sentences(body):
+    assert stack_exchange_text.sentences(body) == []
+
+
+@pytest.mark.parametrize("piece", ["<p", "<!--", "<a href='", "&#", ". A", "<pre>", "((((A. "])
+def test_hostile_bodies_take_no_time(piece):
+    assert len(stack_exchange_text.sentences(piece * (200_000 // len(piece)))) < 100_000
+
+
+# --- posts ----------------------------------------------------------------------------------------
+
+
+def test_fields_are_tffs(tmp_path):
+    report, users = prepare(
+        tmp_path,
+        row("<p>It is old. Really.</p>"),
+        row(
+            "<p>Yes!</p>", Id="2", PostTypeId="2", ParentId="1", OwnerUserId="12", Title=None,
+            Tags=None, Score="-3", CreationDate="2014-02-01T00:00:00.000",
+        ),
+        row("<p>No.</p>", Id="3", Tags="|one|two|", CreationDate="2014-02-01T01:00:00.120"),
+    )  # fmt: skip
+    assert report == stack_exchange.Report(3, 2, 4, 0, {})
+    question = {"title": "what is it ?", "tags": "first-tag|c + +"}
+    date = "2014-01-21 20:26:05.383 UTC"
+    shared = {**question, "creation_date": date, "score": 17, "type": "question"}
+    later = "2014-02-01 01:00:00.12 UTC"
+    assert users["7"] == [
+        {**shared, "tokens": "it is old ."},
+        {**shared, "tokens": "really ."},
+        {**shared, "tags": "one|two", "creation_date": later, "tokens": "no ."},
+    ]
+    assert users["12"] == [
+        {
+            **question, "creation_date": "2014-02-01 00:00:00 UTC", "score": -3, "type": "answer",
+            "tokens": "yes !",
+        }
+    ]  # fmt: skip
+
+
+BAD_POSTS = {
+    "no owner": [row(OwnerUserId=None), row(OwnerUserId=" "), row(OwnerUserId="")],
+    "a date that does not parse": [
+        row(CreationDate="yesterday"), row(CreationDate=None), row(CreationDate="2014-02-30T00:00")
+    ],
+    "an empty body": [row(""), row(" \n"), row(None)],
+    "no words outside of code blocks": [row("<pre>x</pre>"), row("<p> </p>"), row("<p>日本</p>")],
+    "neither a question nor an answer": [row(PostTypeId="5"), row(PostTypeId=None), "<row />"],
+    "a score that is no number": [row(Score="many"), row(Score=None), row(Score="1" * 30)],
+    "bytes that are not UTF-8": [row("caf\udce9"), row(Title="\udcff\udcfe"), row(Tags="<\udc80>")],
+    "a body of more than 500,000 characters": [row("a b " * 130_000)] * 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", BAD_POSTS)
+def test_a_post_that_cannot_be_used_is_counted_by_reason(tmp_path, reason):
+    rows = [BAD_POSTS[reason][0], row(), *BAD_POSTS[reason][1:]]
+    report, users = prepare(tmp_path, *rows)
+    assert report.skipped == {reason: 3}
+    assert report.posts == 1 and list(users) == ["7"]
+
+
+def test_characters_that_xml_does_not_have_are_no_loss(tmp_path):
+    body = "<p>press NUL1 or NUL2 or NUL3 here</p>"
+    broken = row(body).replace("NUL1", "&#x0E;").replace("NUL2", "&#xD83D;&#31;")
+    report, users = prepare(tmp_path, broken.replace("NUL3", "\x07"), row("fine"))
+    assert report.skipped == {}
+    assert [e["tokens"] for e in users["7"]] == ["press or or here", "fine"]
+
+
+def test_references_and_characters_across_chunks(tmp_path, monkeypatch):
+    body = "é&#x1F;&#xA;&lt;b&gt; ü tokens &amp; more"
+    for size in range(1, 40):
+        monkeypatch.setattr(stack_exchange_xml, "_CHUNK_BYTES", size)
+        path = tmp_path / "Posts.xml"
+        path.write_text(f'<posts><row Body="{body}"/><row Body="\u00e9"/></posts>', "utf-8")
+        found = [r["Body"] for r in stack_exchange_xml.read_rows(path)]
+        assert found == ["é \n<b> ü tokens & more", "é"]
+
+
+def test_ids_with_quotes_stay_apart_and_can_be_read(tmp_path):
+    ids = ["o'neil", 'o"neil', "o%27neil", "o neil", "-1", "o;DROP TABLE examples"]
+    _, users = prepare(tmp_path, *(row(f"I am {i}.", OwnerUserId=i) for i in ids))
+    assert len(users) == len(ids)
+    assert "-1" in users
+    assert not any(set(i) & set("'\"; ") for i in users)
+    assert all(len(examples) == 1 for examples in users.values())
+
+
+def test_answers_without_their_question_are_kept_and_counted(tmp_path):
+    answer = {"PostTypeId": "2", "Title": None, "Tags": None}
+    report, users = prepare(
+        tmp_path,
+        row("early", Id="2", ParentId="3", **answer),
+        row("no parent", Id="4", **answer),
+        row(Id="3", OwnerUserId=None, Title="Found\udcff?"),
+        row("late", Id="5", ParentId="3", **answer),
+    )
+    assert report.orphans == 2
+    assert report.skipped == {"bytes that are not UTF-8": 1}
+    titles = [(e["tokens"], e["title"], e["tags"]) for e in users["7"]]
+    assert titles == [
+        ("early", "", ""), ("no parent", "", ""), ("late", "found ?", "first-tag|c + +")
+    ]  # fmt: skip
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+BOMB = '<!DOCTYPE posts [<!ENTITY a "' + "x" * 1000 + '">' + "".join(
+    f'<!ENTITY {b} "{f"&{a};" * 100}">' for a, b in zip("abcdef", "bcdefg", strict=True)
+) + ']>'
+BAD_FILES = {
+    "entity bomb": (f'{BOMB}<posts><row Body="&g;"/></posts>', "declares a document type"),
+    "external entity": (
+        '<!DOCTYPE p SYSTEM "file:///etc/passwd"><posts/>', "declares a document type"
+    ),
+    "undefined entity": ('<posts><row Body="&g;"/></posts>', "line 1 is not well-formed"),
+    "other root": ("<comments><row/></comments>", "found <comments>.*expected <posts>"),
+    "truncated": (f"<posts>\n{row()}\n{row()[:60]}", "line 3 is not well-formed"),
+    "cut between rows": (f"<posts>\n{row()}\n", "not well-formed"),
+    "empty": ("", "not well-formed"),
+    "text": ("Id,Body\n1,x\n", "line 1 is not well-formed"),
+    "other encoding": ('<?xml version="1.0" encoding="latin-1"?><posts/>', "encoding 'latin-1'"),
+    "no row": ("<posts></posts>", "found no post that can be used"),
+    "nothing usable": (f"<posts>{row(OwnerUserId=None)}</posts>", r"\{'no owner': 1\}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_files_end_in_one_line_and_leave_nothing(tmp_path, case):
+    text, message = BAD_FILES[case]
+    path = tmp_path / "Posts.xml"
+    path.write_text(text)
+    output = tmp_path / "out.sqlite"
+    output.write_text("an earlier one")
+    with pytest.raises(errors.UserError, match=message) as caught:
+        stack_exchange.prepare(path, output)
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    assert output.read_text() == "an earlier one"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["Posts.xml", "out.sqlite"]
+
+
+def test_utf_16(tmp_path):
+    path = tmp_path / "Posts.xml"
+    path.write_text(f"<posts>{row()}</posts>", encoding="utf-16")
+    with pytest.raises(errors.UserError, match="line 1 is not well-formed"):
+        stack_exchange.prepare(path, tmp_path / "out.sqlite")
+
+
+def test_bad_paths(tmp_path):
+    path = dump(tmp_path / "Posts.xml", row())
+    archive = tmp_path / "posts.7z"
+    archive.write_bytes(b"7z\xbc\xaf\x27\x1c" * 9)
+    for posts_xml, output, message in (
+        (tmp_path / "gone.xml", "a.sqlite", "found nothing, expected a dump's Posts.xml"),
+        (tmp_path, "a.sqlite", "found a folder"),
+        (archive, "a.sqlite", "7z archive; unpack it first"),
+        (path, "a.db", r"ends in \.sqlite"),
+        (path, "Posts.xml/a.sqlite", "found a file at .*Posts.xml"),
+    ):
+        with pytest.raises(errors.UserError, match=message):
+            stack_exchange.prepare(posts_xml, tmp_path / output)
+    stack_exchange.prepare(path, tmp_path / "new" / "folder" / "a.sqlite")
+
+
+def test_a_row_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(stack_exchange_xml, "_MAX_ROW_BYTES", 100_000)
+    monkeypatch.setattr(stack_exchange_xml, "_CHUNK_BYTES", 10_000)
+    path = dump(tmp_path / "Posts.xml", row("a" * 90_000), row("b" * 1_000_000))
+    with pytest.raises(errors.UserError, match="a row of more than 100,000 bytes at line 4"):
+        collections.deque(stack_exchange_xml.read_rows(path), maxlen=0)
+
+
+def test_memory_does_not_grow_with_the_dump(tmp_path):
+    def peak(num_rows):
+        path = dump(tmp_path / "Posts.xml", *[row("<p>word word</p>" * 500)] * num_rows)
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in stack_exchange_xml.read_rows(path)) == num_rows
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(3000) < 1.3 * peak(1000) < 40e6
+
+
+def test_the_same_dump_gives_the_same_bytes(tmp_path):
+    rows = [row(f"I say {i}.", OwnerUserId=str(i % 3)) for i in range(9)]
+    path = dump(tmp_path / "Posts.xml", *rows)
+    for name in ("a", "b"):
+        stack_exchange.prepare(path, tmp_path / f"{name}.sqlite")
+    assert (tmp_path / "a.sqlite").read_bytes() == (tmp_path / "b.sqlite").read_bytes()
+    assert (tmp_path / "a.sqlite").stat().st_mode & 0o777 == 0o644
+
+
+def test_command(tmp_path):
+    rows = [row("One. Two."), row(OwnerUserId=None), row(PostTypeId="4")]
+    path = dump(tmp_path / "Posts.xml", *rows)
+
+    def run(*arguments):
+        program = [sys.executable, "-m", "datasets.prepare.stack_exchange", *arguments]
+        return subprocess.run(program, cwd=PROJECT, capture_output=True, text=True, check=False)
+
+    output = f"--output={tmp_path / 'stack_exchange.sqlite'}"
+    done = run(f"--posts_xml={path}", output)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0].endswith("stack_exchange.sqlite: 2 sentences of 1 users")
+    assert [line.split(maxsplit=1) for line in done.stdout.splitlines()[1:]] == [
+        ["1", "posts kept"],
+        ["2", "posts skipped"],
+        ["1", "no owner"],
+        ["1", "neither a question nor an answer"],
+    ]
+    failed = run(output)
+    assert failed.returncode == 2
+    assert failed.stderr == "stack_exchange: --posts_xml is required; give --posts_xml=...\n"
+
+
+# --- the loader reads what is written -------------------------------------------------------------
+
+
+def create(**options):
+    return stackoverflow.create_task(DataOptions("stackoverflow", **options))
+
+
+def test_a_prepared_dump_is_found_and_split(tmp_path):
+    rows = [
+        row(f"We are number {user}. Numbers are words. Words are many.", OwnerUserId=str(user))
+        for user in range(20)
+    ]
+    stack_exchange.prepare(dump(tmp_path / "Posts.xml", *rows), tmp_path / "stack_exchange.sqlite")
+    task = create(data_dir=str(tmp_path))
+    assert task.facts["source"] == "stack_exchange"
+    assert task.facts["prepared"] == {"posts kept": 20, "answers without their question": 0}
+    assert [len(c) for c in task.splits.values()] == [15, 2, 3]
+    ids = sorted(str(user) for user in range(20))
+    order = [ids[i] for i in stackoverflow.np.random.RandomState(13).permutation(20)]
+    assert [*task.valid.ids, *task.test.ids, *task.train.ids] == order
+    # 7 words of all, and each training user's number.
+    assert task.facts["vocabulary"]["found"] == 7 + 15
+    halves = task.test.fetch(order[2])
+    assert [len(halves[p]["tokens"]) for p in ("personalization", "evaluation")] == [1, 2]
+
+
+def test_a_broken_example_of_a_prepared_dump(tmp_path):
+    import contextlib
+    import sqlite3
+
+    path = tmp_path / "stack_exchange.sqlite"
+    rows = [row(f"We {user}. They {user}.", OwnerUserId=str(user)) for user in range(9)]
+    stack_exchange.prepare(dump(tmp_path / "Posts.xml", *rows), path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE examples SET serialized_example_proto = x'0aff'")
+        connection.commit()
+    with pytest.raises(errors.UserError, match="found an example that is broken") as caught:
+        create(data_file=str(path))
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "posts", "users", "skipped"),
+    [("beer", 1522, 554, {6, 48}), ("matheducators", 1896, 360, {8, 157})],
+)
+def test_real_dumps(real_data_dir, tmp_path, name, posts, users, skipped):
+    path = real_data_dir / "stack_exchange" / f"{name}_Posts.xml"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    report = stack_exchange.prepare(path, tmp_path / "stack_exchange.sqlite")
+    assert (report.posts, report.users, set(report.skipped.values())) == (posts, users, skipped)
+    if name == "matheducators":  # one is enough
+        return
+    task = create(data_dir=str(tmp_path))
+    assert task.facts["vocabulary"]["found"] == 9231
+    assert 0.02 < task.facts["unigram_accuracy"]["test"] < 0.06
+    left_out = sum(len(ids) for ids in task.facts["clients_left_out"].values())
+    assert sum(len(c) for c in task.splits.values()) + left_out == users

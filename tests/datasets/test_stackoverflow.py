@@ -1,0 +1,513 @@
+import collections
+import datetime
+import io
+import tarfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets import stackoverflow, synthetic_posts, text, word_counts
+from datasets.models import stackoverflow_lstm
+from datasets.options import DataOptions
+from motley_tff.core import errors
+
+WORDS = ["the", "a", "is", "of", "model", "table", "."]
+KEY = tf.zeros([2], tf.int32)
+
+
+def create(path=None, **options):
+    file = None if path is None else str(path)
+    return stackoverflow.create_task(DataOptions("stackoverflow", data_file=file, **options))
+
+
+def encoded(sentences, words=WORDS):
+    table = text.word_table(list(words), oov=stackoverflow.OOV)
+    ids = text.encode(
+        tf.constant(sentences), table, 20, stackoverflow.BOS, stackoverflow.EOS
+    )
+    return ids.numpy()
+
+
+def examples(sentences, dates):
+    n = len(sentences)
+    return {
+        "creation_date": np.array(dates, object),
+        "score": np.arange(n, dtype=np.int64),
+        "tags": np.array(["python|pandas"] * n, object),
+        "title": np.array(["what is it ?"] * n, object),
+        "tokens": np.array(sentences, object),
+        "type": np.array(["answer"] * n, object),
+    }
+
+
+def dated(number):
+    return f"2016-05-04 03:02:{number:02d} UTC"
+
+
+def write(path, clients, split_of):
+    """Writes `{client: examples}` with TFF's own writer."""
+    import tensorflow_federated as tff
+
+    tff.simulation.datasets.save_to_sql_client_data(
+        list(clients),
+        lambda i: tf.data.Dataset.from_tensor_slices(
+            collections.OrderedDict(sorted(clients[i].items()))
+        ),
+        str(path),
+        allow_overwrite=True,
+        split_names_by_client_id=split_of,
+    )
+
+
+def write_counts(path, words=WORDS, name=word_counts.NAME):
+    """Writes word counts as TFF's archive has them."""
+    lines = "".join(f"{word}\t{1000 - i}\n" for i, word in enumerate(words)).encode()
+    with tarfile.open(path, "w:bz2") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(lines)
+        archive.addfile(member, io.BytesIO(lines))
+
+
+@pytest.fixture(scope="module")
+def tff_clients():
+    """Three clients train (one has more than counts), four are held out, one tests in TFF's sense.
+
+    The first held-out one's dates are out of order, two of them differ in milliseconds only.
+    """
+    dates = [f"2016-05-04 03:02:01{f} UTC" for f in (".25", "", ".3", ".25")] + [dated(0)]
+    held_out = [f"{w} is the table ." for w in ("late", "a", "the", "model", "first")]
+    clients = {
+        "111": examples(["the model is a table .", "nothing"], [dated(2), dated(1)]),
+        "222": examples([f"a {i}" for i in range(1030)], [dated(1)] * 1030),
+        "o'neil": examples(["of the table"], [dated(1)]),
+        "10": examples(held_out, dates),
+        "20": examples(["a model", "the table", "of"], [dated(i) for i in (3, 2, 1)]),
+        "30": examples(["the one sentence"], [dated(1)]),
+        "40": examples(["a model", "the table"], [dated(2), dated(1)]),
+        "555": examples(["not used"], [dated(1)]),
+    }
+    split_of = dict.fromkeys(("111", "222", "o'neil"), "train")
+    split_of |= dict.fromkeys(("10", "20", "30", "40"), "heldout") | {"555": "test"}
+    return clients, split_of
+
+
+@pytest.fixture(scope="module")
+def tff_dir(tmp_path_factory, tff_clients):
+    """A data folder as TFF and Keras fill it."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "datasets").mkdir()
+    write(folder / "stackoverflow.sqlite", *tff_clients)
+    write_counts(folder / "datasets" / word_counts.ARCHIVE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tff_task(tff_dir):
+    return create(data_dir=str(tff_dir))
+
+
+@pytest.fixture(scope="module")
+def synthetic():
+    return create(use_synthetic_data=True)
+
+
+# --- model ----------------------------------------------------------------------------------------
+
+
+def test_model_has_the_published_weights(synthetic):
+    model = synthetic.model
+    assert model.num_weights == 4_050_748
+    assert model.shapes[0] == (10_004, 96)
+    last = [name for name, is_last in zip(model.names, model.is_last_layer, strict=True) if is_last]
+    assert [name.partition("/")[2] for name in last] == ["logits/kernel:0", "logits/bias:0"]
+    bias = model.initial_weights(0)[3].reshape(4, 670)
+    np.testing.assert_array_equal(bias[:, 0], [0, 1, 0, 0])
+    assert (bias == bias[:, :1]).all()
+
+
+def test_outputs_are_those_of_tff_baselines_model(synthetic):
+    from tensorflow_federated.python.simulation.baselines.stackoverflow import (
+        word_prediction_models,
+    )
+
+    published = word_prediction_models.create_recurrent_model(vocab_size=10_004)
+    weights = synthetic.model.initial_weights(3)
+    published.set_weights(weights)
+    x = encoded(["the a is of", "model", "table is the a model of " * 5])[:, :-1]
+    found = synthetic.model.predict(weights, tf.constant(x), False, KEY)
+    assert found.shape == (3, 20, 10_004)
+    np.testing.assert_allclose(
+        found.numpy()[x > 0], published(x.astype(np.float32)).numpy()[x > 0], atol=1e-5
+    )
+
+
+def test_a_token_is_represented_by_the_lstms_output(synthetic):
+    weights = synthetic.model.initial_weights(0)
+    x = tf.constant(encoded(["the a"])[:, :-1])
+    h = synthetic.model.embed(weights, x)
+    assert h.shape == (1, 20, 670)
+    logits = (h @ weights[4] + weights[5]) @ weights[6] + weights[7]
+    np.testing.assert_allclose(
+        logits, synthetic.model.predict(weights, x, False, KEY), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_the_forget_bias_is_keras_default():
+    lstm = tf.keras.layers.LSTM(3)
+    lstm.build((None, 2, 5))
+    made = stackoverflow_lstm.UnitForgetBias()([12], tf.float32)
+    np.testing.assert_array_equal(made, lstm.get_weights()[2])
+
+
+# --- metrics --------------------------------------------------------------------------------------
+
+
+def test_metrics_by_hand(tff_task):
+    rows = {"tokens": tf.constant(encoded(["the unknown model"]))}
+    x, y = tff_task.preprocess(rows, False, KEY)
+    np.testing.assert_array_equal(x[0, :4], [10_002, 1, 10_001, 5])
+    np.testing.assert_array_equal(y[0, :5], [1, 10_001, 5, 10_003, 0])
+    outputs = tf.one_hot([[1, 10_001, 1, 10_003] + [0] * 16], 10_004)
+    found = {}
+    for metric in tff_task.metrics:
+        correct, weights = metric.function(y, outputs)
+        found[metric.name] = float(tf.reduce_sum(correct * weights)), float(tf.reduce_sum(weights))
+    assert found == {
+        "accuracy": (1, 2),
+        "accuracy_with_end_of_sentence": (2, 3),
+        "accuracy_with_end_of_sentence_and_unknown_words": (3, 4),
+    }
+    assert tff_task.metric.name == "accuracy"
+    assert float(tf.reduce_sum(tff_task.loss(y, outputs)[1])) == 4
+
+
+# --- TFF's file -----------------------------------------------------------------------------------
+
+
+def test_tff_file_is_split_as_published(tff_task):
+    assert tff_task.train.in_graph
+    assert tff_task.train.ids == ("111", "222", "o'neil")
+    order = [("10", "20", "30", "40")[i] for i in np.random.RandomState(13).permutation(4)]
+    # 10,000 of 38,758, here 1 of 4; the client of one sentence is in none.
+    assert tff_task.valid.ids == (order[0],)
+    assert tff_task.test.ids == tuple(i for i in order[1:] if i != "30")
+    assert tff_task.facts["clients_left_out"] == {
+        "fewer than 2 examples: cannot be halved": ["30"]
+    }
+    assert tff_task.facts["beyond_1024_sentences"] == {"clients": 1, "sentences_left_out": 6}
+    assert tff_task.facts["vocabulary"] == {"asked": 10_000, "found": 7}
+    assert tff_task.facts["source"] == "sqlite"
+
+
+def test_published_split_counts():
+    held_out = {f"{i:07d}": 100 for i in range(38_758)}
+    split = stackoverflow._split_tff("x", {"1": 100}, held_out)
+    assert (len(split.valid), len(split.test)) == (10_000, 28_758)
+    first = np.random.RandomState(13).permutation(38_758)[0]
+    assert split.valid[0] == f"{first:07d}"
+
+
+def test_tff_clients_are_read_as_they_are(tff_task, tff_clients):
+    clients = tff_clients[0]
+    for client_id in tff_task.train.ids:
+        found = tff_task.train.fetch(client_id)["train"]["tokens"]
+        np.testing.assert_array_equal(found, encoded(clients[client_id]["tokens"][:1024].tolist()))
+        assert found.dtype == tf.int32
+
+
+def test_older_half_personalizes(tff_task):
+    clients = next(c for c in (tff_task.valid, tff_task.test) if "10" in c.index)
+    for parts in (clients.fetch("10"), tf.function(clients.load)(tf.constant("10"))):
+        np.testing.assert_array_equal(
+            parts["personalization"]["tokens"],
+            encoded(["first is the table .", "a is the table ."]),
+        )
+        # Two have the same date: they stay in their order.
+        np.testing.assert_array_equal(
+            parts["evaluation"]["tokens"],
+            encoded(["late is the table .", "model is the table .", "the is the table ."]),
+        )
+
+
+def test_evaluated_clients_keep_the_first_1024_before_sorting(tmp_path):
+    n = 1100
+    last = datetime.datetime(2016, 5, 4)
+    dates = [f"{last - datetime.timedelta(seconds=i)} UTC" for i in range(n)]
+    clients = {
+        "1": examples(["the a"] * 2, dates[:2]),
+        "2": examples([WORDS[i % 7] for i in range(n)], dates),
+        "3": examples(["the a"] * 2, dates[:2]),
+    }
+    write(tmp_path / "so.sqlite", clients, {"1": "train", "2": "heldout", "3": "heldout"})
+    write_counts(tmp_path / word_counts.ARCHIVE)
+    task = create(tmp_path / "so.sqlite")
+    clients = next(c for c in (task.valid, task.test) if "2" in c.index)
+    parts = clients.fetch("2")
+    assert [len(parts[p]["tokens"]) for p in ("personalization", "evaluation")] == [512, 512]
+    newest_first = [WORDS[i % 7] for i in range(1024)]
+    np.testing.assert_array_equal(
+        parts["personalization"]["tokens"], encoded(newest_first[::-1][:512])
+    )
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        ["2016-05-04 03:02:01 UTC", "2016-05-04 03:02:01.1 UTC", "2016-05-04 03:02:01.09 UTC"],
+        ["2017-01-01 00:00:00 UTC", "2016-12-31 23:59:59.999 UTC", "2016-12-31 23:59:59 UTC"],
+    ],
+)
+def test_dates_are_ordered_as_their_text(dates):
+    numbers = stackoverflow._milliseconds(tf.constant(dates)).numpy()
+    assert numbers.argsort().tolist() == np.argsort(dates).tolist()
+
+
+@pytest.mark.parametrize("date", ["yesterday", "", "2016-05-04", "2016-05-04T03:02:01.1"])
+def test_other_dates_fail_with_a_user_error(tmp_path, date):
+    clients = {
+        "1": examples(["the a"] * 2, [dated(1)] * 2),
+        "2": examples(["the a"] * 2, [dated(1), date]),
+        "3": examples(["the a"] * 2, [date, dated(1)]),
+    }
+    write(tmp_path / "so.sqlite", clients, {"1": "train", "2": "heldout", "3": "heldout"})
+    write_counts(tmp_path / word_counts.ARCHIVE)
+    with pytest.raises(errors.UserError, match=r"so\.sqlite: the data of client '[23]'") as caught:
+        create(tmp_path / "so.sqlite")
+    assert "\n" not in str(caught.value)
+
+
+def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
+    from motley_tff.algorithms import fedavg, optimizers
+    from motley_tff.backends import base, sequential, tff_backend, tff_worker
+    from motley_tff.core import random_streams
+
+    sgd = optimizers.OptimizerConfig("sgd", 1.0, {})
+    params = fedavg.Params(sgd, sgd, train_epochs=1, train_batch_size=2)
+    weights = tff_task.model.initial_weights(0)
+
+    def train(backend):
+        process = backend.training(tff_task, fedavg.build(tff_task, params, weights))
+        plan = [base.Round(1, ("111", "o'neil"), random_streams.key(0, "local_training", 1))]
+        results = []
+        state = process.run(process.initialize(), plan, lambda result, _: results.append(result))
+        return process.weights(state), results[0]
+
+    expected, _ = train(sequential.SequentialBackend())
+    assert max(np.abs(a - b).max() for a, b in zip(expected, weights, strict=True)) > 1e-3
+    with tff_worker.tff_runtime():
+        found, _ = train(tff_backend.TffBackend())
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+# --- word counts ----------------------------------------------------------------------------------
+
+
+def test_word_counts_are_found_where_tff_and_users_put_them(tmp_path):
+    database = tmp_path / "a" / "stackoverflow.sqlite"
+    for path in (
+        tmp_path / "a" / word_counts.NAME,
+        tmp_path / "b" / "datasets" / word_counts.NAME,
+        tmp_path / "b" / "stackoverflow" / word_counts.NAME,
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("one 3\ntwo 2\nthree 1\n")
+        assert word_counts.load(database, str(tmp_path / "b"), 2) == (path, ["one", "two"])
+        path.unlink()
+
+
+@pytest.mark.parametrize("folder_name", ["../..", "/tmp", "inner"])
+def test_an_archive_is_never_unpacked(tmp_path, folder_name):
+    folder = tmp_path / "inner" / "data"
+    folder.mkdir(parents=True)
+    write_counts(folder / word_counts.ARCHIVE, name=f"{folder_name}/{word_counts.NAME}")
+    before = sorted(tmp_path.rglob("*"))
+    assert word_counts.load(folder / "x.sqlite", None, 3)[1] == WORDS[:3]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+BAD_COUNTS = {
+    "one column": (word_counts.NAME, b"the 3\na\n", "found b'a\\\\n' in line 2"),
+    "no number": (word_counts.NAME, b"the three\n", "line 1, expected a word and a count"),
+    "not UTF-8": (word_counts.NAME, b"\xff\xfe 3\n", "line 1"),
+    "empty": (word_counts.NAME, b"", "found no words"),
+    "one endless line": (word_counts.NAME, b"a" * 100_000, "line 1"),
+    "no archive": (word_counts.ARCHIVE, b"the 3\n", r"cannot be read as a tar\.bz2"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_COUNTS)
+def test_bad_word_counts_end_in_one_line(tmp_path, case):
+    name, content, message = BAD_COUNTS[case]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(errors.UserError, match=message) as caught:
+        word_counts.load(tmp_path / "x.sqlite", None, 10)
+    assert str(tmp_path / name) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_archive_and_one_without_the_file(tmp_path):
+    path = tmp_path / word_counts.ARCHIVE
+    write_counts(path, [f"word{i}" for i in range(5000)])
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(errors.UserError, match=r"tar\.bz2|expected a word and a count"):
+        word_counts.load(tmp_path / "x.sqlite", None, 10_000)
+    write_counts(path, name="other")
+    with pytest.raises(errors.UserError, match="found no file stackoverflow.word_count in it"):
+        word_counts.load(tmp_path / "x.sqlite", None, 10)
+
+
+# --- what is missing ------------------------------------------------------------------------------
+
+
+def test_no_data_is_one_line_without_a_download(tmp_path):
+    with pytest.raises(errors.UserError) as caught:
+        create(data_dir=str(tmp_path))
+    for word in (str(tmp_path), "stackoverflow.sqlite", "word_count.tar.bz2", "GB", "--data_file"):
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_word_counts(tmp_path, tff_clients, monkeypatch):
+    monkeypatch.setattr(word_counts, "_KERAS_DIR", str(tmp_path / "keras"))
+    write(tmp_path / "stackoverflow.sqlite", *tff_clients)
+    with pytest.raises(errors.UserError, match=r"found no stackoverflow\.word_count or") as caught:
+        create(data_dir=str(tmp_path))
+    assert word_counts.URL in str(caught.value)
+
+
+def test_other_splits_other_fields_and_other_files(tmp_path):
+    path = tmp_path / "x.sqlite"
+    write(path, {"1": {"tokens": np.arange(3)}}, {"1": "train"})
+    with pytest.raises(errors.UserError, match=r"found splits \['train'\], expected 'train' and"):
+        create(path)
+    split_of = {"1": "train", "2": "heldout", "3": "heldout"}
+    write(path, {client_id: {"n": np.arange(3)} for client_id in split_of}, split_of)
+    write_counts(tmp_path / word_counts.ARCHIVE)
+    with pytest.raises(errors.UserError, match=r"x\.sqlite: the data of client '1' cannot be read"):
+        create(path)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(errors.UserError, match=r"x\.sqlite: found 5000 bytes.*truncated"):
+        create(path)
+    (tmp_path / "Posts.xml").write_text("<posts/>")
+    with pytest.raises(errors.UserError, match=r"Posts\.xml: expected a file that ends in"):
+        create(tmp_path / "Posts.xml")
+
+
+# --- users in memory ------------------------------------------------------------------------------
+
+
+def posts(*sentences, newest_first=False):
+    dates = [dated(i) for i in range(len(sentences))]
+    return synthetic_posts.Posts(list(sentences), dates[::-1] if newest_first else dates)
+
+
+@pytest.fixture(scope="module")
+def hand_made():
+    """Twenty users; permuted, two validate and the next three test."""
+    order = [f"u{i:02d}" for i in np.random.RandomState(13).permutation(20)]
+    data = {client_id: posts("the table of the model", "the table") for client_id in sorted(order)}
+    # 'table' is the older half's word; 'is' is none that training clients use.
+    data[order[0]] = posts("table the table", "is", "is the the", "table is")
+    data[order[1]] = posts("the table", "xyzzy plugh")
+    data[order[2]] = posts("table", "the", newest_first=True)
+    data[order[3]] = posts("the")
+    data[order[4]] = posts("xyzzy", "the table")
+    return order, data
+
+
+@pytest.fixture(scope="module")
+def hand_made_task(hand_made):
+    return stackoverflow.create_task_from_data(hand_made[1])
+
+
+def test_vocabulary_counts_training_users(hand_made, hand_made_task):
+    order, data = hand_made
+    task = hand_made_task
+    assert task.facts["vocabulary"] == {"asked": 10_000, "found": 4}
+    # Every training user has all four; ties go to the more frequent, then by the alphabet.
+    words = ["the", "table", "model", "of"]
+    found = task.train.fetch(order[7])["train"]["tokens"]
+    np.testing.assert_array_equal(found, encoded(data[order[7]].tokens, words))
+
+
+def test_most_common_words():
+    users = [["b b b c", "b"], ["a c"], ["a  d", "d"]]
+    assert stackoverflow.most_common_words(users, 10) == ["a", "c", "b", "d"]
+    assert stackoverflow.most_common_words(users, 2) == ["a", "c"]
+    with pytest.raises(errors.UserError, match="found no words"):
+        stackoverflow.most_common_words([[""]], 10)
+
+
+def test_clients_that_cannot_be_scored_are_left_out_by_name(hand_made, hand_made_task):
+    order, data = hand_made
+    task = hand_made_task
+    assert task.valid.ids == (order[0],)
+    assert task.test.ids == (order[2], order[4])
+    assert task.facts["clients_left_out"] == {
+        "fewer than 2 examples: cannot be halved": [order[3]],
+        "no word of the vocabulary in the half that evaluates": [order[1]],
+    }
+    with pytest.raises(errors.UserError, match="found no word that training clients use"):
+        stackoverflow.create_task_from_data(
+            {i: posts("xyzzy", i) if i in order[:2] else p for i, p in data.items()}
+        )
+
+
+def test_unigram_by_hand(hand_made, hand_made_task):
+    order, _ = hand_made
+    task = hand_made_task
+    assert text.unigram_accuracy(task, "valid") == {order[0]: pytest.approx(1 / 3)}
+    # The older half says 'the', the newer 'table'; nothing known in the older half scores nothing.
+    assert text.unigram_accuracy(task, "test") == {order[2]: 0.0, order[4]: 0.0}
+    assert task.facts["unigram_accuracy"] == {"valid": pytest.approx(1 / 3), "test": 0.0}
+
+
+def test_too_few_users():
+    with pytest.raises(errors.UserError, match="found 2 clients"):
+        stackoverflow.create_task_from_data({i: posts("a", "b") for i in "12"})
+
+
+# --- synthetic users ------------------------------------------------------------------------------
+
+
+def test_synthetic_task(synthetic):
+    assert [len(c) for c in synthetic.splits.values()] == [36, 5, 7]
+    assert synthetic.facts["clients_left_out"] == {}
+    assert set(synthetic.facts["planted_groups"].values()) == set(synthetic_posts.TOPICS)
+    assert 0.03 < synthetic.facts["unigram_accuracy"]["test"] < 0.2
+
+
+def test_synthetic_users_are_dated_and_their_group_shows():
+    made, groups = stackoverflow.synthesize(5)
+    again, _ = stackoverflow.synthesize(5)
+    assert made == again and made != stackoverflow.synthesize(6)[0]
+    assert len({tuple(p.tokens) for p in made.values()}) == len(made)
+    own = {
+        name: {*topic.nouns, *topic.verbs, *topic.adjectives}
+        for name, topic in synthetic_posts.TOPICS.items()
+    }
+    for client_id, mine in made.items():
+        assert mine.creation_dates == sorted(mine.creation_dates)
+        assert 12 <= len(mine.tokens) <= 30
+        assert max(len(s.split(" ")) for s in mine.tokens) <= 20
+        said = " ".join(mine.tokens).split(" ")
+        counts = {name: sum(word in words for word in said) for name, words in own.items()}
+        assert counts[groups[client_id]] > 0.3 * sum(counts.values())
+
+
+def test_synthetic_topics_drift():
+    made, groups = stackoverflow.synthesize(1, num_users=300)
+    shares = []
+    for half in (slice(None, 6), slice(-6, None)):
+        words = [
+            (w in {*topic.nouns, *topic.verbs, *topic.adjectives})
+            for i, mine in made.items()
+            for topic in [synthetic_posts.TOPICS[groups[i]]]
+            for s in mine.tokens[half]
+            for w in s.split()
+        ]
+        shares.append(np.mean(words))
+    assert shares[0] > shares[1] + 0.01

@@ -1,0 +1,130 @@
+"""TedMulti's Transformer: its size, its mathematics, what it may see."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets.models import ted_transformer
+from motley_tff.core import functional_model
+
+_SIZE, _TIME = 40, 20
+_KEY = np.array([3, 4], np.int32)
+
+
+def build(size):
+    return functional_model.from_keras(
+        functools.partial(ted_transformer.TedTransformer, size), np.zeros((1, _TIME), np.int32)
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build(_SIZE)
+
+
+@pytest.fixture(scope="module")
+def weights(model):
+    """Drawn anew, so that biases, gammas and betas are no zeros and ones."""
+    rng = np.random.default_rng(0)
+    return tuple(
+        (w + rng.normal(0, 0.05, w.shape)).astype(np.float32) for w in model.initial_weights(1)
+    )
+
+
+@pytest.fixture(scope="module")
+def ids():
+    return np.random.default_rng(1).integers(1, _SIZE, (3, _TIME)).astype(np.int32)
+
+
+def predict(model, weights, ids, training=False, key=_KEY):
+    return model.predict(weights, tf.constant(ids), training, tf.constant(key)).numpy()
+
+
+def test_published_number_of_weights():
+    model = build(15_814 + 4)
+    assert model.num_weights == 4_769_824
+    last = [s for s, is_last in zip(model.shapes, model.is_last_layer, strict=True) if is_last]
+    assert last == [(15_818, 96)]
+
+
+def test_same_outputs_as_the_formulas_in_numpy(model, weights, ids):
+    """Vaswani et al. 2017, equation 1 and sections 3.1 to 3.5, one head at a time."""
+    w = {n.split("/", 1)[1].removesuffix(":0"): v.astype(np.float64)
+         for n, v in zip(model.names, weights, strict=True)}  # fmt: skip
+
+    def dense(name, h):
+        return h @ w[f"{name}/kernel"] + w[f"{name}/bias"]
+
+    def norm(name, h):
+        centred = h - h.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt(h.var(-1, keepdims=True) + 1e-6)
+        return scaled * w[f"{name}/gamma"] + w[f"{name}/beta"]
+
+    def attend(h):
+        q, k, v = (dense(name, h) for name in ("query", "key", "value"))
+        heads = []
+        for i in range(8):
+            mine = slice(64 * i, 64 * (i + 1))
+            rows = []
+            for t in range(_TIME):
+                scores = k[: t + 1, mine] @ q[t, mine] / 8
+                shares = np.exp(scores - scores.max())
+                rows.append(shares / shares.sum() @ v[: t + 1, mine])
+            heads.append(rows)
+        return dense("attended", np.concatenate(heads, axis=-1))
+
+    angle = np.arange(_TIME)[:, None] / 10_000 ** (np.arange(256) / 256)
+    for sentence, embedded, logits in zip(
+        ids, model.embed(weights, tf.constant(ids)), predict(model, weights, ids), strict=True
+    ):
+        h = dense("project_in", w["embedding/embeddings"][sentence] * np.sqrt(96))
+        h += np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+        h = norm("attention_norm", h + attend(h))
+        feed = dense("output_of_hidden", np.maximum(dense("hidden", h), 0))
+        out = dense("project_out", norm("hidden_norm", h + feed))
+        np.testing.assert_allclose(embedded, out, atol=2e-4)
+        np.testing.assert_allclose(logits, out @ w["embedding/embeddings"].T, atol=2e-4)
+
+
+@pytest.mark.parametrize("place", [1, 10, 19])
+def test_a_later_token_does_not_change_earlier_outputs(model, weights, ids, place):
+    changed = ids.copy()
+    changed[:, place] = 1 + changed[:, place] % (_SIZE - 1)
+    for training in (False, True):
+        before, after = (predict(model, weights, i, training) for i in (ids, changed))
+        np.testing.assert_allclose(after[:, :place], before[:, :place], atol=1e-5)
+        assert (np.abs(after[:, place:] - before[:, place:]).max(axis=(0, 2)) > 1e-3).all()
+
+
+def test_the_order_of_earlier_tokens_counts(model, weights, ids):
+    swapped = ids.copy()
+    swapped[:, [2, 3]] = swapped[:, [3, 2]]
+    before, after = (predict(model, weights, i) for i in (ids, swapped))
+    assert np.abs(after[:, -1] - before[:, -1]).max() > 1e-3
+
+
+def test_dropout_hangs_on_the_key_alone(model, weights, ids):
+    trained = predict(model, weights, ids, training=True)
+    np.testing.assert_array_equal(predict(model, weights, ids, training=True), trained)
+    other = predict(model, weights, ids, training=True, key=_KEY + 1)
+    assert not np.allclose(other, trained)
+    assert not np.allclose(predict(model, weights, ids), trained)
+
+
+def test_in_a_graph_as_eagerly(model, weights, ids):
+    traced = tf.function(lambda w, x: model.predict(w, x, False, tf.zeros([2], tf.int32)))
+    np.testing.assert_allclose(traced(weights, ids), predict(model, weights, ids), atol=1e-5)
+
+
+def test_the_shared_embedding_learns_from_both_ends(model, weights):
+    """A row of a word that is only read, one that is only predicted, and one that is neither."""
+    x = tf.constant(np.full((1, _TIME), 5, np.int32))
+    embedding = tf.constant(weights[0])
+    with tf.GradientTape() as tape:
+        tape.watch(embedding)
+        logits = model.predict((embedding, *weights[1:]), x, False, tf.zeros([2], tf.int32))
+        loss = tf.reduce_sum(logits[..., 7])
+    gradient = tf.convert_to_tensor(tape.gradient(loss, embedding)).numpy()
+    assert np.flatnonzero(np.abs(gradient).sum(1)).tolist() == [5, 7]

@@ -1,0 +1,170 @@
+"""Tests of motley_benchmark, at sizes that say nothing about speed."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from launch.benchmarks import measuring, report, sizes
+from tests import toy
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+_TINY = (
+    "--emnist_clients=2", "--emnist_images=3", "--emnist_batch_size=2",
+    "--population_clients=50", "--population_cohort=5", "--population_rounds=4",
+    "--population_settled_round=2",
+)  # fmt: skip
+_CONTENDERS = [
+    ("bare loop", 0),
+    ("sequential, one client at a time", 0),
+    ("tff", 0),
+    ("stock TFF, defaults", 0),
+    ("stock TFF, dataset iterator", 0),
+    ("bare loop", 1),
+    ("sequential", 1),
+    ("tff", 1),
+]
+
+
+def _benchmark(*arguments, timeout=120):
+    return subprocess.run(
+        [sys.executable, "-m", "launch.benchmark", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def test_runs_every_contender_and_reports(tmp_path):
+    path = tmp_path / "times.json"
+    result = _benchmark("--workloads=emnist_cnn", "--repeats=2", f"--json={path}", *_TINY)
+    assert (result.returncode, result.stderr) == (0, "")
+    (emnist,) = json.loads(path.read_text())["workloads"]
+    found = [(row["name"], row["threads"]) for row in emnist["rows"]]
+    for (name, threads), (expected, expected_threads) in zip(found, _CONTENDERS, strict=True):
+        assert name.startswith(expected)
+        assert threads == expected_threads
+        assert name in result.stdout
+    _check_ratios(emnist["rows"])
+    for row in emnist["rows"]:
+        assert len(row["all_seconds"]) == 2
+        assert row["peak_bytes"] > 1e8
+        assert 1 < row["facts"]["loss"] < 20
+    assert "x bare loop" in result.stdout
+
+
+def _check_ratios(rows):
+    """Every ratio is to the bare loop, that of the same process or that with all threads."""
+    bare = {row["threads"]: row["all_seconds"] for row in rows if row["name"] == "bare loop"}
+    stock = next(row["all_seconds"] for row in rows if row["name"] == "stock TFF, defaults")
+    for row in rows:
+        mine = np.array(row["all_seconds"])
+        here, everywhere = np.array(bare[row["threads"]]), np.array(bare[0])
+        assert row["times_bare_loop"] == pytest.approx(np.median(mine / here))
+        assert row["times_bare_loop_on_all_threads"] == pytest.approx(np.median(mine / everywhere))
+        assert row["faster_than_stock"] == pytest.approx(np.median(np.array(stock) / mine))
+
+
+def test_json_on_stdout_is_nothing_but_json():
+    result = _benchmark("--workloads=population", "--json=-", *_TINY)
+    assert result.returncode == 0
+    (population,) = json.loads(result.stdout)["workloads"]
+    (row,) = population["rows"]
+    assert row["times_bare_loop"] is None
+    assert row["facts"]["resident after round 2, MB"] > 100
+    assert "growth, MB" in row["facts"]
+    assert result.stderr.startswith("population: 4 rounds of 5 clients out of 50")
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--workloads=emnist_cnm", "expected some of emnist_cnn, stackoverflow_lstm"),
+        ("--repeats=0", "repeats"),
+        ("--json=/nowhere/times.json", "No such file or directory; name another file"),
+    ],
+)
+def test_bad_flags_fail_at_once(argument, message):
+    start = time.monotonic()
+    result = _benchmark(argument, timeout=20)
+    assert time.monotonic() - start < 2
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def _result(name, threads, seconds, scale=1.0):
+    runs = [measuring.Measured(s, 2 * s, 10_000_000, {"loss": 1.5}) for s in seconds]
+    return measuring.Result(name, threads, scale, 9.0, runs)
+
+
+def test_ratios_are_medians_over_neighbours():
+    """The machine was ten times slower in the second turn: ratios do not notice."""
+    results = [
+        _result("bare loop", 0, [1.0, 10.0, 1.0]),
+        _result("tff", 0, [1.5, 15.0, 1.4]),
+        _result("stock TFF, defaults", 0, [3.0, 30.0, 3.0]),
+        _result("bare loop", 1, [2.0, 20.0, 2.0]),
+        _result("sequential", 1, [1.0, 10.0, 1.0], scale=4.0),
+    ]
+    table = report.tabulate("work", "what is done", results)
+    _, tff, _, _, sequential = table.rows
+    assert (tff.seconds, tff.times_bare_loop, tff.faster_than_stock) == (1.5, 1.5, 2.0)
+    assert (sequential.times_bare_loop, sequential.times_bare_loop_on_all_threads) == (0.5, 1.0)
+    assert report.to_text(table).splitlines()[0] == "work: what is done"
+    (line,) = [x for x in report.to_text(table).splitlines() if x.startswith("  sequential")]
+    assert line.split() == ["sequential", "1", "1*", "0.50", "1.00", "3.00", "2", "9", "10", "1.5"]
+    assert "* 1/4 of the work was run, the rest extrapolated: sequential" in report.to_text(table)
+
+
+def test_a_loss_that_diverged_is_null_in_json():
+    run = measuring.Measured(1.0, 1.0, 1, {"loss": float("nan")})
+    table = report.tabulate("w", "t", [measuring.Result("bare loop", 0, 1.0, None, [run])])
+    (workload,) = json.loads(report.to_json([table], {"repeats": 1}))["workloads"]
+    assert workload["rows"][0]["facts"] == {"loss": None}
+
+
+def test_the_bare_loop_takes_the_steps_of_a_client():
+    """Same batches, same dropout: with one client a round of FedAvg is the bare loop."""
+    from launch.benchmarks import bare_loop, rounds
+    from motley_tff.backends import sequential
+
+    task = toy.classifier_task(num_clients=1, sizes=(10,))
+    training = rounds.Training(task, 0.3, batch_size=4)
+    (one,), algorithm = training.plan(1), training.algorithm
+    (walk,) = algorithm.work.passes
+    batches = bare_loop.round_batches(task, one.client_ids, walk, one.key)
+    assert batches.bounds.numpy().tolist() == [0, 4, 8, 10]
+    found, loss = bare_loop.build(task, batches, 0.3)(algorithm.initial_weights)
+    process = sequential.SequentialBackend().training(task, algorithm)
+    state = process.run(process.initialize(), [one], lambda *_: None)
+    for a, b in zip(process.weights(state), found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert np.isfinite(loss)
+
+
+def test_every_size_is_a_positive_default():
+    for field in sizes.size_fields():
+        assert field.default >= 1
+        assert field.metadata["help"].endswith(".")
+
+
+def test_client_sizes_are_read_or_drawn(tmp_path):
+    from launch.benchmarks import population
+
+    drawn, source = population.client_sizes(None, 20_000)
+    assert source == "log-normal"
+    assert drawn.min() >= 1
+    assert drawn.mean() == pytest.approx(137, rel=0.2)
+    folder = tmp_path / "client_sizes"
+    folder.mkdir()
+    (folder / "a.csv").write_text("id,size\nx,3\ny,5\n")
+    read, source = population.client_sizes(str(tmp_path), 100)
+    assert set(read) == {3, 5}
+    assert source == "resampled from 2 real ones"
