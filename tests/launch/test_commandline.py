@@ -71,7 +71,7 @@ def _assert_one_line(result, status, *parts):
         ("--total_rounds=1e3", ["--total_rounds=1e3", "expected positive integer"]),
         ("--total_rounds=0", ["--total_rounds=0", "expected positive integer"]),
         ("--server_learning_rate=fast", ["--server_learning_rate=fast", "expected number"]),
-        ("--server_learning_rate=nan", ["--server_learning_rate=nan", "expected a number"]),
+        ("--server_learning_rate=nan", ["--server_learning_rate=nan", "expected a finite number"]),
         ("--use_synthetic_data=maybe", ["expected true or false"]),
         ("--backend=sequental", ["auto, tff, sequential", "did you mean sequential?"]),
         ("--total_rounds", ["Missing value for flag"]),
