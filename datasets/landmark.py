@@ -1,0 +1,423 @@
+"""Landmarks: photographs of sights by photographer; a cross-device task.
+
+Card
+  Source: TFF's `gldv2`, Google Landmarks v2 by Wikimedia contributor in the split of Hsu et al.:
+    `gld160k/train/<photographer>`, or with `--gld23k` the small `gld23k/train/<photographer>`, one
+    TFRecord file each, as `tff.simulation.datasets.gldv2` leaves them in its cache. Or synthetic
+    photographers (`datasets.synthetic_photographers`).
+  Licence: annotations CC BY 4.0; every image has its photographer's own.
+  Clients: 1,262 photographers; 164,172 images; 130 +- 199 a photographer, at most 3,500.
+    gld23k: 233 photographers; 23,080 images. Synthetic: 48 photographers, 14 +- 6 images each,
+    from 6 to 36.
+  Fields: `image` string, an encoded JPEG of any size (`image/encoded_jpeg` on disk); `label` int32
+    from 0 to 2,027 (gld23k: 202; `class`, int64, on disk).
+  Model: MobileNetV2 with GroupNorm on 128x128 images, 4,821,740 weights for 2,028 classes;
+    accuracy. Training batches, also fine-tuning's, are cropped, mirrored and recoloured at random;
+    evaluation sees the centre (`datasets.inception_preprocessing`).
+  Split: photographers permuted with seed 13; 50 valid, 100 test, 1,112 train (other populations:
+    12%, 15%, the rest). A valid or test photographer's images are shuffled with seed 13; the first
+    half personalizes, the rest evaluates. A photographer trains on at most 64 images: the first of
+    a shuffle with seed 13, the same in every round, where the published code drew new ones.
+  Left out, and counted in the task's facts: images that do not decode or have a label outside the
+    range; photographers without any, and valid or test ones with a single one. Up to 256 MB of
+    files are decoded once at the start to know. Of more, only the records are counted then; a
+    photographer whose images do not all decode is reported on stderr whenever they are loaded.
+  Citation: Weyand et al. 2020, "Google Landmarks Dataset v2" (https://arxiv.org/abs/2004.01804);
+    Hsu, Qi, Brown 2020, "Federated Visual Classification with Real-World Data Distribution"
+    (https://arxiv.org/abs/2003.08082).
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from datasets import (
+    files,
+    inception_preprocessing,
+    splits,
+    synthetic_photographers,
+    tfrecord_clients,
+)
+from datasets.models import mobilenet_v2
+from datasets.options import DataOptions
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import functional_model
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+
+IMAGE_SIZE = 128
+MAX_TRAIN_EXAMPLES = 64
+
+_FOLDERS = ("", "landmark", "gldv2")
+# What TFF uses when it is given no cache folder.
+_DEFAULT_DIR = "cache"
+_PUBLISHED_CLIENTS, _PUBLISHED_VALID, _PUBLISHED_TEST = 1262, 50, 100
+# About ten seconds of reading and decoding.
+_MAX_BYTES_DECODED_AT_START = 2**28
+# Chosen by time: ten rounds and an evaluation of every valid and test photographer, twenty epochs
+# of fine-tuning each, take about a minute on two cores.
+_SYNTHETIC_PHOTOGRAPHERS = 48
+# A broken header may claim any size; TensorFlow refuses images of more than 2**29 bytes.
+_MAX_PIXELS = 2**26
+_UNREADABLE = "images that do not decode"
+_BAD_LABEL = "images with a label outside the range"
+
+
+class Variant(NamedTuple):
+    """One of TFF's two forms of the data set: its folder, number of labels, and size on disk."""
+
+    folder: str
+    num_classes: int
+    size: str
+
+
+_VARIANTS = {
+    False: Variant("gld160k", 2028, "20 GB"),
+    True: Variant("gld23k", 203, "3 GB"),
+}
+
+
+class _Source(NamedTuple):
+    """Images of one client.
+
+    Attributes:
+      num_rows: int64 scalar.
+      get: `int64 scalar, a row -> (encoded image, label int64)`, both scalars; may fail.
+    """
+
+    num_rows: tf.Tensor
+    get: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+
+
+class _Left(NamedTuple):
+    """What a look at every image found.
+
+    Attributes:
+      sizes: `{client id: number of images that can be used}`.
+      reasons: `{reason: {client id: number of images left out}}`.
+    """
+
+    sizes: dict[str, int]
+    reasons: dict[str, dict[str, int]]
+
+
+def create_task(options: DataOptions) -> task_lib.Task:
+    """Returns the task on TFF's files or on synthetic photographers; downloads nothing.
+
+    Args:
+      options: With no `data_dir`, TFF's default cache folder is used.
+
+    Raises:
+      UserError: If there are no data or they are broken; says what to put where.
+    """
+    variant = _VARIANTS[options.gld23k]
+    if options.use_synthetic_data:
+        album = synthesize(options.base_random_seed, num_classes=variant.num_classes)
+        facts = {"source": "synthetic", "planted_groups": album.groups}
+        return create_task_from_data(album.photos, variant.num_classes, facts)
+    return _create_tfrecord_task(_find(options), variant)
+
+
+def create_task_from_data(
+    photos: Mapping[str, Mapping[str, np.ndarray]],
+    num_classes: int = 2028,
+    facts: Mapping[str, Any] | None = None,
+) -> task_lib.Task:
+    """Returns the task on encoded images in memory.
+
+    Args:
+      photos: `{photographer: {"image": encoded images, object [n]; "label": integers [n]}}`.
+      num_classes: Labels are 0 to this, exclusive.
+      facts: Added to the task's facts.
+
+    Raises:
+      UserError: If too few photographers have images that can be used.
+    """
+    look = tf.function(
+        lambda images, labels: _decodable_rows(_from_arrays(images, labels)),
+        input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)],
+    )
+    usable, left = {}, _Left({}, {})
+    for client_id, examples in photos.items():
+        images = np.asarray(examples["image"], object)
+        labels = np.asarray(examples["label"])
+        rows, _ = looked = look(tf.constant(images, tf.string), tf.constant(labels, tf.int64))
+        rows = rows.numpy()[_note(left, client_id, len(labels), looked, num_classes)]
+        usable[client_id] = {"image": images[rows], "label": labels[rows].astype(np.int32)}
+    split = _split(left.sizes)
+
+    def evaluated(ids):
+        return clients_lib.InMemoryClients({i: splits.halve(usable[i]) for i in ids})
+
+    train = clients_lib.InMemoryClients({i: {"train": _capped(usable[i])} for i in split.train})
+    valid, test = evaluated(split.valid), evaluated(split.test)
+    all_facts = {**(facts or {}), "images_left_out": left.reasons}
+    return _task(num_classes, split, train, valid, test, all_facts)
+
+
+def synthesize(
+    seed: int, num_photographers: int = _SYNTHETIC_PHOTOGRAPHERS, num_classes: int = 2028
+) -> synthetic_photographers.Album:
+    """Returns what synthetic photographers took, with the region planted in each.
+
+    Args:
+      seed: Non-negative; the same seed gives the same bytes.
+      num_photographers: How many.
+      num_classes: Range of the labels; the 48 landmarks are spread over it.
+    """
+    return synthetic_photographers.take_photos(seed, num_photographers, num_classes)
+
+
+def preprocess(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (images float32 [batch, 128, 128, 3] in [-1, 1], labels int32 [batch]).
+
+    Images are decoded here, a batch at a time, so that a client's memory is that of its files.
+    """
+    if training:
+        x = inception_preprocessing.for_training(examples["image"], IMAGE_SIZE, key)
+    else:
+        x = inception_preprocessing.for_evaluation(examples["image"], IMAGE_SIZE)
+    return x, examples["label"]
+
+
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (softmax cross entropy [batch], ones [batch])."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return losses, tf.ones_like(losses)
+
+
+def accuracy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (1.0 where the largest logit is the label's [batch], ones [batch])."""
+    correct = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
+    return correct, tf.ones_like(correct)
+
+
+def _task(num_classes, split, train, valid, test, facts) -> task_lib.Task:
+    model = functional_model.from_keras(
+        functools.partial(mobilenet_v2.MobileNetV2, num_classes),
+        np.zeros((1, IMAGE_SIZE, IMAGE_SIZE, 3), np.float32),
+    )
+    return task_lib.Task(
+        dataset="landmark",
+        setting="cross_device",
+        model=model,
+        loss=cross_entropy,
+        metrics=(task_lib.Metric("accuracy", accuracy, higher_is_better=True),),
+        preprocess=preprocess,
+        train=train,
+        valid=valid,
+        test=test,
+        facts={
+            **facts,
+            "num_classes": num_classes,
+            "max_train_examples": MAX_TRAIN_EXAMPLES,
+            "clients_left_out": split.left_out,
+        },
+    )
+
+
+def _split(sizes: Mapping[str, int]) -> splits.ClientSplit:
+    if len(sizes) == _PUBLISHED_CLIENTS:
+        return splits.split_population(sizes, _PUBLISHED_VALID, _PUBLISHED_TEST)
+    return splits.split_population(sizes, *splits.proportional_counts(len(sizes)))
+
+
+def _find(options: DataOptions) -> Path:
+    """Returns the folder of the photographers' files."""
+    if options.data_file is not None:
+        raise UserError(
+            f"--data_file={options.data_file}: landmark reads a folder with a file for each "
+            "photographer, not one file; pass --data_dir"
+        )
+    files.find(options, ())  # Only to refuse a --data_dir that is no folder.
+    variant, other = _VARIANTS[options.gld23k], _VARIANTS[not options.gld23k]
+    base = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
+    for name in _FOLDERS:
+        if (base / name / variant.folder / "train").is_dir():
+            return base / name / variant.folder / "train"
+    has_other = any((base / name / other.folder / "train").is_dir() for name in _FOLDERS)
+    switch = "pass --gld23k" if other.num_classes == 203 else "leave out --gld23k"
+    hint = f"; there is {other.folder}/train: {switch}" if has_other else ""
+    raise UserError(
+        f"landmark: found no folder {variant.folder}/train in {base}{hint}; put there what TFF's "
+        f"tff.simulation.datasets.gldv2.load_data(cache_dir=...) makes (about {variant.size}, from "
+        "a download of 500 GB), or pass --data_dir or --use_synthetic_data"
+    )
+
+
+def _create_tfrecord_task(folder: Path, variant: Variant) -> task_lib.Task:
+    source = tfrecord_clients.open_folder(folder)
+    if not source.sizes:
+        raise UserError(f"{folder}: found no files, expected one for each photographer")
+    is_small = source.num_bytes <= _MAX_BYTES_DECODED_AT_START
+    left = _look_at_all(folder, source, variant.num_classes) if is_small else None
+    split = _split(left.sizes if left else source.sizes)
+    load = functools.partial(_load_usable, source, variant.num_classes, reports=left is None)
+
+    def evaluated(ids):
+        return clients_lib.InGraphClients(ids, lambda i: splits.halve(load(i)))
+
+    train = clients_lib.InGraphClients(split.train, lambda i: {"train": load(i, is_capped=True)})
+    train.fetch(train.ids[0])
+    valid, test = evaluated(split.valid), evaluated(split.test)
+    facts = {
+        "source": "tfrecord",
+        "files": [str(folder)],
+        "files_ignored": source.ignored,
+        "num_records": sum(source.sizes.values()),
+        "images_checked": "at the start" if left else "when loaded, with a line on stderr",
+        "images_left_out": left.reasons if left else None,
+    }
+    return _task(variant.num_classes, split, train, valid, test, facts)
+
+
+def _look_at_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classes: int) -> _Left:
+    """Decodes every image once."""
+    look = tf.function(
+        lambda client_id: _decodable_rows(_from_records(source.load_serialized(client_id))),
+        input_signature=[tf.TensorSpec([], tf.string)],
+    )
+    left = _Left({}, {})
+    for client_id, n in source.sizes.items():
+        if not n:
+            left.sizes[client_id] = 0
+            continue
+        try:
+            looked = look(tf.constant(client_id))
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"{folder / client_id}: cannot be read as TFRecords ({files.one_line(error)})"
+            ) from error
+        _note(left, client_id, n, looked, num_classes)
+    return left
+
+
+def _note(
+    left: _Left,
+    client_id: str,
+    num_images: int,
+    decodable: tuple[tf.Tensor, tf.Tensor],
+    num_classes: int,
+) -> np.ndarray:
+    """Adds a client to what was found; returns which of the decodable rows are usable."""
+    labels = decodable[1].numpy()
+    is_usable = (labels >= 0) & (labels < num_classes)
+    left.sizes[client_id] = int(is_usable.sum())
+    counts = {_UNREADABLE: num_images - len(labels), _BAD_LABEL: int((~is_usable).sum())}
+    for reason, count in counts.items():
+        if count:
+            left.reasons.setdefault(reason, {})[client_id] = count
+    return is_usable
+
+
+def _load_usable(
+    source: tfrecord_clients.RecordFolder,
+    num_classes: int,
+    client_id: tf.Tensor,
+    is_capped: bool = False,
+    reports: bool = False,
+) -> dict[str, tf.Tensor]:
+    """Returns a client's usable examples from its id, inside a graph.
+
+    Args:
+      source: The files.
+      num_classes: Range of the labels.
+      client_id: string scalar.
+      is_capped: Whether to stop at `MAX_TRAIN_EXAMPLES`, in shuffled order.
+      reports: Whether to say on stderr how many images are left out, and to fail if all are.
+    """
+    serialized = source.load_serialized(client_id)
+    n = tf.shape(serialized, tf.int64)[0]
+    order = splits.shuffled_order(n) if is_capped else tf.range(n)
+    limit = MAX_TRAIN_EXAMPLES if is_capped else -1
+    rows, _ = _decodable_rows(_from_records(serialized), order, num_classes, limit)
+    if reports:
+        rows = _report(client_id, n, rows, limit)
+    parsed = tf.io.parse_example(tf.gather(serialized, rows), _FEATURES)
+    return {"image": parsed["image/encoded_jpeg"], "label": tf.cast(parsed["class"], tf.int32)}
+
+
+def _report(client_id: tf.Tensor, n: tf.Tensor, rows: tf.Tensor, limit: int) -> tf.Tensor:
+    """Returns `rows`; says so if they are not all and not the limit, fails if they are none."""
+    found = tf.shape(rows, tf.int64)[0]
+
+    def say():
+        said = tf.print(
+            "landmark: client", client_id, "has", n, "images, of which", n - found,
+            "are left out: they do not decode or have a label outside the range",
+            output_stream=sys.stderr,
+        )  # fmt: skip
+        some = tf.debugging.Assert(found > 0, ["none of its images can be used"])
+        # Graphs that TFF traces run nothing for its side effects alone.
+        with tf.control_dependencies([said, some]):
+            return tf.identity(rows)
+
+    return tf.cond((found < n) & tf.not_equal(found, limit), say, lambda: rows)
+
+
+# Missing ones as TFF's loader has them.
+_FEATURES = {
+    "image/encoded_jpeg": tf.io.FixedLenFeature([], tf.string, default_value=""),
+    "class": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+}
+
+
+def _from_records(serialized: tf.Tensor) -> _Source:
+    def get(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parsed = tf.io.parse_single_example(serialized[row], _FEATURES)
+        return parsed["image/encoded_jpeg"], parsed["class"]
+
+    return _Source(tf.shape(serialized, tf.int64)[0], get)
+
+
+def _from_arrays(images: tf.Tensor, labels: tf.Tensor) -> _Source:
+    return _Source(tf.shape(labels, tf.int64)[0], lambda row: (images[row], labels[row]))
+
+
+def _decodable_rows(
+    source: _Source,
+    order: tf.Tensor | None = None,
+    num_classes: int | None = None,
+    limit: int = -1,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns which rows hold an image that decodes, int64 [m], and their labels, int64 [m].
+
+    `tf.data` is the one place in a graph where a decoder's error can be caught. Images are decoded
+    at an eighth of their size here, which fails for the same files and takes less time.
+
+    Args:
+      source: Images and labels.
+      order: int64 [n], the rows to look at in turn; by default all in their order.
+      num_classes: Leaves out rows with labels outside this range, if given.
+      limit: Stop after this many; -1 for all.
+    """
+
+    def look(row):
+        image, label = source.get(row)
+        pixels = inception_preprocessing.decode(image, ratio=8)
+        is_good = tf.size(pixels) <= _MAX_PIXELS * 3 // 8**2
+        if num_classes is not None:
+            is_good &= (label >= 0) & (label < num_classes)
+        return row, label, is_good
+
+    order = tf.range(source.num_rows) if order is None else order
+    found = tf.data.Dataset.from_tensor_slices(order).map(look).ignore_errors()
+    found = found.filter(lambda row, label, is_good: is_good).take(limit)
+    # An empty data set has no single element: a last row that is none makes sure of one.
+    no_row = tf.constant(-1, tf.int64)
+    end = tf.data.Dataset.from_tensors((no_row, no_row, tf.constant(True)))
+    rows, labels, _ = found.concatenate(end).batch(source.num_rows + 1).get_single_element()
+    return rows[:-1], labels[:-1]
+
+
+def _capped(examples: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    rows = splits.shuffled_order(len(examples["label"])).numpy()[:MAX_TRAIN_EXAMPLES]
+    return {field: values[rows] for field, values in examples.items()}

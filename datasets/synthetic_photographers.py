@@ -1,0 +1,444 @@
+"""Synthetic photographers: pictures of landmarks by region, as JPEG files in memory.
+
+Each region has its light, hills, ground and building material, and one landmark of each kind: a
+tower, a dome, a pyramid and so on, whose proportions are its own. A photographer belongs to a
+planted region, travels now and then, has favourite landmarks, and a camera: format, zoom, tilt,
+exposure, tint, haze. Nothing here knows of any model or algorithm.
+"""
+
+import io
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from motley_tff.core import random_streams
+
+# Colours are RGB in [0, 1], places are (x, y) with y upwards; a landmark stands on y = 0, at most
+# 1.3 high and 2 wide.
+Colour = tuple[float, float, float]
+
+
+class Shape(NamedTuple):
+    """A polygon [corners, 2] and its colour."""
+
+    corners: np.ndarray
+    colour: Colour
+
+
+class Region(NamedTuple):
+    """A planted region.
+
+    Attributes:
+      share: Part of the population.
+      sky: Colour at the top.
+      horizon: Colour of the sky above the hills.
+      hills: Colour.
+      ground: Colour.
+      material: Colour that its buildings scatter around.
+      roughness: Height of the hills.
+    """
+
+    share: float
+    sky: Colour
+    horizon: Colour
+    hills: Colour
+    ground: Colour
+    material: Colour
+    roughness: float
+
+
+REGIONS: Mapping[str, Region] = {
+    "desert": Region(
+        0.26, (0.35, 0.6, 0.9), (0.95, 0.85, 0.65), (0.8, 0.5, 0.3), (0.9, 0.75, 0.45),
+        (0.85, 0.6, 0.4), 0.1,
+    ),
+    "alps": Region(
+        0.22, (0.2, 0.45, 0.85), (0.75, 0.85, 0.95), (0.85, 0.9, 0.95), (0.3, 0.6, 0.25),
+        (0.5, 0.35, 0.25), 0.55,
+    ),
+    "coast": Region(
+        0.18, (0.45, 0.75, 0.95), (0.9, 0.95, 1.0), (0.35, 0.6, 0.5), (0.1, 0.4, 0.65),
+        (0.95, 0.95, 0.9), 0.15,
+    ),
+    "city": Region(
+        0.14, (0.6, 0.63, 0.68), (0.8, 0.8, 0.8), (0.5, 0.5, 0.55), (0.35, 0.35, 0.37),
+        (0.55, 0.6, 0.7), 0.3,
+    ),
+    "jungle": Region(
+        0.12, (0.55, 0.8, 0.75), (0.85, 0.95, 0.8), (0.1, 0.35, 0.15), (0.2, 0.5, 0.15),
+        (0.6, 0.6, 0.45), 0.35,
+    ),
+    "dusk": Region(
+        0.08, (0.25, 0.15, 0.4), (0.95, 0.5, 0.35), (0.3, 0.2, 0.35), (0.25, 0.3, 0.35),
+        (0.75, 0.3, 0.25), 0.2,
+    ),
+}  # fmt: skip
+
+# Width and height of the pictures a camera takes.
+_FORMATS = ((128, 128), (160, 128), (128, 160))
+# Pictures are drawn at this multiple of their size: smooth edges.
+_OVERSAMPLING = 2
+# How often a photographer takes a picture in another region.
+_TRAVEL = 0.08
+_FAVOURITES_CONCENTRATION = 0.7
+_SMALLEST, _LARGEST = 6, 36
+# Standard deviation of a picture's noise, of 1.
+_GRAIN = np.float32(0.015)
+
+
+class Camera(NamedTuple):
+    """How a photographer's, or one picture's, view differs from the plain one.
+
+    Attributes:
+      zoom: Factor of size.
+      tilt: In radians.
+      squeeze: Factor of width: the landmark seen from its side.
+      shift: (x, y) of the landmark's foot.
+      exposure: Factor of brightness.
+      warmth: Added to red and taken from blue, relatively.
+      haze: Part of the picture that the horizon's colour takes over.
+    """
+
+    zoom: float
+    tilt: float
+    squeeze: float
+    shift: np.ndarray
+    exposure: float
+    warmth: float
+    haze: float
+
+
+class Photographer(NamedTuple):
+    """What makes a photographer.
+
+    Attributes:
+      region: Name of the planted region.
+      favourites: Probability of each kind of landmark, float [kinds].
+      size: Width and height of their pictures.
+      camera: What their pictures scatter around.
+    """
+
+    region: str
+    favourites: np.ndarray
+    size: tuple[int, int]
+    camera: Camera
+
+
+class Album(NamedTuple):
+    """What a population photographed.
+
+    Attributes:
+      photos: `{photographer id: {"image": JPEG bytes, object [n]; "label": int32 [n]}}`.
+      groups: `{photographer id: region}`.
+      labels: `{(region, kind): label}`.
+    """
+
+    photos: dict[str, dict[str, np.ndarray]]
+    groups: dict[str, str]
+    labels: dict[tuple[str, str], int]
+
+
+def take_photos(seed: int, num_photographers: int, num_classes: int) -> Album:
+    """Returns what a seeded population photographs.
+
+    Args:
+      seed: Non-negative. A photographer's pictures depend on it and on the photographer's number
+        alone, not on how many there are.
+      num_photographers: At least 1.
+      num_classes: Labels are spread over this range; at least the number of landmarks.
+    """
+    landmarks = _landmarks(seed)
+    labels = _labels(seed, num_classes)
+    photos, groups = {}, {}
+    for i in range(num_photographers):
+        rng = random_streams.generator(seed, "synthetic_data", 1, i)
+        photographer = _new_photographer(rng)
+        client_id = f"photographer_{i:03d}"
+        groups[client_id] = photographer.region
+        photos[client_id] = _photograph(rng, photographer, landmarks, labels)
+    return Album(photos, groups, labels)
+
+
+def _landmarks(seed: int) -> dict[tuple[str, str], list[Shape]]:
+    """Builds one landmark of each kind in each region."""
+    return {
+        (region, kind): build(
+            random_streams.generator(seed, "synthetic_data", 0, i, j), REGIONS[region].material
+        )
+        for i, region in enumerate(REGIONS)
+        for j, (kind, build) in enumerate(KINDS.items())
+    }
+
+
+def _labels(seed: int, num_classes: int) -> dict[tuple[str, str], int]:
+    rng = random_streams.generator(seed, "synthetic_data", 0)
+    names = [(region, kind) for region in REGIONS for kind in KINDS]
+    chosen = rng.permutation(num_classes)[: len(names)]
+    return {name: int(label) for name, label in zip(names, chosen, strict=True)}
+
+
+def _new_photographer(rng: np.random.Generator) -> Photographer:
+    names = tuple(REGIONS)
+    return Photographer(
+        region=names[rng.choice(len(names), p=[region.share for region in REGIONS.values()])],
+        favourites=rng.dirichlet(np.full(len(KINDS), _FAVOURITES_CONCENTRATION)),
+        size=_FORMATS[rng.integers(len(_FORMATS))],
+        camera=Camera(
+            zoom=np.exp(rng.normal(0.0, 0.15)),
+            tilt=rng.normal(0.0, 0.07),
+            squeeze=1.0,
+            shift=np.array([0.0, -0.55]) + rng.normal(0.0, 0.06, 2),
+            exposure=np.exp(rng.normal(0.0, 0.15)),
+            warmth=rng.normal(0.0, 0.08),
+            haze=rng.uniform(0.0, 0.3),
+        ),
+    )
+
+
+def _photograph(
+    rng: np.random.Generator,
+    photographer: Photographer,
+    landmarks: Mapping[tuple[str, str], list[Shape]],
+    labels: Mapping[tuple[str, str], int],
+) -> dict[str, np.ndarray]:
+    n = int(np.clip(np.exp(rng.normal(np.log(14), 0.45)), _SMALLEST, _LARGEST))
+    names, kinds = tuple(REGIONS), tuple(KINDS)
+    images = np.empty(n, object)
+    taken = np.empty(n, np.int32)
+    for i in range(n):
+        travels = rng.random() < _TRAVEL
+        region = names[rng.integers(len(names))] if travels else photographer.region
+        name = region, kinds[rng.choice(len(kinds), p=photographer.favourites)]
+        camera = _one_view(rng, photographer.camera)
+        picture = draw(rng, REGIONS[region], landmarks[name], camera, photographer.size)
+        images[i], taken[i] = _encode(picture), labels[name]
+    return {"image": images, "label": taken}
+
+
+def _one_view(rng: np.random.Generator, camera: Camera) -> Camera:
+    return Camera(
+        zoom=camera.zoom * np.exp(rng.normal(0.0, 0.12)),
+        tilt=camera.tilt + rng.normal(0.0, 0.04),
+        squeeze=rng.uniform(0.75, 1.1),
+        shift=camera.shift + rng.normal(0.0, 0.1, 2),
+        exposure=camera.exposure * np.exp(rng.normal(0.0, 0.08)),
+        warmth=camera.warmth + rng.normal(0.0, 0.03),
+        haze=np.clip(camera.haze + rng.normal(0.0, 0.05), 0.0, 0.5),
+    )
+
+
+def draw(
+    rng: np.random.Generator,
+    region: Region,
+    landmark: list[Shape],
+    camera: Camera,
+    size: tuple[int, int],
+) -> np.ndarray:
+    """Returns a picture, uint8 [height, width, 3].
+
+    Args:
+      rng: Draws the hills and the grain.
+      region: What surrounds the landmark.
+      landmark: Its shapes, back to front.
+      camera: The view.
+      size: Width and height in pixels.
+    """
+    width, height = (_OVERSAMPLING * s for s in size)
+    image = Image.fromarray(_sky(region, width, height))
+    pen = ImageDraw.Draw(image)
+    for shape in (*_land(rng, region), *landmark):
+        corners = _on_picture(shape.corners, camera, width, height)
+        pen.polygon([tuple(c) for c in corners], fill=_to_bytes(shape.colour))
+    pixels = np.asarray(image.resize(size, Image.Resampling.BOX), np.float32) / 255
+    pixels += np.float32(camera.haze) * (np.array(region.horizon, np.float32) - pixels)
+    light = camera.exposure * np.array([1 + camera.warmth, 1.0, 1 - camera.warmth])
+    pixels = pixels * light.astype(np.float32)
+    pixels += _GRAIN * rng.standard_normal(pixels.shape, np.float32)
+    return np.rint(255 * np.clip(pixels, 0.0, 1.0)).astype(np.uint8)
+
+
+def _sky(region: Region, width: int, height: int) -> np.ndarray:
+    down = np.linspace(0.0, 1.0, height)[:, None, None]
+    column = (1 - down) * np.array(region.sky) + down * np.array(region.horizon)
+    rows = np.rint(255 * column).astype(np.uint8)
+    return np.repeat(rows, width, axis=1)
+
+
+def _land(rng: np.random.Generator, region: Region) -> list[Shape]:
+    """Returns hills that every picture draws anew, and the ground; both reach past the frame."""
+    x = np.linspace(-4.0, 4.0, 17)
+    ridge = np.stack([x, 0.1 + region.roughness * rng.random(len(x))], axis=1)
+    hills = np.concatenate([ridge, [[4.0, -0.2], [-4.0, -0.2]]])
+    return [
+        Shape(hills, region.hills),
+        Shape(_box(-6.0, -6.0, 6.0, 0.08), region.ground),
+    ]
+
+
+def _on_picture(corners: np.ndarray, camera: Camera, width: int, height: int) -> np.ndarray:
+    """Maps places to pixels; the shorter side shows two units at zoom 1."""
+    cos, sin = np.cos(camera.tilt), np.sin(camera.tilt)
+    x, y = (corners * [camera.squeeze, 1.0] * camera.zoom + camera.shift).T
+    scale = min(width, height) / 2
+    return np.stack(
+        [width / 2 + scale * (cos * x - sin * y), height / 2 - scale * (sin * x + cos * y)], axis=1
+    )
+
+
+def _to_bytes(colour: Colour) -> tuple[int, int, int]:
+    red, green, blue = (round(255 * min(max(c, 0.0), 1.0)) for c in colour)
+    return red, green, blue
+
+
+def _encode(pixels: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG", quality=88)
+    return out.getvalue()
+
+
+def _box(left: float, bottom: float, right: float, top: float) -> np.ndarray:
+    return np.array([[left, bottom], [right, bottom], [right, top], [left, top]])
+
+
+def _around(width: float, bottom: float, top: float) -> np.ndarray:
+    return _box(-width / 2, bottom, width / 2, top)
+
+
+def _taper(low_width: float, high_width: float, bottom: float, top: float) -> np.ndarray:
+    low, high = low_width / 2, high_width / 2
+    return np.array([[-low, bottom], [low, bottom], [high, top], [-high, top]])
+
+
+def _bow(centre: float, bottom: float, width: float, height: float) -> np.ndarray:
+    """Returns half an ellipse that stands on its flat side."""
+    angles = np.linspace(0.0, np.pi, 17)
+    return np.stack([centre + width / 2 * np.cos(angles), bottom + height * np.sin(angles)], axis=1)
+
+
+def _shade(colour: Colour, factor: float) -> Colour:
+    red, green, blue = (c * factor for c in colour)
+    return red, green, blue
+
+
+def _paints(rng: np.random.Generator, material: Colour) -> tuple[Colour, Colour, Colour]:
+    """Draws a landmark's main colour, its shadow and an accent."""
+    red, green, blue = np.clip(np.array(material) + rng.normal(0.0, 0.08, 3), 0.05, 1.0)
+    accent = rng.permutation([0.85, 0.5, 0.15])
+    main = (float(red), float(green), float(blue))
+    return main, _shade(main, 0.55), (float(accent[0]), float(accent[1]), float(accent[2]))
+
+
+def _tower(rng: np.random.Generator, material: Colour) -> list[Shape]:
+    main, dark, accent = _paints(rng, material)
+    width, height = rng.uniform(0.22, 0.5), rng.uniform(0.7, 1.0)
+    windows = [
+        Shape(_around(width * 0.3, y, y + 0.07), dark)
+        for y in np.linspace(0.15, height - 0.15, rng.integers(2, 6))
+    ]
+    roof = _taper(width * rng.uniform(1.0, 1.5), 0.0, height, height + rng.uniform(0.15, 0.35))
+    return [Shape(_around(width, 0.0, height), main), *windows, Shape(roof, accent)]
+
+
+def _dome(rng: np.random.Generator, material: Colour) -> list[Shape]:
+    main, dark, accent = _paints(rng, material)
+    width, height = rng.uniform(0.8, 1.5), rng.uniform(0.25, 0.5)
+    cap = width * rng.uniform(0.5, 0.9)
+    top = height + rng.uniform(0.3, 0.6)
+    return [
+        Shape(_around(width, 0.0, height), main),
+        Shape(_around(0.04, top - 0.05, top + 0.2), dark),
+        Shape(_bow(0.0, height, cap, top - height), accent),
+        Shape(_bow(0.0, 0.0, width * 0.2, height * 0.8), dark),
+    ]
+
+
+def _pyramid(rng: np.random.Generator, material: Colour) -> list[Shape]:
+    main, dark, accent = _paints(rng, material)
+    width, height, ridge = rng.uniform(1.2, 1.9), rng.uniform(0.6, 1.1), rng.uniform(0.05, 0.35)
+    shapes = [
+        Shape(np.array([[-width / 2, 0.0], [ridge, 0.0], [0.0, height]]), main),
+        Shape(np.array([[ridge, 0.0], [width / 2, 0.0], [0.0, height]]), dark),
+    ]
+    if rng.random() < 0.5:
+        part = rng.uniform(0.15, 0.4)
+        shapes.append(Shape(_taper(width * part, 0.0, height * (1 - part), height), accent))
+    return shapes
+
+
+def _gate(rng: np.random.Generator, material: Colour) -> list[Shape]:
+    main, dark, accent = _paints(rng, material)
+    width, height = rng.uniform(0.7, 1.3), rng.uniform(0.6, 1.0)
+    opening = width * rng.uniform(0.35, 0.6)
+    return [
+        Shape(_around(width, 0.0, height), main),
+        Shape(_around(width * 1.1, height, height + rng.uniform(0.06, 0.2)), accent),
+        Shape(_around(opening, 0.0, height * 0.45), dark),
+        Shape(_bow(0.0, height * 0.44, opening, height * 0.3), dark),
+    ]
+
+
+def _bridge(rng: np.random.Generator, material: Colour) -> list[Shape]:
+    main, dark, accent = _paints(rng, material)
+    deck, height, half = rng.uniform(0.2, 0.35), rng.uniform(0.6, 1.1), rng.uniform(0.35, 0.6)
+    shapes = []
+    for side in (-half, half):
+        for reach in np.linspace(0.15, 0.5, rng.integers(2, 5)):
+            cable = np.array([[side - reach, deck], [side, height], [side + reach, deck]])
+            inner = cable * [1.0, 0.94] + [0.0, 0.01]
+            shapes.append(Shape(np.concatenate([cable, inner[::-1]]), dark))
+        shapes.append(Shape(_box(side - 0.05, 0.0, side + 0.05, height), accent))
+    return [*shapes, Shape(_around(2.2, deck, deck + rng.uniform(0.06, 0.12)), main)]
+
+
+def _pagoda(rng: np.random.Generator, material: Colour) -> list[Shape]:
+    main, dark, accent = _paints(rng, material)
+    count, width = int(rng.integers(3, 6)), rng.uniform(0.7, 1.1)
+    step = rng.uniform(0.8, 1.2) / count
+    shapes = []
+    for i in range(count):
+        wide = width * (1 - 0.75 * i / count)
+        shapes.append(Shape(_around(wide * 0.7, i * step, (i + 0.6) * step), main))
+        shapes.append(Shape(_taper(wide, wide * 0.5, (i + 0.5) * step, (i + 1) * step), accent))
+    return [*shapes, Shape(_around(0.04, count * step, count * step + 0.12), dark)]
+
+
+def _temple(rng: np.random.Generator, material: Colour) -> list[Shape]:
+    main, dark, accent = _paints(rng, material)
+    width, height, count = rng.uniform(1.0, 1.7), rng.uniform(0.4, 0.7), int(rng.integers(3, 8))
+    columns = [
+        Shape(_box(x - 0.05, 0.1, x + 0.05, height), main)
+        for x in np.linspace(-width / 2 + 0.1, width / 2 - 0.1, count)
+    ]
+    return [
+        Shape(_around(width * 0.95, 0.1, height), dark),
+        Shape(_around(width * 1.1, 0.0, 0.1), main),
+        *columns,
+        Shape(_taper(width * 1.1, 0.0, height, height + rng.uniform(0.15, 0.4)), accent),
+    ]
+
+
+def _lighthouse(rng: np.random.Generator, material: Colour) -> list[Shape]:
+    main, dark, accent = _paints(rng, material)
+    low, high, height = rng.uniform(0.3, 0.5), rng.uniform(0.12, 0.25), rng.uniform(0.8, 1.1)
+    edges = np.linspace(0.0, height, 2 * int(rng.integers(2, 5)) + 1)
+    widths = np.interp(edges, [0.0, height], [low, high])
+    stripes = [
+        Shape(_taper(widths[i], widths[i + 1], edges[i], edges[i + 1]), (main, accent)[i % 2])
+        for i in range(len(edges) - 1)
+    ]
+    lamp = Shape(_around(high * 1.3, height, height + 0.1), dark)
+    return [*stripes, lamp, Shape(_bow(0.0, height + 0.1, high * 1.3, 0.12), accent)]
+
+
+KINDS: Mapping[str, Callable[[np.random.Generator, Colour], list[Shape]]] = {
+    "tower": _tower,
+    "dome": _dome,
+    "pyramid": _pyramid,
+    "gate": _gate,
+    "bridge": _bridge,
+    "pagoda": _pagoda,
+    "temple": _temple,
+    "lighthouse": _lighthouse,
+}
