@@ -229,6 +229,11 @@ class Experiment:
         key = self._key("personalization", number)
         scores = self._evaluator.score(weights, ids, key, self._progress.advance)
         self._progress.finish()
+        if number and not np.isfinite(scores["valid"].values[self._task.metric.name][:, 0]).any():
+            raise UserError(
+                f"round {number}: the global model's {self._task.metric.name} is not finite for "
+                "any client; lower the learning rates"
+            )
         rows = evaluation.report(
             self._task,
             self._labels,
