@@ -99,9 +99,7 @@ class LabelShares:
     shares: np.ndarray
 
 
-def label_shares(
-    task: task_lib.Task, num_clients: int = 20, num_labels: int = 30
-) -> LabelShares:
+def label_shares(task: task_lib.Task, num_clients: int = 20, num_labels: int = 30) -> LabelShares:
     """Returns the distribution of labels, tokens or binned targets over training clients.
 
     Args:

@@ -146,9 +146,7 @@ def _is_line(array: np.ndarray, axis: int) -> bool:
     return is_cells and array.shape[axis] == 1 and array.size > 0
 
 
-def _check_silo(
-    path: Path, expected: Cells, index: int, x: Any, y: Any, width: int | None
-) -> None:
+def _check_silo(path: Path, expected: Cells, index: int, x: Any, y: Any, width: int | None) -> None:
     shapes = f"X {list(np.shape(x))}, Y {list(np.shape(y))}"
     numeric = all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in (x, y))
     if not numeric or x.ndim != 2 or x.shape[1] != width or y.shape != (len(x), 1) or not len(x):
@@ -158,6 +156,4 @@ def _check_silo(
             "least one"
         )
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise UserError(
-            f"{path}: {expected.silo} {index} has values that are not finite numbers"
-        )
+        raise UserError(f"{path}: {expected.silo} {index} has values that are not finite numbers")

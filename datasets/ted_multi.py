@@ -271,8 +271,7 @@ def _create_synthetic_task(options: DataOptions) -> task_lib.Task:
     ids = tuple(talks.sentences)
     chosen = splits.split_clients(ids, *splits.proportional_counts(len(ids)))
     sentences = {
-        name: {i: talks.sentences[i] for i in of}
-        for name, of in zip(_SPLITS, chosen, strict=True)
+        name: {i: talks.sentences[i] for i in of} for name, of in zip(_SPLITS, chosen, strict=True)
     }
     facts = {"source": "synthetic", "planted_groups": talks.groups}
     return create_task_from_data(sentences, talks.vocabulary, facts)

@@ -22,6 +22,7 @@ import contextlib
 import difflib
 import errno
 import inspect
+import io
 import math
 import os
 import pathlib
@@ -70,10 +71,10 @@ def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) ->
       SystemExit: With the exit status; see the module's table.
     """
     name = command_name()
-    for number in _TERMINATING_SIGNALS:
-        # One that is ignored (nohup) stays ignored.
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _terminate)
+    _take_signals()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # A terminal that knows ASCII only.
+            stream.reconfigure(errors="replace")
     try:
         status = _run(main, positional, name)
     except BrokenPipeError:
@@ -149,11 +150,41 @@ def _fail(name: str, message: str, status: int) -> int:
     return status
 
 
+def raise_if_ended() -> None:
+    """Raises again for a signal that asked for the end and was not heeded.
+
+    To be called now and then in long work. A handler's exception lands wherever the main thread
+    is; inside a destructor or a callback (TensorFlow's tracing is full of them) Python drops it.
+    """
+    if _received:
+        raise _end(_received[0])
+
+
+def _take_signals() -> None:
+    """Makes the signals that end a program exceptions; those that are ignored (nohup) stay so."""
+    for number in _TERMINATING_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminate)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _terminate)
+    sys.unraisablehook = _unraisable
+
+
 def _terminate(number: int, frame: FrameType | None) -> None:
     _received.append(number)
     for each in _TERMINATING_SIGNALS:
         signal.signal(each, signal.SIG_IGN)  # A second one would cut the cleaning up short.
-    raise Terminated(number)
+    raise _end(number)
+
+
+def _end(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
+
+
+def _unraisable(dropped: "sys.UnraisableHookArgs") -> None:
+    """Says nothing of an end that Python drops: `raise_if_ended` brings it back."""
+    if not isinstance(dropped.exc_value, KeyboardInterrupt | Terminated):
+        sys.__unraisablehook__(dropped)
 
 
 # --- flags ----------------------------------------------------------------------------------------

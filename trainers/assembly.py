@@ -29,9 +29,7 @@ Build = Callable[
 ]
 
 
-def run(
-    values: flags.FlagValues, directory: run_directory.RunDirectory, build: Build
-) -> None:
+def run(values: flags.FlagValues, directory: run_directory.RunDirectory, build: Build) -> None:
     """Runs an experiment to its end, or finds it there, and prints the closing table.
 
     Args:
@@ -83,9 +81,7 @@ def _run_experiment(
     directory.write_record(status="finished", reason=None)
 
 
-def _check_data_file(
-    values: flags.FlagValues, directory: run_directory.RunDirectory
-) -> None:
+def _check_data_file(values: flags.FlagValues, directory: run_directory.RunDirectory) -> None:
     """Refuses to show results of one file for another."""
     if values.data_file and not values.use_synthetic_data:
         name = os.path.basename(values.data_file)
@@ -192,4 +188,3 @@ def _parallel_clients(threads_per_client: int) -> int:
     if threads_per_client == 0:
         return 1
     return max(1, len(os.sched_getaffinity(0)) // threads_per_client)
-

@@ -27,7 +27,10 @@ flags.DEFINE_float(
     "proximal_strength", 0.1, "mu of --algorithm=fedprox; 0 is FedAvg.", lower_bound=0.0
 )
 flags.DEFINE_integer(
-    "finetune_max_epochs", 20, "Fine-tuning epochs to evaluate: 0 to this.", lower_bound=0,
+    "finetune_max_epochs",
+    20,
+    "Fine-tuning epochs to evaluate: 0 to this.",
+    lower_bound=0,
     upper_bound=10_000,
 )
 flags.DEFINE_bool("finetune_last_layer", False, "Fine-tune the last layer only.")

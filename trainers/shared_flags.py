@@ -33,9 +33,7 @@ def define() -> None:
 def _define_experiment() -> None:
     flags.DEFINE_string("experiment_name", None, "Name of the experiment and its directory.")
     flags.DEFINE_string("root_output_dir", "results", "Directory that holds the experiments.")
-    flags.DEFINE_string(
-        "dataset_name", None, f"Which data: one of {', '.join(datasets.names())}."
-    )
+    flags.DEFINE_string("dataset_name", None, f"Which data: one of {', '.join(datasets.names())}.")
     flags.DEFINE_string("data_dir", None, "Directory that holds the data sets and their caches.")
     flags.DEFINE_string(
         "data_file", None, "A file to read instead of looking in --data_dir (.npz, .mat)."

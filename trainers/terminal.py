@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tqdm
 
+from launch import commandline
+
 # In a log file, at most a line every so many seconds.
 _SECONDS_BETWEEN_LINES = 30.0
 
@@ -23,7 +25,8 @@ class TerminalProgress:
         self._stages.append(kind(stage, total, done, len(self._stages)))
 
     def advance(self, steps: int = 1, **facts: float) -> None:
-        """Moves the innermost stage on."""
+        """Moves the innermost stage on, or ends the program if a signal asked for it."""
+        commandline.raise_if_ended()
         self._stages[-1].advance(steps, facts)
 
     def finish(self) -> None:

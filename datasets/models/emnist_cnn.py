@@ -30,9 +30,7 @@ class EmnistCnn(tf.keras.Model):
         """Returns the 128 inputs of the last layer (with dropout before it when training)."""
         h = self.flatten(self.pool(self.conv_2(self.conv_1(x))))
         if training:
-            h = tensor_random.dropout(
-                h, 0.25, tensor_random.fold(key, tensor_random.LAYER, 1)
-            )
+            h = tensor_random.dropout(h, 0.25, tensor_random.fold(key, tensor_random.LAYER, 1))
         return self.hidden(h)
 
     def call(self, x, training=False, key=None):

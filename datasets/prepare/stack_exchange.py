@@ -270,9 +270,7 @@ def _create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def _remember(
-    connection: sqlite3.Connection, row: Mapping[str, str], keep_non_ascii: bool
-) -> None:
+def _remember(connection: sqlite3.Connection, row: Mapping[str, str], keep_non_ascii: bool) -> None:
     heading = _heading(row, keep_non_ascii)
     connection.execute(
         "INSERT OR REPLACE INTO scratch.questions VALUES (?, ?, ?)",

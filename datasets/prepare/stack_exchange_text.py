@@ -23,9 +23,7 @@ _TYPOGRAPHY = str.maketrans(
 # After a full stop, and a closing quote or bracket, where something like a new sentence begins.
 _SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s(?=[^\w\s]{0,2}[^\Wa-z_])")
 _URL_END = r"[^\s\"'<>().,;:!?\]]"
-_TOKEN = re.compile(
-    rf"(?P<url>(?:(?:https?|ftp)://|www\.)\S*{_URL_END})|(?:[^\W_]|['-])+|\S"
-)
+_TOKEN = re.compile(rf"(?P<url>(?:(?:https?|ftp)://|www\.)\S*{_URL_END})|(?:[^\W_]|['-])+|\S")
 
 
 def sentences(body: str, keep_non_ascii: bool = False) -> list[str]:

@@ -79,9 +79,7 @@ class Backend(Protocol):
 
     name: str
 
-    def training(
-        self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
-    ) -> TrainingProcess:
+    def training(self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm) -> TrainingProcess:
         """Returns the algorithm's training process over the task's training clients."""
 
     def map_clients(

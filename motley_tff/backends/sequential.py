@@ -123,9 +123,7 @@ class SequentialTraining:
                 states[client_id] = algorithm.initial_client_state(i)
         return weights, optimizer_state, states
 
-    def run(
-        self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound
-    ) -> Nest:
+    def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
         """Runs rounds one after the other; see `base.TrainingProcess`."""
         for one in rounds:
             start = time.perf_counter()

@@ -96,18 +96,14 @@ def run_stack(
             def pass_of(row_hparams, kind=kind, i=i):
                 return getattr(work_of(row_hparams), kind)[i]
 
-            carry = _run_pass(
-                task, one, pass_of, row_hparams, rows, stack, pass_keys, loop, carry
-            )
+            carry = _run_pass(task, one, pass_of, row_hparams, rows, stack, pass_keys, loop, carry)
         return carry
 
     carry = walk("passes", 0, tf.constant(0), carry)
     if template.num_loops:
         period = template.loop_period or template.num_loops
         first = len(template.passes)
-        carry = repeat(
-            template.num_loops, lambda i, c: walk("loop", first, i % period, c), carry
-        )
+        carry = repeat(template.num_loops, lambda i, c: walk("loop", first, i % period, c), carry)
 
     def finish(args):
         return work_of(args[0]).finish(args[1])

@@ -252,9 +252,7 @@ def _ordered(parts: Nest) -> Nest:
 def _run(task, work, broadcast, value, state=()) -> client_work.ClientOutput:
     """Runs one client inside a graph."""
     key = tensor_random.client_round_key(value["round_key"], value["client_key"])
-    return client_loop.run_client(
-        task, work, broadcast, state, value["data"], key, value["index"]
-    )
+    return client_loop.run_client(task, work, broadcast, state, value["data"], key, value["index"])
 
 
 def _diverged_index(output: client_work.ClientOutput, value: Nest) -> tf.Tensor:

@@ -309,7 +309,6 @@ def communicated_bytes(algorithm: algorithm_lib.Algorithm) -> int:
     return sum(int(np.asarray(leaf).nbytes) for leaf in leaves)
 
 
-
 def last_summary(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
     """Returns the rows of the last evaluation in `summary.csv`, as text."""
     path = directory.table("summary")

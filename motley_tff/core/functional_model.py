@@ -57,9 +57,7 @@ class FunctionalModel:
         seeds = stream.integers(1, 2**31 - 1, size=len(self.shapes))
         return tuple(
             _draw(initializer, shape, int(seed))
-            for initializer, shape, seed in zip(
-                self.initializers, self.shapes, seeds, strict=True
-            )
+            for initializer, shape, seed in zip(self.initializers, self.shapes, seeds, strict=True)
         )
 
     def apply(self, weights: Sequence[tf.Tensor], method: Callable[[tf.keras.Model], Any]) -> Any:

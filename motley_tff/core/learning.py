@@ -135,9 +135,7 @@ def _objective(
 def merge(weights: Weights, new: Weights, trained: Sequence[bool]) -> Weights:
     """Returns `weights` with the trained ones replaced, in order, by `new`."""
     replacements = iter(new)
-    return tuple(
-        next(replacements) if t else w for w, t in zip(weights, trained, strict=True)
-    )
+    return tuple(next(replacements) if t else w for w, t in zip(weights, trained, strict=True))
 
 
 def gradients_only(

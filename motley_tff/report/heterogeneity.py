@@ -8,9 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 
-def draw(
-    ax: Axes, client_ids: Sequence[str], labels: Sequence[str], shares: np.ndarray
-) -> Axes:
+def draw(ax: Axes, client_ids: Sequence[str], labels: Sequence[str], shares: np.ndarray) -> Axes:
     """Draws shares [clients, labels] as a heat map and returns the axes."""
     image = ax.imshow(shares, aspect="auto", cmap="viridis", vmin=0.0, interpolation="nearest")
     ax.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7)

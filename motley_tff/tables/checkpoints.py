@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from motley_tff.core import signals
 from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
@@ -23,7 +24,7 @@ def save(directory: pathlib.Path, round_number: int, state: Any) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
     path = directory / f"round_{round_number:08d}.npz"
-    with csv_files.replacing(path, "wb") as file:
+    with signals.held(), csv_files.replacing(path, "wb") as file:
         np.savez(file, **{f"{i:05d}": leaf for i, leaf in enumerate(leaves)})
     for old in sorted(rounds(directory))[:-_KEEP]:
         (directory / f"round_{old:08d}.npz").unlink()

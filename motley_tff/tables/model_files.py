@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from motley_tff.core import signals
 from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
@@ -14,7 +15,7 @@ FILE_NAME = "global_model.npz"
 def save(path: pathlib.Path, names: Sequence[str], weights: Sequence[np.ndarray]) -> None:
     """Writes weights in creation order: arrays `w000`, `w001`, ... and their `names`."""
     arrays = {f"w{i:03d}": np.asarray(w) for i, w in enumerate(weights)}
-    with csv_files.replacing(path, "wb") as file:
+    with signals.held(), csv_files.replacing(path, "wb") as file:
         np.savez(file, names=np.asarray(names), **arrays)
 
 

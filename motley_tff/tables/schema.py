@@ -28,6 +28,7 @@ CANDIDATES = (
     "run_id", "round", "split", "client_id", "candidate", "metric", "value", "loss",
 )  # fmt: skip
 
+
 def rounds(metric: str) -> tuple[str, ...]:
     """Returns the columns of `rounds.csv` for a task's metric."""
     return (

@@ -16,9 +16,7 @@ def curves(task, params, weights, part="evaluation", client=0):
     split = task.valid
     work = finetuning.build(task, params).work((part,), task.personalization_part("valid"))
     key = random_streams.key(0, "personalization", 0)
-    outputs = sequential.SequentialBackend().map_clients(
-        task, work, weights, split, split.ids, key
-    )
+    outputs = sequential.SequentialBackend().map_clients(task, work, weights, split, split.ids, key)
     return list(outputs)[client][1]["curves"][part]
 
 

@@ -119,9 +119,7 @@ def test_tff_aggregators_stay_close_to_the_mean(plain_task, name):
     for aggregator in ("mean", name):
         backend = tff_backend.TffBackend(tff_aggregators.build(aggregator, 1.0, 5))
         process = backend.training(plain_task, algorithm)
-        state = process.run(
-            process.initialize(), _plan(plain_task.train.ids, 1), lambda *_: None
-        )
+        state = process.run(process.initialize(), _plan(plain_task.train.ids, 1), lambda *_: None)
         found[aggregator] = np.concatenate([w.ravel() for w in process.weights(state)])
     start = np.concatenate([w.ravel() for w in initial])
     step, other = found["mean"] - start, found[name] - start
@@ -136,9 +134,7 @@ def test_differential_privacy_adds_noise_and_clips(plain_task):
     for noise in (0.001, 1.0):
         aggregator = tff_aggregators.build("differentially_private", noise, 50)
         process = tff_backend.TffBackend(aggregator).training(plain_task, algorithm)
-        state = process.run(
-            process.initialize(), _plan(plain_task.train.ids, 1), lambda *_: None
-        )
+        state = process.run(process.initialize(), _plan(plain_task.train.ids, 1), lambda *_: None)
         moved = [w - i for w, i in zip(process.weights(state), initial, strict=True)]
         steps[noise] = np.sqrt(sum((m**2).sum() for m in moved))
     assert steps[1.0] > 1.5 * steps[0.001]
@@ -176,8 +172,6 @@ def test_clients_loaded_by_id_inside_the_computation(plain_task):
     for backend in (sequential.SequentialBackend(), tff_backend.TffBackend()):
         process = backend.training(a_task, algorithm)
         plan = _plan(a_task.train.ids[:3], 2)
-        found.append(
-            process.weights(process.run(process.initialize(), plan, lambda *_: None))
-        )
+        found.append(process.weights(process.run(process.initialize(), plan, lambda *_: None)))
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)

@@ -62,9 +62,7 @@ def test_loss_and_metrics_have_an_entry_an_example(task):
 
 def test_the_seed_decides(name):
     def first(seed):
-        options = DataOptions(
-            dataset_name=name, use_synthetic_data=True, base_random_seed=seed
-        )
+        options = DataOptions(dataset_name=name, use_synthetic_data=True, base_random_seed=seed)
         clients = datasets.create_task(options).train
         return clients.fetch(clients.ids[0])["train"]
 
@@ -72,8 +70,7 @@ def test_the_seed_decides(name):
     for field in one:
         np.testing.assert_array_equal(one[field], same[field])
     assert any(
-        np.shape(one[f]) != np.shape(other[f]) or not np.array_equal(one[f], other[f])
-        for f in one
+        np.shape(one[f]) != np.shape(other[f]) or not np.array_equal(one[f], other[f]) for f in one
     )
 
 

@@ -22,9 +22,7 @@ def row(**cells):
 
 def write_tsv(path, rows):
     """Writes a file of rows, each `{column: text}`."""
-    path.write_text(
-        "\t".join(COLUMNS) + "\n" + "".join(row(**r) for r in rows), encoding="utf-8"
-    )
+    path.write_text("\t".join(COLUMNS) + "\n" + "".join(row(**r) for r in rows), encoding="utf-8")
     return path
 
 

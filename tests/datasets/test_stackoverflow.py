@@ -23,9 +23,7 @@ def create(path=None, **options):
 
 def encoded(sentences, words=WORDS):
     table = text.word_table(list(words), oov=stackoverflow.OOV)
-    ids = text.encode(
-        tf.constant(sentences), table, 20, stackoverflow.BOS, stackoverflow.EOS
-    )
+    ids = text.encode(tf.constant(sentences), table, 20, stackoverflow.BOS, stackoverflow.EOS)
     return ids.numpy()
 
 
@@ -192,9 +190,7 @@ def test_tff_file_is_split_as_published(tff_task):
     # 10,000 of 38,758, here 1 of 4; the client of one sentence is in none.
     assert tff_task.valid.ids == (order[0],)
     assert tff_task.test.ids == tuple(i for i in order[1:] if i != "30")
-    assert tff_task.facts["clients_left_out"] == {
-        "fewer than 2 examples: cannot be halved": ["30"]
-    }
+    assert tff_task.facts["clients_left_out"] == {"fewer than 2 examples: cannot be halved": ["30"]}
     assert tff_task.facts["beyond_1024_sentences"] == {"clients": 1, "sentences_left_out": 6}
     assert tff_task.facts["vocabulary"] == {"asked": 10_000, "found": 7}
     assert tff_task.facts["source"] == "sqlite"

@@ -67,9 +67,7 @@ def test_ids_of_sentences():
 @pytest.mark.parametrize("length", [19, 20, 25])
 def test_only_twenty_words_of_a_sentence_count(length):
     long = " ".join(["cat"] * length)
-    task = ted_multi.create_task_from_data(
-        {**TALKS, "train": {"en-a": [long]}}, VOCABULARY
-    )
+    task = ted_multi.create_task_from_data({**TALKS, "train": {"en-a": [long]}}, VOCABULARY)
     tokens = task.train.fetch("en-a")["train"]["tokens"]
     assert tokens.shape == (1, 21)
     expected = [BOS, *[2] * 20] if length >= 20 else [BOS, *[2] * 19, EOS]

@@ -170,6 +170,30 @@ def test_signals_run_finally_blocks(command, number, status, word):
     assert word in stderr
 
 
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_that_python_drops_comes_back(command, number, status):
+    body = f"""
+    class Collected:
+        def __del__(self):
+            signal.raise_signal({number})
+
+    Collected()  # Collected at once, where nothing can catch the exception.
+    print("went on")
+    commandline.raise_if_ended()
+    print("not this far")
+    """
+    result = _run(command(body))
+    assert result.stdout == "went on\n"
+    _assert_one_line(result, status)
+
+
+def test_a_terminal_that_knows_ascii_only(command):
+    result = _run(["env", "PYTHONIOENCODING=ascii", *command("print('0.93 ± 0.07')")])
+    assert (result.returncode, result.stdout) == (0, "0.93 ? 0.07\n")
+
+
 def test_an_ignored_hangup_stays_ignored(command):
     body = "signal.raise_signal(signal.SIGHUP); print('still here')"
     result = _run(["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command(body)])

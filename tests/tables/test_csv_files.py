@@ -41,9 +41,7 @@ def test_written_tables_are_rfc_4180_and_load_in_pandas(tmp_path):
     rows = [{"id": 'a "b", c', "x": 1.5}, {"id": "school:00511299", "x": None}]
     csv_files.write(path, ["id", "x"], rows)
     csv_files.append(path, ["id", "x"], [{"id": "é\nz", "x": 2}])
-    assert path.read_bytes() == (
-        b'id,x\n"a ""b"", c",1.5\nschool:00511299,\n"\xc3\xa9\nz",2\n'
-    )
+    assert path.read_bytes() == (b'id,x\n"a ""b"", c",1.5\nschool:00511299,\n"\xc3\xa9\nz",2\n')
     frame = pd.read_csv(path)
     assert list(frame.x.fillna(-1)) == [1.5, -1.0, 2.0]
     assert frame.id[1] == "school:00511299"
