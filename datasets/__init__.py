@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 REGISTRY: Mapping[str, str] = {
     "emnist": "datasets.emnist",
+    "landmark": "datasets.landmark",
     "school": "datasets.school",
     "stackoverflow": "datasets.stackoverflow",
     "ted_multi": "datasets.ted_multi",

@@ -12,7 +12,8 @@ from tests.trainers import programs
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Tools that come with what is installed.
-_OTHER_COMMANDS = {"pytest", "NAME"}
+_OTHER_COMMANDS = {"pytest", "NAME", "python"}
+_PREPARE = ("datasets.prepare.stack_exchange", "datasets.prepare.ted_multi")
 _MODULES = {"motley_doctor": "launch.doctor", "motley_benchmark": "launch.benchmark"}
 
 
@@ -24,7 +25,7 @@ def _commands():
 
 
 def _help(name):
-    module = _MODULES.get(name, f"trainers.{name}")
+    module = name if name in _PREPARE else _MODULES.get(name, f"trainers.{name}")
     result = subprocess.run(
         [sys.executable, "-m", module, "--help"],
         capture_output=True,
@@ -38,7 +39,7 @@ def _help(name):
 @pytest.fixture(scope="module")
 def helps():
     names = {name for name, _ in _commands()} - _OTHER_COMMANDS
-    return {name: _help(name) for name in names}
+    return {name: _help(name) for name in (*sorted(names), *_PREPARE)}
 
 
 def test_commands_are_installed():
@@ -49,6 +50,9 @@ def test_commands_are_installed():
 
 def test_flags_of_the_commands_exist(helps):
     for name, arguments in _commands():
+        if name == "python":
+            name = arguments[1]
+            assert name in _PREPARE
         for argument in arguments:
             flag = re.match(r"--(?:no)?(\w+)", argument)
             if flag and name in helps:

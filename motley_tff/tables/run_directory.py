@@ -21,7 +21,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
 _LOCK = ".lock"
-_HASHED_WHOLE, _HASHED_PIECE = 2**26, 2**20
+_HASHED_WHOLE, _HASHED_PIECE, _HASHED_OF_EACH = 2**26, 2**20, 2**12
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-learn", "scipy")
 
@@ -201,12 +201,15 @@ class RunDirectory:
 def digest(path: str) -> str:
     """Returns what tells a data file from another: its size and a hash of its bytes.
 
-    Of a file over 64 MB, the beginning, the middle and the end are hashed.
+    Of a file over 64 MB, the beginning, the middle and the end are hashed; of a folder, such as
+    Landmarks' of a file for each client, the names, sizes and last bytes of its files.
 
     Raises:
       UserError: If it cannot be read.
     """
     try:
+        if os.path.isdir(path):
+            return _folder_digest(path)
         size = os.path.getsize(path)
         starts = [0] if size <= _HASHED_WHOLE else [0, size // 2, size - _HASHED_PIECE]
         length = _HASHED_WHOLE if size <= _HASHED_WHOLE else _HASHED_PIECE
@@ -218,6 +221,17 @@ def digest(path: str) -> str:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     return f"{size}:{found.hexdigest()}"
+
+
+def _folder_digest(path: str) -> str:
+    total, found = 0, hashlib.sha256()
+    for file in sorted(p for p in pathlib.Path(path).iterdir() if p.is_file()):
+        size = file.stat().st_size
+        with file.open("rb") as opened:
+            opened.seek(max(0, size - _HASHED_OF_EACH))
+            found.update(f"{file.name}\0{size}\0".encode() + opened.read())
+        total += size
+    return f"{total}:{found.hexdigest()}"
 
 
 def _versions() -> dict[str, str]:

@@ -1,0 +1,413 @@
+import io
+import pathlib
+import shutil
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+from datasets import landmark, splits, synthetic_photographers, tfrecord_clients
+from datasets.models import mobilenet_v2
+from datasets.options import DataOptions
+from motley_tff.algorithms import fedavg, finetuning, optimizers
+from motley_tff.backends import base, sequential
+from motley_tff.core import errors
+from motley_tff.tables import run_directory
+
+# Of twelve clients, permuted by seed 13, the first validates and the second tests.
+IDS = sorted(str(i) for i in range(12))
+ORDER = [IDS[i] for i in np.random.RandomState(13).permutation(12)]
+VALID, TEST, LARGE, EMPTY = ORDER[0], ORDER[1], ORDER[2], ORDER[3]
+SIZES = {**dict.fromkeys(IDS, 3), VALID: 7, TEST: 70, LARGE: 70, EMPTY: 0}
+
+
+def jpeg(rng, height=20, width=30):
+    coarse = rng.integers(0, 255, (4, 6, 3), dtype=np.uint8)
+    image = PIL.Image.fromarray(coarse).resize((width, height))
+    out = io.BytesIO()
+    image.save(out, "JPEG")
+    return out.getvalue()
+
+
+def photographs(rng, n):
+    """Images of several sizes, labels that number them."""
+    return [(jpeg(rng, 20 + i % 5, 30 + i % 7), i) for i in range(n)]
+
+
+def record(image, label):
+    """What TFF's gldv2 writes: a `tf.train.Example` with these two features."""
+    return tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                "image/encoded_jpeg": tf.train.Feature(
+                    bytes_list=tf.train.BytesList(value=[image])
+                ),
+                "class": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+            }
+        )
+    ).SerializeToString()
+
+
+def write(path: pathlib.Path, records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for one in records:
+            writer.write(one)
+
+
+@pytest.fixture(scope="module")
+def taken():
+    rng = np.random.default_rng(0)
+    return {client_id: photographs(rng, n) for client_id, n in SIZES.items()}
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory, taken):
+    """The folders that `gldv2.load_data(cache_dir=...)` leaves."""
+    folder = tmp_path_factory.mktemp("cache")
+    for client_id, photos in taken.items():
+        write(folder / "gld160k" / "train" / client_id, [record(*photo) for photo in photos])
+    write(folder / "gld160k" / "test.tfRecord", [record(*taken[VALID][0])])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def task(cache_dir):
+    return create(cache_dir)
+
+
+@pytest.fixture
+def small_task(cache_dir, monkeypatch):
+    """With fewer pixels, and fewer blocks of every kind: what takes long is tracing them."""
+    monkeypatch.setattr(landmark, "IMAGE_SIZE", 32)
+    rows = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 320, 1, 1))
+    monkeypatch.setattr(mobilenet_v2, "_ROWS", rows)
+    return create(cache_dir)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """As if the files were too large to be decoded at the start."""
+    monkeypatch.setattr(landmark, "_MAX_BYTES_DECODED_AT_START", -1)
+
+
+def create(folder=None, **options):
+    folder = None if folder is None else str(folder)
+    return landmark.create_task(DataOptions("landmark", data_dir=folder, **options))
+
+
+def few_clients(folder, **changed):
+    """Writes nine clients of three images, named as they are permuted: a validates, b tests."""
+    names = [None] * 9
+    for place, name in zip(np.random.RandomState(13).permutation(9), "abcdefghi", strict=True):
+        names[place] = name
+    rng = np.random.default_rng(1)
+    for place, name in enumerate(names):
+        default = [record(*photo) for photo in photographs(rng, 3)]
+        write(folder / "gld160k" / "train" / f"{place}{name}", changed.get(name, default))
+    return {name: f"{place}{name}" for place, name in enumerate(names)}
+
+
+def test_splits_and_facts(task, cache_dir):
+    assert [*task.valid.ids, *task.test.ids] == [VALID, TEST]
+    assert list(task.train.ids) == [i for i in ORDER[2:] if i != EMPTY]
+    assert task.facts["clients_left_out"] == {"no examples": [EMPTY]}
+    assert task.facts["images_left_out"] == {}
+    assert task.facts["num_records"] == sum(SIZES.values())
+    assert task.facts["files"] == [str(cache_dir / "gld160k" / "train")]
+    assert task.model.num_weights == 4_821_740
+    assert task.metric.name == "accuracy"
+    assert task.metric.higher_is_better
+
+
+def test_a_run_knows_its_folder_again(task, tmp_path):
+    """The trainers refuse to resume on other data files."""
+    (folder,) = task.facts["files"]
+    digest = run_directory.digest(folder)
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    assert run_directory.digest(copy) == digest
+    write(copy / TEST, [record(b"", 1)])
+    assert run_directory.digest(copy) != digest
+    shutil.rmtree(copy)
+    with pytest.raises(errors.UserError, match="copy cannot be read: No such file"):
+        run_directory.digest(copy)
+
+
+def test_published_split_counts():
+    split = landmark._split({str(i): 30 for i in range(1262)})
+    assert (len(split.valid), len(split.test), len(split.train)) == (50, 100, 1112)
+    split = landmark._split({str(i): 30 for i in range(233)})
+    assert (len(split.valid), len(split.test), len(split.train)) == (27, 34, 172)
+
+
+def test_clients_are_what_tff_reads(task, cache_dir, taken):
+    import tensorflow_federated as tff
+    from tensorflow_federated.python.simulation.datasets import vision_datasets_utils
+
+    # With TFF 0.87's reader of one file: its loader of the folder calls that with an argument too
+    # few, and answers the error with a download of everything.
+    loaded = tff.simulation.datasets.FilePerUserClientData.create_from_dir(
+        str(cache_dir / "gld160k" / "train"),
+        lambda path: vision_datasets_utils.load_tfrecord(path, "test"),
+    )
+    assert loaded.client_ids == IDS
+    client_id = task.train.ids[1]
+    expected = list(loaded.create_tf_dataset_for_client(client_id))
+    order = splits.shuffled_order(len(expected)).numpy()
+    examples = task.train.fetch(client_id)["train"]
+    assert examples["label"].dtype == tf.int32
+    for i, row in enumerate(order):
+        np.testing.assert_array_equal(
+            tf.io.decode_jpeg(examples["image"][i]), expected[row]["image/decoded"]
+        )
+        assert int(examples["label"][i]) == taken[client_id][row][1]
+        assert expected[row]["class"].numpy().tolist() == [taken[client_id][row][1]]
+
+
+def test_only_training_is_capped_at_64_images(task):
+    labels = task.train.fetch(LARGE)["train"]["label"].numpy()
+    np.testing.assert_array_equal(labels, splits.shuffled_order(70)[:64])
+    halves = task.test.fetch(TEST)
+    expected = splits.halve({"label": np.arange(70)})
+    for part in ("personalization", "evaluation"):
+        np.testing.assert_array_equal(halves[part]["label"], expected[part]["label"])
+
+
+def test_memory_and_files_give_the_same_clients(task, taken):
+    photos = {
+        client_id: {
+            "image": np.array([p[0] for p in taken[client_id]], object),
+            "label": np.array([p[1] for p in taken[client_id]], np.int64),
+        }
+        for client_id in IDS
+    }
+    other = landmark.create_task_from_data(photos)
+    for split, clients in task.splits.items():
+        assert other.splits[split].ids == clients.ids
+        for client_id in clients.ids:
+            parts = tf.nest.map_structure(lambda t: t.numpy(), dict(clients.fetch(client_id)))
+            tf.nest.map_structure(
+                np.testing.assert_array_equal, parts, dict(other.splits[split].fetch(client_id))
+            )
+
+
+def broken(taken):
+    image = taken[VALID][0][0]
+    return {
+        "empty": b"",
+        "text": b"not an image",
+        "cut in its header": image[:50],
+        "only its first bytes": image[:3],
+        "cut in the middle": image[: len(image) // 2],
+        "without its last bytes": image[:-2],
+    }
+
+
+def test_images_that_do_not_decode_are_left_out_and_counted(tmp_path, taken):
+    good = record(*taken[VALID][1])
+    bad = [record(image, 1) for image in broken(taken).values()]
+    outside = [record(taken[VALID][0][0], label) for label in (-1, 2028, 2**40)]
+    unlabelled = tf.train.Example().SerializeToString()
+    ids = few_clients(
+        tmp_path,
+        a=[bad[0], good, bad[1], good],
+        c=[*bad, good, b"no example", unlabelled],
+        d=[*outside, good],
+        e=bad,
+    )
+    task = create(tmp_path)
+    assert task.facts["images_left_out"] == {
+        "images that do not decode": {ids["c"]: 8, ids["a"]: 2, ids["e"]: 6},
+        "images with a label outside the range": {ids["d"]: 3},
+    }
+    assert task.facts["clients_left_out"] == {"no examples": [ids["e"]]}
+    for name in "cd":
+        assert task.train.fetch(ids[name])["train"]["label"].numpy().tolist() == [1]
+    assert [len(p["label"]) for p in task.valid.fetch(ids["a"]).values()] == [1, 1]
+
+
+def test_client_that_cannot_be_halved_for_broken_images(tmp_path, taken):
+    good = record(*taken[VALID][1])
+    few_clients(tmp_path, a=[good, record(b"", 0)])
+    with pytest.raises(errors.UserError, match="no valid client is left"):
+        create(tmp_path)
+
+
+def test_large_data_are_checked_when_loaded(tmp_path, taken, unchecked, capfd):
+    good, bad = record(*taken[VALID][1]), record(b"text", 1)
+    ids = few_clients(tmp_path, b=[bad, bad], c=[good, bad, good])
+    task = create(tmp_path)
+    assert task.facts["images_left_out"] is None
+    capfd.readouterr()
+    assert len(task.train.fetch(ids["c"])["train"]["label"]) == 2
+    assert f'client "{ids["c"]}" has 3 images, of which 1 are left out' in capfd.readouterr().err
+    task.train.fetch(ids["d"])
+    assert capfd.readouterr().err == ""
+    with pytest.raises(errors.UserError, match=f"{ids['b']}.*none of its images"):
+        task.test.fetch(ids["b"])
+
+
+def test_labels_of_the_small_variant(tmp_path):
+    rng = np.random.default_rng(2)
+    for i in range(9):
+        folder = tmp_path / "landmark" / "gld23k" / "train"
+        write(folder / str(i), [record(jpeg(rng), label) for label in (0, 202, 203)])
+    task = create(tmp_path, gld23k=True)
+    assert task.facts["num_classes"] == 203
+    assert task.model.num_weights == 2_223_872 + 1281 * 203
+    counts = task.facts["images_left_out"]["images with a label outside the range"]
+    assert counts == {str(i): 1 for i in range(9)}
+
+
+def test_other_things_in_the_folder_are_named(tmp_path):
+    few_clients(tmp_path)
+    (tmp_path / "gld160k" / "train" / ".listing").write_text("x")
+    (tmp_path / "gld160k" / "train" / "old").mkdir()
+    assert create(tmp_path).facts["files_ignored"] == [".listing", "old"]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 700])
+def test_truncated_file(tmp_path, cut):
+    ids = few_clients(tmp_path)
+    path = tmp_path / "gld160k" / "train" / ids["f"]
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(errors.UserError, match=r"/[0-9]f: found \d+ bytes.*truncated") as caught:
+        create(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_file_of_another_kind(tmp_path):
+    ids = few_clients(tmp_path)
+    (tmp_path / "gld160k" / "train" / ids["f"]).write_text("user_id,image_id,class\n")
+    with pytest.raises(errors.UserError, match=r"/[0-9]f: .* or no TFRecords"):
+        create(tmp_path)
+
+
+def test_damaged_record(tmp_path, monkeypatch):
+    ids = few_clients(tmp_path)
+    path = tmp_path / "gld160k" / "train" / ids["f"]
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(errors.UserError, match=r"/[0-9]f: cannot be read.*corrupted"):
+        create(tmp_path)
+    monkeypatch.setattr(landmark, "_MAX_BYTES_DECODED_AT_START", -1)
+    task = create(tmp_path)
+    with pytest.raises(errors.UserError, match=f"client '{ids['f']}' cannot be read"):
+        task.train.fetch(ids["f"])
+
+
+def test_missing_data(tmp_path, monkeypatch):
+    with pytest.raises(errors.UserError) as caught:
+        create(tmp_path)
+    for word in (str(tmp_path), "gld160k/train", "gldv2.load_data", "20 GB", "synthetic"):
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(errors.UserError, match="found nothing, expected a folder"):
+        create(tmp_path / "gone")
+    with pytest.raises(errors.UserError, match="not one file; pass --data_dir"):
+        create(data_file="x.tfrecord")
+    (tmp_path / "gld23k" / "train").mkdir(parents=True)
+    with pytest.raises(errors.UserError, match="there is gld23k/train: pass --gld23k"):
+        create(tmp_path)
+    with pytest.raises(errors.UserError, match="found no files"):
+        create(tmp_path, gld23k=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.UserError, match="gld160k/train in cache"):
+        create()
+
+
+def test_record_counts(tmp_path):
+    for sizes in ([], [0], [1, 0, 3000], [5] * 100):
+        write(tmp_path / "x", [bytes(size) for size in sizes])
+        assert tfrecord_clients.count_records(tmp_path / "x") == len(sizes)
+
+
+def test_batches(task):
+    examples = task.test.fetch(TEST)["evaluation"]
+    rows = {field: values[:3] for field, values in examples.items()}
+    for training in (True, False):
+        x, y = task.preprocess(rows, training, tf.constant([1, 2]))
+        assert x.shape == (3, 128, 128, 3)
+        assert -1 <= tf.reduce_min(x) < tf.reduce_max(x) <= 1
+        np.testing.assert_array_equal(y, rows["label"])
+
+
+def test_synthetic_task():
+    task = create(use_synthetic_data=True)
+    assert [len(c) for c in task.splits.values()] == [36, 5, 7]
+    assert task.model.num_weights == 4_821_740
+    assert task.facts["images_left_out"] == {}
+    assert len(task.facts["planted_groups"]) == 48
+    assert create(use_synthetic_data=True, gld23k=True).facts["num_classes"] == 203
+
+
+def test_regions_have_their_own_landmarks():
+    album = synthetic_photographers.take_photos(0, 24, 2028)
+    own = {
+        name: {label for (region, _), label in album.labels.items() if region == name}
+        for name in synthetic_photographers.REGIONS
+    }
+    assert len(set(album.labels.values())) == 48
+    at_home = [np.isin(p["label"], list(own[album.groups[i]])) for i, p in album.photos.items()]
+    assert 0.85 < np.concatenate(at_home).mean() < 0.99
+    sizes = {PIL.Image.open(io.BytesIO(p["image"][0])).size for p in album.photos.values()}
+    assert sizes == {(128, 128), (160, 128), (128, 160)}
+
+
+def test_a_photographer_depends_on_the_seed_and_the_number_alone():
+    few, many = (synthetic_photographers.take_photos(0, n, 2028).photos for n in (1, 3))
+    np.testing.assert_array_equal(
+        few["photographer_000"]["image"], many["photographer_000"]["image"]
+    )
+    other = synthetic_photographers.take_photos(1, 1, 2028).photos["photographer_000"]
+    assert other["image"][0] != few["photographer_000"]["image"][0]
+
+
+def _fedavg(task):
+    sgd = optimizers.OptimizerConfig("sgd", 0.1, {})
+    params = fedavg.Params(sgd, sgd, train_epochs=1, train_batch_size=2)
+    return fedavg.build(task, params, task.model.initial_weights(0))
+
+
+def _one_round(backend, task):
+    process = backend.training(task, _fedavg(task))
+    results = []
+    cohort = base.Round(1, task.train.ids[1:3], np.array([3, 4], np.int32))
+    state = process.run(process.initialize(), [cohort], lambda r, s: results.append(r.means))
+    return process.weights(state), results[0]
+
+
+def test_a_round_from_files_is_the_same_in_tffs_worker(small_task):
+    from motley_tff.backends import tff_backend, tff_worker
+
+    task = small_task
+    weights, means = _one_round(sequential.SequentialBackend(), task)
+    with tff_worker.tff_runtime():
+        other_weights, other_means = _one_round(tff_backend.TffBackend(), task)
+    assert means == pytest.approx(other_means, rel=1e-5)
+    for one, other in zip(weights, other_weights, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    initial = task.model.initial_weights(0)
+    changes = [np.abs(w - i).max() for w, i in zip(weights, initial, strict=True)]
+    assert np.median(changes) > 1e-4
+
+
+def test_fine_tuning_a_client_from_files(small_task):
+    task = small_task
+    sgd = optimizers.OptimizerConfig("sgd", 1.0, {})
+    personalization = finetuning.build(task, finetuning.Params(sgd, (0.02,), 3, batch_size=4))
+    work = personalization.work(("evaluation",), "personalization")
+    weights = task.model.initial_weights(0)
+    ((client_id, metrics),) = sequential.SequentialBackend().map_clients(
+        task, work, weights, task.valid, task.valid.ids, np.array([1, 2], np.int32)
+    )
+    assert client_id == VALID
+    assert metrics["num_examples"] == {"personalization": 3, "evaluation": 4}
+    losses = metrics["curves"]["evaluation"]["loss"]
+    assert np.isfinite(losses).all()
+    # Untrained, every class is about as likely.
+    assert losses[0] == pytest.approx(np.log(2028), rel=0.1)
+    assert len(set(losses)) == 4

@@ -1,0 +1,82 @@
+import itertools
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets.models import mobilenet_v2
+from motley_tff.core import functional_model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return functional_model.from_keras(
+        mobilenet_v2.MobileNetV2, np.zeros((1, 32, 32, 3), np.float32)
+    )
+
+
+def test_number_of_weights(model):
+    assert model.num_weights == 4_821_740
+    assert sum(model.is_last_layer) == 2
+    last = [s for s, is_last in zip(model.shapes, model.is_last_layer, strict=True) if is_last]
+    assert last == [(1280, 2028), (2028,)]
+
+
+def test_the_docstrings_table(model):
+    rows = re.findall(r"^    (conv|block|dense).* ([\d,]+)$", mobilenet_v2.__doc__, re.MULTILINE)
+    stated = [int(number.replace(",", "")) for _, number in rows]
+    counts: dict[str, int] = {}
+    for name, shape in zip(model.names, model.shapes, strict=True):
+        layer = name.split("/")[1].replace("_norm", "").replace("_conv", "")
+        counts[layer] = counts.get(layer, 0) + int(np.prod(shape))
+    blocks = [counts[f"block_{i}"] for i in range(17)]
+    edges = np.cumsum([0, *(row[2] for row in mobilenet_v2._ROWS)])
+    by_row = [sum(blocks[a:b]) for a, b in itertools.pairwise(edges)]
+    assert stated == [counts["stem"], *by_row, counts["last"], counts["logits"]]
+
+
+def test_shapes(model):
+    weights = model.initial_weights(0)
+    for side in (32, 96):
+        x = tf.random.stateless_normal([2, side, side, 3], [1, 2])
+        assert model.embed(weights, x).shape == (2, 1280)
+        assert model.predict(weights, x, True, None).shape == (2, 2028)
+
+
+def test_an_example_does_not_depend_on_its_batch(model):
+    weights = model.initial_weights(0)
+    x = tf.random.stateless_normal([3, 32, 32, 3], [1, 2])
+    together = model.predict(weights, x, True, None)
+    alone = model.predict(weights, x[1:2], False, None)
+    np.testing.assert_allclose(together[1:2], alone, atol=1e-5)
+
+
+def test_last_layer_is_fed_by_the_embedding(model):
+    weights = model.initial_weights(0)
+    x = tf.random.stateless_normal([2, 32, 32, 3], [1, 2])
+    logits = model.embed(weights, x) @ weights[-2] + weights[-1]
+    np.testing.assert_allclose(model.predict(weights, x, False, None), logits, atol=1e-5)
+
+
+@pytest.mark.parametrize(("groups", "channels"), [(8, 16), (8, 8), (1, 24), (4, 24)])
+def test_group_norm_is_keras_own(groups, channels):
+    x = 3.0 * tf.random.stateless_normal([2, 5, 7, channels], [1, 2]) + 2.0
+    scale, shift = tf.random.stateless_normal([2, channels], [3, 4])
+    outputs, gradients = [], []
+    for layer in (
+        mobilenet_v2.GroupNorm(groups, "ours"),
+        tf.keras.layers.GroupNormalization(groups),
+    ):
+        layer(x)  # Creates its weights.
+        layer.gamma.assign(scale)
+        layer.beta.assign(shift)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x)
+            loss = tf.reduce_sum(tf.sin(y))
+        outputs.append(y)
+        gradients.append(tape.gradient(loss, [x, layer.gamma, layer.beta]))
+    np.testing.assert_allclose(*outputs, atol=1e-5)
+    for ours, keras in zip(*gradients, strict=True):
+        np.testing.assert_allclose(ours, keras, atol=1e-4)
