@@ -24,6 +24,8 @@ REGISTRY: Mapping[str, str] = {
     "ted_multi": "datasets.ted_multi",
     "vehicle": "datasets.vehicle",
 }
+# Options that mean something to one data set alone.
+_OWN_OPTIONS: Mapping[str, str] = {"only_digits": "emnist", "gld23k": "landmark"}
 
 
 def names() -> tuple[str, ...]:
@@ -44,6 +46,21 @@ def check_name(name: str) -> None:
     raise UserError(f"unknown dataset {name!r}: expected one of {', '.join(names())}{hint}")
 
 
+def check_options(options: DataOptions) -> None:
+    """Checks that a data set is registered and has the options it is given, without importing it.
+
+    Raises:
+      UserError: If it is not or has not.
+    """
+    check_name(options.dataset_name)
+    for option, owner in _OWN_OPTIONS.items():
+        if getattr(options, option) and options.dataset_name != owner:
+            raise UserError(
+                f"--{option}: expected --dataset_name={owner}, found {options.dataset_name}; "
+                f"leave --{option} out"
+            )
+
+
 def create_task(options: DataOptions) -> "Task":
     """Loads a data set.
 
@@ -56,5 +73,5 @@ def create_task(options: DataOptions) -> "Task":
     Raises:
       UserError: If the name is unknown, or its data are missing, broken or of other shapes.
     """
-    check_name(options.dataset_name)
+    check_options(options)
     return importlib.import_module(REGISTRY[options.dataset_name]).create_task(options)

@@ -39,6 +39,8 @@ def _define_experiment() -> None:
         "data_file", None, "A file to read instead of looking in --data_dir (.npz, .mat)."
     )
     flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
+    flags.DEFINE_bool("only_digits", False, "emnist: the ten digits in place of all 62 classes.")
+    flags.DEFINE_bool("gld23k", False, "landmark: the small variant, 203 classes and 233 clients.")
     flags.DEFINE_integer(
         "base_random_seed", 0, "Seed of every random choice.", lower_bound=0,
         upper_bound=2**32 - 1,
@@ -142,8 +144,10 @@ def open_directory(values: flags.FlagValues) -> run_directory.RunDirectory:
     """Returns the experiment's directory, held by this process.
 
     Raises:
-      UserError: If it cannot be written, is in use, or belongs to other flags.
+      UserError: If it cannot be written, is in use, or belongs to other flags; or if the data set
+        lacks an option it is given.
     """
+    datasets.check_options(data(values))
     return run_directory.RunDirectory(
         values.root_output_dir, values.experiment_name, deciding(values)
     )
@@ -157,6 +161,8 @@ def data(values: flags.FlagValues) -> data_options.DataOptions:
         data_file=values.data_file,
         use_synthetic_data=values.use_synthetic_data,
         base_random_seed=values.base_random_seed,
+        only_digits=values.only_digits,
+        gld23k=values.gld23k,
     )
 
 

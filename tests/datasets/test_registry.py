@@ -43,3 +43,13 @@ def test_unknown_name_says_the_nearest_and_all():
         datasets.create_task(datasets.DataOptions("emnits"))
     with pytest.raises(errors.UserError, match=r"'zzz': expected one of emnist, .*school"):
         datasets.check_name("zzz")
+
+
+@pytest.mark.parametrize(("option", "owner"), [("only_digits", "emnist"), ("gld23k", "landmark")])
+def test_an_option_is_one_data_sets_alone(option, owner):
+    datasets.check_options(datasets.DataOptions(owner, **{option: True}))
+    expected = f"--{option}: expected --dataset_name={owner}, found school; leave --{option} out"
+    with pytest.raises(errors.UserError, match=expected):
+        datasets.create_task(datasets.DataOptions("school", **{option: True}))
+    with pytest.raises(errors.UserError, match="unknown dataset 'x'"):
+        datasets.check_options(datasets.DataOptions("x", **{option: True}))

@@ -57,6 +57,19 @@ def test_a_wrong_flag_does_not_wait_for_tensorflow():
     assert result.stdout == ""
 
 
+def test_a_wrong_data_set_does_not_wait_for_tensorflow():
+    start = time.monotonic()
+    result = _doctor("--dataset_name=school", "--use_synthetic_data", "--gld23k")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        "doctor: --gld23k: expected --dataset_name=landmark, found school; leave --gld23k out\n"
+    )
+    result = _doctor("--dataset_name=shcool")
+    assert result.returncode == 2
+    assert "did you mean 'school'?" in result.stderr
+    assert time.monotonic() - start < 4
+
+
 def test_help():
     result = _doctor("--help")
     assert result.returncode == 0

@@ -49,3 +49,29 @@ def test_published_flags_keep_names_and_defaults():
         capture_output=True, text=True, env=programs.environment(), check=True,
     )  # fmt: skip
     assert eval(result.stdout) == PUBLISHED
+
+
+def test_flags_of_one_data_set_reach_it():
+    code = (
+        "import sys; from launch import commandline; "
+        "from trainers import finetuning_trainer as t, shared_flags; commandline.parse(sys.argv); "
+        "o = shared_flags.data(t.FLAGS); print(o.only_digits, o.gld23k)"
+    )
+    for given, expected in ((["--only_digits"], "True False"), (["--gld23k"], "False True")):
+        result = subprocess.run(
+            [sys.executable, "-c", code, "--experiment_name=x", "--dataset_name=emnist", *given],
+            capture_output=True, text=True, env=programs.environment(), check=True,
+        )  # fmt: skip
+        assert result.stdout.strip() == expected
+
+
+def test_another_data_sets_flag_is_refused_before_anything_is_written(tmp_path):
+    _, stderr = programs.run(
+        "finetuning_trainer", tmp_path, "--experiment_name=x", "--dataset_name=stackoverflow",
+        "--use_synthetic_data", "--only_digits", status=2,
+    )  # fmt: skip
+    assert stderr == (
+        "finetuning_trainer: --only_digits: expected --dataset_name=emnist, found stackoverflow; "
+        "leave --only_digits out\n"
+    )
+    assert not list(tmp_path.iterdir())
