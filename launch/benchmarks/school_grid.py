@@ -1,7 +1,7 @@
 """A grid of learning rates by seeds of FedAvg on School, as a sweep trains them.
 
-Runs of one seed differ in their rates only and are trained in one compiled call; another seed has
-another split of every school and uses the same compiled code.
+Runs that differ in rates and seeds only are trained in one compiled call; every seed has its own
+split of every school.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from launch.benchmarks import school_fedavg
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
 from motley_tff.algorithms import fedavg, optimizers
-from motley_tff.backends import base, vectorized
+from motley_tff.backends import base, run_groups, vectorized
 from motley_tff.core import random_streams
 from motley_tff.core import task as task_lib
 
@@ -35,7 +35,9 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"({tasks[0].facts['source']} data), {sizes.school_rounds} rounds each"
     )
     work = Contender(
-        f"vectorized, {len(grid)} runs a call", lambda: _train(tasks, seeds, grid, sizes), once=True
+        f"vectorized, {len(grid) * len(seeds)} runs a call",
+        lambda: _train(tasks, seeds, grid, sizes),
+        once=True,
     )
     yield Plan(title, [work])
 
@@ -43,20 +45,23 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
 def _train(
     tasks: list[task_lib.Task], seeds: list[int], grid: list[dict[str, float]], sizes: Sizes
 ) -> dict[str, float]:
-    runs = vectorized.VectorizedRuns(
-        tasks[0], vectorized.Runs(_builder(tasks[0], sizes.school_batch_size), grid)
-    )
-    last_losses: list[float] = []
-    for task, seed in zip(tasks, seeds, strict=True):
-        mine = runs.on(task)
-        plan = [
-            base.Round(r, task.train.ids, random_streams.key(seed, "local_training", r))
-            for r in range(1, sizes.school_rounds + 1)
-        ]
-        means: list[list[dict[str, float]]] = []
-        mine.run(mine.initialize(), plan, lambda one, all_, *_: means.append(all_))  # noqa: B023
-        last_losses.extend(m["loss"] for m in means[-1])
-    return {"runs": float(len(last_losses)), "lowest training loss": float(np.min(last_losses))}
+    (group,) = run_groups.group(grid, seeds, traced=("client", "server"))
+    settings = vectorized.Runs(_builder(tasks[0], sizes.school_batch_size), group.settings)
+    runs = vectorized.VectorizedRuns(tasks, settings)
+    plan = [
+        tuple(
+            base.Round(number, task.train.ids, random_streams.key(seed, "local_training", number))
+            for task, seed in zip(tasks, seeds, strict=True)
+        )
+        for number in range(1, sizes.school_rounds + 1)
+    ]
+    losses: list[float] = []
+
+    def on_round(one, means, seconds, state):
+        losses[:] = [m["loss"] for m in means]
+
+    runs.run(runs.initialize(), plan, on_round)
+    return {"runs": float(len(losses)), "lowest training loss": float(np.min(losses))}
 
 
 def _builder(task: task_lib.Task, batch_size: int) -> Any:

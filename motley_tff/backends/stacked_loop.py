@@ -1,10 +1,11 @@
 """Runs a stack of clients' work at once: the counterpart of `client_loop` on a leading axis.
 
-The leading axis holds *rows*: (run, client) pairs, run by run. Runs of one seed that differ in
-hyperparameters only share the orders, the batches and the dropout of their clients. Every pure
-function of the work is mapped over the rows with `tf.vectorized_map`; loops run over the steps of
-the longest client, and a row that has done its own keeps its carry. Keys hang on the same positions
-as in `client_loop`, so both draw the same.
+The leading axis holds *rows*: (run, client) pairs, run by run; a run is a setting of
+hyperparameters under a seed, and the runs of one setting lie together. Runs of one seed share the
+orders, the batches and the dropout of their clients. Every pure function of the work is mapped over
+the rows with `tf.vectorized_map`; loops run over the steps of the longest client, and a row that
+has done its own keeps its carry. Keys hang on the same positions as in `client_loop`, so both draw
+the same.
 """
 
 from collections.abc import Callable
@@ -28,19 +29,24 @@ class Rows:
 
     Args:
       num_runs: Runs.
+      num_seeds: How many different seeds they have.
       num_clients: Clients of the stack.
     """
 
-    def __init__(self, num_runs: int, num_clients: int):
-        self._runs, self._clients = num_runs, num_clients
+    def __init__(self, num_runs: int, num_seeds: int, num_clients: int):
+        self._runs, self._seeds, self._clients = num_runs, num_seeds, num_clients
 
     def of_clients(self, nest: Any) -> Any:
-        """Repeats leaves [clients, ...] for every run: [rows, ...]."""
-        if self._runs == 1:
-            return nest
-        return tf.nest.map_structure(
-            lambda t: tf.tile(t, [self._runs] + [1] * (len(t.shape) - 1)), nest
-        )
+        """Repeats leaves [seeds * clients, ...] for every setting: [rows, ...]."""
+        return _tiled(nest, self._runs // self._seeds)
+
+    def of_seeds(self, nest: Any) -> Any:
+        """Repeats leaves [seeds, ...] for every client: [seeds * clients, ...]."""
+        return tf.nest.map_structure(lambda t: tf.repeat(t, self._clients, axis=0), nest)
+
+    def under_seeds(self, nest: Any) -> Any:
+        """Repeats leaves [clients, ...] for every seed: [seeds * clients, ...]."""
+        return _tiled(nest, self._seeds)
 
     def of_runs(self, nest: Any) -> Any:
         """Repeats leaves [runs, ...] for every client: [rows, ...]."""
@@ -53,6 +59,12 @@ class Rows:
         )
 
 
+def _tiled(nest: Any, times: int) -> Any:
+    if times == 1:
+        return nest
+    return tf.nest.map_structure(lambda t: tf.tile(t, [times] + [1] * (len(t.shape) - 1)), nest)
+
+
 def run_stack(
     task: task_lib.Task,
     work_of: WorkOf,
@@ -61,7 +73,7 @@ def run_stack(
     broadcast: Any,
     client_states: Any,
     stack: stacking.Stack,
-    round_key: tf.Tensor,
+    round_keys: tf.Tensor,
 ) -> client_work.ClientOutput:
     """Returns the clients' outputs, each leaf with leading axes [runs, clients].
 
@@ -73,12 +85,14 @@ def run_stack(
       broadcast: What the server of each run sent, leaves [runs, ...].
       client_states: The clients' states, leaves [runs, clients, ...]; `()` if stateless.
       stack: The clients' examples, as tensors.
-      round_key: int32 [2].
+      round_keys: int32 [seeds, 2].
     """
     num_runs = tf.nest.flatten(broadcast)[0].shape[0]
-    rows = Rows(num_runs, stack.index.shape[0])
+    rows = Rows(num_runs, round_keys.shape[0], stack.index.shape[0])
     row_hparams = rows.of_runs(hparams)
-    keys = tensor_random.client_round_key(round_key, stack.client_keys)
+    keys = tensor_random.client_round_key(
+        rows.of_seeds(round_keys), rows.under_seeds(stack.client_keys)
+    )
 
     def init(args):
         row_hparams, sent, state, key, index, sizes = args
@@ -86,7 +100,7 @@ def run_stack(
         return work_of(row_hparams).init(sent, state, client)
 
     states = tf.nest.map_structure(lambda t: tf.reshape(t, [-1, *t.shape[2:]]), client_states)
-    clients = rows.of_clients((keys, stack.index, stack.sizes))
+    clients = rows.of_clients((keys, rows.under_seeds(stack.index), stack.sizes))
     carry = tf.vectorized_map(init, (row_hparams, rows.of_runs(broadcast), states, *clients))
 
     def walk(kind, first, loop, carry):

@@ -13,13 +13,16 @@ MAX_PADDING = 0.3
 
 
 class Stack(NamedTuple):
-    """A group of clients as arrays.
+    """A group of clients as arrays, once or under several seeds.
+
+    Seeds split the same clients' data differently: with S of them, an array's rows are those of
+    the first seed's clients, then the second's.
 
     Attributes:
       index: int32 [clients], positions in the source's list.
       client_keys: int32 [clients, 2].
-      sizes: `{part: int32 [clients]}`, the real numbers of examples.
-      parts: `{part: {field: [clients, max size, ...]}}`, padded with zeros.
+      sizes: `{part: int32 [S * clients]}`, the real numbers of examples.
+      parts: `{part: {field: [S * clients, max size, ...]}}`, padded with zeros.
     """
 
     index: Any
@@ -57,6 +60,26 @@ def take(stack: Stack, positions: np.ndarray) -> Stack:
             for part, examples in stack.parts.items()
         },
     )
+
+
+def join(stacks: Sequence[Stack]) -> Stack:
+    """Returns the stack of the same clients under several seeds."""
+    if len(stacks) == 1:
+        return stacks[0]
+    sizes, parts = [s.sizes for s in stacks], [s.parts for s in stacks]
+    return Stack(
+        stacks[0].index,
+        stacks[0].client_keys,
+        {part: np.concatenate([n[part] for n in sizes]) for part in sizes[0]},
+        {
+            part: {f: _join_rows([p[part][f] for p in parts]) for f in examples}
+            for part, examples in parts[0].items()
+        },
+    )
+
+
+def _join_rows(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return _pad([row for array in arrays for row in array])
 
 
 def _rows(examples: clients_lib.Examples) -> int:

@@ -1,8 +1,9 @@
 """The vectorized backend: clients stacked on a leading axis, many rounds in one compiled call.
 
 For models and data that fit, linear models first: XLA fuses the small arithmetic of all clients of
-a round, the aggregation and the server's step, and no Python runs between rounds. Runs of one seed
-that differ in hyperparameters only can be trained in the same call (`VectorizedRuns`).
+a round, the aggregation and the server's step, and no Python runs between rounds. Runs that differ
+in hyperparameters and seeds only are trained in the same call (`VectorizedRuns`; `run_groups` says
+which).
 """
 
 import dataclasses
@@ -51,18 +52,28 @@ class StackCache:
         self._stacks: dict[Any, list[tuple[np.ndarray, stacking.Stack]]] = {}
 
     def grouped(
-        self, clients: clients_lib.Clients, ids: tuple[str, ...], work: client_work.ClientWork
+        self,
+        sources: tuple[clients_lib.Clients, ...],
+        ids: tuple[str, ...],
+        work: client_work.ClientWork,
     ) -> list[tuple[np.ndarray, stacking.Stack]]:
-        """Returns (positions in `ids`, stack of tensors) of groups of clients of similar size."""
-        # The source itself is part of the key, so that its identity is not used again.
-        cache_key = (clients, ids, work)
+        """Returns (positions in `ids`, stack of tensors) of groups of clients of similar size.
+
+        Args:
+          sources: The clients under each seed.
+          ids: Which of them.
+          work: What they will do.
+        """
+        # The sources themselves are part of the key, so that their identity is not used again.
+        cache_key = (sources, ids, work)
         if cache_key not in self._stacks:
-            whole = stacking.build(clients, ids, work.parts)
+            whole = [stacking.build(clients, ids, work.parts) for clients in sources]
+            batches = np.max([stacking.batches(one.sizes, work) for one in whole], axis=0)
             if len(self._stacks) >= _MAX_CACHED_STACKS:
                 self._stacks.pop(next(iter(self._stacks)))
             self._stacks[cache_key] = [
-                (positions, _tensors(stacking.take(whole, positions)))
-                for positions in stacking.groups(stacking.batches(whole.sizes, work))
+                (p, _tensors(stacking.join([stacking.take(one, p) for one in whole])))
+                for p in stacking.groups(batches)
             ]
         return self._stacks[cache_key]
 
@@ -80,7 +91,7 @@ class VectorizedBackend:
         self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
     ) -> "VectorizedTraining":
         """Returns the algorithm's training process; see `base.Backend`."""
-        return VectorizedTraining(VectorizedRuns(task, Runs(lambda _: algorithm, [{}])))
+        return VectorizedTraining(VectorizedRuns([task], Runs(lambda _: algorithm, [{}])))
 
     def map_clients(
         self,
@@ -90,10 +101,16 @@ class VectorizedBackend:
         clients: clients_lib.Clients,
         client_ids: Sequence[str],
         key: np.ndarray,
+        client_states: Sequence[Nest] | None = None,
     ) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
         several = tf.nest.map_structure(lambda w: np.asarray(w)[None], broadcast)
-        for client_id, metrics in self.map_runs(task, work, several, clients, client_ids, key):
+        states: Nest = ()
+        if client_states:
+            states = tf.nest.map_structure(lambda *leaves: np.stack(leaves)[None], *client_states)
+        for client_id, metrics in self.map_runs(
+            task, work, several, (clients,), client_ids, key[None], states
+        ):
             yield client_id, _row(metrics, 0)
 
     def map_runs(
@@ -101,25 +118,30 @@ class VectorizedBackend:
         task: task_lib.Task,
         work: client_work.ClientWork,
         broadcasts: Nest,
-        clients: clients_lib.Clients,
+        sources: tuple[clients_lib.Clients, ...],
         client_ids: Sequence[str],
-        key: np.ndarray,
+        keys: np.ndarray,
+        client_states: Nest = (),
     ) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics under several broadcasts, leaves [runs, ...].
 
         Args:
-          task: Whose data it is.
-          work: Stateless client work.
-          broadcasts: What every client gets in each run, leaves [runs, ...].
-          clients: The source.
-          client_ids: Which of its clients.
-          key: int32 [2], the random key of this evaluation, shared by the runs.
+          task: Whose model it is.
+          work: Client work.
+          broadcasts: What every client gets in each run, leaves [runs, ...]; as everywhere, the
+            runs of one setting under all seeds lie together.
+          sources: The clients under each seed.
+          client_ids: Which of them.
+          keys: int32 [seeds, 2], the random key of this evaluation under each seed.
+          client_states: The clients' states, leaves [runs, len(client_ids), ...]; `()` if
+            stateless.
         """
         function = self._map_function(task, work)
         broadcasts = tf.nest.map_structure(tf.convert_to_tensor, broadcasts)
         results: list[Nest] = [None] * len(client_ids)
-        for positions, stack in self._cache.grouped(clients, tuple(client_ids), work):
-            metrics = function(broadcasts, stack, tf.constant(key, tf.int32))
+        for positions, stack in self._cache.grouped(sources, tuple(client_ids), work):
+            states = tf.nest.map_structure(lambda s: s[:, positions], client_states)  # noqa: B023
+            metrics = function(broadcasts, states, stack, tf.constant(keys, tf.int32))
             metrics = tf.nest.map_structure(lambda t: t.numpy(), metrics)
             for column, position in enumerate(positions):
                 results[position] = tf.nest.map_structure(lambda a: a[:, column], metrics)  # noqa: B023
@@ -128,9 +150,9 @@ class VectorizedBackend:
     def _map_function(self, task, work):
         if (id(task), work) not in self._functions:
 
-            def run(broadcasts, stack, key):
+            def run(broadcasts, client_states, stack, keys):
                 return stacked_loop.run_stack(
-                    task, lambda _: work, work, {}, broadcasts, (), stack, key
+                    task, lambda _: work, work, {}, broadcasts, client_states, stack, keys
                 ).metrics
 
             self._functions[id(task), work] = tf.function(run, jit_compile=True, autograph=False)
@@ -140,72 +162,73 @@ class VectorizedBackend:
 class VectorizedRuns:
     """Trains several runs in compiled blocks of rounds.
 
-    A state is `(weights, optimizer state, client states)`; leaves have a leading axis of runs,
-    those of client states then one of the task's training clients.
+    The runs are every setting of hyperparameters under every seed, those of one setting together:
+    run = setting * number of seeds + seed. A state is `(weights, optimizer state, client states)`;
+    leaves have a leading axis of runs, those of client states then one of the training clients.
 
     Args:
-      task: The task.
-      runs: The runs.
+      tasks: The task under each seed: the same clients, model and functions, other splits.
+      runs: The settings.
+
+    Raises:
+      ValueError: If the tasks have different clients.
     """
 
-    def __init__(self, task: task_lib.Task, runs: Runs):
-        self._task, self._runs = task, runs
+    def __init__(self, tasks: Sequence[task_lib.Task], runs: Runs):
+        if any(task.train.ids != tasks[0].train.ids for task in tasks):
+            raise ValueError("Expected the same clients under every seed.")
+        self._tasks, self._task, self._runs = tuple(tasks), tasks[0], runs
+        self._num_runs = len(tasks) * len(runs.hparams)
         self._template = runs.build(dict(runs.hparams[0]))
         self._cache = StackCache()
         self._block = tf.function(self._run_block, jit_compile=True, autograph=False)
 
-    def on(self, task: task_lib.Task) -> "VectorizedRuns":
-        """Returns the same runs on other clients of the same data set, compiled no second time.
-
-        Args:
-          task: The same task with another split of its data (another seed).
-        """
-        other = VectorizedRuns(task, self._runs)
+    def on(self, tasks: Sequence[task_lib.Task]) -> "VectorizedRuns":
+        """Returns the same settings under as many other seeds, compiled no second time."""
+        other = VectorizedRuns(tasks, self._runs)
         other._block = self._block
         return other
 
-    def initialize(self, initial_weights: Sequence[Nest] | None = None) -> Nest:
+    def initialize(self, algorithms: Sequence[algorithm_lib.Algorithm] | None = None) -> Nest:
         """Returns the state before the first round.
 
         Args:
-          initial_weights: Each run's; by default what the algorithm was built with, for all.
+          algorithms: Each run's, for its initial weights and states; by default what `build`
+            returns for its setting.
         """
-        count = len(self._runs.hparams)
-        several = initial_weights or [self._template.initial_weights] * count
-        weights = tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *several)
-        return weights, self._initial_optimizer_state(weights), self._initial_client_states(count)
-
-    def _initial_optimizer_state(self, weights):
-        specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape[1:], w.dtype), weights)
-        states = [
-            tf.nest.map_structure(
-                tf.convert_to_tensor, self._runs.build(dict(h)).server_optimizer.initialize(specs)
-            )
-            for h in self._runs.hparams
-        ]
+        if algorithms is None:
+            built = [self._runs.build(dict(h)) for h in self._runs.hparams]
+            algorithms = [one for one in built for _ in self._tasks]
+        states = [self._initial_state(one) for one in algorithms]
         return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *states)
 
-    def _initial_client_states(self, count):
-        if self._template.initial_client_state is None:
-            return ()
-        states = [self._template.initial_client_state(i) for i in range(len(self._task.train))]
-        return tf.nest.map_structure(
-            lambda *leaves: tf.repeat(tf.stack(leaves)[None], count, axis=0), *states
+    def _initial_state(self, algorithm: algorithm_lib.Algorithm) -> Nest:
+        weights = tf.nest.map_structure(tf.convert_to_tensor, algorithm.initial_weights)
+        specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
+        optimizer_state = tf.nest.map_structure(
+            tf.convert_to_tensor, algorithm.server_optimizer.initialize(specs)
         )
+        if algorithm.initial_client_state is None:
+            return weights, optimizer_state, ()
+        states = [algorithm.initial_client_state(i) for i in range(len(self._task.train))]
+        client_states = tf.nest.map_structure(lambda *leaves: np.stack(leaves), *states)
+        return weights, optimizer_state, client_states
 
     def run(
         self,
         state: Nest,
-        rounds: Sequence[base.Round],
-        on_round: Callable[[base.Round, list[dict[str, float]], float, Nest | None], None],
+        rounds: Sequence[tuple[base.Round, ...]],
+        on_round: Callable[
+            [tuple[base.Round, ...], list[dict[str, float]], float, Nest | None], None
+        ],
     ) -> Nest:
         """Runs consecutive rounds and returns the state after the last.
 
         Args:
           state: The state before the first of them.
-          rounds: The rounds, shared by all runs.
-          on_round: Called after each with the round, each run's training means, the seconds it
-            took, and the state where there is one.
+          rounds: For each, the round under each seed, of one cohort.
+          on_round: Called after each with it, each run's training means, the seconds it took, and
+            the state where there is one.
 
         Raises:
           DivergedError: If a loss is not finite and there is only one run; with several, the
@@ -225,28 +248,30 @@ class VectorizedRuns:
 
     def _run(self, state, block, on_round):
         start = time.perf_counter()
-        groups = self._cache.grouped(self._task.train, block[0].client_ids, self._template.work)
-        keys = np.zeros((_ROUNDS_PER_CALL, 2), np.int32)
-        keys[: len(block)] = [one.key for one in block]
+        sources = tuple(task.train for task in self._tasks)
+        groups = self._cache.grouped(sources, block[0][0].client_ids, self._template.work)
+        keys = np.zeros((_ROUNDS_PER_CALL, len(self._tasks), 2), np.int32)
+        keys[: len(block)] = [[one.key for one in seeds] for seeds in block]
         new_state, sums, diverged = self._block(
             state,
-            tf.nest.map_structure(tf.convert_to_tensor, self._runs.stacked),
+            {n: tf.repeat(v, len(self._tasks)) for n, v in self._runs.stacked.items()},
             [stack for _, stack in groups],
             tf.constant(keys),
             tf.constant(len(block)),
         )
         seconds = (time.perf_counter() - start) / len(block)
         sums = tf.nest.map_structure(lambda t: t.numpy(), sums)
-        for i, one in enumerate(block):
-            if len(self._runs.hparams) == 1 and diverged[i, 0] >= 0:
-                raise base.DivergedError(one.number, self._task.train.ids[int(diverged[i, 0])])
-            means = [_means(sums, i, run) for run in range(len(self._runs.hparams))]
-            on_round(one, means, seconds, new_state if one is block[-1] else None)
+        for i, seeds in enumerate(block):
+            if self._num_runs == 1 and diverged[i, 0] >= 0:
+                client_id = self._task.train.ids[int(diverged[i, 0])]
+                raise base.DivergedError(seeds[0].number, client_id)
+            means = [_means(sums, i, run) for run in range(self._num_runs)]
+            on_round(seeds, means, seconds, new_state if seeds is block[-1] else None)
         return new_state
 
     def _run_block(self, state, hparams, stacks, keys, num_rounds):
         """Runs up to `_ROUNDS_PER_CALL` rounds; returns (state, sums, who diverged) by round."""
-        shape = [_ROUNDS_PER_CALL, len(self._runs.hparams)]
+        shape = [_ROUNDS_PER_CALL, self._num_runs]
         sums = learning.zero_sums(self._task)
         log = tf.nest.map_structure(lambda t: tf.zeros(shape, t.dtype), (sums, tf.constant(0)))
 
@@ -262,10 +287,10 @@ class VectorizedRuns:
         state, (sums, diverged) = stacked_loop.repeat(num_rounds, body, (state, log))
         return state, sums, diverged
 
-    def _round(self, state, hparams, stacks, key):
+    def _round(self, state, hparams, stacks, keys):
         weights, optimizer_state, client_states = state
         total: Any = None
-        diverged = tf.fill([len(self._runs.hparams)], -1)
+        diverged = tf.fill([self._num_runs], -1)
         for stack in stacks:
             output = stacked_loop.run_stack(
                 self._task,
@@ -275,7 +300,7 @@ class VectorizedRuns:
                 weights,
                 _gather_clients(client_states, stack.index),
                 stack,
-                key,
+                keys,
             )
             total = _add(total, self._sum(output))
             diverged = tf.maximum(diverged, _diverged(output, stack.index))
@@ -322,11 +347,12 @@ class VectorizedTraining:
     def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
         """Runs rounds in compiled blocks; see `base.TrainingProcess`."""
 
-        def on_rounds(one, means, seconds, state):
+        def on_rounds(seeds, means, seconds, state):
+            (one,) = seeds
             result = base.RoundResult(one.number, len(one.client_ids), means[0], seconds)
             on_round(result, state)
 
-        return self._runs.run(state, rounds, on_rounds)
+        return self._runs.run(state, [(one,) for one in rounds], on_rounds)
 
     def weights(self, state: Nest) -> Nest:
         """Returns the server's weights as NumPy arrays."""
@@ -371,14 +397,19 @@ def _add(total, value):
     return value if total is None else tf.nest.map_structure(tf.add, total, value)
 
 
-def _blocks(rounds: Sequence[base.Round]) -> Iterator[list[base.Round]]:
+def _blocks(
+    rounds: Sequence[tuple[base.Round, ...]],
+) -> Iterator[list[tuple[base.Round, ...]]]:
     """Yields runs of consecutive rounds of one cohort, at most `_ROUNDS_PER_CALL` long."""
-    block: list[base.Round] = []
-    for one in rounds:
-        if block and (len(block) == _ROUNDS_PER_CALL or one.client_ids != block[0].client_ids):
+    block: list[tuple[base.Round, ...]] = []
+    for seeds in rounds:
+        if any(one.client_ids != seeds[0].client_ids for one in seeds):
+            raise ValueError(f"Round {seeds[0].number} has other cohorts under other seeds.")
+        is_new = block and seeds[0].client_ids != block[0][0].client_ids
+        if is_new or len(block) == _ROUNDS_PER_CALL:
             yield block
             block = []
-        block.append(one)
+        block.append(seeds)
     if block:
         yield block
 

@@ -29,5 +29,5 @@ def held() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in arrived[:1]:
-            signal.raise_signal(number)
+        for first in arrived[:1]:
+            signal.raise_signal(first)

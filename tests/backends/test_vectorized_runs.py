@@ -42,10 +42,12 @@ def _plan(task, seed, rounds=4):
     ]
 
 
-def _train(runs, task, seed=0):
+def _train(runs, task, *seeds):
     means = []
     state = runs.run(
-        runs.initialize(), _plan(task, seed), lambda one, all_, seconds, s: means.append(all_)
+        runs.initialize(),
+        list(zip(*(_plan(task, seed) for seed in seeds or (0,)), strict=True)),
+        lambda one, all_, seconds, s: means.append(all_),
     )
     return np.asarray(state[0][0]).ravel(), means
 
@@ -60,7 +62,7 @@ def _train_alone(process, task):
 
 @pytest.fixture(scope="module")
 def together(task):
-    runs = vectorized.VectorizedRuns(task, vectorized.Runs(_builder(task), GRID))
+    runs = vectorized.VectorizedRuns([task], vectorized.Runs(_builder(task), GRID))
     return runs, *_train(runs, task)
 
 
@@ -77,15 +79,44 @@ def test_equal_to_separate_runs(task, together):
 
 def test_another_seed_on_the_same_compiled_code(task, together):
     runs, weights, _ = together
-    other, _ = _train(runs.on(task), task, seed=1)
-    fresh = vectorized.VectorizedRuns(task, vectorized.Runs(_builder(task), GRID))
-    np.testing.assert_array_equal(other, _train(fresh, task, seed=1)[0])
+    other, _ = _train(runs.on([task]), task, 1)
+    fresh = vectorized.VectorizedRuns([task], vectorized.Runs(_builder(task), GRID))
+    np.testing.assert_array_equal(other, _train(fresh, task, 1)[0])
     assert not np.array_equal(other, weights)
+
+
+def _other_split(task_numbers, seed):
+    """The same silos with their numbers dealt out anew, as another seed does."""
+    rng = np.random.default_rng(seed)
+    mine = {name: rng.permutation(numbers) for name, numbers in task_numbers.items()}
+    return toy.scalar_task(mine, initial=0.3, drop_remainder=True, setting="cross_silo")
+
+
+def test_seeds_in_the_same_call():
+    rng = np.random.default_rng(3)
+    numbers = {name: rng.normal(size=n) for name, n in (("a", 11), ("b", 3), ("c", 24))}
+    tasks = [_other_split(numbers, seed) for seed in (0, 1)]
+    settings = vectorized.Runs(_builder(tasks[0]), GRID)
+    found, means = _train(vectorized.VectorizedRuns(tasks, settings), tasks[0], 0, 1)
+    for seed, task in enumerate(tasks):
+        alone = vectorized.VectorizedRuns([task], settings)
+        expected, expected_means = _train(alone, task, seed)
+        np.testing.assert_allclose(found[seed::2], expected, rtol=1e-6)
+        for mine, theirs in zip(means, expected_means, strict=True):
+            for a, b in zip(mine[seed::2], theirs, strict=True):
+                assert a == pytest.approx(b, rel=1e-6)
+    assert len(set(found)) == 2 * len(GRID)
+
+
+def test_seeds_with_other_silos_are_refused(task):
+    other = toy.scalar_task({"z": [1.0, 2.0, 3.0]}, setting="cross_silo")
+    with pytest.raises(ValueError, match="same clients"):
+        vectorized.VectorizedRuns([task, other], vectorized.Runs(_builder(task), GRID))
 
 
 def test_a_run_that_diverges_leaves_the_others_alone(task, together):
     grid = [GRID[0], {**GRID[1], "client": 1e30}, GRID[2]]
-    runs = vectorized.VectorizedRuns(task, vectorized.Runs(_builder(task), grid))
+    runs = vectorized.VectorizedRuns([task], vectorized.Runs(_builder(task), grid))
     weights, means = _train(runs, task)
     np.testing.assert_array_equal(weights[[0, 2]], together[1][[0, 2]])
     assert not np.isfinite(means[-1][1]["loss"])
@@ -99,7 +130,7 @@ def test_evaluation_of_several_models(task):
     key = random_streams.key(0, "personalization", 1)
     backend = vectorized.VectorizedBackend()
     models = (np.array([[[0.0]], [[2.0]]], np.float32),)
-    together = dict(backend.map_runs(task, work, models, task.valid, task.valid.ids, key))
+    together = dict(backend.map_runs(task, work, models, (task.valid,), task.valid.ids, key[None]))
     for i in range(2):
         alone = sequential.SequentialBackend().map_clients(
             task, work, (models[0][i],), task.valid, task.valid.ids, key
