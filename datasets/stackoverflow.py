@@ -259,7 +259,10 @@ def _scored_task(sets, split, vocabulary, facts) -> task_lib.Task:
         },
     }
     kept = {name: _subset(name, sets[name], tuple(scores)) for name, scores in unigram.items()}
-    return dataclasses.replace(task, facts=facts, valid=kept["valid"], test=kept["test"])
+    reference = {**unigram["valid"], **unigram["test"]}
+    return dataclasses.replace(
+        task, facts=facts, reference=reference, valid=kept["valid"], test=kept["test"]
+    )
 
 
 def _subset(name: str, clients: clients_lib.Clients, ids: Sequence[str]) -> clients_lib.Clients:

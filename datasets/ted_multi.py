@@ -250,7 +250,8 @@ def _with_unigram(task: task_lib.Task) -> task_lib.Task:
         "clients_by_language": {name: _by_language(c.ids) for name, c in sets.items()},
         "unigram_accuracy": {name: float(np.mean([*of.values()])) for name, of in scores.items()},
     }
-    return dataclasses.replace(task, valid=valid, test=test, facts=facts)
+    reference = {**scores["valid"], **scores["test"]}
+    return dataclasses.replace(task, valid=valid, test=test, facts=facts, reference=reference)
 
 
 def _subset(name: str, clients: clients_lib.Clients, ids: Sequence[str]) -> clients_lib.Clients:

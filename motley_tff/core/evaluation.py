@@ -150,7 +150,7 @@ def report(
         values = _client_values(task, split_scores, chosen)
         result.clients.extend(_client_rows(task, labels, split, split_scores, values, chosen))
         result.candidates.extend(_candidate_rows(task, labels, split, split_scores))
-        result.summary.append(_summary_row(labels, split, values, chosen))
+        result.summary.append(_summary_row(task, labels, split, values, chosen))
     return result
 
 
@@ -186,6 +186,7 @@ def _client_rows(task, labels, split, scores, values, chosen):
             "personalized": values.personalized[i],
             "delta": values.delta[i],
             "is_hurt": values.is_hurt[i],
+            "reference": task.reference.get(client_id),
         }
         for name in ("loss", *(m.name for m in task.metrics[1:])):
             before, after = scores.values[name][i, 0], at_chosen[name][i]
@@ -209,7 +210,8 @@ def _candidate_rows(task, labels, split, scores):
             }
 
 
-def _summary_row(labels, split, values, chosen):
+def _summary_row(task, labels, split, values, chosen):
+    references = [task.reference[i] for i in values.client_ids if i in task.reference]
     return {
         "split": split,
         "num_clients": len(values.client_ids),
@@ -219,4 +221,5 @@ def _summary_row(labels, split, values, chosen):
         "personalized_mean": np.mean(values.personalized),
         "personalized_std": np.std(values.personalized),
         **{name: function(values) for name, function in metrics_lib.POPULATION.items()},
+        "reference_mean": np.mean(references) if references else None,
     }

@@ -41,6 +41,8 @@ class Task:
       drop_remainder: Whether training leaves out an epoch's short last batch.
       regularizer: `weights -> scalar` added to the training loss, or None.
       facts: What a reader of `run.json` should know: clients left out and why, the data's files.
+      reference: `{client id: value}` on the metric's scale, for valid and test clients: what takes
+        no model, such as always saying a client's most frequent word. Empty if there is none.
     """
 
     dataset: str
@@ -55,6 +57,7 @@ class Task:
     drop_remainder: bool = False
     regularizer: Callable[[functional_model.Weights], tf.Tensor] | None = None
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    reference: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if not self.metrics:

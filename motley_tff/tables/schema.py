@@ -22,6 +22,7 @@ CLIENTS = (
     "is_hurt",
     "baseline_loss",
     "personalized_loss",
+    "reference",
 )
 
 CANDIDATES = (
@@ -44,6 +45,7 @@ def clients(extra_metrics: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def summary() -> tuple[str, ...]:
-    """Returns the columns of `summary.csv`, ending with every registered population metric."""
+    """Returns the columns of `summary.csv`, every registered population metric among them."""
     own = ("num_clients", "candidate", "baseline_mean", "baseline_std")
-    return (*RUN, *own, "personalized_mean", "personalized_std", *metrics.POPULATION)
+    personalized = ("personalized_mean", "personalized_std")
+    return (*RUN, *own, *personalized, *metrics.POPULATION, "reference_mean")

@@ -459,6 +459,7 @@ def test_unigram_by_hand(hand_made, hand_made_task):
     # The older half says 'the', the newer 'table'; nothing known in the older half scores nothing.
     assert text.unigram_accuracy(task, "test") == {order[2]: 0.0, order[4]: 0.0}
     assert task.facts["unigram_accuracy"] == {"valid": pytest.approx(1 / 3), "test": 0.0}
+    assert task.reference == {order[0]: pytest.approx(1 / 3), order[2]: 0.0, order[4]: 0.0}
 
 
 def test_too_few_users():

@@ -122,6 +122,8 @@ def test_the_unigram_to_beat_stands_in_the_facts():
     task = ted_multi.create_task_from_data(TALKS, VOCABULARY)
     # Valid: `cat`, once in three words. Test: `gato`, twice in five.
     assert task.facts["unigram_accuracy"] == {"valid": pytest.approx(1 / 3), "test": 0.4}
+    valid, test = (task.splits[name].ids[0] for name in ("valid", "test"))
+    assert task.reference == {valid: pytest.approx(1 / 3), test: 0.4}
 
 
 def test_clients_that_cannot_be_used_are_left_out_by_name():

@@ -54,7 +54,7 @@ def test_tables_have_the_columns_of_the_design(school):
     assert list(programs.table(root, "school", "summary")) == [
         "run_id", "dataset", "algorithm", "base_random_seed", "round", "split", "num_clients",
         "candidate", "baseline_mean", "baseline_std", "personalized_mean", "personalized_std",
-        "pct_clients_hurt",
+        "pct_clients_hurt", "reference_mean",
     ]  # fmt: skip
 
 
