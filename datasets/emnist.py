@@ -217,9 +217,10 @@ def _create_sqlite_task(path: Path, only_digits: bool) -> task_lib.Task:
     split_name = "digits_only_train" if only_digits else "all_train"
     source = sqlite_clients.open_split(path, split_name)
     split = _split(source.sizes)
+    num_classes = _NUM_DIGITS if only_digits else _NUM_CLASSES
 
     def load(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
-        return _parse(source.load_serialized(client_id))
+        return _parse(source.load_serialized(client_id), num_classes)
 
     def evaluated(ids):
         return clients_lib.InGraphClients(ids, lambda i: splits.halve(load(i)))
@@ -227,7 +228,7 @@ def _create_sqlite_task(path: Path, only_digits: bool) -> task_lib.Task:
     train = clients_lib.InGraphClients(split.train, lambda i: {"train": load(i)})
     _check_readable(path, train)
     return _task(
-        _NUM_DIGITS if only_digits else _NUM_CLASSES,
+        num_classes,
         split,
         train,
         evaluated(split.valid),
@@ -236,7 +237,7 @@ def _create_sqlite_task(path: Path, only_digits: bool) -> task_lib.Task:
     )
 
 
-def _parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+def _parse(serialized: tf.Tensor, num_classes: int) -> dict[str, tf.Tensor]:
     parsed = tf.io.parse_example(
         serialized,
         {
@@ -244,7 +245,12 @@ def _parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
             "label": tf.io.FixedLenFeature([], tf.int64),
         },
     )
-    return {"pixels": parsed["pixels"], "label": tf.cast(parsed["label"], tf.int32)}
+    labels = parsed["label"]
+    least, most = tf.reduce_min(labels), tf.reduce_max(labels)
+    said = ["found labels", least, "to", most, f"expected 0 to {num_classes - 1}"]
+    check = tf.debugging.Assert((least >= 0) & (most < num_classes), said)
+    with tf.control_dependencies([check]):
+        return {"pixels": parsed["pixels"], "label": tf.cast(labels, tf.int32)}
 
 
 def _check_readable(path: Path, clients: clients_lib.Clients) -> None:

@@ -117,7 +117,11 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Repo
         with contextlib.closing(sqlite3.connect(temporary)) as connection:
             report = _write(connection, stack_exchange_xml.read_rows(posts_xml), keep_non_ascii)
         if not report.posts:
-            raise UserError(f"{posts_xml}: found no post that can be used ({report.skipped})")
+            skipped = ", ".join(f"{n} {reason}" for reason, n in report.skipped.items())
+            raise UserError(
+                f"{posts_xml}: found no post that can be used, expected questions and answers with "
+                f"an owner (skipped: {skipped or 'none, there are no rows'})"
+            )
     return report
 
 

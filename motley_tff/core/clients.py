@@ -11,6 +11,7 @@ graph (TFF's `ClientData` on disk), which is what remote workers and large popul
 
 import abc
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -130,14 +131,24 @@ class InGraphClients(Clients):
             raise KeyError(client_id)
         try:
             return self._fetch(tf.constant(client_id))
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, UnicodeDecodeError) as error:
             raise UserError(
-                f"the data of client {client_id!r} cannot be read: {error.message[:300]}"
+                f"the data of client {client_id!r} cannot be read: {_reason(error)}"
             ) from error
 
     def load(self, client_id: tf.Tensor) -> Parts:
         """Returns one client's parts from a string tensor, inside a graph."""
         return self._load(client_id)
+
+
+def _reason(error: tf.errors.OpError | UnicodeDecodeError) -> str:
+    """Returns TensorFlow's words on one line, without the names of its nodes."""
+    # TensorFlow quotes the data, and fails at its own message where they are no text.
+    raw = error.message if isinstance(error, tf.errors.OpError) else error.object
+    text = raw if isinstance(raw, str) else bytes(raw).decode(errors="replace")
+    text = re.sub(r"\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*?\]", "", text)
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(printable.split())[:300]
 
 
 def _spec_of(parts: Parts) -> PartsSpec:

@@ -1,3 +1,6 @@
+import contextlib
+import sqlite3
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -222,6 +225,42 @@ def test_sqlite_of_other_examples(tmp_path):
         create(path)
     with pytest.raises(errors.UserError, match=r"found splits \['all_train'\], expected 'digits"):
         create(path, only_digits=True)
+
+
+def broken_sqlite(tmp_path, written, change):
+    """Writes the twelve writers, the examples of the last one to train changed."""
+    path = tmp_path / "emnist_all.sqlite"
+    client_id = sorted(written)[np.random.RandomState(13).permutation(12)[-1]]
+    write_sqlite(path, {**written, client_id: change(written[client_id])}, "all_train")
+    return path, client_id
+
+
+@pytest.mark.parametrize("label", [-1, 62])
+def test_sqlite_with_a_label_outside_the_range(tmp_path, written, label):
+    """Read when it is trained on: a line, where the loss would have ended in a stack trace."""
+    path, client_id = broken_sqlite(
+        tmp_path, written, lambda e: {**e, "label": np.full_like(e["label"], label)}
+    )
+    task = create(path)
+    words = rf"client '{client_id}' cannot be read: .*found labels.*{label}.*expected 0 to 61"
+    with pytest.raises(errors.UserError, match=words):
+        task.train.fetch(client_id)
+
+
+def test_sqlite_with_an_example_that_is_none(tmp_path, written):
+    """TensorFlow fails at quoting bytes that are no text."""
+    path, client_id = broken_sqlite(tmp_path, written, lambda e: e)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "UPDATE examples SET serialized_example_proto = ? WHERE client_id = ?",
+            (b"garbage\xff\xff", client_id),
+        )
+        connection.commit()
+    task = create(path)
+    with pytest.raises(errors.UserError, match="cannot be read: Could not parse") as caught:
+        task.train.fetch(client_id)
+    assert str(caught.value).isprintable()
+    assert "{{" not in str(caught.value)
 
 
 def test_sqlite_digits(sqlite_dir, written):
