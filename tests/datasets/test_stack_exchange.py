@@ -235,7 +235,7 @@ BAD_FILES = {
     "text": ("Id,Body\n1,x\n", "line 1 is not well-formed"),
     "other encoding": ('<?xml version="1.0" encoding="latin-1"?><posts/>', "encoding 'latin-1'"),
     "no row": ("<posts></posts>", "found no post that can be used"),
-    "nothing usable": (f"<posts>{row(OwnerUserId=None)}</posts>", r"\{'no owner': 1\}"),
+    "nothing usable": (f"<posts>{row(OwnerUserId=None)}</posts>", r"skipped: 1 no owner"),
 }  # fmt: skip
 
 
