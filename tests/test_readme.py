@@ -76,5 +76,5 @@ def test_ci_calls_the_test_command_of_the_readme():
 def test_columns_are_those_of_the_files():
     from motley_tff.tables import schema
 
-    for column in (*schema.CLIENTS, *schema.summary()[6:8], *schema.rounds("x")[3:4]):
+    for column in (*schema.CLIENTS, *schema.summary("cross_silo")[6:8], *schema.rounds("x")[3:4]):
         assert f"`{column}`" in README, column

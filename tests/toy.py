@@ -4,6 +4,8 @@
 gradient is w - x, and a full-batch step at rate r moves w to w - r * (w - mean(x)).
 """
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -134,3 +136,26 @@ def classifier_task(num_clients=5, sizes=(7, 12, 3, 20, 9), seed=0):
         population("v", ["personalization", "evaluation"]),
         population("e", ["personalization", "evaluation"]),
     )
+
+
+def classifier_silos(sizes=(7, 12, 3, 20), seed=0):
+    """Returns the same three classes as silos, which drop short last batches."""
+    device = classifier_task(len(sizes), sizes, seed)
+    parts = {c: device.train.fetch(c)["train"] for c in device.train.ids}
+    silos = clients.InMemoryClients(
+        {c: dict.fromkeys(("train", "valid", "test"), examples) for c, examples in parts.items()}
+    )
+    return dataclasses.replace(
+        device, setting="cross_silo", train=silos, valid=silos, test=silos, drop_remainder=True
+    )
+
+
+def without_dropout(classifier):
+    """Returns a classifier task whose model draws nothing."""
+
+    class Plain(TwoLayers):
+        def call(self, x, training=False, key=None):
+            return super().call(x, False, key)
+
+    model = functional_model.from_keras(Plain, np.zeros([1, 4], np.float32))
+    return dataclasses.replace(classifier, model=model)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from launch.benchmarks import ALL_THREADS, bare_finetuning, images, rounds, stock
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
-from motley_tff.algorithms import finetuning, optimizers
+from motley_tff.algorithms import finetuning, optimizers, scoring
 from motley_tff.backends import tff_backend, tff_worker
 from motley_tff.core import random_streams
 from motley_tff.core import task as task_lib
@@ -150,5 +150,5 @@ def _evaluate(model, data):
         n = tf.shape(batch[1])[0]
         return hits[0] + tf.reduce_sum(tf.cast(right, tf.int32)), hits[1] + n
 
-    hits, n = data.batch(finetuning.EVALUATION_BATCH_SIZE).reduce((0, 0), count)
+    hits, n = data.batch(scoring.EVALUATION_BATCH_SIZE).reduce((0, 0), count)
     return collections.OrderedDict(accuracy=tf.cast(hits, tf.float32) / tf.cast(n, tf.float32))

@@ -1,7 +1,8 @@
 """Algorithms, one file each: paper and equation, Params, pure functions.
 
-The registry of global training algorithms; importing it imports no TensorFlow. A new one is a file
-`<name>.py` with `build(task, params, initial_weights, **own)` and one line here.
+The registries; importing them imports no TensorFlow. A new global training algorithm is a file
+`<name>.py` with `build(task, params, initial_weights, **own)` and a line in `TRAINING`; a new
+algorithm for silos one with `build(task, Params, initial_weights)` and a line in `MULTI_TASK`.
 """
 
 import importlib
@@ -14,6 +15,46 @@ TRAINING: Mapping[str, tuple[str, ...]] = {
     "fedprox": ("proximal_strength",),
     "fedsgd": (),
 }
+
+# {name: {flag: parameter of its Params}} of the algorithms that train a model for each silo; every
+# one has `personal_optimizer` beside.
+MULTI_TASK: Mapping[str, Mapping[str, str]] = {
+    "local": {},
+    "ditto": {"lambda": "regularization"},
+    "mocha": {"lambda": "regularization", "mocha_outer": "outer"},
+    "mr_mtl": {"lambda": "regularization"},
+    "apfl": {"alpha": "alpha"},
+    "fedper": {},
+    "pfedme": {"lambda": "regularization", "inner_steps": "inner_steps"},
+    "per_fedavg": {},
+}
+
+
+def build_multi_task(
+    name: str,
+    task: Any,
+    params: Any,
+    personal_optimizer: Any,
+    initial_weights: Any,
+    own: Mapping[str, float],
+) -> Any:
+    """Returns a registered algorithm for silos.
+
+    Args:
+      name: A key of `MULTI_TASK`.
+      task: A `core.task.Task` of silos.
+      params: A `fedavg.Params`.
+      personal_optimizer: An `OptimizerConfig`, of the silos' own models.
+      initial_weights: The model's first weights.
+      own: `{flag: value}` of the algorithm's own parameters; its defaults for those left out.
+
+    Returns:
+      A `core.algorithm.Algorithm`.
+    """
+    module = importlib.import_module(f"motley_tff.algorithms.{name}")
+    names = MULTI_TASK[name]
+    mine = {names[flag]: value for flag, value in own.items()}
+    return module.build(task, module.Params(params, personal_optimizer, **mine), initial_weights)
 
 
 def build_training(

@@ -20,7 +20,6 @@ class Carry(NamedTuple):
 
     weights: learning.Weights
     gradients: learning.Weights
-    entry_weight: tf.Tensor
     weight: tf.Tensor
     sums: learning.Sums
 
@@ -38,28 +37,28 @@ def build(
 
 
 def _client_work(task: task_lib.Task, batch_size: int) -> client_work.ClientWork:
+    trained = (True,) * len(task.model.shapes)
+
     def init(broadcast, client_state, client):
         del client_state
         weights = tuple(broadcast)
         return Carry(
             weights=weights,
             gradients=tuple(tf.zeros_like(w) for w in weights),
-            entry_weight=tf.zeros([]),
             weight=tf.cast(client.num_examples["train"], tf.float32),
             sums=learning.zero_sums(task),
         )
 
     def step(carry, batch):
-        scaled, weight, sums = learning.gradients_only(task, carry.weights, batch, carry.sums)
-        return carry._replace(
-            gradients=tuple(a + b for a, b in zip(carry.gradients, scaled, strict=True)),
-            entry_weight=carry.entry_weight + weight,
-            sums=sums,
-        )
+        found, sums = learning.gradients(task, carry.weights, batch, carry.sums, trained)
+        weight = sums.weights["loss"] - carry.sums.weights["loss"]
+        gradients = tuple(a + weight * b for a, b in zip(carry.gradients, found, strict=True))
+        return carry._replace(gradients=gradients, sums=sums)
 
     def finish(carry):
+        total = carry.sums.weights["loss"]
         return client_work.ClientOutput(
-            update=tuple(tf.math.divide_no_nan(g, carry.entry_weight) for g in carry.gradients),
+            update=tuple(tf.math.divide_no_nan(g, total) for g in carry.gradients),
             weight=carry.weight,
             client_state=(),
             metrics=carry.sums,

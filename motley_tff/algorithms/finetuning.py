@@ -12,12 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.algorithms import optimizers
+from motley_tff.algorithms import optimizers, scoring
 from motley_tff.core import algorithm, client_work, learning
 from motley_tff.core import task as task_lib
-
-# Bounds memory only: metrics are sums over entries.
-EVALUATION_BATCH_SIZE = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,23 +38,11 @@ class Params:
 
 
 class Carry(NamedTuple):
-    """One client's fine-tuning.
-
-    Attributes:
-      initial: The global model.
-      learner: The model being tuned.
-      sums: The evaluation in progress.
-      curves: `{part: {metric: float32 [num_candidates]}}` so far.
-      candidate: int32 scalar, the candidate being trained or evaluated.
-      num_examples: `{part: int32 scalar}`.
-    """
+    """One client's fine-tuning: the global model, the model being tuned, the scores."""
 
     initial: learning.Weights
     learner: learning.Learner
-    sums: learning.Sums
-    curves: dict[str, dict[str, tf.Tensor]]
-    candidate: tf.Tensor
-    num_examples: dict[str, tf.Tensor]
+    board: scoring.Board
 
 
 def candidates(params: Params) -> tuple[str, ...]:
@@ -95,24 +80,20 @@ def _client_work(
 
     def init(broadcast, client_state, client):
         del client_state
-        zeros = {name: tf.zeros([num_candidates]) for name in learning.entry_functions(task)}
         return Carry(
             initial=tuple(broadcast),
             learner=learning.start(task, optimizer, broadcast, trained),
-            sums=learning.zero_sums(task),
-            curves={part: dict(zeros) for part in evaluation_parts},
-            candidate=tf.constant(0),
-            num_examples=client.num_examples,
+            board=scoring.start(task, evaluation_parts, num_candidates, client.num_examples),
         )
 
     def next_candidate(carry):
         """Moves on by an epoch; the first epoch of a rate starts from the global model."""
-        done = carry.candidate
+        done = carry.board.candidate
         rate = tf.gather(rates, done // params.max_epochs)
         fresh = learning.start(task, optimizer_at(rate), carry.initial, trained)
         is_first = tf.equal(done % params.max_epochs, 0)
         learner = learning.select(is_first, fresh, carry.learner)
-        return carry._replace(learner=learner, candidate=done + 1)
+        return carry._replace(learner=learner, board=carry.board._replace(candidate=done + 1))
 
     def train(carry, batch):
         return carry._replace(
@@ -128,41 +109,15 @@ def _client_work(
         training=True,
         begin=next_candidate,
     )
-    evaluation = tuple(_evaluation_pass(task, part) for part in evaluation_parts)
+    evaluation = tuple(
+        scoring.evaluation_pass(task, part, lambda carry: carry.learner.weights)
+        for part in evaluation_parts
+    )
     return client_work.ClientWork(
         init=init,
         passes=evaluation,
-        finish=_finish,
+        finish=lambda carry: scoring.output(carry.board),
         loop=(training, *evaluation),
         num_loops=num_candidates - 1,
         loop_period=params.max_epochs,
     )
-
-
-def _finish(carry: Carry) -> client_work.ClientOutput:
-    metrics = {"curves": carry.curves, "num_examples": carry.num_examples}
-    return client_work.ClientOutput((), tf.zeros([]), (), metrics)
-
-
-def _evaluation_pass(task: task_lib.Task, part: str) -> client_work.Pass:
-    """Returns a pass that scores the learner on a part and notes it at the current candidate."""
-
-    def begin(carry):
-        return carry._replace(sums=learning.zero_sums(task))
-
-    def step(carry, batch):
-        return carry._replace(
-            sums=learning.evaluate(task, carry.learner.weights, batch, carry.sums)
-        )
-
-    def end(carry):
-        means = learning.means(carry.sums)
-        # Not `==`, which compares Python objects in the graphs that TFF traces.
-        is_current = tf.equal(tf.range(tf.shape(carry.curves[part]["loss"])[0]), carry.candidate)
-        curves = {
-            name: tf.where(is_current, means[name], curve)
-            for name, curve in carry.curves[part].items()
-        }
-        return carry._replace(curves={**carry.curves, part: curves})
-
-    return client_work.Pass(part, step, EVALUATION_BATCH_SIZE, begin=begin, end=end)

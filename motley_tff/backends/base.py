@@ -90,16 +90,18 @@ class Backend(Protocol):
         clients: clients_lib.Clients,
         client_ids: Sequence[str],
         key: np.ndarray,
+        client_states: Sequence[Nest] | None = None,
     ) -> Iterator[tuple[str, Nest]]:
         """Yields (client id, the work's metrics as NumPy arrays) in the order of `client_ids`.
 
         Args:
           task: Whose data it is.
-          work: Stateless client work, such as a personalization's.
+          work: Client work, such as a personalization's.
           broadcast: What every client gets.
           clients: The source.
           client_ids: Which of its clients.
           key: int32 [2], the random key of this evaluation.
+          client_states: The clients' states, where the work wants them.
         """
 
 

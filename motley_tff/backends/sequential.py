@@ -51,9 +51,10 @@ class SequentialBackend:
         clients: clients_lib.Clients,
         client_ids: Sequence[str],
         key: np.ndarray,
+        client_states: Sequence[Nest] | None = None,
     ) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
-        outputs = self.run_clients(task, work, broadcast, clients, client_ids, key)
+        outputs = self.run_clients(task, work, broadcast, clients, client_ids, key, client_states)
         for client_id, output in zip(client_ids, outputs, strict=True):
             yield client_id, tf.nest.map_structure(lambda t: t.numpy(), output.metrics)
 

@@ -56,19 +56,21 @@ class TffBackend:
         clients: clients_lib.Clients,
         client_ids: Sequence[str],
         key: np.ndarray,
+        client_states: Sequence[Nest] | None = None,
     ) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
         inputs = _ClientInputs(clients, work.parts)
-        mapped = self._mapped(task, work, broadcast, inputs)
+        states = client_states or [()] * len(client_ids)
+        mapped = self._mapped(task, work, broadcast, states[0], inputs)
         for first in range(0, len(client_ids), _EVALUATION_BLOCK):
-            block = client_ids[first : first + _EVALUATION_BLOCK]
-            outputs = mapped(broadcast, inputs.values(block, key))
-            yield from zip(block, outputs, strict=True)
+            block = slice(first, first + _EVALUATION_BLOCK)
+            values = zip(inputs.values(client_ids[block], key), states[block], strict=True)
+            yield from zip(client_ids[block], mapped(broadcast, list(values)), strict=True)
 
-    def _mapped(self, task, work, broadcast, inputs):
+    def _mapped(self, task, work, broadcast, state, inputs):
         cache_key = (id(task), work, str(inputs.type))
         if cache_key not in self._maps:
-            self._maps[cache_key] = _build_map(task, work, broadcast, inputs)
+            self._maps[cache_key] = _build_map(task, work, broadcast, state, inputs)
         return self._maps[cache_key]
 
 
@@ -269,19 +271,21 @@ def _measured(sums, diverged):
     )
 
 
-def _build_map(task, work, broadcast, inputs) -> tff.Computation:
-    """Returns `(broadcast, clients' values) -> clients' metrics`."""
+def _build_map(task, work, broadcast, state, inputs) -> tff.Computation:
+    """Returns `(broadcast, clients' (value, state) pairs) -> clients' metrics`."""
     broadcast_type = _type_of(broadcast)
+    pair_type = tff.to_type((inputs.type, _type_of(state)))
 
-    @tff.tensorflow.computation(broadcast_type, inputs.type)
-    def one_client(weights, value):
-        return _run(task, work, weights, inputs.unpack(value)).metrics
+    @tff.tensorflow.computation(broadcast_type, pair_type)
+    def one_client(weights, pair):
+        value, state = pair
+        return _run(task, work, weights, inputs.unpack(value), state).metrics
 
     @tff.federated_computation(
-        tff.FederatedType(broadcast_type, tff.SERVER), tff.FederatedType(inputs.type, tff.CLIENTS)
+        tff.FederatedType(broadcast_type, tff.SERVER), tff.FederatedType(pair_type, tff.CLIENTS)
     )
-    def every_client(weights, values):
-        return tff.federated_map(one_client, (tff.federated_broadcast(weights), values))
+    def every_client(weights, pairs):
+        return tff.federated_map(one_client, (tff.federated_broadcast(weights), pairs))
 
     return every_client
 

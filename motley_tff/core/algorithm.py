@@ -11,6 +11,10 @@ from motley_tff.core import client_work
 Nest = Any
 
 
+# (server weights, client state) -> model weights
+PersonalModel = Callable[[Nest, Nest], tuple[Any, ...]]
+
+
 class ServerOptimizer(Protocol):
     """The server's part, with the signature of `tff.learning.optimizers.Optimizer`.
 
@@ -40,6 +44,9 @@ class Algorithm:
       initial_client_state: `client index -> state`, for stateful algorithms only.
       global_model: `server weights -> model weights`, the model that is exported and that
         personalization starts from.
+      personal_model: `(server weights, client state) -> model weights` of a stateful algorithm.
+      communicated: What is broadcast to a client and sent back by it, for counting bytes; by
+        default `initial_weights`.
     """
 
     name: str
@@ -49,6 +56,8 @@ class Algorithm:
     aggregation: Literal["weighted_mean", "sum"] = "weighted_mean"
     initial_client_state: Callable[[int], Nest] | None = None
     global_model: Callable[[Nest], tuple[np.ndarray, ...]] = lambda weights: weights
+    personal_model: PersonalModel | None = None
+    communicated: Nest = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +71,13 @@ class Personalization:
       name: Registered name.
       candidates: Labels; candidate 0 is the baseline, the global model as it came.
       work: `evaluation parts, personalization part -> client work`; its broadcast is the global
-        model's weights.
+        model's weights, or the server's and the clients' states of a stateful one.
+      stateful: Whether the work wants the server's weights as they are and the clients' states.
+      scores_train: Whether silos are also scored on their training part.
     """
 
     name: str
     candidates: tuple[str, ...]
     work: Callable[[tuple[str, ...], str], client_work.ClientWork]
+    stateful: bool = False
+    scores_train: bool = False

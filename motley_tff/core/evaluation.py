@@ -18,6 +18,8 @@ from motley_tff.core import task as task_lib
 from motley_tff.metrics import client_values
 
 SPLITS = ("valid", "test")
+# The two ways to choose that silos are reported under, beside the one asked for.
+TUNINGS: tuple[candidates_lib.Tuning, ...] = ("global", "per_client")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Evaluator:
         self._backend, self._task = backend, task
         if task.setting == "cross_silo":
             # The same silos on both splits: personalize once, score on both parts.
-            self._groups: tuple[tuple[str, ...], ...] = (SPLITS,)
+            train = ("train",) if personalization.scores_train else ()
+            self._groups: tuple[tuple[str, ...], ...] = ((*SPLITS, *train),)
         else:
             self._groups = tuple((split,) for split in SPLITS)
         self._work = {
@@ -69,14 +72,16 @@ class Evaluator:
     def score(
         self,
         weights: Any,
+        client_states: Mapping[str, Any] | None,
         client_ids: Mapping[str, Sequence[str]],
         key: np.ndarray,
         on_client: Callable[[], None] = lambda: None,
     ) -> dict[str, Scores]:
-        """Returns each split's scores.
+        """Returns each split's scores, those on training parts (`train`) last.
 
         Args:
-          weights: The global model.
+          weights: The global model; the server's weights for a stateful personalization.
+          client_states: `{client id: state}` for a stateful personalization, else None.
           client_ids: `{split: clients to score}`; the same for both splits of a silo task.
           key: int32 [2], the random key of this evaluation.
           on_client: Called after each client, for progress.
@@ -86,8 +91,9 @@ class Evaluator:
             ids = tuple(client_ids[group[0]])
             outputs = []
             clients = self._task.splits[group[0]]
+            states = None if client_states is None else [client_states[i] for i in ids]
             for _, metrics in self._backend.map_clients(
-                self._task, work, weights, clients, ids, key
+                self._task, work, weights, clients, ids, key, states
             ):
                 outputs.append(metrics)
                 on_client()
@@ -137,21 +143,46 @@ def report(
     Args:
       task: The task.
       labels: The candidates' labels; the first is the baseline.
-      scores: `{split: scores}` with `valid` and `test`.
+      scores: `{split: scores}` with `valid` and `test`; of `train` only the curves are reported.
       tuning: One candidate for all, or each silo its own.
       include_baseline: Whether the baseline may be chosen.
     """
     metric = task.metric
-    chosen = candidates_lib.choose(
-        scores["valid"].values[metric.name], metric.higher_is_better, tuning, include_baseline
-    )
+    valid = scores["valid"].values[metric.name]
+    chosen = {
+        how: candidates_lib.choose(valid, metric.higher_is_better, how, include_baseline)
+        for how in (TUNINGS if task.setting == "cross_silo" else (tuning,))
+    }
     result = Report([], [], [])
     for split, split_scores in scores.items():
-        values = _client_values(task, split_scores, chosen)
-        result.clients.extend(_client_rows(task, labels, split, split_scores, values, chosen))
         result.candidates.extend(_candidate_rows(task, labels, split, split_scores))
-        result.summary.append(_summary_row(task, labels, split, values, chosen))
+        if split in SPLITS:
+            values = {how: _client_values(task, split_scores, c) for how, c in chosen.items()}
+            mine, choice = values[tuning], chosen[tuning]
+            rows = list(_client_rows(task, labels, split, split_scores, mine, choice))
+            summary = _summary_row(task, labels, split, mine, choice)
+            if task.setting == "cross_silo":
+                for how in TUNINGS:
+                    _add_tuning(how, labels, values[how], chosen[how], rows, summary)
+            result.clients.extend(rows)
+            result.summary.append(summary)
     return result
+
+
+def _add_tuning(how, labels, values, chosen, rows, summary):
+    """Adds what silos have under one way of choosing."""
+    for i, row in enumerate(rows):
+        row[f"candidate_{how}"] = labels[np.broadcast_to(chosen, len(rows))[i]]
+        row[f"personalized_{how}"] = values.personalized[i]
+        row[f"is_hurt_{how}"] = values.is_hurt[i]
+    summary[f"candidate_{how}"] = _label(labels, chosen)
+    summary[f"personalized_mean_{how}"] = np.mean(values.personalized)
+    summary[f"personalized_std_{how}"] = np.std(values.personalized)
+    summary[f"pct_clients_hurt_{how}"] = metrics_lib.POPULATION["pct_clients_hurt"](values)
+
+
+def _label(labels, chosen) -> str:
+    return labels[int(chosen)] if np.ndim(chosen) == 0 else "per_client"
 
 
 def _client_values(task, scores, chosen) -> client_values.ClientValues:
@@ -215,7 +246,7 @@ def _summary_row(task, labels, split, values, chosen):
     return {
         "split": split,
         "num_clients": len(values.client_ids),
-        "candidate": labels[int(chosen)] if np.ndim(chosen) == 0 else "per_client",
+        "candidate": _label(labels, chosen),
         "baseline_mean": np.mean(values.baseline),
         "baseline_std": np.std(values.baseline),
         "personalized_mean": np.mean(values.personalized),

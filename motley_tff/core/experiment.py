@@ -35,6 +35,7 @@ class Config:
       base_random_seed: Seed of every stream.
       tuning: Whose validation score chooses a candidate.
       include_baseline_candidate: Whether the global model itself may be chosen.
+      evaluates_first_model: Whether the model before the first round is evaluated too.
     """
 
     total_rounds: int = 100
@@ -47,6 +48,7 @@ class Config:
     base_random_seed: int = 0
     tuning: candidates.Tuning = "global"
     include_baseline_candidate: bool = True
+    evaluates_first_model: bool = False
 
 
 class Experiment:
@@ -80,7 +82,7 @@ class Experiment:
         release: Callable[[Mapping[str, float], int], None] = lambda values, number: None,
     ):
         self._config, self._task, self._algorithm = config, task, algorithm
-        self._labels = personalization.candidates
+        self._personalization = personalization
         self._directory = directory
         self._progress = progress or progress_lib.Silent()
         self._release = release
@@ -135,7 +137,9 @@ class Experiment:
             self._export()
         if is_last or self._done % self._config.rounds_per_checkpoint == 0:
             self._checkpoint()
-        is_due = is_last or (self._done and self._done % self._config.rounds_per_evaluation == 0)
+        is_first_of_interest = self._done or self._config.evaluates_first_model
+        is_period = self._done % self._config.rounds_per_evaluation == 0
+        is_due = is_last or (is_first_of_interest and is_period)
         if is_due and self._done not in self._evaluated:
             self._flush_rounds()
             self._evaluate()
@@ -222,12 +226,11 @@ class Experiment:
     def _evaluate(self) -> None:
         number = self._done
         ids = {split: self._sample(split, number) for split in evaluation.SPLITS}
-        weights = self._algorithm.global_model(self._process.weights(self._state))
         silo = self._task.setting == "cross_silo"
         total = len(ids["valid"]) if silo else sum(len(i) for i in ids.values())
         self._progress.start(f"evaluate round {number}", total)
         key = self._key("personalization", number)
-        scores = self._evaluator.score(weights, ids, key, self._progress.advance)
+        scores = self._evaluator.score(*self._to_evaluate(), ids, key, self._progress.advance)
         self._progress.finish()
         if number and not np.isfinite(scores["valid"].values[self._task.metric.name][:, 0]).any():
             raise UserError(
@@ -236,7 +239,7 @@ class Experiment:
             )
         rows = evaluation.report(
             self._task,
-            self._labels,
+            self._personalization.candidates,
             scores,
             self._config.tuning,
             self._config.include_baseline_candidate,
@@ -247,13 +250,20 @@ class Experiment:
             means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")
             self._release({f"{row['split']}/{name}": row[name] for name in means}, number)
 
+    def _to_evaluate(self) -> tuple[Any, Mapping[str, Any] | None]:
+        """Returns what the personalization gets: (weights, clients' states)."""
+        weights = self._process.weights(self._state)
+        if self._personalization.stateful:
+            return weights, self._process.client_states(self._state)
+        return self._algorithm.global_model(weights), None
+
     def _append_report(self, rows: evaluation.Report, number: int) -> None:
         keys = {**self._run, "round": number}
         extra = tuple(metric.name for metric in self._task.metrics[1:])
         tables = {
             "candidates": (schema.CANDIDATES, rows.candidates),
-            "clients": (schema.clients(extra), rows.clients),
-            "summary": (schema.summary(), rows.summary),
+            "clients": (schema.clients(self._task.setting, extra), rows.clients),
+            "summary": (schema.summary(self._task.setting), rows.summary),
         }
         for name in schema.EVALUATION_TABLES:
             columns, table = tables[name]
@@ -278,9 +288,18 @@ class Experiment:
         return tuple(ids[i] for i in sorted(stream.choice(len(ids), size, replace=False)))
 
     def _export(self) -> None:
-        weights = self._algorithm.global_model(self._process.weights(self._state))
-        path = self._directory.path / model_files.FILE_NAME
-        model_files.save(path, self._task.model.names, weights)
+        server = self._process.weights(self._state)
+        names = self._task.model.names
+        model_files.save(
+            self._directory.path / model_files.FILE_NAME,
+            names,
+            self._algorithm.global_model(server),
+        )
+        if self._algorithm.personal_model is not None:
+            states = self._process.client_states(self._state)
+            models = {i: self._algorithm.personal_model(server, s) for i, s in states.items()}
+            path = self._directory.path / model_files.PERSONAL_FILE_NAME
+            model_files.save_personal(path, names, models)
 
 
 def check_config(config: Config, task: task_lib.Task) -> None:
@@ -305,19 +324,43 @@ def check_config(config: Config, task: task_lib.Task) -> None:
 
 def communicated_bytes(algorithm: algorithm_lib.Algorithm) -> int:
     """Returns the bytes of one broadcast, which are those of one update too."""
-    leaves = tf.nest.flatten(algorithm.initial_weights)
+    what = algorithm.communicated
+    leaves = tf.nest.flatten(algorithm.initial_weights if what is None else what)
     return sum(int(np.asarray(leaf).nbytes) for leaf in leaves)
 
 
 def last_summary(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
     """Returns the rows of the last evaluation in `summary.csv`, as text."""
+    rows = _summary_rows(directory)
+    return [row for row in rows if row["round"] == rows[-1]["round"]]
+
+
+def selected_summary(
+    directory: run_directory.RunDirectory, higher_is_better: bool
+) -> list[dict[str, str]]:
+    """Returns the rows of the evaluation that is best on validation clients; of equals the first.
+
+    Args:
+      directory: The experiment's.
+      higher_is_better: Direction of the metric.
+    """
+    rows = _summary_rows(directory)
+    valid = [row for row in rows if row["split"] == "valid" and row["personalized_mean"]]
+    if not valid:
+        return last_summary(directory)
+    best = (max if higher_is_better else min)(valid, key=lambda r: float(r["personalized_mean"]))
+    return [row for row in rows if row["round"] == best["round"]]
+
+
+def _summary_rows(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
     path = directory.table("summary")
     rows = list(csv_files.read(path))
-    if not rows or not set(schema.summary()) <= set(rows[0]):
+    expected = (*schema.RUN, "personalized_mean")
+    if not rows or not set(expected) <= set(rows[0]):
         raise UserError(
-            f"{path} is not as this program wrote it; expected columns {schema.summary()} and rows"
+            f"{path} is not as this program wrote it; expected columns {expected} and rows"
         )
-    return [row for row in rows if row["round"] == rows[-1]["round"]]
+    return rows
 
 
 def _is_finite(weights: Any) -> bool:

@@ -109,19 +109,30 @@ def train(
       trained: For each weight, whether it is trained.
       penalty: Added to the loss that is minimized; the reported loss leaves it out.
     """
+    gradients_, sums = gradients(task, learner.weights, batch, learner.sums, trained, penalty)
     variables = tuple(w for w, t in zip(learner.weights, trained, strict=True) if t)
+    state, new = optimizer.next(learner.optimizer_state, variables, gradients_)
+    return Learner(merge(learner.weights, new, trained), state, sums)
+
+
+def gradients(
+    task: task_lib.Task,
+    weights: Weights,
+    batch: client_work.Batch,
+    sums: Sums,
+    trained: Sequence[bool],
+    penalty: Penalty | None = None,
+) -> tuple[Weights, Sums]:
+    """Returns (gradients of the trained weights, sums with the batch added); see `train`."""
+    variables = tuple(w for w, t in zip(weights, trained, strict=True) if t)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
-        outputs = task.model.predict(learner.weights, batch.x, True, batch.key)
-        loss = _objective(task, learner.weights, batch, outputs)
+        outputs = task.model.predict(weights, batch.x, True, batch.key)
+        loss = _objective(task, weights, batch, outputs)
         if penalty is not None:
-            loss += penalty(learner.weights)
-    gradients = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    gradients = tuple(tf.convert_to_tensor(g) for g in gradients)
-    state, new = optimizer.next(learner.optimizer_state, variables, gradients)
-    return Learner(
-        merge(learner.weights, new, trained), state, _add(task, batch, outputs, learner.sums)
-    )
+            loss += penalty(weights)
+    found = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    return tuple(tf.convert_to_tensor(g) for g in found), _add(task, batch, outputs, sums)
 
 
 def _objective(
@@ -136,20 +147,6 @@ def merge(weights: Weights, new: Weights, trained: Sequence[bool]) -> Weights:
     """Returns `weights` with the trained ones replaced, in order, by `new`."""
     replacements = iter(new)
     return tuple(next(replacements) if t else w for w, t in zip(weights, trained, strict=True))
-
-
-def gradients_only(
-    task: task_lib.Task, weights: Weights, batch: client_work.Batch, sums: Sums
-) -> tuple[Weights, tf.Tensor, Sums]:
-    """Returns (sum of entry-weighted gradients, entry weight, sums with the batch added)."""
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(weights)
-        outputs = task.model.predict(weights, batch.x, True, batch.key)
-        loss = _objective(task, weights, batch, outputs)
-    gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    _, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
-    scaled = tuple(weight * tf.convert_to_tensor(g) for g in gradients)
-    return scaled, weight, _add(task, batch, outputs, sums)
 
 
 def subtract(a: Weights, b: Weights) -> Weights:

@@ -1,7 +1,7 @@
 """Model weights on disk: an `.npz` that trainers export and start from."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
 FILE_NAME = "global_model.npz"
+PERSONAL_FILE_NAME = "personal_models.npz"
 
 
 def save(path: pathlib.Path, names: Sequence[str], weights: Sequence[np.ndarray]) -> None:
@@ -17,6 +18,19 @@ def save(path: pathlib.Path, names: Sequence[str], weights: Sequence[np.ndarray]
     arrays = {f"w{i:03d}": np.asarray(w) for i, w in enumerate(weights)}
     with signals.held(), csv_files.replacing(path, "wb") as file:
         np.savez(file, names=np.asarray(names), **arrays)
+
+
+def save_personal(
+    path: pathlib.Path, names: Sequence[str], models: Mapping[str, Sequence[np.ndarray]]
+) -> None:
+    """Writes every client's model: as `save`, with a leading axis of clients, and `client_ids`."""
+    stacked = [
+        np.stack([np.asarray(w) for w in leaf]) for leaf in zip(*models.values(), strict=True)
+    ]
+    arrays = {f"w{i:03d}": w for i, w in enumerate(stacked)}
+    ids = np.asarray(list(models))
+    with signals.held(), csv_files.replacing(path, "wb") as file:
+        np.savez(file, names=np.asarray(names), client_ids=ids, **arrays)
 
 
 def load(path: str, shapes: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, ...]:

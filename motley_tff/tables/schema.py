@@ -38,14 +38,27 @@ def rounds(metric: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def clients(extra_metrics: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the columns of `clients.csv`; further metrics come last, in pairs."""
+def clients(setting: str, extra_metrics: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Returns the columns of `clients.csv`.
+
+    Args:
+      setting: `cross_device` or `cross_silo`; silos have both ways of choosing a candidate.
+      extra_metrics: Further metrics, which come last, in pairs.
+    """
     pairs = ((f"baseline_{name}", f"personalized_{name}") for name in extra_metrics)
-    return (*CLIENTS, *(column for pair in pairs for column in pair))
+    columns = ("candidate", "personalized", "is_hurt")
+    return (*CLIENTS, *_both_ways(setting, columns), *(c for pair in pairs for c in pair))
 
 
-def summary() -> tuple[str, ...]:
-    """Returns the columns of `summary.csv`, every registered population metric among them."""
+def summary(setting: str) -> tuple[str, ...]:
+    """Returns the columns of `summary.csv`, with every registered population metric."""
     own = ("num_clients", "candidate", "baseline_mean", "baseline_std")
-    personalized = ("personalized_mean", "personalized_std")
-    return (*RUN, *own, *personalized, *metrics.POPULATION, "reference_mean")
+    columns = ("candidate", "personalized_mean", "personalized_std", "pct_clients_hurt")
+    whole = (*RUN, *own, "personalized_mean", "personalized_std", *metrics.POPULATION)
+    return (*whole, "reference_mean", *_both_ways(setting, columns))
+
+
+def _both_ways(setting: str, columns: tuple[str, ...]) -> tuple[str, ...]:
+    if setting != "cross_silo":
+        return ()
+    return tuple(f"{column}_{how}" for how in ("global", "per_client") for column in columns)

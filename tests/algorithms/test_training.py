@@ -125,25 +125,12 @@ def test_fedsgd_is_one_full_batch_step(batch_size):
 def test_fedsgd_equals_fedavg_with_one_step():
     task = toy.classifier_task()
     initial = task.model.initial_weights(3)
-    task = _without_dropout(task)
+    task = toy.without_dropout(task)
     fed_sgd, _ = train(task, fedsgd.build(task, _params(server=_config(rate=0.3)), initial))
     params = _params(client_rate=1.0, server=_config(rate=0.3))
     fed_avg, _ = train(task, fedavg.build(task, params, initial))
     for a, b in zip(fed_sgd, fed_avg, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
-
-
-def _without_dropout(task):
-    import dataclasses
-
-    from motley_tff.core import functional_model
-
-    class Plain(toy.TwoLayers):
-        def call(self, x, training=False, key=None):
-            return super().call(x, False, key)
-
-    model = functional_model.from_keras(Plain, np.zeros([1, 4], np.float32))
-    return dataclasses.replace(task, model=model)
 
 
 def test_divergence_names_round_and_client():

@@ -2,7 +2,21 @@
 
 import contextlib
 
-from motley_tff.algorithms import ditto, fedavg, fedprox, fedsgd, finetuning, optimizers
+from motley_tff.algorithms import (
+    apfl,
+    ditto,
+    fedavg,
+    fedper,
+    fedprox,
+    fedsgd,
+    finetuning,
+    local,
+    mocha,
+    mr_mtl,
+    optimizers,
+    per_fedavg,
+    pfedme,
+)
 from motley_tff.backends import sequential, vectorized
 
 
@@ -29,13 +43,21 @@ TRAINING = {
     "fedavg_fedavgm": lambda task, w: fedavg.build(task, _MOMENTUM, w),
     "fedprox": lambda task, w: fedprox.build(task, _PARAMS, w, 0.5),
     "fedsgd": lambda task, w: fedsgd.build(task, _PARAMS, w),
+    "per_fedavg": lambda task, w: per_fedavg.build(
+        task, per_fedavg.Params(_MOMENTUM, _config("sgd", 0.1)), w
+    ),
 }
 
 # Algorithms whose clients keep a state; on silos.
+_OWN = _config("sgd", 0.2)
 STATEFUL = {
-    "ditto": lambda task, w: ditto.build(
-        task, ditto.Params(_PARAMS, _config("sgd", 0.2), regularization=0.5), w
-    ),
+    "local": lambda task, w: local.build(task, local.Params(_PARAMS, _OWN), w),
+    "ditto": lambda task, w: ditto.build(task, ditto.Params(_PARAMS, _OWN, 0.5), w),
+    "mocha": lambda task, w: mocha.build(task, mocha.Params(_PARAMS, _OWN, 0.5, outer=2), w),
+    "mr_mtl": lambda task, w: mr_mtl.build(task, mr_mtl.Params(_MOMENTUM, _OWN, 0.5), w),
+    "apfl": lambda task, w: apfl.build(task, apfl.Params(_PARAMS, _OWN, 0.3), w),
+    "fedper": lambda task, w: fedper.build(task, fedper.Params(_PARAMS, _OWN), w),
+    "pfedme": lambda task, w: pfedme.build(task, pfedme.Params(_MOMENTUM, _OWN, 2.0, 3), w),
 }
 
 # name -> builder(task)

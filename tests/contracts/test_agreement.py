@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from motley_tff import algorithms
+from motley_tff.algorithms import personal
 from motley_tff.backends import base
 from motley_tff.core import random_streams
 from tests import toy
@@ -62,13 +64,41 @@ def test_stateful_training(backend, name, silos):
 
     expected, expected_states = _reference(("stateful", name), compute)
     found, states = compute(backend)
-    for a, b in zip(expected, found, strict=True):
-        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+    _assert_close(found, expected)
     assert list(states) == list(silos.train.ids)
     for client_id, mine in expected_states.items():
-        for a, b in zip(mine, states[client_id], strict=True):
-            np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+        _assert_close(states[client_id], mine)
     assert len({float(s[0][0, 0]) for s in states.values()}) == len(states)
+
+
+def _assert_close(found, expected):
+    pairs = zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", registry.STATEFUL)
+def test_personal_models_are_scored_alike(backend, name, silos):
+    def compute(backend):
+        algorithm = registry.STATEFUL[name](silos, silos.model.initial_weights(7))
+        weights = tf.nest.map_structure(np.asarray, algorithm.initial_weights)
+        ids = silos.valid.ids[::-1]
+        # Any states do, as long as they differ.
+        states = [
+            tf.nest.map_structure(
+                lambda leaf, i=i: np.asarray(leaf) + np.float32(0.1 * i),
+                algorithm.initial_client_state(i),
+            )
+            for i in range(len(ids))
+        ]
+        work = personal.build(silos, algorithm).work(("valid", "train"), "train")
+        key = random_streams.key(5, "personalization", 3)
+        return list(backend.map_clients(silos, work, weights, silos.valid, ids, key, states))
+
+    expected, found = _reference(("personal", name), compute), compute(backend)
+    for (a_id, a), (b_id, b) in zip(expected, found, strict=True):
+        assert a_id == b_id
+        _assert_close(b, a)
 
 
 def _personalize(backend, task, build, group, part):
@@ -90,10 +120,11 @@ def _reference(name, compute):
     return _reference_cache[name]
 
 
-def test_every_registered_algorithm_is_compared(task):
-    weights = task.model.initial_weights(0)
+def test_every_registered_algorithm_is_compared(task, silos):
+    weights, own = task.model.initial_weights(0), silos.model.initial_weights(0)
     compared = {build(task, weights).name for build in registry.TRAINING.values()}
-    assert compared == set(algorithms.TRAINING)
+    compared |= {build(silos, own).name for build in registry.STATEFUL.values()}
+    assert compared == set(algorithms.TRAINING) | set(algorithms.MULTI_TASK)
 
 
 @pytest.mark.parametrize("name", registry.TRAINING)

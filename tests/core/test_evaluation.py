@@ -30,7 +30,7 @@ def test_the_reference_stands_beside_the_accuracy():
     assert cells[evaluation.client_cell(task, ids[0])] == 0.25
     means = {row["split"]: row["reference_mean"] for row in report.summary}
     assert means["test"] == pytest.approx(0.375)
-    assert "reference" in schema.clients(()) and "reference_mean" in schema.summary()
+    assert "reference" in schema.clients("x") and "reference_mean" in schema.summary("x")
 
 
 def test_without_a_reference_the_cells_are_empty():

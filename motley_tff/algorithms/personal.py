@@ -1,0 +1,60 @@
+"""Scores the models that a stateful algorithm trained for each silo; nothing is trained.
+
+Candidate `0` is the algorithm's global model, candidate `personal` the silo's own.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+from motley_tff.algorithms import scoring
+from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import task as task_lib
+
+CANDIDATES = ("0", "personal")
+
+
+class Carry(NamedTuple):
+    """The model that is being scored, the one that comes next, the scores."""
+
+    current: learning.Weights
+    personal: learning.Weights
+    board: scoring.Board
+
+
+def build(task: task_lib.Task, training: algorithm.Algorithm) -> algorithm.Personalization:
+    """Returns the scoring of `training`'s personal models.
+
+    Raises:
+      ValueError: If its clients have none.
+    """
+    personal_model = training.personal_model
+    if personal_model is None:
+        raise ValueError(f"{training.name!r} trains no personal models.")
+
+    def work(evaluation_parts, personalization_part):
+        del personalization_part
+
+        def init(broadcast, client_state, client):
+            return Carry(
+                current=tuple(training.global_model(broadcast)),
+                personal=tuple(personal_model(broadcast, client_state)),
+                board=scoring.start(task, evaluation_parts, len(CANDIDATES), client.num_examples),
+            )
+
+        def turn_and_begin(carry):
+            board = carry.board._replace(candidate=carry.board.candidate + 1)
+            return passes[0].begin(carry._replace(current=carry.personal, board=board))
+
+        passes = tuple(
+            scoring.evaluation_pass(task, part, lambda carry: carry.current)
+            for part in evaluation_parts
+        )
+        return client_work.ClientWork(
+            init,
+            passes,
+            lambda carry: scoring.output(carry.board),
+            loop=(dataclasses.replace(passes[0], begin=turn_and_begin), *passes[1:]),
+            num_loops=1,
+        )
+
+    return algorithm.Personalization("personal", CANDIDATES, work, stateful=True, scores_train=True)
