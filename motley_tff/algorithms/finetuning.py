@@ -83,7 +83,7 @@ def _client_work(
         return Carry(
             initial=tuple(broadcast),
             learner=learning.start(task, optimizer, broadcast, trained),
-            board=scoring.start(task, evaluation_parts, num_candidates, client.num_examples),
+            board=scoring.start(task, evaluation_parts, num_candidates, client),
         )
 
     def next_candidate(carry):

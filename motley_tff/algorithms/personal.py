@@ -38,7 +38,7 @@ def build(task: task_lib.Task, training: algorithm.Algorithm) -> algorithm.Perso
             return Carry(
                 current=tuple(training.global_model(broadcast)),
                 personal=tuple(personal_model(broadcast, client_state)),
-                board=scoring.start(task, evaluation_parts, len(CANDIDATES), client.num_examples),
+                board=scoring.start(task, evaluation_parts, len(CANDIDATES), client),
             )
 
         def turn_and_begin(carry):

@@ -34,7 +34,8 @@ def run_client(
       index: int32 scalar, the client's position in the task's list.
     """
     num_examples = {part: num_rows(examples) for part, examples in parts.items()}
-    carry = work.init(broadcast, client_state, client_work.Client(key, index, num_examples))
+    client = client_work.Client(key, index, num_examples, capacity=num_examples)
+    carry = work.init(broadcast, client_state, client)
     keys = [tensor_random.fold(key, tensor_random.PASS, i) for i in range(_num_passes(work))]
 
     def walk(passes, first, loop, carry):

@@ -94,9 +94,11 @@ def run_stack(
         rows.of_seeds(round_keys), rows.under_seeds(stack.client_keys)
     )
 
+    capacity = {part: _num_padded(examples) for part, examples in stack.parts.items()}
+
     def init(args):
         row_hparams, sent, state, key, index, sizes = args
-        client = client_work.Client(key, index, sizes)
+        client = client_work.Client(key, index, sizes, capacity)
         return work_of(row_hparams).init(sent, state, client)
 
     states = tf.nest.map_structure(lambda t: tf.reshape(t, [-1, *t.shape[2:]]), client_states)
@@ -127,7 +129,7 @@ def run_stack(
 
 def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry):
     examples, n = stack.parts[walk.part], stack.sizes[walk.part]
-    padded = next(iter(examples.values())).shape[1]
+    padded = _num_padded(examples)
     batch_size = tf.minimum(walk.batch_size, tf.maximum(n, 1))
     columns = tf.range(min(walk.batch_size, padded))[None, :]
     steps = client_work.steps_per_epoch(n, walk)
@@ -161,6 +163,10 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
     elif walk.num_epochs > 1:
         carry = repeat(walk.num_epochs, epoch_body, carry)
     return _map_hook("end", walk, pass_of, row_hparams, carry)
+
+
+def _num_padded(examples) -> int:
+    return next(iter(examples.values())).shape[1]
 
 
 def _select(is_new, new, old):

@@ -24,11 +24,14 @@ class Client(NamedTuple):
       key: int32 [2], the client's own random key in this round.
       index: int32 scalar, the client's position in the task's list (a silo's row).
       num_examples: `{part: int32 scalar}`.
+      capacity: `{part: size}`, at least `num_examples` and the same for all clients of a stack, as
+        a number where graphs need one.
     """
 
     key: tf.Tensor
     index: tf.Tensor
     num_examples: dict[str, tf.Tensor]
+    capacity: dict[str, Any]
 
 
 class Batch(NamedTuple):

@@ -35,8 +35,8 @@ class Learner(NamedTuple):
 
 
 def entry_functions(task: task_lib.Task) -> dict[str, task_lib.EntryFunction]:
-    """Returns the loss and every metric of a task by name."""
-    return {"loss": task.loss, **{m.name: m.function for m in task.metrics}}
+    """Returns the loss and every metric of a task that is a mean of entries, by name."""
+    return {"loss": task.loss, **{m.name: m.function for m in task.metrics if not m.ranks}}
 
 
 def zero_sums(task: task_lib.Task) -> Sums:
@@ -50,7 +50,8 @@ def means(sums: Sums) -> dict[str, tf.Tensor]:
     return {name: sums.totals[name] / sums.weights[name] for name in sums.totals}
 
 
-def _add(task: task_lib.Task, batch: client_work.Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
+def add(task: task_lib.Task, batch: client_work.Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
+    """Adds a batch's loss and metrics under the model's outputs to the running sums."""
     functions = entry_functions(task)
     # A metric that is the loss itself is summed once.
     distinct = {
@@ -66,7 +67,7 @@ def _add(task: task_lib.Task, batch: client_work.Batch, outputs: tf.Tensor, sums
 
 def evaluate(task: task_lib.Task, weights: Weights, batch: client_work.Batch, sums: Sums) -> Sums:
     """Adds a batch's loss and metrics under `weights` to the running sums."""
-    return _add(task, batch, task.model.predict(weights, batch.x, False, batch.key), sums)
+    return add(task, batch, task.model.predict(weights, batch.x, False, batch.key), sums)
 
 
 def start(
@@ -132,7 +133,7 @@ def gradients(
         if penalty is not None:
             loss += penalty(weights)
     found = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    return tuple(tf.convert_to_tensor(g) for g in found), _add(task, batch, outputs, sums)
+    return tuple(tf.convert_to_tensor(g) for g in found), add(task, batch, outputs, sums)
 
 
 def _objective(

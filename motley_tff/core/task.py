@@ -15,11 +15,21 @@ EntryFunction = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 class Metric(NamedTuple):
-    """A per-client metric: the weighted mean of `function`'s entries over a client's examples."""
+    """A per-client metric.
+
+    Attributes:
+      name: Column name.
+      function: Its value is the weighted mean of this function's entries over a client's examples;
+        of a `ranks` metric `(labels [n], outputs [n], is real [n]) -> scalar` over all examples.
+      higher_is_better: Direction.
+      ranks: Whether it compares examples with each other, as a ROC-AUC does. Only evaluations
+        compute it, and never as the first metric; it may be not-a-number.
+    """
 
     name: str
-    function: EntryFunction
+    function: Callable[..., Any]
     higher_is_better: bool
+    ranks: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +70,8 @@ class Task:
     reference: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        if not self.metrics:
-            raise ValueError("A task needs at least one metric.")
+        if not self.metrics or self.metrics[0].ranks:
+            raise ValueError("A task needs a first metric, and one that is a mean of entries.")
         for split, clients in self.splits.items():
             expected = {self.personalization_part(split), self.evaluation_part(split)}
             missing = expected - set(clients.spec)
