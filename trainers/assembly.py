@@ -6,7 +6,7 @@ Imports TensorFlow, and so is itself imported only once the flags are known to b
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -29,30 +29,37 @@ Build = Callable[
 ]
 
 
-def run(values: flags.FlagValues, directory: run_directory.RunDirectory, build: Build) -> None:
+def run(
+    values: flags.FlagValues, directory: run_directory.RunDirectory, build: Build, **loop: Any
+) -> None:
     """Runs an experiment to its end, or finds it there, and prints the closing table.
 
     Args:
       values: The parsed flags.
       directory: The experiment's directory.
       build: Makes the trainer's algorithms.
+      **loop: The trainer's own settings of the loop, fields of `experiment.Config`.
     """
     limit_threads(values.threads_per_client)
     if directory.is_finished:
         _check_data_file(values, directory)
     else:
-        _run_experiment(values, directory, build)
-    _print_closing_table(directory)
+        _run_experiment(values, directory, build, loop)
+    _draw(directory)
+    _print_closing_table(directory, loop.get("evaluates_first_model", False))
 
 
 def _run_experiment(
-    values: flags.FlagValues, directory: run_directory.RunDirectory, build: Build
+    values: flags.FlagValues,
+    directory: run_directory.RunDirectory,
+    build: Build,
+    loop: Mapping[str, Any],
 ) -> None:
     task = datasets.create_task(shared_flags.data(values))
     files = {str(path): run_directory.digest(path) for path in task.facts.get("files", ())}
     digests = {os.path.basename(path): digest for path, digest in files.items()}
     directory.check_same("data_files", digests, "data files")
-    config = experiment_config(values, task)
+    config = experiment_config(values, task, loop)
     experiment.check_config(config, task)
     weights = initial_weights(values, task)
     start = {"sha256": hashlib.sha256(b"".join(w.tobytes() for w in weights)).hexdigest()}
@@ -67,6 +74,7 @@ def _run_experiment(
             data_files=digests,
             initial_weights=start,
             metric=task.metric.name,
+            higher_is_better=task.metric.higher_is_better,
             num_weights=task.model.num_weights,
         )
         try:
@@ -95,11 +103,27 @@ def _release(values: flags.FlagValues, directory: run_directory.RunDirectory) ->
     return {"release": tensorboard.writer(directory.path / "tensorboard")}
 
 
-def _print_closing_table(directory: run_directory.RunDirectory) -> None:
+def _draw(directory: run_directory.RunDirectory) -> None:
+    """Draws what the run exported, if the pictures are not there."""
+    table, picture = directory.table("relations"), directory.path / "figures" / "relations.png"
+    if table.exists() and not picture.exists():
+        from motley_tff.report import relations
+
+        picture.parent.mkdir(exist_ok=True)
+        relations.save(picture, table)
+
+
+def _print_closing_table(directory: run_directory.RunDirectory, selects_round: bool) -> None:
     names = ("summary", "clients", "candidates", "rounds")
+    rows = experiment.last_summary(directory)
+    if selects_round:
+        rows = experiment.selected_summary(directory, directory.record["higher_is_better"])
+    title = directory.record["metric"]
+    if selects_round:
+        title += f" after round {rows[0]['round']} (the best on validation clients)"
     terminal.print_summary(
-        experiment.last_summary(directory),
-        directory.record["metric"],
+        rows,
+        title,
         f"{directory.record['backend']} ({directory.record['backend_reason']})",
         [directory.table(name) for name in names] + [directory.path / "run.json"],
     )
@@ -110,22 +134,22 @@ def limit_threads(threads_per_client: int) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(threads_per_client)
 
 
-def experiment_config(values: flags.FlagValues, task: task_lib.Task) -> experiment.Config:
+def experiment_config(
+    values: flags.FlagValues, task: task_lib.Task, loop: Mapping[str, Any]
+) -> experiment.Config:
     """Returns the loop's settings; silos all take part unless a number was given."""
     size = values.clients_per_train_round
     if task.setting == "cross_silo" and not values["clients_per_train_round"].present:
         size = None
     return experiment.Config(
         total_rounds=values.total_rounds,
-        rounds_per_evaluation=values.rounds_per_evaluation,
         rounds_per_checkpoint=values.rounds_per_checkpoint,
         clients_per_train_round=size,
         valid_clients_per_evaluation=values.valid_clients_per_evaluation,
         test_clients_per_evaluation=values.test_clients_per_evaluation,
         final_evaluation_clients=values.final_evaluation_clients,
         base_random_seed=values.base_random_seed,
-        tuning=values.finetune_tuning,
-        include_baseline_candidate=values.include_baseline_candidate,
+        **{"rounds_per_evaluation": values.rounds_per_evaluation, **loop},
     )
 
 
@@ -136,16 +160,21 @@ def initial_weights(values: flags.FlagValues, task: task_lib.Task) -> Any:
     return task.model.initial_weights(values.base_random_seed)
 
 
-def training_algorithm(
-    values: flags.FlagValues, task: task_lib.Task, weights: Any
-) -> algorithm_lib.Algorithm:
-    """Returns the global training algorithm of `--algorithm`."""
-    params = fedavg.Params(
+def fedavg_params(values: flags.FlagValues) -> fedavg.Params:
+    """Returns FedAvg's hyperparameters."""
+    return fedavg.Params(
         client_optimizer=optimizer_flags.config("client", values),
         server_optimizer=optimizer_flags.config("server", values),
         train_epochs=values.train_epochs,
         train_batch_size=values.train_batch_size,
     )
+
+
+def training_algorithm(
+    values: flags.FlagValues, task: task_lib.Task, weights: Any
+) -> algorithm_lib.Algorithm:
+    """Returns the global training algorithm of `--algorithm`."""
+    params = fedavg_params(values)
     own = {name: values[name].value for name in algorithms.TRAINING[values.algorithm]}
     return algorithms.build_training(values.algorithm, task, params, weights, own)
 

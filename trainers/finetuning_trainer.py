@@ -40,6 +40,13 @@ flags.DEFINE_enum(
     ["global", "per_client"],
     "Choose (rate, epoch) once for all clients, or for each silo by its own validation part.",
 )
+flags.DEFINE_integer(
+    "finetune_every",
+    None,
+    "Evaluate before the first round, every so many and after the last, instead of "
+    "--rounds_per_evaluation; the closing table then is that of the best on validation clients.",
+    lower_bound=1,
+)
 flags.DEFINE_bool(
     "include_baseline_candidate", True, "Whether the global model itself may be chosen."
 )
@@ -50,7 +57,14 @@ def main() -> None:
     with contextlib.closing(shared_flags.open_directory(FLAGS)) as directory:
         from trainers import assembly  # Imports TensorFlow: after all that can be known is right.
 
-        assembly.run(FLAGS, directory, _build)
+        loop = {
+            "tuning": FLAGS.finetune_tuning,
+            "include_baseline_candidate": FLAGS.include_baseline_candidate,
+        }
+        if FLAGS.finetune_every is not None:
+            loop["rounds_per_evaluation"] = FLAGS.finetune_every
+            loop["evaluates_first_model"] = True
+        assembly.run(FLAGS, directory, _build, **loop)
 
 
 def _build(task, initial_weights):

@@ -27,15 +27,23 @@ PARAMETERS: dict[str, dict[str, float]] = {
 }
 
 
-def define(prefix: str, default_rate: float, many_rates: bool = False) -> None:
+_WHOSE = {
+    "client": "clients'",
+    "server": "server's",
+    "finetune": "fine-tuning",
+    "personal": "personal models'",
+}
+
+
+def define(prefix: str, default_rate: float | None, many_rates: bool = False) -> None:
     """Declares the flags of one optimizer.
 
     Args:
-      prefix: `client`, `server` or `finetune`.
-      default_rate: Default learning rate.
+      prefix: `client`, `server`, `finetune` or `personal`.
+      default_rate: Default learning rate; None for that of the clients.
       many_rates: Whether the rate is a list to choose from.
     """
-    who = {"client": "clients'", "server": "server's", "finetune": "fine-tuning"}[prefix]
+    who = _WHOSE[prefix]
     flags.DEFINE_enum(f"{prefix}_optimizer", "sgd", list(PARAMETERS), f"The {who} optimizer.")
     rate = f"{prefix}_learning_rate"
     if many_rates:
@@ -44,7 +52,8 @@ def define(prefix: str, default_rate: float, many_rates: bool = False) -> None:
             rate, _are_positive, "expected different finite numbers above 0, such as 0.01,0.1"
         )
     else:
-        flags.DEFINE_float(rate, default_rate, f"The {who} learning rate.")
+        by_default = " (default: that of the clients)" if default_rate is None else ""
+        flags.DEFINE_float(rate, default_rate, f"The {who} learning rate{by_default}.")
         flags.register_validator(rate, _is_positive, "expected a finite number above 0")
     for optimizer, parameters in PARAMETERS.items():
         for parameter, default in parameters.items():
@@ -59,9 +68,9 @@ def define(prefix: str, default_rate: float, many_rates: bool = False) -> None:
             )
 
 
-def _is_positive(value: float) -> bool:
+def _is_positive(value: float | None) -> bool:
     # What TensorFlow will compute with; outside float32 a rate is zero or infinite.
-    return bool(0 < np.float32(value) < math.inf)
+    return value is None or bool(0 < np.float32(value) < math.inf)
 
 
 def _are_positive(values: Sequence[str]) -> bool:
@@ -82,6 +91,7 @@ def config(prefix: str, values: flags.FlagValues) -> Any:
 
     name = values[f"{prefix}_optimizer"].value
     rate = values[f"{prefix}_learning_rate"].value
+    rate = values.client_learning_rate if rate is None else rate
     rate = float(rate[0]) if isinstance(rate, list) else rate
     parameters = {p: values[f"{prefix}_{name}_{p}"].value for p in PARAMETERS[name]}
     return optimizers.OptimizerConfig(name, rate, parameters)

@@ -41,6 +41,11 @@ def _define_experiment() -> None:
     flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
     flags.DEFINE_bool("only_digits", False, "emnist: the ten digits in place of all 62 classes.")
     flags.DEFINE_bool("gld23k", False, "landmark: the small variant, 203 classes and 233 clients.")
+    flags.DEFINE_enum(
+        "adni_split", None, ["subject", "published"],
+        "adni: how a vendor's slices are split; by subject if not given, or by Motley's rule, which "
+        "can put slices of one scan into several parts.",
+    )  # fmt: skip
     flags.DEFINE_integer(
         "base_random_seed", 0, "Seed of every random choice.", lower_bound=0,
         upper_bound=2**32 - 1,
@@ -163,6 +168,7 @@ def data(values: flags.FlagValues) -> data_options.DataOptions:
         base_random_seed=values.base_random_seed,
         only_digits=values.only_digits,
         gld23k=values.gld23k,
+        adni_split=values.adni_split,
     )
 
 

@@ -92,7 +92,7 @@ def build(
         models = tuple(tf.tensordot(present, w, axes=0) for w in own.learner.weights)
         return models, tf.zeros([num_silos, num_silos]), present
 
-    return beside_fedavg.build(
+    built = beside_fedavg.build(
         task,
         "mocha",
         params.fedavg,
@@ -114,6 +114,7 @@ def build(
         ),
         shared_optimizer=_Server(),
     )
+    return dataclasses.replace(built, matrices=lambda weights: {"relations": weights[1][1]})
 
 
 def relations(models: learning.Weights) -> tf.Tensor:

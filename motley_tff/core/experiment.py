@@ -300,6 +300,18 @@ class Experiment:
             models = {i: self._algorithm.personal_model(server, s) for i, s in states.items()}
             path = self._directory.path / model_files.PERSONAL_FILE_NAME
             model_files.save_personal(path, names, models)
+        matrices = self._algorithm.matrices(server) if self._algorithm.matrices else {}
+        for name, matrix in matrices.items():
+            self._write_matrix(name, matrix)
+
+    def _write_matrix(self, name: str, matrix: np.ndarray) -> None:
+        """Writes a matrix over the training clients, a row and a column each."""
+        ids = [evaluation.client_cell(self._task, i) for i in self._task.train.ids]
+        rows = (
+            {"client_id": mine, **dict(zip(ids, row, strict=True))}
+            for mine, row in zip(ids, matrix, strict=True)
+        )
+        csv_files.write(self._directory.table(name), ("client_id", *ids), rows)
 
 
 def check_config(config: Config, task: task_lib.Task) -> None:
