@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from motley_tff.core.task import Task
 
 REGISTRY: Mapping[str, str] = {
+    "adni": "datasets.adni",
     "emnist": "datasets.emnist",
     "landmark": "datasets.landmark",
     "school": "datasets.school",
@@ -24,8 +25,14 @@ REGISTRY: Mapping[str, str] = {
     "ted_multi": "datasets.ted_multi",
     "vehicle": "datasets.vehicle",
 }
+# Those whose clients are silos, the same ones in training and evaluation.
+CROSS_SILO = ("adni", "school", "vehicle")
 # Options that mean something to one data set alone.
-_OWN_OPTIONS: Mapping[str, str] = {"only_digits": "emnist", "gld23k": "landmark"}
+_OWN_OPTIONS: Mapping[str, str] = {
+    "adni_split": "adni",
+    "gld23k": "landmark",
+    "only_digits": "emnist",
+}
 
 
 def names() -> tuple[str, ...]:

@@ -16,6 +16,8 @@ class DataOptions:
         population into train, valid and test clients never depend on it.
       only_digits: EMNIST only: the ten digits in place of all 62 classes.
       gld23k: Landmarks only: the small variant of 203 classes and 233 clients.
+      adni_split: ADNI only: `subject`, or `published` for Motley's rule, in which slices of one
+        scan can be in several parts; None is `subject`.
     """
 
     dataset_name: str
@@ -25,3 +27,4 @@ class DataOptions:
     base_random_seed: int = 0
     only_digits: bool = False
     gld23k: bool = False
+    adni_split: str | None = None

@@ -39,6 +39,7 @@ flags.DEFINE_string("data_file", None, "A file to read instead of looking in --d
 flags.DEFINE_bool("use_synthetic_data", False, "Describe the synthetic twin.")
 flags.DEFINE_bool("only_digits", False, "emnist: the ten digits in place of all 62 classes.")
 flags.DEFINE_bool("gld23k", False, "landmark: the small variant, 203 classes and 233 clients.")
+flags.DEFINE_enum("adni_split", None, ["subject", "published"], "adni: how slices are split.")
 flags.DEFINE_string(
     "figures_dir", "results/figures", "Where the picture of how clients differ goes."
 )
@@ -235,6 +236,7 @@ def _data_options() -> data_options.DataOptions:
         use_synthetic_data=FLAGS.use_synthetic_data,
         only_digits=FLAGS.only_digits,
         gld23k=FLAGS.gld23k,
+        adni_split=FLAGS.adni_split,
     )
 
 

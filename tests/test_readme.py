@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Tools that come with what is installed.
 _OTHER_COMMANDS = {"pytest", "NAME", "python"}
-_PREPARE = ("datasets.prepare.stack_exchange", "datasets.prepare.ted_multi")
+_PREPARE = tuple(f"datasets.prepare.{name}" for name in ("adni", "stack_exchange", "ted_multi"))
 _MODULES = {"motley_doctor": "launch.doctor", "motley_benchmark": "launch.benchmark"}
 
 

@@ -43,8 +43,8 @@ def _define_experiment() -> None:
     flags.DEFINE_bool("gld23k", False, "landmark: the small variant, 203 classes and 233 clients.")
     flags.DEFINE_enum(
         "adni_split", None, ["subject", "published"],
-        "adni: how a vendor's slices are split; by subject if not given, or by Motley's rule, which "
-        "can put slices of one scan into several parts.",
+        "adni: how a vendor's slices are split: by subject, as if not given, or by Motley's rule, "
+        "which can put slices of one scan into several parts.",
     )  # fmt: skip
     flags.DEFINE_integer(
         "base_random_seed", 0, "Seed of every random choice.", lower_bound=0,

@@ -55,9 +55,13 @@ def test_flags_of_one_data_set_reach_it():
     code = (
         "import sys; from launch import commandline; "
         "from trainers import finetuning_trainer as t, shared_flags; commandline.parse(sys.argv); "
-        "o = shared_flags.data(t.FLAGS); print(o.only_digits, o.gld23k)"
+        "o = shared_flags.data(t.FLAGS); print(o.only_digits, o.gld23k, o.adni_split)"
     )
-    for given, expected in ((["--only_digits"], "True False"), (["--gld23k"], "False True")):
+    for given, expected in (
+        (["--only_digits"], "True False None"),
+        (["--gld23k"], "False True None"),
+        (["--adni_split=published"], "False False published"),
+    ):
         result = subprocess.run(
             [sys.executable, "-c", code, "--experiment_name=x", "--dataset_name=emnist", *given],
             capture_output=True, text=True, env=programs.environment(), check=True,

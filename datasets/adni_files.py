@@ -1,0 +1,304 @@
+"""ADNI on disk: one array file, or PNGs with a table of labels. No TensorFlow here.
+
+The array file is an `.npz` without pickles: `vendors` (text [k]) and for vendor i the arrays
+`images_i` (uint8 or float32 [n, 32, 32]), `suvr_i` (floats [n]), `subject_i` and `scan_i` (text
+[n]); n is 0 for a vendor without a labelled scan. `report` (optional) is what was left out when the
+file was made, as JSON.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from datasets import files
+from motley_tff.core.errors import UserError
+from motley_tff.tables import csv_files
+
+SIDE = 32
+COLUMNS = ("vendor", "file", "subject", "scan", "suvr")
+# Slices have 128 to 400 pixels a side; what is far larger is no slice, and would fill the memory.
+MAX_SIDE = 4096
+_FIELDS = ("images", "suvr", "subject", "scan")
+
+
+class Scans(NamedTuple):
+    """One vendor's labelled slices.
+
+    Attributes:
+      images: uint8 or float32 [n, 32, 32], 0 = no uptake; any positive scale.
+      suvr: float [n], the standardized uptake value ratio of the slice's scan.
+      subjects: Text [n], whose brain it is.
+      scans: Text [n], which scan of it.
+    """
+
+    images: np.ndarray
+    suvr: np.ndarray
+    subjects: np.ndarray
+    scans: np.ndarray
+
+
+class Collection(NamedTuple):
+    """What was found on disk: `{vendor: slices}`, vendors without any among them, and facts."""
+
+    vendors: dict[str, Scans]
+    facts: dict[str, Any]
+
+
+def shrink(image: np.ndarray) -> np.ndarray | None:
+    """Returns a slice as uint8 [32, 32] with 255 for its brightest pixel.
+
+    Values below zero, which reconstruction leaves in PET images, count as zero.
+
+    Args:
+      image: Numbers [height, width].
+
+    Returns:
+      The small image, or None if nothing in it is above zero or a value is not finite.
+    """
+    grey = np.maximum(np.asarray(image, np.float32), 0.0)
+    if not np.isfinite(grey).all() or grey.max() <= 0:
+        return None
+    if grey.shape != (SIDE, SIDE):
+        # Pillow widens the filter to cover what a small pixel stands for: no aliasing.
+        scaled = Image.fromarray(grey / grey.max())
+        grey = np.asarray(scaled.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+    brightest = grey.max()
+    return np.rint(grey * (255.0 / brightest)).astype(np.uint8) if brightest > 0 else None
+
+
+# --- the array file -------------------------------------------------------------------------------
+
+
+def write(path: Path, vendors: Mapping[str, Scans], report: Mapping[str, Any]) -> None:
+    """Writes the array file; it appears whole or not at all.
+
+    Raises:
+      UserError: If it cannot be written.
+    """
+    arrays: dict[str, np.ndarray] = {
+        "vendors": np.array(list(vendors), dtype=np.str_),
+        "report": np.array(json.dumps(report)),
+    }
+    for i, scans in enumerate(vendors.values()):
+        values = dict(zip(_FIELDS, scans, strict=True))
+        arrays |= {f"{field}_{i}": array for field, array in values.items()}
+    with csv_files.replacing(path, "wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read(path: Path) -> Collection:
+    """Reads an array file.
+
+    Raises:
+      UserError: If it is another kind of file, damaged, or has other arrays.
+    """
+    arrays = _load(path)
+    vendors = arrays.get("vendors")
+    if vendors is None or vendors.dtype.kind != "U" or vendors.ndim != 1:
+        raise UserError(
+            f"{path}: found arrays {sorted(arrays)[:8]}, expected vendors (text [k]) and images_i, "
+            "suvr_i, subject_i, scan_i of each, as datasets.prepare.adni writes them"
+        )
+    names = [" ".join(name.split()) for name in vendors.tolist()]
+    if len(set(names)) != len(names) or "" in names:
+        raise UserError(f"{path}: found vendors {names}, expected different names")
+    found = {name: _scans(path, arrays, i, name) for i, name in enumerate(names)}
+    facts: dict[str, Any] = {"source": "npz", "files": [str(path)]}
+    if "report" in arrays:
+        facts["preparation"] = _report(path, arrays["report"])
+    return Collection(found, facts)
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
+        raise UserError(
+            f"{path}: cannot be read as an .npz of plain arrays, truncated or of another kind "
+            f"({files.one_line(error)})"
+        ) from error
+
+
+def _scans(path: Path, arrays: Mapping[str, np.ndarray], index: int, vendor: str) -> Scans:
+    missing = [f"{f}_{index}" for f in _FIELDS if f"{f}_{index}" not in arrays]
+    if missing:
+        raise UserError(f"{path}: found no {', '.join(missing)}, the arrays of vendor {vendor!r}")
+    images, suvr, subjects, scans = (arrays[f"{field}_{index}"] for field in _FIELDS)
+    if images.dtype not in (np.uint8, np.float32) or images.shape[1:] != (SIDE, SIDE):
+        raise UserError(
+            f"{path}: vendor {vendor!r} has images of type {images.dtype}, shape "
+            f"{list(images.shape)}, expected uint8 or float32 [n, {SIDE}, {SIDE}]"
+        )
+    for name, array, kinds in (
+        ("suvr", suvr, "f"),
+        ("subject", subjects, "U"),
+        ("scan", scans, "U"),
+    ):
+        if array.dtype.kind not in kinds or array.shape != images.shape[:1]:
+            raise UserError(
+                f"{path}: vendor {vendor!r} has {name} of type {array.dtype}, shape "
+                f"{list(array.shape)}, expected {'floats' if kinds == 'f' else 'text'} "
+                f"[{len(images)}] as there are images"
+            )
+    _check_values(path, vendor, images, suvr)
+    return Scans(images, suvr, subjects, scans)
+
+
+def _check_values(path: Path, vendor: str, images: np.ndarray, suvr: np.ndarray) -> None:
+    if not (np.isfinite(suvr).all() and (suvr > 0).all()):
+        raise UserError(f"{path}: vendor {vendor!r} has an SUVR that is no number above 0")
+    if images.dtype != np.uint8 and not (np.isfinite(images).all() and (images >= 0).all()):
+        raise UserError(f"{path}: vendor {vendor!r} has pixels that are no numbers from 0 up")
+
+
+def _report(path: Path, text: np.ndarray) -> Any:
+    try:
+        return json.loads(str(text))
+    except ValueError as error:
+        raise UserError(
+            f"{path}: the array report is not JSON ({files.one_line(error)})"
+        ) from error
+
+
+# --- PNGs and a table -----------------------------------------------------------------------------
+
+
+def read_folder(labels: Path) -> Collection:
+    """Reads PNGs and the table `labels.csv` that lies beside them.
+
+    The table has the columns vendor, file (relative to the table's folder, such as
+    `SIEMENS/I240520_50.png`), subject, scan and suvr; an image whose suvr is empty has no label.
+
+    Raises:
+      UserError: If a column is missing, a value is none, or an image is missing or broken.
+    """
+    rows = list(_rows(labels))
+    left_out = {"no label": 0, "blank": 0}
+    found: dict[str, list[tuple[np.ndarray, float, str, str]]] = {}
+    for line, row in rows:
+        mine = found.setdefault(row["vendor"], [])
+        suvr = _suvr(labels, line, row["suvr"])
+        image = None if suvr is None else shrink(_png(labels, line, row["file"]))
+        if suvr is None or image is None:
+            left_out["no label" if suvr is None else "blank"] += 1
+        else:
+            mine.append((image, suvr, row["subject"], row["scan"]))
+    listed = {row["file"] for _, row in rows}
+    for folder, unlisted in _unlisted(labels.parent, listed).items():
+        left_out["no label"] += unlisted
+        # A folder that the table does not mention is a vendor of its own.
+        if not any(Path(file).parts[0] == folder for file in listed):
+            found.setdefault(folder, [])
+    facts: dict[str, Any] = {"source": "png", "files": [str(labels)]}
+    counted = {reason: count for reason, count in left_out.items() if count}
+    if counted:
+        facts["images_left_out"] = counted
+    return Collection({vendor: stack(found[vendor]) for vendor in sorted(found)}, facts)
+
+
+def _rows(labels: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields (line number, stripped cells by column)."""
+    files_seen: set[str] = set()
+    for line, row in read_csv(labels, COLUMNS):
+        empty = [name for name in COLUMNS if name != "suvr" and not row[name]]
+        if empty:
+            raise UserError(f"{labels}: line {line} has an empty cell for {', '.join(empty)}")
+        if row["file"] in files_seen:
+            raise UserError(f"{labels}: line {line} lists the file {row['file']!r} a second time")
+        files_seen.add(row["file"])
+        yield line, row
+
+
+def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields a CSV file's rows as (line number, cells by column name, stripped; absent ones empty).
+
+    Args:
+      path: UTF-8, with or without a byte order mark.
+      columns: Names that must be in the header.
+
+    Raises:
+      UserError: If it cannot be read or lacks a column.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, restval="")
+            header = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = header
+            missing = [name for name in columns if name not in header]
+            if missing:
+                raise UserError(
+                    f"{path}: found the columns {', '.join(header)[:200] or 'none'}, expected also "
+                    f"{', '.join(missing)}"
+                )
+            for row in reader:
+                yield reader.line_num, {k: v.strip() for k, v in row.items() if k is not None}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path}: cannot be read as CSV ({files.one_line(error)})") from error
+
+
+def _suvr(labels: Path, line: int, cell: str) -> float | None:
+    if not cell:
+        return None
+    suvr = positive_number(cell)
+    if suvr is None:
+        raise UserError(
+            f"{labels}: line {line} has the suvr {cell[:40]!r}, expected a number above 0, or "
+            "nothing for an image without label"
+        )
+    return suvr
+
+
+def positive_number(text: str) -> float | None:
+    """Returns a finite number above 0, or None if the text is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) and value > 0 else None
+
+
+def _png(labels: Path, line: int, file: str) -> np.ndarray:
+    """Returns an image's grey values as float32 [height, width]."""
+    path = labels.parent / file
+    if ".." in Path(file).parts or Path(file).is_absolute():
+        raise UserError(f"{labels}: line {line} has the file {file!r}, expected one beside it")
+    if not path.is_file():
+        raise UserError(f"{labels}: line {line} has the file {file!r}, which is not there")
+    try:
+        with Image.open(path, formats=("PNG",)) as image:
+            if max(image.size) > MAX_SIDE:
+                raise ValueError(f"{image.size[0]} x {image.size[1]} pixels")
+            # 16-bit grey keeps its depth; colours and palettes become 8-bit grey.
+            grey = image if image.mode.startswith(("I", "L;")) else image.convert("L")
+            return np.asarray(grey, np.float32)
+    except Exception as error:  # Pillow raises whatever a broken file makes it trip over
+        raise UserError(
+            f"{path}: cannot be decoded as a PNG of a slice, truncated or of another kind "
+            f"({files.one_line(error)}); line {line} of {labels.name}"
+        ) from error
+
+
+def _unlisted(folder: Path, listed: set[str]) -> dict[str, int]:
+    """Returns how many PNGs the table does not name, by folder."""
+    counts: dict[str, int] = {}
+    for path in sorted(folder.glob("*/*.png")):
+        if path.relative_to(folder).as_posix() not in listed:
+            counts[path.parent.name] = counts.get(path.parent.name, 0) + 1
+    return counts
+
+
+def stack(examples: Sequence[tuple[np.ndarray, float, str, str]]) -> Scans:
+    """Returns (image uint8 [32, 32], suvr, subject, scan) tuples, none or more, as arrays."""
+    images, suvr, subjects, scans = zip(*examples, strict=True) if examples else ((), (), (), ())
+    return Scans(
+        np.array(images, np.uint8).reshape(-1, SIDE, SIDE),
+        np.array(suvr, np.float64),
+        np.array(subjects, np.str_),
+        np.array(scans, np.str_),
+    )

@@ -1,0 +1,37 @@
+"""The CNN that predicts an uptake ratio from one slice of a PET scan: 2,150,273 weights.
+
+Two 5x5 convolutions (32, 64) that keep the size, each with 2x2 max pooling after it, dense 512 and
+one output: the layout of TensorFlow's early MNIST tutorial with a regression's output, as Motley
+(Wu et al. 2022) trained it on ADNI. Initial weights are Keras' and TensorFlow 1's default (Glorot
+uniform, zero biases).
+"""
+
+import tensorflow as tf
+
+
+class AdniCnn(tf.keras.Model):
+    """Predictions [batch] from images [batch, 32, 32, 1]."""
+
+    def __init__(self):
+        super().__init__()
+        layers = tf.keras.layers
+        self.conv_1 = layers.Conv2D(32, 5, padding="same", activation="relu", name="conv_1")
+        self.conv_2 = layers.Conv2D(64, 5, padding="same", activation="relu", name="conv_2")
+        self.pool = layers.MaxPool2D()
+        self.flatten = layers.Flatten()
+        self.hidden = layers.Dense(512, activation="relu", name="hidden")
+        self.output_layer = layers.Dense(1, name="output")
+
+    @property
+    def last_layer(self):
+        """What "fine-tune the last layer" trains."""
+        return (self.output_layer,)
+
+    def embed(self, x):
+        """Returns the 512 inputs of the last layer."""
+        h = self.pool(self.conv_2(self.pool(self.conv_1(x))))
+        return self.hidden(self.flatten(h))
+
+    def call(self, x, training=False, key=None):
+        """Returns predictions."""
+        return tf.squeeze(self.output_layer(self.embed(x)), axis=-1)

@@ -1,0 +1,225 @@
+"""Turns ADNI's PET scans into one array file by scanner vendor.
+
+    python -m datasets.prepare.adni --dicom_dir=ADNI --metadata_dir=ADNI_metadata \
+        --suvr_csv=UCBERKELEYAV45.csv --output=DATA/adni/adni.npz
+
+From the archive (https://ida.loni.usc.edu, under ADNI's access agreement): the AV45 PET images with
+the processing step "Coreg, Avg, Std Img and Vox Siz, Uniform Resolution" as DICOM, their metadata
+as XML, and UC Berkeley's table of AV45 results as CSV. An image's id (`I240520`) leads from its
+files to its metadata, the subject's number (RID) from there to the table, where the i-th visit's
+row belongs to the subject's i-th scan. Slices 50 to 56 of each scan, 32x32 grey, are written by the
+manufacturer that the metadata name, with SUMMARYSUVR_WHOLECEREBNORM as the label.
+
+What cannot be used is counted by reason, printed, and kept in the output, which appears whole or
+not at all. It holds subjects' ids and pictures of their brains: keep it as the agreement says.
+"""
+
+import collections
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from datasets import adni_files
+from datasets.prepare import adni_tables
+from launch import commandline
+from motley_tff.core.errors import UserError
+
+FLAGS = flags.FLAGS
+
+_PROCESSING = "Coreg, Avg, Std Img and Vox Siz, Uniform Resolution"
+_SCANS_PER_LINE = 500
+
+
+class Sources(NamedTuple):
+    """What a file is made of.
+
+    Attributes:
+      dicom_dir: Folder of the images.
+      metadata_dir: Folder of their metadata.
+      suvr_csv: The table of labels.
+      first_slice: Number of the first slice to take, from 1.
+      last_slice: Number of the last one.
+      processing: Part of the processing step's name; empty for any.
+      join: One of `adni_tables.JOINS`.
+    """
+
+    dicom_dir: Path
+    metadata_dir: Path
+    suvr_csv: Path
+    first_slice: int = 50
+    last_slice: int = 56
+    processing: str = _PROCESSING
+    join: str = adni_tables.JOINS[0]
+
+
+def define_flags() -> None:
+    """Declares the command's flags; not at import, which tests and other commands do."""
+    flags.DEFINE_string("dicom_dir", None, "Folder of the DICOM files.", required=True)
+    flags.DEFINE_string("metadata_dir", None, "Folder of the metadata (.xml).", required=True)
+    flags.DEFINE_string("suvr_csv", None, "UC Berkeley's table of AV45 results.", required=True)
+    flags.DEFINE_string("output", None, "The file to write; ends in .npz.", required=True)
+    flags.DEFINE_integer("first_slice", 50, "First slice of a scan to take.", lower_bound=1)
+    flags.DEFINE_integer("last_slice", 56, "Last slice of a scan to take.", lower_bound=1)
+    flags.DEFINE_string(
+        "processing", _PROCESSING, "Skip images whose processing step does not contain this."
+    )
+    flags.DEFINE_enum(
+        "join", adni_tables.JOINS[0], adni_tables.JOINS,
+        "A scan's label: the row of the same visit in order, as Motley did, or of the nearest date "
+        f"within {adni_tables.MAX_DAYS_APART} days.",
+    )  # fmt: skip
+
+
+def run() -> None:
+    """The console entry."""
+    define_flags()
+    commandline.run_main(main)
+
+
+def main() -> None:
+    """Prepares what the flags name and prints what was kept and what was not."""
+    sources = Sources(
+        _path(FLAGS.dicom_dir),
+        _path(FLAGS.metadata_dir),
+        _path(FLAGS.suvr_csv),
+        FLAGS.first_slice,
+        FLAGS.last_slice,
+        FLAGS.processing,
+        FLAGS.join,
+    )
+    print(report_text(FLAGS.output, prepare(sources, _path(FLAGS.output))))
+
+
+def _path(name: str) -> Path:
+    return Path(os.path.expanduser(name))
+
+
+def prepare(sources: Sources, output: Path) -> dict[str, Any]:
+    """Writes the array file.
+
+    Args:
+      sources: What it is made of.
+      output: Replaced if it is there; ends in `.npz`, as the loader expects.
+
+    Returns:
+      The report: counts by vendor, and of what was skipped by reason.
+
+    Raises:
+      UserError: If something is not there or nothing can be used.
+    """
+    _check(sources, output)
+    # Here and not above: a wrong flag should not wait for pydicom.
+    from datasets.prepare import adni_dicom
+
+    skipped: collections.Counter[str] = collections.Counter()
+    labels = adni_tables.read_labels(sources.suvr_csv, skipped)
+    files = adni_dicom.find_images(sources.dicom_dir, skipped)
+    known = adni_tables.read_metadata(sources.metadata_dir, sources.processing, skipped)
+    images = _with_files(known, files, skipped)
+    joined = adni_tables.join(images, labels, sources.join, skipped)
+    vendors: dict[str, list[Any]] = {v: [] for v in sorted({info.vendor for info in images})}
+    for number, info in enumerate(images, 1):
+        if info.image_id in joined.suvr:
+            bounds = sources.first_slice, sources.last_slice
+            scan = joined.suvr[info.image_id], info.subject, f"I{info.image_id}"
+            slices = adni_dicom.read_slices(files[info.image_id], *bounds, skipped)
+            vendors[info.vendor].extend((image, *scan) for image in slices)
+        if number % _SCANS_PER_LINE == 0:
+            print(f"{number:,} of {len(images):,} scans read", flush=True)
+    if not any(vendors.values()):
+        raise UserError(
+            f"found no labelled slice in {sources.dicom_dir} ({dict(skipped.most_common(5))}); "
+            "expected images, their metadata and labels of the same subjects"
+        )
+    arrays = {vendor: adni_files.stack(slices) for vendor, slices in vendors.items()}
+    report = _report(sources, arrays, joined.far_apart, skipped)
+    adni_files.write(output, arrays, report)
+    return report
+
+
+def _with_files(
+    known: Mapping[int, adni_tables.ImageInfo],
+    files: Mapping[int, Any],
+    skipped: collections.Counter[str],
+) -> list[adni_tables.ImageInfo]:
+    """Returns the images that have both, by subject and image id, and counts the others."""
+    for what, count in (
+        ("scans: files without metadata that can be used", len(files.keys() - known.keys())),
+        ("scans: metadata without files", len(known.keys() - files.keys())),
+    ):
+        if count:
+            skipped[what] += count
+    both = [info for image_id, info in known.items() if image_id in files]
+    return sorted(both, key=lambda info: (info.subject, info.image_id))
+
+
+def _check(sources: Sources, output: Path) -> None:
+    for name, folder in (
+        ("dicom_dir", sources.dicom_dir), ("metadata_dir", sources.metadata_dir)
+    ):  # fmt: skip
+        if not folder.is_dir():
+            found = "a file" if folder.exists() else "nothing"
+            raise UserError(f"--{name}={folder}: found {found}, expected a folder")
+    if not sources.suvr_csv.is_file():
+        found = "a folder" if sources.suvr_csv.is_dir() else "nothing"
+        raise UserError(f"--suvr_csv={sources.suvr_csv}: found {found}, expected a CSV file")
+    if sources.first_slice > sources.last_slice:
+        raise UserError(
+            f"--first_slice={sources.first_slice}: expected at most --last_slice="
+            f"{sources.last_slice}"
+        )
+    if output.suffix != ".npz" or output.is_dir():
+        raise UserError(f"--output={output}: expected the name of a file that ends in .npz")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--output={output}: cannot be written ({error.strerror})") from error
+
+
+def _report(
+    sources: Sources,
+    arrays: Mapping[str, adni_files.Scans],
+    far_apart: int,
+    skipped: collections.Counter[str],
+) -> dict[str, Any]:
+    return {
+        "slices_of_a_scan": [sources.first_slice, sources.last_slice],
+        "join": sources.join,
+        "vendors": {
+            vendor: {
+                "subjects": len(set(scans.subjects.tolist())),
+                "scans": len(set(scans.scans.tolist())),
+                "slices": len(scans.suvr),
+            }
+            for vendor, scans in arrays.items()
+        },
+        "scans_far_from_their_label": far_apart,
+        "skipped": dict(sorted(skipped.items())),
+    }
+
+
+def report_text(output: str, report: Mapping[str, Any]) -> str:
+    """Returns a report as lines to read."""
+    vendors = report["vendors"]
+    slices = sum(counts["slices"] for counts in vendors.values())
+    lines = [f"{output}: {slices:,} slices of {len(vendors)} vendors"]
+    for vendor, counts in vendors.items():
+        lines.append(
+            f"{counts['slices']:>9,} slices, {counts['scans']:,} scans, {counts['subjects']:,} "
+            f"subjects: {vendor}" + ("" if counts["slices"] else " (no labelled scan: dropped)")
+        )
+    if far := report["scans_far_from_their_label"]:
+        lines.append(
+            f"{far:,} scans have a label of a date more than {adni_tables.MAX_DAYS_APART} days "
+            "away; --join=date leaves such out"
+        )
+    lines.append(f"skipped{'' if report['skipped'] else ': nothing'}")
+    lines.extend(f"{count:>9,} {reason}" for reason, count in report["skipped"].items())
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    run()

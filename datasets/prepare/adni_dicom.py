@@ -1,0 +1,136 @@
+"""Slices of DICOM series: a folder of files with one slice each, or one file with many frames."""
+
+import collections
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pydicom
+from pydicom import pixels
+
+from datasets import adni_files
+from datasets.prepare.adni_tables import Unusable
+
+# As the archive names files: ..._<number of the slice>_S<series>_I<image>.dcm
+_ARCHIVE_NAME = re.compile(r"_([0-9]{1,6})_S[0-9]+_I[0-9]+\Z")
+_IMAGE_ID = re.compile(r"(?:^|_)I([0-9]{1,18})\Z")
+
+
+def find_images(folder: Path, skipped: collections.Counter[str]) -> dict[int, list[Path]]:
+    """Returns the `.dcm` files of each image under a folder.
+
+    Args:
+      folder: The image collection: any tree whose files' names end in the image's id
+        (`..._I240520.dcm`) or lie in a folder of that name.
+      skipped: Counts files without one, and files of other kinds.
+
+    Returns:
+      `{image id: files, sorted}`.
+    """
+    images: dict[int, list[Path]] = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        if path.suffix.lower() == ".xml":
+            continue  # The archive puts metadata into the same tree.
+        if path.suffix.lower() != ".dcm":
+            skipped["files: not .dcm"] += 1
+            continue
+        named = _IMAGE_ID.search(path.stem) or _IMAGE_ID.search(path.parent.name)
+        if named is None:
+            skipped["files: no image id such as I240520 in their name or their folder's"] += 1
+            continue
+        images.setdefault(int(named[1]), []).append(path)
+    return images
+
+
+def read_slices(
+    paths: Sequence[Path], first: int, last: int, skipped: collections.Counter[str]
+) -> list[np.ndarray]:
+    """Returns the small pictures of an image's slices.
+
+    A slice's number is the one in its file's name, if the archive wrote it there, else its
+    InstanceNumber; a frame's its place in the file, from 1.
+
+    Args:
+      paths: The image's files.
+      first: Number of the first slice.
+      last: Number of the last one.
+      skipped: Counts slices that are missing, broken or blank, by reason.
+
+    Returns:
+      uint8 [32, 32] each, in order.
+    """
+    images = []
+    for source in _sources(paths, first, last, skipped):
+        try:
+            if source is None:
+                raise Unusable("missing from their scan")
+            image = adni_files.shrink(_pixels(*source))
+            if image is None:
+                raise Unusable("blank")
+            images.append(image)
+        except Unusable as reason:
+            skipped[f"slices: {reason}"] += 1
+    return images
+
+
+def _sources(
+    paths: Sequence[Path], first: int, last: int, skipped: collections.Counter[str]
+) -> Iterator[tuple[Path, int] | None]:
+    """Yields (file, frame from 0) of each wanted slice, None where there is none."""
+    found: dict[int, list[tuple[Path, int]]] = {}
+    if len(paths) == 1:
+        try:
+            frames = int(_header(paths[0]).get("NumberOfFrames") or 1)
+        except (Unusable, TypeError, ValueError):
+            frames = 0
+            skipped["files: cannot be read as DICOM"] += 1
+        if frames != 1:
+            found = {number: [(paths[0], number - 1)] for number in range(1, frames + 1)}
+            paths = ()
+    for path in paths:
+        try:
+            found.setdefault(_number(path), []).append((path, 0))
+        except Unusable as reason:
+            skipped[f"files: {reason}"] += 1
+    for number in range(first, last + 1):
+        same = found.get(number, [])
+        if len(same) > 1:
+            skipped["files: a slice number that another file of the image has"] += len(same) - 1
+        yield same[0] if same else None
+
+
+def _number(path: Path) -> int:
+    named = _ARCHIVE_NAME.search(path.stem)
+    if named:
+        return int(named[1])
+    try:
+        return int(_header(path)["InstanceNumber"].value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unusable("no InstanceNumber and no slice number in the name") from error
+
+
+def _header(path: Path) -> pydicom.Dataset:
+    try:
+        return pydicom.dcmread(path, stop_before_pixels=True)
+    except Exception as error:  # pydicom raises whatever a broken file makes it trip over
+        raise Unusable("cannot be read as DICOM") from error
+
+
+def _pixels(path: Path, frame: int) -> np.ndarray:
+    """Returns a frame as numbers [rows, columns], in the units of its rescaling."""
+    try:
+        header = pydicom.dcmread(path)
+        sides = int(header.Rows), int(header.Columns)
+        if not all(0 < side <= adni_files.MAX_SIDE for side in sides):
+            raise Unusable(f"not 1 to {adni_files.MAX_SIDE} pixels a side")
+        if header.get("PhotometricInterpretation") != "MONOCHROME2":
+            raise Unusable("not grey with black as zero (MONOCHROME2)")
+        values = pixels.pixel_array(header, index=frame)
+        if values.shape != sides:
+            raise Unusable("not one grey picture a frame")
+        return pixels.apply_rescale(values, header)
+    except Unusable:
+        raise
+    except Exception as error:  # as above, and each decoder its own
+        raise Unusable("their pixels cannot be decoded") from error

@@ -1,0 +1,310 @@
+"""ADNI's tables: what the metadata XML says of each image, UC Berkeley's SUVRs, and their join."""
+
+import collections
+import datetime
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import defusedxml
+from defusedxml import ElementTree as safe_xml
+
+from datasets import adni_files
+from motley_tff.core.errors import UserError
+
+SUVR, RID = "SUMMARYSUVR_WHOLECEREBNORM", "RID"
+# The first one that a file has; without any, a subject's rows count as ordered.
+_DATE_COLUMNS = ("EXAMDATE", "SCANDATE")
+# Metadata of one image have a few kB.
+_MAX_XML_BYTES = 2**24
+# A scan and its label are days apart, not months; visits are a year or two apart.
+MAX_DAYS_APART = 90
+JOINS = ("visit_order", "date")
+
+
+class ImageInfo(NamedTuple):
+    """One image of the collection.
+
+    Attributes:
+      image_id: The archive's number of it, without the `I` of file names.
+      subject: Such as `002_S_0295`.
+      vendor: The scanner's manufacturer as the metadata spell it.
+      date: When it was acquired, if the metadata say so.
+    """
+
+    image_id: int
+    subject: str
+    vendor: str
+    date: datetime.date | None
+
+    @property
+    def rid(self) -> int:
+        """The subject's number in ADNI's tables."""
+        return int(self.subject.rpartition("_")[2])
+
+
+class Label(NamedTuple):
+    """One row of the labels: its date and its SUVR, None if that is no number above 0."""
+
+    date: datetime.date | None
+    suvr: float | None
+
+
+class Joined(NamedTuple):
+    """What the join found.
+
+    Attributes:
+      suvr: `{image id: SUVR}`.
+      far_apart: How many of them have a label of a date more than `MAX_DAYS_APART` days away.
+    """
+
+    suvr: dict[int, float]
+    far_apart: int
+
+
+class Unusable(Exception):
+    """Something that is skipped; the message is the reason it is counted under."""
+
+
+# --- metadata -------------------------------------------------------------------------------------
+
+
+def read_metadata(
+    folder: Path, processing: str, skipped: collections.Counter[str]
+) -> dict[int, ImageInfo]:
+    """Reads every `.xml` under a folder.
+
+    Args:
+      folder: Of the archive's metadata.
+      processing: Images whose metadata name another processing step are skipped; empty for all.
+      skipped: Counts what is left out, by reason.
+
+    Returns:
+      `{image id: what is known}`.
+    """
+    found: dict[int, ImageInfo] = {}
+    for path in sorted(p for p in folder.rglob("*") if p.suffix.lower() == ".xml"):
+        try:
+            info = parse_metadata(_parse(path), path.stem, processing)
+            if info.image_id in found:
+                raise Unusable("an image that another file describes")
+            found[info.image_id] = info
+        except Unusable as reason:
+            skipped[f"metadata files: {reason}"] += 1
+    return found
+
+
+def _parse(path: Path) -> ElementTree.Element:
+    try:
+        if path.stat().st_size > _MAX_XML_BYTES:
+            raise Unusable(f"more than {_MAX_XML_BYTES // 2**20} MB")
+        # No document type at all: a few lines of entities in one can stand for gigabytes.
+        return safe_xml.parse(path, forbid_dtd=True).getroot()
+    except defusedxml.DefusedXmlException as error:
+        raise Unusable("declares a document type or entities; refused") from error
+    except (ElementTree.ParseError, ValueError, LookupError, OSError) as error:
+        raise Unusable("not well-formed XML") from error
+
+
+def parse_metadata(root: ElementTree.Element, stem: str, processing: str) -> ImageInfo:
+    """Returns what one file says of its image.
+
+    A processed image (`derivedProduct`) has its id and processing step there and the scanner under
+    the `relatedImageDetail` it was made from; an original has both under `imagingProtocol`.
+
+    Args:
+      root: The document's first element.
+      stem: The file's name without suffix; ends in the image's id, `_I240520`, as a last resort.
+      processing: As in `read_metadata`.
+
+    Raises:
+      Unusable: If something is missing, or the processing step is another one.
+    """
+    texts = _texts(root)
+    subject = texts.get("subjectIdentifier", "")
+    if not re.fullmatch(r"\w*_[0-9]{1,9}", subject, re.ASCII):
+        raise Unusable("no subjectIdentifier such as 002_S_0295")
+    step = texts.get("processedDataLabel", "")
+    if step and processing.lower() not in step.lower():
+        raise Unusable(f"processing step {step[:80]!r}")
+    vendor = next((t for e in _all(root, "protocol") if (t := _manufacturer(e))), "")
+    if not vendor:
+        raise Unusable("no protocol with the term Manufacturer")
+    date = parse_date(texts.get("dateAcquired", ""))
+    return ImageInfo(_image_id(root, stem), subject, vendor, date)
+
+
+def _tag(element: ElementTree.Element) -> str:
+    """Returns an element's name without its namespace."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def _all(root: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
+    return [element for element in root.iter() if _tag(element) == tag]
+
+
+def _text(element: ElementTree.Element) -> str:
+    return " ".join((element.text or "").split())
+
+
+def _texts(root: ElementTree.Element) -> dict[str, str]:
+    """Returns the first text of each kind of element."""
+    texts: dict[str, str] = {}
+    for element in root.iter():
+        if text := _text(element):
+            texts.setdefault(_tag(element), text)
+    return texts
+
+
+def _manufacturer(element: ElementTree.Element) -> str:
+    is_it = element.get("term", "").strip().lower() == "manufacturer"
+    return _text(element) if is_it else ""
+
+
+def _image_id(root: ElementTree.Element, stem: str) -> int:
+    # The images that a processed one was made from have ids, too.
+    for parent in (*_all(root, "derivedProduct"), *_all(root, "imagingProtocol")):
+        for element in _all(parent, "imageUID"):
+            if re.fullmatch("I?[0-9]{1,18}", _text(element)):
+                return int(_text(element).removeprefix("I"))
+    named = re.search(r"_I([0-9]{1,18})\Z", stem)
+    if not named:
+        raise Unusable("no imageUID")
+    return int(named[1])
+
+
+def parse_date(text: str) -> datetime.date | None:
+    """Returns the day of `2011-06-02 07:56:36.0`, `6/2/2011` or `20110602`; None for others."""
+    day = text.strip().partition(" ")[0].partition("T")[0]
+    for form in ("%Y-%m-%d", "%m/%d/%Y", "%Y%m%d", "%m/%d/%y"):
+        try:
+            return datetime.datetime.strptime(day, form).date()
+        except ValueError:
+            continue
+    return None
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+def read_labels(path: Path, skipped: collections.Counter[str]) -> dict[int, list[Label]]:
+    """Reads UC Berkeley's table.
+
+    A row without a usable SUVR keeps its place in the visit order; it labels nothing.
+
+    Args:
+      path: With columns `RID`, `SUMMARYSUVR_WHOLECEREBNORM` and perhaps `EXAMDATE`.
+      skipped: Counts what is left out, by reason.
+
+    Returns:
+      `{RID: rows in visit order}`: by date where all of a subject's rows have one, else as they
+      stand in the file.
+
+    Raises:
+      UserError: If it is no such table or has no row that can be used.
+    """
+    rows: dict[int, list[Label]] = {}
+    for _, row in adni_files.read_csv(path, (RID, SUVR)):
+        date = next((parse_date(row[c]) for c in _DATE_COLUMNS if row.get(c)), None)
+        label = Label(date, adni_files.positive_number(row[SUVR]))
+        if not re.fullmatch(r"[0-9]{1,9}(\.0)?", row[RID]):
+            skipped["label rows: a RID that is no number"] += 1
+            continue
+        mine = rows.setdefault(int(float(row[RID])), [])
+        if date is not None and date in [other.date for other in mine]:
+            skipped["label rows: another row of the same subject and day"] += 1
+            continue
+        if label.suvr is None:
+            skipped["label rows: an SUVR that is no number above 0"] += 1
+        mine.append(label)
+    if not any(label.suvr for mine in rows.values() for label in mine):
+        raise UserError(f"{path}: found no row with a number for {RID} and {SUVR}")
+    return {rid: _in_order(mine) for rid, mine in rows.items()}
+
+
+def _in_order(rows: Sequence[Label]) -> list[Label]:
+    if any(row.date is None for row in rows):
+        return list(rows)
+    return sorted(rows, key=lambda row: str(row.date))
+
+
+# --- join -----------------------------------------------------------------------------------------
+
+
+def join(
+    images: Sequence[ImageInfo],
+    labels: Mapping[int, Sequence[Label]],
+    how: str,
+    skipped: collections.Counter[str],
+) -> Joined:
+    """Finds each image's SUVR.
+
+    Args:
+      images: The collection, in any order.
+      labels: `{RID: rows in visit order}`.
+      how: `visit_order`, as Motley did: a subject's i-th scan has its i-th row. Or `date`: the row
+        of the nearest day, at most `MAX_DAYS_APART` days away.
+      skipped: Counts scans without a label, by reason.
+    """
+    joined: dict[int, float] = {}
+    far_apart = 0
+    for rid, mine in _by_subject(images, skipped).items():
+        rows = labels.get(rid, ())
+        for i, image in enumerate(mine):
+            try:
+                row = _nearest(image, rows) if how == "date" else _ith(i, rows)
+                if row.suvr is None:
+                    raise Unusable("no SUVR at that visit")
+            except Unusable as reason:
+                skipped[f"scans: {reason}"] += 1
+                continue
+            joined[image.image_id] = row.suvr
+            days = _days_apart(image, row)
+            far_apart += days is not None and days > MAX_DAYS_APART
+    return Joined(joined, far_apart)
+
+
+def _by_subject(
+    images: Sequence[ImageInfo], skipped: collections.Counter[str]
+) -> dict[int, list[ImageInfo]]:
+    """Returns subjects' scans in visit order, one a day: a second one would shift the visits."""
+    subjects: dict[int, list[ImageInfo]] = {}
+
+    def order(image: ImageInfo) -> tuple[Any, ...]:
+        return image.rid, image.date is None, image.date or datetime.date.min, image.image_id
+
+    for image in sorted(images, key=order):
+        mine = subjects.setdefault(image.rid, [])
+        if mine and image.date is not None and mine[-1].date == image.date:
+            skipped["scans: another image of the same subject and day"] += 1
+        else:
+            mine.append(image)
+    return subjects
+
+
+def _ith(index: int, rows: Sequence[Label]) -> Label:
+    if not rows:
+        raise Unusable("a subject without a label row")
+    if index >= len(rows):
+        raise Unusable("more scans than the subject has label rows")
+    return rows[index]
+
+
+def _nearest(image: ImageInfo, rows: Sequence[Label]) -> Label:
+    if not rows:
+        raise Unusable("a subject without a label row")
+    if image.date is None:
+        raise Unusable("no date in the metadata")
+    apart = ((_days_apart(image, row), i) for i, row in enumerate(rows))
+    near = [(days, i) for days, i in apart if days is not None and days <= MAX_DAYS_APART]
+    if not near:
+        raise Unusable(f"no label row within {MAX_DAYS_APART} days")
+    return rows[min(near)[1]]
+
+
+def _days_apart(image: ImageInfo, row: Label) -> int | None:
+    if image.date is None or row.date is None:
+        return None
+    return abs((image.date - row.date).days)

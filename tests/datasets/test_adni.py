@@ -1,0 +1,424 @@
+"""ADNI: both forms on disk, both splits, the CNN, the synthetic scanners, and broken files."""
+
+import json
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+import datasets
+from datasets import adni, adni_files
+from datasets.models import adni_cnn
+from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.backends import base, sequential
+from motley_tff.core import functional_model
+from motley_tff.core.errors import UserError
+
+
+def _scans(subjects, slices=2, seed=0, suvr=None):
+    rng = np.random.default_rng(seed)
+    n = slices * len(subjects)
+    names = np.repeat(np.array(subjects), slices)
+    suvr = np.repeat(1.0 + np.arange(len(subjects)) / 10, slices) if suvr is None else suvr
+    return adni_files.Scans(rng.integers(1, 256, (n, 32, 32), np.uint8), suvr, names, names)
+
+
+def _people(first, count):
+    return [f"{i:03d}_S_{i:04d}" for i in range(first, first + count)]
+
+
+def _create(path=None, **options):
+    file = None if path is None else str(path)
+    return datasets.create_task(datasets.DataOptions("adni", data_file=file, **options))
+
+
+# --- model and task -------------------------------------------------------------------------------
+
+
+def test_model():
+    model = functional_model.from_keras(adni_cnn.AdniCnn, np.zeros((1, 32, 32, 1), np.float32))
+    assert model.num_weights == 2_150_273
+    assert model.shapes == (
+        *((5, 5, 1, 32), (32,), (5, 5, 32, 64), (64,)),
+        *((4096, 512), (512,), (512, 1), (1,)),
+    )
+    assert model.is_last_layer == (False,) * 6 + (True,) * 2
+    weights = model.initial_weights(0)
+    for kernel, bias in zip(weights[::2], weights[1::2], strict=True):
+        receptive = int(np.prod(kernel.shape[:-2]))
+        limit = np.sqrt(6 / (receptive * (kernel.shape[-2] + kernel.shape[-1])))
+        assert 0.9 * limit < np.abs(kernel).max() <= limit and not bias.any()
+    x = tf.random.stateless_uniform([3, 32, 32, 1], [1, 2])
+    embedded = model.embed(weights, x)
+    outputs = model.predict(weights, x, False, None)
+    assert embedded.shape == (3, 512) and outputs.shape == (3,)
+    expected = tf.squeeze(embedded @ weights[-2] + weights[-1], -1)
+    np.testing.assert_allclose(outputs, expected, atol=1e-6)
+
+
+def test_task():
+    task = adni.create_task_from_data({"CPS": _scans(_people(0, 5))}, 0)
+    assert task.setting == "cross_silo" and not task.drop_remainder
+    assert [(m.name, m.higher_is_better) for m in task.metrics] == [("squared_error", False)]
+    values, weights = task.loss(tf.constant([1.0, 0.0]), tf.constant([3.0, 1.0]))
+    np.testing.assert_allclose(values, [4.0, 1.0])
+    np.testing.assert_allclose(weights, [1.0, 1.0])
+    parts = task.test.fetch("CPS")
+    assert parts["train"]["pixels"].dtype == np.uint8
+    assert parts["train"]["target"].dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_each_slice_is_scaled_by_its_own_maximum(dtype):
+    pixels = np.zeros((3, 32, 32), dtype)
+    pixels[0, 0, :2], pixels[1, 5, 5] = (50, 200), 3
+    examples = {"pixels": tf.constant(pixels), "target": tf.zeros(3)}
+    x, _ = adni.preprocess(examples, True, tf.constant([1, 2]))
+    assert x.shape == (3, 32, 32, 1) and x.dtype == tf.float32
+    np.testing.assert_allclose(x[0, 0, :3, 0], [0.25, 1.0, 0.0])
+    assert float(x[1, 5, 5, 0]) == 1.0
+    assert not np.any(x[2])  # A batch's padding: zeros, not "not a number".
+
+
+def _one_round(backend, task):
+    sgd = optimizers.OptimizerConfig("sgd", 0.02, {})
+    params = fedavg.Params(sgd, optimizers.OptimizerConfig("sgd", 1.0, {}), 1, 4)
+    process = backend.training(task, fedavg.build(task, params, task.model.initial_weights(0)))
+    results = []
+    cohort = base.Round(1, task.train.ids, np.array([3, 4], np.int32))
+    state = process.run(process.initialize(), [cohort], lambda r, s: results.append(r.means))
+    return process.weights(state), results[0]
+
+
+def test_a_round_is_the_same_in_tffs_worker():
+    from motley_tff.backends import tff_backend, tff_worker
+
+    # Ten and five training slices: the short last batches are kept.
+    vendors = {"CPS": _scans(_people(0, 7)), "Siemens/CTI": _scans(_people(7, 7), 1, seed=1)}
+    task = adni.create_task_from_data(vendors, 0)
+    weights, means = _one_round(sequential.SequentialBackend(), task)
+    with tff_worker.tff_runtime():
+        other_weights, other_means = _one_round(tff_backend.TffBackend(), task)
+    assert means == pytest.approx(other_means, rel=1e-5)
+    changes = []
+    initial = task.model.initial_weights(0)
+    for one, other, start in zip(weights, other_weights, initial, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+        changes.append(np.abs(one - start).max())
+    assert np.median(changes) > 1e-4
+
+
+# --- splits ---------------------------------------------------------------------------------------
+
+
+def _subjects_by_part(task, vendors):
+    """Returns `{part: subjects}`; a made-up target names the subject."""
+    found = {part: set() for part in adni.PARTS}
+    for vendor in vendors:
+        for part, examples in task.train.fetch(vendor).items():
+            found[part] |= set(np.rint(examples["target"] * 10).astype(int).tolist())
+    return found
+
+
+def test_split_by_subject():
+    subjects = {"CPS": np.repeat(_people(0, 20), 3), "GEMS": np.array(_people(20, 3))}
+    rows = adni.split_by_subject(subjects, 100)
+    counts = {v: [len(set(subjects[v][r])) for r in parts.values()] for v, parts in rows.items()}
+    assert counts == {"CPS": [16, 2, 2], "GEMS": [1, 1, 1]}
+    for vendor, parts in rows.items():
+        assert sorted(np.concatenate(list(parts.values()))) == list(range(len(subjects[vendor])))
+    again, other = adni.split_by_subject(subjects, 100), adni.split_by_subject(subjects, 1100)
+    np.testing.assert_array_equal(rows["CPS"]["test"], again["CPS"]["test"])
+    assert set(other["CPS"]["test"]) != set(rows["CPS"]["test"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_subject_of_two_vendors_is_in_one_part(seed):
+    rng = np.random.default_rng(seed)
+    everyone = np.array(_people(0, 60))
+    subjects = {
+        f"vendor_{i}": np.repeat(rng.choice(everyone, size, replace=False), 2)
+        for i, size in enumerate((1, 2, 4, 9, 30, 50))
+    }
+    parts_of = {}
+    for vendor, parts in adni.split_by_subject(subjects, seed).items():
+        for part, rows in parts.items():
+            for subject in subjects[vendor][rows]:
+                parts_of.setdefault(subject, set()).add(part)
+    assert {len(parts) for parts in parts_of.values()} == {1}
+
+
+def test_split_as_published():
+    suvr = np.repeat([1.0, 1.1, 1.2, 1.3, 1.4], 7)
+    rows = adni.split_as_published(suvr, 100)
+    assert {part: len(r) for part, r in rows.items()} == {"train": 28, "valid": 3, "test": 4}
+    # Slices of one scan validate and test; that is the rule's weakness.
+    assert set(suvr[rows["valid"]]) == set(suvr[rows["test"]])
+    assert not set(suvr[rows["train"]]) & set(suvr[rows["test"]])
+    for few in ([1.0] * 9, [1.0, 1.0, 1.2]):
+        rows = adni.split_as_published(np.array(few), 0)
+        assert {part: len(r) for part, r in rows.items()} in (
+            {"train": len(few), "valid": 0, "test": 0},
+            {"train": 1, "valid": 1, "test": 1},
+        )
+
+
+def test_rules_by_option():
+    vendors = {"CPS": _scans(_people(0, 10), 7)}
+    task = adni.create_task_from_data(vendors, 3)
+    parts = _subjects_by_part(task, vendors)
+    assert not parts["train"] & parts["test"] and not parts["valid"] & parts["test"]
+    assert task.facts["subjects_in_several_parts"] == 0
+    task = adni.create_task_from_data(vendors, 3, "published")
+    assert task.facts["adni_split"] == "published"
+    assert task.facts["subjects_in_several_parts"] == 2
+    with pytest.raises(UserError, match="'random', expected one of subject, published"):
+        adni.create_task_from_data(vendors, 3, "random")
+    with pytest.raises(UserError, match="--adni_split: expected --dataset_name=adni, found school"):
+        datasets.check_options(datasets.DataOptions("school", adni_split="subject"))
+    for rule, crossing in ((None, 0), ("subject", 0), ("published", True)):
+        made = _create(use_synthetic_data=True, adni_split=rule)
+        assert bool(made.facts["subjects_in_several_parts"]) == crossing
+
+
+@pytest.mark.parametrize("rule", adni.SPLITS)
+def test_small_and_unlabelled_vendors(rule):
+    one = _scans(_people(20, 2), 1, suvr=np.array([1.0, 1.0]))
+    vendors = {"CPS": _scans(_people(0, 10)), "HERMES": _scans([]), "MiE": one}
+    task = adni.create_task_from_data(vendors, 0, rule)
+    assert task.train.ids == ("CPS", "MiE") and task.valid.ids == task.test.ids == ("CPS",)
+    assert len(task.train.fetch("MiE")["train"]["target"]) == 2
+    assert task.facts["clients_left_out"] == {"no labelled scan": ["HERMES"]}
+    (listed,) = task.facts["clients_not_evaluable"].values()
+    assert listed == ["MiE"]
+
+
+def test_vendors_whose_subjects_already_have_a_part():
+    a, b, c = _people(0, 3), _people(3, 3), _people(6, 2)
+    small = {"A": np.array(a), "B": np.array(b), "C": np.array(c)}
+    rows = adni.split_by_subject(small, 0)
+    part_of = {(v, p): small[v][r[0]] for v in ("A", "B") for p, r in rows[v].items()}
+    kept_out = [part_of[v, part] for v in ("A", "B") for part in ("valid", "test")]
+    # C's two subjects train; so D of one that validates and C's two cannot be whole.
+    vendors = {v: _scans(s) for v, s in small.items()}
+    vendors |= {"D": _scans([part_of["A", "valid"], *c]), "E": _scans(kept_out)}
+    task = adni.create_task_from_data(vendors, 0)
+    assert task.train.ids == ("A", "B", "C", "D") and task.test.ids == ("A", "B")
+    assert task.facts["clients_left_out"] == {
+        "all its subjects validate or test another vendor": ["E"]
+    }
+    assert list(task.facts["clients_not_evaluable"].values()) == [["C", "D"]]
+    assert task.facts["slices_not_used"] == {"D": 2}
+    assert task.facts["subjects_in_several_parts"] == 0
+    assert [len(e["target"]) for e in task.train.fetch("D").values()] == [4, 0, 0]
+
+
+def test_nothing_to_split():
+    with pytest.raises(UserError, match="found no labelled scan of 1 vendors"):
+        adni.create_task_from_data({"CPS": _scans([])}, 0)
+    with pytest.raises(UserError, match="none can be split"):
+        adni.create_task_from_data({"CPS": _scans(_people(0, 2))}, 0)
+
+
+# --- the array file -------------------------------------------------------------------------------
+
+
+def _arrays(**changes):
+    scans = {"GE MEDICAL SYSTEMS": _scans(_people(0, 5)), "Siemens/CTI": _scans(_people(5, 5))}
+    arrays = {"vendors": np.array([*scans, "HERMES"])}
+    for i, mine in enumerate([*scans.values(), _scans([])]):
+        arrays |= {
+            f"images_{i}": mine.images,
+            f"suvr_{i}": mine.suvr.astype(np.float64),
+            f"subject_{i}": np.array(mine.subjects, np.str_),
+            f"scan_{i}": np.array(mine.scans, np.str_),
+        }
+    arrays |= changes
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _npz(path, **changes):
+    np.savez(path, **_arrays(**changes))
+    return path
+
+
+def test_array_file(tmp_path):
+    (tmp_path / "adni").mkdir()
+    report = np.array(json.dumps({"skipped": {"scans: x": 3}}))
+    path = _npz(tmp_path / "adni" / "adni.npz", report=report)
+    task = _create(data_dir=str(tmp_path), base_random_seed=100)
+    assert task.train.ids == task.test.ids == ("GE MEDICAL SYSTEMS", "Siemens/CTI")
+    assert task.facts["files"] == [str(path)] and task.facts["source"] == "npz"
+    assert task.facts["clients_left_out"] == {"no labelled scan": ["HERMES"]}
+    assert task.facts["preparation"] == {"skipped": {"scans: x": 3}}
+    assert json.loads(json.dumps(task.facts)) == task.facts
+    other = _create(path, base_random_seed=1100)
+    one, two = (t.test.fetch("Siemens/CTI")["test"]["target"] for t in (task, other))
+    assert not np.array_equal(one, two)
+
+
+def test_float_images_of_one_vendor_make_all_floats(tmp_path):
+    images = _arrays()["images_0"].astype(np.float32) / 255
+    task = _create(_npz(tmp_path / "a.npz", images_0=images))
+    for vendor in task.train.ids:
+        assert task.train.fetch(vendor)["train"]["pixels"].dtype == np.float32
+
+
+BAD_ARRAYS = {
+    "no vendors": ({"vendors": None}, "expected vendors"),
+    "numbers for vendors": ({"vendors": np.arange(3)}, "expected vendors"),
+    "a vendor twice": ({"vendors": np.array(["a", "a ", "b"])}, "expected different names"),
+    "no images": ({"images_1": None}, "found no images_1, the arrays of vendor 'Siemens/CTI'"),
+    "larger images": ({"images_0": np.zeros((10, 64, 64), np.uint8)}, r"shape \[10, 64, 64\]"),
+    "other type": ({"images_0": np.zeros((10, 32, 32))}, "images of type float64"),
+    "fewer labels": ({"suvr_0": np.ones(9)}, r"suvr of type float64, shape \[9\]"),
+    "labels as text": ({"suvr_0": np.array(["1.0"] * 10)}, "suvr of type <U3"),
+    "labels not finite": ({"suvr_0": np.full(10, np.nan)}, "no number above 0"),
+    "negative labels": ({"suvr_0": -np.ones(10)}, "no number above 0"),
+    "subjects as numbers": ({"subject_0": np.arange(10)}, "subject of type int64"),
+    "pixels not finite": ({"images_0": np.full((10, 32, 32), np.nan, np.float32)}, "pixels"),
+    "report": ({"report": np.array("{")}, "report is not JSON"),
+    "pickles": ({"report": np.array([{}], object)}, "cannot be read as an .npz of plain arrays"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_other_arrays_end_in_one_line(tmp_path, case):
+    changes, words = BAD_ARRAYS[case]
+    with pytest.raises(UserError, match=words) as caught:
+        _create(_npz(tmp_path / "bad.npz", **changes))
+    assert str(tmp_path / "bad.npz") in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 1000, -40])
+def test_truncated_array_file(tmp_path, kept):
+    path = _npz(tmp_path / "a.npz")
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(UserError, match=r"a\.npz: cannot be read"):
+        _create(path)
+
+
+def test_missing_files(tmp_path):
+    for options in ({}, {"data_dir": str(tmp_path)}):
+        with pytest.raises(UserError, match=r"no adni\.npz or labels\.csv .*--use_synthetic_data"):
+            _create(**options)
+    (tmp_path / "a.txt").write_text("")
+    with pytest.raises(UserError, match=r"ends in \.npz or \.csv"):
+        _create(tmp_path / "a.txt")
+
+
+# --- PNGs -----------------------------------------------------------------------------------------
+
+
+def _png_folder(folder, rows=(), header="vendor,file,subject,scan,suvr"):
+    """Writes five subjects' PNGs of two vendors in different modes, and more rows."""
+    lines = [header]
+    for vendor in ("SIEMENS", "Siemens_CTI"):
+        (folder / vendor).mkdir(parents=True)
+        for i in range(5):
+            pixels = np.zeros((160, 160), np.uint8)
+            pixels[80:, : 32 * (i + 1)] = 200
+            image = PIL.Image.fromarray(pixels)
+            if i == 1:
+                image = PIL.Image.fromarray(pixels.astype(np.uint16) * 100)
+            image = image.convert("RGB") if i == 2 else image
+            image.save(folder / vendor / f"{i}.png")
+            name = vendor.replace("_", "/")
+            lines.append(f"{name},{vendor}/{i}.png,{i:03d}_S_{i:04d}_{vendor},I{i},{1 + i / 10}")
+    lines += rows
+    (folder / "labels.csv").write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
+    return folder / "labels.csv"
+
+
+def test_png_folder(tmp_path):
+    (tmp_path / "adni" / "HERMES").mkdir(parents=True)
+    for name in ("HERMES/1", "HERMES/2", "MiE_1"):
+        PIL.Image.new("L", (32, 32), 9).save(tmp_path / "adni" / f"{name}.png")
+    PIL.Image.new("L", (32, 32), 0).save(tmp_path / "adni" / "blank.png")
+    _png_folder(
+        tmp_path / "adni", ["MiE,MiE_1.png,S_1,I1,", "SIEMENS,blank.png,S_2,I2,1.5"]
+    )  # fmt: skip
+    task = _create(data_dir=str(tmp_path))
+    assert task.train.ids == task.test.ids == ("SIEMENS", "Siemens/CTI")
+    assert task.facts["images_left_out"] == {"no label": 3, "blank": 1}
+    assert task.facts["clients_left_out"] == {"no labelled scan": ["HERMES", "MiE"]}
+    seen = {}
+    for examples in task.train.fetch("Siemens/CTI").values():
+        for image, suvr in zip(examples["pixels"], examples["target"], strict=True):
+            seen[round(float(suvr), 1)] = image
+    assert sorted(seen) == [1.0, 1.1, 1.2, 1.3, 1.4]
+    for i in range(5):
+        image = seen[round(1 + i / 10, 1)]
+        assert image.shape == (32, 32) and image.max() == 255
+        expected = 16 * 32 * (i + 1) / 5
+        assert (image > 127).sum() == pytest.approx(expected, abs=16)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("CPS,gone.png,S,I,1.0", "line 12 has the file 'gone.png', which is not there"),
+        ("CPS,SIEMENS/0.png,S,I,1.0", "line 12 lists the file 'SIEMENS/0.png' a second time"),
+        ("CPS,broken.png,S,I,1.0", "cannot be decoded as a PNG .*line 12 of labels.csv"),
+        ("CPS,cut.png,S,I,1.0", "cannot be decoded as a PNG"),
+        ("CPS,wide.png,S,I,1.0", "cannot be decoded as a PNG .*5000 x 1 pixels"),
+        ("CPS,photo.png,S,I,1.0", "cannot be decoded as a PNG"),
+        ("CPS,../outside.png,S,I,1.0", "expected one beside it"),
+        ("CPS,SIEMENS/x.png,S,I,high", "line 12 has the suvr 'high', expected a number"),
+        ("CPS,SIEMENS/x.png,S,I,nan", "line 12 has the suvr 'nan', expected a number"),
+        ("CPS,SIEMENS/x.png,,I,1.0", "line 12 has an empty cell for subject"),
+        ("CPS", "line 12 has an empty cell for file, subject, scan"),
+    ],
+)
+def test_bad_tables_and_images_end_in_one_line(tmp_path, row, words):
+    path = _png_folder(tmp_path / "a", [row])
+    (tmp_path / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 100)
+    (tmp_path / "a" / "cut.png").write_bytes((tmp_path / "a/SIEMENS/3.png").read_bytes()[:-60])
+    PIL.Image.new("L", (5000, 1), 9).save(tmp_path / "a" / "wide.png")
+    PIL.Image.new("L", (32, 32), 9).save(tmp_path / "a" / "photo.png", format="JPEG")
+    with pytest.raises(UserError, match=words) as caught:
+        _create(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_columns(tmp_path):
+    path = _png_folder(tmp_path / "a", header="vendor,file,patient,scan,value")
+    with pytest.raises(UserError, match=r"labels\.csv: found .*expected also subject, suvr"):
+        _create(path)
+
+
+def test_shrink():
+    image = np.full((64, 96), -5.0)
+    image[:32] = 1e-3
+    small = adni_files.shrink(image)
+    assert small.dtype == np.uint8 and small.shape == (32, 32)
+    assert (small[:15] == 255).all() and (small[17:] == 0).all()
+    for blank in (np.zeros((8, 8)), np.full((8, 8), -1.0), np.full((8, 8), np.nan)):
+        assert adni_files.shrink(blank) is None
+
+
+# --- synthetic scanners ---------------------------------------------------------------------------
+
+
+def test_synthetic_scanners_are_seeded_and_planted():
+    made, again, other = (adni.synthesize(seed) for seed in (5, 5, 6))
+    for vendor, scans in made.vendors.items():
+        np.testing.assert_array_equal(scans.images, again.vendors[vendor].images)
+        assert 40 <= len(scans.suvr) <= 160 and scans.images.max(axis=(1, 2)).min() == 255
+    first = next(iter(made.vendors))
+    assert not np.array_equal(made.vendors[first].images[:40], other.vendors[first].images[:40])
+    assert sorted(made.groups.values()) == sorted(f"group_{i % 3}" for i in range(9))
+
+
+def test_scanners_of_a_group_show_the_same_uptake_alike():
+    made = adni.synthesize(5)
+    # A typical cortex of high uptake beside one of low uptake, in logarithms.
+    contrast = {}
+    for vendor, scans in made.vendors.items():
+        cortex = np.array([np.percentile(image[image > 0], 85) for image in scans.images])
+        contrast[vendor] = np.polyfit(np.log(scans.suvr), np.log(cortex), 1)[0]
+    by_group = [
+        [contrast[v] for v, group in made.groups.items() if group == f"group_{i}"] for i in range(3)
+    ]
+    assert max(by_group[0]) < min(by_group[1]) and max(by_group[1]) < min(by_group[2])

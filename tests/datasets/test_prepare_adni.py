@@ -1,0 +1,345 @@
+"""From DICOM, XML and CSV to the array file: a small archive, and everything that can be wrong."""
+
+import collections
+import datetime
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import datasets
+from datasets import adni_files
+from datasets.prepare import adni as prepare_adni
+from datasets.prepare import adni_dicom, adni_tables
+from motley_tff.core.errors import UserError
+from tests.datasets import adni_archive as archive
+from tests.trainers import programs
+
+VENDORS = ("GE MEDICAL SYSTEMS", "Siemens/CTI")
+SUBJECTS = [f"{10 + i % 2:03d}_S_{200 + i:04d}" for i in range(8)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Eight subjects at two vendors, the first scanned twice; a third vendor has no label."""
+    root = tmp_path_factory.mktemp("adni")
+    for i, subject in enumerate(SUBJECTS):
+        archive.series(root / "dicom", subject, 1000 + i, "2011-06-02")
+        archive.metadata(root / "xml", subject, 1000 + i, "2011-06-02", VENDORS[i % 2])
+    archive.series(root / "dicom", SUBJECTS[0], 990, "2013-06-05")
+    archive.metadata(root / "xml", SUBJECTS[0], 990, "2013-06-05", VENDORS[0])
+    archive.series(root / "dicom", "012_S_0999", 1099, "2011-06-02")
+    archive.metadata(root / "xml", "012_S_0999", 1099, "2011-06-02", "HERMES")
+    rows = [(200 + i, "2011-06-01", 1.0 + i / 10) for i in range(8)]
+    archive.labels(root / "av45.csv", [(200, "6/5/2013", 1.55), *reversed(rows)])
+    return root
+
+
+def _sources(root):
+    return prepare_adni.Sources(root / "dicom", root / "xml", root / "av45.csv")
+
+
+def test_archive_to_array_file(folder, tmp_path):
+    report = prepare_adni.prepare(_sources(folder), tmp_path / "new" / "adni.npz")
+    assert report["vendors"] == {
+        "GE MEDICAL SYSTEMS": {"subjects": 4, "scans": 5, "slices": 35},
+        "HERMES": {"subjects": 0, "scans": 0, "slices": 0},
+        "Siemens/CTI": {"subjects": 4, "scans": 4, "slices": 28},
+    }
+    assert report["skipped"] == {"scans: a subject without a label row": 1}
+    with np.load(tmp_path / "new" / "adni.npz", allow_pickle=False) as arrays:
+        assert arrays["vendors"].tolist() == ["GE MEDICAL SYSTEMS", "HERMES", "Siemens/CTI"]
+        suvr = dict(zip(arrays["scan_0"].tolist(), arrays["suvr_0"].tolist(), strict=True))
+        images, scans = arrays["images_0"], arrays["scan_0"]
+        assert set(arrays["subject_2"]) == set(SUBJECTS[1::2])
+    # The later of the first subject's visits has the lower image id.
+    assert suvr == {"I1000": 1.0, "I990": 1.55, "I1002": 1.2, "I1004": 1.4, "I1006": 1.6}
+    assert images.dtype == np.uint8 and images.max(axis=(1, 2)).min() == 255
+    # Slices 50 to 56, in order: of 40 columns, the bright one is number % 16 + 12.
+    mine = images[scans == "I1000"].sum(axis=1).argmax(axis=1)
+    np.testing.assert_allclose(mine, (np.arange(50, 57) % 16 + 12) * 0.8, atol=1)
+
+
+def test_the_loader_reads_it(folder, tmp_path):
+    prepare_adni.prepare(_sources(folder), tmp_path / "adni.npz")
+    task = datasets.create_task(datasets.DataOptions("adni", data_dir=str(tmp_path)))
+    assert task.train.ids == task.test.ids == VENDORS
+    assert task.facts["clients_left_out"] == {"no labelled scan": ["HERMES"]}
+    assert task.facts["preparation"]["slices_of_a_scan"] == [50, 56]
+
+
+def test_a_round_and_its_csv(folder, tmp_path):
+    prepare_adni.prepare(_sources(folder), tmp_path / "adni" / "adni.npz")
+    programs.run(
+        "finetuning_trainer",
+        tmp_path,
+        "--dataset_name=adni",
+        f"--data_dir={tmp_path}",
+        "--experiment_name=one",
+        "--total_rounds=1",
+        "--client_learning_rate=0.01",
+        "--train_batch_size=64",
+        "--finetune_max_epochs=1",
+    )
+    clients = programs.table(tmp_path, "one", "clients")
+    assert set(clients.client_id) == {f"adni:{vendor}" for vendor in VENDORS}
+    assert set(clients.metric) == {"squared_error"} and not clients.higher_is_better.any()
+    assert np.isfinite(clients[["baseline", "personalized"]]).all(axis=None)
+
+
+def test_command(folder, tmp_path):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "datasets.prepare.adni", f"--dicom_dir={folder / 'dicom'}"),
+            *(f"--metadata_dir={folder / 'xml'}", f"--suvr_csv={folder / 'av45.csv'}"),
+            *(f"--output={tmp_path / 'a.npz'}", "--first_slice=50", "--last_slice=50"),
+        ],
+        env=programs.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "a.npz: 9 slices of 3 vendors" in done.stdout
+    assert "0 slices, 0 scans, 0 subjects: HERMES (no labelled scan: dropped)" in done.stdout
+    assert "        1 scans: a subject without a label row" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dicom_dir": "nowhere"}, "--dicom_dir=.*found nothing, expected a folder"),
+        ({"metadata_dir": "av45.csv"}, "--metadata_dir=.*found a file, expected a folder"),
+        ({"suvr_csv": "xml"}, "--suvr_csv=.*found a folder, expected a CSV file"),
+        ({"first_slice": 57}, "--first_slice=57: expected at most --last_slice=56"),
+        ({"first_slice": 90, "last_slice": 91}, "found no labelled slice"),
+        ({"dicom_dir": "xml"}, "found no labelled slice"),
+        ({"processing": "Another Step"}, "found no labelled slice .*processing step 'AV45 Coreg"),
+    ],
+)
+def test_sources_that_do_not_fit_end_in_one_line(folder, tmp_path, changes, words):
+    is_path = ("dicom_dir", "metadata_dir", "suvr_csv")
+    changed = {name: folder / v if name in is_path else v for name, v in changes.items()}
+    sources = _sources(folder)._replace(**changed)
+    with pytest.raises(UserError, match=words) as caught:
+        prepare_adni.prepare(sources, tmp_path / "a.npz")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_must_be_an_npz_that_can_be_written(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    for name in ("a.csv", "file/a.npz"):
+        with pytest.raises(UserError, match="--output="):
+            prepare_adni.prepare(_sources(folder), tmp_path / name)
+
+
+# --- slices ---------------------------------------------------------------------------------------
+
+
+def _slices(paths, first=2, last=4):
+    skipped = collections.Counter()
+    return adni_dicom.read_slices(paths, first, last, skipped), dict(skipped)
+
+
+def test_instance_numbers_order_files_of_other_names(tmp_path):
+    for name, number in (("c", 2), ("a", 3), ("b", 4), ("d", 5)):
+        archive.dicom(tmp_path / f"{name}.dcm", archive.brain(number), number)
+    images, skipped = _slices(sorted(tmp_path.iterdir()))
+    expected = [adni_files.shrink(archive.brain(number)) for number in (2, 3, 4)]
+    np.testing.assert_array_equal(images, expected)
+    assert skipped == {}
+
+
+def test_one_file_of_many_frames(tmp_path):
+    frames = np.stack([archive.brain(number) for number in range(1, 7)])
+    archive.dicom(tmp_path / "x_1_S1_I5.dcm", frames, number=1, frames=6)
+    images, skipped = _slices([tmp_path / "x_1_S1_I5.dcm"])
+    np.testing.assert_array_equal(images, [adni_files.shrink(f) for f in frames[1:4]])
+    images, skipped = _slices([tmp_path / "x_1_S1_I5.dcm"], 6, 7)
+    assert len(images) == 1 and skipped == {"slices: missing from their scan": 1}
+
+
+def test_broken_files_are_counted_by_reason(tmp_path):
+    archive.dicom(tmp_path / "x_2_S1_I5.dcm", archive.brain(2))
+    whole = (tmp_path / "x_2_S1_I5.dcm").read_bytes()
+    (tmp_path / "x_3_S1_I5.dcm").write_bytes(whole[:-100])
+    (tmp_path / "x_4_S1_I5.dcm").write_bytes(b"no DICOM at all" * 100)
+    (tmp_path / "x_5_S1_I5.dcm").write_bytes(b"")
+    archive.dicom(tmp_path / "x_6_S1_I5.dcm", 0 * archive.brain(6))
+    archive.dicom(tmp_path / "x_7_S1_I5.dcm", archive.brain(7), PhotometricInterpretation="RGB")
+    archive.dicom(tmp_path / "x_8_S1_I5.dcm", archive.brain(8), Rows=65535)
+    archive.dicom(tmp_path / "other.dcm", archive.brain(2), 2)
+    archive.dicom(tmp_path / "nameless.dcm", archive.brain(2))
+    (tmp_path / "text.dcm").write_bytes(b"no DICOM")
+    images, skipped = _slices(sorted(tmp_path.iterdir()), 2, 9)
+    assert len(images) == 1
+    assert skipped == {
+        "files: a slice number that another file of the image has": 1,
+        "files: cannot be read as DICOM": 1,
+        "files: no InstanceNumber and no slice number in the name": 1,
+        "slices: blank": 1,
+        "slices: missing from their scan": 1,
+        "slices: not 1 to 4096 pixels a side": 1,
+        "slices: not grey with black as zero (MONOCHROME2)": 1,
+        "slices: their pixels cannot be decoded": 3,
+    }
+
+
+@pytest.mark.parametrize("kept", [0, 100, 131, 200, 400, 700])
+def test_a_truncated_single_file(tmp_path, kept):
+    archive.dicom(tmp_path / "I5.dcm", np.stack([archive.brain(1)] * 4), frames=4)
+    (tmp_path / "I5.dcm").write_bytes((tmp_path / "I5.dcm").read_bytes()[:kept])
+    images, skipped = _slices([tmp_path / "I5.dcm"])
+    assert images == [] and sum(skipped.values()) >= 3
+
+
+def test_files_without_an_image_id_are_counted(tmp_path):
+    for name in ("a.dcm", "I12/a.DCM", "x_I13.dcm", "I12/notes.txt", "about.xml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    skipped = collections.Counter()
+    found = adni_dicom.find_images(tmp_path, skipped)
+    assert {i: [p.name for p in paths] for i, paths in found.items()} == {
+        12: ["a.DCM"],
+        13: ["x_I13.dcm"],
+    }
+    assert sum(skipped.values()) == 2
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _metadata(folder, processing="Uniform Resolution"):
+    skipped = collections.Counter()
+    return adni_tables.read_metadata(folder, processing, skipped), dict(skipped)
+
+
+def test_metadata_of_processed_and_original_images(tmp_path):
+    archive.metadata(tmp_path, "002_S_0295", 240520, "2011-06-02", " Philips  Medical\nSystems")
+    (tmp_path / "original.xml").write_text(
+        "<project><subject><subjectIdentifier>002_S_0413</subjectIdentifier><study><series>"
+        "<dateAcquired>6/12/2012</dateAcquired><imagingProtocol><imageUID>77</imageUID>"
+        "<protocolTerm><protocol term='Manufacturer'>GEMS</protocol></protocolTerm>"
+        "</imagingProtocol></series></study></subject></project>"
+    )
+    found, skipped = _metadata(tmp_path)
+    day = datetime.date(2011, 6, 2)
+    assert found == {
+        240520: adni_tables.ImageInfo(240520, "002_S_0295", "Philips Medical Systems", day),
+        77: adni_tables.ImageInfo(77, "002_S_0413", "GEMS", datetime.date(2012, 6, 12)),
+    }
+    assert found[240520].rid == 295 and skipped == {}
+
+
+def test_metadata_that_cannot_be_used_are_counted(tmp_path):
+    bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + "".join(
+        f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefghi", "bcdefghij", strict=True)
+    )
+    bad = {
+        "bomb": f"{bomb}]><idaxs>&j;</idaxs>",
+        "external": '<!DOCTYPE x SYSTEM "file:///etc/passwd"><x/>',
+        "cut": "<idaxs><project>",
+        "empty": "",
+        "encoding": "<?xml version='1.0' encoding='no-such'?><x/>",
+        "subject": "<x><subjectIdentifier>nobody</subjectIdentifier></x>",
+        "vendor": "<x><subjectIdentifier>002_S_0001</subjectIdentifier></x>",
+        "id": "<x><subjectIdentifier>002_S_0001</subjectIdentifier>"
+        "<protocol term='Manufacturer'>CPS</protocol></x>",
+    }
+    for name, text in bad.items():
+        (tmp_path / f"{name}.xml").write_text(text)
+    archive.metadata(tmp_path / "a", "002_S_0001", 5, "2011-06-02", "CPS")
+    archive.metadata(tmp_path / "b", "002_S_0001", 5, "2011-06-02", "CPS")
+    archive.metadata(tmp_path / "c", "002_S_0001", 6, "2011-06-02", "CPS", "Uniform 6mm Res")
+    found, skipped = _metadata(tmp_path)
+    assert list(found) == [5]
+    assert skipped == {
+        "metadata files: an image that another file describes": 1,
+        "metadata files: declares a document type or entities; refused": 2,
+        "metadata files: no imageUID": 1,
+        "metadata files: no protocol with the term Manufacturer": 1,
+        "metadata files: no subjectIdentifier such as 002_S_0295": 1,
+        "metadata files: not well-formed XML": 3,
+        "metadata files: processing step 'Uniform 6mm Res'": 1,
+    }
+
+
+def test_labels_keep_the_place_of_rows_without_a_number(tmp_path):
+    path = archive.labels(
+        tmp_path / "a.csv",
+        [(7, "2014-01-01", 1.3), (7, "2010-01-01", 1.1), (7, "2012-01-01", ""), ("x", "", 1.0),
+         (8, "", 1.5), (8, "2010-01-01", 1.4), (7, "2010-01-01", 9), (9, "2010-01-01", "inf")],
+    )  # fmt: skip
+    skipped = collections.Counter()
+    found = adni_tables.read_labels(path, skipped)
+    assert {rid: [row.suvr for row in rows] for rid, rows in found.items()} == {
+        7: [1.1, None, 1.3],
+        8: [1.5, 1.4],  # A row without a date: as they stand.
+        9: [None],
+    }
+    assert dict(skipped) == {
+        "label rows: a RID that is no number": 1,
+        "label rows: an SUVR that is no number above 0": 2,
+        "label rows: another row of the same subject and day": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"RID,OTHER\n1,2\n", "found the columns RID, OTHER, expected also SUMMARYSUVR_WHOLE"),
+        (b"", "found the columns none"),
+        (b"RID,SUMMARYSUVR_WHOLECEREBNORM\n", "found no row with a number"),
+        (b"RID,SUMMARYSUVR_WHOLECEREBNORM\n1,much\n", "found no row with a number"),
+        (b"\xff\xfe\x00\x01", "cannot be read as CSV"),
+    ],
+)
+def test_tables_that_are_none(tmp_path, content, words):
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(UserError, match=words) as caught:
+        adni_tables.read_labels(tmp_path / "a.csv", collections.Counter())
+    assert str(tmp_path / "a.csv") in str(caught.value) and "\n" not in str(caught.value)
+
+
+def _join(images, rows, how="visit_order"):
+    infos = [
+        adni_tables.ImageInfo(i, "002_S_0007", "CPS", day and datetime.date.fromisoformat(day))
+        for i, day in images
+    ]
+    labels = [adni_tables.Label(d and datetime.date.fromisoformat(d), v) for d, v in rows]
+    skipped = collections.Counter()
+    found = adni_tables.join(infos, {7: labels}, how, skipped)
+    return found, dict(skipped)
+
+
+def test_visits_join_in_order():
+    images = [(3, "2012-01-01"), (9, "2010-01-01"), (5, "2014-01-01"), (6, "2014-01-01"), (7, None)]
+    rows = [("2010-01-05", 1.1), ("2013-01-01", 1.2), ("2014-01-01", None)]
+    found, skipped = _join(images, rows)
+    assert found.suvr == {9: 1.1, 3: 1.2}
+    assert found.far_apart == 1
+    assert skipped == {
+        "scans: another image of the same subject and day": 1,
+        "scans: more scans than the subject has label rows": 1,
+        "scans: no SUVR at that visit": 1,
+    }
+
+
+def test_visits_join_by_date():
+    images = [(3, "2012-01-01"), (9, "2010-01-01"), (5, "2014-01-01"), (7, None)]
+    found, skipped = _join(images, [("2012-02-01", 1.2), ("2014-01-01", None)], "date")
+    assert found == adni_tables.Joined({3: 1.2}, 0)
+    assert skipped == {
+        "scans: no SUVR at that visit": 1,
+        "scans: no date in the metadata": 1,
+        "scans: no label row within 90 days": 1,
+    }
+
+
+def test_dates():
+    for text in ("2011-06-02 07:56:36.0", "6/2/2011", "20110602", "2011-06-02T00:00", "06/02/11"):
+        assert adni_tables.parse_date(text) == datetime.date(2011, 6, 2)
+    for text in ("", "someday", "2011-13-01", "NaN"):
+        assert adni_tables.parse_date(text) is None
