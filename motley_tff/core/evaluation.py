@@ -98,22 +98,26 @@ class Evaluator:
                 outputs.append(metrics)
                 on_client()
             for split in group:
-                scores[split] = self._collect(split, ids, outputs)
+                scores[split] = collect(self._task, split, ids, outputs)
         return scores
 
-    def _collect(self, split: str, ids: tuple[str, ...], outputs: list[Any]) -> Scores:
-        part = self._task.evaluation_part(split)
-        names = ("loss", *(metric.name for metric in self._task.metrics))
-        sizes = {
-            which: np.array([o["num_examples"][which] for o in outputs], np.int64)
-            for which in (self._task.personalization_part(split), part)
-        }
-        return Scores(
-            client_ids=ids,
-            values={n: np.stack([o["curves"][part][n] for o in outputs]) for n in names},
-            num_personalization_examples=sizes[self._task.personalization_part(split)],
-            num_evaluation_examples=sizes[part],
-        )
+
+def collect(
+    task: task_lib.Task, split: str, ids: tuple[str, ...], outputs: Sequence[Any]
+) -> Scores:
+    """Returns a split's scores from what the clients' work gave back, in the order of `ids`."""
+    part = task.evaluation_part(split)
+    names = ("loss", *(metric.name for metric in task.metrics))
+    sizes = {
+        which: np.array([o["num_examples"][which] for o in outputs], np.int64)
+        for which in (task.personalization_part(split), part)
+    }
+    return Scores(
+        client_ids=ids,
+        values={n: np.stack([o["curves"][part][n] for o in outputs]) for n in names},
+        num_personalization_examples=sizes[task.personalization_part(split)],
+        num_evaluation_examples=sizes[part],
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A task: who the clients are, what the model is, and how it is judged. Frozen, checks itself."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
@@ -53,6 +53,8 @@ class Task:
       facts: What a reader of `run.json` should know: clients left out and why, the data's files.
       reference: `{client id: value}` on the metric's scale, for valid and test clients: what takes
         no model, such as always saying a client's most frequent word. Empty if there is none.
+      label_names: What labels (of text: token ids) mean, for people: `label_names[label]`. Empty
+        if they speak for themselves.
     """
 
     dataset: str
@@ -68,6 +70,7 @@ class Task:
     regularizer: Callable[[functional_model.Weights], tf.Tensor] | None = None
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     reference: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    label_names: Sequence[str] = ()
 
     def __post_init__(self):
         if not self.metrics or self.metrics[0].ranks:

@@ -23,7 +23,7 @@ def draw(ax: Axes, client_ids: Sequence[str], images: Sequence[np.ndarray]) -> A
         for j, image in enumerate(row):
             sheet[i * height : (i + 1) * height, j * width : (j + 1) * width] = image
     ax.imshow(np.clip(sheet.squeeze(), 0.0, 1.0), cmap="gray", vmin=0.0, vmax=1.0)
-    ax.set_yticks((np.arange(len(images)) + 0.5) * height, client_ids, fontsize=7)
+    ax.set_yticks((np.arange(len(images)) + 0.5) * height, client_ids, fontsize=7, parse_math=False)
     ax.set_xticks([])
     return ax
 
@@ -34,4 +34,4 @@ def save(
     """Writes the sheet as a picture; the suffix says which kind."""
     figure = Figure(figsize=(9, 1 + 0.45 * len(images)), layout="constrained")
     draw(figure.add_subplot(), client_ids, images).set_title(title)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, bbox_inches="tight")

@@ -1,0 +1,131 @@
+"""Trains a whole group of a grid's runs at once on silos, and scores every one of them.
+
+What `Experiment` is to one run: the same algorithms, the same random streams and the same rules of
+choice, but all settings and seeds of a `RunGroup` in the calls of the vectorized backend. Numbers
+are those of separate runs, to float tolerance.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.backends import base, run_groups, vectorized
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import evaluation, random_streams
+from motley_tff.core import task as task_lib
+
+Nest = Any
+# (task, seed, {traced hyperparameter: value}) -> algorithm; also called inside graphs.
+Build = Callable[[task_lib.Task, int, Mapping[str, Any]], algorithm_lib.Algorithm]
+
+
+class Scored(NamedTuple):
+    """One run after one round.
+
+    Attributes:
+      setting: Its traced hyperparameters.
+      seed: Its seed.
+      round_number: After which round; 0 before the first.
+      scores: By split.
+    """
+
+    setting: dict[str, float]
+    seed: int
+    round_number: int
+    scores: dict[str, evaluation.Scores]
+
+
+def run(
+    tasks: Mapping[int, task_lib.Task],
+    group: run_groups.RunGroup,
+    build: Build,
+    personalization: algorithm_lib.Personalization,
+    total_rounds: int,
+    evaluate_every: int | None = None,
+    on_round: Callable[[int], None] = lambda number: None,
+) -> Iterator[Scored]:
+    """Yields every run of a group, scored after the last round and, if asked for, on the way.
+
+    Args:
+      tasks: The task under each of the group's seeds; silos.
+      group: The runs.
+      build: Makes the algorithm of a run.
+      personalization: Scores candidates; the same for all settings.
+      total_rounds: Rounds.
+      evaluate_every: Also before the first round and after every so many.
+      on_round: Called after each round with its number.
+    """
+    mine = [tasks[seed] for seed in group.seeds]
+
+    def build_first(hparams):
+        return build(mine[0], group.seeds[0], hparams)
+
+    runs = vectorized.VectorizedRuns(mine, vectorized.Runs(build_first, group.settings))
+    template = build_first(group.settings[0])
+    evaluator = _GroupEvaluator(mine, group, template, personalization)
+    state = runs.initialize(
+        [
+            build(task, seed, setting)
+            for setting in group.settings
+            for task, seed in zip(mine, group.seeds, strict=True)
+        ]
+    )
+    stops = sorted({*range(0, total_rounds, evaluate_every or total_rounds), total_rounds})
+    done = 0
+    for stop in stops:
+        rounds = [_round(mine, group.seeds, n) for n in range(done + 1, stop + 1)]
+        state = runs.run(state, rounds, lambda seeds, *_: on_round(seeds[0].number))
+        done = stop
+        if stop == total_rounds or evaluate_every:
+            yield from evaluator.score(state, stop)
+
+
+def _round(tasks, seeds, number) -> tuple[base.Round, ...]:
+    return tuple(
+        base.Round(number, task.train.ids, random_streams.key(seed, "local_training", number))
+        for task, seed in zip(tasks, seeds, strict=True)
+    )
+
+
+class _GroupEvaluator:
+    """Scores all runs of a group in one call per group of silos."""
+
+    def __init__(self, tasks, group, template, personalization):
+        self._tasks, self._group = tasks, group
+        self._template, self._personalization = template, personalization
+        self._backend = vectorized.VectorizedBackend()
+        train = ("train",) if personalization.scores_train else ()
+        self._work = personalization.work((*evaluation.SPLITS, *train), "train")
+
+    def score(self, state: Nest, round_number: int) -> Iterator[Scored]:
+        """Yields every run with its scores."""
+        task, seeds = self._tasks[0], self._group.seeds
+        ids = task.test.ids
+        weights, client_states = state[0], ()
+        if self._personalization.stateful:
+            rows = np.array([task.train.index[i] for i in ids])
+            client_states = tf.nest.map_structure(lambda s: s.numpy()[:, rows], state[2])
+        else:
+            weights = self._template.global_model(weights)
+        keys = np.stack(
+            [random_streams.key(seed, "personalization", round_number) for seed in seeds]
+        )
+        sources = tuple(one.test for one in self._tasks)
+        outputs = [
+            metrics
+            for _, metrics in self._backend.map_runs(
+                task, self._work, weights, sources, ids, keys, client_states
+            )
+        ]
+        for number, setting in enumerate(self._group.settings):
+            for which, seed in enumerate(seeds):
+                run_index = number * len(seeds) + which
+                mine = [
+                    tf.nest.map_structure(lambda a, r=run_index: a[r], output) for output in outputs
+                ]
+                scores = {
+                    split: evaluation.collect(task, split, ids, mine) for split in evaluation.SPLITS
+                }
+                yield Scored(dict(setting), seed, round_number, scores)
