@@ -56,10 +56,18 @@ def _spread(ids: tuple[str, ...], count: int) -> list[str]:
 
 
 def sample(task: task_lib.Task) -> dict[str, Any]:
-    """Returns the first training client's first example: `{field: value or shape}`."""
+    """Returns the first training client's first example: `{field: value, words, size or shape}`."""
     examples = task.train.fetch(task.train.ids[0])["train"]
-    first = {field: np.asarray(values)[0] for field, values in examples.items()}
-    return {f: v if np.size(v) <= 8 else f"{v.dtype} {v.shape}" for f, v in first.items()}
+    return {field: _short(task, np.asarray(values)[0]) for field, values in examples.items()}
+
+
+def _short(task: task_lib.Task, value: Any) -> Any:
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    if task.label_names and value.dtype == np.int32:
+        words = (task.label_names[i] for i in np.atleast_1d(value))
+        return f"{value.tolist()} ({' '.join(word for word in words if word)})"
+    return value if np.size(value) <= 8 else f"{value.dtype} {value.shape}"
 
 
 def images(
@@ -73,7 +81,7 @@ def images(
       num_images: At most this many of each.
 
     Returns:
-      `{client id: float32 [n, height, width, channels]}`.
+      `{client id: float32 [n, height, width, channels]}`, in 0..1 where the model sees -1..1.
     """
     found = {}
     for client_id in _spread(task.train.ids, num_clients):
@@ -81,6 +89,8 @@ def images(
         if not tf.is_tensor(inputs) or len(inputs.shape) != 4:
             return None
         found[client_id] = inputs.numpy()
+    if min(pixels.min() for pixels in found.values()) < 0:
+        found = {client_id: (1 + pixels) / 2 for client_id, pixels in found.items()}
     return found
 
 
@@ -114,7 +124,7 @@ def label_shares(task: task_lib.Task, num_clients: int = 20, num_labels: int = 3
     else:
         values, counts = np.unique(np.concatenate(labels), return_counts=True)
         kept = np.sort(values[np.argsort(-counts, kind="stable")[:num_labels]])
-        names = {int(v): str(v) for v in kept}
+        names = {int(v): task.label_names[v] if task.label_names else str(v) for v in kept}
     shares = np.array([[np.mean(mine == value) for value in names] for mine in labels])
     return LabelShares(tuple(ids), tuple(names.values()), shares)
 

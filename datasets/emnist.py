@@ -160,6 +160,7 @@ def _task(num_classes, split, train, valid, test, facts) -> task_lib.Task:
         valid=valid,
         test=test,
         facts={**facts, "num_classes": num_classes, "clients_left_out": split.left_out},
+        label_names=synthetic_writers.CHARACTERS,
     )
 
 

@@ -217,7 +217,9 @@ def _milliseconds(dates: tf.Tensor) -> tf.Tensor:
 # --- tasks ----------------------------------------------------------------------------------------
 
 
-def _task(sets: Mapping[str, clients_lib.Clients], facts: Mapping[str, Any]) -> task_lib.Task:
+def _task(
+    sets: Mapping[str, clients_lib.Clients], vocabulary: Sequence[str], facts: Mapping[str, Any]
+) -> task_lib.Task:
     model = functional_model.from_keras(
         stackoverflow_lstm.StackoverflowLstm, np.zeros((1, SENTENCE_LENGTH), np.int32)
     )
@@ -237,6 +239,7 @@ def _task(sets: Mapping[str, clients_lib.Clients], facts: Mapping[str, Any]) -> 
         valid=sets["valid"],
         test=sets["test"],
         facts=facts,
+        label_names=text.token_names(vocabulary, VOCABULARY_SIZE),
     )
 
 
@@ -245,7 +248,7 @@ def _scored_task(sets, split, vocabulary, facts) -> task_lib.Task:
 
     Reads every valid and test client.
     """
-    task = _task(sets, {})
+    task = _task(sets, vocabulary, {})
     unigram = {name: text.unigram_accuracy(task, name) for name in ("valid", "test")}
     left_out = dict(split.left_out)
     if gone := sorted({*task.valid.ids, *task.test.ids} - {*unigram["valid"], *unigram["test"]}):
@@ -369,7 +372,8 @@ def _create_tff_task(path: Path, options: DataOptions) -> task_lib.Task:
     if len(held_out.sizes) != _PUBLISHED_HELD_OUT:
         return _scored_task(sets, split, vocabulary, facts)
     # Each has a hundred sentences or more: there is no need to read them all now.
-    return _task(sets, {**facts, **_word_facts(vocabulary), "clients_left_out": split.left_out})
+    facts = {**facts, **_word_facts(vocabulary), "clients_left_out": split.left_out}
+    return _task(sets, vocabulary, facts)
 
 
 def _split_tff(

@@ -68,11 +68,13 @@ class Tokens(NamedTuple):
       words: Ids of the vocabulary's words; `words.oov` is that of every other word.
       bos: Id that begins a sentence.
       eos: Id that ends one.
+      names: Of each id, for people.
     """
 
     words: text.WordTable
     bos: int
     eos: int
+    names: tuple[str, ...]
 
     @property
     def size(self) -> int:
@@ -159,7 +161,8 @@ def preprocess(
 
 def _tokens(vocabulary: Sequence[str]) -> Tokens:
     oov = len(vocabulary) + 1
-    return Tokens(text.word_table(vocabulary, oov), oov + 1, oov + 2)
+    names = text.token_names(vocabulary, len(vocabulary))
+    return Tokens(text.word_table(vocabulary, oov), oov + 1, oov + 2, names)
 
 
 def _split(sizes: Mapping[str, Mapping[str, int]]) -> splits.ClientSplit:
@@ -217,6 +220,7 @@ def _task(
         valid=clients("valid", split.valid),
         test=clients("test", split.test),
         facts={**facts, **_counts(tokens, sizes), "clients_left_out": split.left_out},
+        label_names=tokens.names,
     )
     return _with_unigram(task)
 

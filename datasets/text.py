@@ -63,6 +63,16 @@ def word_table(words: Sequence[str] | Sequence[bytes], oov: int, first_id: int =
     return WordTable(fingerprints[order], (first_id + order).astype(np.int32), oov)
 
 
+def token_names(words: Sequence[str], num_words: int) -> tuple[str, ...]:
+    """Returns what token ids mean, for people: of padding and of ids without a word, nothing.
+
+    Args:
+      words: A vocabulary, the first word with id 1.
+      num_words: How many ids words have; then unknown words, beginnings and ends have one each.
+    """
+    return ("", *words, *[""] * (num_words - len(words)), "<oov>", "<bos>", "<eos>")
+
+
 def encode(sentences: tf.Tensor, table: WordTable, length: int, bos: int, eos: int) -> tf.Tensor:
     """Returns sentences as token ids; `[:, :-1]` is what a model reads, `[:, 1:]` what follows.
 
@@ -134,7 +144,7 @@ def unigram_accuracy(task: task_lib.Task, split: str) -> dict[str, float]:
     Raises:
       TypeError: If the metric is another.
     """
-    metric = task.metric.function
+    metric: object = task.metric.function
     if not isinstance(metric, TokenAccuracy):
         raise TypeError(f"Expected a task with a token accuracy, found {task.metric.name!r}.")
     clients = task.splits[split]

@@ -1,0 +1,52 @@
+import dataclasses
+
+import numpy as np
+
+from datasets import description, emnist, text
+from motley_tff.core import clients
+from tests import toy
+
+
+def _with_field(task, field, value, **changes):
+    """Puts a raw field that the model does not read beside the first client's."""
+    data = {i: dict(task.train.fetch(i)["train"]) for i in task.train.ids}
+    for examples in data.values():
+        examples[field] = value(len(next(iter(examples.values()))))
+    train = clients.InMemoryClients({i: {"train": e} for i, e in data.items()})
+    return dataclasses.replace(task, train=train, **changes)
+
+
+def test_sample_says_words_and_sizes():
+    task = toy.classifier_task()
+    names = text.token_names(["the", "cat"], 3)
+    assert names == ("", "the", "cat", "", "<oov>", "<bos>", "<eos>")
+    tokens = np.array([5, 1, 2, 4, 6, 0, 0, 0, 0, 0], np.int32)
+    with_text = _with_field(task, "t", lambda n: np.tile(tokens, (n, 1)), label_names=names)
+    assert description.sample(with_text)["t"].endswith("(<bos> the cat <oov> <eos>)")
+    image = np.array([b"x" * 1234], object)
+    assert description.sample(_with_field(task, "i", image.repeat))["i"] == "1,234 bytes"
+    wide = _with_field(task, "w", lambda n: np.zeros((n, 3, 4), np.float32))
+    assert description.sample(wide)["w"] == "float32 (3, 4)"
+
+
+def test_columns_carry_the_labels_names():
+    writing = emnist.synthesize(0, num_writers=8)
+    task = emnist.create_task_from_data(writing.images, writing.labels, writing.writer_ids)
+    shares = description.label_shares(task, num_labels=62)
+    assert shares.labels[:11] == tuple("0123456789A")
+    assert 0 < description.distance(shares) < 1
+
+
+def test_pixels_around_zero_are_drawn_from_0_to_1():
+    writing = emnist.synthesize(0, num_writers=8)
+    task = emnist.create_task_from_data(writing.images, writing.labels, writing.writer_ids)
+    plain = description.images(task)
+
+    def around_zero(examples, training, key):
+        x, y = task.preprocess(examples, training, key)
+        return 2 * x - 1, y
+
+    shifted = description.images(dataclasses.replace(task, preprocess=around_zero))
+    for client_id, images in plain.items():
+        np.testing.assert_allclose(shifted[client_id], images, atol=1e-6)
+    assert description.images(toy.classifier_task()) is None
