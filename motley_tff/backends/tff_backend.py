@@ -7,10 +7,12 @@ examples; where a source can load by id inside the graph, only ids cross the wir
 """
 
 import collections
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import grpc
 import numpy as np
 import tensorflow as tf
 
@@ -65,7 +67,9 @@ class TffBackend:
         for first in range(0, len(client_ids), _EVALUATION_BLOCK):
             block = slice(first, first + _EVALUATION_BLOCK)
             values = zip(inputs.values(client_ids[block], key), states[block], strict=True)
-            yield from zip(client_ids[block], mapped(broadcast, list(values)), strict=True)
+            with _naming_unreadable(clients, client_ids[block]):
+                results = mapped(broadcast, list(values))
+            yield from zip(client_ids[block], results, strict=True)
 
     def _mapped(self, task, work, broadcast, state, inputs):
         cache_key = (id(task), work, str(inputs.type))
@@ -85,7 +89,8 @@ class _Training:
         """Runs rounds one after the other; see `base.TrainingProcess`."""
         for one in rounds:
             start = time.perf_counter()
-            new_state, measured = self._next(state, one)
+            with _naming_unreadable(self._task.train, one.client_ids):
+                new_state, measured = self._next(state, one)
             if measured["diverged_index"] >= 0:
                 client_id = self._task.train.ids[measured["diverged_index"]]
                 raise base.DivergedError(one.number, client_id)
@@ -97,6 +102,22 @@ class _Training:
 
     def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
         raise NotImplementedError
+
+
+@contextlib.contextmanager
+def _naming_unreadable(clients: clients_lib.Clients, client_ids: Sequence[str]) -> Iterator[None]:
+    """Where TFF's worker fails because data cannot be read, says whose.
+
+    Raises:
+      UserError: Names the client; the worker's own error is many lines and names none.
+    """
+    try:
+        yield
+    except grpc.RpcError:
+        if clients.in_graph:
+            for client_id in client_ids:
+                clients.fetch(client_id)
+        raise
 
 
 class TffTraining(_Training):

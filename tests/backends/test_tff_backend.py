@@ -150,7 +150,7 @@ def test_unknown_aggregator():
         tff_aggregators.build("maen", 1.0, 5)
 
 
-def _in_graph_task(plain_task):
+def _in_graph_task(plain_task, ids=("c0", "c1", "c2", "c3")):
     """Returns the task with clients that a graph makes from their ids."""
 
     def load(client_id):
@@ -160,7 +160,7 @@ def _in_graph_task(plain_task):
 
     import dataclasses
 
-    source = clients.InGraphClients([f"c{i}" for i in range(4)], load)
+    source = clients.InGraphClients(ids, load)
     return dataclasses.replace(plain_task, train=source)
 
 
@@ -175,3 +175,12 @@ def test_clients_loaded_by_id_inside_the_computation(plain_task):
         found.append(process.weights(process.run(process.initialize(), plan, lambda *_: None)))
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+
+
+def test_data_that_cannot_be_read_are_named(plain_task):
+    a_task = _in_graph_task(plain_task, ("c0", "c1", "cx"))
+    algorithm = fedavg.build(a_task, _params(), a_task.model.initial_weights(0))
+    process = tff_backend.TffBackend().training(a_task, algorithm)
+    with pytest.raises(UserError, match="the data of client 'cx' cannot be read") as caught:
+        process.run(process.initialize(), _plan(a_task.train.ids, 1), lambda *_: None)
+    assert "\n" not in str(caught.value)
