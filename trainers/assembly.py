@@ -59,6 +59,8 @@ def _run_experiment(
     files = {str(path): run_directory.digest(path) for path in task.facts.get("files", ())}
     digests = {os.path.basename(path): digest for path, digest in files.items()}
     directory.check_same("data_files", digests, "data files")
+    ids = hashlib.sha256("\0".join(task.train.ids).encode()).hexdigest()
+    directory.check_same("clients", {"number": len(task.train), "sha256": ids}, "clients")
     config = experiment_config(values, task, loop)
     experiment.check_config(config, task)
     weights = initial_weights(values, task)
@@ -72,6 +74,7 @@ def _run_experiment(
             backend_reason=reason,
             data=dict(task.facts),
             data_files=digests,
+            clients={"number": len(task.train), "sha256": ids},
             initial_weights=start,
             metric=task.metric.name,
             higher_is_better=task.metric.higher_is_better,

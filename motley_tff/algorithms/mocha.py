@@ -39,7 +39,10 @@ class Params:
 
 
 class Memory(NamedTuple):
-    """What a silo's steps need: its row's number and weight, S[t, t], and S[t] W without it."""
+    """What a silo's steps need: its number and weight, S[t, t], and row t of S W without its own.
+
+    The last two are all the server has to send: it keeps W and S to itself.
+    """
 
     index: tf.Tensor
     weight: tf.Tensor
@@ -50,25 +53,18 @@ class Memory(NamedTuple):
 def build(
     task: task_lib.Task, params: Params, initial_weights: learning.Weights
 ) -> algorithm.Algorithm:
-    """Returns Mocha; a silo's state is its row of W.
-
-    What the server keeps beside FedAvg's weights is (W, leaves [silos, ...]; S [silos, silos];
-    [silos], of use in updates only, where it tells whose rows came).
-    """
+    """Returns Mocha; a silo's state is its row of W."""
     num_silos = len(task.train)
     optimizer = optimizers.build(params.personal_optimizer)
     trained = (True,) * len(task.model.shapes)
 
     def start(shared, state, client):
-        models, relations, _ = shared
-        row = tf.gather(relations, client.index)
-        is_own = tf.equal(tf.range(num_silos), client.index)
-        to_others = tf.where(is_own, 0.0, row)
+        own_relations, others = shared
         memory = Memory(
             client.index,
             tf.cast(client.num_examples["train"], tf.float32),
-            tf.reduce_sum(tf.where(is_own, row, 0.0)),
-            tuple(tf.tensordot(to_others, leaf, axes=1) for leaf in models),
+            tf.gather(own_relations, client.index),
+            tuple(tf.gather(leaf, client.index) for leaf in others),
         )
         return beside_fedavg.Mine(learning.start(task, optimizer, state, trained), memory)
 
@@ -85,13 +81,12 @@ def build(
         return own._replace(learner=learner)
 
     def contribution(own):
-        """Returns the silo's row, over its weight in the mean: the server gets back sums."""
+        """Returns the silo's row in its place, over its weight in the mean, and that place."""
         is_own = tf.equal(tf.range(num_silos), own.memory.index)
-        share = tf.math.divide_no_nan(1.0, own.memory.weight)
-        present = tf.where(is_own, share, 0.0)
-        models = tuple(tf.tensordot(present, w, axes=0) for w in own.learner.weights)
-        return models, tf.zeros([num_silos, num_silos]), present
+        place = tf.where(is_own, tf.math.divide_no_nan(1.0, own.memory.weight), 0.0)
+        return place, tuple(tf.tensordot(place, w, axes=0) for w in own.learner.weights)
 
+    first = tuple(np.repeat(np.asarray(w)[None], num_silos, axis=0) for w in initial_weights)
     built = beside_fedavg.build(
         task,
         "mocha",
@@ -107,14 +102,19 @@ def build(
         initial_client_state=lambda index: tuple(initial_weights),
         personal_model=lambda weights, state: state,
         communicated=tuple(initial_weights),
+        # S = I / K at first.
         shared=(
-            tuple(np.repeat(np.asarray(w)[None], num_silos, axis=0) for w in initial_weights),
-            np.eye(num_silos, dtype=np.float32) / num_silos,
-            np.zeros(num_silos, np.float32),
+            np.full(num_silos, 1.0 / num_silos, np.float32),
+            tuple(np.zeros_like(leaf) for leaf in first),
         ),
-        shared_optimizer=_Server(),
+        shared_optimizer=_Server(first),
     )
-    return dataclasses.replace(built, matrices=lambda weights: {"relations": weights[1][1]})
+    return dataclasses.replace(built, matrices=_matrices)
+
+
+def _matrices(states):
+    rows = [np.stack(leaf) for leaf in zip(*states, strict=True)]
+    return {"relations": relations(tuple(tf.constant(leaf) for leaf in rows)).numpy()}
 
 
 def relations(models: learning.Weights) -> tf.Tensor:
@@ -140,20 +140,29 @@ def relations(models: learning.Weights) -> tf.Tensor:
 
 
 class _Server:
-    """Puts the rows that came into W and renews S."""
+    """Keeps W, puts the rows that came into it, and renews S.
+
+    Args:
+      first: W at first, leaves [silos, ...].
+    """
+
+    def __init__(self, first: learning.Weights):
+        self._first = first
 
     def initialize(self, specs):
-        """Returns no state."""
-        return ()
+        """Returns the first W."""
+        return self._first
 
     def next(self, state, weights, update):
-        """Returns (no state, (W, S, nothing)); see `core.algorithm.ServerOptimizer`."""
-        models, _, nobody = weights
-        rows, _, present = update
-        new = tuple(_take_rows(w, r, present) for w, r in zip(models, rows, strict=True))
-        return state, (new, relations(new), nobody)
+        """Returns (W, what to send of S and W); see `core.algorithm.ServerOptimizer`."""
+        place, rows = update
+        new = tuple(_take_rows(w, r, place) for w, r in zip(state, rows, strict=True))
+        related = relations(new)
+        own = tf.linalg.diag_part(related)
+        off_diagonal = related - tf.linalg.diag(own)
+        return new, (own, tuple(tf.tensordot(off_diagonal, leaf, axes=1) for leaf in new))
 
 
-def _take_rows(old: tf.Tensor, rows: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
-    present = tf.reshape(present, [-1] + [1] * (len(old.shape) - 1))
-    return tf.where(present > 0.0, tf.math.divide_no_nan(rows, present), old)
+def _take_rows(old: tf.Tensor, rows: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+    place = tf.reshape(place, [-1] + [1] * (len(old.shape) - 1))
+    return tf.where(place > 0.0, tf.math.divide_no_nan(rows, place), old)

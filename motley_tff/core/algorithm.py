@@ -1,7 +1,7 @@
 """What a training algorithm and a personalization are, for every backend."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -45,7 +45,7 @@ class Algorithm:
       global_model: `server weights -> model weights`, the model that is exported and that
         personalization starts from.
       personal_model: `(server weights, client state) -> model weights` of a stateful algorithm.
-      matrices: `server weights -> {name: [training clients, training clients]}`, what relates the
+      matrices: `states of all training clients -> {name: [clients, clients]}`, what relates the
         clients to each other; each becomes a CSV file.
       communicated: What is broadcast to a client and sent back by it, for counting bytes; by
         default `initial_weights`.
@@ -59,7 +59,7 @@ class Algorithm:
     initial_client_state: Callable[[int], Nest] | None = None
     global_model: Callable[[Nest], tuple[np.ndarray, ...]] = lambda weights: weights
     personal_model: PersonalModel | None = None
-    matrices: Callable[[Nest], Mapping[str, np.ndarray]] | None = None
+    matrices: Callable[[Sequence[Nest]], Mapping[str, np.ndarray]] | None = None
     communicated: Nest = None
 
 

@@ -295,14 +295,15 @@ class Experiment:
             names,
             self._algorithm.global_model(server),
         )
+        states = self._process.client_states(self._state)
         if self._algorithm.personal_model is not None:
-            states = self._process.client_states(self._state)
             models = {i: self._algorithm.personal_model(server, s) for i, s in states.items()}
             path = self._directory.path / model_files.PERSONAL_FILE_NAME
             model_files.save_personal(path, names, models)
-        matrices = self._algorithm.matrices(server) if self._algorithm.matrices else {}
-        for name, matrix in matrices.items():
-            self._write_matrix(name, matrix)
+        if self._algorithm.matrices is not None:
+            in_order = [states[client_id] for client_id in self._task.train.ids]
+            for name, matrix in self._algorithm.matrices(in_order).items():
+                self._write_matrix(name, matrix)
 
     def _write_matrix(self, name: str, matrix: np.ndarray) -> None:
         """Writes a matrix over the training clients, a row and a column each."""

@@ -77,7 +77,8 @@ def _assert_close(found, expected):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", registry.STATEFUL)
+# A model that is the state itself, a mixture with the global one, a last layer.
+@pytest.mark.parametrize("name", ["ditto", "apfl", "fedper"])
 def test_personal_models_are_scored_alike(backend, name, silos):
     def compute(backend):
         algorithm = registry.STATEFUL[name](silos, silos.model.initial_weights(7))

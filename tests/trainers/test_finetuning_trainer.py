@@ -274,3 +274,20 @@ def test_a_model_that_blows_up_in_the_server_step_is_an_error(tmp_path):
 def test_values_no_run_could_use(tmp_path, flags):
     _, stderr = run(tmp_path, "--experiment_name=x", *SCHOOL, *flags, status=2)
     assert stderr.count("\n") == 1 and flags[0].split("=")[0] in stderr
+
+
+def test_finetune_every_reports_the_best_round(school, tmp_path):
+    """The model before the first round counts too; validation decides, and both ways are there."""
+    flags = ("--finetune_every=6", "--finetune_tuning=per_client")
+    stdout, _ = run(tmp_path, "--experiment_name=every", *SCHOOL, *flags)
+    summary = programs.table(tmp_path, "every", "summary")
+    assert sorted(set(summary["round"])) == [0, 6, 12]
+    valid = summary[summary.split == "valid"]
+    best = valid.loc[valid.personalized_mean.idxmin(), "round"]
+    assert f"after round {best} (the best on validation clients)" in stdout
+    # Per-client choice is never worse than the shared one on the data it is made on.
+    assert (valid.personalized_mean_per_client <= valid.personalized_mean_global + 1e-7).all()
+    np.testing.assert_allclose(summary.personalized_mean, summary.personalized_mean_per_client)
+    clients = programs.table(tmp_path, "every", "clients")
+    assert clients.candidate_global.nunique() < clients.candidate_per_client.nunique()
+    np.testing.assert_allclose(clients.personalized, clients.personalized_per_client)

@@ -1,0 +1,144 @@
+"""mtl_trainer from end to end, on synthetic silos, as a user runs it."""
+
+import json
+import os
+import signal
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.trainers import programs
+
+SCHOOL = (
+    "--dataset_name=school",
+    "--use_synthetic_data",
+    "--total_rounds=12",
+    "--rounds_per_evaluation=6",
+    "--rounds_per_checkpoint=4",
+    "--train_batch_size=32",
+    "--base_random_seed=3",
+    "--backend=sequential",
+)
+
+
+def run(root, *flags, status=0):
+    return programs.run("mtl_trainer", root, *flags, status=status)
+
+
+@pytest.fixture(scope="module")
+def ditto(tmp_path_factory):
+    root = tmp_path_factory.mktemp("ditto")
+    stdout, stderr = run(root, "--experiment_name=ditto", "--algorithm=ditto", *SCHOOL)
+    return root, stdout, stderr
+
+
+def test_files(ditto):
+    root, stdout, stderr = ditto
+    assert "personal" in stdout and "% hurt" in stdout and "Traceback" not in stderr
+    clients = programs.table(root, "ditto", "clients")
+    assert set(clients["round"]) == {6, 12} and set(clients.split) == {"valid", "test"}
+    assert set(clients.candidate) == {"personal"} and set(clients.algorithm) == {"ditto"}
+    last = clients[clients["round"] == 12]
+    assert last.personalized.mean() < last.baseline.mean()
+    assert not np.allclose(last.personalized_squared_error, last.personalized)
+    np.testing.assert_allclose(last.personalized_squared_error, 2 * last.personalized, rtol=1e-5)
+    # Silos are scored on their training parts as well.
+    candidates = programs.table(root, "ditto", "candidates")
+    assert set(candidates.split) == {"train", "valid", "test"}
+    assert set(candidates.candidate) == {"0", "personal"}
+    summary = programs.table(root, "ditto", "summary")
+    np.testing.assert_allclose(summary.pct_clients_hurt, summary.pct_clients_hurt_global)
+
+
+def test_personal_models_are_exported(ditto):
+    root, _, _ = ditto
+    with np.load(root / "ditto" / "personal_models.npz", allow_pickle=False) as file:
+        ids, kernels = file["client_ids"], file["w000"]
+    assert len(ids) == len(set(ids)) == len(kernels) == 60
+    assert len(np.unique(kernels.round(6), axis=0)) == 60
+    with np.load(root / "ditto" / "global_model.npz", allow_pickle=False) as file:
+        assert file["w000"].shape == kernels.shape[1:]
+
+
+def test_a_killed_run_goes_on_where_it_was(ditto, tmp_path):
+    """Personal models come back from the checkpoint, to the last bit."""
+    flags = ("--experiment_name=ditto", "--algorithm=ditto", *SCHOOL)
+    process = programs.start("mtl_trainer", tmp_path, *flags)
+    checkpoints = tmp_path / "ditto" / "checkpoints"
+    while not (checkpoints.is_dir() and os.listdir(checkpoints)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    run(tmp_path, *flags)
+    programs.same_tables(ditto[0] / "ditto", tmp_path / "ditto")
+    first, second = (root / "ditto" / "personal_models.npz" for root in (ditto[0], tmp_path))
+    with np.load(first) as a, np.load(second) as b:
+        np.testing.assert_array_equal(a["w000"], b["w000"])
+
+
+def test_tff_gives_the_same_tables(ditto, tmp_path):
+    flags = [f for f in SCHOOL if not f.startswith("--backend")]
+    run(tmp_path, "--experiment_name=tff", "--algorithm=ditto", *flags, "--backend=tff")
+    expected = programs.table(ditto[0], "ditto", "clients")
+    found = programs.table(tmp_path, "tff", "clients")
+    for column in ("baseline", "personalized"):
+        np.testing.assert_allclose(found[column], expected[column], rtol=1e-5)
+
+
+def test_mocha_leaves_its_relations(tmp_path):
+    flags = [f for f in SCHOOL if not f.startswith("--backend")]
+    run(tmp_path, "--experiment_name=mocha", "--algorithm=mocha", *flags, "--mocha_outer=2")
+    relations = pd.read_csv(tmp_path / "mocha" / "relations.csv", index_col="client_id")
+    assert list(relations.index) == list(relations.columns) and len(relations) == 60
+    matrix = relations.to_numpy()
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-6)
+    assert np.trace(matrix) == pytest.approx(1.0, abs=1e-4)
+    picture = tmp_path / "mocha" / "figures" / "relations.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    record = json.loads((tmp_path / "mocha" / "run.json").read_text())
+    assert record["backend"] == "vectorized"
+    # The learned relations are stronger inside the planted groups than between them.
+    groups = record["data"]["planted_groups"]
+    assert _block_contrast(relations, groups) > 0.1
+
+
+def _block_contrast(relations, groups):
+    """Mean correlation of two silos of one group, minus that of two of different groups."""
+    matrix = relations.to_numpy()
+    scale = np.sqrt(np.diag(matrix))
+    correlation = matrix / scale[:, None] / scale
+    names = np.array([groups[name.partition(":")[2]] for name in relations.index])
+    same, other = names[:, None] == names, names[:, None] != names
+    np.fill_diagonal(same, False)
+    return correlation[same].mean() - correlation[other].mean()
+
+
+def test_an_algorithm_without_state(tmp_path):
+    flags = [f for f in SCHOOL if not f.startswith("--backend")]
+    flags = [f.replace("school", "vehicle") for f in flags]
+    run(tmp_path, "--experiment_name=maml", "--algorithm=per_fedavg", *flags)
+    clients = programs.table(tmp_path, "maml", "clients")
+    assert set(clients.candidate) == {"1"} and clients.personalized_roc_auc.max() <= 1
+    assert not (tmp_path / "maml" / "personal_models.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--dataset_name=emnist"], "needs silos: one of adni, school, vehicle"),
+        (["--dataset_name=school", "--alpha=0.5"], "--alpha is a flag of apfl, not of"),
+        (["--dataset_name=school", "--lambda=-1"], "--lambda=-1"),
+        (["--dataset_name=school", "--algorithm=apfl", "--alpha=1.5"], "--alpha=1.5"),
+        (["--dataset_name=school", "--algorithm=dito"], "did you mean ditto?"),
+        (["--dataset_name=school", "--personal_learning_rate=0"], "finite number above 0"),
+    ],
+)
+def test_bad_flags_are_one_line_and_quick(tmp_path, flags, words):
+    start = time.monotonic()
+    _, stderr = run(tmp_path, "--experiment_name=x", "--use_synthetic_data", *flags, status=2)
+    assert time.monotonic() - start < 2
+    assert stderr.count("\n") == 1 and words in stderr
+    assert not (tmp_path / "x").exists()
