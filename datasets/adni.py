@@ -46,8 +46,11 @@ _HELP = (
 # Few enough that twenty rounds of multi-task training take well under a minute on two cores.
 _SYNTHETIC_SCANNERS = 9
 _SLICES_PER_SCAN = 2
-# Power of a group's response to uptake: one keeps contrasts about as they are, two sharpen them.
-_RESPONSES = (0.8, 1.8, 3.0)
+# How bright a group of scanners shows a cortex that takes up as much as white matter, and how much
+# they all sharpen contrasts. Chosen by trial: after twenty rounds at default rates, seeds 0 to 4,
+# FedAvg's mean error is 0.030 to 0.046, that of models trained alone 0.010 to 0.013.
+_GAINS = (0.5, 1.0, 1.6)
+_POWER = 2.5
 # A vessel this much brighter than white matter is in every slice. Slices are scaled by their
 # maximum: it keeps the brain itself dark, and default learning rates from diverging.
 _VESSEL = 6.0
@@ -289,9 +292,9 @@ def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> Scanners:
     """Returns scanners that show the same brains with different contrast, in three planted groups.
 
     A slice is a brain of white matter, which takes up tracer at the rate 1, a cortex around it that
-    takes up SUVR times as much, ventricles of any darkness, and a bright vessel. A scanner shows a
-    power of uptake, `_RESPONSES`, above a pedestal of its own: the same contrast means another SUVR
-    at another scanner, and nothing else in a slice tells a single model which scanner it was.
+    takes up SUVR times as much, ventricles of any darkness, and a bright vessel. A scanner shows
+    the cortex as gain * SUVR^2.5 above a pedestal: the same brightness means another SUVR at
+    another scanner, and nothing else in a slice tells a single model which scanner it was.
 
     Args:
       seed: Non-negative; the same seed gives the same numbers.
@@ -299,18 +302,18 @@ def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> Scanners:
     """
     shared = random_streams.generator(seed, "synthetic_data", 0)
     # Every group has about a third, whatever the number.
-    groups = shared.permutation(np.arange(num_scanners) % len(_RESPONSES))
+    groups = shared.permutation(np.arange(num_scanners) % len(_GAINS))
     vendors, names = {}, {}
     for i, group in enumerate(groups):
         rng = random_streams.generator(seed, "synthetic_data", 1, i)
         vendor = f"scanner_{i:02d}"
-        power = _RESPONSES[group] * np.exp(rng.normal(0.0, 0.05))
-        vendors[vendor] = _scan_subjects(rng, vendor, power, rng.uniform(0.0, 0.1))
+        gain = _GAINS[group] * np.exp(rng.normal(0.0, 0.05))
+        vendors[vendor] = _scan_subjects(rng, vendor, gain, rng.uniform(0.0, 0.1))
         names[vendor] = f"group_{group}"
     return Scanners(vendors, names)
 
 
-def _scan_subjects(rng: np.random.Generator, vendor: str, power: float, pedestal: float) -> Scans:
+def _scan_subjects(rng: np.random.Generator, vendor: str, gain: float, pedestal: float) -> Scans:
     examples = []
     for j in range(int(np.clip(rng.lognormal(3.7, 0.4), 20, 80))):
         # Most brains have little amyloid, some have much.
@@ -318,7 +321,7 @@ def _scan_subjects(rng: np.random.Generator, vendor: str, power: float, pedestal
         suvr = float(np.clip(level, 0.8, 1.9))
         brain = _Brain(*rng.uniform((0.68, -0.08, 0.25), (0.78, 0.08, 0.6)))
         for _ in range(_SLICES_PER_SCAN):
-            image = _slice(rng, brain, suvr, power, pedestal)
+            image = _slice(rng, brain, suvr, gain, pedestal)
             examples.append((image, suvr, f"{vendor}_{j:02d}", f"{vendor}_{j:02d}_0"))
     return adni_files.stack(examples)
 
@@ -338,15 +341,15 @@ class _Brain(NamedTuple):
 
 
 def _slice(
-    rng: np.random.Generator, brain: _Brain, suvr: float, power: float, pedestal: float
+    rng: np.random.Generator, brain: _Brain, suvr: float, gain: float, pedestal: float
 ) -> np.ndarray:
     """Returns a slice uint8 [32, 32] as a scanner shows it."""
     size = rng.uniform(0.78, 0.95)
     sides = np.linspace(-1, 1, SIDE)
     x, y = (sides[None, :] - brain.shift) / (0.85 * size), sides[:, None] / size
     radius = np.hypot(x, y)
-    uptake = np.where(radius > brain.inner, suvr * np.exp(rng.normal(0.0, 0.02)), 1.0)
-    shown = pedestal + (1 - pedestal) * uptake**power
+    cortex = gain * (suvr * np.exp(rng.normal(0.0, 0.02))) ** _POWER
+    shown = pedestal + (1 - pedestal) * np.where(radius > brain.inner, cortex, 1.0)
     shown[np.hypot((np.abs(x) - 0.15) / 0.12, y / 0.3) < 1] = brain.fluid
     shown *= rng.normal(1.0, 0.06, shown.shape) * (radius < 1)
     shown[np.hypot(x, y - 0.85) < 0.12] = _VESSEL
