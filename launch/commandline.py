@@ -23,6 +23,7 @@ import difflib
 import errno
 import inspect
 import io
+import logging as python_logging
 import math
 import os
 import pathlib
@@ -337,5 +338,8 @@ def silence_libraries() -> None:
     level = max(0, min(3, -verbosity)) if chosen else 3
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = str(level)
     os.environ["GRPC_VERBOSITY"] = "ERROR"
+    if level > 1:
+        # gRPC logs a stack trace of its own where a worker's error quotes bytes that are no text.
+        python_logging.getLogger("grpc").setLevel(python_logging.CRITICAL)
     if level > 1 and not sys.warnoptions:
         warnings.simplefilter("ignore")
