@@ -145,7 +145,7 @@ def _show(text: str) -> None:
 
 
 def _cells(row: Row) -> dict[str, str]:
-    paper = (None, None, None)
+    paper: tuple[float | None, ...] = (None, None, None)
     if not FLAGS.use_synthetic_data:
         paper = _PAPER[FLAGS.dataset_name][row.algorithm]
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import flags
 
@@ -27,10 +28,16 @@ from trainers import optimizer_flags, shared_flags, terminal
 Build = Callable[
     [task_lib.Task, Any], tuple[algorithm_lib.Algorithm, algorithm_lib.Personalization, str]
 ]
+# (task, backend, directory, cohort size) -> what `Build` gets as initial weights
+Prepare = Callable[[task_lib.Task, base.Backend, run_directory.RunDirectory, int | None], Any]
 
 
 def run(
-    values: flags.FlagValues, directory: run_directory.RunDirectory, build: Build, **loop: Any
+    values: flags.FlagValues,
+    directory: run_directory.RunDirectory,
+    build: Build,
+    prepare: Prepare | None = None,
+    **loop: Any,
 ) -> None:
     """Runs an experiment to its end, or finds it there, and prints the closing table.
 
@@ -38,13 +45,14 @@ def run(
       values: The parsed flags.
       directory: The experiment's directory.
       build: Makes the trainer's algorithms.
+      prepare: Makes what they start from, where that takes training.
       **loop: The trainer's own settings of the loop, fields of `experiment.Config`.
     """
     limit_threads(values.threads_per_client)
     if directory.is_finished:
         _check_data_file(values, directory)
     else:
-        _run_experiment(values, directory, build, loop)
+        _run_experiment(values, directory, build, prepare, loop)
     _draw(directory)
     _print_closing_table(directory, loop.get("evaluates_first_model", False))
 
@@ -53,6 +61,7 @@ def _run_experiment(
     values: flags.FlagValues,
     directory: run_directory.RunDirectory,
     build: Build,
+    prepare: Prepare | None,
     loop: Mapping[str, Any],
 ) -> None:
     task = datasets.create_task(shared_flags.data(values))
@@ -63,10 +72,8 @@ def _run_experiment(
     directory.check_same("clients", {"number": len(task.train), "sha256": ids}, "clients")
     config = experiment_config(values, task, loop)
     experiment.check_config(config, task)
-    weights = initial_weights(values, task)
-    start = {"sha256": hashlib.sha256(b"".join(w.tobytes() for w in weights)).hexdigest()}
-    directory.check_same("initial_weights", start, "initial weights")
-    algorithm, personalization, name = build(task, weights)
+    if prepare is None:
+        prepare = _plain_start(values)
     with open_backend(values, task, config) as (backend, reason):
         directory.write_record(
             status="running",
@@ -75,12 +82,16 @@ def _run_experiment(
             data=dict(task.facts),
             data_files=digests,
             clients={"number": len(task.train), "sha256": ids},
-            initial_weights=start,
             metric=task.metric.name,
             higher_is_better=task.metric.higher_is_better,
             num_weights=task.model.num_weights,
         )
         try:
+            weights = prepare(task, backend, directory, config.clients_per_train_round)
+            start = {"sha256": _digest(weights)}
+            directory.check_same("initial_weights", start, "initial weights")
+            directory.write_record(initial_weights=start)
+            algorithm, personalization, name = build(task, weights)
             experiment.Experiment(
                 config, task, algorithm, personalization, backend, directory, name,
                 terminal.TerminalProgress(), **_release(values, directory),
@@ -90,6 +101,15 @@ def _run_experiment(
                 directory.write_record(status="stopped", reason=f"{type(error).__name__}: {error}")
             raise
     directory.write_record(status="finished", reason=None)
+
+
+def _plain_start(values: flags.FlagValues) -> Prepare:
+    return lambda task, backend, directory, cohort_size: initial_weights(values, task)
+
+
+def _digest(weights: Any) -> str:
+    leaves = tf.nest.flatten(weights)
+    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
 
 
 def _check_data_file(values: flags.FlagValues, directory: run_directory.RunDirectory) -> None:
@@ -145,14 +165,17 @@ def experiment_config(
     if task.setting == "cross_silo" and not values["clients_per_train_round"].present:
         size = None
     return experiment.Config(
-        total_rounds=values.total_rounds,
         rounds_per_checkpoint=values.rounds_per_checkpoint,
         clients_per_train_round=size,
         valid_clients_per_evaluation=values.valid_clients_per_evaluation,
         test_clients_per_evaluation=values.test_clients_per_evaluation,
         final_evaluation_clients=values.final_evaluation_clients,
         base_random_seed=values.base_random_seed,
-        **{"rounds_per_evaluation": values.rounds_per_evaluation, **loop},
+        **{
+            "total_rounds": values.total_rounds,
+            "rounds_per_evaluation": values.rounds_per_evaluation,
+            **loop,
+        },
     )
 
 

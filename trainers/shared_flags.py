@@ -4,7 +4,7 @@ The names of the published trainers stay as they were. Nothing here imports Tens
 wrong command line fails at once.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 
@@ -12,6 +12,14 @@ import datasets
 from datasets import options as data_options
 from motley_tff.core.errors import UserError
 from motley_tff.tables import run_directory
+
+
+class Rounds(NamedTuple):
+    """How many rounds a run has: of FedAvg to start from, then of clustering."""
+
+    warm_start: int
+    clustering: int
+
 
 BACKENDS = ("auto", "tff", "sequential", "vectorized")
 AGGREGATORS = ("mean", "robust", "compressed", "secure", "differentially_private")

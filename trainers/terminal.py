@@ -3,7 +3,7 @@
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tqdm
 
@@ -11,6 +11,8 @@ from launch import commandline
 
 # In a log file, at most a line every so many seconds.
 _SECONDS_BETWEEN_LINES = 30.0
+# From here on one cluster has, as good as, all clients.
+_COLLAPSED_PCT = 95.0
 
 
 class TerminalProgress:
@@ -75,7 +77,7 @@ class _Lines:
 
 
 def print_summary(
-    rows: Iterable[Mapping[str, str]], metric: str, backend: str, paths: Sequence[object]
+    rows: Sequence[Mapping[str, str]], metric: str, backend: str, paths: Sequence[object]
 ) -> None:
     """Prints the closing table of a run and where its files are.
 
@@ -93,8 +95,20 @@ def print_summary(
         cells = [text.rjust(width) for text, width in zip(line, widths, strict=True)]
         cells[0] = line[0].ljust(widths[0])
         sys.stdout.write("  " + "   ".join(cells) + "\n")
+    _warn_of_collapse(rows)
     sys.stdout.write("\n" + "".join(f"{path}\n" for path in paths))
     sys.stdout.flush()
+
+
+def _warn_of_collapse(rows: Sequence[Mapping[str, str]]) -> None:
+    for row in rows:
+        share = float(row.get("largest_cluster_pct") or 0)
+        if row["split"] == "test" and share >= _COLLAPSED_PCT:
+            sys.stdout.write(
+                f"\nwarning: {share:.0f}% of the test clients are in one cluster (mode collapse); "
+                "see --num_warmstart_fedavg_rounds, --cluster_initialization=updates and "
+                "--balance\n"
+            )
 
 
 def _summary_cells(row: Mapping[str, str]) -> tuple[str, ...]:

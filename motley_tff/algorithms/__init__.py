@@ -29,6 +29,9 @@ MULTI_TASK: Mapping[str, Mapping[str, str]] = {
     "per_fedavg": {},
 }
 
+# Algorithms that train several models, one for each cluster of clients.
+CLUSTERING: tuple[str, ...] = ("hypcluster",)
+
 
 def build_multi_task(
     name: str,

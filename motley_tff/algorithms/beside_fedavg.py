@@ -95,7 +95,7 @@ def build(
         initial_client_state=initial_client_state,
         global_model=lambda weights: weights[0],
         personal_model=personal_model,
-        communicated=communicated,
+        communicated=algorithm.Communicated(communicated, communicated),
     )
 
 

@@ -57,4 +57,6 @@ def build(task: task_lib.Task, training: algorithm.Algorithm) -> algorithm.Perso
             num_loops=1,
         )
 
-    return algorithm.Personalization("personal", CANDIDATES, work, stateful=True, scores_train=True)
+    return algorithm.Personalization(
+        "personal", CANDIDATES, work, wants_server_weights=True, scores_train=True
+    )

@@ -272,7 +272,7 @@ class VectorizedRuns:
     def _run_block(self, state, hparams, stacks, keys, num_rounds):
         """Runs up to `_ROUNDS_PER_CALL` rounds; returns (state, sums, who diverged) by round."""
         shape = [_ROUNDS_PER_CALL, self._num_runs]
-        sums = learning.zero_sums(self._task)
+        sums = learning.zero_sums(self._task, self._template.shares)
         log = tf.nest.map_structure(lambda t: tf.zeros(shape, t.dtype), (sums, tf.constant(0)))
 
         def body(i, carry):

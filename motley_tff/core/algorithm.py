@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,6 +29,13 @@ class ServerOptimizer(Protocol):
         """Returns (new state, new weights) after an aggregated update."""
 
 
+class Communicated(NamedTuple):
+    """Nests of arrays of the sizes that cross the wire for one client."""
+
+    down: Nest
+    up: Nest
+
+
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
     """A federated training algorithm: client work, an aggregation, a server optimizer.
@@ -47,8 +54,10 @@ class Algorithm:
       personal_model: `(server weights, client state) -> model weights` of a stateful algorithm.
       matrices: `states of all training clients -> {name: [clients, clients]}`, what relates the
         clients to each other; each becomes a CSV file.
+      shares: Names of sums beside the loss and the metrics that the work's metrics hold (the share
+        of clients in each cluster, say); their means become columns of `rounds.csv`.
       communicated: What is broadcast to a client and sent back by it, for counting bytes; by
-        default `initial_weights`.
+        default `initial_weights` both ways.
     """
 
     name: str
@@ -60,7 +69,8 @@ class Algorithm:
     global_model: Callable[[Nest], tuple[np.ndarray, ...]] = lambda weights: weights
     personal_model: PersonalModel | None = None
     matrices: Callable[[Sequence[Nest]], Mapping[str, np.ndarray]] | None = None
-    communicated: Nest = None
+    shares: tuple[str, ...] = ()
+    communicated: Communicated | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,19 +78,21 @@ class Personalization:
     """A way to personalize: client work that scores every candidate on held-out parts.
 
     The work's metrics are `{"curves": {part: {name: float32 [num_candidates]}}, "num_examples":
-    {part: int32}}`, where the names are the task's metrics and `loss`.
+    {part: int32}}`, where the names are the task's metrics and `loss`; with an int32 `cluster`
+    (0-based) where clients belong to one.
 
     Attributes:
       name: Registered name.
       candidates: Labels; candidate 0 is the baseline, the global model as it came.
       work: `evaluation parts, personalization part -> client work`; its broadcast is the global
-        model's weights, or the server's and the clients' states of a stateful one.
-      stateful: Whether the work wants the server's weights as they are and the clients' states.
+        model's weights, or the server's weights as they are. The work of a training algorithm with
+        client states gets those as well.
+      wants_server_weights: Which of the two.
       scores_train: Whether silos are also scored on their training part.
     """
 
     name: str
     candidates: tuple[str, ...]
     work: Callable[[tuple[str, ...], str], client_work.ClientWork]
-    stateful: bool = False
+    wants_server_weights: bool = False
     scores_train: bool = False

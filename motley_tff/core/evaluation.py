@@ -16,6 +16,7 @@ from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import candidates as candidates_lib
 from motley_tff.core import task as task_lib
 from motley_tff.metrics import client_values
+from motley_tff.metrics import clusters as clusters_lib
 
 SPLITS = ("valid", "test")
 # The two ways to choose that silos are reported under, beside the one asked for.
@@ -31,12 +32,14 @@ class Scores:
       values: `{metric or "loss": float32 [num_clients, num_candidates]}`.
       num_personalization_examples: int64 [num_clients].
       num_evaluation_examples: int64 [num_clients].
+      clusters: int64 [num_clients], 0-based, or None where clients belong to none.
     """
 
     client_ids: tuple[str, ...]
     values: Mapping[str, np.ndarray]
     num_personalization_examples: np.ndarray
     num_evaluation_examples: np.ndarray
+    clusters: np.ndarray | None = None
 
 
 class Evaluator:
@@ -117,6 +120,9 @@ def collect(
         values={n: np.stack([o["curves"][part][n] for o in outputs]) for n in names},
         num_personalization_examples=sizes[task.personalization_part(split)],
         num_evaluation_examples=sizes[part],
+        clusters=(
+            np.array([o["cluster"] for o in outputs], np.int64) if "cluster" in outputs[0] else None
+        ),
     )
 
 
@@ -127,11 +133,13 @@ class Report:
     Attributes:
       clients: Rows for `clients.csv`.
       candidates: Rows for `candidates.csv`.
+      clusters: Rows for `clusters.csv`: how many clients of each known group are in each cluster.
       summary: Rows for `summary.csv`.
     """
 
     clients: list[dict[str, Any]]
     candidates: list[dict[str, Any]]
+    clusters: list[dict[str, Any]]
     summary: list[dict[str, Any]]
 
 
@@ -157,7 +165,7 @@ def report(
         how: candidates_lib.choose(valid, metric.higher_is_better, how, include_baseline)
         for how in (TUNINGS if task.setting == "cross_silo" else (tuning,))
     }
-    result = Report([], [], [])
+    result = Report([], [], [], [])
     for split, split_scores in scores.items():
         result.candidates.extend(_candidate_rows(task, labels, split, split_scores))
         if split in SPLITS:
@@ -169,8 +177,23 @@ def report(
                 for how in TUNINGS:
                     _add_tuning(how, labels, values[how], chosen[how], rows, summary)
             result.clients.extend(rows)
+            result.clusters.extend(_cluster_rows(split, mine))
             result.summary.append(summary)
     return result
+
+
+def _cluster_rows(split, values):
+    if values.clusters is None:
+        return
+    groups = np.full(len(values.clusters), "") if values.groups is None else values.groups
+    for cluster, members in clusters_lib.composition(values.clusters, groups).items():
+        for group, number in members.items():
+            yield {
+                "split": split,
+                "cluster_id": cluster + 1,
+                "group": group or None,
+                "num_clients": number,
+            }
 
 
 def _add_tuning(how, labels, values, chosen, rows, summary):
@@ -197,7 +220,17 @@ def _client_values(task, scores, chosen) -> client_values.ClientValues:
         personalized=candidates_lib.take(values, chosen),
         higher_is_better=task.metric.higher_is_better,
         num_evaluation_examples=scores.num_evaluation_examples,
+        clusters=scores.clusters,
+        groups=_groups(task, scores.client_ids),
     )
+
+
+def _groups(task, client_ids) -> np.ndarray | None:
+    """Returns the known group of each client, if the data say so for all of them."""
+    known = task.facts.get("planted_groups", {})
+    if not client_ids or any(i not in known for i in client_ids):
+        return None
+    return np.array([str(known[i]) for i in client_ids])
 
 
 def client_cell(task: task_lib.Task, client_id: str) -> str:
@@ -212,6 +245,7 @@ def _client_rows(task, labels, split, scores, values, chosen):
         row = {
             "split": split,
             "client_id": client_cell(task, client_id),
+            "cluster_id": None if scores.clusters is None else scores.clusters[i] + 1,
             "candidate": labels[chosen[i]],
             "num_personalization_examples": scores.num_personalization_examples[i],
             "num_evaluation_examples": scores.num_evaluation_examples[i],

@@ -206,19 +206,22 @@ class Experiment:
         return random_streams.key(self._config.base_random_seed, stream, number)
 
     def _round_row(self, result: base.RoundResult) -> dict[str, Any]:
-        size = communicated_bytes(self._algorithm)
+        down, up = communicated_bytes(self._algorithm)
         return {
             "run_id": self._directory.run_id,
             "round": result.number,
             "num_clients": result.num_clients,
-            **{f"train_{name}": value for name, value in result.means.items()},
+            **{self._round_column(name): value for name, value in result.means.items()},
             "seconds": result.seconds,
-            "bytes_down": size * result.num_clients,
-            "bytes_up": size * result.num_clients,
+            "bytes_down": down * result.num_clients,
+            "bytes_up": up * result.num_clients,
         }
 
+    def _round_column(self, name: str) -> str:
+        return name if name in self._algorithm.shares else f"train_{name}"
+
     def _flush_rounds(self) -> None:
-        columns = schema.rounds(self._task.metric.name)
+        columns = schema.rounds(self._task.metric.name, self._algorithm.shares)
         rows = [row for row in self._round_rows if row["round"] <= self._done]
         self._round_rows = []  # First: a signal in between must not write them twice.
         csv_files.append(self._directory.table("rounds"), columns, rows)
@@ -253,8 +256,8 @@ class Experiment:
     def _to_evaluate(self) -> tuple[Any, Mapping[str, Any] | None]:
         """Returns what the personalization gets: (weights, clients' states)."""
         weights = self._process.weights(self._state)
-        if self._personalization.stateful:
-            return weights, self._process.client_states(self._state)
+        if self._personalization.wants_server_weights:
+            return weights, self._process.client_states(self._state) or None
         return self._algorithm.global_model(weights), None
 
     def _append_report(self, rows: evaluation.Report, number: int) -> None:
@@ -263,10 +266,13 @@ class Experiment:
         tables = {
             "candidates": (schema.CANDIDATES, rows.candidates),
             "clients": (schema.clients(self._task.setting, extra), rows.clients),
+            "clusters": (schema.CLUSTERS, rows.clusters),
             "summary": (schema.summary(self._task.setting), rows.summary),
         }
         for name in schema.EVALUATION_TABLES:
             columns, table = tables[name]
+            if not table:
+                continue
             full = ({**keys, **row} for row in table)
             csv_files.append(self._directory.table(name), columns, full)
 
@@ -335,11 +341,13 @@ def check_config(config: Config, task: task_lib.Task) -> None:
         )
 
 
-def communicated_bytes(algorithm: algorithm_lib.Algorithm) -> int:
-    """Returns the bytes of one broadcast, which are those of one update too."""
-    what = algorithm.communicated
-    leaves = tf.nest.flatten(algorithm.initial_weights if what is None else what)
-    return sum(int(np.asarray(leaf).nbytes) for leaf in leaves)
+def communicated_bytes(algorithm: algorithm_lib.Algorithm) -> tuple[int, int]:
+    """Returns the bytes of one broadcast and of one update."""
+    what = algorithm.communicated or algorithm_lib.Communicated(
+        algorithm.initial_weights, algorithm.initial_weights
+    )
+    down, up = (sum(int(np.asarray(a).nbytes) for a in tf.nest.flatten(nest)) for nest in what)
+    return down, up
 
 
 def last_summary(directory: run_directory.RunDirectory) -> list[dict[str, str]]:

@@ -104,7 +104,7 @@ class _GroupEvaluator:
         task, seeds = self._tasks[0], self._group.seeds
         ids = task.test.ids
         weights, client_states = state[0], ()
-        if self._personalization.stateful:
+        if self._personalization.wants_server_weights:
             rows = np.array([task.train.index[i] for i in ids])
             client_states = tf.nest.map_structure(lambda s: s.numpy()[:, rows], state[2])
         else:

@@ -39,9 +39,9 @@ def entry_functions(task: task_lib.Task) -> dict[str, task_lib.EntryFunction]:
     return {"loss": task.loss, **{m.name: m.function for m in task.metrics if not m.ranks}}
 
 
-def zero_sums(task: task_lib.Task) -> Sums:
-    """Returns sums over nothing."""
-    zeros = {name: tf.zeros([]) for name in entry_functions(task)}
+def zero_sums(task: task_lib.Task, more: Sequence[str] = ()) -> Sums:
+    """Returns sums over nothing, of `more` names beside the loss and the metrics."""
+    zeros = {name: tf.zeros([]) for name in (*entry_functions(task), *more)}
     return Sums(zeros, dict(zeros))
 
 

@@ -12,11 +12,13 @@ import numpy as np
 # One name per kind of choice; a typing error must not open a new stream.
 STREAMS = (
     "client_sampling",
+    "cluster_seeding",
     "evaluation_sampling",
     "initial_weights",
     "local_training",
     "personalization",
     "synthetic_data",
+    "warm_start",
 )
 
 

@@ -15,6 +15,8 @@ class ClientValues:
       personalized: The metric under the personalized model, float64 [num_clients].
       higher_is_better: Direction of the metric.
       num_evaluation_examples: int64 [num_clients].
+      clusters: int64 [num_clients], the cluster of each client, or None.
+      groups: str [num_clients], the group that each is known to belong to, or None.
     """
 
     client_ids: np.ndarray
@@ -22,6 +24,8 @@ class ClientValues:
     personalized: np.ndarray
     higher_is_better: bool
     num_evaluation_examples: np.ndarray
+    clusters: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
     @property
     def delta(self) -> np.ndarray:

@@ -5,7 +5,7 @@ from motley_tff import metrics
 RUN = ("run_id", "dataset", "algorithm", "base_random_seed", "round", "split")
 
 # What an evaluation writes, in this order: the summary comes last and vouches for the others.
-EVALUATION_TABLES = ("candidates", "clients", "summary")
+EVALUATION_TABLES = ("candidates", "clients", "clusters", "summary")
 
 CLIENTS = (
     *RUN,
@@ -29,12 +29,15 @@ CANDIDATES = (
     "run_id", "round", "split", "client_id", "candidate", "metric", "value", "loss",
 )  # fmt: skip
 
+# Of algorithms that put clients into clusters only.
+CLUSTERS = ("run_id", "round", "split", "cluster_id", "group", "num_clients")
 
-def rounds(metric: str) -> tuple[str, ...]:
-    """Returns the columns of `rounds.csv` for a task's metric."""
+
+def rounds(metric: str, shares: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Returns the columns of `rounds.csv` for a task's metric and an algorithm's shares."""
     return (
         "run_id", "round", "num_clients", "train_loss", f"train_{metric}", "seconds",
-        "bytes_down", "bytes_up",
+        "bytes_down", "bytes_up", *shares,
     )  # fmt: skip
 
 

@@ -273,5 +273,5 @@ def test_only_what_an_algorithm_sends_is_counted(silos):
     sizes = {
         name: experiment.communicated_bytes(_built(name, silos)) for name in algorithms.MULTI_TASK
     }
-    assert sizes.pop("local") == 0 and sizes.pop("fedper") == model - last
-    assert set(sizes.values()) == {model}
+    assert sizes.pop("local") == (0, 0) and sizes.pop("fedper") == (model - last,) * 2
+    assert set(sizes.values()) == {(model, model)}

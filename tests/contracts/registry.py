@@ -2,6 +2,8 @@
 
 import contextlib
 
+import numpy as np
+
 from motley_tff.algorithms import (
     apfl,
     ditto,
@@ -10,6 +12,7 @@ from motley_tff.algorithms import (
     fedprox,
     fedsgd,
     finetuning,
+    hypcluster,
     local,
     mocha,
     mr_mtl,
@@ -37,6 +40,12 @@ _MOMENTUM = fedavg.Params(
     train_batch_size=5,
 )
 
+
+def several_models(weights):
+    """Returns three different models."""
+    return [tuple(w + np.float32(shift) for w in weights) for shift in (0.0, 0.4, -0.6)]
+
+
 # name -> builder(task, initial weights)
 TRAINING = {
     "fedavg_adam": lambda task, w: fedavg.build(task, _PARAMS, w),
@@ -45,6 +54,9 @@ TRAINING = {
     "fedsgd": lambda task, w: fedsgd.build(task, _PARAMS, w),
     "per_fedavg": lambda task, w: per_fedavg.build(
         task, per_fedavg.Params(_MOMENTUM, _config("sgd", 0.1)), w
+    ),
+    "hypcluster": lambda task, w: hypcluster.build(
+        task, hypcluster.Params(_PARAMS), several_models(w)
     ),
 }
 
@@ -60,6 +72,14 @@ STATEFUL = {
     "pfedme": lambda task, w: pfedme.build(task, pfedme.Params(_MOMENTUM, _OWN, 2.0, 3), w),
 }
 
+# name -> what the work gets of the global model's weights, where it gets something else.
+BROADCASTS = {
+    "hypcluster": lambda w: (
+        tuple(np.stack(leaf) for leaf in zip(*several_models(w), strict=True)),
+        np.zeros(3, np.float32),
+    ),
+}
+
 # name -> builder(task)
 PERSONALIZATIONS = {
     "finetuning": lambda task: finetuning.build(
@@ -68,6 +88,7 @@ PERSONALIZATIONS = {
     "finetuning_rates": lambda task: finetuning.build(
         task, finetuning.Params(_config("adam", 1.0), (0.01, 0.1), max_epochs=2, batch_size=4)
     ),
+    "hypcluster": lambda task: hypcluster.personalization(task, 3),
     "finetuning_last_layer": lambda task: finetuning.build(
         task,
         finetuning.Params(_config("sgd", 1.0), (0.1,), 2, batch_size=4, last_layer=True),

@@ -102,12 +102,12 @@ def test_personal_models_are_scored_alike(backend, name, silos):
         _assert_close(b, a)
 
 
-def _personalize(backend, task, build, group, part):
-    work = build(task).work(group, part)
+def _personalize(backend, task, name, group, part):
+    work = registry.PERSONALIZATIONS[name](task).work(group, part)
     key = random_streams.key(5, "personalization", 3)
     clients = task.valid
     ids = clients.ids[::-1]
-    weights = task.model.initial_weights(7)
+    weights = registry.BROADCASTS.get(name, lambda w: w)(task.model.initial_weights(7))
     return list(backend.map_clients(task, work, weights, clients, ids, key))
 
 
@@ -125,7 +125,8 @@ def test_every_registered_algorithm_is_compared(task, silos):
     weights, own = task.model.initial_weights(0), silos.model.initial_weights(0)
     compared = {build(task, weights).name for build in registry.TRAINING.values()}
     compared |= {build(silos, own).name for build in registry.STATEFUL.values()}
-    assert compared == set(algorithms.TRAINING) | set(algorithms.MULTI_TASK)
+    expected = {*algorithms.TRAINING, *algorithms.MULTI_TASK, *algorithms.CLUSTERING}
+    assert compared == expected
 
 
 @pytest.mark.parametrize("name", registry.TRAINING)
@@ -138,8 +139,7 @@ def test_training(backend, name, which, request):
         (name, which), lambda b: _train(b, task, build, changing)
     )
     found, results = _train(backend, task, build, changing)
-    for a, b in zip(expected, found, strict=True):
-        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+    _assert_close(found, expected)
     assert [r.number for r in results] == [1, 2, 3]
     assert [r.num_clients for r in results] == [r.num_clients for r in expected_results]
     for a, b in zip(expected_results, results, strict=True):
@@ -148,17 +148,16 @@ def test_training(backend, name, which, request):
 
 @pytest.mark.parametrize("name", registry.PERSONALIZATIONS)
 def test_personalization(backend, name, task):
-    build = registry.PERSONALIZATIONS[name]
     group = ("evaluation",)
 
     def compute(backend):
-        return _personalize(backend, task, build, group, "personalization")
+        return _personalize(backend, task, name, group, "personalization")
 
     expected = _reference(name, compute)
     found = compute(backend)
     assert [client for client, _ in found] == [client for client, _ in expected]
     for (_, a), (_, b) in zip(expected, found, strict=True):
-        assert a["num_examples"] == b["num_examples"]
+        assert a["num_examples"] == b["num_examples"] and a.get("cluster") == b.get("cluster")
         for metric, curve in a["curves"]["evaluation"].items():
             np.testing.assert_allclose(
                 b["curves"]["evaluation"][metric], curve, rtol=1e-5, atol=1e-6
@@ -166,10 +165,8 @@ def test_personalization(backend, name, task):
 
 
 def test_personalization_of_silos(backend, silos):
-    build = registry.PERSONALIZATIONS["finetuning"]
-
     def compute(backend):
-        return _personalize(backend, silos, build, ("valid", "test"), "train")
+        return _personalize(backend, silos, "finetuning", ("valid", "test"), "train")
 
     expected, found = _reference("silos", compute), compute(backend)
     for (_, a), (_, b) in zip(expected, found, strict=True):

@@ -7,7 +7,7 @@ from motley_tff import metrics
 from motley_tff.metrics import client_values
 
 
-def _values(baseline, personalized, higher_is_better=True):
+def _values(baseline, personalized, higher_is_better=True, **more):
     count = len(baseline)
     return client_values.ClientValues(
         np.arange(count).astype(str),
@@ -15,6 +15,7 @@ def _values(baseline, personalized, higher_is_better=True):
         np.array(personalized, float),
         higher_is_better,
         np.ones(count, int),
+        **more,
     )
 
 
@@ -22,11 +23,14 @@ def _values(baseline, personalized, higher_is_better=True):
 def test_row_order_does_not_matter(name):
     rng = np.random.default_rng(0)
     baseline, personalized = rng.random((2, 50))
+    clusters, groups = rng.integers(3, size=50), rng.choice(["en", "es"], 50)
     order = rng.permutation(50)
     function = metrics.POPULATION[name]
-    assert function(_values(baseline, personalized)) == pytest.approx(
-        function(_values(baseline[order], personalized[order])), rel=1e-12
+    found = function(_values(baseline, personalized, clusters=clusters, groups=groups))
+    turned = _values(
+        baseline[order], personalized[order], clusters=clusters[order], groups=groups[order]
     )
+    assert found == pytest.approx(function(turned), rel=1e-12) and np.isfinite(found)
 
 
 def test_three_clients_by_hand():

@@ -1,0 +1,259 @@
+"""HypCluster (Mansour et al. 2020, https://arxiv.org/abs/2002.10619) and IFCA (Ghosh et al. 2020,
+https://arxiv.org/abs/2006.04088, Algorithm 1, option "model averaging").
+
+The server keeps k models and sends all of them. Every client of a cohort takes the one of lowest
+mean loss on its training examples (ties to the first), trains it as in FedAvg, and sends its change
+and which model it was. Each model has a server optimizer of its own, applied to the mean of its
+clients' changes weighted by examples. A model that nobody took stays as it is, as the published
+silo code has it; `steps_empty_clusters` steps its optimizer on a zero mean instead, as the
+published cross-device code does, so that momentum still moves it. k = 1 gives back FedAvg.
+
+Ours, against mode collapse (one model that all clients take): `balance` adds to a model's mean loss
+balance * (1 - round / balance_rounds) * log(k * share), where share is the running share of the
+examples whose clients took it; a popular model has to be better by that much. 0, the default, is
+the published rule; evaluations never use it.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.algorithms import fedavg, optimizers, scoring
+from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import task as task_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Params:
+    """Hyperparameters.
+
+    Attributes:
+      fedavg: Those of every cluster's training.
+      steps_empty_clusters: Whether a cluster without clients takes a server step on zero.
+      balance: Strength of the penalty on popular models, in units of the loss, at least 0.
+      balance_rounds: The penalty goes linearly to nothing in so many rounds, at least 1.
+    """
+
+    fedavg: fedavg.Params
+    steps_empty_clusters: bool = False
+    balance: float = 0.0
+    balance_rounds: int = 1
+
+
+class Losses(NamedTuple):
+    """Summed losses of each model on one client's examples: float32 [k], and their weight."""
+
+    totals: tf.Tensor
+    weight: tf.Tensor
+
+
+class Carry(NamedTuple):
+    """One client's round: all models, their losses and penalties, the chosen one, its training."""
+
+    models: learning.Weights
+    losses: Losses
+    penalties: tf.Tensor
+    cluster: tf.Tensor
+    base: fedavg.Carry
+
+
+def build(
+    task: task_lib.Task, params: Params, initial_models: Sequence[learning.Weights]
+) -> algorithm.Algorithm:
+    """Returns HypCluster.
+
+    The server's weights are (models, leaves [k, ...]; penalties [k]); in an update the second tells
+    which model was trained.
+
+    Args:
+      task: The task.
+      params: Hyperparameters.
+      initial_models: The k models' first weights.
+    """
+    k = len(initial_models)
+    stacked = tuple(np.stack(leaves) for leaves in zip(*initial_models, strict=True))
+    base = fedavg.build(task, params.fedavg, initial_models[0])
+    return algorithm.Algorithm(
+        name="hypcluster",
+        initial_weights=(stacked, np.zeros(k, np.float32)),
+        work=_client_work(task, base.work, k),
+        server_optimizer=_Server(optimizers.build(params.fedavg.server_optimizer), k, params),
+        global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
+        communicated=algorithm.Communicated(stacked, initial_models[0]),
+        shares=tuple(f"cluster_{j + 1}_share" for j in range(k)),
+    )
+
+
+def _client_work(
+    task: task_lib.Task, base: client_work.ClientWork, k: int
+) -> client_work.ClientWork:
+    (training,) = base.passes
+
+    def init(broadcast, client_state, client):
+        models, penalties = broadcast
+        first = tuple(leaf[0] for leaf in models)
+        return Carry(
+            models=tuple(models),
+            losses=no_losses(k),
+            penalties=penalties,
+            cluster=tf.constant(0),
+            base=base.init(first, client_state, client),
+        )
+
+    def choose_and_begin(carry):
+        cluster = lowest(carry.losses, carry.penalties)
+        chosen = tuple(tf.gather(leaf, cluster) for leaf in carry.models)
+        learner = carry.base.learner._replace(weights=chosen)
+        return carry._replace(
+            cluster=cluster, base=carry.base._replace(incoming=chosen, learner=learner)
+        )
+
+    def step(carry, batch):
+        return carry._replace(base=training.step(carry.base, batch))
+
+    def finish(carry):
+        output = base.finish(carry.base)
+        is_chosen = tf.cast(tf.equal(tf.range(k), carry.cluster), tf.float32)
+        update = tuple(tf.tensordot(is_chosen, u, axes=0) for u in output.update)
+        totals = {f"cluster_{j + 1}_share": is_chosen[j] for j in range(k)}
+        metrics = learning.Sums(
+            {**output.metrics.totals, **totals},
+            {**output.metrics.weights, **dict.fromkeys(totals, tf.ones([]))},
+        )
+        return output._replace(update=(update, is_chosen), metrics=metrics)
+
+    passes = (
+        loss_pass(task, "train"),
+        dataclasses.replace(training, step=step, begin=choose_and_begin),
+    )
+    return client_work.ClientWork(init, passes, finish)
+
+
+def no_losses(k: int) -> Losses:
+    """Returns sums over nothing."""
+    return Losses(tf.zeros([k]), tf.zeros([]))
+
+
+def loss_pass(task: task_lib.Task, part: str) -> client_work.Pass:
+    """Returns a pass that sums the losses of `carry.models` into `carry.losses`."""
+
+    def step(carry, batch):
+        k = carry.losses.totals.shape[0]
+        sums = []
+        for j in range(k):
+            weights = tuple(leaf[j] for leaf in carry.models)
+            outputs = task.model.predict(weights, batch.x, False, batch.key)
+            sums.append(task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask))
+        totals = carry.losses.totals + tf.stack([total for total, _ in sums])
+        return carry._replace(losses=Losses(totals, carry.losses.weight + sums[0][1]))
+
+    return client_work.Pass(part, step, scoring.EVALUATION_BATCH_SIZE)
+
+
+def lowest(losses: Losses, penalties: tf.Tensor | float = 0.0) -> tf.Tensor:
+    """Returns the model of lowest mean loss plus penalty, int32.
+
+    One whose loss is not a number is not taken as long as there is another.
+    """
+    means = tf.math.divide_no_nan(losses.totals, losses.weight) + penalties
+    finite = tf.where(tf.math.is_finite(means), means, tf.float32.max)
+    return tf.argmin(finite, output_type=tf.int32)
+
+
+class _Server:
+    """An optimizer for each model, and the penalties of the next round.
+
+    Its state is (the optimizers' states, rounds done, running shares [k]).
+    """
+
+    def __init__(self, optimizer: algorithm.ServerOptimizer, k: int, params: Params):
+        self._optimizer, self._k, self._params = optimizer, k, params
+
+    def initialize(self, specs):
+        """Returns the first state; see `core.algorithm.ServerOptimizer`."""
+        one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])
+        states = tuple(self._optimizer.initialize(one) for _ in range(self._k))
+        return states, np.float32(0.0), np.full(self._k, 1.0 / self._k, np.float32)
+
+    def next(self, state, weights, update):
+        """Returns (new state, new weights); see `core.algorithm.ServerOptimizer`."""
+        states, done, shares = state
+        (models, _), (changes, mass) = weights, update
+        stepped = [
+            self._step(
+                states[j], tuple(leaf[j] for leaf in models), tuple(c[j] for c in changes), mass[j]
+            )
+            for j in range(self._k)
+        ]
+        new = tuple(tf.stack(leaf) for leaf in zip(*(m for _, m in stepped), strict=True))
+        done, shares = done + 1.0, 0.5 * shares + 0.5 * mass
+        return (tuple(s for s, _ in stepped), done, shares), (new, self._penalties(done, shares))
+
+    def _step(self, state, model, change, mass):
+        """Returns (state, model) after the mean of a cluster's changes, if it has any clients."""
+        mean = tuple(tf.math.divide_no_nan(leaf, mass) for leaf in change)
+        after, stepped = self._optimizer.next(state, model, mean)
+        if self._params.steps_empty_clusters:
+            return after, tuple(stepped)
+        before = tf.nest.map_structure(tf.convert_to_tensor, state)
+        return learning.select(mass > 0.0, (after, tuple(stepped)), (before, model))
+
+    def _penalties(self, done, shares):
+        left = tf.maximum(0.0, 1.0 - done / self._params.balance_rounds)
+        # A model that nobody takes is not made infinitely attractive.
+        relative = tf.maximum(self._k * shares, 0.01)
+        return self._params.balance * left * tf.math.log(relative)
+
+
+class ScoringCarry(NamedTuple):
+    """All models, their losses on the personalization part, the current one, the scores."""
+
+    models: learning.Weights
+    losses: Losses
+    current: learning.Weights
+    board: scoring.Board
+
+
+CANDIDATES = ("0", "chosen")
+
+
+def personalization(task: task_lib.Task, k: int) -> algorithm.Personalization:
+    """Returns the choice of a model by its loss on the personalization part.
+
+    Candidate `0` is the first cluster's model, `chosen` the client's.
+    """
+
+    def work(evaluation_parts, personalization_part):
+        def init(broadcast, client_state, client):
+            models, _ = broadcast
+            first = tuple(leaf[0] for leaf in models)
+            board = scoring.start(task, evaluation_parts, len(CANDIDATES), client)
+            return ScoringCarry(tuple(models), no_losses(k), first, board)
+
+        passes = tuple(
+            scoring.evaluation_pass(task, part, lambda carry: carry.current)
+            for part in evaluation_parts
+        )
+
+        def choose_and_begin(carry):
+            cluster = lowest(carry.losses)
+            chosen = tuple(tf.gather(leaf, cluster) for leaf in carry.models)
+            board = carry.board._replace(candidate=carry.board.candidate + 1)
+            return passes[0].begin(carry._replace(current=chosen, board=board))
+
+        def finish(carry):
+            output = scoring.output(carry.board)
+            return output._replace(metrics={**output.metrics, "cluster": lowest(carry.losses)})
+
+        return client_work.ClientWork(
+            init,
+            (loss_pass(task, personalization_part), *passes),
+            finish,
+            loop=(dataclasses.replace(passes[0], begin=choose_and_begin), *passes[1:]),
+            num_loops=1,
+        )
+
+    return algorithm.Personalization("hypcluster", CANDIDATES, work, wants_server_weights=True)

@@ -1,0 +1,121 @@
+"""HypCluster by hand, on clients with one number each; its limits; its remedies."""
+
+import numpy as np
+import pytest
+
+from motley_tff.algorithms import fedavg, hypcluster, optimizers
+from motley_tff.backends import base, sequential
+from motley_tff.core import random_streams
+from tests import toy
+
+# Two clients near 2 (one of them with two examples), one at -1.
+CLIENTS = {"a": [2.0, 2.0], "b": [3.5], "c": [-1.0]}
+RATE = 0.5
+
+
+def _params(server="sgd", rate=1.0, **parameters):
+    sgd = optimizers.OptimizerConfig("sgd", RATE)
+    return fedavg.Params(sgd, optimizers.OptimizerConfig(server, rate, parameters), 1, 10)
+
+
+def _model(value):
+    return (np.array([[value]], np.float32),)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return toy.scalar_task(CLIENTS, {"v": ([-0.5], [-1.5]), "w": ([4.0], [1.0])})
+
+
+def _train(task, params, values, rounds=1, **own):
+    models = [_model(v) for v in values]
+    algorithm = hypcluster.build(task, hypcluster.Params(params, **own), models)
+    process = sequential.SequentialBackend().training(task, algorithm)
+    plan = [
+        base.Round(n, task.train.ids, random_streams.key(0, "local_training", n))
+        for n in range(1, rounds + 1)
+    ]
+    results = []
+    state = process.run(process.initialize(), plan, lambda r, _: results.append(r.means))
+    models, _ = process.weights(state)
+    return models[0].ravel(), results
+
+
+def test_one_round_by_hand(task):
+    found, results = _train(task, _params(), [0.0, 1.0])
+    # c is nearer to 0 and moves it to -0.5; a and b take 1: means 1.5 (2 examples) and 2.25.
+    np.testing.assert_allclose(found, [-0.5, (2 * 1.5 + 2.25) / 3], rtol=1e-6)
+    assert results[0]["cluster_1_share"] == pytest.approx(1 / 3)
+    assert results[0]["cluster_2_share"] == pytest.approx(2 / 3)
+
+
+def test_one_cluster_is_fedavg(task):
+    for params in (_params(), _params("adam", 0.1, beta_1=0.9, beta_2=0.99, epsilon=1e-3)):
+        found, _ = _train(task, params, [0.3], rounds=3)
+        algorithm = fedavg.build(task, params, _model(0.3))
+        process = sequential.SequentialBackend().training(task, algorithm)
+        plan = [
+            base.Round(n, task.train.ids, random_streams.key(0, "local_training", n))
+            for n in (1, 2, 3)
+        ]
+        state = process.run(process.initialize(), plan, lambda *_: None)
+        np.testing.assert_allclose(found, process.weights(state)[0].ravel(), rtol=1e-6)
+
+
+def test_equal_models_go_to_the_first(task):
+    found, results = _train(task, _params(), [0.0, 0.0])
+    assert results[0]["cluster_1_share"] == 1.0 and found[1] == 0.0
+
+
+def test_a_cluster_without_clients(task):
+    """It stays, or its momentum goes on moving it."""
+    params = _params("momentum", 1.0, momentum=0.5)
+    stays, _ = _train(task, params, [2.0, 50.0], rounds=2)
+    assert stays[1] == 50.0
+    moved, _ = _train(task, params, [2.0, 50.0], rounds=2, steps_empty_clusters=True)
+    assert moved[1] == 50.0  # No momentum yet.
+
+
+def test_momentum_of_an_empty_cluster_by_hand():
+    only = toy.scalar_task({"a": [2.0]})
+    params = _params("momentum", 1.0, momentum=0.5)
+    # Round 1: a takes model 1 at 0 (model 2 at 5), which moves by 1 to 1. Momentum is -1.
+    # Round 2: moves by 0.5 * 1 + 0.5 = 1 to 2, where the loss is 0.
+    found, _ = _train(only, params, [0.0, 5.0], rounds=2)
+    np.testing.assert_allclose(found, [2.0, 5.0], rtol=1e-6)
+
+
+def test_a_model_that_is_no_number_is_not_taken(task):
+    found, results = _train(task, _params(), [np.nan, 1.0])
+    assert results[0]["cluster_2_share"] == 1.0 and np.isfinite(found[1])
+
+
+def test_balance_by_hand(task):
+    # Losses of a, b, c under 1 and 1.01 (unbalanced they all but c take the second).
+    _, plain = _train(task, _params(rate=0.0), [1.0, 1.01], rounds=2)
+    assert plain[1]["cluster_2_share"] == pytest.approx(2 / 3)
+    # Shares of examples after round 1: 1/4 and 3/4, running .375 and .625; the penalties
+    # 1 * log(.75) and log(1.25) outweigh what the models differ in, so all take the first.
+    _, balanced = _train(
+        task, _params(rate=0.0), [1.0, 1.01], rounds=2, balance=1.0, balance_rounds=1000
+    )
+    assert balanced[1]["cluster_1_share"] == 1.0
+    _, over = _train(task, _params(rate=0.0), [1.0, 1.01], rounds=2, balance=1.0, balance_rounds=1)
+    assert over[1] == plain[1]
+
+
+def test_the_choice_of_held_out_clients(task):
+    """By the personalization part alone: v is nearer to -1, w to 3, whatever they evaluate on."""
+    work = hypcluster.personalization(task, 2).work(("evaluation",), "personalization")
+    weights = ((np.array([[[-1.0]], [[3.0]]], np.float32),), np.array([0.0, 9.0], np.float32))
+    key = random_streams.key(0, "personalization", 1)
+    found = dict(
+        sequential.SequentialBackend().map_clients(
+            task, work, weights, task.test, task.test.ids, key
+        )
+    )
+    assert (found["v"]["cluster"], found["w"]["cluster"]) == (0, 1)
+    np.testing.assert_allclose(
+        found["v"]["curves"]["evaluation"]["loss"], [0.125, 0.125], rtol=1e-6
+    )
+    np.testing.assert_allclose(found["w"]["curves"]["evaluation"]["loss"], [2.0, 2.0], rtol=1e-6)

@@ -1,0 +1,71 @@
+"""Puts `hypcluster_trainer` together."""
+
+from collections.abc import Callable
+from typing import Any
+
+from absl import flags
+
+from motley_tff.algorithms import fedavg, hypcluster
+from motley_tff.backends import base
+from motley_tff.core import task as task_lib
+from motley_tff.core import warm_start
+from motley_tff.core.errors import UserError
+from motley_tff.tables import model_files, run_directory
+from trainers import assembly, shared_flags, terminal
+
+
+def build(values: flags.FlagValues, rounds: shared_flags.Rounds) -> assembly.Build:
+    """Returns what makes the algorithm and the personalization of given models."""
+
+    def build_for(task: task_lib.Task, models: Any):
+        params = hypcluster.Params(
+            fedavg=assembly.fedavg_params(values),
+            steps_empty_clusters=values.step_empty_clusters,
+            balance=values.balance,
+            balance_rounds=max(1, rounds.clustering // 2),
+        )
+        training = hypcluster.build(task, params, models)
+        return training, hypcluster.personalization(task, len(models)), training.name
+
+    return build_for
+
+
+def initial_models(values: flags.FlagValues, rounds: shared_flags.Rounds) -> assembly.Prepare:
+    """Returns what makes the models that clustering starts from."""
+
+    def make(
+        task: task_lib.Task,
+        backend: base.Backend,
+        directory: run_directory.RunDirectory,
+        cohort_size: int | None,
+    ) -> list[Any]:
+        k, seed = values.num_clusters, values.base_random_seed
+        if k > len(task.train):
+            raise UserError(
+                f"--num_clusters={k} but {task.dataset} has {len(task.train)} training clients; "
+                "give at most that many"
+            )
+        start = warm_start.WarmStart(
+            task,
+            backend,
+            lambda weights: fedavg.build(task, assembly.fedavg_params(values), weights),
+            seed,
+            cohort_size,
+            directory.path,
+            terminal.TerminalProgress(),
+        )
+        given = _given(values, task)
+        if values.cluster_initialization == "updates":
+            first = (given or [task.model.initial_weights(seed)])[:1]
+            (trained,) = start.fedavg(first, rounds.warm_start)
+            return start.split(trained, k)
+        models = given or warm_start.random_models(task, seed, k)
+        return start.fedavg(models, rounds.warm_start)
+
+    return make
+
+
+def _given(values: flags.FlagValues, task: task_lib.Task) -> list[Any] | None:
+    paths: list[str] | None = values.path_to_initial_model_weights_list
+    load: Callable[[str], Any] = lambda path: model_files.load(path, task.model.shapes)  # noqa: E731
+    return None if paths is None else [load(path) for path in paths]

@@ -1,0 +1,124 @@
+r"""HypCluster / IFCA: one model for each cluster of clients, who choose by loss.
+
+Trains --num_clusters models, lets every validation and test client take the one of lowest loss on
+its personalization examples, and reports it there. The baseline is the first cluster's model.
+
+    hypcluster_trainer --dataset_name=ted_multi --use_synthetic_data --num_clusters=2 \
+        --num_warmstart_fedavg_rounds=10 --experiment_name=hypcluster
+
+With --total_rounds=0 the warm-started models are the "ensemble of k FedAvg models" baseline.
+"""
+
+import contextlib
+
+from absl import flags
+
+import datasets
+from launch import commandline
+from motley_tff.core.errors import UserError
+from trainers import optimizer_flags, shared_flags
+
+FLAGS = flags.FLAGS
+
+shared_flags.define()
+optimizer_flags.define("client", default_rate=0.1)
+optimizer_flags.define("server", default_rate=1.0)
+flags.DEFINE_integer("num_clusters", 2, "Models, k; 1 is FedAvg.", lower_bound=1, upper_bound=100)
+flags.DEFINE_integer(
+    "num_warmstart_fedavg_rounds",
+    0,
+    "Rounds of FedAvg that each model is trained for, alone, before clustering begins.",
+    lower_bound=0,
+)
+flags.DEFINE_float(
+    "warmstart_fraction",
+    None,
+    "On silos, instead: the share of --total_rounds that is such a warm start.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+flags.DEFINE_list(
+    "path_to_initial_model_weights_list",
+    None,
+    "Start from these models: k runs' directories or their global_model.npz.",
+)
+flags.DEFINE_enum(
+    "cluster_initialization",
+    "random",
+    ["random", "updates"],
+    "Draw (and warm-start) every model by itself, or (ours, against mode collapse) train one and "
+    "split it by k-means++ on clients' updates.",
+)
+flags.DEFINE_float(
+    "balance",
+    0.0,
+    "Ours, against mode collapse: popular models are penalized by so much loss times the log of "
+    "their share, annealed to nothing over the first half of the rounds.",
+    lower_bound=0.0,
+)
+flags.DEFINE_bool(
+    "step_empty_clusters",
+    False,
+    "Step the server optimizer of a model that nobody took on a zero update, as the published "
+    "cross-device code does.",
+)
+
+
+def main() -> None:
+    """Runs the experiment that the flags describe."""
+    _check_flags()
+    with contextlib.closing(shared_flags.open_directory(FLAGS)) as directory:
+        from trainers import assembly, clustering  # Import TensorFlow: after the flags are right.
+
+        rounds = _rounds()
+        assembly.run(
+            FLAGS,
+            directory,
+            clustering.build(FLAGS, rounds),
+            prepare=clustering.initial_models(FLAGS, rounds),
+            total_rounds=rounds.clustering,
+            include_baseline_candidate=False,
+        )
+
+
+def _check_flags() -> None:
+    """Raises a UserError for flags that contradict each other."""
+    paths = FLAGS.path_to_initial_model_weights_list
+    if FLAGS.path_to_initial_model_weights:
+        raise UserError(
+            "--path_to_initial_model_weights holds one model; give k of them to "
+            "--path_to_initial_model_weights_list"
+        )
+    if paths is not None and len(paths) != FLAGS.num_clusters:
+        raise UserError(
+            f"--path_to_initial_model_weights_list has {len(paths)} paths, expected "
+            f"--num_clusters={FLAGS.num_clusters}"
+        )
+    if FLAGS.warmstart_fraction is not None:
+        if FLAGS.dataset_name not in datasets.CROSS_SILO:
+            raise UserError(
+                "--warmstart_fraction is for silos "
+                f"({', '.join(datasets.CROSS_SILO)}); give --num_warmstart_fedavg_rounds"
+            )
+        if FLAGS["num_warmstart_fedavg_rounds"].present:
+            raise UserError(
+                "--warmstart_fraction and --num_warmstart_fedavg_rounds both say how long the "
+                "warm start is; give one of them"
+            )
+
+
+def _rounds() -> shared_flags.Rounds:
+    """Returns how many rounds each stage has."""
+    if FLAGS.warmstart_fraction is None:
+        return shared_flags.Rounds(FLAGS.num_warmstart_fedavg_rounds, FLAGS.total_rounds)
+    warm = round(FLAGS.warmstart_fraction * FLAGS.total_rounds)
+    return shared_flags.Rounds(warm, FLAGS.total_rounds - warm)
+
+
+def run() -> None:
+    """Entry point of the console command."""
+    commandline.run_main(main)
+
+
+if __name__ == "__main__":
+    run()
