@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parent
 COMMANDS = [
     "finetuning_trainer=trainers.finetuning_trainer:run",
     "hypcluster_trainer=trainers.hypcluster_trainer:run",
+    "knn_per_trainer=trainers.knn_per_trainer:run",
     "mtl_trainer=trainers.mtl_trainer:run",
     "motley_benchmark=launch.benchmark:run",
     "motley_doctor=launch.doctor:run",

@@ -273,6 +273,7 @@ def _task(
         train=clients_lib.InMemoryClients(silos) if len(whole) < len(silos) else evaluated,
         valid=evaluated,
         test=evaluated,
+        neighbours="predictions",
         facts=facts,
     )
 

@@ -163,6 +163,7 @@ def _task(dim, train, evaluated, facts) -> task_lib.Task:
         valid=evaluated,
         test=evaluated,
         drop_remainder=True,
+        neighbours="regression",
         facts=facts,
     )
 

@@ -191,6 +191,7 @@ def _task(dim: int, sensors: silos.Silos, facts: Mapping[str, Any]) -> task_lib.
         valid=sensors.evaluated,
         test=sensors.evaluated,
         drop_remainder=True,
+        neighbours="svm",
         regularizer=regularizer,
         facts=facts,
     )

@@ -150,6 +150,11 @@ def classifier_silos(sizes=(7, 12, 3, 20), seed=0):
     )
 
 
+def with_held_out(classifier, held_out):
+    """Returns a cross-device task with other validation and test clients."""
+    return dataclasses.replace(classifier, valid=held_out, test=held_out)
+
+
 def without_dropout(classifier):
     """Returns a classifier task whose model draws nothing."""
 

@@ -10,7 +10,8 @@ personal models in personal_models.npz. --algorithm is one of
   apfl        a mixture of an own and the global model, --alpha of the own
   fedper      own last layers on shared first ones
   pfedme      Moreau envelopes: the personal model solves a problem of strength --lambda
-  per_fedavg  a global model that is good after an epoch of adaptation
+  per_fedavg  a global model that is good after an epoch of adaptation, by default at a tenth of
+              the clients' rate
 
     mtl_trainer --dataset_name=school --use_synthetic_data --algorithm=ditto --experiment_name=ditto
 """
@@ -27,6 +28,9 @@ from motley_tff.core.errors import UserError
 from trainers import optimizer_flags, shared_flags
 
 FLAGS = flags.FLAGS
+
+# Adapting at the rate of training leaves a global model that is of little use by itself.
+_ADAPTATION = 0.1
 
 shared_flags.define()
 optimizer_flags.define("client", default_rate=0.1)
@@ -93,7 +97,8 @@ def _build(task, initial_weights):
         for name in algorithms.MULTI_TASK[FLAGS.algorithm]
         if FLAGS[name].value is not None
     }
-    rate = optimizer_flags.config("personal", FLAGS)
+    share = _ADAPTATION if FLAGS.algorithm == "per_fedavg" else 1.0
+    rate = optimizer_flags.config("personal", FLAGS, share)
     training = algorithms.build_multi_task(
         FLAGS.algorithm, task, assembly.fedavg_params(FLAGS), rate, initial_weights, own
     )

@@ -52,7 +52,7 @@ def define(prefix: str, default_rate: float | None, many_rates: bool = False) ->
             rate, _are_positive, "expected different finite numbers above 0, such as 0.01,0.1"
         )
     else:
-        by_default = " (default: that of the clients)" if default_rate is None else ""
+        by_default = " (default: the clients')" if default_rate is None else ""
         flags.DEFINE_float(rate, default_rate, f"The {who} learning rate{by_default}.")
         flags.register_validator(rate, _is_positive, "expected a finite number above 0")
     for optimizer, parameters in PARAMETERS.items():
@@ -85,13 +85,19 @@ def _are_different(numbers: Sequence[float]) -> bool:
     return len({float(np.float32(number)) for number in numbers}) == len(numbers)
 
 
-def config(prefix: str, values: flags.FlagValues) -> Any:
-    """Returns the prefix's `OptimizerConfig`; of a list of rates, with the first."""
+def config(prefix: str, values: flags.FlagValues, default_share: float = 1.0) -> Any:
+    """Returns the prefix's `OptimizerConfig`; of a list of rates, with the first.
+
+    Args:
+      prefix: As in `define`.
+      values: The parsed flags.
+      default_share: A rate that was not given is so much of the clients'.
+    """
     from motley_tff.algorithms import optimizers  # Imports TensorFlow.
 
     name = values[f"{prefix}_optimizer"].value
     rate = values[f"{prefix}_learning_rate"].value
-    rate = values.client_learning_rate if rate is None else rate
+    rate = default_share * values.client_learning_rate if rate is None else rate
     rate = float(rate[0]) if isinstance(rate, list) else rate
     parameters = {p: values[f"{prefix}_{name}_{p}"].value for p in PARAMETERS[name]}
     return optimizers.OptimizerConfig(name, rate, parameters)

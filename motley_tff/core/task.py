@@ -51,6 +51,7 @@ class Task:
       drop_remainder: Whether training leaves out an epoch's short last batch.
       regularizer: `weights -> scalar` added to the training loss, or None.
       facts: What a reader of `run.json` should know: clients left out and why, the data's files.
+      neighbours: What neighbours say in kNN-Per; see `algorithms.knn_per`.
       reference: `{client id: value}` on the metric's scale, for valid and test clients: what takes
         no model, such as always saying a client's most frequent word. Empty if there is none.
       label_names: What labels (of text: token ids) mean, for people: `label_names[label]`. Empty
@@ -69,6 +70,7 @@ class Task:
     drop_remainder: bool = False
     regularizer: Callable[[functional_model.Weights], tf.Tensor] | None = None
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    neighbours: Literal["classification", "svm", "regression", "predictions"] = "classification"
     reference: Mapping[str, float] = dataclasses.field(default_factory=dict)
     label_names: Sequence[str] = ()
 

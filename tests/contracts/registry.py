@@ -13,6 +13,7 @@ from motley_tff.algorithms import (
     fedsgd,
     finetuning,
     hypcluster,
+    knn_per,
     local,
     mocha,
     mr_mtl,
@@ -89,6 +90,7 @@ PERSONALIZATIONS = {
         task, finetuning.Params(_config("adam", 1.0), (0.01, 0.1), max_epochs=2, batch_size=4)
     ),
     "hypcluster": lambda task: hypcluster.personalization(task, 3),
+    "knn_per": lambda task: knn_per.build(task, knn_per.Params((2, 5), (0.3, 1.0))),
     "finetuning_last_layer": lambda task: finetuning.build(
         task,
         finetuning.Params(_config("sgd", 1.0), (0.1,), 2, batch_size=4, last_layer=True),

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import datasets
 from datasets.options import DataOptions
-from motley_tff.core import client_work
+from motley_tff.core import client_work, learning
 
 
 @pytest.fixture(scope="module", params=datasets.names())
@@ -54,7 +54,7 @@ def test_loss_and_metrics_have_an_entry_an_example(task):
     key = tf.constant([1, 2])
     x, y = task.preprocess(rows, False, key)
     outputs = task.model.predict(task.model.initial_weights(0), x, False, key)
-    for function in (task.loss, *(m.function for m in task.metrics)):
+    for function in learning.entry_functions(task).values():
         values, weights = function(y, outputs)
         assert values.shape == weights.shape and len(values) == 4
         assert np.all(np.isfinite(values)) and np.all(weights >= 0)

@@ -1,0 +1,295 @@
+"""kNN-Per (Marfoq et al. 2021, https://arxiv.org/abs/2111.09360, equations 7 and 8).
+
+A client looks up each evaluation example's nearest neighbours among its personalization examples,
+in the representation that the global model gives them, and mixes what they say with what the model
+says: coefficient * neighbours + (1 - coefficient) * model. Embeddings are computed once a client,
+neighbours once an example; all coefficients and numbers of neighbours come from them.
+
+What neighbours say depends on the task (`core.task.Task.neighbours`):
+- `classification`: p(label) ~ sum of exp(-distance) over the neighbours with that label, by
+  log-sum-exp, so that far neighbours do not give 0 / 0; mixed with the model's softmax. In text
+  every token is an example.
+- `svm`: 2 p - 1, p being the inverse-distance weighted share of neighbours labelled +1; mixed with
+  the margin.
+- `regression`: the inverse-distance weighted mean of their targets; mixed with the prediction.
+- `predictions`: the plain mean of the global model's predictions on them (the published ADNI code).
+
+Inverse distances are scikit-learn's `weights="distance"`: a neighbour at distance 0 silences those
+that are not. With fewer than k examples all of them are neighbours; with none the model stands
+alone. A coefficient weighs the neighbours everywhere (in the published ADNI code it weighs the
+model). At coefficient 1 a label that no neighbour has gets a probability of 1e-30, not 0.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import task as task_lib
+
+_SMALLEST = 1e-30
+# Distances of a batch to all of a client's examples are held at once: of tokens there are many.
+_BATCH_SIZE, _TOKEN_BATCH_SIZE = 128, 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Params:
+    """Hyperparameters.
+
+    Attributes:
+      num_neighbors: Numbers of neighbours to try, each at least 1.
+      coefficients: Weights of the neighbours to try, in (0, 1]; candidate 0 is the global model.
+    """
+
+    num_neighbors: tuple[int, ...] = (10,)
+    coefficients: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+class Memory(NamedTuple):
+    """A client's personalization examples (tokens, in text); the last place is for padding.
+
+    Attributes:
+      embeddings: float32 [places, dim].
+      values: What a neighbour says: int32 labels or float32 targets [places].
+      is_real: float32 [places], 1 where there is an example.
+      count: int32 scalar, places filled so far.
+    """
+
+    embeddings: tf.Tensor
+    values: tf.Tensor
+    is_real: tf.Tensor
+    count: tf.Tensor
+
+
+class Carry(NamedTuple):
+    """One client's scoring.
+
+    Attributes:
+      weights: The global model.
+      memory: Its personalization examples.
+      sums: `{part: Sums}` with float32 [candidates] leaves.
+      num_examples: `{part: int32 scalar}`.
+    """
+
+    weights: learning.Weights
+    memory: Memory
+    sums: dict[str, learning.Sums]
+    num_examples: dict[str, tf.Tensor]
+
+
+def candidates(params: Params) -> tuple[str, ...]:
+    """Returns the labels: `0`, then `c0.1`, ..., or `k5_c0.1`, ... where several k are tried."""
+    several = len(params.num_neighbors) > 1
+    return (
+        "0",
+        *(
+            f"k{k}_c{c:g}" if several else f"c{c:g}"
+            for k in params.num_neighbors
+            for c in params.coefficients
+        ),
+    )
+
+
+def build(task: task_lib.Task, params: Params) -> algorithm.Personalization:
+    """Returns kNN-Per for a task."""
+
+    def work(evaluation_parts, personalization_part):
+        return _client_work(task, params, evaluation_parts, personalization_part)
+
+    return algorithm.Personalization("knn_per", candidates(params), work)
+
+
+def _client_work(task, params, evaluation_parts, personalization_part) -> client_work.ClientWork:
+    num_candidates = len(candidates(params))
+    dim, num_tokens = _embedding_shape(task)
+
+    def init(broadcast, client_state, client):
+        # Neighbours beyond what a client has are these places, which are never real.
+        places = client.capacity[personalization_part] * num_tokens + max(params.num_neighbors) + 1
+        is_labels = task.neighbours == "classification"
+        zeros = {name: tf.zeros([num_candidates]) for name in learning.entry_functions(task)}
+        return Carry(
+            weights=tuple(broadcast),
+            memory=Memory(
+                tf.zeros([places, dim]),
+                tf.zeros([places], tf.int32 if is_labels else tf.float32),
+                tf.zeros([places]),
+                tf.constant(0),
+            ),
+            sums={part: learning.Sums(zeros, dict(zeros)) for part in evaluation_parts},
+            num_examples=client.num_examples,
+        )
+
+    def remember(carry, batch):
+        return carry._replace(memory=_remember(task, carry, batch))
+
+    size = _BATCH_SIZE if num_tokens == 1 else _TOKEN_BATCH_SIZE
+    passes = (
+        client_work.Pass(personalization_part, remember, _BATCH_SIZE),
+        *(
+            client_work.Pass(part, _scoring_step(task, params, part), size)
+            for part in evaluation_parts
+        ),
+    )
+    return client_work.ClientWork(init, passes, lambda carry: _finish(task, carry))
+
+
+def _embedding_shape(task: task_lib.Task) -> tuple[int, int]:
+    """Returns (length of a representation, tokens an example; 1 where it is not text)."""
+    spec = task.train.spec["train"]
+    weights = [tf.TensorSpec(shape, tf.float32) for shape in task.model.shapes]
+
+    def embed(examples, *weights):
+        x, _ = task.preprocess(examples, False, tf.zeros([2], tf.int32))
+        return task.model.embed(weights, x)
+
+    shape = tf.function(embed, autograph=False).get_concrete_function(spec, *weights).output_shapes
+    return shape[-1], shape[1] if len(shape) == 3 else 1
+
+
+def _remember(task, carry: Carry, batch: client_work.Batch) -> Memory:
+    """Appends a batch's real examples or tokens."""
+    memory = carry.memory
+    embeddings = task.model.embed(carry.weights, batch.x)
+    outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
+    # What counts as an entry: the loss gives padded tokens no weight.
+    _, weights = task.loss(batch.y, outputs)
+    mask = tf.reshape(batch.mask, [-1] + [1] * (len(weights.shape) - 1))
+    is_real = tf.reshape(tf.cast(mask * weights > 0.0, tf.float32), [-1])
+    said = outputs if task.neighbours == "predictions" else batch.y
+    number = tf.shape(is_real)[0]
+    # Padding rows, which are the last of a batch, share the last place.
+    last = tf.shape(memory.is_real)[0] - 1
+    in_batch = tf.reshape(tf.broadcast_to(mask, tf.shape(weights)), [-1])
+    places = tf.where(in_batch > 0.0, memory.count + tf.range(number), last)[:, None]
+    flat = tf.reshape(embeddings, [-1, memory.embeddings.shape[-1]])
+    values = tf.cast(tf.reshape(said, [-1]), memory.values.dtype)
+    return Memory(
+        tf.tensor_scatter_nd_update(memory.embeddings, places, flat),
+        tf.tensor_scatter_nd_update(memory.values, places, values),
+        tf.tensor_scatter_nd_update(memory.is_real, places, is_real * in_batch),
+        memory.count + tf.reduce_sum(tf.cast(in_batch, tf.int32)),
+    )
+
+
+class Neighbours(NamedTuple):
+    """The nearest ones of each example, nearest first: [examples, k]."""
+
+    distances: tf.Tensor
+    values: tf.Tensor
+    is_real: tf.Tensor
+
+
+def nearest(memory: Memory, embeddings: tf.Tensor, k: int, exact: bool) -> Neighbours:
+    """Returns the k nearest of a memory's examples.
+
+    Args:
+      memory: The examples.
+      embeddings: float32 [examples, dim].
+      k: How many.
+      exact: Whether to subtract before squaring (more memory) instead of after, as a matrix
+        product, which loses digits of small distances.
+    """
+    if exact:
+        squares = tf.reduce_sum(
+            tf.square(embeddings[:, None, :] - memory.embeddings[None, :, :]), axis=-1
+        )
+    else:
+        squares = (
+            tf.reduce_sum(tf.square(embeddings), axis=-1)[:, None]
+            + tf.reduce_sum(tf.square(memory.embeddings), axis=-1)[None, :]
+            - 2.0 * tf.matmul(embeddings, memory.embeddings, transpose_b=True)
+        )
+    is_real = memory.is_real > 0.0
+    squares = tf.where(is_real[None, :], tf.maximum(squares, 0.0), tf.float32.max)
+    found, places = tf.math.top_k(-squares, k)
+    return Neighbours(tf.sqrt(-found), tf.gather(memory.values, places), tf.gather(is_real, places))
+
+
+def _scoring_step(task, params: Params, part: str):
+    """Returns a step that adds a batch's scores under every candidate."""
+
+    def step(carry, batch):
+        embeddings = task.model.embed(carry.weights, batch.x)
+        outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
+        is_text = len(embeddings.shape) == 3
+        flat = tf.reshape(embeddings, [-1, carry.memory.embeddings.shape[-1]])
+        found = nearest(carry.memory, flat, max(params.num_neighbors), exact=not is_text)
+        every = [outputs]
+        for k in params.num_neighbors:
+            mix = _mixer(task, Neighbours(*(leaf[:, :k] for leaf in found)), outputs)
+            every.extend(mix(c) for c in params.coefficients)
+        sums = _add(task, batch, every, carry.sums[part])
+        return carry._replace(sums={**carry.sums, part: sums})
+
+    return step
+
+
+def _add(task, batch, every, sums: learning.Sums) -> learning.Sums:
+    functions = learning.entry_functions(task)
+    scored = {
+        name: [task_lib.masked_sum(function, batch.y, outputs, batch.mask) for outputs in every]
+        for name, function in functions.items()
+    }
+    return learning.Sums(
+        {name: sums.totals[name] + tf.stack([t for t, _ in s]) for name, s in scored.items()},
+        {name: sums.weights[name] + tf.stack([w for _, w in s]) for name, s in scored.items()},
+    )
+
+
+def _mixer(task, found: Neighbours, outputs: tf.Tensor):
+    """Returns `coefficient -> outputs` of the model and the neighbours together."""
+    alone = tf.logical_not(tf.reduce_any(found.is_real, axis=1))
+    if task.neighbours == "classification":
+        return _label_mixer(found, outputs, alone)
+    if task.neighbours == "predictions":
+        shares = tf.cast(found.is_real, tf.float32)
+        shares = tf.math.divide_no_nan(shares, tf.reduce_sum(shares, axis=1, keepdims=True))
+    else:
+        shares = inverse_distance_shares(found)
+    values = found.values
+    if task.neighbours == "svm":
+        values = tf.where(values > 0.0, 1.0, -1.0)  # The shares of these sum to 2 p - 1.
+    said = tf.where(alone, outputs, tf.reduce_sum(shares * values, axis=1))
+    return lambda c: c * said + (1.0 - c) * outputs
+
+
+def inverse_distance_shares(found: Neighbours) -> tf.Tensor:
+    """Returns what each neighbour counts, [examples, k], 1 in all (0 where there is none)."""
+    is_here = found.is_real & tf.equal(found.distances, 0.0)
+    inverse = tf.math.divide_no_nan(1.0, found.distances)
+    inverse = tf.where(found.is_real, inverse, 0.0)
+    raw = tf.where(
+        tf.reduce_any(is_here, axis=1, keepdims=True), tf.cast(is_here, tf.float32), inverse
+    )
+    return tf.math.divide_no_nan(raw, tf.reduce_sum(raw, axis=1, keepdims=True))
+
+
+def _label_mixer(found: Neighbours, logits: tf.Tensor, alone: tf.Tensor):
+    num_labels = logits.shape[-1]
+    model = tf.nn.softmax(tf.reshape(logits, [-1, num_labels]))
+    far = tf.where(found.is_real, -found.distances, tf.float32.min)
+    # The nearest neighbour's exponent is subtracted: the largest term is 1.
+    shares = tf.nn.softmax(far, axis=1) * tf.cast(found.is_real, tf.float32)
+    rows = tf.broadcast_to(tf.range(tf.shape(shares)[0])[:, None], tf.shape(shares))
+    places = tf.stack([rows, found.values], axis=-1)
+    said = tf.tensor_scatter_nd_add(tf.zeros_like(model), places, shares)
+    said = tf.where(alone[:, None], model, said)
+
+    def mix(c):
+        mixed = c * said + (1.0 - c) * model
+        return tf.reshape(tf.math.log(tf.maximum(mixed, _SMALLEST)), tf.shape(logits))
+
+    return mix
+
+
+def _finish(task, carry: Carry) -> client_work.ClientOutput:
+    curves = {part: learning.means(sums) for part, sums in carry.sums.items()}
+    for curve in curves.values():
+        for metric in task.metrics:
+            if metric.ranks:  # Not computed: empty cells.
+                curve[metric.name] = tf.fill(tf.shape(curve["loss"]), np.float32(np.nan))
+    metrics = {"curves": curves, "num_examples": carry.num_examples}
+    return client_work.ClientOutput((), tf.zeros([]), (), metrics)

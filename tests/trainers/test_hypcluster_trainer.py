@@ -1,0 +1,126 @@
+"""hypcluster_trainer from end to end, on synthetic schools of planted groups."""
+
+import os
+import signal
+import time
+
+import pandas as pd
+import pytest
+
+from tests.trainers import programs
+
+SCHOOL = (
+    "--dataset_name=school",
+    "--use_synthetic_data",
+    "--num_clusters=3",
+    "--num_warmstart_fedavg_rounds=8",
+    "--total_rounds=12",
+    "--rounds_per_evaluation=6",
+    "--rounds_per_checkpoint=4",
+    "--train_batch_size=32",
+    "--backend=sequential",
+)
+
+
+def run(root, *flags, status=0):
+    return programs.run("hypcluster_trainer", root, *flags, status=status)
+
+
+@pytest.fixture(scope="module")
+def clustered(tmp_path_factory):
+    root = tmp_path_factory.mktemp("clustered")
+    stdout, stderr = run(root, "--experiment_name=run", *SCHOOL)
+    return root, stdout, stderr
+
+
+def test_files(clustered):
+    root, stdout, stderr = clustered
+    assert "warm start of model 3: 8/8" in stderr and "chosen" in stdout
+    clients = programs.table(root, "run", "clients")
+    assert set(clients.candidate) == {"chosen"} and set(clients.cluster_id) <= {1, 2, 3}
+    # The baseline is the first cluster's model.
+    first = clients[clients.cluster_id == 1]
+    pd.testing.assert_series_equal(first.personalized, first.baseline, check_names=False)
+    rounds = programs.table(root, "run", "rounds")
+    shares = rounds[[f"cluster_{j}_share" for j in (1, 2, 3)]]
+    assert shares.sum(axis=1).to_numpy() == pytest.approx(1.0)
+    assert (rounds.bytes_down == 3 * rounds.bytes_up).all()
+    summary = programs.table(root, "run", "summary").iloc[-1]
+    table = pd.read_csv(root / "run" / "clusters.csv")
+    last = table[(table["round"] == 12) & (table.split == "test")]
+    sizes = last.groupby("cluster_id").num_clients.sum()
+    assert summary.largest_cluster_pct == pytest.approx(100 * sizes.max() / 60)
+    best = last.groupby("cluster_id").num_clients.max().sum()
+    assert summary.cluster_purity == pytest.approx(best / 60)
+    assert -0.5 <= summary.cluster_ari <= 1 and last.group.notna().all()
+
+
+def test_a_run_that_is_cut_in_its_warm_start(clustered, tmp_path):
+    flags = ("--experiment_name=run", *SCHOOL)
+    process = programs.start("hypcluster_trainer", tmp_path, *flags)
+    while not (tmp_path / "run" / "warm_start_2.npz").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode in (0, 143) and "Traceback" not in stderr
+    before = os.stat(tmp_path / "run" / "warm_start_1.npz").st_mtime_ns
+    run(tmp_path, *flags)
+    assert os.stat(tmp_path / "run" / "warm_start_1.npz").st_mtime_ns == before
+    programs.same_tables(clustered[0] / "run", tmp_path / "run")
+
+
+def test_ensemble_of_fedavg_models(clustered, tmp_path):
+    """The warm start alone, as a list of weights that an earlier run left."""
+    earlier = clustered[0] / "run"
+    paths = ",".join(str(earlier / f"warm_start_{j}.npz") for j in (1, 2, 3))
+    flags = [f for f in SCHOOL if not f.startswith(("--total", "--num_warm"))]
+    given = f"--path_to_initial_model_weights_list={paths}"
+    run(tmp_path, "--experiment_name=given", *flags, "--total_rounds=0", given)
+    again = ("--total_rounds=0", "--num_warmstart_fedavg_rounds=8")
+    run(tmp_path, "--experiment_name=ensemble", *flags, *again)
+    given, trained = (programs.table(tmp_path, name, "clients") for name in ("given", "ensemble"))
+    assert (given.cluster_id == trained.cluster_id).all()
+    assert given.personalized.to_numpy() == pytest.approx(trained.personalized.to_numpy())
+
+
+def test_collapse_is_said_and_remedies_help(tmp_path):
+    flags = [f for f in SCHOOL if not f.startswith(("--backend", "--num_warm", "--rounds_per"))]
+    stdout, _ = run(tmp_path, "--experiment_name=collapsed", *flags, "--balance=0.001")
+    assert "mode collapse" in stdout
+    remedy = ("--cluster_initialization=updates", "--num_warmstart_fedavg_rounds=8")
+    stdout, _ = run(tmp_path, "--experiment_name=split", *flags, *remedy)
+    assert "mode collapse" not in stdout
+    # Three planted groups of schools.
+    assert programs.table(tmp_path, "split", "summary").cluster_ari.iloc[-1] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--num_clusters=0"], "--num_clusters=0"),
+        (["--path_to_initial_model_weights_list=a,b,c"], "has 3 paths, expected --num_clusters=2"),
+        (["--path_to_initial_model_weights=a"], "give k of them"),
+        (["--warmstart_fraction=0.2", "--num_warmstart_fedavg_rounds=3"], "give one of them"),
+        (["--warmstart_fraction=2"], "--warmstart_fraction=2"),
+        (["--dataset_name=emnist", "--warmstart_fraction=0.2"], "is for silos"),
+    ],
+)
+def test_bad_flags_are_one_line_and_quick(tmp_path, flags, words):
+    start = time.monotonic()
+    base = ("--experiment_name=x", "--dataset_name=school", "--use_synthetic_data")
+    _, stderr = run(tmp_path, *base, *flags, status=2)
+    assert time.monotonic() - start < 2
+    assert stderr.count("\n") == 1 and words in stderr
+
+
+def test_what_is_found_out_later(tmp_path, clustered):
+    base = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=1")
+    _, stderr = run(tmp_path, "--experiment_name=x", *base, "--num_clusters=61", status=2)
+    assert "school has 60 training clients" in stderr and stderr.count("\n") == 1
+    other = tmp_path / "weights.npz"
+    other.write_bytes(b"PK not really")
+    paths = f"{clustered[0] / 'run' / 'warm_start_1.npz'},{other}"
+    given = f"--path_to_initial_model_weights_list={paths}"
+    _, stderr = run(tmp_path, "--experiment_name=y", *base, given, status=2)
+    assert str(other) in stderr and stderr.count("\n") == 1

@@ -1,0 +1,66 @@
+"""knn_per_trainer from end to end, on synthetic schools."""
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.trainers import programs
+
+SCHOOL = (
+    "--dataset_name=school",
+    "--use_synthetic_data",
+    "--train_batch_size=32",
+    "--client_learning_rate=0.03",
+    "--rounds_per_evaluation=8",
+)
+KNN = ("--num_neighbors=5,10", "--coefficients=0.3,0.7,1", "--knn_tuning=per_client")
+
+
+def run(root, *flags, status=0):
+    return programs.run("knn_per_trainer", root, *flags, status=status)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    root = tmp_path_factory.mktemp("knn")
+    return root, *run(root, "--experiment_name=run", "--total_rounds=8", *SCHOOL, *KNN)
+
+
+def test_files(trained):
+    root, stdout, _ = trained
+    assert "% hurt" in stdout
+    clients = programs.table(root, "run", "clients")
+    labels = {"0", *(f"k{k}_c{c}" for k in (5, 10) for c in ("0.3", "0.7", "1"))}
+    assert set(clients.candidate) <= labels and clients.candidate.nunique() > 2
+    assert set(clients.algorithm) == {"fedavg+knn_per"}
+    assert set(programs.table(root, "run", "candidates").candidate) == labels
+    summary = programs.table(root, "run", "summary").iloc[-1]
+    assert summary.personalized_mean < summary.baseline_mean
+
+
+def test_warm_start_from_a_run(trained, tmp_path):
+    weights = f"--path_to_initial_model_weights={trained[0] / 'run'}"
+    run(tmp_path, "--experiment_name=warm", "--total_rounds=0", weights, *SCHOOL, *KNN)
+    first = programs.table(trained[0], "run", "clients")
+    warm = programs.table(tmp_path, "warm", "clients")
+    for column in ("baseline", "personalized"):
+        np.testing.assert_allclose(warm[column], first[column], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--coefficients=1.5"], "above 0 and at most 1"),
+        (["--coefficients=0,0.5"], "above 0 and at most 1"),
+        (["--coefficients=half"], "above 0 and at most 1"),
+        (["--num_neighbors=0"], "whole numbers from 1"),
+        (["--num_neighbors=5,5"], "different whole numbers"),
+        (["--total_rounds=0"], "trains no global model"),
+    ],
+)
+def test_bad_flags_are_one_line_and_quick(tmp_path, flags, words):
+    start = time.monotonic()
+    _, stderr = run(tmp_path, "--experiment_name=x", *SCHOOL, *flags, status=2)
+    assert time.monotonic() - start < 2
+    assert stderr.count("\n") == 1 and words in stderr
