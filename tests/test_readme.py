@@ -38,7 +38,8 @@ def _help(name):
 
 @pytest.fixture(scope="module")
 def helps():
-    names = {name for name, _ in _commands()} - _OTHER_COMMANDS
+    trainers = set(re.findall(r"`(\w+_trainer)`", README))
+    names = ({name for name, _ in _commands()} | trainers) - _OTHER_COMMANDS
     return {name: _help(name) for name in (*sorted(names), *_PREPARE)}
 
 
