@@ -294,7 +294,7 @@ def _look_at_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classe
             looked = look(tf.constant(client_id))
         except tf.errors.OpError as error:
             raise UserError(
-                f"{folder / client_id}: cannot be read as TFRecords ({files.one_line(error)})"
+                f"{folder / client_id}: cannot be read as TFRecords ({clients_lib.reason(error)})"
             ) from error
         _note(left, client_id, n, looked, num_classes)
     return left

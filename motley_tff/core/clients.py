@@ -133,7 +133,7 @@ class InGraphClients(Clients):
             return self._fetch(tf.constant(client_id))
         except (tf.errors.OpError, UnicodeDecodeError) as error:
             raise UserError(
-                f"the data of client {client_id!r} cannot be read: {_reason(error)}"
+                f"the data of client {client_id!r} cannot be read: {reason(error)}"
             ) from error
 
     def load(self, client_id: tf.Tensor) -> Parts:
@@ -141,7 +141,7 @@ class InGraphClients(Clients):
         return self._load(client_id)
 
 
-def _reason(error: tf.errors.OpError | UnicodeDecodeError) -> str:
+def reason(error: tf.errors.OpError | UnicodeDecodeError) -> str:
     """Returns TensorFlow's words on one line, without the names of its nodes."""
     # TensorFlow quotes the data, and fails at its own message where they are no text.
     raw = error.message if isinstance(error, tf.errors.OpError) else error.object
