@@ -5,7 +5,7 @@ Card
     (cell arrays `X` and `Y`, each (23, 1)). Or synthetic sensors.
   Licence: none stated by its owners; published for research.
   Clients: 23 sensors; 43,695 examples; 1,900 +- 349 a sensor.
-    Synthetic: 20 sensors; 8 to 240 examples each, in two planted groups.
+    Synthetic: 20 sensors; 8 to 700 examples each, in two planted groups.
   Fields: `features` float32 [100], 50 acoustic and 50 seismic, standardized; `target` float32,
     -1 or +1.
   Model: linear, zero initial weights; hinge loss + 0.5 * 1e-4 * ||w||^2, bias included; the
@@ -123,8 +123,8 @@ def synthesize(seed: int, num_sensors: int = _SYNTHETIC_SENSORS) -> Sensors:
         rng = random_streams.generator(seed, "synthetic_data", 1, i)
         group = int(rng.random() < 0.4)
         own = _unit(rng.normal(size=_NUM_FEATURES))
-        direction = _unit(signature + 1.5 * turns[group] + 0.8 * own)
-        n = int(np.clip(rng.lognormal(4.0, 0.9), 8, 240))
+        direction = _unit(signature + 1.5 * turns[group] + 1.2 * own)
+        n = int(np.clip(rng.lognormal(5.6, 0.7), 8, 700))
         y = np.where(rng.random(n) < rng.uniform(0.35, 0.65), 1.0, -1.0)
         noise = rng.normal(size=(n, _NUM_FEATURES))
         features.append(rng.normal(size=_NUM_FEATURES) + noise + 1.6 * y[:, None] * direction)

@@ -10,8 +10,8 @@ personal models in personal_models.npz. --algorithm is one of
   apfl        a mixture of an own and the global model, --alpha of the own
   fedper      own last layers on shared first ones
   pfedme      Moreau envelopes: the personal model solves a problem of strength --lambda
-  per_fedavg  a global model that is good after an epoch of adaptation, by default at a tenth of
-              the clients' rate
+  per_fedavg  a global model that is good after adaptation, by default at a tenth of the clients'
+              rate, for the number of epochs that is best on validation data
 
     mtl_trainer --dataset_name=school --use_synthetic_data --algorithm=ditto --experiment_name=ditto
 """
@@ -30,7 +30,7 @@ from trainers import optimizer_flags, shared_flags
 FLAGS = flags.FLAGS
 
 # Adapting at the rate of training leaves a global model that is of little use by itself.
-_ADAPTATION = 0.1
+_ADAPTATION, _ADAPTATION_EPOCHS = 0.1, 5
 
 shared_flags.define()
 optimizer_flags.define("client", default_rate=0.1)
@@ -58,6 +58,10 @@ flags.DEFINE_integer(
     "inner_steps", None, "pfedme's steps on its inner problem a batch (default: 5).",
     lower_bound=1, upper_bound=1000,
 )  # fmt: skip
+flags.DEFINE_integer(
+    "adaptation_epochs", None, "Most epochs of per_fedavg's adaptation (default: 5).",
+    lower_bound=1, upper_bound=1000,
+)  # fmt: skip
 
 
 def main() -> None:
@@ -77,10 +81,11 @@ def _check_flags() -> None:
             "which keep no state; mtl_trainer needs silos: one of "
             f"{', '.join(datasets.CROSS_SILO)}"
         )
-    mine = algorithms.MULTI_TASK[FLAGS.algorithm]
-    for name in sorted({flag for own in algorithms.MULTI_TASK.values() for flag in own}):
-        if FLAGS[name].value is not None and name not in mine:
-            owners = [a for a, own in algorithms.MULTI_TASK.items() if name in own]
+    owned = {name: set(own) for name, own in algorithms.MULTI_TASK.items()}
+    owned["per_fedavg"].add("adaptation_epochs")
+    for name in sorted(set().union(*owned.values())):
+        if FLAGS[name].value is not None and name not in owned[FLAGS.algorithm]:
+            owners = [algorithm for algorithm, own in owned.items() if name in own]
             raise UserError(
                 f"--{name} is a flag of {', '.join(owners)}, not of --algorithm={FLAGS.algorithm}; "
                 "leave it out"
@@ -108,11 +113,14 @@ def _build(task, initial_weights):
 
 
 def _adaptation(task: Any, optimizer: Any) -> Any:
-    """Returns an epoch of steps from the global model: what per_fedavg trains it for."""
+    """Returns a few epochs of steps from the global model: what per_fedavg trains it for."""
     from motley_tff.algorithms import finetuning
 
-    params = finetuning.Params(optimizer, (optimizer.learning_rate,), 1, FLAGS.train_batch_size)
-    return finetuning.build(task, params)
+    epochs = FLAGS.adaptation_epochs or _ADAPTATION_EPOCHS
+    rates = (optimizer.learning_rate,)
+    return finetuning.build(
+        task, finetuning.Params(optimizer, rates, epochs, FLAGS.train_batch_size)
+    )
 
 
 def run() -> None:

@@ -4,7 +4,7 @@ The global model is trained to be good after one step of adaptation at rate a: o
 w' = w - a * grad f(w), then w -= client rate * grad f(w') (FO-MAML: the Hessian is left out). The
 paper draws independent batches for the two gradients; here one batch serves both, so that a silo
 with one batch a round still adapts. a = 0 gives back FedAvg. A client's personal model is the
-global one after an epoch of steps at rate a on its own examples; clients keep no state.
+global one after a few epochs of steps at rate a on its own examples; clients keep no state.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class Params:
 def build(
     task: task_lib.Task, params: Params, initial_weights: learning.Weights
 ) -> algorithm.Algorithm:
-    """Returns Per-FedAvg's global training; personalize with an epoch of fine-tuning."""
+    """Returns Per-FedAvg's global training; personalize with fine-tuning at rate a."""
     base = fedavg.build(task, params.fedavg, initial_weights)
     (walk,) = base.work.passes
     optimizer = optimizers.build(params.fedavg.client_optimizer)

@@ -117,11 +117,10 @@ def _block_contrast(relations, groups):
 
 
 def test_an_algorithm_without_state(tmp_path):
-    flags = [f for f in SCHOOL if not f.startswith("--backend")]
-    flags = [f.replace("school", "vehicle") for f in flags]
+    flags = [f.replace("school", "vehicle") for f in SCHOOL]
     run(tmp_path, "--experiment_name=maml", "--algorithm=per_fedavg", *flags)
     clients = programs.table(tmp_path, "maml", "clients")
-    assert set(clients.candidate) == {"1"} and clients.personalized_roc_auc.max() <= 1
+    assert set(clients.candidate) <= set("12345") and clients.personalized_roc_auc.max() <= 1
     assert not (tmp_path / "maml" / "personal_models.npz").exists()
 
 
