@@ -51,10 +51,12 @@ def test_tables_have_the_columns_of_the_design(school):
         "run_id", "round", "num_clients", "train_loss", "train_half_squared_error", "seconds",
         "bytes_down", "bytes_up",
     ]  # fmt: skip
+    both_ways = ("candidate", "personalized_mean", "personalized_std", "pct_clients_hurt")
     assert list(programs.table(root, "school", "summary")) == [
         "run_id", "dataset", "algorithm", "base_random_seed", "round", "split", "num_clients",
         "candidate", "baseline_mean", "baseline_std", "personalized_mean", "personalized_std",
-        "pct_clients_hurt", "reference_mean",
+        "pct_clients_hurt", "largest_cluster_pct", "cluster_ari", "cluster_purity",
+        "reference_mean", *(f"{c}_{how}" for how in ("global", "per_client") for c in both_ways),
     ]  # fmt: skip
 
 
@@ -279,6 +281,7 @@ def test_values_no_run_could_use(tmp_path, flags):
 def test_finetune_every_reports_the_best_round(school, tmp_path):
     """The model before the first round counts too; validation decides, and both ways are there."""
     flags = ("--finetune_every=6", "--finetune_tuning=per_client")
+    flags += ("--finetune_learning_rate=0.03,0.3",)
     stdout, _ = run(tmp_path, "--experiment_name=every", *SCHOOL, *flags)
     summary = programs.table(tmp_path, "every", "summary")
     assert sorted(set(summary["round"])) == [0, 6, 12]
