@@ -14,7 +14,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Tools that come with what is installed.
 _OTHER_COMMANDS = {"pytest", "NAME", "python"}
 _PREPARE = tuple(f"datasets.prepare.{name}" for name in ("adni", "stack_exchange", "ted_multi"))
-_MODULES = {"motley_doctor": "launch.doctor", "motley_benchmark": "launch.benchmark"}
+_MODULES = {
+    "motley_doctor": "launch.doctor",
+    "motley_benchmark": "launch.benchmark",
+    "motley_table5": "launch.table5",
+}
 
 
 def _commands():

@@ -35,11 +35,47 @@ FINETUNING = {
 }
 
 
+# Appendix F.1.2, read off the paper by hand: client and server rate, epsilon, clusters, warm start.
+HYPCLUSTER = {
+    "emnist": (0.1, 0.001, 1e-4, 2, 100),
+    "stackoverflow": (0.5, 0.01, 1e-4, 2, 100),
+    "landmark": (10**-2.5, 10**-3, 1e-4, 2, 8000),
+    "ted_multi": (0.1, 0.01, 0.001, 2, 100),
+}
+# Appendices F.3.3 and F.4: flags of silos, beside what they have in common.
+SILOS = {
+    "hypcluster.school": {
+        "client_learning_rate": 0.01, "server_learning_rate": 10, "num_clusters": 3,
+        "warmstart_fraction": 0.2,
+    },
+    "hypcluster.vehicle": {
+        "client_learning_rate": 0.01, "server_learning_rate": 10, "num_clusters": 4,
+        "warmstart_fraction": 0,
+    },
+    "ditto.school": {
+        "client_learning_rate": 0.001, "server_learning_rate": 10, "lambda": 1,
+        "personal_learning_rate": 0.01,
+    },
+    "ditto.vehicle": {
+        "client_learning_rate": 0.3, "server_learning_rate": 1, "lambda": 0.01,
+        "personal_learning_rate": 0.1,
+    },
+    "mocha.school": {"lambda": 1e-4, "mocha_outer": 2, "personal_learning_rate": 0.003},
+    "mocha.vehicle": {"lambda": 1e-4, "mocha_outer": 1, "personal_learning_rate": 0.03},
+    "knn_per.school": {"num_neighbors": ["10"], "total_rounds": 500},
+}  # fmt: skip
+TRAINERS = {
+    "finetuning": "finetuning_trainer", "hypcluster": "hypcluster_trainer",
+    "knn_per": "knn_per_trainer", "ditto": "mtl_trainer", "mocha": "mtl_trainer",
+}  # fmt: skip
+
+
 def _parsed(path: pathlib.Path):
     """Returns the flags as the trainer reads them, in a process of its own."""
+    trainer = TRAINERS[path.name.partition(".")[0]]
     code = (
         "import json, sys; from launch import commandline; "
-        "from trainers import finetuning_trainer as t; commandline.parse(sys.argv); "
+        f"from trainers import {trainer} as t; commandline.parse(sys.argv); "
         "print(json.dumps({n: t.FLAGS[n].value for n in t.FLAGS}, default=str))"
     )
     result = subprocess.run(
@@ -47,6 +83,42 @@ def _parsed(path: pathlib.Path):
         capture_output=True, text=True, env=programs.environment(), check=True,
     )  # fmt: skip
     return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("dataset", HYPCLUSTER)
+def test_hypcluster(dataset):
+    found = _parsed(FOLDER / f"hypcluster.{dataset}.flags")
+    assert found["dataset_name"] == dataset and found["server_adam_beta_2"] == 0.99
+    names = (
+        "client_learning_rate", "server_learning_rate", "server_adam_epsilon", "num_clusters",
+        "num_warmstart_fedavg_rounds",
+    )  # fmt: skip
+    mine = [float(found[name]) for name in names]
+    assert mine == pytest.approx([float(v) for v in HYPCLUSTER[dataset]])
+    # Rounds, cohorts and batches are those of fine-tuning's FedAvg.
+    for name, value in zip(NAMES[3:10], FINETUNING[dataset][3:10], strict=True):
+        assert found[name] == value, name
+
+
+@pytest.mark.parametrize("dataset", FINETUNING)
+def test_knn_per(dataset):
+    found = _parsed(FOLDER / f"knn_per.{dataset}.flags")
+    for name, value in zip(NAMES[:10], FINETUNING[dataset][:10], strict=True):
+        assert float(found[name]) == pytest.approx(float(value)), name
+    assert found["num_neighbors"] == ["10"] and len(found["coefficients"]) == 10
+
+
+@pytest.mark.parametrize("preset", SILOS)
+def test_silos(preset):
+    found = _parsed(FOLDER / f"{preset}.flags")
+    name, dataset = preset.split(".")
+    assert found["dataset_name"] == dataset and found["total_rounds"] == 500
+    assert found["train_batch_size"] == {"school": 32, "vehicle": 64}[dataset]
+    assert (found["server_optimizer"], found["server_fedavgm_momentum"]) == ("fedavgm", 0.9)
+    if TRAINERS[name] == "mtl_trainer":
+        assert found["algorithm"] == name
+    for flag, value in SILOS[preset].items():
+        assert found[flag] == value, flag
 
 
 @pytest.mark.parametrize("dataset", FINETUNING)
@@ -61,7 +133,9 @@ def test_finetuning(dataset):
 
 
 def test_every_preset_is_checked():
-    assert {p.name for p in FOLDER.iterdir()} == {f"finetuning.{d}.flags" for d in FINETUNING}
+    checked = {f"finetuning.{d}" for d in FINETUNING} | {f"knn_per.{d}" for d in FINETUNING}
+    checked |= {f"hypcluster.{d}" for d in HYPCLUSTER} | set(SILOS)
+    assert {p.name for p in FOLDER.iterdir()} == {f"{name}.flags" for name in checked}
 
 
 def test_each_names_its_source():
