@@ -28,8 +28,10 @@ from trainers import optimizer_flags, shared_flags, terminal
 Build = Callable[
     [task_lib.Task, Any], tuple[algorithm_lib.Algorithm, algorithm_lib.Personalization, str]
 ]
-# (task, backend, directory, cohort size) -> what `Build` gets as initial weights
-Prepare = Callable[[task_lib.Task, base.Backend, run_directory.RunDirectory, int | None], Any]
+# (backend, directory, cohort size) -> what `Build` gets as initial weights
+Train = Callable[[base.Backend, run_directory.RunDirectory, int | None], Any]
+# Reads and checks what is given; nothing is written before.
+Prepare = Callable[[task_lib.Task], Train]
 
 
 def run(
@@ -72,8 +74,7 @@ def _run_experiment(
     directory.check_same("clients", {"number": len(task.train), "sha256": ids}, "clients")
     config = experiment_config(values, task, loop)
     experiment.check_config(config, task)
-    if prepare is None:
-        prepare = _plain_start(values)
+    train_initial = (prepare or _plain_start(values))(task)
     with open_backend(values, task, config) as (backend, reason):
         directory.write_record(
             status="running",
@@ -87,7 +88,7 @@ def _run_experiment(
             num_weights=task.model.num_weights,
         )
         try:
-            weights = prepare(task, backend, directory, config.clients_per_train_round)
+            weights = train_initial(backend, directory, config.clients_per_train_round)
             start = {"sha256": _digest(weights)}
             directory.check_same("initial_weights", start, "initial weights")
             directory.write_record(initial_weights=start)
@@ -104,7 +105,11 @@ def _run_experiment(
 
 
 def _plain_start(values: flags.FlagValues) -> Prepare:
-    return lambda task, backend, directory, cohort_size: initial_weights(values, task)
+    def prepare(task: task_lib.Task) -> Train:
+        weights = initial_weights(values, task)
+        return lambda backend, directory, cohort_size: weights
+
+    return prepare
 
 
 def _digest(weights: Any) -> str:

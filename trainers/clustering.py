@@ -33,36 +33,37 @@ def build(values: flags.FlagValues, rounds: shared_flags.Rounds) -> assembly.Bui
 def initial_models(values: flags.FlagValues, rounds: shared_flags.Rounds) -> assembly.Prepare:
     """Returns what makes the models that clustering starts from."""
 
-    def make(
-        task: task_lib.Task,
-        backend: base.Backend,
-        directory: run_directory.RunDirectory,
-        cohort_size: int | None,
-    ) -> list[Any]:
+    def prepare(task: task_lib.Task) -> assembly.Train:
         k, seed = values.num_clusters, values.base_random_seed
         if k > len(task.train):
             raise UserError(
                 f"--num_clusters={k} but {task.dataset} has {len(task.train)} training clients; "
                 "give at most that many"
             )
-        start = warm_start.WarmStart(
-            task,
-            backend,
-            lambda weights: fedavg.build(task, assembly.fedavg_params(values), weights),
-            seed,
-            cohort_size,
-            directory.path,
-            terminal.TerminalProgress(),
-        )
         given = _given(values, task)
-        if values.cluster_initialization == "updates":
-            first = (given or [task.model.initial_weights(seed)])[:1]
-            (trained,) = start.fedavg(first, rounds.warm_start)
-            return start.split(trained, k)
-        models = given or warm_start.random_models(task, seed, k)
-        return start.fedavg(models, rounds.warm_start)
 
-    return make
+        def train(
+            backend: base.Backend, directory: run_directory.RunDirectory, cohort_size: int | None
+        ) -> list[Any]:
+            start = warm_start.WarmStart(
+                task,
+                backend,
+                lambda weights: fedavg.build(task, assembly.fedavg_params(values), weights),
+                seed,
+                cohort_size,
+                directory.path,
+                terminal.TerminalProgress(),
+            )
+            if values.cluster_initialization == "updates":
+                first = (given or [task.model.initial_weights(seed)])[:1]
+                (trained,) = start.fedavg(first, rounds.warm_start)
+                return start.split(trained, k)
+            models = given or warm_start.random_models(task, seed, k)
+            return start.fedavg(models, rounds.warm_start)
+
+        return train
+
+    return prepare
 
 
 def _given(values: flags.FlagValues, task: task_lib.Task) -> list[Any] | None:

@@ -336,8 +336,8 @@ def check_config(config: Config, task: task_lib.Task) -> None:
         )
     if config.tuning == "per_client" and task.setting != "cross_silo":
         raise UserError(
-            f"--finetune_tuning=per_client needs silos with validation data of their own; "
-            f"{task.dataset} is cross-device, use global"
+            "choosing per_client needs silos with validation data of their own; "
+            f"{task.dataset} is cross-device, choose global"
         )
 
 
