@@ -71,7 +71,7 @@ def test_datasets_is_this_projects_package():
 
 def test_console_scripts_name_modules_of_this_project():
     for command in _setup_constant("COMMANDS"):
-        match = re.fullmatch(r"[a-z_]+=([a-z_.]+):([a-z_]+)", command)
+        match = re.fullmatch(r"[a-z0-9_]+=([a-z0-9_.]+):([a-z_]+)", command)
         assert match, command
         module = ROOT.joinpath(*match.group(1).split(".")).with_suffix(".py")
         assert module.is_file(), f"{command}: no file {module.relative_to(ROOT)}"
