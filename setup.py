@@ -46,6 +46,7 @@ DEVELOPMENT = [
     "hypothesis",
     "mypy",
     "pytest",
+    "pytest-xdist",
     "ruff",
     "setuptools",
     "wheel",
