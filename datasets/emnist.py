@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datasets import files, splits, sqlite_clients, synthetic_writers
+from datasets import classification, files, splits, sqlite_clients, synthetic_writers
 from datasets.models import emnist_cnn
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib
@@ -133,18 +133,6 @@ def preprocess(
     return pixels[..., tf.newaxis], examples["label"]
 
 
-def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (softmax cross entropy [batch], ones [batch])."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    return losses, tf.ones_like(losses)
-
-
-def accuracy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (1.0 where the largest logit is the label's [batch], ones [batch])."""
-    correct = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
-    return correct, tf.ones_like(correct)
-
-
 def _task(num_classes, split, train, valid, test, facts) -> task_lib.Task:
     model = functional_model.from_keras(
         functools.partial(emnist_cnn.EmnistCnn, num_classes), np.zeros((1, 28, 28, 1), np.float32)
@@ -153,8 +141,8 @@ def _task(num_classes, split, train, valid, test, facts) -> task_lib.Task:
         dataset="emnist",
         setting="cross_device",
         model=model,
-        loss=cross_entropy,
-        metrics=(task_lib.Metric("accuracy", accuracy, higher_is_better=True),),
+        loss=classification.cross_entropy,
+        metrics=(task_lib.Metric("accuracy", classification.accuracy, higher_is_better=True),),
         preprocess=preprocess,
         train=train,
         valid=valid,

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from motley_tff import algorithms
+from motley_tff import algorithms, metrics
 from motley_tff.algorithms import fedavg, finetuning, optimizers, personal
 from motley_tff.backends import run_groups
 from motley_tff.core import candidates, grid
 from motley_tff.core import task as task_lib
+from motley_tff.metrics import client_values
 
 # What may differ in one compiled call; `mocha_outer` changes how many passes there are.
 _TRACED = ("client", "server", "personal", "lambda")
@@ -151,12 +152,15 @@ class Search:
             if one.seed not in best or score > best[one.seed][0]:
                 best[one.seed] = (score, candidates.take(test, chosen), test[:, 0])
         tuned = [mine for _, mine, _ in best.values()]
-        hurt = [
-            100.0 * np.mean(mine < before if self._higher else mine > before)
-            for _, mine, before in best.values()
-        ]
+        hurt = [self._pct_hurt(before, mine) for _, mine, before in best.values()]
         name, runs = "finetuning", len(points) * len(self._tasks)
         return self._row(name, self._best_fedavg, tuned, float(np.mean(hurt)), runs)
+
+    def _pct_hurt(self, before: np.ndarray, mine: np.ndarray) -> float:
+        ids = np.array(self._task.test.ids)
+        sizes = np.ones(len(ids), np.int64)
+        values = client_values.ClientValues(ids, before, mine, self._higher, sizes)
+        return metrics.POPULATION["pct_clients_hurt"](values)
 
 
 def _key(setting: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datasets import emnist
+from datasets import classification, emnist
 from datasets.models import emnist_cnn
 from motley_tff.core import clients, functional_model, random_streams
 from motley_tff.core import task as task_lib
@@ -31,8 +31,8 @@ def create_task(train_sizes: Sequence[int], held_out_sizes: Sequence[int] = (1,)
         model=functional_model.from_keras(
             emnist_cnn.EmnistCnn, np.zeros((1, 28, 28, 1), np.float32)
         ),
-        loss=emnist.cross_entropy,
-        metrics=(task_lib.Metric("accuracy", emnist.accuracy, higher_is_better=True),),
+        loss=classification.cross_entropy,
+        metrics=(task_lib.Metric("accuracy", classification.accuracy, higher_is_better=True),),
         preprocess=emnist.preprocess,
         train=clients.InMemoryClients(train),
         valid=evaluated,

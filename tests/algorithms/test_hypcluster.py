@@ -85,6 +85,17 @@ def test_momentum_of_an_empty_cluster_by_hand():
     np.testing.assert_allclose(found, [2.0, 5.0], rtol=1e-6)
 
 
+def test_a_cluster_that_lost_its_client_by_hand():
+    """In round 1 model 1 overshoots to 5, so in round 2 the client takes model 2."""
+    only = toy.scalar_task({"a": [2.0]})
+    params = _params("momentum", 8.0, momentum=0.5)
+    stays, _ = _train(only, params, [1.0, 4.0], rounds=2)
+    np.testing.assert_allclose(stays, [5.0, -4.0], rtol=1e-6)
+    # Half of round 1's change of -0.5 is left as momentum: 5 + 8 * 0.25.
+    moved, _ = _train(only, params, [1.0, 4.0], rounds=2, steps_empty_clusters=True)
+    np.testing.assert_allclose(moved, [7.0, -4.0], rtol=1e-6)
+
+
 def test_a_model_that_is_no_number_is_not_taken(task):
     found, results = _train(task, _params(), [np.nan, 1.0])
     assert results[0]["cluster_2_share"] == 1.0 and np.isfinite(found[1])
