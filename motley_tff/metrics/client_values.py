@@ -14,7 +14,7 @@ class ClientValues:
       baseline: The metric under the global model, float64 [num_clients].
       personalized: The metric under the personalized model, float64 [num_clients].
       higher_is_better: Direction of the metric.
-      num_evaluation_examples: int64 [num_clients].
+      num_evaluation_examples: int64 [num_clients], or None where nobody knows.
       clusters: int64 [num_clients], the cluster of each client, or None.
       groups: str [num_clients], the group that each is known to belong to, or None.
     """
@@ -23,7 +23,7 @@ class ClientValues:
     baseline: np.ndarray
     personalized: np.ndarray
     higher_is_better: bool
-    num_evaluation_examples: np.ndarray
+    num_evaluation_examples: np.ndarray | None
     clusters: np.ndarray | None = None
     groups: np.ndarray | None = None
 

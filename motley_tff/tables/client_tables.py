@@ -1,0 +1,452 @@
+"""Reads tables of a row per client: `clients.csv`, LEAF's `metrics_stat.csv`, any CSV.
+
+    for path in client_tables.find(["results"]):
+        for evaluation in client_tables.evaluations(client_tables.read(path)):
+            evaluation.keys, evaluation.metric, evaluation.values, evaluation.rows
+
+Whatever is wrong with a file is one line that names the file, the line (the header is line 1, as in
+a spreadsheet) and the column.
+"""
+
+import csv
+import dataclasses
+import glob
+import io
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from motley_tff.core.errors import UserError
+from motley_tff.metrics import client_values
+from motley_tff.tables import schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# How LEAF (Caldas et al. 2018, `models/metrics/writer.py`) names what we have; older versions leave
+# `set` out. It scores one model, the server's.
+LEAF = {
+    "client_id": "client_id",
+    "round": "round_number",
+    "split": "set",
+    "num_evaluation_examples": "num_samples",
+    "baseline": "accuracy",
+    "baseline_loss": "loss",
+}
+# Short names for what a mapping may name, beside our own.
+SHORT_NAMES = {
+    "client": "client_id",
+    "run": "run_id",
+    "examples": "num_evaluation_examples",
+    "cluster": "cluster_id",
+}
+MAPPABLE = (
+    "client_id", "baseline", "personalized", "run_id", "round", "split",
+    "num_evaluation_examples", "cluster_id", "group",
+)  # fmt: skip
+SCORES = (*schema.RUN, "client_id", "label", "baseline_score", "personalized_score")
+
+_REQUIRED = (
+    "client_id",
+    "round",
+    "split",
+    "metric",
+    "higher_is_better",
+    "baseline",
+    "personalized",
+)
+_NUMBERS = ("round", "cluster_id", "label", "delta", "reference")
+_NUMBER_PREFIXES = ("baseline", "personalized", "num_", "is_hurt", "ood_")
+# Whole numbers of which no cell may be empty; elsewhere that is a value that is not finite.
+_WHOLE = ("round", "label", "num_evaluation_examples", "higher_is_better")
+# Of these, where a file of ours has to say yes or no.
+_BINARY = ("label", "higher_is_better")
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """One (run, round, split) of a table.
+
+    Attributes:
+      keys: What it has of the run's keys (`schema.RUN`): `run_id`, `round` and so on.
+      metric: The metric's name.
+      values: What metrics are functions of; `personalized` is not-a-number throughout where
+        `is_personalized` is false.
+      is_personalized: Whether there are personalized models beside the baseline.
+      rows: The table's rows, in their order.
+    """
+
+    keys: Mapping[str, Any]
+    metric: str
+    values: client_values.ClientValues
+    is_personalized: bool
+    rows: "pd.DataFrame"
+
+
+# --- finding --------------------------------------------------------------------------------------
+
+
+def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> list[pathlib.Path]:
+    """Returns the tables that paths stand for, each once.
+
+    Args:
+      paths: CSV files, run directories, directories somewhere above run directories, and patterns
+        such as `results/ft*`.
+      name: What the table is called in a run directory.
+
+    Raises:
+      UserError: If a path is not there or has no such table.
+    """
+    found = [table for path in paths for table in _tables(os.path.expanduser(path), name)]
+    return list(dict.fromkeys(found))
+
+
+def _tables(path: str, name: str) -> list[pathlib.Path]:
+    matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
+    if not matches:
+        raise UserError(f"{path} is not there; expected a CSV file or a run directory")
+    found = [table for match in map(pathlib.Path, matches) for table in _below(match, name)]
+    if not found:
+        raise UserError(f"{path} holds no {name}; expected a run directory or a CSV file")
+    return found
+
+
+def _below(path: pathlib.Path, name: str) -> list[pathlib.Path]:
+    if not path.is_dir():
+        return [path]
+    return [path / name] if (path / name).exists() else sorted(path.rglob(name))
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read(
+    path: str | os.PathLike[str],
+    columns: Mapping[str, str] | None = None,
+    metric: str | None = None,
+    higher_is_better: bool | None = None,
+) -> "pd.DataFrame":
+    """Reads a table with a row per client and checks it.
+
+    Args:
+      path: The CSV file.
+      columns: Of a foreign file, our name (see `MAPPABLE`, `SHORT_NAMES`) to its: `client` and
+        `baseline` at least. None for files of ours and LEAF's, which are told by their columns.
+      metric: What a foreign file's values are; by default `accuracy` where a column says so.
+      higher_is_better: Of a foreign file whose values are no accuracies.
+
+    Returns:
+      A row per (round, split, client) under our names. Numbers are float64 (`round` int64), the
+      rest is text, "" where there is none. `run_id`, `metric` and `higher_is_better` (bool) are always there,
+      `round`, `split`, `num_evaluation_examples`, `personalized` if the file knows them.
+
+    Raises:
+      UserError: If the file is empty or no CSV, columns are missing, a cell is not what it should
+        be, a client has two rows, or metrics are mixed.
+    """
+    path = pathlib.Path(path)
+    data = _bytes(path)
+    header = _header(path, data)
+    if columns is not None:
+        table = _foreign(path, data, header, columns, metric, higher_is_better)
+    elif _is_leaf(header):
+        table = _leaf(path, data, header)
+    else:
+        table = _own(path, data, header)
+    if "run_id" not in table:
+        table = table.assign(run_id=path.parent.name if _is_of_run(path) else path.stem)
+    _check(path, table)
+    return table.astype({"round": np.int64}) if "round" in table else table
+
+
+def is_scores(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a file has the columns of `scores.csv`."""
+    path = pathlib.Path(path)
+    return {"label", "baseline_score"} <= set(_header(path, _bytes(path)))
+
+
+def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
+    """Reads a `scores.csv`: a row per example, label 1 for positives, higher scores for them.
+
+    Raises:
+      UserError: As `read`.
+    """
+    path = pathlib.Path(path)
+    data = _bytes(path)
+    header = _header(path, data)
+    _require(path, header, SCORES)
+    table = _parse(path, data, {name: name for name in SCORES})
+    _check_whole(path, table)
+    return table
+
+
+def _own(path: pathlib.Path, data: bytes, header: Sequence[str]) -> "pd.DataFrame":
+    _require(path, header, _REQUIRED)
+    table = _parse(path, data, {name: name for name in header})
+    _check_whole(path, table)
+    for name in table.columns:
+        if name.startswith(("baseline", "personalized")):
+            # Nine digits name a float32: here it is again, to the bit.
+            table[name] = table[name].astype(np.float32).astype(np.float64)
+    table["higher_is_better"] = table["higher_is_better"] == 1
+    return table
+
+
+def _is_leaf(header: Sequence[str]) -> bool:
+    return {"client_id", "round_number", "num_samples", "accuracy"} <= set(header)
+
+
+def _leaf(path: pathlib.Path, data: bytes, header: Sequence[str]) -> "pd.DataFrame":
+    table = _parse(path, data, {ours: name for ours, name in LEAF.items() if name in header})
+    # It writes a row for every client, with empty cells for those that it did not score.
+    table = table[table["baseline"].notna()]
+    _refuse_no_rows(path, table)
+    _check_whole(path, table)
+    return table.assign(metric="accuracy", higher_is_better=True)
+
+
+def _is_of_run(path: pathlib.Path) -> bool:
+    return path.name in ("clients.csv", "metrics_stat.csv")
+
+
+def _foreign(
+    path: pathlib.Path,
+    data: bytes,
+    header: Sequence[str],
+    columns: Mapping[str, str],
+    metric: str | None,
+    higher_is_better: bool | None,
+) -> "pd.DataFrame":
+    names = _mapping(columns)
+    _require(path, header, names.values())
+    values = [names[n].lower() for n in ("baseline", "personalized") if n in names]
+    metric = metric or ("accuracy" if any("accuracy" in name for name in values) else "value")
+    if higher_is_better is None:
+        if "accuracy" not in metric:
+            raise UserError(
+                f"{path} does not say whether higher values are better; "
+                "give --higher_is_better or --nohigher_is_better"
+            )
+        higher_is_better = True
+    table = _parse(path, data, names)
+    _check_whole(path, table)
+    for name in {"baseline", "personalized"} & set(table.columns):
+        _refuse(path, table, name, table[name].isna(), "a number")
+    return table.assign(metric=metric, higher_is_better=higher_is_better)
+
+
+def _mapping(columns: Mapping[str, str]) -> dict[str, str]:
+    names = {SHORT_NAMES.get(ours, ours): theirs for ours, theirs in columns.items()}
+    unknown = [name for name in names if name not in MAPPABLE]
+    missing = [name for name in ("client_id", "baseline") if name not in names]
+    if unknown or missing:
+        raise UserError(
+            f"--columns: found {', '.join(columns) or 'nothing'}; expected client=..., "
+            f"baseline=... and any of {', '.join(MAPPABLE[2:])}"
+        )
+    return names
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+def _bytes(path: pathlib.Path) -> bytes:
+    try:
+        return path.read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _header(path: pathlib.Path, data: bytes) -> list[str]:
+    rows = _rows(path, data)
+    header = next(rows, None)
+    if not header:
+        raise UserError(f"{path} is empty; expected a header line")
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise UserError(f"{path}: column {twice[0]!r} stands twice in the header")
+    return header
+
+
+def _rows(path: pathlib.Path, data: bytes) -> Iterator[list[str]]:
+    """Yields rows as csv reads them, slowly."""
+    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
+    try:
+        yield from csv.reader(text, strict=True)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a UTF-8 CSV file: {error}") from error
+
+
+def _require(path: pathlib.Path, header: Sequence[str], names: Iterable[str]) -> None:
+    missing = [name for name in names if name not in header]
+    if missing:
+        raise UserError(
+            f"{path} lacks columns {', '.join(missing)}; found {', '.join(header)}; "
+            "name the columns of a foreign file with --columns"
+        )
+
+
+def _is_number(name: str) -> bool:
+    return name in (*_NUMBERS, *_WHOLE) or name.startswith(_NUMBER_PREFIXES)
+
+
+def _parse(path: pathlib.Path, data: bytes, names: Mapping[str, str]) -> "pd.DataFrame":
+    """Returns the columns that `names` (ours to the file's) names, numbers as float64."""
+    _check_cells(path, data)
+    try:
+        table = _columns(data, names, {name: float for name in names if _is_number(name)})
+    except ValueError:
+        table = _columns(data, names, {})
+        for name in filter(_is_number, names):
+            table[name] = _numbers(path, names[name], table[name])
+    _refuse_no_rows(path, table)
+    table.attrs["names"] = dict(names)
+    for name in filter(_is_number, names):
+        _refuse(path, table, name, np.isinf(table[name]), "a finite number")
+    return table
+
+
+def _columns(data: bytes, names: Mapping[str, str], types: Mapping[str, Any]) -> "pd.DataFrame":
+    import pandas as pd
+
+    chosen = {theirs: types.get(ours, str) for ours, theirs in names.items()}
+    table = pd.read_csv(
+        io.BytesIO(data), usecols=list(chosen), dtype=chosen, keep_default_na=False,
+        na_values={names[ours]: [""] for ours in types}, index_col=False, encoding="utf-8-sig",
+        skip_blank_lines=False, float_precision="round_trip",
+    )  # fmt: skip
+    return table.rename(columns={theirs: ours for ours, theirs in names.items()})
+
+
+def _numbers(path: pathlib.Path, name: str, column: "pd.Series") -> "pd.Series":
+    """Returns a column of text as numbers, or says which cell is none."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce").astype(np.float64)
+    for i in np.flatnonzero(numbers.isna() & (column != "")):
+        raise UserError(
+            f"{path} line {i + 2}, column {name!r}: found {column[i]!r}, expected a number"
+        )
+    return numbers
+
+
+def _check_cells(path: pathlib.Path, data: bytes) -> None:
+    """Raises for the first line with more or fewer cells than the header."""
+    if b'"' in data:  # Commas inside quotes separate nothing.
+        counts = np.fromiter((len(row) for row in _rows(path, data)), np.int64)
+    else:
+        text = np.frombuffer(data, np.uint8)
+        ends = np.append(np.flatnonzero(text == ord("\n")), len(text))
+        commas = np.searchsorted(np.flatnonzero(text == ord(",")), ends)
+        counts = np.diff(commas, prepend=0) + 1
+    for i in np.flatnonzero(counts != counts[0]):
+        raise UserError(f"{path} line {i + 1}: found {counts[i]} cells, expected {counts[0]}")
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _refuse_no_rows(path: pathlib.Path, table: "pd.DataFrame") -> None:
+    if table.empty:
+        raise UserError(f"{path} has a header and no rows; expected a row per client")
+
+
+def _check_whole(path: pathlib.Path, table: "pd.DataFrame") -> None:
+    for name in set(_WHOLE) & set(table.columns):
+        column = table[name]
+        expected = "0 or 1" if name in _BINARY else "a whole number, 0 or more"
+        bad = ~column.isin((0, 1)) if name in _BINARY else (column < 0) | (column % 1 != 0)
+        _refuse(path, table, name, bad, expected)
+
+
+def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
+    for name in ("metric", "higher_is_better"):
+        found = table[name].unique()
+        if len(found) > 1:
+            raise UserError(
+                f"{path} mixes metrics: column {name!r} holds {', '.join(map(str, found))}; "
+                "expected one of them throughout"
+            )
+    _refuse(path, table, "client_id", table["client_id"] == "", "a client's id")
+    if "accuracy" in table["metric"].iloc[0]:
+        for name in {"baseline", "personalized"} & set(table.columns):
+            outside = (table[name] < 0) | (table[name] > 1)
+            _refuse(path, table, name, outside, "an accuracy within [0, 1]")
+    _refuse_duplicates(path, table)
+
+
+def _refuse_duplicates(path: pathlib.Path, table: "pd.DataFrame") -> None:
+    keys = [name for name in (*schema.RUN, "client_id") if name in table]
+    for i in np.flatnonzero(table.duplicated(keys)):
+        where = ", ".join(f"{name} {table[name].iloc[i]}" for name in keys if name != "client_id")
+        raise UserError(
+            f"{path} line {table.index[i] + 2}: client {table['client_id'].iloc[i]!r} has a second "
+            f"row ({where}); expected one"
+        )
+
+
+def _refuse(path: pathlib.Path, table: "pd.DataFrame", name: str, bad: Any, expected: str) -> None:
+    """Raises for the first row where `bad` holds."""
+    for i in np.flatnonzero(bad):
+        value, column = table[name].iloc[i], table.attrs["names"][name]
+        found = "an empty cell" if value == "" or value != value else f"{value:g}"
+        raise UserError(
+            f"{path} line {table.index[i] + 2}, column {column!r}: found {found}, "
+            f"expected {expected}"
+        )
+
+
+# --- evaluations ----------------------------------------------------------------------------------
+
+
+def evaluations(table: "pd.DataFrame") -> list[Evaluation]:
+    """Returns a table's evaluations, in the order of the file.
+
+    Args:
+      table: From `read`.
+    """
+    keys = [name for name in schema.RUN if name in table]
+    groups = table.groupby(keys, sort=False, dropna=False)
+    return [
+        Evaluation(
+            keys=dict(zip(keys, key, strict=True)),
+            metric=str(rows["metric"].iloc[0]),
+            values=_values(rows),
+            is_personalized="personalized" in rows,
+            rows=rows,
+        )
+        for key, rows in groups
+    ]
+
+
+def _values(rows: "pd.DataFrame") -> client_values.ClientValues:
+    baseline = rows["baseline"].to_numpy(np.float64)
+    has_groups = "group" in rows and (rows["group"] != "").all()
+    has_clusters = "cluster_id" in rows and rows["cluster_id"].notna().all()
+    sizes = rows.get("num_evaluation_examples")
+    return client_values.ClientValues(
+        client_ids=rows["client_id"].to_numpy(),
+        baseline=baseline,
+        personalized=(
+            rows["personalized"].to_numpy(np.float64)
+            if "personalized" in rows
+            else np.full_like(baseline, np.nan)
+        ),
+        higher_is_better=bool(rows["higher_is_better"].iloc[0]),
+        num_evaluation_examples=None if sizes is None else sizes.to_numpy(np.int64),
+        clusters=rows["cluster_id"].to_numpy(np.int64) if has_clusters else None,
+        groups=rows["group"].to_numpy() if has_groups else None,
+    )
+
+
+def last_rounds(found: Iterable[Evaluation]) -> list[Evaluation]:
+    """Returns the evaluations of the last round of each run, in their order."""
+    found = list(found)
+    last: dict[Any, int] = {}
+    for evaluation in found:
+        run = evaluation.keys["run_id"]
+        last[run] = max(last.get(run, 0), evaluation.keys.get("round", 0))
+    return [e for e in found if e.keys.get("round", 0) == last[e.keys["run_id"]]]

@@ -1,0 +1,193 @@
+"""Reading tables of clients: ours, LEAF's, anybody's, and whatever may be wrong with them."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from motley_tff.core.errors import UserError
+from motley_tff.tables import client_tables, csv_files, schema
+
+ROW = {
+    "run_id": "r", "dataset": "d", "algorithm": "a", "base_random_seed": 0, "round": 3,
+    "split": "test", "num_personalization_examples": 4, "num_evaluation_examples": 5,
+    "metric": "accuracy", "higher_is_better": True, "baseline": 0.5, "personalized": 0.75,
+    "delta": 0.25, "is_hurt": 0,
+}  # fmt: skip
+
+
+def _ours(folder, *changes):
+    path = folder / "clients.csv"
+    rows = [{**ROW, "client_id": f"d:{i}", **change} for i, change in enumerate(changes)]
+    csv_files.write(path, schema.clients("cross_device"), rows)
+    return path
+
+
+def _text(folder, text, name="foreign.csv"):
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def _message(path, **more):
+    with pytest.raises(UserError) as error:
+        client_tables.read(path, **more)
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    return str(error.value)
+
+
+def test_ours(tmp_path):
+    third = float(np.float32(1 / 3))
+    path = _ours(
+        tmp_path, {"baseline": third, "cluster_id": 2}, {"round": 4, "personalized": np.nan}, {}
+    )
+    table = client_tables.read(path)
+    assert table["baseline"].tolist() == [third, 0.5, 0.5]
+    first, second = client_tables.evaluations(table)
+    assert (first.keys["run_id"], first.keys["round"], first.keys["split"]) == ("r", 3, "test")
+    assert first.values.client_ids.tolist() == ["d:0", "d:2"] and first.metric == "accuracy"
+    assert first.values.higher_is_better and first.is_personalized
+    assert first.values.num_evaluation_examples.tolist() == [5, 5]
+    assert first.values.clusters is None and first.values.groups is None
+    assert second.values.is_hurt.tolist() == [True]
+    assert client_tables.last_rounds([first, second]) == [second]
+
+
+def test_clusters_and_groups(tmp_path):
+    _ours(tmp_path, {"cluster_id": 2}, {"cluster_id": 1})
+    (found,) = client_tables.evaluations(client_tables.read(tmp_path / "clients.csv"))
+    assert found.values.clusters.tolist() == [2, 1]
+    path = _text(tmp_path, "user,acc,language\na,1,en\nb,0,es\n")
+    names = {"client": "user", "baseline": "acc", "group": "language"}
+    table = client_tables.read(path, names, higher_is_better=True)
+    assert client_tables.evaluations(table)[0].values.groups.tolist() == ["en", "es"]
+
+
+def test_leaf(tmp_path):
+    # As LEAF writes it: a client that was not scored has empty cells; ids may look like numbers.
+    path = _text(
+        tmp_path,
+        "client_id,round_number,hierarchy,num_samples,set,accuracy,loss\n"
+        '007,0,"a,b",18,test,0.5,0.89\nf01,0,,2,test,1.0,0.1\nf02,0,,,test,,\n'
+        "007,20,,18,test,0.625,0.7\n",
+        "metrics_stat.csv",
+    )
+    first, last = client_tables.evaluations(client_tables.read(path))
+    assert first.values.client_ids.tolist() == ["007", "f01"] and not first.is_personalized
+    assert first.values.baseline.tolist() == [0.5, 1.0] and first.metric == "accuracy"
+    assert first.values.num_evaluation_examples.tolist() == [18, 2]
+    assert last.keys == {"run_id": tmp_path.name, "round": 20, "split": "test"}
+    path = _text(tmp_path, "client_id,round_number,num_samples,accuracy\na,0,1,1.5\n")
+    assert "line 2, column 'accuracy': found 1.5, expected an accuracy" in _message(path)
+
+
+def test_a_foreign_file(tmp_path):
+    path = _text(tmp_path, "\ufeffuser,G,P,x\r\n=1+1,43.6,85.5,\r\n@b,50.9,78.2,text\r\n\r\n")
+    names = {"client": "user", "baseline": "G", "personalized": "P"}
+    table = client_tables.read(path, names, higher_is_better=True)
+    (found,) = client_tables.evaluations(table)
+    assert found.values.client_ids.tolist() == ["=1+1", "@b"] and found.keys == {
+        "run_id": "foreign"
+    }
+    assert found.values.personalized.tolist() == [85.5, 78.2] and found.metric == "value"
+    assert found.values.num_evaluation_examples is None
+    assert "higher values are better" in _message(path, columns=names)
+    assert "lacks columns user" in _message(
+        _text(tmp_path, "G,P\n1,2\n", "other.csv"), columns=names, higher_is_better=True
+    )
+    message = _message(path, columns=names, metric="accuracy")
+    assert "line 2, column 'G': found 43.6, expected an accuracy within [0, 1]" in message
+    for wrong in ({"client": "user"}, {**names, "persnolized": "P"}):
+        with pytest.raises(UserError, match="expected client="):
+            client_tables.read(path, wrong, higher_is_better=True)
+
+
+def test_missing_columns_are_named_with_those_found(tmp_path):
+    message = _message(_text(tmp_path, "client_id,round,baseline\na,1,0\n"))
+    assert "lacks columns split, metric, higher_is_better, personalized" in message
+    assert "found client_id, round, baseline" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("c,b\n", "no rows"),
+        ("c,b\na,1\nb,1,2\n", "line 3: found 3 cells, expected 2"),
+        ("c,b\na,1\n\nb,2\n", "line 3: found 1 cells, expected 2"),
+        ('c,b\n"a,x",1\nb\n', "line 3: found 1 cells, expected 2"),
+        ("c,b\na,0.5\nb,NaN\n", "line 3, column 'b': found 'NaN', expected a number"),
+        ("c,b\na,0.5\nb,good\n", "line 3, column 'b': found 'good', expected a number"),
+        ("c,b\na,0.5\nb,-inf\n", "line 3, column 'b': found -inf, expected a finite number"),
+        ("c,b\na,0.5\nb,\n", "line 3, column 'b': found an empty cell, expected a number"),
+        ("c,b\n,0.5\n", "line 2, column 'c': found an empty cell, expected a client's id"),
+        ("c,b\na,1\nb,1\na,2\n", "line 4: client 'a' has a second row"),
+        ("c,b,b\na,1,2\n", "column 'b' stands twice"),
+        ('c,b\n"a,1\n', "not a UTF-8 CSV"),
+    ],
+)
+def test_bad_foreign_files(tmp_path, text, words):
+    path = _text(tmp_path, text)
+    assert words in _message(path, columns={"client": "c", "baseline": "b"}, higher_is_better=True)
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"c,b\n\xff\xfe,1\n")
+    names = {"client": "c", "baseline": "b"}
+    assert "not a UTF-8 CSV" in _message(path, columns=names, higher_is_better=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"metric": "loss"}, "mixes metrics: column 'metric' holds accuracy, loss"),
+        ({"higher_is_better": False}, "mixes metrics: column 'higher_is_better' holds True, False"),
+        ({"higher_is_better": 2}, "column 'higher_is_better': found 2, expected 0 or 1"),
+        ({"personalized": 1.01}, "line 3, column 'personalized': found 1.01, expected an accuracy"),
+        ({"num_evaluation_examples": -1}, "found -1, expected a whole number"),
+        ({"num_evaluation_examples": None}, "found an empty cell, expected a whole number"),
+        ({"round": 1.5}, "line 3, column 'round': found 1.5, expected a whole number"),
+        ({"baseline": "0,5"}, "line 3, column 'baseline': found '0,5', expected a number"),
+        ({"client_id": "d:0"}, "line 3: client 'd:0' has a second row (run_id r, dataset d"),
+    ],
+)
+def test_bad_files_of_ours(tmp_path, change, words):
+    assert words in _message(_ours(tmp_path, {}, change))
+
+
+def test_find(tmp_path):
+    for name in ("a1", "a2", "deep/b"):
+        (tmp_path / name).mkdir(parents=True)
+        _ours(tmp_path / name, {})
+    a1, a2, b = (tmp_path / name / "clients.csv" for name in ("a1", "a2", "deep/b"))
+    assert client_tables.find([tmp_path]) == [a1, a2, b]
+    assert client_tables.find([tmp_path / "a2", a1, f"{tmp_path}/a*"]) == [a2, a1]
+    with pytest.raises(UserError, match="is not there"):
+        client_tables.find([tmp_path / "c*"])
+    with pytest.raises(UserError, match="holds no scores.csv"):
+        client_tables.find([tmp_path], "scores.csv")
+
+
+def test_scores(tmp_path):
+    row = {**ROW, "client_id": "d:0", "label": 1, "baseline_score": -3.5, "personalized_score": 2}
+    path = tmp_path / "scores.csv"
+    csv_files.write(path, client_tables.SCORES, [row, {**row, "label": 0}])
+    table = client_tables.read_scores(path)
+    assert table["label"].tolist() == [1, 0] and table["baseline_score"].tolist() == [-3.5, -3.5]
+    assert client_tables.is_scores(path) and not client_tables.is_scores(_ours(tmp_path, {}))
+    csv_files.write(path, client_tables.SCORES, [{**row, "label": 2}])
+    with pytest.raises(UserError, match="line 2, column 'label': found 2, expected 0 or 1"):
+        client_tables.read_scores(path)
+    with pytest.raises(UserError, match="lacks columns run_id"):
+        client_tables.read_scores(_text(tmp_path, "label,baseline_score\n1,2\n"))
+
+
+def test_no_tensorflow():
+    code = (
+        "import sys; from motley_tff.tables import client_tables; from motley_tff import metrics; "
+        "sys.exit('tensorflow' in sys.modules or 'pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
