@@ -4,13 +4,66 @@
 file with its equation and source, and one line here.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 
-from motley_tff.metrics import client_values, clusters, hurt
+import numpy as np
+
+from motley_tff.metrics import (
+    client_values,
+    clusters,
+    example_weighted,
+    hurt,
+    improvement,
+    quantiles,
+    tails,
+    variance,
+)
+
+# Of the baseline and of the personalized models alike.
+_OF_A_COLUMN: Mapping[str, Callable[..., float]] = {
+    "variance": variance.variance,
+    "min": functools.partial(quantiles.quantile, fraction=0.0),
+    "lower_quartile": functools.partial(quantiles.quantile, fraction=0.25),
+    "median": functools.partial(quantiles.quantile, fraction=0.5),
+    "upper_quartile": functools.partial(quantiles.quantile, fraction=0.75),
+    "max": functools.partial(quantiles.quantile, fraction=1.0),
+    "worst_10pct_mean": tails.worst_10pct_mean,
+    "best_10pct_mean": tails.best_10pct_mean,
+    "example_weighted_mean": example_weighted.example_weighted_mean,
+}
 
 POPULATION: Mapping[str, Callable[[client_values.ClientValues], float]] = {
     "pct_clients_hurt": hurt.pct_clients_hurt,
+    "pct_clients_hurt_low": hurt.pct_clients_hurt_low,
+    "pct_clients_hurt_high": hurt.pct_clients_hurt_high,
+    "delta_mean": improvement.delta_mean,
+    "delta_mean_low": improvement.delta_mean_low,
+    "delta_mean_high": improvement.delta_mean_high,
+    "wilcoxon_p": improvement.wilcoxon_p,
+    **{
+        f"{column}_{name}": functools.partial(function, column=column)
+        for name, function in _OF_A_COLUMN.items()
+        for column in ("baseline", "personalized")
+    },
     "largest_cluster_pct": clusters.largest_cluster_pct,
     "cluster_ari": clusters.cluster_ari,
     "cluster_purity": clusters.cluster_purity,
 }
+
+
+def summarize(values: client_values.ClientValues) -> dict[str, float]:
+    """Returns what `summary.csv` says of an evaluation's clients: every registered metric and more.
+
+    Args:
+      values: The clients.
+    """
+    with np.errstate(invalid="ignore"):  # Infinities make infinite means and undefined deviations.
+        return {
+            "num_clients": len(values.client_ids),
+            "baseline_mean": np.mean(values.baseline),
+            "baseline_std": np.std(values.baseline),
+            "personalized_mean": np.mean(values.personalized),
+            "personalized_std": np.std(values.personalized),
+            **{name: function(values) for name, function in POPULATION.items()},
+        }

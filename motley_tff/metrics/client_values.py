@@ -1,8 +1,11 @@
 """The columns of the per-client table that population metrics are functions of."""
 
 import dataclasses
+from typing import Literal
 
 import numpy as np
+
+Column = Literal["baseline", "personalized", "delta"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,3 +40,11 @@ class ClientValues:
     def is_hurt(self) -> np.ndarray:
         """Whether each client is strictly worse off; a diverged personalized model hurts."""
         return (self.delta < 0) | (~np.isfinite(self.personalized) & np.isfinite(self.baseline))
+
+    def finite(self, column: Column) -> np.ndarray | None:
+        """Returns a column if all of it is finite, else None: statistics are then undefined.
+
+        An infinite value is an empty cell in the CSV, so both have to mean the same.
+        """
+        values = getattr(self, column)
+        return values if np.isfinite(values).all() else None

@@ -134,14 +134,14 @@ def read(
     Args:
       path: The CSV file.
       columns: Of a foreign file, our name (see `MAPPABLE`, `SHORT_NAMES`) to its: `client` and
-        `baseline` at least. None for files of ours and LEAF's, which are told by their columns.
+        `baseline` at least. Files of ours and LEAF's, told by their columns, do without.
       metric: What a foreign file's values are; by default `accuracy` where a column says so.
       higher_is_better: Of a foreign file whose values are no accuracies.
 
     Returns:
       A row per (round, split, client) under our names. Numbers are float64 (`round` int64), the
-      rest is text, "" where there is none. `run_id`, `metric` and `higher_is_better` (bool) are always there,
-      `round`, `split`, `num_evaluation_examples`, `personalized` if the file knows them.
+      rest is text, "" where there is none. `run_id`, `metric` and `higher_is_better` (bool) are
+      always there, `round`, `split`, `num_evaluation_examples`, `personalized` if the file knows.
 
     Raises:
       UserError: If the file is empty or no CSV, columns are missing, a cell is not what it should
@@ -150,12 +150,12 @@ def read(
     path = pathlib.Path(path)
     data = _bytes(path)
     header = _header(path, data)
-    if columns is not None:
-        table = _foreign(path, data, header, columns, metric, higher_is_better)
-    elif _is_leaf(header):
+    if _is_leaf(header):
         table = _leaf(path, data, header)
-    else:
+    elif columns is None or set(_REQUIRED) <= set(header):
         table = _own(path, data, header)
+    else:
+        table = _foreign(path, data, header, columns, metric, higher_is_better)
     if "run_id" not in table:
         table = table.assign(run_id=path.parent.name if _is_of_run(path) else path.stem)
     _check(path, table)

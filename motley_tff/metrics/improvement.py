@@ -1,0 +1,71 @@
+"""The mean of what clients gain, its bootstrap interval, and a paired test.
+
+    delta_i = personalized_i - baseline_i, turned for error metrics: positive is better
+
+The interval holds the middle 95% of the means of resamples of the clients (percentile bootstrap,
+Efron 1979). A resample's mean depends only on how often each client was drawn, which is
+multinomial. Above 1,024 clients, neighbours in the order of delta are drawn as one block, and what
+c draws from a block add up to is normal, with c times the block's mean and variance: at 400,000
+clients that takes a tenth of a second in place of many.
+
+The test is Wilcoxon's signed-rank test (1945), two-sided: whether delta is as likely above zero as
+below, by as much. Clients that keep their value count for neither side.
+"""
+
+import warnings
+
+import numpy as np
+
+from motley_tff.metrics import client_values
+
+_RESAMPLES, _BLOCKS, _SEED = 1000, 1024, 0
+_TAIL = 0.025
+# Up to here the distribution of the test's statistic is counted, beyond it is as good as normal.
+_COUNTED = 50
+
+
+def delta_mean(values: client_values.ClientValues) -> float:
+    """Returns the mean gain, in units of the metric."""
+    return float(np.mean(values.delta)) if values.finite("delta") is not None else float("nan")
+
+
+def delta_mean_low(values: client_values.ClientValues) -> float:
+    """Returns the lower end of the mean gain's interval."""
+    return _bootstrap_quantile(values.finite("delta"), _TAIL)
+
+
+def delta_mean_high(values: client_values.ClientValues) -> float:
+    """Returns the upper end of the mean gain's interval."""
+    return _bootstrap_quantile(values.finite("delta"), 1 - _TAIL)
+
+
+def _bootstrap_quantile(found: np.ndarray | None, fraction: float) -> float:
+    """Returns a quantile of the resamples' means; undefined with fewer than two clients."""
+    if found is None or len(found) < 2:
+        return float("nan")
+    count = len(found)
+    # Sorted: the same clients in another order give the same resamples.
+    ordered = np.sort(found)
+    starts = np.linspace(0, count, min(count, _BLOCKS), endpoint=False).astype(np.int64)
+    sizes = np.diff(starts, append=count)
+    means = np.add.reduceat(ordered, starts) / sizes
+    variances = np.add.reduceat((ordered - np.repeat(means, sizes)) ** 2, starts) / sizes
+    rng = np.random.default_rng(_SEED)
+    draws = rng.multinomial(count, sizes / count, size=_RESAMPLES)
+    sums = draws @ means + np.sqrt(draws @ variances) * rng.standard_normal(_RESAMPLES)
+    return float(np.quantile(sums / count, fraction))
+
+
+def wilcoxon_p(values: client_values.ClientValues) -> float:
+    """Returns the p-value of the paired test; undefined where no client's value changes."""
+    found = values.finite("delta")
+    moved = np.array([]) if found is None else found[found != 0]
+    if not len(moved):
+        return float("nan")
+    from scipy import stats
+
+    ties = len(np.unique(np.abs(moved))) < len(moved)
+    method = "exact" if len(moved) <= _COUNTED and not ties else "approx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Few and tied: the normal distribution is what there is.
+        return float(stats.wilcoxon(moved, method=method).pvalue)

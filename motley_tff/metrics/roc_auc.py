@@ -1,0 +1,174 @@
+"""Federated ROC-AUC: of all examples pooled, and as averages over clients.
+
+A client's ROC-AUC is the chance that a positive example of its scores above a negative one, ties
+counting half (Mann and Whitney 1947). "ROC-AUC in the federated learning mode" (polypoly, 2022)
+asks when an average over clients equals the ROC-AUC of the pooled examples:
+
+| score distributions that are the same for all clients | average that equals the pooled value |
+|---|---|
+| of the negatives | weighted by positives: sum_m P_m A_m / sum_m P_m |
+| of the positives | weighted by negatives: sum_m N_m A_m / sum_m N_m |
+| both | any |
+| neither | none |
+
+`homogeneity` tests both. Weighting by pairs, P_m N_m, gives the chance for a pair drawn from one
+client. Clients of one class only have no ROC-AUC: averages leave them out, the pooled value does
+not.
+"""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+_ALPHA = 0.05
+
+
+class RocAuc(NamedTuple):
+    """Pooled and averaged ROC-AUC, 0..1, not-a-number where no client or pool has both classes."""
+
+    pooled: float
+    mean_over_clients: float
+    weighted_by_positives: float
+    weighted_by_negatives: float
+    weighted_by_pairs: float
+
+
+class Clients(NamedTuple):
+    """Each client's own ROC-AUC, in the order of the sorted ids.
+
+    Attributes:
+      client_ids: [num_clients].
+      roc_auc: float64 [num_clients], not-a-number for clients of one class.
+      num_positives: int64 [num_clients].
+      num_negatives: int64 [num_clients].
+    """
+
+    client_ids: np.ndarray
+    roc_auc: np.ndarray
+    num_positives: np.ndarray
+    num_negatives: np.ndarray
+
+
+class Homogeneity(NamedTuple):
+    """Whether scores of one class are distributed alike over clients.
+
+    Attributes:
+      statistic: The normalized k-sample Anderson-Darling statistic; about 0 (with standard
+        deviation 1) where they are alike, larger where they are not.
+      p_value: Of that or more if they are alike, as far as its table goes: 0.001 to 0.25.
+    """
+
+    statistic: float
+    p_value: float
+
+    @property
+    def is_alike(self) -> bool | None:
+        """Whether the test finds no difference at 5%; None where there is nothing to compare."""
+        return None if np.isnan(self.p_value) else self.p_value >= _ALPHA
+
+
+def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:
+    """Returns the ROC-AUC of some examples, not-a-number with one class or scores not finite.
+
+    Args:
+      labels: 0 or 1, [num_examples].
+      scores: Higher for positives, [num_examples].
+    """
+    from scipy import stats
+
+    positive = labels == 1
+    pairs = int(positive.sum()) * int((~positive).sum())
+    if not pairs or not np.isfinite(scores).all():
+        return float("nan")
+    ranks = stats.rankdata(scores)[positive]
+    # The ranks of p positives below all negatives add up to p (p + 1) / 2.
+    return float((ranks.sum() - len(ranks) * (len(ranks) + 1) / 2) / pairs)
+
+
+def of_clients(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> Clients:
+    """Returns every client's ROC-AUC.
+
+    Args:
+      client_ids: Whose each example is, [num_examples].
+      labels: 0 or 1, [num_examples].
+      scores: Higher for positives, [num_examples].
+    """
+    ids, parts = _parts(client_ids)
+    positives = np.array([np.sum(labels[part] == 1) for part in parts], np.int64)
+    sizes = np.array([len(part) for part in parts], np.int64)
+    own = np.array([roc_auc(labels[part], scores[part]) for part in parts])
+    return Clients(ids, own, positives, sizes - positives)
+
+
+def summarize(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> RocAuc:
+    """Returns the pooled ROC-AUC and the averages; arguments as of `of_clients`."""
+    clients = of_clients(client_ids, labels, scores)
+    positives, negatives = clients.num_positives, clients.num_negatives
+    return RocAuc(
+        pooled=roc_auc(labels, scores),
+        mean_over_clients=_average(clients, np.ones(len(positives))),
+        weighted_by_positives=_average(clients, positives),
+        weighted_by_negatives=_average(clients, negatives),
+        weighted_by_pairs=_average(clients, positives * negatives),
+    )
+
+
+def _average(clients: Clients, weights: np.ndarray) -> float:
+    has_both = clients.num_positives * clients.num_negatives > 0
+    if not has_both.any():
+        return float("nan")
+    return float(np.average(clients.roc_auc[has_both], weights=weights[has_both]))
+
+
+def homogeneity(client_ids: np.ndarray, scores: np.ndarray) -> Homogeneity:
+    """Tests whether scores are distributed alike over clients.
+
+    By the k-sample Anderson-Darling test (Scholz and Stephens 1987), with midranks: equality of
+    averages rests on whole distributions being the same, and Kruskal-Wallis would see a shift
+    only, Kolmogorov-Smirnov two clients only.
+
+    Args:
+      client_ids: Whose each example is, [num_examples], all of one class.
+      scores: [num_examples].
+    """
+    from scipy import stats
+
+    _, parts = _parts(client_ids)
+    if len(parts) < 2 or len(np.unique(scores)) < 2 or not np.isfinite(scores).all():
+        return Homogeneity(float("nan"), float("nan"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Where the table of p-values ends.
+        found = stats.anderson_ksamp([scores[part] for part in parts])
+    return Homogeneity(float(found.statistic), float(found.significance_level))
+
+
+def _parts(client_ids: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Returns the sorted ids and where each one's examples are."""
+    ids, inverse, sizes = np.unique(client_ids, return_inverse=True, return_counts=True)
+    if not len(ids):
+        return ids, []
+    return ids, np.split(np.argsort(inverse, kind="stable"), np.cumsum(sizes)[:-1])
+
+
+def equals_pooled(clients: Clients, negatives: Homogeneity, positives: Homogeneity) -> str:
+    """Returns which average equals the pooled ROC-AUC, as far as the tests can tell.
+
+    An average cannot stand for examples of clients that it leaves out: one weighted by positives
+    needs all clients with positives to have negatives, too.
+
+    Args:
+      clients: Of `of_clients`.
+      negatives: The test of the negative examples' scores.
+      positives: That of the positive ones.
+
+    Returns:
+      `any`, `weighted_by_positives`, `weighted_by_negatives`, `none`, or "" if that is not known.
+    """
+    if negatives.is_alike and positives.is_alike:
+        return "any"
+    if negatives.is_alike and clients.num_negatives[clients.num_positives > 0].all():
+        return "weighted_by_positives"
+    if positives.is_alike and clients.num_positives[clients.num_negatives > 0].all():
+        return "weighted_by_negatives"
+    return "" if None in (negatives.is_alike, positives.is_alike) else "none"

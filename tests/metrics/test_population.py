@@ -1,0 +1,158 @@
+"""The columns of summary.csv by hand on three clients, their laws, where they are undefined."""
+
+import math
+
+import numpy as np
+import pytest
+
+from motley_tff import metrics
+from motley_tff.metrics import client_values
+
+
+def _values(baseline, personalized, higher_is_better=True, sizes=None):
+    count = len(baseline)
+    return client_values.ClientValues(
+        np.arange(count).astype(str),
+        np.array(baseline, float),
+        np.array(personalized, float),
+        higher_is_better,
+        None if sizes is None else np.array(sizes),
+    )
+
+
+def _of(name, values):
+    return metrics.POPULATION[name](values)
+
+
+THREE = ([0.5, 0.5, 0.5], [0.9, 0.2, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("baseline_variance", 0),
+        ("personalized_variance", (0.4**2 + 0.3**2 + 0.1**2) / 3),
+        ("personalized_min", 0.2),
+        ("personalized_lower_quartile", 0.3),
+        ("personalized_median", 0.4),
+        ("personalized_upper_quartile", 0.65),
+        ("personalized_max", 0.9),
+        ("personalized_worst_10pct_mean", 0.2),
+        ("personalized_best_10pct_mean", 0.9),
+        ("personalized_example_weighted_mean", (1 * 0.9 + 2 * 0.2 + 7 * 0.4) / 10),
+        ("baseline_example_weighted_mean", 0.5),
+        ("delta_mean", 0),
+        # Gains 0.4, -0.3, -0.1: rank sums 3 and 3, as even as can be.
+        ("wilcoxon_p", 1),
+        ("pct_clients_hurt", 200 / 3),
+    ],
+)
+def test_three_clients(name, expected):
+    assert _of(name, _values(*THREE, sizes=[1, 2, 7])) == pytest.approx(expected, abs=1e-12)
+
+
+def test_worst_and_best_follow_the_direction():
+    errors = _values(*THREE, higher_is_better=False)
+    assert _of("personalized_worst_10pct_mean", errors) == 0.9
+    assert _of("personalized_best_10pct_mean", errors) == 0.2
+    # The same gains, seen as errors and as their negatives.
+    turned = _values(*(-np.array(column) for column in THREE))
+    for name in ("pct_clients_hurt", "delta_mean", "delta_mean_low", "wilcoxon_p"):
+        assert _of(name, errors) == _of(name, turned)
+    assert _of("baseline_min", turned) == -_of("baseline_max", errors)
+
+
+@pytest.mark.parametrize(("count", "tenth"), [(1, 1), (9, 1), (10, 1), (11, 2), (139, 14)])
+def test_a_tenth_is_rounded_up(count, tenth):
+    values = _values(np.zeros(count), np.arange(count)[::-1])
+    assert _of("personalized_worst_10pct_mean", values) == np.mean(range(tenth))
+    assert _of("personalized_best_10pct_mean", values) == np.mean(range(count - tenth, count))
+
+
+@pytest.mark.parametrize("count", [1, 3, 139])
+def test_the_hurt_interval_is_exact(count):
+    def interval(hurt):
+        values = _values(np.ones(count), [0.0] * hurt + [1.0] * (count - hurt))
+        names = ("pct_clients_hurt_low", "pct_clients_hurt_high")
+        return [_of(name, values) / 100 for name in names]
+
+    # No success in n trials has probability (1 - p)^n, one or more 1 - (1 - p)^n.
+    assert interval(0) == pytest.approx([0, 1 - 0.025 ** (1 / count)], abs=1e-12)
+    assert interval(count) == pytest.approx([0.025 ** (1 / count), 1], abs=1e-12)
+    low, high = interval(1)
+    assert 1 - (1 - low) ** count == pytest.approx(0.025)
+    if count > 1:
+        at_most_one = (1 - high) ** count + count * high * (1 - high) ** (count - 1)
+        assert at_most_one == pytest.approx(0.025)
+
+
+def test_wilcoxon_by_hand():
+    # All three gain: of the 2^3 equally likely signs, all plus and all minus are that extreme.
+    assert _of("wilcoxon_p", _values([0, 0, 0], [0.1, 0.2, 0.4])) == 0.25
+    # Rank sums 4 and 2; 2 or less happens with {}, {1}, {2}: 3 of 8, on either side.
+    gains = [0.1, -0.2, 0.4]
+    assert _of("wilcoxon_p", _values([0, 0, 0], gains)) == 0.75
+    # Who keeps the value counts for neither side.
+    assert _of("wilcoxon_p", _values([0, 0, 0, 0, 0], [*gains, 0, 0])) == 0.75
+    assert math.isnan(_of("wilcoxon_p", _values([0, 1], [0, 1])))
+    # With ties: mean n(n+1)/4 = 2.5, variance n(n+1)(2n+1)/24 - (t^3 - t)/48, W = 0 of n = t = 4.
+    z = -5 / math.sqrt(4 * 5 * 9 / 24 - (4**3 - 4) / 48)
+    tied = _of("wilcoxon_p", _values([0] * 4, [0.5] * 4))
+    assert tied == pytest.approx(math.erfc(-z / math.sqrt(2)))
+
+
+def _direct_bootstrap(gains, resamples=4000):
+    rng = np.random.default_rng(5)
+    means = [rng.choice(gains, len(gains)).mean() for _ in range(resamples)]
+    return np.quantile(means, [0.025, 0.975])
+
+
+def _interval(gains):
+    values = _values(np.zeros(len(gains)), gains)
+    return np.array([_of("delta_mean_low", values), _of("delta_mean_high", values)])
+
+
+def test_the_bootstrap_interval():
+    # Resamples of two clients have means 0, 1/2, 1 in 1, 2, 1 of 4 cases.
+    np.testing.assert_allclose(_interval([0.0, 1.0]), [0, 1])
+    np.testing.assert_allclose(_interval([0.25] * 5), [0.25, 0.25], rtol=1e-12)
+    assert np.isnan(_interval([0.25])).all()
+    # In blocks (above 1,024 clients), with a heavy tail, as drawn one client at a time.
+    rng = np.random.default_rng(0)
+    for gains in (rng.normal(0.1, 1, 500), rng.lognormal(0, 2, 5000)):
+        expected = _direct_bootstrap(gains)
+        width = expected[1] - expected[0]
+        np.testing.assert_allclose(_interval(gains), expected, atol=0.08 * width)
+
+
+def test_a_population_is_summarized_quickly():
+    rng = np.random.default_rng(0)
+    baseline, personalized = rng.random((2, 400_000))
+    found = metrics.summarize(_values(baseline, personalized, sizes=np.ones(400_000, int)))
+    assert found["num_clients"] == 400_000
+    # The mean of 400,000 differences of uniform numbers, standard deviation sqrt(1/6).
+    half = 1.96 * math.sqrt(1 / 6 / 400_000)
+    assert found["delta_mean_high"] - found["delta_mean_low"] == pytest.approx(2 * half, rel=0.1)
+
+
+@pytest.mark.parametrize("diverged", [np.nan, np.inf])
+def test_what_is_not_finite_makes_statistics_undefined(diverged):
+    found = metrics.summarize(_values([0.5, 0.5, 0.6], [0.4, diverged, 0.7], False, [1, 1, 1]))
+    defined = {name for name, value in found.items() if np.isfinite(value)}
+    assert {name for name in defined if name.startswith(("personalized", "delta", "wil"))} == set()
+    assert {"baseline_mean", "baseline_worst_10pct_mean", "pct_clients_hurt_low"} <= defined
+    assert found["pct_clients_hurt"] == pytest.approx(200 / 3)
+
+
+def test_examples_that_nobody_counted():
+    for sizes in (None, [0, 0, 0]):
+        assert math.isnan(_of("baseline_example_weighted_mean", _values(*THREE, sizes=sizes)))
+
+
+def test_the_order_of_clients_means_nothing():
+    rng = np.random.default_rng(1)
+    baseline, personalized = rng.random((2, 2000)).round(2)
+    sizes, order = rng.integers(1, 30, 2000), rng.permutation(2000)
+    one = metrics.summarize(_values(baseline, personalized, sizes=sizes))
+    other = metrics.summarize(_values(baseline[order], personalized[order], sizes=sizes[order]))
+    assert one == pytest.approx(other, rel=1e-12, nan_ok=True)

@@ -1,0 +1,117 @@
+"""The quantum of improvement against the paper's Tables 3 and 4, by hand, and its laws."""
+
+import math
+
+import numpy as np
+import pytest
+
+from motley_tff.metrics import quantum_of_improvement as quantum
+
+# Divi et al. 2021, Table 3: accuracies in percent of users 0..9 on the splits DS-1, DS-2, DS-3.
+FEDAVG = """
+    43.6 50.8 48.2  50.9 45.3 40.8  44.5 49.4 31.2  51.3 46.5 31.5  45.3 50.8 49.4
+    44.2 50.7 47.8  35.8 46.5 56.8  37.9 49.5 58.1  47.7 48.7 49.0  48.6 49.1 53.5
+"""
+PERSONALIZED = {
+    "PersFL": """
+        85.5 61.3 94.5  78.2 56.9 79.9  82.2 57.3 68.9  82.1 60.1 82.5  79.4 59.1 82.5
+        77.1 61.9 79.9  75.6 58.9 90.3  79.7 61.2 87.6  87.7 60.0 76.7  91.0 58.8 80.3
+    """,
+    "FedPer": """
+        83.2 57.2 93.1  74.5 51.4 77.0  78.4 53.2 64.7  77.9 55.4 77.5  76.1 54.4 78.6
+        72.1 57.6 76.9  70.9 53.3 88.5  75.6 56.9 84.6  84.4 57.5 73.5  88.5 54.3 77.9
+    """,
+    "pFedMe": """
+        74.3 61.7 94.2  64.1 57.3 79.2  69.6 57.3 64.4  69.4 58.9 72.5  67.2 59.5 80.0
+        62.1 60.6 77.5  59.9 58.6 88.3  65.8 60.2 84.0  75.5 59.6 66.9  81.7 58.3 73.8
+    """,
+    "Per-FedAvg": """
+        69.2 58.2 92.5  65.0 56.1 73.7  67.9 57.2 64.6  67.2 58.8 77.0  65.8 59.4 82.5
+        62.7 59.3 77.9  58.2 57.7 89.1  64.3 58.0 83.7  72.5 55.8 64.1  76.6 55.3 72.7
+    """,
+}
+# Table 4: (MPI, API) on the three splits; PUI is 100 throughout.
+TABLE_4 = {
+    "PersFL": [(38.74, 36.87), (11.23, 10.83), (33.29, 35.67)],
+    "FedPer": [(34.53, 33.18), (6.59, 6.41), (30.43, 32.59)],
+    "pFedMe": [(24.58, 23.98), (10.81, 10.47), (31.06, 31.44)],
+    "Per-FedAvg": [(22.9, 21.95), (8.55, 8.85), (32.65, 31.17)],
+}
+
+
+def _users(text):
+    return np.array(text.split(), float).reshape(10, 3)
+
+
+@pytest.mark.parametrize("method", TABLE_4)
+@pytest.mark.parametrize("split", range(3))
+def test_table_4(method, split):
+    personalized, fedavg = _users(PERSONALIZED[method])[:, split], _users(FEDAVG)[:, split]
+    found = quantum.quantum(personalized, fedavg, None, higher_is_better=True)
+    mpi, api = TABLE_4[method][split]
+    assert quantum.QUANTUM["pui"](found) == 100.0
+    assert quantum.QUANTUM["mpi"](found) == pytest.approx(mpi, abs=0.06)
+    assert quantum.QUANTUM["api"](found) == pytest.approx(api, abs=0.06)
+    assert math.isnan(quantum.QUANTUM["mpd"](found)) and math.isnan(quantum.QUANTUM["apd"](found))
+
+
+# Five clients: F = 0.3, 0.1, 0, -0.2, -0.4.
+F = quantum.quantum(
+    np.array([0.8, 0.7, 0.5, 0.4, 0.1]),
+    np.array([0.5, 0.4, 0.5, 0.6, 0.3]),
+    np.array([0.1, 0.6, 0.5, 0.6, 0.5]),
+    higher_is_better=True,
+)
+
+
+def test_by_hand():
+    np.testing.assert_allclose(F, [0.3, 0.1, 0, -0.2, -0.4], atol=1e-15)
+    shares = [(0.75, 0.25), (1 / 3, 2 / 3)]
+    entropies = [-sum(s * math.log(s) for s in both) for both in shares]
+    expected = {
+        "pui": 40, "mpi": 0.2, "api": 0.2, "mpd": 0.3, "apd": 0.3,
+        "average_variance_improved": 0.01,
+        "cosine_similarity_improved": 0.2 / math.sqrt(0.05),
+        "entropy_improved": entropies[0],
+        "jain_index_improved": 0.16 / (2 * 0.1),
+        "average_variance_decreased": 0.01,
+        "cosine_similarity_decreased": 0.3 / math.sqrt(0.1),
+        "entropy_decreased": entropies[1],
+        "jain_index_decreased": 0.36 / (2 * 0.2),
+    }  # fmt: skip
+    assert {name: function(F) for name, function in quantum.QUANTUM.items()} == pytest.approx(
+        expected
+    )
+
+
+def test_errors_are_turned():
+    found = quantum.quantum(
+        np.array([0.1, 0.5]), np.array([0.3, 0.4]), np.array([0.2, 0.6]), higher_is_better=False
+    )
+    np.testing.assert_allclose(found, [0.1, -0.1])
+
+
+@pytest.mark.parametrize("name", quantum.QUANTUM)
+def test_order_and_signs(name):
+    function = quantum.QUANTUM[name]
+    rng = np.random.default_rng(0)
+    found = rng.normal(size=101)
+    assert function(rng.permutation(found)) == pytest.approx(function(found), rel=1e-12)
+    turned = {"pui": None, "mpi": "mpd", "api": "apd"}.get(
+        name, name.replace("improved", "decreased")
+    )
+    if turned and turned != name:
+        assert quantum.QUANTUM[turned](-found) == pytest.approx(function(found), rel=1e-12)
+
+
+def test_equal_gains_are_the_fairest_and_nothing_is_undefined():
+    same = np.full(7, 0.125)
+    assert quantum.average_variance(same) == 0.0
+    assert quantum.cosine_similarity(same) == pytest.approx(1)
+    assert quantum.entropy(same) == pytest.approx(math.log(7))
+    assert quantum.jain_index(same) == pytest.approx(1)
+    nothing = np.zeros(4)
+    for function in (quantum.cosine_similarity, quantum.entropy, quantum.jain_index):
+        assert math.isnan(function(nothing)) and math.isnan(function(nothing[:0]))
+    of_nobody = {name: function(nothing) for name, function in quantum.QUANTUM.items()}
+    assert of_nobody.pop("pui") == 0 and all(math.isnan(value) for value in of_nobody.values())

@@ -1,0 +1,122 @@
+"""ROC-AUC over clients: the article's four cases, by hand, and clients of one class."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn import metrics as sklearn_metrics
+
+from motley_tff.metrics import roc_auc
+
+# Four clients, 500 negatives and 500 positives each.
+CLIENTS = np.tile(np.repeat(np.arange(4), 500), 2)
+LABELS = np.repeat([0, 1], 2000)
+
+
+def _article(sorted_negatives, sorted_positives, seed=3):
+    """The same scores in all four cases, dealt as they come or in order."""
+    rng = np.random.default_rng(seed)
+    negatives, positives = rng.normal(-16, 20, 2000), rng.normal(16, 10, 2000)
+    scores = np.concatenate([
+        np.sort(negatives) if sorted_negatives else negatives,
+        np.sort(positives) if sorted_positives else positives,
+    ])  # fmt: skip
+    tests = [
+        roc_auc.homogeneity(CLIENTS[part], scores[part]) for part in (LABELS == 0, LABELS == 1)
+    ]
+    clients = roc_auc.of_clients(CLIENTS, LABELS, scores)
+    verdict = roc_auc.equals_pooled(clients, *tests)
+    return roc_auc.summarize(CLIENTS, LABELS, scores), clients, tests, verdict
+
+
+@pytest.mark.parametrize(
+    ("sorted_negatives", "sorted_positives", "verdict", "own"),
+    [
+        (False, False, "any", (0.912, 0.924, 0.921, 0.921)),
+        (False, True, "weighted_by_positives", (0.83, 0.924, 0.949, 0.97)),
+        (True, False, "weighted_by_negatives", (0.999, 0.999, 0.992, 0.687)),
+        (True, True, "none", None),
+    ],
+)
+def test_the_four_cases(sorted_negatives, sorted_positives, verdict, own):
+    found, clients, tests, said = _article(sorted_negatives, sorted_positives)
+    # P(positive above negative) of the two normal distributions: 0.924.
+    truth = 0.5 * math.erfc(-32 / math.sqrt(20**2 + 10**2) / math.sqrt(2))
+    assert found.pooled == pytest.approx(truth, abs=0.01)
+    assert said == verdict
+    assert [test.is_alike for test in tests] == [not sorted_negatives, not sorted_positives]
+    if verdict == "none":
+        assert found.mean_over_clients > found.pooled + 0.05
+    else:
+        # Clients have as many of each: all averages are one.
+        np.testing.assert_allclose(found[1:], found.pooled, atol=0.005)
+        np.testing.assert_allclose(clients.roc_auc, own, atol=0.04)
+
+
+def test_equality_needs_the_right_weights():
+    # The negatives are alike, positives are not, and clients have 1,000 and 100 of them.
+    rng = np.random.default_rng(0)
+    sizes = (4000, 4000, 1000, 100)
+    scores = np.concatenate([
+        rng.normal(0, 1, 8000), rng.normal(3, 1, 1000), rng.normal(0, 1, 100),
+    ])  # fmt: skip
+    ids = np.repeat(["a", "b", "a", "b"], sizes)
+    labels = np.repeat([0, 0, 1, 1], sizes)
+    found = roc_auc.summarize(ids, labels, scores)
+    assert found.weighted_by_positives == pytest.approx(found.pooled, abs=0.005)
+    assert abs(found.mean_over_clients - found.pooled) > 0.1
+    assert abs(found.weighted_by_negatives - found.pooled) > 0.1
+    assert found.weighted_by_pairs == pytest.approx(found.weighted_by_positives)
+
+
+def test_by_hand_and_as_scikit_learn():
+    # Pairs (positive, negative): 3 > 1, 3 > 2, 2 > 1, 2 = 2.
+    labels, scores = np.array([0, 1, 0, 1]), np.array([1.0, 3.0, 2.0, 2.0])
+    assert roc_auc.roc_auc(labels, scores) == 3.5 / 4
+    rng = np.random.default_rng(0)
+    labels, scores = rng.integers(2, size=200), rng.integers(20, size=200).astype(float)
+    expected = sklearn_metrics.roc_auc_score(labels, scores)
+    assert roc_auc.roc_auc(labels, scores) == pytest.approx(expected, rel=1e-12)
+    assert roc_auc.roc_auc(1 - labels, scores) == pytest.approx(1 - expected, rel=1e-12)
+    assert roc_auc.roc_auc(labels, np.exp(scores)) == roc_auc.roc_auc(labels, scores)
+
+
+def test_three_clients_with_weights_by_hand():
+    # a: 1 positive, 2 negatives, 1 of 2 pairs right; b: 2 and 1, both right; c: positives only.
+    ids = np.array(list("aaabbbcc"))
+    labels = np.array([1, 0, 0, 1, 1, 0, 1, 1])
+    scores = np.array([0.5, 0.4, 0.6, 0.9, 0.8, 0.1, 0.3, 0.7])
+    clients = roc_auc.of_clients(ids, labels, scores)
+    assert clients.client_ids.tolist() == ["a", "b", "c"]
+    assert clients.num_positives.tolist() == [1, 2, 2]
+    assert clients.num_negatives.tolist() == [2, 1, 0]
+    np.testing.assert_array_equal(clients.roc_auc, [0.5, 1, np.nan])
+    # Of 15 pooled pairs, 0.5 wins 2, 0.9, 0.8 and 0.7 win 3 each, 0.3 wins 1.
+    expected = roc_auc.RocAuc(12 / 15, 0.75, (0.5 + 2) / 3, (1 + 1) / 3, (1 + 2) / 4)
+    assert roc_auc.summarize(ids, labels, scores) == pytest.approx(expected)
+    order = np.random.default_rng(0).permutation(8)
+    shuffled = roc_auc.summarize(ids[order], labels[order], scores[order])
+    assert shuffled == pytest.approx(expected, rel=1e-12)
+
+
+def test_clients_of_one_class_only():
+    ids, scores = np.array(["a", "a", "b", "b"]), np.array([0.1, 0.2, 0.8, 0.9])
+    found = roc_auc.summarize(ids, np.array([0, 0, 1, 1]), scores)
+    assert found.pooled == 1.0 and np.isnan(found[1:]).all()
+    assert np.isnan(roc_auc.summarize(ids, np.zeros(4), scores)).all()
+    nothing = roc_auc.homogeneity(ids[:2], scores[:2])
+    assert nothing.is_alike is None and math.isnan(nothing.statistic)
+    # An average that leaves a client's positives out cannot be the pooled value.
+    alike, unlike = roc_auc.Homogeneity(0.0, 0.25), roc_auc.Homogeneity(9.0, 0.001)
+    clients = roc_auc.of_clients(np.array(list("aabbc")), np.array([0, 1, 0, 1, 1]), np.zeros(5))
+    assert roc_auc.equals_pooled(clients, alike, unlike) == "none"
+    assert roc_auc.equals_pooled(clients, unlike, alike) == "weighted_by_negatives"
+    assert roc_auc.equals_pooled(clients, nothing, unlike) == ""
+
+
+def test_scores_that_are_not_finite():
+    labels, scores = np.array([0, 1, 0, 1]), np.array([0.1, np.nan, 0.2, 0.3])
+    assert math.isnan(roc_auc.roc_auc(labels, scores))
+    ids = np.array(["a", "a", "b", "b"])
+    assert np.isnan(roc_auc.summarize(ids, labels, scores)).all()
+    assert roc_auc.homogeneity(ids, scores).is_alike is None
