@@ -17,6 +17,7 @@ _PREPARE = tuple(f"datasets.prepare.{name}" for name in ("adni", "stack_exchange
 _MODULES = {
     "motley_doctor": "launch.doctor",
     "motley_benchmark": "launch.benchmark",
+    "motley_generative": "launch.generative",
     "motley_table5": "launch.table5",
 }
 

@@ -1,0 +1,201 @@
+"""motley_generative: scores sets of generated examples against clients' real ones.
+
+    motley_generative --clients=clients.npz --generated=gan.npz --generated=ddpm.npz
+
+The clients' file holds an array of features [examples, features] a client, or the arrays `features`
+and `client_id`; a generated set's file one array, or `features` among others. With
+--inception_weights they hold images instead, [examples, height, width] with or without channels.
+
+Each score has two forms (Wang et al. 2023): *all* compares with the examples of all clients
+together, *avg* is the mean over clients, weighted by their examples, of the score against each
+alone. fid, the Frechet distance of whatever features there are, can rank sets differently in its
+two forms; those of kid (unbiased) and kid_biased, kernel distances, are a constant apart.
+--gaussian_experiment shows it on the paper's example.
+"""
+
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from launch import commandline
+from motley_tff.core.errors import UserError
+
+FLAGS = flags.FLAGS
+_TOO_MANY = 2**31 - 1
+
+flags.DEFINE_string("clients", None, "File of the clients' examples (.npz).")
+flags.DEFINE_multi_string("generated", [], "File of a generated set (.npz, .npy); repeat for more.")
+flags.DEFINE_string(
+    "inception_weights",
+    None,
+    "Keras's InceptionV3 weights (.h5): the files hold images, whose features are taken.",
+)
+flags.DEFINE_integer(
+    "num_neighbors", 5,
+    "k of precision, recall, density and coverage; 0 leaves these out, whose time grows with the "
+    "square of the number of examples.", lower_bound=0, upper_bound=_TOO_MANY,
+)  # fmt: skip
+flags.DEFINE_string("output", None, "File that gets the table, too: .csv or .md.")
+flags.DEFINE_bool(
+    "gaussian_experiment", False, "Score the paper's normal distributions; needs no files."
+)
+flags.DEFINE_integer(
+    "base_random_seed", 0, "Seed of --gaussian_experiment.", lower_bound=0, upper_bound=2**32 - 1
+)
+
+
+def main() -> None:
+    """Scores and prints."""
+    _check_flags()
+    from motley_tff.metrics.generative import scores
+
+    if FLAGS.gaussian_experiment:
+        table = scores.table(*_draw(), num_neighbors=0)
+    else:
+        table = scores.table(*_read(), FLAGS.num_neighbors)
+    _print(table.rows, table.notes)
+    if FLAGS.gaussian_experiment:
+        _print_minima(table.rows)
+    if FLAGS.output:
+        _write(_path(FLAGS.output), table.rows)
+
+
+def _check_flags() -> None:
+    """Raises UserError for flags that do not fit, before anything is computed."""
+    if FLAGS.gaussian_experiment and (FLAGS.clients or FLAGS.generated):
+        raise UserError("--gaussian_experiment draws its own data; leave out the files")
+    for name in () if FLAGS.gaussian_experiment else ("clients", "generated"):
+        if not FLAGS[name].value:
+            raise UserError(f"--{name} is required; give --{name}=FILE (or --gaussian_experiment)")
+    if FLAGS.output:
+        path = _path(FLAGS.output)
+        if path.suffix not in (".csv", ".md"):
+            raise UserError(f"--output={path}: expected a file that ends in .csv or .md")
+        if not path.absolute().parent.is_dir():
+            raise UserError(f"--output={path}: its directory is not there; make it first")
+
+
+def _path(text: str) -> pathlib.Path:
+    return pathlib.Path(text).expanduser()
+
+
+def _draw() -> tuple[Any, dict[str, Any]]:
+    """Returns the experiment's clients and generated sets by name."""
+    import numpy as np
+
+    from motley_tff.metrics.generative import gaussian
+
+    return gaussian.draw(np.random.default_rng(FLAGS.base_random_seed))
+
+
+def _read() -> tuple[Any, dict[str, Any]]:
+    """Returns the files' clients and generated sets by name."""
+    from motley_tff.metrics.generative import client_features
+
+    files = _names(FLAGS.generated)
+    embed = _embedding()
+    clients = client_features.read_clients(_path(FLAGS.clients), embed)
+    width = clients.features.shape[1]
+    return clients, {
+        name: client_features.read_generated(_path(file), width, embed)
+        for name, file in files.items()
+    }
+
+
+def _embedding() -> Callable[[Any], Any] | None:
+    """Returns what makes features of images, if a network is given."""
+    if FLAGS.inception_weights is None:
+        return None
+    from datasets.models import inception_features  # Imports TensorFlow.
+
+    model = inception_features.load(_path(FLAGS.inception_weights))
+    return lambda images: inception_features.embed(model, images)
+
+
+def _names(files: Sequence[str]) -> dict[str, str]:
+    """Returns {name of a set: file}: the files' stems if all differ, else as they were given."""
+    stems = [pathlib.Path(file).stem for file in files]
+    names = stems if len(set(stems)) == len(stems) else list(files)
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--generated={name} is given twice; give each file once")
+    # A spreadsheet would take some names for formulas.
+    safe = [f"./{name}" if name[0] in "=+-@" else name for name in names]
+    return dict(zip(safe, files, strict=True))
+
+
+def _print(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> None:
+    """Prints scores with their ranks, a table for each kind, and where the forms disagree."""
+    from motley_tff.metrics.generative import scores
+
+    kinds = [scores.DISTANCES, scores.NEIGHBORS] if "recall_all" in rows[0] else [scores.DISTANCES]
+    for names in kinds:
+        _print_scores(rows, [f"{name}_{form}" for name in names for form in scores.FORMS])
+    print("(1) is best; fid and kid are better the lower, the others the higher.")
+    if len(rows) > 1:
+        print("Pairs of generated sets that the all and the avg form order differently:")
+        print("  " + ", ".join(_disagreement(rows, name) for names in kinds for name in names))
+    for note in notes:
+        print(f"note: {note}")
+
+
+def _print_scores(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    from motley_tff.tables import text_tables
+
+    header = ("generated", "examples", *columns)
+    lines = [
+        (row["generated"], str(row["num_examples"]), *(_score(row, column) for column in columns))
+        for row in rows
+    ]
+    print("\n".join(text_tables.aligned([header, *lines])), end="\n\n")
+
+
+def _score(row: Mapping[str, Any], column: str) -> str:
+    """Returns a score with its rank, such as `0.0123 (1)`; a dash where it is undefined."""
+    value = row[column]
+    return "-" if value != value else f"{value:.5g} ({row[f'{column}_rank']:g})"
+
+
+def _disagreement(rows: Sequence[Mapping[str, Any]], name: str) -> str:
+    from motley_tff.metrics.generative import scores
+
+    whole, average = ([row[f"{name}_{form}"] for row in rows] for form in scores.FORMS)
+    if any(value != value for value in average):
+        return f"{name} undefined"
+    pairs = len(rows) * (len(rows) - 1) // 2
+    return f"{name} {scores.num_disagreements(whole, average)} of {pairs}"
+
+
+def _print_minima(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints which of the experiment's generators each distance prefers."""
+    from motley_tff.metrics.generative import gaussian, scores
+
+    generators = [row for row in rows if row["generated"] != gaussian.IDEAL]
+    for column in (f"{name}_{form}" for name in scores.DISTANCES for form in scores.FORMS):
+        best = min(generators, key=lambda row: row[column])
+        print(f"lowest {column}: {best['generated']}")
+
+
+def _write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes the table in the format that the file's name asks for."""
+    from motley_tff.metrics.generative import scores
+    from motley_tff.tables import csv_files, text_tables
+
+    columns = [column for column in scores.COLUMNS if column in rows[0]]
+    if path.suffix == ".csv":
+        csv_files.write(path, columns, rows)
+        return
+    cells = [[csv_files.cell(row[column]) for column in columns] for row in rows]
+    with csv_files.replacing(path) as file:
+        file.writelines(f"{line}\n" for line in text_tables.markdown([columns, *cells]))
+
+
+def run() -> None:
+    """Entry point of the console command."""
+    commandline.run_main(main)
+
+
+if __name__ == "__main__":
+    run()

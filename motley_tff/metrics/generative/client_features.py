@@ -1,0 +1,177 @@
+"""Real examples by client, as all scores take them, and the files they are read from.
+
+`.npz` of clients: either an array a client, named as the client is, or the arrays `features` (or
+`images`) and `client_id`, a row an example. `.npz` of a generated set: one array, or one named
+`features` (or `images`) among others; `.npy`: that array. Features are [num_examples,
+num_features]; images [num_examples, height, width] or [num_examples, height, width, channels].
+"""
+
+import dataclasses
+import itertools
+import pathlib
+import zipfile
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from motley_tff.core.errors import UserError
+from motley_tff.metrics.generative import blocks
+
+_EXAMPLES, _CLIENT = ("features", "images"), "client_id"
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientFeatures:
+    """All clients' examples.
+
+    Attributes:
+      ids: Clients, sorted.
+      features: A client's rows after another's, [num_examples, num_features].
+      parts: Which rows are whose.
+    """
+
+    ids: tuple[str, ...]
+    features: np.ndarray
+    parts: tuple[slice, ...]
+
+    @property
+    def shares(self) -> np.ndarray:
+        """lambda_i = n_i / n, float64 [num_clients]."""
+        return np.array([part.stop - part.start for part in self.parts]) / len(self.features)
+
+    @property
+    def whole(self) -> slice:
+        """All rows."""
+        return slice(0, len(self.features))
+
+
+def from_arrays(arrays: Mapping[str, np.ndarray]) -> ClientFeatures:
+    """Returns clients' examples from an array a client, [num_examples, num_features] each."""
+    ids = tuple(sorted(arrays))
+    ends = np.cumsum([0, *(len(arrays[name]) for name in ids)]).tolist()
+    parts = tuple(slice(a, b) for a, b in itertools.pairwise(ends))
+    return ClientFeatures(ids, np.concatenate([arrays[name] for name in ids]), parts)
+
+
+def read_clients(
+    path: pathlib.Path, embed: Callable[[np.ndarray], np.ndarray] | None = None
+) -> ClientFeatures:
+    """Reads clients' examples.
+
+    Args:
+      path: As the module says.
+      embed: Makes features of images; without it the file holds features.
+
+    Raises:
+      UserError: If the file is not as the module says, a client has no example, clients have
+        features of different widths, or a number is not finite.
+    """
+    arrays = _load(path)
+    is_split = not {_CLIENT, *_EXAMPLES}.intersection(arrays)
+    by_client = arrays if is_split else _split(path, arrays)
+    features = {name: _features(f"{path} [{name}]", a, embed) for name, a in by_client.items()}
+    widths = {name: array.shape[1] for name, array in features.items()}
+    first = next(iter(widths))
+    for name, width in widths.items():
+        if width != widths[first]:
+            raise UserError(
+                f"{path}: client {name} has {width} features and client {first} "
+                f"{widths[first]}; expected as many in all"
+            )
+    return from_arrays(features)
+
+
+def read_generated(
+    path: pathlib.Path,
+    num_features: int,
+    embed: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> np.ndarray:
+    """Reads a generated set, [num_examples, `num_features`].
+
+    Raises:
+      UserError: If the file is not as the module says, the width is another, or a number is not
+        finite.
+    """
+    arrays = _load(path)
+    name = next((key for key in _EXAMPLES if key in arrays), None) or next(iter(arrays))
+    if len(arrays) > 1 and name not in _EXAMPLES:
+        raise UserError(
+            f"{path} has arrays {_listed(arrays)}; expected one array, or one named features"
+        )
+    features = _features(str(path), arrays[name], embed)
+    if features.shape[1] != num_features:
+        raise UserError(
+            f"{path}: found {features.shape[1]} features, expected {num_features} as the clients "
+            "have; take both from the same network"
+        )
+    return features
+
+
+def _load(path: pathlib.Path) -> dict[str, np.ndarray]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {_EXAMPLES[0]: loaded}
+        with loaded:
+            arrays = {name: loaded[name] for name in loaded.files}
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"{path}: {error}; expected an .npz file of arrays of numbers, as np.savez writes it"
+        ) from error
+    if not arrays:
+        raise UserError(f"{path} holds no array; expected examples")
+    return arrays
+
+
+def _split(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the rows of each client of a file with a column of clients."""
+    found = [key for key in _EXAMPLES if key in arrays]
+    if len(found) != 1 or set(arrays) != {_CLIENT, found[0]}:
+        raise UserError(
+            f"{path} has arrays {_listed(arrays)}; expected client_id and either features "
+            "or images, or an array a client"
+        )
+    clients, examples = arrays[_CLIENT], arrays[found[0]]
+    if clients.ndim != 1 or clients.shape[:1] != examples.shape[:1]:
+        raise UserError(
+            f"{path}: client_id is {list(clients.shape)} and {found[0]} {list(examples.shape)}; "
+            "expected a client for each row"
+        )
+    if clients.dtype.kind not in "Uiu":
+        raise UserError(
+            f"{path}: client_id is of type {clients.dtype}, expected text or whole numbers"
+        )
+    if not len(clients):
+        raise UserError(f"{path} has no rows; expected examples")
+    names, which = np.unique(clients.astype(str), return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    pieces = np.split(examples[order], np.cumsum(np.bincount(which))[:-1])
+    return dict(zip(names.tolist(), pieces, strict=True))
+
+
+def _features(
+    what: str, array: np.ndarray, embed: Callable[[np.ndarray], np.ndarray] | None
+) -> np.ndarray:
+    """Returns an array as features, checked."""
+    if array.dtype.kind not in "fiu":
+        raise UserError(f"{what}: found values of type {array.dtype}, expected real numbers")
+    if array.ndim in (3, 4) and embed is None:
+        raise UserError(
+            f"{what}: found an array {list(array.shape)}; if these are images, give "
+            "--inception_weights=FILE, else make it [examples, features]"
+        )
+    if array.ndim not in ((2,) if embed is None else (3, 4)):
+        expected = "[examples, features]" if embed is None else "images [examples, height, width]"
+        raise UserError(f"{what}: found an array {list(array.shape)}, expected {expected}")
+    if not array.size:
+        raise UserError(f"{what} has no examples (found {list(array.shape)}); leave it out")
+    if not all(np.isfinite(block).all() for _, block in blocks.of_rows(array)):
+        raise UserError(f"{what} has values that are not finite (nan or inf); leave them out")
+    return array if embed is None else embed(array)
+
+
+def _listed(arrays: Mapping[str, np.ndarray]) -> str:
+    names = sorted(arrays)
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

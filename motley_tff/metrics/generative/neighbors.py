@@ -1,0 +1,116 @@
+"""Precision, recall, density and coverage: who lies among whose nearest neighbours.
+
+The ball of an example reaches to its k-th nearest neighbour in its own set, itself not counted,
+border included. With real examples x of a client (or of all) and generated ones g,
+
+    precision  the share of g inside the ball of some x         (Kynkaanniemi et al. 2019,
+    recall     the share of x inside the ball of some g          https://arxiv.org/abs/1904.06991)
+    density    the mean over g of the number of x whose balls   (Naeem et al. 2020,
+               hold it, divided by k                             https://arxiv.org/abs/2002.09797)
+    coverage   the share of x whose balls hold some g
+
+Recall-avg equals recall-all: a mean over real examples with balls of generated ones, which are no
+client's (section 5.4). For the other three, a client's own examples make its balls in the avg form.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from motley_tff.metrics.generative import blocks
+
+# What rounding may take from a squared distance, relative to the squared norms it is made of: an
+# example on a border stays inside, a copy of an example with radius 0 too.
+_ROUNDING = 1e-12
+
+
+class Balls(NamedTuple):
+    """A set of examples and how far their balls reach.
+
+    Attributes:
+      features: [num_examples, num_features].
+      centre: [num_features], in the midst of them: distances from there lose fewer digits.
+      squared_radii: float64 [num_examples].
+    """
+
+    features: np.ndarray
+    centre: np.ndarray
+    squared_radii: np.ndarray
+
+
+class Scores(NamedTuple):
+    """Of a generated set against a real one, or means of such over clients."""
+
+    precision: float
+    recall: float
+    density: float
+    coverage: float
+
+
+def balls(
+    features: np.ndarray, centre: np.ndarray, parts: Sequence[slice], num_neighbors: int
+) -> Balls:
+    """Returns examples with balls made of the examples of the same part only.
+
+    Args:
+      features: [num_examples, num_features].
+      centre: [num_features], the same for all sets that are compared.
+      parts: Which rows are whose, in order; each has more than `num_neighbors`.
+      num_neighbors: k.
+    """
+    radii = [_squared_radii(features[part], centre, num_neighbors) for part in parts]
+    return Balls(features, centre, np.concatenate(radii))
+
+
+def scores(real: Balls, parts: Sequence[slice], generated: Balls, num_neighbors: int) -> Scores:
+    """Returns the mean over parts of each part's scores, weighted by its share of examples.
+
+    Args:
+      real: All clients' examples.
+      parts: Which rows are whose, in order: one part for the all form, a part a client for avg.
+      generated: The generated set.
+      num_neighbors: k.
+    """
+    num_real, num_generated = len(real.features), len(generated.features)
+    is_covered, is_recalled = np.zeros(num_real, bool), np.zeros(num_real, bool)
+    precision = density = 0.0
+    for c, columns in blocks.of_rows(generated.features, generated.centre):
+        for part in parts:
+            num_balls = np.zeros(len(columns), np.int64)
+            for r, rows in blocks.of_rows(real.features[part], real.centre):
+                r = slice(part.start + r.start, part.start + r.stop)
+                squared = _squared_distances(rows, columns, _ROUNDING)
+                is_inside = squared <= real.squared_radii[r, None]
+                num_balls += is_inside.sum(axis=0)
+                is_covered[r] |= is_inside.any(axis=1)
+                is_recalled[r] |= (squared <= generated.squared_radii[None, c]).any(axis=1)
+            share = (part.stop - part.start) / num_real
+            precision += share * int((num_balls > 0).sum())
+            density += share * int(num_balls.sum())
+    return Scores(
+        precision=precision / num_generated,
+        recall=float(is_recalled.mean()),
+        density=density / (num_neighbors * num_generated),
+        coverage=float(is_covered.mean()),
+    )
+
+
+def _squared_radii(features: np.ndarray, centre: np.ndarray, num_neighbors: int) -> np.ndarray:
+    """Returns each example's squared distance to its k-th nearest neighbour, float64 [num]."""
+    parts = []
+    for r, rows in blocks.of_rows(features, centre):
+        nearest = np.full((len(rows), num_neighbors), np.inf)
+        for c, columns in blocks.of_rows(features, centre):
+            squared = _squared_distances(rows, columns)
+            if r == c:
+                np.fill_diagonal(squared, np.inf)
+            both = np.concatenate([nearest, squared], axis=1)
+            nearest = np.partition(both, num_neighbors - 1, axis=1)[:, :num_neighbors]
+        parts.append(nearest.max(axis=1))
+    return np.concatenate(parts)
+
+
+def _squared_distances(rows: np.ndarray, columns: np.ndarray, rounding: float = 0.0) -> np.ndarray:
+    norms = (rows**2).sum(axis=1)[:, None] + (columns**2).sum(axis=1)[None, :]
+    return np.maximum((1.0 - rounding) * norms - 2.0 * (rows @ columns.T), 0.0)

@@ -1,0 +1,187 @@
+"""All scores of generated sets in the all and the avg form, with the ranks they give.
+
+A row is a generated set. Distances are better the lower, the others the higher.
+A score that some client's few examples leave undefined is not-a-number, and a note says which.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from motley_tff.core.errors import UserError
+from motley_tff.metrics.generative import frechet, kernel, neighbors
+from motley_tff.metrics.generative.client_features import ClientFeatures
+
+DISTANCES = ("fid", "kid", "kid_biased")
+NEIGHBORS = neighbors.Scores._fields
+FORMS = ("all", "avg")
+COLUMNS = (
+    "generated",
+    "num_examples",
+    *(f"{score}_{form}" for score in (*DISTANCES, *NEIGHBORS) for form in FORMS),
+    *(f"{score}_{form}_rank" for score in (*DISTANCES, *NEIGHBORS) for form in FORMS),
+)
+# Relative; sums over millions of pairs keep more digits than these.
+_ROUNDING = 1e-10
+
+
+class Table(NamedTuple):
+    """Scores of generated sets.
+
+    Attributes:
+      rows: `COLUMNS` of each; scores that were not asked for are missing.
+      notes: What is undefined and why, a line each.
+    """
+
+    rows: list[dict[str, str | int | float]]
+    notes: list[str]
+
+
+def table(
+    clients: ClientFeatures, generated: Mapping[str, np.ndarray], num_neighbors: int
+) -> Table:
+    """Scores generated sets.
+
+    Args:
+      clients: Real examples.
+      generated: Sets by name, [num_examples, num_features] each.
+      num_neighbors: k of precision, recall, density and coverage; 0 leaves them out.
+
+    Raises:
+      UserError: If all clients together or a generated set have too few examples.
+    """
+    _check_sizes(clients, generated, num_neighbors)
+    found = [_frechet(clients, generated), _kernel(clients, generated)]
+    if num_neighbors:
+        found.append(_neighbors(clients, generated, num_neighbors))
+    rows: list[dict[str, str | int | float]] = [
+        {"generated": name, "num_examples": len(features)} for name, features in generated.items()
+    ]
+    for scores in found:
+        for column, values in scores.items():
+            ranks = _ranks(values if column.startswith(DISTANCES) else -values)
+            for row, value, rank in zip(rows, values, ranks, strict=True):
+                row[column], row[f"{column}_rank"] = float(value), float(rank)
+    return Table(rows, _notes(clients, num_neighbors))
+
+
+def num_disagreements(first: Sequence[float], second: Sequence[float]) -> int:
+    """Returns how many pairs of sets two scores put in opposite orders."""
+    a, b = (np.sign(_differences(np.asarray(values))) for values in (first, second))
+    return int((a * b < 0).sum()) // 2
+
+
+def _check_sizes(
+    clients: ClientFeatures, generated: Mapping[str, np.ndarray], num_neighbors: int
+) -> None:
+    needed = max(2, num_neighbors + 1)
+    sizes = {"all clients together": len(clients.features)}
+    for name, size in (sizes | {name: len(array) for name, array in generated.items()}).items():
+        if size < needed:
+            hint = "; give a lower --num_neighbors, or 0" if needed > 2 else ""
+            raise UserError(f"{name}: found {size} examples, expected at least {needed}{hint}")
+
+
+def _frechet(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    models = [frechet.fit(array, frechet.moments(array)) for array in generated.values()]
+    average = np.zeros(len(models))
+    together: frechet.Moments | None = None
+    for share, part in zip(clients.shares, clients.parts, strict=True):
+        features = clients.features[part]
+        own = frechet.moments(features)
+        together = own if together is None else frechet.merged(together, own)
+        average += share * _distances(features, own, models)
+    assert together is not None
+    return {"fid_all": _distances(clients.features, together, models), "fid_avg": average}
+
+
+def _distances(
+    features: np.ndarray, own: frechet.Moments, models: Sequence[frechet.Gaussian]
+) -> np.ndarray:
+    if own.num < 2:
+        return np.full(len(models), np.nan)
+    real = frechet.fit(features, own)
+    return np.array([frechet.distance(real, model) for model in models])
+
+
+def _kernel(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    together = kernel.within(clients.features)
+    own = [kernel.within(clients.features[part]) for part in clients.parts]
+    found: dict[str, list[float]] = {}
+    for array in generated.values():
+        fake = kernel.within(array)
+        totals = [kernel.total(clients.features[part], array) for part in clients.parts]
+        for name, unbiased in (("kid", True), ("kid_biased", False)):
+            whole = kernel.distance(together, fake, sum(totals), unbiased)
+            each = [
+                kernel.distance(mine, fake, total, unbiased)
+                for mine, total in zip(own, totals, strict=True)
+            ]
+            found.setdefault(f"{name}_all", []).append(whole)
+            found.setdefault(f"{name}_avg", []).append(float(np.dot(clients.shares, each)))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def _neighbors(
+    clients: ClientFeatures, generated: Mapping[str, np.ndarray], num_neighbors: int
+) -> dict[str, np.ndarray]:
+    centre = clients.features.mean(axis=0, dtype=np.float64)
+    parts_of: dict[str, Sequence[slice]] = {"all": [clients.whole]}
+    if not _too_small(clients, num_neighbors):
+        parts_of["avg"] = clients.parts
+    forms = {
+        form: (parts, neighbors.balls(clients.features, centre, parts, num_neighbors))
+        for form, parts in parts_of.items()
+    }
+    found: dict[str, list[float]] = {}
+    for features in generated.values():
+        fake = neighbors.balls(features, centre, [slice(0, len(features))], num_neighbors)
+        for form, (parts, balls) in forms.items():
+            for name, value in (
+                neighbors.scores(balls, parts, fake, num_neighbors)._asdict().items()
+            ):
+                found.setdefault(f"{name}_{form}", []).append(value)
+    if "avg" not in forms:  # Recall needs no neighbours among a client's own.
+        undefined = [float("nan")] * len(generated)
+        found |= {f"{name}_avg": undefined for name in NEIGHBORS}
+        found["recall_avg"] = found["recall_all"]
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def _too_small(clients: ClientFeatures, least: int) -> list[str]:
+    """Returns the clients with at most `least` examples."""
+    named = zip(clients.ids, clients.parts, strict=True)
+    return [name for name, part in named if part.stop - part.start <= least]
+
+
+def _notes(clients: ClientFeatures, num_neighbors: int) -> list[str]:
+    notes = []
+    if single := _too_small(clients, 1):
+        notes.append(
+            f"fid_avg and kid_avg are undefined: {_some(single)} of one example; kid_biased_avg "
+            "is not"
+        )
+    if num_neighbors and (few := _too_small(clients, num_neighbors)):
+        notes.append(
+            f"precision_avg, density_avg and coverage_avg are undefined: {_some(few)} of at most "
+            f"{num_neighbors} examples, which have no {num_neighbors} neighbours each"
+        )
+    return notes
+
+
+def _some(names: Sequence[str]) -> str:
+    """Returns how many clients there are and the first three of them."""
+    more = ", ..." if len(names) > 3 else ""
+    return f"{len(names)} client{'s' * (len(names) > 1)} ({', '.join(names[:3])}{more})"
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Returns ranks from 1, the lowest value; equal values share the better rank."""
+    return np.where(np.isnan(values), np.nan, 1.0 + (_differences(values) > 0).sum(axis=1))
+
+
+def _differences(values: np.ndarray) -> np.ndarray:
+    """Returns row minus column, 0 where that is rounding: the forms add up in other orders."""
+    apart = np.subtract.outer(values, values)
+    return np.where(np.abs(apart) > _ROUNDING * np.abs(values).max(), apart, 0.0)

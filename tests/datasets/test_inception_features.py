@@ -1,0 +1,92 @@
+"""InceptionV3's features, with random weights in Keras's file format."""
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets.models import inception_features
+from motley_tff.core.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def network():
+    """Returns the network with a classifier that tests never reach."""
+    tf.keras.utils.set_random_seed(0)
+    return tf.keras.applications.InceptionV3(weights=None, classes=1000)
+
+
+@pytest.fixture(scope="module")
+def files(network, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("weights")
+    network.save_weights(folder / "with_top.h5")
+    headless = tf.keras.Model(network.input, network.layers[-3].output)
+    headless.save_weights(folder / "notop.h5")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(files):
+    return inception_features.load(files / "notop.h5")
+
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (2, 9, 9, 3), np.uint8)
+
+
+def test_features_are_what_the_classifier_takes(network, files, model):
+    found = inception_features.embed(model, IMAGES)
+    assert found.shape == (2, inception_features.NUM_FEATURES) and found.dtype == np.float32
+    pixels = tf.image.resize(IMAGES, [299, 299]).numpy()
+    pooled = tf.keras.Model(network.input, network.get_layer("avg_pool").output)
+    expected = pooled(tf.keras.applications.inception_v3.preprocess_input(pixels), training=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-8)
+    # Random weights let little through: the images' features are small, and differ.
+    assert (np.ptp(found, axis=0) > 0.1 * found.mean(axis=0)).mean() > 0.1
+    same = inception_features.embed(inception_features.load(files / "with_top.h5"), IMAGES)
+    np.testing.assert_allclose(same, found, rtol=1e-3, atol=1e-8)
+
+
+def test_fractions_and_grey_images(model):
+    grey = IMAGES[..., 0]
+    found = inception_features.embed(model, grey)
+    repeated = np.repeat(grey[..., None], 3, axis=-1)
+    for same in (repeated, grey[..., None], grey / 255.0, np.float32(repeated / 255)):
+        again = inception_features.embed(model, same)
+        np.testing.assert_allclose(again, found, rtol=1e-2, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        (np.zeros((2, 9, 9, 4)), "4 channels, expected 1 or 3"),
+        (np.full((2, 9, 9), 2.5), "values 2.5 to 2.5 of type float64"),
+        (np.full((2, 9, 9), -1), "values -1 to -1"),
+        (np.full((2, 9, 9), 256), "expected whole numbers 0..255 or fractions 0..1"),
+    ],
+)
+def test_images_that_are_none(model, images, words):
+    with pytest.raises(UserError, match=words):
+        inception_features.embed(model, images)
+
+
+def test_weights_that_are_others(files, tmp_path):
+    load = inception_features.load
+    with pytest.raises(UserError, match=r"no such file; expected InceptionV3's"):
+        load(tmp_path / "none.h5")
+    with pytest.raises(UserError, match=r"file that ends in \.h5"):
+        load(tmp_path / "weights.pt")
+    (tmp_path / "text.h5").write_text("text")
+    with pytest.raises(UserError, match=r"text.h5: no weights of Keras"):
+        load(tmp_path / "text.h5")
+    small = tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=(3,))])
+    small.save_weights(tmp_path / "small.h5")
+    with pytest.raises(UserError, match="holds weights of another network than InceptionV3"):
+        load(tmp_path / "small.h5")
+    broken = tmp_path / "broken.h5"
+    broken.write_bytes((files / "notop.h5").read_bytes())
+    with h5py.File(broken, "r+") as file:
+        first = []
+        file.visititems(lambda _, it: first.append(it) if isinstance(it, h5py.Dataset) else None)
+        first[0][...] = np.nan
+    with pytest.raises(UserError, match="not finite"):
+        load(broken)

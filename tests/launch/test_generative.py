@@ -1,0 +1,124 @@
+"""motley_generative as a user runs it."""
+
+import csv
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from motley_tff.metrics.generative import client_features, scores
+from tests.trainers import programs
+
+
+def _run(*arguments, status=0):
+    command = [sys.executable, "-m", "launch.generative", *map(str, arguments)]
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=programs.environment(), timeout=60, check=False
+    )
+    assert result.returncode == status, (result.stdout, result.stderr)
+    return result
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
+    clients = {
+        "left": rng.normal(size=(30, 2)) - [2, 0],
+        "right": rng.normal(size=(20, 2)) + [2, 0],
+    }
+    np.savez(folder / "clients.npz", **clients)
+    np.savez(folder / "one_client.npz", rng.normal(size=(40, 2)) + [2, 0])
+    np.savez(folder / "middle.npz", rng.normal(size=(40, 2)) * [2, 1])
+    np.savez(folder / "wide.npz", np.ones((4, 3)))
+    np.savez(folder / "=wide.npz", rng.normal(size=(9, 2)))
+    return folder
+
+
+def _flags(files, *generated):
+    return [f"--clients={files / 'clients.npz'}", *(f"--generated={files / g}" for g in generated)]
+
+
+def test_scores_and_ranks(files, tmp_path):
+    sets = ("one_client.npz", "middle.npz")
+    printed = _run(*_flags(files, *sets), f"--output={tmp_path / 'table.csv'}").stdout
+    with open(tmp_path / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["generated"] for row in rows] == ["one_client", "middle"]
+    assert tuple(rows[0]) == scores.COLUMNS
+    clients = client_features.read_clients(files / "clients.npz")
+    generated = {name: client_features.read_generated(files / name, 2) for name in sets}
+    expected = scores.table(clients, generated, 5).rows
+    for row, same in zip(rows, expected, strict=True):
+        for column in scores.COLUMNS[1:]:
+            assert float(row[column]) == pytest.approx(same[column], rel=1e-8)
+    # A set between two clients looks like all their data and like neither's.
+    assert rows[1]["fid_all_rank"] == "1"
+    for row in expected:
+        assert f"{row['fid_avg']:.5g} ({row['fid_avg_rank']:g})" in printed
+        assert f"{row['coverage_all']:.5g} ({row['coverage_all_rank']:g})" in printed
+    assert "kid 0 of 1, kid_biased 0 of 1" in printed
+
+
+def test_markdown_without_neighbours(files, tmp_path):
+    output = tmp_path / "table.md"
+    _run(*_flags(files, "middle.npz", "=wide.npz"), "--num_neighbors=0", f"--output={output}")
+    header, rule, *rows = output.read_text().splitlines()
+    assert "fid_all" in header and "kid_biased_avg_rank" in header and "recall" not in header
+    assert set(rule) == set("|-: ")
+    assert [row.split()[1] for row in rows] == ["middle", "./=wide"]
+
+
+def test_the_papers_experiment(tmp_path):
+    printed = _run("--gaussian_experiment", f"--output={tmp_path / 'table.csv'}").stdout
+    minima = dict(line[7:].split(": ") for line in printed.splitlines() if line[:7] == "lowest ")
+    assert minima.pop("fid_avg") == "var_x=1"
+    assert set(minima.values()) == {"var_x=2"}
+    assert set(minima) > {"fid_all", "kid_all", "kid_avg"}
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == 1 + 17 + 1
+
+
+def test_clients_of_one_example_are_noted(files, tmp_path):
+    arrays = dict(np.load(files / "clients.npz"))
+    np.savez(tmp_path / "clients.npz", single=np.zeros((1, 2)), **arrays)
+    flags = [f"--clients={tmp_path / 'clients.npz'}", f"--generated={files / 'middle.npz'}"]
+    printed = _run(*flags, f"--output={tmp_path / 'table.csv'}").stdout
+    assert "note: fid_avg and kid_avg are undefined: 1 client (single)" in printed
+    with open(tmp_path / "table.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["kid_avg"] == row["fid_avg_rank"] == "" and row["kid_biased_avg"] and row["kid_all"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "--clients is required; give --clients=FILE (or --gaussian_experiment)"),
+        (["--clients={}/clients.npz"], "--generated is required"),
+        (["--gaussian_experiment", "--clients={}/clients.npz"], "draws its own data"),
+        (["--clients={}/none.npz", "--generated={}/middle.npz"], "none.npz cannot be read"),
+        (["--generated={}/wide.npz"], "wide.npz: found 3 features, expected 2"),
+        (["--generated={}/middle.npz", "--generated={}/middle.npz"], "is given twice"),
+        (["--generated={}/middle.npz", "--num_neighbors=40"], "middle: found 40 examples"),
+        (["--generated={}/middle.npz", "--output=table.txt"], "ends in .csv or .md"),
+        (["--generated={}/middle.npz", "--output={}/no/table.md"], "its directory is not there"),
+        (["--generated={}/middle.npz", "--inception_weights=x.pt"], "file that ends in .h5"),
+    ],
+)
+def test_bad_input_is_one_line(files, flags, words):
+    before = sorted(files.iterdir())
+    given = [flag.format(files) for flag in flags]
+    if not any(flag.startswith(("--clients", "--gaussian")) for flag in given) and given:
+        given.append(f"--clients={files / 'clients.npz'}")
+    result = _run(*given, status=2)
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+    assert result.stdout == ""
+    assert sorted(files.iterdir()) == before
+
+
+def test_features_need_no_tensorflow(files):
+    code = (
+        "import sys; from motley_tff.metrics.generative import scores, client_features, gaussian; "
+        "assert not {'tensorflow', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], env=programs.environment(), check=True)

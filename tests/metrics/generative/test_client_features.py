@@ -1,0 +1,114 @@
+"""Files of clients' examples and of generated sets."""
+
+import numpy as np
+import pytest
+
+from motley_tff.core.errors import UserError
+from motley_tff.metrics.generative import client_features
+
+A, B = np.arange(6.0).reshape(3, 2), np.ones((1, 2))
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(**arrays):
+        np.savez(tmp_path / "file.npz", **arrays)
+        return tmp_path / "file.npz"
+
+    return write
+
+
+def _assert_a_and_b(clients, ids):
+    assert clients.ids == ids
+    assert clients.parts == (slice(0, 3), slice(3, 4))
+    np.testing.assert_array_equal(clients.features, np.concatenate([A, B]))
+    assert clients.shares.tolist() == [0.75, 0.25]
+    assert clients.whole == slice(0, 4)
+
+
+def test_an_array_a_client(save):
+    _assert_a_and_b(client_features.read_clients(save(b=B, a=A)), ("a", "b"))
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), (7, 8)])
+def test_a_column_of_clients(save, first, second):
+    path = save(
+        features=np.array([A[0], B[0], A[1], A[2]]),
+        client_id=np.array([first, second, first, first]),
+    )
+    _assert_a_and_b(client_features.read_clients(path), (str(first), str(second)))
+
+
+def test_generated_sets(save, tmp_path):
+    for path in (save(anything=A), save(features=A, labels=np.zeros(3))):
+        np.testing.assert_array_equal(client_features.read_generated(path, 2), A)
+    np.save(tmp_path / "file.npy", A)
+    np.testing.assert_array_equal(client_features.read_generated(tmp_path / "file.npy", 2), A)
+
+
+def test_images_become_features(save):
+    images = np.arange(2 * 3 * 3).reshape(2, 3, 3)
+
+    def embed(array):
+        return array.reshape(len(array), -1)[:, :2].astype(float)
+
+    clients = client_features.read_clients(save(a=images, b=images), embed)
+    assert clients.features.tolist() == [[0, 1], [9, 10]] * 2
+    assert client_features.read_generated(save(images=images), 2, embed).shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"a": A, "b": np.ones((2, 3))}, "client b has 3 features and client a 2"),
+        ({"a": A, "b": A * np.nan}, r"\[b\] has values that are not finite"),
+        ({"a": A + np.inf}, "not finite"),
+        ({"a": A, "b": A[:0]}, r"\[b\] has no examples \(found \[0, 2\]\)"),
+        ({"a": A[:, :0]}, "has no examples"),
+        ({"a": A[0]}, r"found an array \[2\], expected \[examples, features\]"),
+        ({"a": np.ones((2, 4, 4, 3))}, "if these are images, give --inception_weights"),
+        ({"a": np.array([["x"]])}, "values of type <U1, expected real numbers"),
+        ({"a": A + 1j}, "type complex128"),
+        ({"a": A > 1}, "type bool"),
+        ({}, "holds no array"),
+        ({"features": A}, "has arrays features; expected client_id and either"),
+        ({"features": A, "label": np.arange(3)}, "has arrays features, label; expected client_id"),
+        ({"features": A, "client_id": np.arange(2)}, "expected a client for each row"),
+        ({"features": A, "client_id": np.zeros(3)}, "client_id is of type float64"),
+        ({"features": A[:0], "client_id": np.arange(0)}, "has no rows"),
+        ({"x": A, "client_id": np.arange(3)}, "client_id, x; expected client_id and either"),
+        ({"features": A, "images": A, "client_id": np.arange(3)}, "expected client_id and either"),
+        ({"a": np.array([A, None], dtype=object)}, "Object arrays cannot be loaded"),
+    ],
+)
+def test_clients_files_that_are_not_as_they_should_be(save, arrays, words):
+    with pytest.raises(UserError, match=words) as caught:
+        client_features.read_clients(save(**arrays))
+    assert "file.npz" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"a": np.ones((2, 3))}, "found 3 features, expected 2 as the clients have"),
+        ({"a": A, "b": A}, "has arrays a, b; expected one array, or one named features"),
+        ({"a": A - np.inf}, "not finite"),
+    ],
+)
+def test_generated_files_that_are_not_as_they_should_be(save, arrays, words):
+    with pytest.raises(UserError, match=words):
+        client_features.read_generated(save(**arrays), 2)
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        client_features.read_clients(tmp_path / "nothing.npz")
+    for content in (b"", b"PK\x03\x04 broken", b"text"):
+        (tmp_path / "x.npz").write_bytes(content)
+        with pytest.raises(UserError, match=r"x.npz: .*; expected an .npz file"):
+            client_features.read_clients(tmp_path / "x.npz")
+
+
+def test_features_where_images_are_expected(save):
+    with pytest.raises(UserError, match=r"found an array \[3, 2\], expected images \[examples"):
+        client_features.read_clients(save(a=A), np.asarray)

@@ -1,0 +1,94 @@
+"""Kernel distances: by hand, against scikit-learn's kernel, and Theorem 2 of the paper."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import pairwise
+
+from motley_tff.metrics.generative import blocks, client_features, kernel, scores
+
+
+def _distance(first, second, unbiased):
+    total = kernel.total(first, second)
+    return kernel.distance(kernel.within(first), kernel.within(second), total, unbiased)
+
+
+def _column(*values):
+    return np.array(values, float)[:, None]
+
+
+def test_one_feature_by_hand():
+    # k(0, 0) = 1, k(1, 1) = 2^3, k(0, 1) = 1.
+    assert _distance(_column(0), _column(1), unbiased=False) == 1 + 8 - 2
+    # k(0, 1) = 1 and k(1, 2) = 27 within; k(0, 1), k(0, 2), k(1, 1), k(1, 2) = 1, 1, 8, 27 between.
+    assert _distance(_column(0, 1), _column(1, 2), unbiased=True) == 1 + 27 - 2 * 37 / 4
+    assert np.isnan(_distance(_column(0), _column(1, 2), unbiased=True))
+
+
+def _reference(first, second, unbiased):
+    def k(a, b):
+        return pairwise.polynomial_kernel(a, b, degree=3, gamma=1 / a.shape[1], coef0=1)
+
+    def within(a):
+        values = k(a, a)
+        return values[~np.eye(len(a), dtype=bool)].mean() if unbiased else values.mean()
+
+    return within(first) + within(second) - 2 * k(first, second).mean()
+
+
+@pytest.mark.parametrize("unbiased", [True, False])
+@pytest.mark.parametrize("width", [2, 16, 17, 40])
+def test_scikit_learns_kernel_gives_the_same(monkeypatch, width, unbiased):
+    rng = np.random.default_rng(width)
+    first, second = rng.normal(size=(30, width)), rng.normal(size=(41, width)) * 1.5 + 0.3
+    monkeypatch.setattr(blocks, "NUM_ROWS", 8)
+    expected = _reference(first, second, unbiased)
+    assert _distance(first, second, unbiased) == pytest.approx(expected, rel=1e-10)
+    assert _distance(second, first, unbiased) == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_biased_form_is_zero_for_the_same_set_only():
+    first, second = np.random.default_rng(0).normal(size=(2, 20, 3))
+    assert abs(_distance(first, first[::-1], unbiased=False)) < 1e-12
+    assert _distance(first, second, unbiased=False) > 0.01
+    assert _distance(first, first, unbiased=True) < 0
+
+
+def _clients(rng, sizes, apart):
+    return client_features.from_arrays(
+        {str(i): rng.normal(size=(n, 3)) + apart * i for i, n in enumerate(sizes)}
+    )
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0])
+def test_theorem_2(apart):
+    rng = np.random.default_rng(1)
+    clients = _clients(rng, (5, 20, 40), apart)
+    generated = {str(s): rng.normal(size=(10 + 7 * s, 3)) * s + s for s in range(1, 6)}
+    rows = scores.table(clients, generated, 0).rows
+
+    def gaps(name):
+        return np.array([row[f"{name}_avg"] - row[f"{name}_all"] for row in rows])
+
+    own = [clients.features[part] for part in clients.parts]
+    biased, unbiased = (
+        clients.shares @ [_reference(clients.features, one, form) for one in own]
+        for form in (False, True)
+    )
+    # The biased form is the distance of distributions, which the theorem is about.
+    np.testing.assert_allclose(gaps("kid_biased"), biased, rtol=1e-9)
+    # The unbiased one differs by a constant as well, by another one than that.
+    np.testing.assert_allclose(gaps("kid"), gaps("kid")[0], rtol=1e-9)
+    assert abs(gaps("kid")[0] - unbiased) > 1e-3
+    for row, generated_set in zip(rows, generated.values(), strict=True):
+        expected = clients.shares @ [_reference(one, generated_set, True) for one in own]
+        assert row["kid_avg"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_ranks_of_both_forms_are_the_same():
+    rng = np.random.default_rng(2)
+    generated = {str(s): rng.normal(size=(25, 3)) * s for s in (0.5, 1, 1.5, 2, 3)}
+    rows = scores.table(_clients(rng, (30, 30), 2.0), generated, 0).rows
+    for name in ("kid", "kid_biased"):
+        ranks = [[row[f"{name}_{form}_rank"] for row in rows] for form in ("all", "avg")]
+        assert ranks[0] == ranks[1]
+        assert sorted(ranks[0]) == [1, 2, 3, 4, 5]

@@ -1,0 +1,139 @@
+"""Tables of scores: orders, ranks, what is undefined, the paper's experiment."""
+
+import numpy as np
+import pytest
+
+from motley_tff.core.errors import UserError
+from motley_tff.metrics.generative import client_features, gaussian, scores
+
+
+def _arrays(seed=0):
+    rng = np.random.default_rng(seed)
+    clients = {f"c{i}": rng.normal(size=(8 + 5 * i, 3)) + i for i in range(4)}
+    return clients, {f"g{s}": rng.normal(size=(20, 3)) * s + s for s in (1, 2, 3)}
+
+
+def _table(clients, generated, k=3):
+    return scores.table(client_features.from_arrays(clients), generated, k)
+
+
+def test_the_order_of_rows_clients_and_sets_does_not_matter():
+    clients, generated = _arrays()
+    rng = np.random.default_rng(1)
+    shuffled = {name: rng.permutation(clients[name]) for name in reversed(clients)}
+    other = {name: rng.permutation(generated[name]) for name in reversed(generated)}
+    found, again = _table(clients, generated).rows, _table(shuffled, other).rows[::-1]
+    for row, same in zip(found, again, strict=True):
+        assert set(row) == set(scores.COLUMNS)
+        for column in scores.COLUMNS[1:]:
+            assert same[column] == pytest.approx(row[column], rel=1e-9, abs=1e-12), column
+        assert same["generated"] == row["generated"]
+
+
+def test_one_client_has_one_form():
+    clients, generated = _arrays()
+    for row in _table({"c3": clients["c3"]}, generated).rows:
+        for name in (*scores.DISTANCES, *scores.NEIGHBORS):
+            assert row[f"{name}_avg"] == pytest.approx(row[f"{name}_all"], rel=1e-12)
+
+
+def test_all_is_at_most_avg_for_distances():
+    # Observation 1: distances of distributions are convex.
+    for seed in range(5):
+        for row in _table(*_arrays(seed), k=0).rows:
+            assert row["fid_all"] <= row["fid_avg"]
+            assert row["kid_biased_all"] <= row["kid_biased_avg"]
+
+
+def test_ranks():
+    clients, generated = _arrays()
+    generated["same"] = generated["g1"][::-1]
+    rows = {row["generated"]: row for row in _table(clients, generated).rows}
+    for column in ("fid_all", "kid_avg", "precision_all", "coverage_avg"):
+        best = min if column[:3] in ("fid", "kid") else max
+        first = best(rows.values(), key=lambda row: row[column])
+        assert first[f"{column}_rank"] == 1
+        assert rows["same"][f"{column}_rank"] == rows["g1"][f"{column}_rank"]
+    assert sorted(row["fid_all_rank"] for row in rows.values()) in ([1, 1, 3, 4], [1, 2, 2, 4])
+
+
+def test_pairs_in_opposite_orders():
+    assert scores.num_disagreements([1, 2, 3], [10, 20, 30]) == 0
+    assert scores.num_disagreements([1, 2, 3], [3, 2, 1]) == 3
+    assert scores.num_disagreements([1, 2, 3], [2, 1, 3]) == 1
+    # Equal values are in no order; neither are those that rounding tells apart.
+    assert scores.num_disagreements([1, 1, 2], [2, 1, 3]) == 0
+    assert scores.num_disagreements([1, 2], [5.0 + 1e-13, 5.0]) == 0
+
+
+def test_a_client_of_one_example():
+    clients, generated = _arrays()
+    table = _table(clients | {"single": np.zeros((1, 3))}, generated)
+    for row in table.rows:
+        undefined = {column for column in scores.COLUMNS[2:] if np.isnan(row[column])}
+        names = [f"{name}_avg" for name in ("fid", "kid", "precision", "density", "coverage")]
+        assert undefined == {*names, *(f"{name}_rank" for name in names)}
+        assert row["recall_avg"] == row["recall_all"]
+    assert table.notes == [
+        "fid_avg and kid_avg are undefined: 1 client (single) of one example; kid_biased_avg is "
+        "not",
+        "precision_avg, density_avg and coverage_avg are undefined: 1 client (single) of at most "
+        "3 examples, which have no 3 neighbours each",
+    ]
+
+
+def test_enough_examples_leave_no_notes():
+    assert _table(*_arrays()).notes == []
+    assert _table(*_arrays(), k=7).notes == []
+    clients, generated = _arrays()
+    assert "1 client (c0) of at most 8 examples" in _table(clients, generated, k=8).notes[0]
+
+
+def test_too_few_examples():
+    clients, generated = _arrays()
+    with pytest.raises(UserError, match=r"g1: found 20 examples, expected at least 21; give a low"):
+        _table(clients, generated, k=20)
+    with pytest.raises(UserError, match=r"all clients together: found 8 examples"):
+        _table({"c0": clients["c0"]}, generated, k=8)
+    with pytest.raises(UserError, match=r"one: found 1 examples, expected at least 2$"):
+        _table(clients, {"one": np.zeros((1, 3))}, k=0)
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    clients, generated = gaussian.draw(np.random.default_rng(0))
+    rows = scores.table(clients, generated, num_neighbors=0).rows
+    return {row["generated"]: row for row in rows}
+
+
+def test_the_papers_minima(experiment):
+    generators = [row for name, row in experiment.items() if name != gaussian.IDEAL]
+    assert len(generators) == 17
+
+    def lowest(column):
+        return min(generators, key=lambda row: row[column])["generated"]
+
+    assert lowest("fid_all") == "var_x=2"
+    assert lowest("fid_avg") == "var_x=1"
+    for column in ("kid_all", "kid_avg", "kid_biased_all", "kid_biased_avg"):
+        assert lowest(column) == "var_x=2"
+
+
+def test_the_papers_curves(experiment):
+    for variance in gaussian.VARIANCES:
+        row = experiment[gaussian.name(variance)]
+        fid_all, fid_avg = (np.sqrt(variance) - np.sqrt(2)) ** 2, 1 + (np.sqrt(variance) - 1) ** 2
+        kid_all = 3 / 4 * (variance - 2) ** 2
+        # 3/2 from the means, 1/8 of 4^2 + 3 from the third moments.
+        kid_avg = kid_all + 3 / 2 + (4**2 + 3) / 8
+        expected = {"fid_all": fid_all, "fid_avg": fid_avg, "kid_all": kid_all, "kid_avg": kid_avg}
+        for column, value in expected.items():
+            assert row[column] == pytest.approx(value, abs=0.1), (column, variance)
+
+
+def test_the_papers_ideal_estimator_is_not_the_best_by_fid_avg(experiment):
+    ideal = experiment[gaussian.IDEAL]
+    assert ideal["fid_all"] == pytest.approx(0, abs=1e-9)
+    assert ideal["kid_biased_all"] == pytest.approx(0, abs=1e-9)
+    assert ideal["fid_avg"] == pytest.approx((np.sqrt(2) - 1) ** 2 + 1, abs=0.01)
+    assert ideal["fid_avg"] > experiment["var_x=1"]["fid_avg"] + 0.1
