@@ -15,7 +15,9 @@ COMMANDS = [
     "mtl_trainer=trainers.mtl_trainer:run",
     "motley_benchmark=launch.benchmark:run",
     "motley_doctor=launch.doctor:run",
+    "motley_metrics=launch.metrics:run",
     "motley_generative=launch.generative:run",
+    "motley_sweep=launch.sweep:run",
     "motley_table5=launch.table5:run",
 ]
 

@@ -1,0 +1,13 @@
+"""What `motley_sweep` is made of.
+
+| module | what |
+|---|---|
+| `grids` | reads and checks a grid's YAML |
+| `flag_check` | asks a trainer whether it takes the grid's flags |
+| `plans` | points, runs, and the tasks they are grouped into; argument lists |
+| `train_group` | the process that trains a group of runs in one compiled call |
+| `processes` | starts a task's process and keeps what came of it |
+| `local`, `slurm` | the schedulers |
+| `results` | `sweep.csv`, `best.csv`, `clients.csv`, `tasks.csv` |
+| `closing` | the table at the end |
+"""

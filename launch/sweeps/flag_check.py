@@ -1,0 +1,46 @@
+"""Asks a trainer whether it takes a grid's flags, in a process of its own.
+
+A trainer declares its flags when it is imported, and some have the names of a sweep's.
+"""
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from launch import commandline
+from motley_tff.core.errors import UserError
+
+
+def first_complaint(
+    trainer: str, dataset: str, given: Sequence[tuple[int, str, str]]
+) -> tuple[int, str] | None:
+    """Returns (line, message) of the first flag that the trainer refuses, or None.
+
+    Args:
+      trainer: The trainer's name.
+      dataset: `--dataset_name`.
+      given: (line, flag, value), in any order.
+    """
+    command = [sys.executable, "-m", "launch.sweeps.flag_check", trainer, dataset]
+    result = subprocess.run(
+        command, input=json.dumps(list(given)), capture_output=True, text=True, check=True
+    )
+    found = json.loads(result.stdout)
+    return tuple(found) if found else None
+
+
+def _check(trainer: str, dataset: str, given: Sequence[tuple[int, str, str]]) -> list | None:
+    importlib.import_module(f"trainers.{trainer}")
+    start = [trainer, "--experiment_name=x", f"--dataset_name={dataset}"]
+    for line, flag, value in given:
+        try:
+            commandline.parse([*start, f"--{flag}={value}"], name=trainer)
+        except UserError as error:
+            return [line, str(error)]
+    return None
+
+
+if __name__ == "__main__":
+    print(json.dumps(_check(sys.argv[1], sys.argv[2], json.load(sys.stdin))))

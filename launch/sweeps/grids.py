@@ -1,0 +1,249 @@
+"""Reads a grid: a small YAML file that says which trainer to call with which flags.
+
+    algorithm: ditto              # what the tables call it
+    dataset: school
+    trainer: mtl_trainer
+    fixed:                        # flags of every run
+      total_rounds: 500
+    inside:                       # flags that take a list, searched inside a run
+      finetune_learning_rate: [0.001, 0.01]
+    grid:                         # flags with the values to try: a run for each combination
+      client_learning_rate: [0.001, 0.003]
+    choose_by: personalized       # whose validation mean chooses the setting, or `baseline`
+    paper:                        # optional, shown beside what came out
+      source: Table 7
+      best: {client_learning_rate: 0.001}
+      personalized_mean: [0.0114, 0.0002]    # and its std over seeds
+
+Values stay the text that was written: that is what trainers and tables get.
+"""
+
+import dataclasses
+import difflib
+import math
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+import datasets
+from launch.sweeps import flag_check
+from motley_tff.core.errors import UserError
+
+TRAINERS = ("finetuning_trainer", "hypcluster_trainer", "knn_per_trainer", "mtl_trainer")
+# Statistics of a run's test clients, as `summary.csv` names them.
+STATISTICS = (
+    "baseline_mean", "baseline_std", "personalized_mean", "personalized_std", "pct_clients_hurt",
+    "largest_cluster_pct",
+)  # fmt: skip
+_REQUIRED = ("algorithm", "dataset", "trainer")
+_SECTIONS = ("fixed", "inside", "grid")
+_KEYS = (*_REQUIRED, *_SECTIONS, "choose_by", "paper")
+_CHOOSE_BY = ("personalized", "baseline")
+# What a sweep itself tells a trainer.
+_OURS = frozenset(
+    {"experiment_name", "root_output_dir", "dataset_name", "base_random_seed", "data_dir",
+     "data_file", "use_synthetic_data", "tensorboard", "flagfile", "verbosity", "help"}
+)  # fmt: skip
+_SHIPPED = pathlib.Path(__file__).parents[1] / "grids"
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """A grid as its file says.
+
+    Attributes:
+      algorithm: What the tables call it.
+      dataset: Which data.
+      trainer: Which trainer.
+      fixed: `{flag: value}` of every run.
+      inside: `{flag: values}` that a run tries all of.
+      grid: `{flag: values}` to combine.
+      choose_by: `personalized` or `baseline`: whose validation mean chooses the setting.
+      paper: `source`, `best` and, by statistic, its value and the value's std over seeds.
+    """
+
+    algorithm: str
+    dataset: str
+    trainer: str
+    fixed: Mapping[str, str]
+    inside: Mapping[str, tuple[str, ...]]
+    grid: Mapping[str, tuple[str, ...]]
+    choose_by: str = "personalized"
+    paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def num_points(self) -> int:
+        """How many combinations there are."""
+        return math.prod(len(values) for values in self.grid.values())
+
+
+def read(path: pathlib.Path) -> Grid:
+    """Returns the grid of a file.
+
+    Raises:
+      UserError: If the file cannot be read or is no grid; names the line where there is one.
+    """
+    reader = _Reader(path)
+    grid = reader.grid(_compose(path))
+    complaint = flag_check.first_complaint(grid.trainer, grid.dataset, reader.flags)
+    if complaint is not None:
+        line, message = complaint
+        raise UserError(f"{path} line {line}: {message}")
+    return grid
+
+
+def _compose(path: pathlib.Path) -> yaml.Node:
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; {_near_file(path)}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text: {error}; expected YAML") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise UserError(f"{path}{where}: not YAML: {problem}") from error
+    if node is None:
+        raise UserError(f"{path} is empty; expected the keys {', '.join(_REQUIRED)} and grid")
+    return node
+
+
+def _near_file(path: pathlib.Path) -> str:
+    names = {p.stem: p for p in _SHIPPED.glob("*.yaml")}
+    near = difflib.get_close_matches(path.name.removesuffix(".yaml"), names, 1)
+    return f"did you mean launch/grids/{near[0]}.yaml?" if near else "expected a grid's YAML file"
+
+
+class _Reader:
+    """Turns nodes into a grid, and remembers on which line each flag stands.
+
+    Attributes:
+      flags: (line, flag, value) of all that trainers will be told.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+        self.flags: list[tuple[int, str, str]] = []
+
+    def grid(self, node: yaml.Node) -> Grid:
+        """Returns the whole document's grid."""
+        keys = self._mapping(node, "the grid", _KEYS)
+        for missing in (key for key in _REQUIRED if key not in keys):
+            raise UserError(f"{self._path}: the key {missing} is missing; give {missing}: ...")
+        text = {key: self._scalar(keys[key], key) for key in _REQUIRED}
+        self._one_of(keys["trainer"], "trainer", TRAINERS)
+        self._check_dataset(keys["dataset"], text["dataset"])
+        sections = {name: self._section(name, keys.get(name)) for name in _SECTIONS}
+        if not sections["grid"] and not sections["inside"]:
+            raise UserError(f"{self._path}: the grid is empty; give grid: a flag and its values")
+        self._check_twice(keys)
+        choose_by = "personalized"
+        if "choose_by" in keys:
+            choose_by = self._one_of(keys["choose_by"], "choose_by", _CHOOSE_BY)
+        paper = self._paper(keys["paper"]) if "paper" in keys else {}
+        return Grid(
+            text["algorithm"], text["dataset"], text["trainer"], sections["fixed"],
+            sections["inside"], sections["grid"], choose_by, paper,
+        )  # fmt: skip
+
+    def _fail(self, node: yaml.Node, message: str) -> UserError:
+        return UserError(f"{self._path} line {node.start_mark.line + 1}: {message}")
+
+    def _mapping(
+        self, node: yaml.Node, what: str, known: Iterable[str] | None = None
+    ) -> dict[str, yaml.Node]:
+        if not isinstance(node, yaml.MappingNode) or not node.value:
+            raise self._fail(node, f"{what} is empty or no mapping; expected lines of key: value")
+        found: dict[str, yaml.Node] = {}
+        for key_node, value in node.value:
+            key = self._scalar(key_node, "a key")
+            if known is not None and key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
+                raise self._fail(key_node, f"unknown key {key}; {hint}")
+            if key in found:
+                raise self._fail(key_node, f"{key} stands here a second time; leave one")
+            found[key] = value
+        return found
+
+    def _scalar(self, node: yaml.Node, what: str) -> str:
+        if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null") or not node.value:
+            raise self._fail(node, f"{what}: expected one value")
+        return str(node.value)
+
+    def _list(self, node: yaml.Node, what: str) -> tuple[str, ...]:
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            raise self._fail(node, f"{what}: expected a list of values, such as [0.01, 0.1]")
+        values = tuple(self._scalar(one, what) for one in node.value)
+        for i, value in enumerate(values):
+            if _number(value) in {_number(other) for other in values[:i]}:
+                raise self._fail(node.value[i], f"{what}: {value} stands in the list twice")
+        return values
+
+    def _one_of(self, node: yaml.Node, what: str, allowed: tuple[str, ...]) -> str:
+        value = self._scalar(node, what)
+        if value not in allowed:
+            near = difflib.get_close_matches(value, allowed, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise self._fail(node, f"{what}: {value}; expected one of {', '.join(allowed)}{hint}")
+        return value
+
+    def _check_dataset(self, node: yaml.Node, name: str) -> None:
+        try:
+            datasets.check_name(name)
+        except UserError as error:
+            raise self._fail(node, str(error)) from error
+
+    def _section(self, name: str, node: yaml.Node | None) -> dict[str, Any]:
+        """Returns `{flag: value}` of `fixed`, `{flag: values}` of the others."""
+        if node is None:
+            return {}
+        result: dict[str, Any] = {}
+        for flag, value in self._mapping(node, name).items():
+            if flag in _OURS:
+                raise self._fail(value, f"{name}: --{flag} is not for a grid; leave it out")
+            values = (self._scalar(value, flag),) if name == "fixed" else self._list(value, flag)
+            result[flag] = values[0] if name == "fixed" else values
+            line = value.start_mark.line + 1
+            told = [",".join(values)] if name == "inside" else values
+            self.flags.extend((line, flag, one) for one in told)
+        return result
+
+    def _check_twice(self, keys: Mapping[str, yaml.Node]) -> None:
+        """Refuses a flag that two sections give."""
+        seen: dict[str, str] = {}
+        for name in (name for name in _SECTIONS if name in keys):
+            for flag, node in self._mapping(keys[name], name).items():
+                if flag in seen:
+                    raise self._fail(node, f"{flag} is in {seen[flag]} and in {name}; leave one")
+                seen[flag] = name
+
+    def _paper(self, node: yaml.Node) -> dict[str, Any]:
+        found = self._mapping(node, "paper", ("source", "best", *STATISTICS))
+        result: dict[str, Any] = {}
+        for key, value in found.items():
+            if key == "source":
+                result[key] = self._scalar(value, key)
+            elif key == "best":
+                best = self._mapping(value, key)
+                result[key] = {flag: self._scalar(one, flag) for flag, one in best.items()}
+            else:
+                result[key] = self._mean_and_std(value, key)
+        return result
+
+    def _mean_and_std(self, node: yaml.Node, what: str) -> list[float]:
+        is_list = isinstance(node, yaml.SequenceNode)
+        numbers = [_number(self._scalar(n, what)) for n in (node.value if is_list else [node])]
+        if not 1 <= len(numbers) <= 2 or not all(isinstance(n, float) for n in numbers):
+            raise self._fail(node, f"{what}: expected [mean, std over seeds]")
+        return [float(n) for n in numbers]
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

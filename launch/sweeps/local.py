@@ -1,0 +1,44 @@
+"""The scheduler of one machine: so many processes side by side."""
+
+import collections
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from launch import commandline
+from launch.sweeps import plans, processes
+
+_SECONDS_BETWEEN_LOOKS = 0.1
+
+
+def run(
+    plan: plans.Plan,
+    directory: pathlib.Path,
+    tasks: Sequence[plans.Task],
+    max_parallel: int,
+    on_done: Callable[[plans.Task, dict[str, Any]], None],
+) -> None:
+    """Runs tasks until all are done or a signal asks for the end.
+
+    Args:
+      plan: The sweep.
+      directory: Its directory.
+      tasks: What is left of it.
+      max_parallel: How many at once.
+      on_done: Told of each with what came of it.
+    """
+    waiting = collections.deque(tasks)
+    running: list[processes.Process] = []
+    num_cores = processes.share_of_cores(max_parallel)
+    try:
+        while waiting or running:
+            while waiting and len(running) < max_parallel:
+                running.append(processes.Process(plan, directory, waiting.popleft(), num_cores))
+            for process in [one for one in running if not one.is_running()]:
+                running.remove(process)
+                on_done(process.task, process.keep())
+            commandline.raise_if_ended()
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    finally:
+        processes.end(running)

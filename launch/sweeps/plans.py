@@ -1,0 +1,210 @@
+"""What a sweep does: points, runs, and tasks of one process each; a function of the grid alone.
+
+A point is a combination of the grid's values, a run a point under a seed. Runs that the vectorized
+backend can train in one call are grouped (`run_groups`); every other run is a trainer of its own.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import motley_tff
+from launch.sweeps import grids
+from motley_tff.backends import run_groups
+
+# Results of another form of `tasks/*.json` are refused.
+_FORM = 1
+# Silos with linear models.
+_STACKED_DATASETS = ("school", "vehicle")
+# Flags that nothing but arithmetic depends on: they may differ inside a compiled call.
+TRACED = (
+    "client_learning_rate", "server_learning_rate", "personal_learning_rate", "lambda",
+)  # fmt: skip
+# Flags that `train_group` heeds; a grid with any other one is run by its trainer.
+_HEEDED = frozenset(
+    {*TRACED, "algorithm", "total_rounds", "train_epochs", "train_batch_size",
+     "rounds_per_evaluation", "rounds_per_checkpoint", "mocha_outer", "alpha", "inner_steps",
+     "proximal_strength", "finetune_learning_rate", "finetune_max_epochs", "finetune_every",
+     "finetune_last_layer", "finetune_tuning", "include_baseline_candidate"}
+)  # fmt: skip
+_OPTIMIZERS = ("client_", "server_", "finetune_", "personal_")
+# {trainer: algorithms whose runs are trained together}
+_GROUPED = {
+    "mtl_trainer": ("local", "ditto", "mocha", "mr_mtl", "apfl", "fedper", "pfedme"),
+    "finetuning_trainer": ("fedavg", "fedprox", "fedsgd"),
+}
+# Every candidate's scores of every run are kept until a call ends.
+_MAX_SCORES_A_CALL = 2560
+
+
+class Run(NamedTuple):
+    """One run: which point of the grid, under which seed."""
+
+    point: int
+    seed: int
+
+    @property
+    def run_id(self) -> str:
+        """Its name in tables, and of its directory."""
+        return f"p{self.point:04d}_s{self.seed}"
+
+
+class Task(NamedTuple):
+    """What one process does.
+
+    Attributes:
+      number: Its place among the sweep's tasks.
+      runs: Its runs; of a group in the order of points, then seeds.
+      group: The runs as one compiled call, or None for a trainer's process.
+    """
+
+    number: int
+    runs: tuple[Run, ...]
+    group: run_groups.RunGroup | None
+
+    @property
+    def name(self) -> str:
+        """Its name in files."""
+        return f"{self.number:04d}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A sweep.
+
+    Attributes:
+      grid: What is tried.
+      num_seeds: Seeds 100, 1100, 2100, ... as in the published silo code.
+      data_dir: Where the data are, or None.
+      use_synthetic_data: Whether they are made up.
+    """
+
+    grid: grids.Grid
+    num_seeds: int
+    data_dir: str | None = None
+    use_synthetic_data: bool = False
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds."""
+        return tuple(100 + 1000 * r for r in range(self.num_seeds))
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs there are."""
+        return self.grid.num_points * self.num_seeds
+
+    @functools.cached_property
+    def points(self) -> list[dict[str, str]]:
+        """The combinations of the grid's values, `{flag: value}`; the last flag turns fastest."""
+        values = itertools.product(*self.grid.grid.values())
+        return [dict(zip(self.grid.grid, one, strict=True)) for one in values]
+
+    @functools.cached_property
+    def tasks(self) -> list[Task]:
+        """All tasks, in a fixed order."""
+        if not is_grouped(self.grid):
+            runs = itertools.product(range(len(self.points)), self.seeds)
+            return [Task(number, (Run(*run),), None) for number, run in enumerate(runs)]
+        numbers = {_key(point): number for number, point in enumerate(self.points)}
+        groups = run_groups.group(self.points, self.seeds, TRACED, max_settings(self.grid))
+        return [
+            Task(number, tuple(self._runs_of(group, numbers)), group)
+            for number, group in enumerate(groups)
+        ]
+
+    def _runs_of(self, group: run_groups.RunGroup, numbers: Mapping[Any, int]):
+        for setting in group.settings:
+            point = numbers[_key({**group.fixed, **setting})]
+            yield from (Run(point, seed) for seed in group.seeds)
+
+    def arguments(self, run: Run, directory: pathlib.Path) -> list[str]:
+        """Returns the flags of a run's trainer, one an argument.
+
+        Args:
+          run: The run.
+          directory: The sweep's.
+        """
+        given = {
+            "experiment_name": run.run_id,
+            "root_output_dir": str(directory / "runs"),
+            "dataset_name": self.grid.dataset,
+            "base_random_seed": str(run.seed),
+            **({"data_dir": self.data_dir} if self.data_dir else {}),
+            **({"use_synthetic_data": "true"} if self.use_synthetic_data else {}),
+            **self.grid.fixed,
+            **{flag: ",".join(values) for flag, values in self.grid.inside.items()},
+            **self.points[run.point],
+        }
+        return [f"--{flag}={value}" for flag, value in given.items()]
+
+    def command(self, task: Task, directory: pathlib.Path) -> list[str]:
+        """Returns the argument list of a task's process."""
+        if task.group is not None:
+            module = "launch.sweeps.train_group"
+            return [sys.executable, "-m", module, str(directory), str(task.number)]
+        trainer = [sys.executable, "-m", f"trainers.{self.grid.trainer}"]
+        return [*trainer, *self.arguments(task.runs[0], directory)]
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what has to be the same for results to belong together, as JSON has it."""
+        grid = {name: _plain(value) for name, value in dataclasses.asdict(self.grid).items()}
+        return {
+            "form": _FORM,
+            "version": motley_tff.__version__,
+            "grid": {name: value for name, value in grid.items() if name != "paper"},
+            "seeds": self.num_seeds,
+            "use_synthetic_data": self.use_synthetic_data,
+        }
+
+
+def from_record(record: Mapping[str, Any]) -> Plan:
+    """Returns the plan that `run.json` holds; what it says of the paper is left out."""
+    plan = record["plan"]
+    sections = {
+        name: {flag: tuple(values) for flag, values in plan["grid"][name].items()}
+        for name in ("inside", "grid")
+    }
+    grid = grids.Grid(**{**plan["grid"], **sections})
+    return Plan(grid, plan["seeds"], record["data_dir"], plan["use_synthetic_data"])
+
+
+def absolute(path: str | None) -> str | None:
+    """Returns a path that means the same to a process elsewhere."""
+    return os.path.abspath(os.path.expanduser(path)) if path else None
+
+
+def is_grouped(grid: grids.Grid) -> bool:
+    """Returns whether the vectorized backend trains this grid's runs together."""
+    if grid.dataset not in _STACKED_DATASETS or grid.trainer not in _GROUPED:
+        return False
+    flags = {*grid.fixed, *grid.inside, *grid.grid}
+    names = grid.grid.get("algorithm") or (grid.fixed.get("algorithm", "fedavg"),)
+    is_known = set(names) <= set(_GROUPED[grid.trainer]) and grid.fixed.get("total_rounds") != "0"
+    return is_known and all(flag in _HEEDED or flag.startswith(_OPTIMIZERS) for flag in flags)
+
+
+def max_settings(grid: grids.Grid) -> int:
+    """Returns how many settings are trained in one call; fewer where each has many candidates."""
+    own = {**grid.fixed, **{flag: values[-1] for flag, values in grid.grid.items()}}
+    epochs = int(own.get("finetune_max_epochs", "20")) if grid.trainer[0] == "f" else 1
+    candidates = 1 + epochs * len(grid.inside.get("finetune_learning_rate", ("",)))
+    return max(1, min(run_groups.MAX_SETTINGS, _MAX_SCORES_A_CALL // candidates))
+
+
+def _key(point: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (name, float(value) if name in TRACED else value) for name, value in sorted(point.items())
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Returns what JSON will give back."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,167 @@
+"""Runs a task's process and keeps what came of it: rows, or the reason why there are none.
+
+A process dies with the one that started it, whatever ends that; all it writes is whole or resumed.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launch.sweeps import plans, results
+from motley_tff.core import cores, signals
+from motley_tff.core.errors import UserError
+from motley_tff.tables import csv_files
+
+# Run by a bare Python that becomes the task's process: code between fork and exec in this one,
+# whose libraries have threads, could deadlock. 1 is PR_SET_PDEATHSIG.
+_LAUNCHER = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the sweep is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+# Time to write a checkpoint in, when asked to end.
+_SECONDS_TO_END = 60.0
+_LAST_BYTES_OF_LOG = 4096
+_KILOBYTES_PER_MEGABYTE = 1024.0
+
+
+class Process:
+    """A task's running process.
+
+    Args:
+      plan: The sweep.
+      directory: Its directory.
+      task: What to run.
+      num_cores: How many cores it may use.
+    """
+
+    def __init__(self, plan: plans.Plan, directory: pathlib.Path, task: plans.Task, num_cores: int):
+        self._plan, self._directory, self.task = plan, directory, task
+        self._start = time.monotonic()
+        self._peak_memory_mb = 0.0
+        self._log = directory / "logs" / f"{task.name}.log"
+        command = [sys.executable, "-c", _LAUNCHER, str(os.getpid())]
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *plan.command(task, directory)],
+                env=_environment(directory, num_cores),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    @property
+    def was_ended(self) -> bool:
+        """Whether the process ended because a signal asked for it, its work kept for the next."""
+        return self._process.returncode in (128 + number for number in signals.ENDING)
+
+    def is_running(self) -> bool:
+        """Returns whether the process still runs."""
+        with signals.held():
+            if self._process.returncode is None:
+                try:
+                    pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+                except ChildProcessError:  # A signal came between its end and the next line.
+                    self._process.returncode = -signal.SIGKILL
+                    return False
+                if pid:
+                    self._process.returncode = os.waitstatus_to_exitcode(status)
+                    self._peak_memory_mb = usage.ru_maxrss / _KILOBYTES_PER_MEGABYTE
+            return self._process.returncode is None
+
+    def signal(self, number: int) -> None:
+        """Sends a signal, if the process still runs."""
+        if self.is_running():
+            self._process.send_signal(number)
+
+    def keep(self) -> dict[str, Any]:
+        """Writes what came of a process that ended, and returns it.
+
+        Raises:
+          UserError: If it cannot be written.
+        """
+        path = results.path_of(self._directory, self.task)
+        content = results.load(path) or self._of_trainer()
+        content |= {
+            "seconds": round(time.monotonic() - self._start, 3),
+            "peak_memory_mb": round(self._peak_memory_mb, 1),
+            "host": socket.gethostname(),
+        }
+        results.save(path, content)
+        return content
+
+    def _of_trainer(self) -> dict[str, Any]:
+        if self._process.returncode:
+            return failure(self.task, self._reason())
+        if self.task.group is not None:
+            return failure(self.task, f"left no results; see {self._log.name}")
+        run = self.task.runs[0]
+        try:
+            return _from_directory(self._directory / "runs" / run.run_id, self._plan, run)
+        except (UserError, OSError, KeyError, ValueError) as error:
+            return failure(self.task, f"its files cannot be read: {error}")
+
+    def _reason(self) -> str:
+        """Returns why the process failed: its last words, or the signal that ended it."""
+        code = self._process.returncode
+        if code < 0:
+            hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+            return f"ended by {signal.Signals(-code).name}{hint}"
+        with open(self._log, "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES_OF_LOG))
+            lines = log.read().decode(errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        return said[-1] if said else f"exit status {code}"
+
+
+def end(running: Sequence[Process]) -> None:
+    """Asks processes to end, as trainers do with a checkpoint, and waits until they have."""
+    for process in running:
+        process.signal(signal.SIGTERM)
+    deadline = time.monotonic() + _SECONDS_TO_END
+    for process in running:
+        while process.is_running():
+            if time.monotonic() > deadline:
+                process.signal(signal.SIGKILL)
+            time.sleep(0.05)
+
+
+def failure(task: plans.Task, reason: str) -> dict[str, Any]:
+    """Returns what is kept of a task that came to nothing."""
+    rows = [results.failed_run(run, reason) for run in task.runs]
+    return {"runs": rows, "status": "failed", "reason": reason}
+
+
+def _environment(directory: pathlib.Path, num_cores: int) -> Mapping[str, str]:
+    """Returns an environment in which libraries keep to the cores and to one scratch folder."""
+    scratch = directory / "scratch"
+    own = {"OMP_NUM_THREADS": str(num_cores), "TMPDIR": str(scratch)}
+    return {**os.environ, **own}
+
+
+def share_of_cores(num_processes: int) -> int:
+    """Returns how many cores each of so many processes may use."""
+    return max(1, cores.usable() // num_processes)
+
+
+def _from_directory(directory: pathlib.Path, plan: plans.Plan, run: plans.Run) -> dict[str, Any]:
+    """Returns what is kept of a trainer's finished run."""
+    record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+    higher = record["higher_is_better"]
+    rows = list(csv_files.read(directory / "summary.csv"))
+    chosen = rows[-1]["round"]
+    if "finetune_every" in {*plan.grid.fixed, *plan.grid.grid}:
+        chosen = results.best_round(rows, higher)
+    mine = [row for row in rows if row["round"] == chosen]
+    return {
+        "runs": [results.of_run(run, mine, record["metric"], higher)],
+        "status": "finished",
+        "data_files": record.get("data_files", {}),
+    }

@@ -1,0 +1,260 @@
+"""What a sweep leaves: `sweep.csv`, `best.csv`, `clients.csv`, `tasks.csv`.
+
+All of it is a function of the grid and of `tasks/*.json`, so a sweep that was cut and resumed, or
+run by another scheduler, writes the same bytes (seconds, memory and hosts aside).
+"""
+
+import json
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from launch.sweeps import grids, plans
+from motley_tff.core import candidates
+from motley_tff.core.errors import UserError
+from motley_tff.tables import csv_files, schema
+
+SPLITS = ("valid", "test")
+_OF_RUN = ("round", "candidate", "metric", "higher_is_better", "num_clients")
+# Settings this near to the best one of a group may be the sweep's best.
+NEAR = 1e-6
+
+
+def columns(grid: grids.Grid) -> tuple[str, ...]:
+    """Returns the columns of `sweep.csv`."""
+    numbers = (f"{split}_{name}" for split in SPLITS for name in grids.STATISTICS)
+    keys = ("run_id", "algorithm", "dataset", *grid.grid, "base_random_seed", "status", "reason")
+    return (*keys, *_OF_RUN, *numbers, "seconds")
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+def of_run(
+    run: plans.Run, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
+) -> dict[str, Any]:
+    """Returns what `tasks/*.json` keeps of a run.
+
+    Args:
+      run: The run.
+      rows: The rows of `summary.csv` of one round, as text.
+      metric: Its name.
+      higher_is_better: Its direction.
+    """
+    by_split = {row["split"]: row for row in rows}
+    own = {
+        f"{split}_{name}": by_split[split].get(name, "")
+        for split in SPLITS
+        for name in grids.STATISTICS
+    }
+    means = [own[f"{split}_{which}_mean"] for split in SPLITS for which in _WHOSE]
+    if "" in means:
+        return failed_run(run, "diverged: a mean over clients is not finite; lower the rates")
+    test = by_split["test"]
+    about = {"round": test["round"], "candidate": test["candidate"], "metric": metric}
+    about |= {
+        "higher_is_better": str(int(higher_is_better)),
+        "num_clients": test["num_clients"],
+    }
+    return {"run_id": run.run_id, "status": "finished", "reason": "", **about, **own}
+
+
+_WHOSE = ("baseline", "personalized")
+
+
+def failed_run(run: plans.Run, reason: str) -> dict[str, Any]:
+    """Returns what is kept of a run that came to nothing."""
+    return {"run_id": run.run_id, "status": "failed", "reason": reason}
+
+
+def best_round(rows: Sequence[Mapping[str, str]], higher_is_better: bool) -> str:
+    """Returns the round of best validation mean, the first of equals, as a trainer chooses."""
+    valid = [row for row in rows if row["split"] == "valid" and row["personalized_mean"]]
+    if not valid:
+        return rows[-1]["round"]
+    sign = 1 if higher_is_better else -1
+    return max(valid, key=lambda row: sign * float(row["personalized_mean"]))["round"]
+
+
+# --- one task -------------------------------------------------------------------------------------
+
+
+def path_of(directory: pathlib.Path, task: plans.Task) -> pathlib.Path:
+    """Returns where what came of a task is kept."""
+    return directory / "tasks" / f"{task.name}.json"
+
+
+def clients_path(directory: pathlib.Path, task: plans.Task, run: plans.Run) -> pathlib.Path:
+    """Returns the table that has a run's clients; of a group only near its best setting."""
+    if task.group is None:
+        return directory / "runs" / run.run_id / "clients.csv"
+    return directory / "tasks" / f"{task.name}.clients.csv"
+
+
+def save(path: pathlib.Path, content: Mapping[str, Any]) -> None:
+    """Writes what came of a task, whole or not at all."""
+    with csv_files.replacing(path) as file:
+        json.dump(content, file, indent=1, sort_keys=True, allow_nan=False)
+        file.write("\n")
+
+
+def load(path: pathlib.Path) -> dict[str, Any] | None:
+    """Returns what came of a task, or None if there is nothing yet.
+
+    Raises:
+      UserError: If the file is not as it was written.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content["runs"], list):
+            raise ValueError("expected a list of runs")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be read: {error}; take it away to run it again") from error
+    return content
+
+
+def is_finished(directory: pathlib.Path, task: plans.Task) -> bool:
+    """Returns whether a task need not be run (again)."""
+    content = load(path_of(directory, task))
+    return content is not None and content["status"] == "finished"
+
+
+# --- the sweep ------------------------------------------------------------------------------------
+
+
+def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
+    """Writes the tables and returns the rows of `sweep.csv`, in its order."""
+    contents = {task.number: load(path_of(directory, task)) or {} for task in plan.tasks}
+    _check_data(directory, contents.values())
+    rows = _sweep_rows(plan, contents)
+    csv_files.write(directory / "sweep.csv", columns(plan.grid), rows)
+    csv_files.write(directory / "tasks.csv", _TASK_COLUMNS, _task_rows(plan, contents))
+    point = best_point(plan, rows)
+    csv_files.write(directory / "best.csv", best_columns(plan.grid), best_rows(plan, rows, point))
+    _write_clients(directory, plan, point)
+    return rows
+
+
+_TASK_COLUMNS = ("task", "runs", "status", "reason", "seconds", "peak_memory_mb", "host")
+
+
+def _task_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> Iterator[dict]:
+    for task in plan.tasks:
+        known = {name: contents[task.number].get(name) for name in _TASK_COLUMNS}
+        yield {**known, "task": task.name, "runs": len(task.runs)}
+
+
+def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) -> None:
+    seen = {json.dumps(c["data_files"], sort_keys=True) for c in contents if c.get("data_files")}
+    if len(seen) > 1:
+        raise UserError(
+            f"{directory}: its runs were of different data files ({' and '.join(sorted(seen))}); "
+            "give them all the same --data_dir and another --root_output_dir"
+        )
+
+
+def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> list[dict]:
+    rows: dict[plans.Run, dict[str, Any]] = {}
+    for task in plan.tasks:
+        content = contents[task.number]
+        known = {row["run_id"]: row for row in content.get("runs", ())}
+        for run in task.runs:
+            row = known.get(run.run_id) or failed_run(run, "did not run")
+            rows[run] = {
+                **row,
+                "algorithm": plan.grid.algorithm,
+                "dataset": plan.grid.dataset,
+                **plan.points[run.point],
+                "base_random_seed": run.seed,
+                "seconds": content.get("seconds", 0.0) / len(task.runs),
+            }
+    return [rows[run] for run in sorted(rows)]
+
+
+def best_point(plan: plans.Plan, rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """Returns the point of best validation mean over clients, then seeds; None if there is none.
+
+    A point with a failed run does not count. Ties go to the first, as among candidates.
+
+    Args:
+      plan: The sweep.
+      rows: Its runs in order.
+    """
+    values = validation_means(plan.grid, rows).reshape(-1, plan.num_seeds)
+    higher = [row["higher_is_better"] for row in rows if row["status"] == "finished"]
+    if not np.isfinite(values).all(axis=1).any():
+        return None
+    return int(candidates.choose(values.T, higher[0] == "1"))
+
+
+def validation_means(grid: grids.Grid, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """Returns each run's validation mean that chooses settings; nan if it failed."""
+    column = f"valid_{grid.choose_by}_mean"
+    return np.array([float(row.get(column) or "nan") for row in rows])
+
+
+def best_columns(grid: grids.Grid) -> tuple[str, ...]:
+    """Returns the columns of `best.csv`."""
+    return (
+        "algorithm", "dataset", "metric", "statistic", "mean", "std_over_seeds", "paper_mean",
+        "paper_std_over_seeds", "num_seeds", "chosen_by", "paper_source", *grid.grid,
+    )  # fmt: skip
+
+
+def best_rows(
+    plan: plans.Plan, rows: Sequence[Mapping[str, Any]], point: int | None
+) -> list[dict[str, Any]]:
+    """Returns a row for each statistic of the chosen setting on test clients, as Tables 6 and 7."""
+    if point is None:
+        return []
+    mine = rows[point * plan.num_seeds :][: plan.num_seeds]
+    paper = {} if plan.use_synthetic_data else plan.grid.paper
+    found = []
+    for name in grids.STATISTICS:
+        values = [mine_[f"test_{name}"] for mine_ in mine]
+        if "" in values:
+            continue
+        numbers = np.array(values, np.float64)
+        theirs = [*paper.get(name, ()), None, None]
+        found.append(
+            {
+                "algorithm": plan.grid.algorithm,
+                "dataset": plan.grid.dataset,
+                "metric": mine[0]["metric"],
+                "statistic": name,
+                "mean": numbers.mean(),
+                "std_over_seeds": numbers.std(),
+                "paper_mean": theirs[0],
+                "paper_std_over_seeds": theirs[1],
+                "num_seeds": plan.num_seeds,
+                "chosen_by": plan.grid.choose_by,
+                "paper_source": paper.get("source"),
+                **plan.points[point],
+            }
+        )
+    return found
+
+
+def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None) -> None:
+    """Writes the clients of the chosen setting's runs, or takes an older table away."""
+    path = directory / "clients.csv"
+    if point is None:
+        path.unlink(missing_ok=True)
+        return
+    found: list[dict[str, str]] = []
+    for task in plan.tasks:
+        for run in (run for run in task.runs if run.point == point):
+            content = load(path_of(directory, task)) or {}
+            (row,) = (row for row in content["runs"] if row["run_id"] == run.run_id)
+            found.extend(
+                client
+                for client in csv_files.read(clients_path(directory, task, run))
+                if client["run_id"] == run.run_id and client["round"] == row["round"]
+                and client["split"] in SPLITS
+            )  # fmt: skip
+    columns = list(found[0]) if found else list(schema.CLIENTS)
+    csv_files.write(path, columns, found)

@@ -1,0 +1,232 @@
+"""The scheduler of a cluster: Slurm, through submitit. A task is a job of an array.
+
+A job that is pre-empted or runs out of time (SIGTERM; SIGUSR1 90 seconds before the limit) lets its
+trainer write a checkpoint and goes back into the queue; the next start goes on from there.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+from launch import commandline
+from launch.sweeps import plans, processes, results
+from motley_tff.core import cores
+from motley_tff.core.errors import UserError
+
+# Slurm's default MaxArraySize is 1001.
+_MAX_JOBS = 1000
+_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_BETWEEN_QUESTIONS = 5.0
+# For shared file systems, on which a file shows up late.
+_SECONDS_OF_GRACE = 20.0
+_MAX_REQUEUES = 1000
+# submitit asks this variable which signal it is that says that time is running out.
+os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", "USR1")
+
+OnDone = Callable[[plans.Task, dict[str, Any]], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Resources:
+    """What a job asks Slurm for.
+
+    Attributes:
+      cpus: Cores.
+      hours: Time limit; a job that reaches it goes on in another.
+      memory_gb: Memory, or None for the partition's default.
+      partition: Which one, or None for the cluster's default.
+    """
+
+    cpus: int = 1
+    hours: float = 12.0
+    memory_gb: float | None = None
+    partition: str | None = None
+
+
+class Job:
+    """What a job does: one task of the sweep in `directory`."""
+
+    def __init__(self, directory: str):
+        self._directory = pathlib.Path(directory)
+        self._process: processes.Process | None = None
+
+    def __call__(self, number: int) -> None:
+        """Runs a task, unless it is finished."""
+        record = json.loads((self._directory / "run.json").read_text(encoding="utf-8"))
+        plan = plans.from_record(record)
+        task = plan.tasks[number]
+        if results.is_finished(self._directory, task):
+            return
+        signal.signal(signal.SIGTERM, self._end)
+        self._process = processes.Process(plan, self._directory, task, cores.usable())
+        while self._process.is_running():
+            time.sleep(_SECONDS_BETWEEN_LOOKS / 10)
+        if self._process.was_ended:  # By the signal that will end this process, too.
+            sys.exit(128 + signal.SIGTERM)
+        self._process.keep()
+
+    def checkpoint(self, number: int) -> Any:
+        """Returns what submitit puts back into the queue; called on SIGUSR1."""
+        import submitit
+
+        self._stop()
+        return submitit.helpers.DelayedSubmission(Job(str(self._directory)), number)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        """Slurm itself puts a job back that it pre-empts with SIGTERM."""
+        self._stop()
+        sys.exit(128 + number)
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            processes.end([self._process])
+
+
+def check() -> None:
+    """Raises a UserError unless there is a Slurm to talk to."""
+    missing = [name for name in ("sbatch", "squeue", "srun") if shutil.which(name) is None]
+    if missing:
+        raise UserError(
+            f"--scheduler=slurm: {', '.join(missing)} not found; run this on a machine of a Slurm "
+            "cluster, or with --scheduler=local"
+        )
+
+
+def run(
+    plan: plans.Plan,
+    directory: pathlib.Path,
+    tasks: Sequence[plans.Task],
+    max_parallel: int,
+    on_done: OnDone,
+    resources: Resources,
+) -> None:
+    """Runs tasks as arrays of jobs until all are done; a signal cancels what is left.
+
+    Args:
+      plan: The sweep.
+      directory: Its directory, on a file system that all nodes share.
+      tasks: What is left of it.
+      max_parallel: How many at once.
+      on_done: Told of each with what came of it.
+      resources: What each asks for.
+
+    Raises:
+      UserError: If Slurm refuses the jobs.
+    """
+    del plan  # Jobs read it from the directory.
+    directory = directory.absolute()
+    name = "motley_" + hashlib.sha256(str(directory).encode()).hexdigest()[:12]
+    _cancel_leftovers(name)
+    try:
+        for start in range(0, len(tasks), _MAX_JOBS):
+            some = tasks[start : start + _MAX_JOBS]
+            job_ids = _submit(directory, name, some, max_parallel, resources)
+            _wait(directory, dict(zip(some, job_ids, strict=True)), on_done)
+    except BaseException:
+        subprocess.run(["scancel", f"--name={name}"], capture_output=True, check=False)
+        raise
+
+
+def _submit(
+    directory: pathlib.Path,
+    name: str,
+    tasks: Sequence[plans.Task],
+    max_parallel: int,
+    resources: Resources,
+) -> list[str]:
+    import submitit
+
+    executor = submitit.SlurmExecutor(directory / "logs" / "slurm", max_num_timeout=_MAX_REQUEUES)
+    own = {"mem": f"{round(resources.memory_gb * 1024)}MB"} if resources.memory_gb else {}
+    own |= {"partition": resources.partition} if resources.partition else {}
+    executor.update_parameters(
+        job_name=name, time=max(1, round(60 * resources.hours)), cpus_per_task=resources.cpus,
+        array_parallelism=max_parallel, stderr_to_stdout=True,
+        additional_parameters={"requeue": True}, **own,
+    )  # fmt: skip
+    try:
+        jobs = executor.map_array(Job(str(directory)), [task.number for task in tasks])
+    except (submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
+        said = re.findall(r"sbatch: error: (.*)", str(error)) or [str(error)]
+        raise UserError(
+            f"Slurm refused the jobs: {said[0]}; see --slurm_partition, --slurm_hours, "
+            "--slurm_memory_gb and --cpus_per_task"
+        ) from error
+    return [job.job_id for job in jobs]
+
+
+def _wait(directory: pathlib.Path, jobs: dict[plans.Task, str], on_done: OnDone) -> None:
+    """Waits until every job has left results or the queue."""
+    gone_since: dict[plans.Task, float] = {}
+    asked, queued = 0.0, set(jobs.values())
+    while jobs:
+        commandline.raise_if_ended()
+        now = time.monotonic()
+        if now - asked > _SECONDS_BETWEEN_QUESTIONS:
+            asked, queued = now, _queued(jobs.values(), queued)
+        for task, job_id in list(jobs.items()):
+            if job_id not in queued:
+                gone_since.setdefault(task, now)
+            is_late = now - gone_since.get(task, now) > _SECONDS_OF_GRACE
+            content = _content(directory, task, job_id, is_late)
+            if content is not None:
+                del jobs[task]
+                on_done(task, content)
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _content(
+    directory: pathlib.Path, task: plans.Task, job_id: str, is_late: bool
+) -> dict[str, Any] | None:
+    """Returns what came of a task, or None if that is still to come."""
+    path = results.path_of(directory, task)
+    content = results.load(path)
+    if content is not None and ("seconds" in content or is_late):
+        return content
+    if not is_late:
+        return None
+    content = processes.failure(task, f"Slurm job {job_id} ended without results; see logs/slurm")
+    results.save(path, content)
+    return content
+
+
+def _queued(job_ids: Any, known: set[str]) -> set[str]:
+    """Returns which jobs are in the queue or run; what is known if Slurm does not say."""
+    arrays = ",".join(sorted({job_id.partition("_")[0] for job_id in job_ids}))
+    answer = _squeue("--array", f"--jobs={arrays}", "--format=%i")
+    if answer.returncode == 0:
+        return set(answer.stdout.split())
+    return set() if "Invalid job id" in answer.stderr else known
+
+
+def _cancel_leftovers(name: str) -> None:
+    """Ends the jobs of an earlier start that was killed, so that no task runs twice.
+
+    Raises:
+      UserError: If Slurm does not answer.
+    """
+    subprocess.run(["scancel", f"--name={name}"], capture_output=True, check=False)
+    while True:
+        answer = _squeue(f"--name={name}", "--format=%i")
+        if answer.returncode:
+            raise UserError(f"Slurm does not answer: {answer.stderr.strip()}; is it running?")
+        if not answer.stdout.split():
+            return
+        commandline.raise_if_ended()
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _squeue(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = ["squeue", "--noheader", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
