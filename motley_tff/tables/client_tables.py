@@ -15,7 +15,7 @@ import io
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -188,7 +188,7 @@ def _own(path: pathlib.Path, data: bytes, header: Sequence[str]) -> "pd.DataFram
     table = _parse(path, data, {name: name for name in header})
     _check_whole(path, table)
     for name in table.columns:
-        if name.startswith(("baseline", "personalized")):
+        if name.startswith(("baseline", "personalized", "ood_")):
             # Nine digits name a float32: here it is again, to the bit.
             table[name] = table[name].astype(np.float32).astype(np.float64)
     table["higher_is_better"] = table["higher_is_better"] == 1
@@ -399,6 +399,24 @@ def _refuse(path: pathlib.Path, table: "pd.DataFrame", name: str, bad: Any, expe
         )
 
 
+def choose(
+    table: "pd.DataFrame", which: int | Literal["last", "all"], splits: Sequence[str] | None
+) -> "pd.DataFrame":
+    """Returns the rows of some rounds and splits.
+
+    Args:
+      table: From `read` or `read_scores`.
+      which: A round, the last of each run, or all; a table without rounds has one.
+      splits: None for all.
+    """
+    if which != "all" and "round" in table:
+        last = table.groupby("run_id")["round"].transform("max")
+        table = table[table["round"] == (last if which == "last" else which)]
+    if splits is not None and "split" in table:
+        table = table[table["split"].isin(splits)]
+    return table
+
+
 # --- evaluations ----------------------------------------------------------------------------------
 
 
@@ -440,13 +458,3 @@ def _values(rows: "pd.DataFrame") -> client_values.ClientValues:
         clusters=rows["cluster_id"].to_numpy(np.int64) if has_clusters else None,
         groups=rows["group"].to_numpy() if has_groups else None,
     )
-
-
-def last_rounds(found: Iterable[Evaluation]) -> list[Evaluation]:
-    """Returns the evaluations of the last round of each run, in their order."""
-    found = list(found)
-    last: dict[Any, int] = {}
-    for evaluation in found:
-        run = evaluation.keys["run_id"]
-        last[run] = max(last.get(run, 0), evaluation.keys.get("round", 0))
-    return [e for e in found if e.keys.get("round", 0) == last[e.keys["run_id"]]]

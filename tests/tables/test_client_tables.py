@@ -51,7 +51,9 @@ def test_ours(tmp_path):
     assert first.values.num_evaluation_examples.tolist() == [5, 5]
     assert first.values.clusters is None and first.values.groups is None
     assert second.values.is_hurt.tolist() == [True]
-    assert client_tables.last_rounds([first, second]) == [second]
+    assert client_tables.choose(table, "last", None)["round"].tolist() == [4]
+    assert client_tables.choose(table, 3, ["test"])["client_id"].tolist() == ["d:0", "d:2"]
+    assert client_tables.choose(table, "all", ["valid"]).empty
 
 
 def test_clusters_and_groups(tmp_path):

@@ -1,0 +1,358 @@
+"""motley_metrics as a user starts it, on real small runs and on files made by hand."""
+
+import csv
+import json
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from motley_tff import metrics
+from motley_tff.tables import client_tables, csv_files, schema
+from tests.trainers import programs
+
+RUN = {
+    "dataset": "d", "algorithm": "a", "base_random_seed": 0, "round": 3, "split": "test",
+    "num_personalization_examples": 4, "num_evaluation_examples": 5, "metric": "accuracy",
+    "higher_is_better": True, "delta": 0, "is_hurt": 0, "candidate": "1",
+}  # fmt: skip
+
+
+# Runs commands one after the other in one process, which is started once.
+SERVER = """
+import contextlib, io, json, sys
+from absl.testing import flagsaver
+from launch import commandline, metrics
+from motley_tff.core.errors import UserError
+
+for line in sys.stdin:
+    printed, said = io.StringIO(), ""
+    with flagsaver.flagsaver(), contextlib.redirect_stdout(printed):
+        try:
+            metrics.main(*commandline.parse(["metrics", *json.loads(line)], ("PATH...",)))
+        except UserError as error:
+            said = str(error)
+    print(json.dumps([printed.getvalue(), said]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def server():
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER], env=programs.environment(), text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def motley_metrics(server):
+    """Returns a function that runs the command and returns what it printed."""
+
+    def run(*arguments, fails=False):
+        server.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")
+        server.stdin.flush()
+        printed, said = json.loads(server.stdout.readline())
+        assert bool(said) == fails and (not said or printed == ""), (printed, said)
+        return said or printed
+
+    return run
+
+
+def _rows(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _printed(stdout):
+    """Returns a printed table that stands on its side: {name: cells}."""
+    lines = stdout.split("\n\n")[0].splitlines()
+    return {line.split()[0]: line.split()[1:] for line in lines}
+
+
+def _run(folder, name, values, **more):
+    """Writes a run's clients.csv from {client: (baseline, personalized)}."""
+    (folder / name).mkdir(exist_ok=True)
+    rows = [
+        {**RUN, "run_id": name, "client_id": i, "baseline": b, "personalized": p, **more}
+        for i, (b, p) in values.items()
+    ]
+    csv_files.write(folder / name / "clients.csv", schema.clients("cross_device"), rows)
+    return folder / name
+
+
+# --- summary --------------------------------------------------------------------------------------
+
+SCHOOL = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=2")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "flags"),
+    [
+        ("finetuning_trainer", ("--finetune_tuning=per_client", "--rounds_per_evaluation=1")),
+        ("mtl_trainer", ("--algorithm=ditto",)),
+    ],
+)
+def test_a_run_gives_its_own_summary(motley_metrics, tmp_path, trainer, flags):
+    programs.run(trainer, tmp_path, *SCHOOL, "--experiment_name=run", *flags)
+    output = tmp_path / "again.csv"
+    motley_metrics(tmp_path / "run", "--round=all", f"--output={output}")
+    expected = _rows(tmp_path / "run" / "summary.csv")
+    # What was communicated is no function of the clients.
+    known = [c for c in expected[0] if not c.startswith("bytes_")]
+    assert set(metrics.POPULATION) < set(known)
+    again = _rows(output)
+    # Columns of clusters and references, of which a run on schools knows nothing, may be left out.
+    assert [{c: row.get(c, "") for c in known} for row in again] == [
+        {c: row[c] for c in known} for row in expected
+    ]
+    assert set(again[0]) <= set(known) and "personalized_mean_per_client" in again[0]
+
+
+def test_the_last_round_and_chosen_ones(motley_metrics, tmp_path):
+    run = _run(tmp_path, "r", {"d:a": (0.5, 0.75), "d:b": (0.5, 0.25)})
+    rows = _rows(run / "clients.csv")
+    earlier = [{**row, "round": 1, "split": "valid", "personalized": 0.5} for row in rows]
+    csv_files.append(run / "clients.csv", list(rows[0]), earlier)
+    last = _printed(motley_metrics(run))
+    assert (last["round"], last["split"], last["num_clients"]) == (["3"], ["test"], ["2"])
+    assert (last["personalized_mean"], last["pct_clients_hurt"]) == (["0.5"], ["50"])
+    assert _printed(motley_metrics(run, "--round=all"))["round"] == ["3", "1"]
+    assert _printed(motley_metrics(run, "--round=1"))["split"] == ["valid"]
+    assert "nothing of --round=last and --splits" in motley_metrics(
+        run, "--splits=valid", fails=True
+    )
+    # Personalized values are as the baseline's in round 1.
+    assert "no client's value changes" in motley_metrics(run, "--round=1")
+
+
+def test_leaf_has_a_baseline_only(motley_metrics, tmp_path):
+    path = tmp_path / "metrics_stat.csv"
+    path.write_text(
+        "client_id,round_number,hierarchy,num_samples,set,accuracy,loss\n"
+        "a,0,,1,test,0.1,1\na,2,,1,test,0.25,1\nb,2,,3,test,0.75,1\n"
+    )
+    stdout = motley_metrics(path, f"--output={tmp_path / 'out.csv'}")
+    assert "one model, called the baseline" in stdout
+    (row,) = _rows(tmp_path / "out.csv")
+    assert (row["round"], row["split"], row["num_clients"]) == ("2", "test", "2")
+    assert (row["baseline_mean"], row["baseline_example_weighted_mean"]) == ("0.5", "0.625")
+    assert not any(name.startswith(("personalized", "pct", "delta")) for name in row)
+
+
+def test_diverged_clients_are_counted(motley_metrics, tmp_path):
+    run = _run(tmp_path, "r", {"d:a": (0.5, 0.75), "d:b": (0.5, np.nan)})
+    stdout = motley_metrics(run)
+    assert "1 clients have no finite personalized value" in stdout
+    assert _printed(stdout)["pct_clients_hurt"] == ["50"]
+    assert "personalized_mean" not in _printed(stdout)
+
+
+# --- foreign files --------------------------------------------------------------------------------
+
+
+def test_a_foreign_file_is_harmless_in_every_form(motley_metrics, tmp_path):
+    path = tmp_path / "=1+1.csv"
+    path.write_text("user,G,P,L\n=cmd,0.5,0.75,0.25\n@b|*x*,0.5,0.25,0.5\n-3,0.5,0.5,0.25\n")
+    columns = "--columns=client=user,baseline=G,personalized=P"
+    flags = (path, columns, "--higher_is_better", f"--global={path}")
+    motley_metrics(*flags, f"--output={tmp_path / 'clients.csv'}", "--per_client")
+    rows = _rows(tmp_path / "clients.csv")
+    assert [row["client_id"] for row in rows] == ["'=cmd", "'@b|*x*", "'-3"]
+    assert [row["quantum"] for row in rows] == ["0.25", "-0.25", "0"]
+    assert {row["run_id"] for row in rows} == {"'=1+1"}
+    motley_metrics(*flags, f"--output={tmp_path / 'clients.md'}", "--per_client")
+    assert r" @b\|\*x\* |" in (tmp_path / "clients.md").read_text()
+    motley_metrics(*flags, f"--output={tmp_path / 'table.tex'}")
+    text = (tmp_path / "table.tex").read_text()
+    assert r"average\_variance\_improved & 0 \\" in text and text.count("tabular") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "words"),
+    [
+        ("", (), "is empty; expected a header line"),
+        ("user,G\na,1\n", (), "lacks columns client_id, round"),
+        ("user,G\na,1\n", ("--columns=client=user,baseline=G",), "higher values are better"),
+        ("user,G\na,1\n", ("--columns=client",), "expected our name=the file's"),
+        ("user,G\na,1\n", ("--columns=client=user,baseline=F", "--metric=accuracy"), "columns F"),
+        (
+            "user,G\na,0.5\nb,85\n", ("--columns=client=user,baseline=G", "--metric=accuracy"),
+            "line 3, column 'G': found 85, expected an accuracy within [0, 1]",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_files(motley_metrics, tmp_path, text, flags, words):
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    assert words in motley_metrics(path, *flags, fails=True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--round=first",), "--round=first: expected last, all or a whole number"),
+        (("--output=/nowhere/x.csv",), "cannot be written"),
+        (("--output=table.xls",), "expected a name that ends in .csv, .md, .tex"),
+        (("--per_client",), "--per_client: expected with --output"),
+        (("--per_client", "--output=x.csv"), "--per_client: expected with --compare"),
+        (("--compare", "--local=r"), "--compare: expected without"),
+        (("--compare", "--round=all"), "--round=all: expected one round"),
+        (("--local=nowhere",), "nowhere is not there"),
+        (("--comapre",), "did you mean --compare?"),
+    ],
+)
+def test_bad_flags(motley_metrics, tmp_path, flags, words):
+    run = _run(tmp_path, "r", {"d:a": (0.5, 0.75)})
+    assert words in motley_metrics(run, *flags, fails=True)
+    assert not (tmp_path / "x.csv").exists()
+
+
+# --- runs side by side ----------------------------------------------------------------------------
+
+
+def test_compare(motley_metrics, tmp_path):
+    first = _run(tmp_path, "first", {"d:a": (0.1, 0.5), "d:b": (0.1, 0.5), "d:x": (0.1, 1)})
+    other = _run(tmp_path, "other", {"d:y": (0, 0), "d:b": (0, 0.25), "d:a": (0, 0.875)})
+    stdout = motley_metrics(first, other, "--compare")
+    found = _printed(stdout)
+    assert found["num_clients"] == ["2", "2"] and found["num_left_out"] == ["1", "1"]
+    assert found["mean"] == ["0.5", "0.5625"]
+    # Differences 0.375 and -0.25 from the first.
+    assert found["difference_mean"] == ["0.0625"] and found["pct_clients_worse"] == ["50"]
+    assert (found["difference_low"], found["difference_high"]) == (["-0.25"], ["0.375"])
+    assert found["wilcoxon_p"] == ["1"]
+    assert "first test: 1 clients are not in all runs and left out: d:x" in stdout
+    output = tmp_path / "out.csv"
+    motley_metrics(first, other, "--compare", "--per_client", f"--output={output}")
+    assert _rows(output) == [
+        {"split": "test", "client_id": "d:a", "first": "0.5", "other": "0.875"},
+        {"split": "test", "client_id": "d:b", "first": "0.5", "other": "0.25"},
+    ]
+
+
+def test_runs_that_cannot_be_compared(motley_metrics, tmp_path):
+    run = _run(tmp_path, "r", {"d:a": (0.5, 0.75)})
+    errors = _run(tmp_path, "e", {"d:a": (2, 1)}, metric="error", higher_is_better=False)
+    message = motley_metrics(run, errors, "--compare", fails=True)
+    assert "runs of different metrics cannot be compared: r has accuracy, higher" in message
+    strangers = _run(tmp_path, "s", {"d:b": (0.5, 0.75)})
+    assert "no client is in all of r, s" in motley_metrics(run, strangers, "--compare", fails=True)
+    assert "no client is in all" in motley_metrics(run, f"--local={strangers}", fails=True)
+    valid = _run(tmp_path, "v", {"d:a": (0.5, 0.75)}, split="valid")
+    assert "--local: expected one run with a split 'test'" in motley_metrics(
+        run, f"--local={valid}", fails=True
+    )
+
+
+def test_runs_of_one_name_go_by_their_paths(motley_metrics, tmp_path):
+    for folder, value in (("one", 0.5), ("two", 0.25)):
+        (tmp_path / folder).mkdir()
+        _run(tmp_path / folder, "r", {"d:a": (0, value), "d:b": (0, value)})
+    found = _printed(motley_metrics(f"{tmp_path}/*", "--compare"))
+    assert found["run_id"] == [str(tmp_path / "one/r"), str(tmp_path / "two/r")]
+    assert found["difference_mean"] == ["-0.25"]
+
+
+def test_quantum_of_improvement(motley_metrics, tmp_path):
+    mine = {"d:a": (0.5, 0.75), "d:b": (0.5, 0.25), "d:c": (0.5, 1), "d:d": (0.5, 0.5)}
+    run = _run(tmp_path, "mine", mine)
+    whole = _run(tmp_path, "g", dict.fromkeys(mine, (0.5, 0)))
+    local = _run(tmp_path, "l", {"d:a": (0, 0.25), "d:b": (0, 0.75), "d:c": (0, 0.75)})
+    output = tmp_path / "out.csv"
+    flags = (run, f"--global={whole}", f"--local={local}", f"--output={output}")
+    stdout = motley_metrics(*flags)
+    (row,) = _rows(output)
+    # F = 0.75 - 0.5, 0.25 - 0.75, 1 - 0.75.
+    names = ("num_clients", "num_left_out", "pui", "mpi", "mpd", "jain_index_improved")
+    assert [row[name] for name in names] == ["3", "1", "66.6666667", "0.25", "0.5", "1"]
+    assert "mine test: 1 clients are not in all runs" not in stdout  # Columns go by their part.
+    assert "personalized test: 1 clients are not in all runs and left out: d:d" in stdout
+    motley_metrics(*flags, "--per_client")
+    assert [(r["client_id"], r["local"], r["quantum"]) for r in _rows(output)] == [
+        ("d:a", "0.25", "0.25"), ("d:b", "0.75", "-0.5"), ("d:c", "0.75", "0.25")
+    ]  # fmt: skip
+    # Without --local: F = P - G, and nobody is worse when b and d are left out.
+    better = _run(tmp_path, "better", {i: mine[i] for i in ("d:a", "d:c")})
+    stdout = motley_metrics(better, f"--global={whole}")
+    assert _printed(stdout)["api"] == ["0.375"] and "mpd" not in _printed(stdout)
+    assert "nobody decreases, so what is over those that do is empty" in stdout
+
+
+# --- ROC-AUC --------------------------------------------------------------------------------------
+
+
+def test_roc_auc(motley_metrics, tmp_path):
+    examples = [  # (client, label, baseline score, personalized score)
+        ("d:a", 1, 0.5, 0.9), ("d:a", 0, 0.4, 0.4), ("d:a", 0, 0.6, 0.6),
+        ("d:b", 1, 0.9, 0.9), ("d:b", 1, 0.8, 0.8), ("d:b", 0, 0.1, 0.1), ("d:c", 1, 0.3, 0.7),
+    ]  # fmt: skip
+    columns = ("client_id", "label", "baseline_score", "personalized_score")
+    rows = [{**RUN, "run_id": "r", **dict(zip(columns, e, strict=True))} for e in examples]
+    path, output = tmp_path / "scores.csv", tmp_path / "out.csv"
+    csv_files.write(path, client_tables.SCORES, rows)
+    stdout = motley_metrics(path, f"--output={output}")
+    baseline, personalized = _rows(output)
+    # Pairs of all: 0.5 beats 2 negatives, 0.9 and 0.8 beat 3, 0.3 beats 1.
+    assert baseline["pooled"] == "0.75" and personalized["pooled"] == "1"
+    assert baseline["mean_over_clients"] == "0.75" and baseline["weighted_by_pairs"] == "0.75"
+    assert baseline["weighted_by_negatives"] == "0.666666667"
+    assert baseline["num_one_class_clients"] == "1" and "1 clients have one class only" in stdout
+    motley_metrics(path, "--per_client", f"--output={output}")
+    found = [(r["client_id"], r["model"], r["roc_auc"], r["num_positives"]) for r in _rows(output)]
+    assert found[:3] == [
+        ("d:a", "baseline", "0.5", "1"), ("d:b", "baseline", "1", "2"), ("d:c", "baseline", "", "1")
+    ]  # fmt: skip
+    assert "has scores" in motley_metrics(path, "--compare", fails=True)
+    run = _run(tmp_path, "r", {"d:a": (0.5, 0.75)})
+    assert "give one kind" in motley_metrics(path, run, fails=True)
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+def test_help_and_errors_as_a_program(tmp_path):
+    def start(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "launch.metrics", *arguments],
+            env=programs.environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    shown = start("--help")
+    assert shown.returncode == 0 and "usage: metrics PATH... [--flag=value ...]" in shown.stdout
+    wrong = start(str(tmp_path / "nowhere"))
+    assert (wrong.returncode, wrong.stdout) == (2, "") and wrong.stderr.count("\n") == 1
+
+
+def test_400_000_clients(tmp_path):
+    rng = np.random.default_rng(0)
+    pairs = rng.random((400_000, 2)).astype(np.float32)
+    constant = ",".join(str(RUN[c]) for c in schema.RUN[1:])
+    header = (*schema.RUN, "client_id", "metric", "higher_is_better", "num_evaluation_examples",
+              "baseline", "personalized", "delta", "candidate")  # fmt: skip
+    with open(tmp_path / "clients.csv", "w") as file:
+        file.write(",".join(header) + "\n")
+        file.writelines(
+            f"big,{constant},d:{i},accuracy,1,{i % 50},{b:.9g},{p:.9g},{p - b:.9g},19\n"
+            for i, (b, p) in enumerate(pairs)
+        )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    code = (
+        "import sys, resource; from launch import commandline, metrics\n"
+        "assert 'pandas' not in sys.modules and 'scipy' not in sys.modules\n"
+        "metrics.FLAGS(sys.argv); metrics.main(*sys.argv[1:])\n"
+        "assert 'tensorflow' not in sys.modules\n"
+        "assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**20\n"  # In kibibytes.
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env=programs.environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert result.returncode == 0, result.stderr
+    assert _printed(result.stdout)["num_clients"] == ["400000"]
+    # Of the processor, whatever else the machine does.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
