@@ -4,6 +4,7 @@ Imports TensorFlow, and so is itself imported only once the flags are known to b
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -14,11 +15,12 @@ import tensorflow as tf
 from absl import flags
 
 import datasets
+from launch import commandline
 from motley_tff import algorithms
-from motley_tff.algorithms import fedavg
+from motley_tff.algorithms import fedavg, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import experiment
+from motley_tff.core import experiment, partition, studies
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.tables import model_files, run_directory, tensorboard
@@ -28,8 +30,12 @@ from trainers import optimizer_flags, shared_flags, terminal
 Build = Callable[
     [task_lib.Task, Any], tuple[algorithm_lib.Algorithm, algorithm_lib.Personalization, str]
 ]
-# (backend, directory, cohort size) -> what `Build` gets as initial weights
-Train = Callable[[base.Backend, run_directory.RunDirectory, int | None], Any]
+# (backend, directory, cohort size) -> what `Build` gets as initial weights, and what it took
+Train = Callable[
+    [base.Backend, run_directory.RunDirectory, int | None], tuple[Any, algorithm_lib.Bytes]
+]
+# A trainer's own settings of the loop that say how candidates are chosen.
+_CHOICE = ("tuning", "include_baseline_candidate")
 # Reads and checks what is given; nothing is written before.
 Prepare = Callable[[task_lib.Task], Train]
 
@@ -48,7 +54,8 @@ def run(
       directory: The experiment's directory.
       build: Makes the trainer's algorithms.
       prepare: Makes what they start from, where that takes training.
-      **loop: The trainer's own settings of the loop, fields of `experiment.Config`.
+      **loop: The trainer's own settings of the loop, fields of `experiment.Config` and
+        `studies.Config`.
     """
     limit_threads(values.threads_per_client)
     if directory.is_finished:
@@ -66,7 +73,7 @@ def _run_experiment(
     prepare: Prepare | None,
     loop: Mapping[str, Any],
 ) -> None:
-    task = datasets.create_task(shared_flags.data(values))
+    task = _partitioned(values, datasets.create_task(shared_flags.data(values)))
     files = {str(path): run_directory.digest(path) for path in task.facts.get("files", ())}
     digests = {os.path.basename(path): digest for path, digest in files.items()}
     directory.check_same("data_files", digests, "data files")
@@ -88,14 +95,15 @@ def _run_experiment(
             num_weights=task.model.num_weights,
         )
         try:
-            weights = train_initial(backend, directory, config.clients_per_train_round)
+            weights, before = train_initial(backend, directory, config.clients_per_train_round)
             start = {"sha256": _digest(weights)}
             directory.check_same("initial_weights", start, "initial weights")
             directory.write_record(initial_weights=start)
             algorithm, personalization, name = build(task, weights)
             experiment.Experiment(
-                config, task, algorithm, personalization, backend, directory, name,
-                terminal.TerminalProgress(), **_release(values, directory),
+                config, task, stragglers.slowed(algorithm, values.straggler_rate), personalization,
+                backend, directory, name, terminal.TerminalProgress(), bytes_before=before,
+                **_release(values, directory),
             ).run()  # fmt: skip
         except BaseException as error:
             with contextlib.suppress(UserError):  # On a full disk, say.
@@ -104,10 +112,21 @@ def _run_experiment(
     directory.write_record(status="finished", reason=None)
 
 
+def _partitioned(values: flags.FlagValues, task: task_lib.Task) -> task_lib.Task:
+    """Returns the task with its examples where `--partition` and `--algorithm` want them."""
+    is_central = "algorithm" in values and values.algorithm in algorithms.CENTRAL
+    limit = values.memory_limit_gb * 1e9
+    if values.partition == "iid":
+        task = partition.deal(task, values.base_random_seed, limit, commandline.raise_if_ended)
+    if is_central:
+        task = partition.centralize(task, limit, commandline.raise_if_ended)
+    return dataclasses.replace(task, exports_scores=True) if values.export_scores else task
+
+
 def _plain_start(values: flags.FlagValues) -> Prepare:
     def prepare(task: task_lib.Task) -> Train:
         weights = initial_weights(values, task)
-        return lambda backend, directory, cohort_size: weights
+        return lambda backend, directory, cohort_size: (weights, algorithm_lib.NO_BYTES)
 
     return prepare
 
@@ -169,6 +188,8 @@ def experiment_config(
     size = values.clients_per_train_round
     if task.setting == "cross_silo" and not values["clients_per_train_round"].present:
         size = None
+    if task.train.ids == (partition.CENTRAL_CLIENT,):
+        size = None
     return experiment.Config(
         rounds_per_checkpoint=values.rounds_per_checkpoint,
         clients_per_train_round=size,
@@ -176,10 +197,17 @@ def experiment_config(
         test_clients_per_evaluation=values.test_clients_per_evaluation,
         final_evaluation_clients=values.final_evaluation_clients,
         base_random_seed=values.base_random_seed,
+        dropout_rate=values.dropout_rate,
+        studies=studies.Config(
+            personalization_fractions=tuple(float(f) for f in values.personalization_fraction),
+            acceptance=tuple(values.acceptance),
+            ood_examples=values.ood_examples if values.evaluate_ood else 0,
+            **{name: value for name, value in loop.items() if name in _CHOICE},
+        ),
         **{
             "total_rounds": values.total_rounds,
             "rounds_per_evaluation": values.rounds_per_evaluation,
-            **loop,
+            **{name: value for name, value in loop.items() if name not in _CHOICE},
         },
     )
 
@@ -220,7 +248,8 @@ def open_backend(
         values.backend,
         values.aggregator,
         task,
-        cohort_changes=cohort is not None and cohort < len(task.train),
+        cohort_changes=bool(config.dropout_rate)
+        or (cohort is not None and cohort < len(task.train)),
         memory_limit_bytes=values.memory_limit_gb * 1e9,
     )
     if name == "tff":

@@ -7,6 +7,7 @@ from absl import flags
 
 from motley_tff.algorithms import fedavg, hypcluster
 from motley_tff.backends import base
+from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import task as task_lib
 from motley_tff.core import warm_start
 from motley_tff.core.errors import UserError
@@ -44,7 +45,7 @@ def initial_models(values: flags.FlagValues, rounds: shared_flags.Rounds) -> ass
 
         def train(
             backend: base.Backend, directory: run_directory.RunDirectory, cohort_size: int | None
-        ) -> list[Any]:
+        ) -> tuple[list[Any], algorithm_lib.Bytes]:
             start = warm_start.WarmStart(
                 task,
                 backend,
@@ -57,9 +58,11 @@ def initial_models(values: flags.FlagValues, rounds: shared_flags.Rounds) -> ass
             if values.cluster_initialization == "updates":
                 first = (given or [task.model.initial_weights(seed)])[:1]
                 (trained,) = start.fedavg(first, rounds.warm_start)
-                return start.split(trained, k)
-            models = given or warm_start.random_models(task, seed, k)
-            return start.fedavg(models, rounds.warm_start)
+                models = start.split(trained, k)
+            else:
+                models = given or warm_start.random_models(task, seed, k)
+                models = start.fedavg(models, rounds.warm_start)
+            return models, start.communicated
 
         return train
 

@@ -10,6 +10,7 @@ from absl import flags
 
 import datasets
 from datasets import options as data_options
+from motley_tff.core import acceptance
 from motley_tff.core.errors import UserError
 from motley_tff.tables import run_directory
 
@@ -34,6 +35,7 @@ def define() -> None:
     """Declares the flags of data, rounds, evaluation and backend."""
     _define_experiment()
     _define_rounds()
+    _define_cohort()
     _define_evaluation()
     _define_backend()
 
@@ -106,6 +108,28 @@ def _define_rounds() -> None:
     )
 
 
+def _define_cohort() -> None:
+    flags.DEFINE_enum(
+        "partition", "natural", ["natural", "iid"],
+        "iid: pool the examples and deal them to the clients again, each as many as it had.",
+    )  # fmt: skip
+    flags.DEFINE_float(
+        "dropout_rate",
+        0.0,
+        "Probability that a client of a cohort gets the model and sends nothing back.",
+        lower_bound=0.0,
+        upper_bound=0.99,
+    )
+    flags.DEFINE_float(
+        "straggler_rate",
+        0.0,
+        "Probability that a client of a cohort has time for a random share of its training steps "
+        "only.",
+        lower_bound=0.0,
+        upper_bound=1.0,
+    )
+
+
 def _define_count(name: str, default: int, meaning: str, most: int = 2**31 - 1) -> None:
     flags.DEFINE_integer(name, default, meaning, lower_bound=1, upper_bound=most)
 
@@ -124,6 +148,57 @@ def _define_evaluation() -> None:
         "How many clients of each split the last evaluation samples; 0 for all.",
         lower_bound=0,
     )
+    flags.DEFINE_bool(
+        "evaluate_ood",
+        False,
+        "Also score test clients' models on examples of the other test clients: columns "
+        "ood_baseline, ood_personalized.",
+    )
+    _define_count("ood_examples", 500, "How many such examples.", 100_000)
+    flags.DEFINE_list(
+        "personalization_fraction",
+        ["1"],
+        "Shares of the personalization set to personalize on, above 0 and at most 1; with several, "
+        "sizes.csv has them all, the other tables the first.",
+    )
+    flags.DEFINE_list(
+        "acceptance",
+        ["always"],
+        "Which clients take their personalized model in place of the global one: always, "
+        "min_examples:N, validated[:fraction] or validated_loss[:fraction]; acceptance.csv has "
+        "every rule given, the other tables are at the first.",
+    )
+    flags.DEFINE_bool(
+        "export_scores",
+        False,
+        "vehicle: also write every example's label and both models' scores, scores.csv.",
+    )
+    flags.register_validator(
+        "personalization_fraction",
+        _are_fractions,
+        "expected different numbers above 0 and at most 1, such as 1,0.5,0.25",
+    )
+    flags.register_validator("acceptance", _are_rules)
+
+
+def _are_fractions(values: list[str]) -> bool:
+    try:
+        numbers = [float(value) for value in values]
+    except ValueError:
+        return False
+    return bool(numbers) and len(set(numbers)) == len(numbers) and all(0 < n <= 1 for n in numbers)
+
+
+def _are_rules(texts: list[str]) -> bool:
+    """Checks what can be known before the data are; silos take no fraction."""
+    if not texts or len(set(texts)) < len(texts):
+        raise flags.ValidationError("expected one or more different rules")
+    for text in texts:
+        try:
+            acceptance.parse(text, is_silo=False)
+        except UserError as error:
+            raise flags.ValidationError(str(error).partition(": ")[2]) from error
+    return True
 
 
 def _define_backend() -> None:

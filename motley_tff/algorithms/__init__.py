@@ -14,7 +14,11 @@ TRAINING: Mapping[str, tuple[str, ...]] = {
     "fedavg": (),
     "fedprox": ("proximal_strength",),
     "fedsgd": (),
+    "centralized": (),
 }
+
+# Those that train on everybody's examples in one place.
+CENTRAL: tuple[str, ...] = ("centralized",)
 
 # {name: {flag: parameter of its Params}} of the algorithms that train a model for each silo; every
 # one has `personal_optimizer` beside.

@@ -116,7 +116,7 @@ def _client_work(
     return client_work.ClientWork(
         init=init,
         passes=evaluation,
-        finish=lambda carry: scoring.output(carry.board),
+        finish=lambda carry: scoring.output(task, carry.board),
         loop=(training, *evaluation),
         num_loops=num_candidates - 1,
         loop_period=params.max_epochs,

@@ -245,7 +245,7 @@ def personalization(task: task_lib.Task, k: int) -> algorithm.Personalization:
             return passes[0].begin(carry._replace(current=chosen, board=board))
 
         def finish(carry):
-            output = scoring.output(carry.board)
+            output = scoring.output(task, carry.board)
             return output._replace(metrics={**output.metrics, "cluster": lowest(carry.losses)})
 
         return client_work.ClientWork(

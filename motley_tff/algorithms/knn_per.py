@@ -23,9 +23,9 @@ model). At coefficient 1 a label that no neighbour has gets a probability of 1e-
 import dataclasses
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
+from motley_tff.algorithms import scoring
 from motley_tff.core import algorithm, client_work, learning
 from motley_tff.core import task as task_lib
 
@@ -70,12 +70,14 @@ class Carry(NamedTuple):
       weights: The global model.
       memory: Its personalization examples.
       sums: `{part: Sums}` with float32 [candidates] leaves.
+      kept: `{part: Kept}` with a column for each candidate; see `scoring.Board`.
       num_examples: `{part: int32 scalar}`.
     """
 
     weights: learning.Weights
     memory: Memory
     sums: dict[str, learning.Sums]
+    kept: dict[str, scoring.Kept]
     num_examples: dict[str, tf.Tensor]
 
 
@@ -119,6 +121,7 @@ def _client_work(task, params, evaluation_parts, personalization_part) -> client
                 tf.constant(0),
             ),
             sums={part: learning.Sums(zeros, dict(zeros)) for part in evaluation_parts},
+            kept=scoring.nothing_kept(task, evaluation_parts, num_candidates, client),
             num_examples=client.num_examples,
         )
 
@@ -222,7 +225,12 @@ def _scoring_step(task, params: Params, part: str):
             mix = _mixer(task, Neighbours(*(leaf[:, :k] for leaf in found)), outputs)
             every.extend(mix(c) for c in params.coefficients)
         sums = _add(task, batch, every, carry.sums[part])
-        return carry._replace(sums={**carry.sums, part: sums})
+        carry = carry._replace(sums={**carry.sums, part: sums})
+        if part not in carry.kept:
+            return carry
+        columns = tf.range(len(every))
+        kept = scoring.keep(carry.kept[part], batch, tf.stack(every, axis=1), columns)
+        return carry._replace(kept={**carry.kept, part: kept})
 
     return step
 
@@ -287,9 +295,8 @@ def _label_mixer(found: Neighbours, logits: tf.Tensor, alone: tf.Tensor):
 
 def _finish(task, carry: Carry) -> client_work.ClientOutput:
     curves = {part: learning.means(sums) for part, sums in carry.sums.items()}
-    for curve in curves.values():
-        for metric in task.metrics:
-            if metric.ranks:  # Not computed: empty cells.
-                curve[metric.name] = tf.fill(tf.shape(curve["loss"]), np.float32(np.nan))
-    metrics = {"curves": curves, "num_examples": carry.num_examples}
-    return client_work.ClientOutput((), tf.zeros([]), (), metrics)
+    for part, kept in carry.kept.items():
+        each = [scoring.ranked(task, kept, column) for column in range(kept.outputs.shape[1])]
+        for name in each[0]:
+            curves[part][name] = tf.stack([values[name] for values in each])
+    return scoring.output_of(task, curves, carry.kept, carry.num_examples)

@@ -52,7 +52,7 @@ def build(task: task_lib.Task, training: algorithm.Algorithm) -> algorithm.Perso
         return client_work.ClientWork(
             init,
             passes,
-            lambda carry: scoring.output(carry.board),
+            lambda carry: scoring.output(task, carry.board),
             loop=(dataclasses.replace(passes[0], begin=turn_and_begin), *passes[1:]),
             num_loops=1,
         )

@@ -21,7 +21,7 @@ class Kept(NamedTuple):
 
     Attributes:
       labels: float32 [capacity + 1].
-      outputs: float32 [capacity + 1].
+      outputs: float32 [capacity + 1, columns]: a column for each candidate, or one for all in turn.
       count: int32 scalar, how many are there.
     """
 
@@ -58,42 +58,70 @@ def start(
     zeros = {name: tf.zeros([num_candidates]) for name in ("loss", *(m.name for m in task.metrics))}
     return Board(
         sums=learning.zero_sums(task),
-        kept={part: _nothing(client.capacity[part]) for part in parts if _ranking(task)},
+        kept=nothing_kept(task, parts, num_candidates if task.exports_scores else 1, client),
         curves={part: dict(zeros) for part in parts},
         candidate=tf.constant(0),
         num_examples=client.num_examples,
     )
 
 
-def _ranking(task: task_lib.Task) -> list[task_lib.Metric]:
+def ranking(task: task_lib.Task) -> list[task_lib.Metric]:
+    """Returns the metrics that compare examples with each other."""
     return [metric for metric in task.metrics if metric.ranks]
 
 
-def _nothing(capacity) -> Kept:
-    return Kept(tf.zeros([capacity + 1]), tf.zeros([capacity + 1]), tf.constant(0))
+def nothing_kept(
+    task: task_lib.Task, parts: tuple[str, ...], columns: int, client: client_work.Client
+) -> dict[str, Kept]:
+    """Returns room for each part's examples, `{}` if no metric asks for them."""
+    if not ranking(task):
+        return {}
+    places = {part: client.capacity[part] + 1 for part in parts}
+    return {
+        part: Kept(tf.zeros([n]), tf.zeros([n, columns]), tf.constant(0))
+        for part, n in places.items()
+    }
 
 
-def _keep(kept: Kept, batch: client_work.Batch, outputs: tf.Tensor) -> Kept:
-    """Appends a batch's real rows."""
+def keep(kept: Kept, batch: client_work.Batch, outputs: tf.Tensor, columns: tf.Tensor) -> Kept:
+    """Appends a batch's real rows.
+
+    Args:
+      kept: What is there.
+      batch: The batch.
+      outputs: float32 [batch, n].
+      columns: int32 [n], where they belong.
+    """
     is_real = batch.mask > 0.0
     last = tf.shape(kept.labels)[0] - 1
-    places = tf.where(is_real, kept.count + tf.range(tf.shape(batch.mask)[0]), last)[:, None]
+    places = tf.where(is_real, kept.count + tf.range(tf.shape(batch.mask)[0]), last)
+    cells = tf.stack(tf.meshgrid(places, columns, indexing="ij"), axis=-1)
+    labels = tf.cast(batch.y, tf.float32)
     return Kept(
-        tf.tensor_scatter_nd_update(kept.labels, places, tf.cast(batch.y, tf.float32)),
-        tf.tensor_scatter_nd_update(kept.outputs, places, outputs),
+        tf.tensor_scatter_nd_update(kept.labels, places[:, None], labels),
+        tf.tensor_scatter_nd_update(kept.outputs, cells, outputs),
         kept.count + tf.reduce_sum(tf.cast(is_real, tf.int32)),
     )
+
+
+def ranked(task: task_lib.Task, kept: Kept, column: tf.Tensor | int) -> dict[str, tf.Tensor]:
+    """Returns the metrics that compare examples, of one column."""
+    is_real = tf.range(tf.shape(kept.labels)[0]) < kept.count
+    outputs = tf.gather(kept.outputs, column, axis=1)
+    return {m.name: m.function(kept.labels, outputs, is_real) for m in ranking(task)}
 
 
 def evaluation_pass(
     task: task_lib.Task, part: str, weights_of: Callable[[Any], learning.Weights]
 ) -> client_work.Pass:
     """Returns a pass that scores `weights_of(carry)` on a part, at the board's candidate."""
-    ranking = _ranking(task)
+
+    def column(board):
+        return board.candidate if task.exports_scores else tf.constant(0)
 
     def begin(carry):
         board = carry.board._replace(sums=learning.zero_sums(task))
-        if ranking:
+        if part in board.kept:
             fresh = board.kept[part]._replace(count=tf.constant(0))
             board = board._replace(kept={**board.kept, part: fresh})
         return carry._replace(board=board)
@@ -102,18 +130,16 @@ def evaluation_pass(
         board = carry.board
         outputs = task.model.predict(weights_of(carry), batch.x, False, batch.key)
         board = board._replace(sums=learning.add(task, batch, outputs, board.sums))
-        if ranking:
-            kept = _keep(board.kept[part], batch, outputs)
+        if part in board.kept:
+            kept = keep(board.kept[part], batch, outputs[:, None], column(board)[None])
             board = board._replace(kept={**board.kept, part: kept})
         return carry._replace(board=board)
 
     def end(carry):
         board = carry.board
         values = learning.means(board.sums)
-        if ranking:
-            labels, outputs, count = board.kept[part]
-            is_real = tf.range(tf.shape(labels)[0]) < count
-            values |= {m.name: m.function(labels, outputs, is_real) for m in ranking}
+        if part in board.kept:
+            values |= ranked(task, board.kept[part], column(board))
         # Not `==`, which compares Python objects in the graphs that TFF traces.
         is_current = tf.equal(tf.range(tf.shape(board.curves[part]["loss"])[0]), board.candidate)
         curves = {
@@ -125,7 +151,21 @@ def evaluation_pass(
     return client_work.Pass(part, step, EVALUATION_BATCH_SIZE, begin=begin, end=end)
 
 
-def output(board: Board) -> client_work.ClientOutput:
+def output(task: task_lib.Task, board: Board) -> client_work.ClientOutput:
     """Returns a board's curves as a client's output."""
-    metrics = {"curves": board.curves, "num_examples": board.num_examples}
+    return output_of(task, board.curves, board.kept, board.num_examples)
+
+
+def output_of(
+    task: task_lib.Task,
+    curves: dict[str, dict[str, tf.Tensor]],
+    kept: dict[str, Kept],
+    num_examples: dict[str, tf.Tensor],
+) -> client_work.ClientOutput:
+    """Returns a client's output: its curves and, where they are exported, its examples' scores."""
+    metrics: dict[str, Any] = {"curves": curves, "num_examples": num_examples}
+    if task.exports_scores:
+        metrics["scores"] = {
+            part: {"labels": mine.labels, "outputs": mine.outputs} for part, mine in kept.items()
+        }
     return client_work.ClientOutput((), tf.zeros([]), (), metrics)

@@ -1,6 +1,5 @@
 """Which backend runs an experiment, and why."""
 
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -53,10 +52,11 @@ def why_not_vectorized(task: task_lib.Task, memory_limit_bytes: float) -> str | 
     if not task.model.vectorizes:
         return "its model is no faster stacked"
     populations = {id(clients): clients for clients in task.splits.values()}.values()
-    if not all(isinstance(c, clients_lib.InMemoryClients) for c in populations):
+    sizes = [clients.nbytes for clients in populations]
+    if None in sizes:
         return "its clients are loaded by id"
     largest = max(len(clients) for clients in populations)
-    needed = sum(c.nbytes for c in populations if isinstance(c, clients_lib.InMemoryClients))
+    needed = sum(size for size in sizes if size is not None)
     needed += largest * task.model.num_weights * 4 * _COPIES_OF_WEIGHTS
     if needed > memory_limit_bytes:
         return (

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
+import tensorflow as tf
 
 from motley_tff.core import client_work
 
@@ -34,6 +35,16 @@ class Communicated(NamedTuple):
 
     down: Nest
     up: Nest
+
+
+class Bytes(NamedTuple):
+    """How much was sent to clients, and how much they sent back."""
+
+    down: int
+    up: int
+
+
+NO_BYTES = Bytes(0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +82,13 @@ class Algorithm:
     matrices: Callable[[Sequence[Nest]], Mapping[str, np.ndarray]] | None = None
     shares: tuple[str, ...] = ()
     communicated: Communicated | None = None
+
+    @property
+    def bytes_per_client(self) -> Bytes:
+        """Bytes of one broadcast and of one update."""
+        what = self.communicated or Communicated(self.initial_weights, self.initial_weights)
+        sizes = (sum(int(np.asarray(a).nbytes) for a in tf.nest.flatten(nest)) for nest in what)
+        return Bytes(*sizes)
 
 
 @dataclasses.dataclass(frozen=True)

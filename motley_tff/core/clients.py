@@ -60,6 +60,11 @@ class Clients(abc.ABC):
         """Returns one client's parts from a string tensor, inside a graph."""
         raise NotImplementedError(f"{type(self).__name__} holds arrays; use `fetch`.")
 
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of all examples if they are in memory, else None."""
+        return None
+
 
 class InMemoryClients(Clients):
     """Clients whose arrays are in this process.
@@ -83,7 +88,7 @@ class InMemoryClients(Clients):
                 )
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> int | None:
         """Bytes of all examples."""
         return sum(
             array.nbytes
@@ -139,6 +144,44 @@ class InGraphClients(Clients):
     def load(self, client_id: tf.Tensor) -> Parts:
         """Returns one client's parts from a string tensor, inside a graph."""
         return self._load(client_id)
+
+
+class DerivedClients(Clients):
+    """Clients whose parts are made of another source's, when they are asked for.
+
+    Args:
+      source: The other source.
+      change: `(parts, client id as a string scalar) -> parts`, in TensorFlow ops only.
+    """
+
+    def __init__(self, source: Clients, change: Callable[[Parts, tf.Tensor], Parts]):
+        self._source, self._change = source, change
+        id_type = tf.TensorSpec([], tf.string)
+        traced = tf.function(change, autograph=False).get_concrete_function(source.spec, id_type)
+        self._made = traced
+        spec = tf.nest.map_structure(
+            lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), traced.structured_outputs
+        )
+        super().__init__(source.ids, spec)
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether `load` works: where the source's does."""
+        return self._source.in_graph
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of the source, which what is derived from it is taken to be like."""
+        return self._source.nbytes
+
+    def fetch(self, client_id: str) -> Parts:
+        """Returns one client's parts as eager tensors."""
+        parts = tf.nest.map_structure(tf.convert_to_tensor, dict(self._source.fetch(client_id)))
+        return self._made(parts, tf.constant(client_id))
+
+    def load(self, client_id: tf.Tensor) -> Parts:
+        """Returns one client's parts from a string tensor, inside a graph."""
+        return self._change(self._source.load(client_id), client_id)
 
 
 def reason(error: tf.errors.OpError | UnicodeDecodeError) -> str:

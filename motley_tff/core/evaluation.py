@@ -14,6 +14,8 @@ from motley_tff import metrics as metrics_lib
 from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import candidates as candidates_lib
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import held_out
 from motley_tff.core import task as task_lib
 from motley_tff.metrics import client_values
 from motley_tff.metrics import clusters as clusters_lib
@@ -21,6 +23,10 @@ from motley_tff.metrics import clusters as clusters_lib
 SPLITS = ("valid", "test")
 # The two ways to choose that silos are reported under, beside the one asked for.
 TUNINGS: tuple[candidates_lib.Tuning, ...] = ("global", "per_client")
+_BESIDE = (held_out.HOLDOUT, held_out.OOD)
+
+# (split, chosen candidate of each client) -> which clients accept it
+Accept = Callable[[str, np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +39,9 @@ class Scores:
       num_personalization_examples: int64 [num_clients].
       num_evaluation_examples: int64 [num_clients].
       clusters: int64 [num_clients], 0-based, or None where clients belong to none.
+      examples: Of each client (labels [n], outputs [n, num_candidates]), where the task exports
+        scores, else empty.
+      beside: `{part: scores}` of the same models on further parts, see `core.held_out`.
     """
 
     client_ids: tuple[str, ...]
@@ -40,6 +49,8 @@ class Scores:
     num_personalization_examples: np.ndarray
     num_evaluation_examples: np.ndarray
     clusters: np.ndarray | None = None
+    examples: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+    beside: Mapping[str, "Scores"] = dataclasses.field(default_factory=dict)
 
 
 class Evaluator:
@@ -66,7 +77,7 @@ class Evaluator:
             self._groups = tuple((split,) for split in SPLITS)
         self._work = {
             group: personalization.work(
-                tuple(task.evaluation_part(split) for split in group),
+                tuple(dict.fromkeys(part for split in group for part in _parts(task, split))),
                 task.personalization_part(group[0]),
             )
             for group in self._groups
@@ -93,7 +104,7 @@ class Evaluator:
         for group, work in self._work.items():
             ids = tuple(client_ids[group[0]])
             outputs = []
-            clients = self._task.splits[group[0]]
+            clients = self._clients(group)
             states = None if client_states is None else [client_states[i] for i in ids]
             for _, metrics in self._backend.map_clients(
                 self._task, work, weights, clients, ids, key, states
@@ -104,12 +115,28 @@ class Evaluator:
                 scores[split] = collect(self._task, split, ids, outputs)
         return scores
 
+    def _clients(self, group: tuple[str, ...]) -> clients_lib.Clients:
+        """Returns whom a group scores: of silos those of the split that has all its parts."""
+        return self._task.splits["test" if "test" in group else group[0]]
+
+
+def _parts(task: task_lib.Task, split: str) -> tuple[str, ...]:
+    """Returns the parts that a split's clients are scored on, the evaluation part first."""
+    beside = _BESIDE if split in SPLITS else ()
+    spec = task.splits[split].spec
+    return (task.evaluation_part(split), *(part for part in beside if part in spec))
+
 
 def collect(
     task: task_lib.Task, split: str, ids: tuple[str, ...], outputs: Sequence[Any]
 ) -> Scores:
     """Returns a split's scores from what the clients' work gave back, in the order of `ids`."""
-    part = task.evaluation_part(split)
+    part, *others = _parts(task, split)
+    beside = {other: _collect_part(task, split, other, ids, outputs) for other in others}
+    return dataclasses.replace(_collect_part(task, split, part, ids, outputs), beside=beside)
+
+
+def _collect_part(task, split, part, ids, outputs) -> Scores:
     names = ("loss", *(metric.name for metric in task.metrics))
     sizes = {
         which: np.array([o["num_examples"][which] for o in outputs], np.int64)
@@ -123,6 +150,11 @@ def collect(
         clusters=(
             np.array([o["cluster"] for o in outputs], np.int64) if "cluster" in outputs[0] else None
         ),
+        examples=[
+            (o["scores"][part]["labels"][:n], o["scores"][part]["outputs"][:n])
+            for o, n in zip(outputs, sizes[part], strict=True)
+            if "scores" in o
+        ],
     )
 
 
@@ -134,13 +166,68 @@ class Report:
       clients: Rows for `clients.csv`.
       candidates: Rows for `candidates.csv`.
       clusters: Rows for `clusters.csv`: how many clients of each known group are in each cluster.
+      scores: Rows for `scores.csv`, where the task exports them.
       summary: Rows for `summary.csv`.
     """
 
     clients: list[dict[str, Any]]
     candidates: list[dict[str, Any]]
     clusters: list[dict[str, Any]]
+    scores: list[dict[str, Any]]
     summary: list[dict[str, Any]]
+
+
+def choose(
+    task: task_lib.Task,
+    scores: Mapping[str, Scores],
+    tuning: candidates_lib.Tuning,
+    include_baseline: bool,
+    accept: Accept | None = None,
+) -> dict[str, np.ndarray]:
+    """Returns `{split: candidate of each client}`, chosen on the validation scores.
+
+    Args:
+      task: The task.
+      scores: `{split: scores}`.
+      tuning: One candidate for all, or each silo its own.
+      include_baseline: Whether the baseline may be chosen.
+      accept: Says who takes it; the others stay with candidate 0. Everybody, if not given.
+    """
+    valid = scores["valid"].values[task.metric.name]
+    best = candidates_lib.choose(valid, task.metric.higher_is_better, tuning, include_baseline)
+    chosen = {s: np.broadcast_to(best, len(scores[s].client_ids)) for s in SPLITS}
+    if accept is None:
+        return chosen
+    return {split: np.where(accept(split, mine), mine, 0) for split, mine in chosen.items()}
+
+
+def summarize(
+    task: task_lib.Task, labels: Sequence[str], split: str, scores: Scores, chosen: np.ndarray
+) -> dict[str, Any]:
+    """Returns a split's row of `summary.csv`, without the keys of the run.
+
+    Args:
+      task: The task.
+      labels: The candidates' labels.
+      split: Which split.
+      scores: Its scores.
+      chosen: Each client's candidate.
+    """
+    values = client_values_of(task, scores, chosen)
+    ood = _ood_values(task, scores, chosen)
+    references = [task.reference[i] for i in values.client_ids if i in task.reference]
+    return {
+        "split": split,
+        "num_clients": len(values.client_ids),
+        "candidate": _label(labels, chosen),
+        "baseline_mean": np.mean(values.baseline),
+        "baseline_std": np.std(values.baseline),
+        "personalized_mean": np.mean(values.personalized),
+        "personalized_std": np.std(values.personalized),
+        **{name: function(values) for name, function in metrics_lib.POPULATION.items()},
+        "reference_mean": np.mean(references) if references else None,
+        **{f"ood_{name}_mean": np.mean(column) for name, column in ood.items()},
+    }
 
 
 def report(
@@ -149,6 +236,7 @@ def report(
     scores: Mapping[str, Scores],
     tuning: candidates_lib.Tuning,
     include_baseline: bool,
+    accept: Accept | None = None,
 ) -> Report:
     """Chooses candidates on the validation scores and reports every split at them.
 
@@ -158,35 +246,50 @@ def report(
       scores: `{split: scores}` with `valid` and `test`; of `train` only the curves are reported.
       tuning: One candidate for all, or each silo its own.
       include_baseline: Whether the baseline may be chosen.
+      accept: See `choose`.
     """
-    metric = task.metric
-    valid = scores["valid"].values[metric.name]
     chosen = {
-        how: candidates_lib.choose(valid, metric.higher_is_better, how, include_baseline)
+        how: choose(task, scores, how, include_baseline, accept)
         for how in (TUNINGS if task.setting == "cross_silo" else (tuning,))
     }
-    result = Report([], [], [], [])
+    result = Report([], [], [], [], [])
     for split, split_scores in scores.items():
         result.candidates.extend(_candidate_rows(task, labels, split, split_scores))
         if split in SPLITS:
-            values = {how: _client_values(task, split_scores, c) for how, c in chosen.items()}
-            mine, choice = values[tuning], chosen[tuning]
-            rows = list(_client_rows(task, labels, split, split_scores, mine, choice))
-            summary = _summary_row(task, labels, split, mine, choice)
+            mine = chosen[tuning][split]
+            rows = list(_client_rows(task, labels, split, split_scores, mine))
+            summary = summarize(task, labels, split, split_scores, mine)
             if task.setting == "cross_silo":
                 for how in TUNINGS:
-                    _add_tuning(how, labels, values[how], chosen[how], rows, summary)
+                    values = client_values_of(task, split_scores, chosen[how][split])
+                    _add_tuning(how, labels, values, chosen[how][split], rows, summary)
             result.clients.extend(rows)
-            result.clusters.extend(_cluster_rows(split, mine))
+            result.clusters.extend(_cluster_rows(task, split, split_scores))
+            result.scores.extend(_score_rows(task, split, split_scores, mine))
             result.summary.append(summary)
     return result
 
 
-def _cluster_rows(split, values):
-    if values.clusters is None:
+def _score_rows(task, split, scores, chosen):
+    for client_id, candidate, (labels, outputs) in zip(
+        scores.client_ids, chosen, scores.examples, strict=bool(scores.examples)
+    ):
+        for label, row in zip(labels, outputs, strict=True):
+            yield {
+                "split": split,
+                "client_id": client_cell(task, client_id),
+                "label": int(label > 0),
+                "baseline_score": row[0],
+                "personalized_score": row[candidate],
+            }
+
+
+def _cluster_rows(task, split, scores):
+    if scores.clusters is None:
         return
-    groups = np.full(len(values.clusters), "") if values.groups is None else values.groups
-    for cluster, members in clusters_lib.composition(values.clusters, groups).items():
+    known = _groups(task, scores.client_ids)
+    groups = np.full(len(scores.clusters), "") if known is None else known
+    for cluster, members in clusters_lib.composition(scores.clusters, groups).items():
         for group, number in members.items():
             yield {
                 "split": split,
@@ -199,7 +302,7 @@ def _cluster_rows(split, values):
 def _add_tuning(how, labels, values, chosen, rows, summary):
     """Adds what silos have under one way of choosing."""
     for i, row in enumerate(rows):
-        row[f"candidate_{how}"] = labels[np.broadcast_to(chosen, len(rows))[i]]
+        row[f"candidate_{how}"] = labels[chosen[i]]
         row[f"personalized_{how}"] = values.personalized[i]
         row[f"is_hurt_{how}"] = values.is_hurt[i]
     summary[f"candidate_{how}"] = _label(labels, chosen)
@@ -209,10 +312,14 @@ def _add_tuning(how, labels, values, chosen, rows, summary):
 
 
 def _label(labels, chosen) -> str:
-    return labels[int(chosen)] if np.ndim(chosen) == 0 else "per_client"
+    """Returns the candidate that all have, or says that they differ."""
+    return labels[chosen[0]] if len(np.unique(chosen)) == 1 else "per_client"
 
 
-def _client_values(task, scores, chosen) -> client_values.ClientValues:
+def client_values_of(
+    task: task_lib.Task, scores: Scores, chosen: np.ndarray
+) -> client_values.ClientValues:
+    """Returns a split's per-client values, each client's at its candidate."""
     values = scores.values[task.metric.name].astype(np.float64)
     return client_values.ClientValues(
         client_ids=np.array(scores.client_ids),
@@ -238,8 +345,9 @@ def client_cell(task: task_lib.Task, client_id: str) -> str:
     return f"{task.dataset}:{client_id}"
 
 
-def _client_rows(task, labels, split, scores, values, chosen):
-    chosen = np.broadcast_to(chosen, len(scores.client_ids))
+def _client_rows(task, labels, split, scores, chosen):
+    values = client_values_of(task, scores, chosen)
+    ood = _ood_values(task, scores, chosen)
     at_chosen = {name: candidates_lib.take(v, chosen) for name, v in scores.values.items()}
     for i, client_id in enumerate(scores.client_ids):
         row = {
@@ -263,10 +371,19 @@ def _client_rows(task, labels, split, scores, values, chosen):
                 row |= {"baseline_loss": before, "personalized_loss": after}
             else:
                 row |= {f"baseline_{name}": before, f"personalized_{name}": after}
-        yield row
+        yield row | {f"ood_{name}": column[i] for name, column in ood.items()}
+
+
+def _ood_values(task, scores, chosen) -> dict[str, np.ndarray]:
+    """Returns the metric of both models on the other clients' examples, if there are scores."""
+    if held_out.OOD not in scores.beside:
+        return {}
+    values = scores.beside[held_out.OOD].values[task.metric.name]
+    return {"baseline": values[:, 0], "personalized": candidates_lib.take(values, chosen)}
 
 
 def _candidate_rows(task, labels, split, scores):
+    ood = scores.beside.get(held_out.OOD)
     for i, client_id in enumerate(scores.client_ids):
         for c, label in enumerate(labels):
             yield {
@@ -276,19 +393,5 @@ def _candidate_rows(task, labels, split, scores):
                 "metric": task.metric.name,
                 "value": scores.values[task.metric.name][i, c],
                 "loss": scores.values["loss"][i, c],
+                "ood_value": None if ood is None else ood.values[task.metric.name][i, c],
             }
-
-
-def _summary_row(task, labels, split, values, chosen):
-    references = [task.reference[i] for i in values.client_ids if i in task.reference]
-    return {
-        "split": split,
-        "num_clients": len(values.client_ids),
-        "candidate": _label(labels, chosen),
-        "baseline_mean": np.mean(values.baseline),
-        "baseline_std": np.std(values.baseline),
-        "personalized_mean": np.mean(values.personalized),
-        "personalized_std": np.std(values.personalized),
-        **{name: function(values) for name, function in metrics_lib.POPULATION.items()},
-        "reference_mean": np.mean(references) if references else None,
-    }

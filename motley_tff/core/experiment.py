@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import candidates, evaluation, random_streams
+from motley_tff.core import evaluation, random_streams
 from motley_tff.core import progress as progress_lib
+from motley_tff.core import studies as studies_lib
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.tables import checkpoints, csv_files, model_files, run_directory, schema
@@ -33,9 +34,10 @@ class Config:
       test_clients_per_evaluation: Test clients in an evaluation during training.
       final_evaluation_clients: Clients a split in the last evaluation; 0 for all.
       base_random_seed: Seed of every stream.
-      tuning: Whose validation score chooses a candidate.
-      include_baseline_candidate: Whether the global model itself may be chosen.
       evaluates_first_model: Whether the model before the first round is evaluated too.
+      dropout_rate: Probability that a client of a cohort gets the model and sends nothing back, in
+        [0, 1). One client always does.
+      studies: How evaluations choose candidates, and what else they look at.
     """
 
     total_rounds: int = 100
@@ -46,9 +48,9 @@ class Config:
     test_clients_per_evaluation: int = 100
     final_evaluation_clients: int = 0
     base_random_seed: int = 0
-    tuning: candidates.Tuning = "global"
-    include_baseline_candidate: bool = True
     evaluates_first_model: bool = False
+    dropout_rate: float = 0.0
+    studies: studies_lib.Config = dataclasses.field(default_factory=studies_lib.Config)
 
 
 class Experiment:
@@ -63,6 +65,7 @@ class Experiment:
       directory: Where files go; held by this process.
       algorithm_name: What the tables' `algorithm` column says.
       progress: Told what happens.
+      bytes_before: What was communicated before the first round, in a warm start.
       release: Given each round's training means and each evaluation's means, for TensorBoard.
 
     Raises:
@@ -79,12 +82,14 @@ class Experiment:
         directory: run_directory.RunDirectory,
         algorithm_name: str,
         progress: progress_lib.Progress | None = None,
+        bytes_before: algorithm_lib.Bytes = algorithm_lib.NO_BYTES,
         release: Callable[[Mapping[str, float], int], None] = lambda values, number: None,
     ):
         self._config, self._task, self._algorithm = config, task, algorithm
         self._personalization = personalization
         self._directory = directory
         self._progress = progress or progress_lib.Silent()
+        self._bytes_before = bytes_before
         self._release = release
         self._run = {
             "run_id": directory.run_id,
@@ -94,7 +99,9 @@ class Experiment:
         }
         check_config(config, task)
         self._process = backend.training(task, algorithm)
-        self._evaluator = evaluation.Evaluator(backend, task, personalization)
+        self._studies = studies_lib.Studies(
+            config.studies, backend, task, personalization, config.base_random_seed
+        )
         self._round_rows: list[dict[str, Any]] = []
         self._state: Any = None
         self._done = 0
@@ -200,20 +207,30 @@ class Experiment:
             seed = self._config.base_random_seed
             stream = random_streams.generator(seed, "client_sampling", number)
             ids = tuple(ids[i] for i in stream.choice(len(ids), size, replace=False))
-        return base.Round(number, ids, self._key("local_training", number))
+        return base.Round(number, self._remaining(ids, number), self._key("local_training", number))
+
+    def _remaining(self, ids: tuple[str, ...], number: int) -> tuple[str, ...]:
+        """Returns those of a cohort who do not drop out; at least one stays."""
+        rate = self._config.dropout_rate
+        if not rate:
+            return ids
+        stream = random_streams.generator(self._config.base_random_seed, "cohort_faults", number)
+        drawn = stream.random(len(ids))
+        stay = drawn >= min(rate, drawn.max())
+        return tuple(client_id for client_id, stays in zip(ids, stay, strict=True) if stays)
 
     def _key(self, stream: str, number: int) -> np.ndarray:
         return random_streams.key(self._config.base_random_seed, stream, number)
 
     def _round_row(self, result: base.RoundResult) -> dict[str, Any]:
-        down, up = communicated_bytes(self._algorithm)
+        down, up = self._algorithm.bytes_per_client
         return {
             "run_id": self._directory.run_id,
             "round": result.number,
             "num_clients": result.num_clients,
             **{self._round_column(name): value for name, value in result.means.items()},
             "seconds": result.seconds,
-            "bytes_down": down * result.num_clients,
+            "bytes_down": down * (self._config.clients_per_train_round or len(self._task.train)),
             "bytes_up": up * result.num_clients,
         }
 
@@ -231,27 +248,34 @@ class Experiment:
         ids = {split: self._sample(split, number) for split in evaluation.SPLITS}
         silo = self._task.setting == "cross_silo"
         total = len(ids["valid"]) if silo else sum(len(i) for i in ids.values())
-        self._progress.start(f"evaluate round {number}", total)
+        self._progress.start(f"evaluate round {number}", total * self._studies.num_evaluations)
         key = self._key("personalization", number)
-        scores = self._evaluator.score(*self._to_evaluate(), ids, key, self._progress.advance)
+        scores, tables = self._studies.evaluate(
+            *self._to_evaluate(), ids, key, self._progress.advance
+        )
         self._progress.finish()
         if number and not np.isfinite(scores["valid"].values[self._task.metric.name][:, 0]).any():
             raise UserError(
                 f"round {number}: the global model's {self._task.metric.name} is not finite for "
                 "any client; lower the learning rates"
             )
-        rows = evaluation.report(
-            self._task,
-            self._personalization.candidates,
-            scores,
-            self._config.tuning,
-            self._config.include_baseline_candidate,
-        )
-        self._append_report(rows, number)
+        sent = self._bytes_so_far()
+        for row in tables["summary"]:
+            row |= {"bytes_down_total": sent.down, "bytes_up_total": sent.up}
+        self._append_tables(tables, number)
         self._evaluated.add(number)
-        for row in rows.summary:
+        for row in tables["summary"]:
             means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")
             self._release({f"{row['split']}/{name}": row[name] for name in means}, number)
+
+    def _bytes_so_far(self) -> algorithm_lib.Bytes:
+        """Returns what all rounds so far communicated, and the warm start before them."""
+        path = self._directory.table("rounds")
+        rows = list(csv_files.read(path)) if path.exists() else []
+        return algorithm_lib.Bytes(
+            self._bytes_before.down + sum(int(row["bytes_down"]) for row in rows),
+            self._bytes_before.up + sum(int(row["bytes_up"]) for row in rows),
+        )
 
     def _to_evaluate(self) -> tuple[Any, Mapping[str, Any] | None]:
         """Returns what the personalization gets: (weights, clients' states)."""
@@ -260,21 +284,29 @@ class Experiment:
             return weights, self._process.client_states(self._state) or None
         return self._algorithm.global_model(weights), None
 
-    def _append_report(self, rows: evaluation.Report, number: int) -> None:
+    def _append_tables(
+        self, tables: Mapping[str, Sequence[Mapping[str, Any]]], number: int
+    ) -> None:
         keys = {**self._run, "round": number}
         extra = tuple(metric.name for metric in self._task.metrics[1:])
-        tables = {
-            "candidates": (schema.CANDIDATES, rows.candidates),
-            "clients": (schema.clients(self._task.setting, extra), rows.clients),
-            "clusters": (schema.CLUSTERS, rows.clusters),
-            "summary": (schema.summary(self._task.setting), rows.summary),
-        }
+        ood = bool(self._config.studies.ood_examples)
+        columns = {
+            "candidates": (*schema.CANDIDATES, *(schema.OOD_CANDIDATES if ood else ())),
+            "clients": (
+                *schema.clients(self._task.setting, extra), *(schema.OOD_CLIENTS if ood else ())
+            ),
+            "clusters": schema.CLUSTERS,
+            "sizes": schema.SIZES,
+            "acceptance": schema.ACCEPTANCE,
+            "scores": schema.SCORES,
+            "summary": (
+                *schema.summary(self._task.setting), *(schema.OOD_SUMMARY if ood else ())
+            ),
+        }  # fmt: skip
         for name in schema.EVALUATION_TABLES:
-            columns, table = tables[name]
-            if not table:
-                continue
-            full = ({**keys, **row} for row in table)
-            csv_files.append(self._directory.table(name), columns, full)
+            if tables[name]:
+                full = ({**keys, **row} for row in tables[name])
+                csv_files.append(self._directory.table(name), columns[name], full)
 
     def _sample(self, split: str, number: int) -> Sequence[str]:
         """Returns the clients to evaluate: a sample while training, all at the end."""
@@ -334,20 +366,11 @@ def check_config(config: Config, task: task_lib.Task) -> None:
             f"--clients_per_train_round={size} but {task.dataset} has {len(task.train)} training "
             "clients; give at most that many"
         )
-    if config.tuning == "per_client" and task.setting != "cross_silo":
+    if config.studies.tuning == "per_client" and task.setting != "cross_silo":
         raise UserError(
             "choosing per_client needs silos with validation data of their own; "
             f"{task.dataset} is cross-device, choose global"
         )
-
-
-def communicated_bytes(algorithm: algorithm_lib.Algorithm) -> tuple[int, int]:
-    """Returns the bytes of one broadcast and of one update."""
-    what = algorithm.communicated or algorithm_lib.Communicated(
-        algorithm.initial_weights, algorithm.initial_weights
-    )
-    down, up = (sum(int(np.asarray(a).nbytes) for a in tf.nest.flatten(nest)) for nest in what)
-    return down, up
 
 
 def last_summary(directory: run_directory.RunDirectory) -> list[dict[str, str]]:

@@ -13,9 +13,12 @@ import numpy as np
 STREAMS = (
     "client_sampling",
     "cluster_seeding",
+    "cohort_faults",
     "evaluation_sampling",
+    "held_out",
     "initial_weights",
     "local_training",
+    "partition",
     "personalization",
     "synthetic_data",
     "warm_start",

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from motley_tff.core import clients as clients_lib
 from motley_tff.core import functional_model
+from motley_tff.core.errors import UserError
 
 # (labels, model outputs) -> (value of each entry, weight of each entry). Entries are examples, or
 # tokens of examples ([batch, time]); a weight of zero leaves an entry out (padding, say).
@@ -54,6 +55,8 @@ class Task:
       neighbours: What neighbours say in kNN-Per; see `algorithms.knn_per`.
       reference: `{client id: value}` on the metric's scale, for valid and test clients: what takes
         no model, such as always saying a client's most frequent word. Empty if there is none.
+      exports_scores: Whether evaluations give back every example's label and outputs; for tasks
+        that have a `ranks` metric.
       label_names: What labels (of text: token ids) mean, for people: `label_names[label]`. Empty
         if they speak for themselves.
     """
@@ -73,10 +76,16 @@ class Task:
     neighbours: Literal["classification", "svm", "regression", "predictions"] = "classification"
     reference: Mapping[str, float] = dataclasses.field(default_factory=dict)
     label_names: Sequence[str] = ()
+    exports_scores: bool = False
 
     def __post_init__(self):
         if not self.metrics or self.metrics[0].ranks:
             raise ValueError("A task needs a first metric, and one that is a mean of entries.")
+        if self.exports_scores and not any(metric.ranks for metric in self.metrics):
+            raise UserError(
+                f"--export_scores needs binary labels and a score; {self.dataset} has none, "
+                "vehicle has. Leave it out"
+            )
         for split, clients in self.splits.items():
             expected = {self.personalization_part(split), self.evaluation_part(split)}
             missing = expected - set(clients.spec)

@@ -7,7 +7,7 @@ keys, permutations and dropout masks are all made from integers.
 import tensorflow as tf
 
 # Tells folds of the same number for different purposes apart.
-CLIENT, PASS, EPOCH, SHUFFLE, STEP, LAYER = 1, 2, 3, 4, 5, 6
+CLIENT, PASS, EPOCH, SHUFFLE, STEP, LAYER, FAULT = 1, 2, 3, 4, 5, 6, 7
 
 
 def fold(key: tf.Tensor, purpose: int, number) -> tf.Tensor:

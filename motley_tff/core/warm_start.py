@@ -59,6 +59,9 @@ class WarmStart:
       cohort_size: Clients a round, None for all.
       directory: Where trained models are kept.
       progress: Told what happens.
+
+    Attributes:
+      communicated: What all of it sent and received.
     """
 
     def __init__(
@@ -74,6 +77,15 @@ class WarmStart:
         self._task, self._backend, self._build = task, backend, build
         self._seed, self._cohort_size = seed, cohort_size
         self._directory, self._progress = directory, progress
+        self.communicated = algorithm_lib.NO_BYTES
+
+    def _count(self, algorithm: algorithm_lib.Algorithm, num_clients: int) -> None:
+        """Counts what so many clients get and send back, also where a model was kept."""
+        down, up = algorithm.bytes_per_client
+        before = self.communicated
+        self.communicated = algorithm_lib.Bytes(
+            before.down + down * num_clients, before.up + up * num_clients
+        )
 
     def fedavg(self, initial: Sequence[Weights], num_rounds: int) -> list[Weights]:
         """Returns every model after its own FedAvg run, with cohorts and shuffles of its own."""
@@ -82,10 +94,12 @@ class WarmStart:
         return [self._train(j, weights, num_rounds) for j, weights in enumerate(initial)]
 
     def _train(self, j: int, initial: Weights, num_rounds: int) -> Weights:
+        algorithm = self._build(initial)
+        self._count(algorithm, num_rounds * (self._cohort_size or len(self._task.train)))
         path = self._directory / f"warm_start_{j + 1}.npz"
         if path.exists():
             return model_files.load(str(path), self._task.model.shapes)
-        process = self._backend.training(self._task, self._build(initial))
+        process = self._backend.training(self._task, algorithm)
         rounds = [self._round(j, number) for number in range(1, num_rounds + 1)]
         self._progress.start(f"warm start of model {j + 1}", num_rounds)
         state = process.run(
@@ -117,6 +131,7 @@ class WarmStart:
           k: How many.
         """
         ids = self._sample()
+        self._count(self._build(weights), len(ids))
         self._progress.start("updates to start clusters from", 2 * len(ids))
         sketches = np.stack([_sketch(update) for update in self._updates(weights, ids)])
         norms = np.linalg.norm(sketches, axis=1, keepdims=True)

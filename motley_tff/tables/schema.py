@@ -5,7 +5,7 @@ from motley_tff import metrics
 RUN = ("run_id", "dataset", "algorithm", "base_random_seed", "round", "split")
 
 # What an evaluation writes, in this order: the summary comes last and vouches for the others.
-EVALUATION_TABLES = ("candidates", "clients", "clusters", "summary")
+EVALUATION_TABLES = ("candidates", "clients", "clusters", "sizes", "acceptance", "scores", "summary")
 
 CLIENTS = (
     *RUN,
@@ -29,8 +29,32 @@ CANDIDATES = (
     "run_id", "round", "split", "client_id", "candidate", "metric", "value", "loss",
 )  # fmt: skip
 
+# With --evaluate_ood only; a column each of `clients.csv`, `candidates.csv` and `summary.csv`.
+OOD_CLIENTS = ("ood_baseline", "ood_personalized")
+OOD_CANDIDATES = ("ood_value",)
+OOD_SUMMARY = ("ood_baseline_mean", "ood_personalized_mean")
+
+# With --export_scores only: a row per example; label 1 is positive, as are higher scores.
+SCORES = (*RUN, "client_id", "label", "baseline_score", "personalized_score")
+
+# With several --personalization_fraction only.
+SIZES = (
+    *RUN, "personalization_fraction", "num_clients", "candidate", "baseline_mean", "baseline_std",
+    "personalized_mean", "personalized_std", "pct_clients_hurt",
+)  # fmt: skip
+
+# With an --acceptance other than always only.
+ACCEPTANCE = (
+    *RUN, "rule", "num_clients", "num_accepted", "personalized_mean", "personalized_std",
+    "pct_clients_hurt",
+)  # fmt: skip
+
 # Of algorithms that put clients into clusters only.
 CLUSTERS = ("run_id", "round", "split", "cluster_id", "group", "num_clients")
+
+
+# All that was communicated up to an evaluation, warm starts included.
+_BYTES = ("bytes_down_total", "bytes_up_total")
 
 
 def rounds(metric: str, shares: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -58,7 +82,7 @@ def summary(setting: str) -> tuple[str, ...]:
     own = ("num_clients", "candidate", "baseline_mean", "baseline_std")
     columns = ("candidate", "personalized_mean", "personalized_std", "pct_clients_hurt")
     whole = (*RUN, *own, "personalized_mean", "personalized_std", *metrics.POPULATION)
-    return (*whole, "reference_mean", *_both_ways(setting, columns))
+    return (*whole, "reference_mean", *_BYTES, *_both_ways(setting, columns))
 
 
 def _both_ways(setting: str, columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -266,12 +266,9 @@ def test_scoring_of_personal_models(task):
 
 
 def test_only_what_an_algorithm_sends_is_counted(silos):
-    from motley_tff.core import experiment
 
     model = sum(4 * int(np.prod(shape)) for shape in silos.model.shapes)
     last = 4 * (8 * 3 + 3)
-    sizes = {
-        name: experiment.communicated_bytes(_built(name, silos)) for name in algorithms.MULTI_TASK
-    }
+    sizes = {name: _built(name, silos).bytes_per_client for name in algorithms.MULTI_TASK}
     assert sizes.pop("local") == (0, 0) and sizes.pop("fedper") == (model - last,) * 2
     assert set(sizes.values()) == {(model, model)}

@@ -1,0 +1,36 @@
+"""Training without federation: what FedEval compares with, and an upper bound of a global model.
+
+Plain mini-batch training on all examples in one place. Each of `total_rounds` rounds is
+`train_epochs` epochs over them in a new order. It is FedAvg with one client, `core.partition`'s,
+whose update the server applies as it is; nothing is communicated.
+"""
+
+import dataclasses
+
+from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.core import algorithm, learning
+from motley_tff.core import task as task_lib
+
+_AS_IT_IS = optimizers.OptimizerConfig("sgd", 1.0)
+
+
+def build(
+    task: task_lib.Task, params: fedavg.Params, initial_weights: learning.Weights
+) -> algorithm.Algorithm:
+    """Returns central training.
+
+    Args:
+      task: A task with one training client.
+      params: Of FedAvg; the server's optimizer is not used, and the client's starts anew every
+        round.
+      initial_weights: The model's first weights.
+
+    Raises:
+      ValueError: If there are several training clients.
+    """
+    if len(task.train) != 1:
+        raise ValueError(f"Expected one training client, found {len(task.train)}.")
+    alone = dataclasses.replace(params, server_optimizer=_AS_IT_IS)
+    base = fedavg.build(task, alone, initial_weights)
+    nothing = algorithm.Communicated((), ())
+    return dataclasses.replace(base, name="centralized", communicated=nothing)

@@ -1,0 +1,107 @@
+"""Which clients accept their personalized model; the others keep the global one.
+
+Motley leaves such rules open (section 3.1, "Acceptance criteria and robust personalization"). They
+look at a client's own data, never at what it is evaluated on:
+
+- `always`: as the paper's tables.
+- `min_examples:N`: with at least N personalization examples.
+- `validated[:fraction]`: if the model that is personalized on the rest of the personalization set
+  has the better metric on this fraction of it (by default a fifth). What is accepted is the model
+  that is personalized on all of it. Silos have a validation part of their own for this.
+- `validated_loss[:fraction]`: the same with the loss, which tells more of few examples.
+
+A tie, or nothing to validate on, keeps the global model.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from motley_tff.core.errors import UserError
+
+_DEFAULT_FRACTION = 0.2
+_EXPECTED = (
+    "expected always, min_examples:N, validated[:fraction] or validated_loss[:fraction], N a whole "
+    "number of 0 or more, the fraction between 0 and 1"
+)
+
+
+class Rule(NamedTuple):
+    """A rule.
+
+    Attributes:
+      text: As it was written.
+      kind: `always`, `min_examples`, `validated` or `validated_loss`.
+      value: N or the fraction; None where a silo's validation part serves.
+    """
+
+    text: str
+    kind: str
+    value: float | None = None
+
+    @property
+    def validates(self) -> bool:
+        """Whether it looks at scores on examples that were held out."""
+        return self.kind.startswith("validated")
+
+
+class Evidence(NamedTuple):
+    """What a rule may know of clients: float arrays [num_clients], smaller is better.
+
+    Attributes:
+      num_personalization_examples: Sizes of the personalization sets.
+      baseline: `{"metric" or "loss": values}` of the global model on what was held out.
+      personalized: The same of the personalized model.
+    """
+
+    num_personalization_examples: np.ndarray
+    baseline: dict[str, np.ndarray]
+    personalized: dict[str, np.ndarray]
+
+
+def parse(text: str, is_silo: bool) -> Rule:
+    """Returns the rule that a text describes.
+
+    Args:
+      text: See above.
+      is_silo: Whether clients are silos, which hold nothing out.
+
+    Raises:
+      UserError: If it describes none.
+    """
+    kind, colon, written = text.partition(":")
+    if kind == "always" and not colon:
+        return Rule(text, kind)
+    if kind == "min_examples" and written.isascii() and written.isdigit():
+        return Rule(text, kind, float(written))
+    if kind in ("validated", "validated_loss"):
+        if is_silo and not colon:
+            return Rule(text, kind)
+        if is_silo:
+            raise UserError(
+                f"--acceptance={text}: silos are validated on their validation part; write {kind}"
+            )
+        fraction = _number(written) if colon else _DEFAULT_FRACTION
+        if 0.0 < fraction < 1.0:
+            return Rule(text, kind, fraction)
+    raise UserError(f"--acceptance: found {text!r}, {_EXPECTED}")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def accepts(rule: Rule, evidence: Evidence) -> np.ndarray:
+    """Returns which clients accept: bool [num_clients]."""
+    sizes = evidence.num_personalization_examples
+    if rule.kind == "always":
+        return np.ones(len(sizes), bool)
+    if rule.kind == "min_examples":
+        return sizes >= rule.value
+    name = "loss" if rule.kind == "validated_loss" else "metric"
+    # Comparisons with not-a-number are false: nothing held out, or a model that diverged.
+    return evidence.personalized[name] < evidence.baseline[name]

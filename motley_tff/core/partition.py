@@ -1,0 +1,130 @@
+"""Other ways to spread the same examples: dealt again at random, or all in one place.
+
+What FedEval compares a federated run with: clients whose data are alike (`deal`), and training
+without federation (`centralize`). Both hold the examples in memory.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import random_streams
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+
+CENTRAL_CLIENT = "all"
+
+
+def deal(
+    task: task_lib.Task,
+    seed: int,
+    memory_limit_bytes: float,
+    on_client: Callable[[], None] = lambda: None,
+) -> task_lib.Task:
+    """Returns the task with its examples pooled and dealt to the clients again.
+
+    Clients keep their ids and how many examples they have. Each split deals among its own clients,
+    and each part (train, valid, test of silos; personalization together with evaluation elsewhere)
+    among itself, so that nothing moves between what is trained on and what is reported.
+
+    Args:
+      task: The task.
+      seed: Decides who gets what.
+      memory_limit_bytes: What the examples may take.
+      on_client: Called after each client that was read.
+
+    Raises:
+      UserError: If they take more.
+    """
+    read = _Reader(task, memory_limit_bytes, on_client)
+    dealt: dict[int, clients_lib.Clients] = {}
+    for number, clients in enumerate(task.splits.values()):
+        if id(clients) not in dealt:
+            stream = random_streams.generator(seed, "partition", number)
+            dealt[id(clients)] = _deal(read.all(clients), _decks(task, clients), stream)
+    # What was known of a client's own data holds no more.
+    facts = {name: fact for name, fact in task.facts.items() if name != "planted_groups"}
+    return dataclasses.replace(
+        task,
+        train=dealt[id(task.train)],
+        valid=dealt[id(task.valid)],
+        test=dealt[id(task.test)],
+        facts={**facts, "partition": "iid"},
+        reference={},
+    )
+
+
+def centralize(
+    task: task_lib.Task,
+    memory_limit_bytes: float,
+    on_client: Callable[[], None] = lambda: None,
+) -> task_lib.Task:
+    """Returns the task with one training client, `all`, that has everybody's training examples.
+
+    Args:
+      task: The task.
+      memory_limit_bytes: What the examples may take.
+      on_client: Called after each client that was read.
+
+    Raises:
+      UserError: If they take more.
+    """
+    data = _Reader(task, memory_limit_bytes, on_client).all(task.train)
+    parts = {part: _concatenate([d[part] for d in data.values()]) for part in task.train.spec}
+    return dataclasses.replace(task, train=clients_lib.InMemoryClients({CENTRAL_CLIENT: parts}))
+
+
+class _Reader:
+    """Reads clients into memory, up to a limit over all that it reads."""
+
+    def __init__(self, task, limit, on_client):
+        self._dataset, self._left, self._limit = task.dataset, limit, limit
+        self._on_client = on_client
+
+    def all(self, clients: clients_lib.Clients) -> dict[str, dict[str, dict[str, np.ndarray]]]:
+        return dict(self._read(clients))
+
+    def _read(self, clients) -> Iterator[tuple[str, dict[str, dict[str, np.ndarray]]]]:
+        for client_id in clients.ids:
+            parts = {
+                part: {f: np.asarray(a) for f, a in examples.items()}
+                for part, examples in clients.fetch(client_id).items()
+            }
+            self._left -= sum(a.nbytes for e in parts.values() for a in e.values())
+            if self._left < 0:
+                raise UserError(
+                    f"the examples of {self._dataset} take more than "
+                    f"--memory_limit_gb={self._limit / 1e9:g}, and pooling holds them all; give a "
+                    "smaller data set or a higher limit"
+                )
+            self._on_client()
+            yield client_id, parts
+
+
+def _decks(task, clients) -> list[tuple[str, ...]]:
+    """Returns groups of parts that are dealt together."""
+    if task.setting == "cross_silo" or clients is task.train:
+        return [(part,) for part in clients.spec]
+    return [tuple(clients.spec)]
+
+
+def _deal(data, decks, stream) -> clients_lib.Clients:
+    new: dict[str, dict[str, dict[str, np.ndarray]]] = {i: {} for i in data}
+    for deck in decks:
+        hands = [(i, part) for i in data for part in deck]
+        sizes = [_size(data[i][part]) for i, part in hands]
+        pool = _concatenate([data[i][part] for i, part in hands])
+        order = stream.permutation(sum(sizes))
+        for (i, part), rows in zip(hands, np.split(order, np.cumsum(sizes)[:-1]), strict=True):
+            new[i][part] = {field: array[rows] for field, array in pool.items()}
+    return clients_lib.InMemoryClients(new)
+
+
+def _size(examples) -> int:
+    return len(next(iter(examples.values())))
+
+
+def _concatenate(parts) -> dict[str, np.ndarray]:
+    return {field: np.concatenate([p[field] for p in parts]) for field in parts[0]}

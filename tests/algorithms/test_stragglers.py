@@ -1,0 +1,101 @@
+"""Clients that are stopped early."""
+
+import numpy as np
+import pytest
+
+from motley_tff.algorithms import centralized, fedavg, optimizers, stragglers
+from motley_tff.backends import base
+from motley_tff.core import partition
+from tests import toy
+from tests.contracts import registry
+
+_SGD = optimizers.OptimizerConfig("sgd", 0.5)
+_SERVER = optimizers.OptimizerConfig("sgd", 1.0)
+_NUMBERS = {f"c{i}": np.full(20, 1.0) for i in range(40)}
+
+
+def _fedavg(task, epochs=1, size=1):
+    params = fedavg.Params(_SGD, _SERVER, train_epochs=epochs, train_batch_size=size)
+    return fedavg.build(task, params, (np.zeros([1, 1], np.float32),))
+
+
+def _updates(task, algorithm, backend="sequential"):
+    """Returns each client's final weight in one round."""
+    finals = []
+    with registry.BACKENDS[backend]() as one:
+        process = one.training(task, algorithm)
+        for client_id in task.train.ids:
+            rounds = [base.Round(1, (client_id,), np.array([5, 6], np.int32))]
+            state = process.run(process.initialize(), rounds, lambda *_: None)
+            finals.append(float(process.weights(state)[0][0, 0]))
+    return np.array(finals)
+
+
+def test_a_straggler_stops_after_some_of_its_steps():
+    """At rate 1/2 towards 1, s steps from 0 end at 1 - 2^-s."""
+    task = toy.scalar_task(_NUMBERS)
+    steps = -np.log2(1.0 - _updates(task, stragglers.slowed(_fedavg(task), 1.0)))
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-3)
+    assert steps.min() >= 1 and steps.max() <= 20
+    # Uniform on 1..20: mean 10.5, standard error 0.91 of 40 clients.
+    assert 7 < steps.mean() < 14
+
+
+def test_half_of_the_clients_straggle():
+    task = toy.scalar_task(_NUMBERS)
+    finals = _updates(task, stragglers.slowed(_fedavg(task), 0.5))
+    in_time = np.sum(finals > 1.0 - 2.0**-19.5)
+    assert 12 <= in_time <= 30  # Of 40; three standard errors around 20 and a straggler's 1/20.
+
+
+def test_without_stragglers_nothing_changes():
+    algorithm = _fedavg(toy.scalar_task(_NUMBERS))
+    assert stragglers.slowed(algorithm, 0.0) is algorithm
+
+
+@pytest.mark.parametrize(
+    "name, backend", [("fedavg_adam", "tff"), ("ditto", "vectorized"), ("hypcluster", "tff")]
+)
+def test_backends_agree(name, backend):
+    is_stateful = name in registry.STATEFUL
+    task = toy.classifier_silos() if is_stateful else toy.classifier_task()
+    weights = task.model.initial_weights(1)
+    build = (registry.STATEFUL if is_stateful else registry.TRAINING)[name]
+    found = []
+    for which in ("sequential", backend):
+        with registry.BACKENDS[which]() as one:
+            process = one.training(task, stragglers.slowed(build(task, weights), 0.7))
+            rounds = [base.Round(n, task.train.ids, np.array([n, 3], np.int32)) for n in (1, 2)]
+            state = process.run(process.initialize(), rounds, lambda *_: None)
+            found.append(process.weights(state))
+    flat = [np.concatenate([np.ravel(leaf) for leaf in _leaves(w)]) for w in found]
+    np.testing.assert_allclose(*flat, rtol=1e-4, atol=1e-5)
+
+
+def _leaves(nest):
+    import tensorflow as tf
+
+    return tf.nest.flatten(nest)
+
+
+def test_central_training_is_gradient_descent_on_everything():
+    """Full batches at rate 1/2 from 0: the mean of (1, 2, 9) is 4, so 2 and then 3."""
+    task = partition.centralize(toy.scalar_task({"a": [1.0, 2.0], "b": [9.0]}), 1e9)
+    params = fedavg.Params(_SGD, optimizers.OptimizerConfig("adam", 9.0), 1, 10)
+    algorithm = centralized.build(task, params, (np.zeros([1, 1], np.float32),))
+    with registry.BACKENDS["sequential"]() as one:
+        process = one.training(task, algorithm)
+        rounds = [base.Round(n, task.train.ids, np.array([n, 3], np.int32)) for n in (1, 2)]
+        finals = []
+        process.run(
+            process.initialize(), rounds, lambda _, s: finals.append(process.weights(s)[0][0, 0])
+        )
+    np.testing.assert_allclose(finals, [2.0, 3.0])
+    assert algorithm.bytes_per_client == (0, 0)
+
+
+def test_central_training_wants_one_client():
+    task = toy.scalar_task({"a": [1.0], "b": [2.0]})
+    params = fedavg.Params(_SGD, _SERVER)
+    with pytest.raises(ValueError, match="one training client, found 2"):
+        centralized.build(task, params, (np.zeros([1, 1], np.float32),))

@@ -1,0 +1,70 @@
+"""Examples dealt again, and all in one place."""
+
+import numpy as np
+import pytest
+
+from motley_tff.core import partition
+from motley_tff.core.errors import UserError
+from tests import toy
+
+_TRAIN = {"a": [1.0, 2.0, 3.0], "b": [10.0], "c": [20.0, 21.0]}
+_HELD = {"d": ([1.0, 2.0], [3.0]), "e": ([30.0], [31.0, 32.0])}
+
+
+def _all(clients, parts):
+    return sorted(
+        x for i in clients.ids for p in parts for x in np.asarray(clients.fetch(i)[p]["x"])
+    )
+
+
+def test_clients_keep_their_sizes_and_splits_their_examples():
+    task = toy.scalar_task(_TRAIN, _HELD)
+    dealt = partition.deal(task, 1, 1e9)
+    assert dealt.train.ids == task.train.ids
+    for split, parts in (("train", ["train"]), ("test", ["personalization", "evaluation"])):
+        before, after = task.splits[split], dealt.splits[split]
+        for i in before.ids:
+            for part in parts:
+                assert len(after.fetch(i)[part]["x"]) == len(before.fetch(i)[part]["x"])
+        assert _all(after, parts) == _all(before, parts)
+
+
+def test_clients_are_alike_afterwards():
+    far = {"a": np.zeros(500), "b": np.ones(500)}
+    dealt = partition.deal(toy.scalar_task(far), 1, 1e9)
+    means = [dealt.train.fetch(i)["train"]["x"].mean() for i in dealt.train.ids]
+    # 500 of 1000 without replacement: the standard error is 0.0158.
+    np.testing.assert_allclose(means, 0.5, atol=0.07)
+
+
+def test_the_seed_decides():
+    task = toy.scalar_task({"a": np.arange(50.0), "b": np.arange(50.0, 100.0)})
+    one, same, other = (
+        partition.deal(task, seed, 1e9).train.fetch("a")["train"]["x"] for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, same)
+    assert list(one) != list(other)
+
+
+def test_parts_of_silos_do_not_mix():
+    silos = toy.classifier_silos()
+    dealt = partition.deal(silos, 1, 1e9)
+    assert dealt.valid is dealt.test
+    for part in ("train", "valid", "test"):
+        before = np.concatenate([silos.test.fetch(i)[part]["x"] for i in silos.test.ids])
+        after = np.concatenate([dealt.test.fetch(i)[part]["x"] for i in silos.test.ids])
+        np.testing.assert_array_equal(np.sort(before, axis=0), np.sort(after, axis=0))
+
+
+def test_the_central_client_has_everything():
+    central = partition.centralize(toy.scalar_task(_TRAIN, _HELD), 1e9)
+    assert central.train.ids == ("all",)
+    assert _all(central.train, ["train"]) == [1.0, 2.0, 3.0, 10.0, 20.0, 21.0]
+    assert central.test.ids == ("d", "e")
+
+
+def test_too_much_to_pool():
+    # Six float32 numbers are 24 bytes.
+    partition.centralize(toy.scalar_task(_TRAIN), 24)
+    with pytest.raises(UserError, match="--memory_limit_gb=2.3e-08"):
+        partition.centralize(toy.scalar_task(_TRAIN), 23)
