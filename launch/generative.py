@@ -19,7 +19,7 @@ from typing import Any
 
 from absl import flags
 
-from launch import commandline
+from launch import commandline, metrics_output
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -37,7 +37,7 @@ flags.DEFINE_integer(
     "k of precision, recall, density and coverage; 0 leaves these out, whose time grows with the "
     "square of the number of examples.", lower_bound=0, upper_bound=_TOO_MANY,
 )  # fmt: skip
-flags.DEFINE_string("output", None, "File that gets the table, too: .csv or .md.")
+flags.DEFINE_string("output", None, "File that gets the table, too: .csv, .md or .tex.")
 flags.DEFINE_bool(
     "gaussian_experiment", False, "Score the paper's normal distributions; needs no files."
 )
@@ -59,7 +59,8 @@ def main() -> None:
     if FLAGS.gaussian_experiment:
         _print_minima(table.rows)
     if FLAGS.output:
-        _write(_path(FLAGS.output), table.rows)
+        columns = [column for column in scores.COLUMNS if column in table.rows[0]]
+        metrics_output.write(FLAGS.output, metrics_output.Table(columns, table.rows, table.notes))
 
 
 def _check_flags() -> None:
@@ -70,11 +71,7 @@ def _check_flags() -> None:
         if not FLAGS[name].value:
             raise UserError(f"--{name} is required; give --{name}=FILE (or --gaussian_experiment)")
     if FLAGS.output:
-        path = _path(FLAGS.output)
-        if path.suffix not in (".csv", ".md"):
-            raise UserError(f"--output={path}: expected a file that ends in .csv or .md")
-        if not path.absolute().parent.is_dir():
-            raise UserError(f"--output={path}: its directory is not there; make it first")
+        metrics_output.check_output(FLAGS.output)
 
 
 def _path(text: str) -> pathlib.Path:
@@ -121,9 +118,7 @@ def _names(files: Sequence[str]) -> dict[str, str]:
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"--generated={name} is given twice; give each file once")
-    # A spreadsheet would take some names for formulas.
-    safe = [f"./{name}" if name[0] in "=+-@" else name for name in names]
-    return dict(zip(safe, files, strict=True))
+    return dict(zip(names, files, strict=True))
 
 
 def _print(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> None:
@@ -176,20 +171,6 @@ def _print_minima(rows: Sequence[Mapping[str, Any]]) -> None:
     for column in (f"{name}_{form}" for name in scores.DISTANCES for form in scores.FORMS):
         best = min(generators, key=lambda row: row[column])
         print(f"lowest {column}: {best['generated']}")
-
-
-def _write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes the table in the format that the file's name asks for."""
-    from motley_tff.metrics.generative import scores
-    from motley_tff.tables import csv_files, text_tables
-
-    columns = [column for column in scores.COLUMNS if column in rows[0]]
-    if path.suffix == ".csv":
-        csv_files.write(path, columns, rows)
-        return
-    cells = [[csv_files.cell(row[column]) for column in columns] for row in rows]
-    with csv_files.replacing(path) as file:
-        file.writelines(f"{line}\n" for line in text_tables.markdown([columns, *cells]))
 
 
 def run() -> None:

@@ -99,6 +99,13 @@ def test_too_few_examples():
         _table(clients, {"one": np.zeros((1, 3))}, k=0)
 
 
+def test_constant_and_large_values_are_scored():
+    clients, generated = _arrays()
+    generated = {"constant": np.ones((20, 3)), "large": generated["g1"] * 1e30}
+    for row in _table(clients, generated).rows:
+        assert all(np.isfinite(row[column]) for column in scores.COLUMNS[2:])
+
+
 @pytest.fixture(scope="module")
 def experiment():
     clients, generated = gaussian.draw(np.random.default_rng(0))
