@@ -1,0 +1,89 @@
+"""What every trainer can look at beside its tables, from the command line."""
+
+import numpy as np
+import pytest
+
+from tests.trainers import programs
+
+SILOS = ("--use_synthetic_data", "--total_rounds=2", "--rounds_per_evaluation=2")
+
+
+def test_scores_give_back_the_metrics(tmp_path):
+    """Accuracy and ROC-AUC of each sensor follow from its examples' scores."""
+    flags = ("--export_scores", "--evaluate_ood", "--ood_examples=20", "--coefficients=0.5,1")
+    programs.run(
+        "knn_per_trainer", tmp_path, "--dataset_name=vehicle", "--experiment_name=x", *SILOS, *flags
+    )
+    clients = programs.table(tmp_path, "x", "clients").set_index(["split", "client_id"])
+    assert (
+        clients.ood_personalized.notna().sum()
+        == (clients.index.get_level_values(0) == "test").sum()
+    )
+    for key, rows in programs.table(tmp_path, "x", "scores").groupby(["split", "client_id"]):
+        assert len(rows) == clients.loc[key].num_evaluation_examples
+        for which in ("baseline", "personalized"):
+            scores = rows[f"{which}_score"].to_numpy()
+            hits = np.mean((scores > 0) == (rows.label == 1))
+            np.testing.assert_allclose(hits, clients.loc[key][which], atol=1e-6)
+            positive, negative = scores[rows.label == 1], scores[rows.label == 0]
+            gaps = positive[:, None] - negative[None, :]
+            area = np.mean((gaps > 0) + 0.5 * (gaps == 0)) if gaps.size else np.nan
+            np.testing.assert_allclose(area, clients.loc[key][f"{which}_roc_auc"], atol=1e-6)
+
+
+def test_a_cohort_that_shrinks(tmp_path):
+    programs.run(
+        "finetuning_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,
+        "--dropout_rate=0.4", "--finetune_max_epochs=1",
+    )  # fmt: skip
+    rounds = programs.table(tmp_path, "x", "rounds")
+    assert rounds.num_clients.between(15, 55).all()  # Of 60.
+    each = rounds.bytes_down.iloc[0] / 60
+    np.testing.assert_allclose(rounds.bytes_up, each * rounds.num_clients)
+    summary = programs.table(tmp_path, "x", "summary")
+    assert (summary.bytes_up_total == rounds.bytes_up.sum()).all()
+
+
+def test_clients_that_are_alike_and_central_training(tmp_path):
+    programs.run(
+        "finetuning_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,
+        "--partition=iid", "--algorithm=centralized", "--finetune_max_epochs=1",
+    )  # fmt: skip
+    rounds = programs.table(tmp_path, "x", "rounds")
+    assert set(rounds.num_clients) == {1} and set(rounds.bytes_down) == {0}
+    assert len(programs.table(tmp_path, "x", "clients").client_id.unique()) == 60
+
+
+def test_a_warm_start_is_counted(tmp_path):
+    programs.run(
+        "hypcluster_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,
+        "--num_clusters=3", "--num_warmstart_fedavg_rounds=4",
+    )  # fmt: skip
+    rounds = programs.table(tmp_path, "x", "rounds")
+    total = programs.table(tmp_path, "x", "summary").iloc[-1].bytes_down_total
+    # Three models in each of two rounds, and four rounds of FedAvg for each of the three before.
+    np.testing.assert_allclose(total, rounds.bytes_down.sum() * (1 + 4 / 2))
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--acceptance=sometimes"], "expected always, min_examples:N"),
+        (["--acceptance=always,always"], "different rules"),
+        (["--personalization_fraction=0"], "above 0 and at most 1"),
+        (["--personalization_fraction=1,1.0"], "different numbers"),
+        (["--personalization_fraction=half"], "above 0 and at most 1"),
+        (["--dropout_rate=1"], "dropout_rate"),
+        (["--straggler_rate=-1"], "straggler_rate"),
+        (["--partition=random"], "partition"),
+        (["--acceptance=validated:0.5"], "silos are validated"),
+        (["--export_scores"], "vehicle has"),
+    ],
+)
+def test_bad_flags_are_one_line(tmp_path, flags, words):
+    _, stderr = programs.run(
+        "finetuning_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,
+        *flags, status=2,
+    )  # fmt: skip
+    assert stderr.count("\n") == 1 and words in stderr
+    assert not (tmp_path / "x" / "summary.csv").exists()
