@@ -127,8 +127,12 @@ def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Tab
     Differences are from the first run of the same split, positive where a run is better.
 
     Raises:
-      UserError: If no client is in all runs, metrics differ, or a run has several rounds.
+      UserError: If there is one run, no client is in all of them, metrics differ, or a run has
+        several rounds.
     """
+    names = dict.fromkeys(str(e.keys["run_id"]) for e in evaluations)
+    if len(names) < 2:
+        raise UserError(f"--compare: expected two runs or more, found {', '.join(names)}")
     rows: list[dict[str, Any]] = []
     clients, notes = [], []
     for split, runs in _by_split(evaluations).items():
@@ -137,8 +141,9 @@ def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Tab
         first = next(iter(runs))
         for name, run in runs.items():
             rows.append(_compared(run, joined[name], None if name == first else joined[first]))
+            if name != first and joined[name].equals(joined[first]):
+                notes.append(f"{_name(run)}: no client differs from {first}: no wilcoxon_p")
         clients.append(_client_rows({"split": split}, joined))
-    names = dict.fromkeys(str(e.keys["run_id"]) for e in evaluations)
     columns = (*_COMPARED, "num_clients", "num_left_out", "mean", "std", *_DIFFERENCES)
     return (
         Table(_present(columns, rows), rows, notes),
@@ -241,15 +246,8 @@ def quantum(
     rows: list[dict[str, Any]] = []
     clients, notes = [], []
     for evaluation in evaluations:
-        split = evaluation.keys.get("split", "")
-        runs = {"personalized": evaluation, "global": evaluation}
-        if global_runs is not None:
-            runs["global"] = _of_split("global", global_runs, split)
-        columns = {"personalized": _own(evaluation), "global": _column(runs["global"], "baseline")}
-        if local_runs is not None:
-            runs["local"] = _of_split("local", local_runs, split)
-            columns["local"] = _own(runs["local"])
-        joined, left_out = _join(split, runs, columns)
+        runs, values = _three_models(evaluation, global_runs, local_runs)
+        joined, left_out = _join(evaluation.keys.get("split", ""), runs, values)
         arrays = {name: column.to_numpy() for name, column in joined.items()}
         found = quantum_lib.quantum(
             arrays["personalized"], arrays["global"], arrays.get("local"),
@@ -264,6 +262,23 @@ def quantum(
         Table(_present(columns, rows), rows, notes),
         Table(each, itertools.chain.from_iterable(clients)),
     )
+
+
+def _three_models(
+    evaluation: client_tables.Evaluation,
+    global_runs: Sequence[client_tables.Evaluation] | None,
+    local_runs: Sequence[client_tables.Evaluation] | None,
+) -> tuple[dict[str, client_tables.Evaluation], dict[str, "pd.Series"]]:
+    """Returns the runs of the personalized, global and local models, and their values."""
+    split = evaluation.keys.get("split", "")
+    runs = {"personalized": evaluation, "global": evaluation}
+    if global_runs is not None:
+        runs["global"] = _of_split("global", global_runs, split)
+    values = {"personalized": _own(evaluation), "global": _column(runs["global"], "baseline")}
+    if local_runs is not None:
+        runs["local"] = _of_split("local", local_runs, split)
+        values["local"] = _own(runs["local"])
+    return runs, values
 
 
 def _of_split(

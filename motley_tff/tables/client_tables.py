@@ -233,7 +233,7 @@ def _foreign(
         higher_is_better = True
     table = _parse(path, data, names)
     _check_whole(path, table)
-    for name in {"baseline", "personalized"} & set(table.columns):
+    for name in _present(table, ("baseline", "personalized")):
         _refuse(path, table, name, table[name].isna(), "a number")
     return table.assign(metric=metric, higher_is_better=higher_is_better)
 
@@ -354,8 +354,12 @@ def _refuse_no_rows(path: pathlib.Path, table: "pd.DataFrame") -> None:
         raise UserError(f"{path} has a header and no rows; expected a row per client")
 
 
+def _present(table: "pd.DataFrame", names: Iterable[str]) -> list[str]:
+    return [name for name in names if name in table]
+
+
 def _check_whole(path: pathlib.Path, table: "pd.DataFrame") -> None:
-    for name in set(_WHOLE) & set(table.columns):
+    for name in _present(table, _WHOLE):
         column = table[name]
         expected = "0 or 1" if name in _BINARY else "a whole number, 0 or more"
         bad = ~column.isin((0, 1)) if name in _BINARY else (column < 0) | (column % 1 != 0)
@@ -372,14 +376,14 @@ def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
             )
     _refuse(path, table, "client_id", table["client_id"] == "", "a client's id")
     if "accuracy" in table["metric"].iloc[0]:
-        for name in {"baseline", "personalized"} & set(table.columns):
+        for name in _present(table, ("baseline", "personalized")):
             outside = (table[name] < 0) | (table[name] > 1)
             _refuse(path, table, name, outside, "an accuracy within [0, 1]")
     _refuse_duplicates(path, table)
 
 
 def _refuse_duplicates(path: pathlib.Path, table: "pd.DataFrame") -> None:
-    keys = [name for name in (*schema.RUN, "client_id") if name in table]
+    keys = _present(table, (*schema.RUN, "client_id"))
     for i in np.flatnonzero(table.duplicated(keys)):
         where = ", ".join(f"{name} {table[name].iloc[i]}" for name in keys if name != "client_id")
         raise UserError(
@@ -426,7 +430,7 @@ def evaluations(table: "pd.DataFrame") -> list[Evaluation]:
     Args:
       table: From `read`.
     """
-    keys = [name for name in schema.RUN if name in table]
+    keys = _present(table, schema.RUN)
     groups = table.groupby(keys, sort=False, dropna=False)
     return [
         Evaluation(

@@ -226,6 +226,9 @@ def test_compare(motley_metrics, tmp_path):
     assert (found["difference_low"], found["difference_high"]) == (["-0.25"], ["0.375"])
     assert found["wilcoxon_p"] == ["1"]
     assert "first test: 1 clients are not in all runs and left out: d:x" in stdout
+    same = _run(tmp_path, "same", {"d:a": (0, 0.5), "d:b": (0, 0.5)})
+    stdout = motley_metrics(first, same, "--compare")
+    assert "same 3 test: no client differs from first" in stdout
     output = tmp_path / "out.csv"
     motley_metrics(first, other, "--compare", "--per_client", f"--output={output}")
     assert _rows(output) == [
@@ -239,6 +242,7 @@ def test_runs_that_cannot_be_compared(motley_metrics, tmp_path):
     errors = _run(tmp_path, "e", {"d:a": (2, 1)}, metric="error", higher_is_better=False)
     message = motley_metrics(run, errors, "--compare", fails=True)
     assert "runs of different metrics cannot be compared: r has accuracy, higher" in message
+    assert "expected two runs or more, found r" in motley_metrics(run, "--compare", fails=True)
     strangers = _run(tmp_path, "s", {"d:b": (0.5, 0.75)})
     assert "no client is in all of r, s" in motley_metrics(run, strangers, "--compare", fails=True)
     assert "no client is in all" in motley_metrics(run, f"--local={strangers}", fails=True)

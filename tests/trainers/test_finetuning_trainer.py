@@ -11,6 +11,7 @@ import pytest
 import scipy.io
 from tensorboard.util import tensor_util
 
+from motley_tff import metrics
 from motley_tff.tables import schema
 from tests.trainers import programs
 
@@ -55,8 +56,8 @@ def test_tables_have_the_columns_of_the_design(school):
     assert list(programs.table(root, "school", "summary")) == [
         "run_id", "dataset", "algorithm", "base_random_seed", "round", "split", "num_clients",
         "candidate", "baseline_mean", "baseline_std", "personalized_mean", "personalized_std",
-        "pct_clients_hurt", "largest_cluster_pct", "cluster_ari", "cluster_purity",
-        "reference_mean", *(f"{c}_{how}" for how in ("global", "per_client") for c in both_ways),
+        *metrics.POPULATION, "reference_mean", "bytes_down_total", "bytes_up_total",
+        *(f"{c}_{how}" for how in ("global", "per_client") for c in both_ways),
     ]  # fmt: skip
 
 
