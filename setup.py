@@ -18,6 +18,7 @@ COMMANDS = [
     "motley_metrics=launch.metrics:run",
     "motley_generative=launch.generative:run",
     "motley_sweep=launch.sweep:run",
+    "motley_report=launch.report:run",
     "motley_table5=launch.table5:run",
 ]
 

@@ -7,21 +7,29 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from motley_tff.core.errors import UserError
+from motley_tff.tables import csv_files
+
 # Longer ones would leave no room for the picture.
 _MAX_NAME = 28
+_LABEL_INCHES, _NAMES_AND_BAR_INCHES = 0.13, 2.4
 
 
 def draw(ax: Axes, client_ids: Sequence[str], labels: Sequence[str], shares: np.ndarray) -> Axes:
     """Draws shares [clients, labels] as a heat map and returns the axes."""
     image = ax.imshow(shares, aspect="auto", cmap="viridis", vmin=0.0, interpolation="nearest")
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    # Of many labels every second, third, ... has room for its name.
+    room = max(2, int((figure.get_figwidth() - _NAMES_AND_BAR_INCHES) / _LABEL_INCHES))
+    places = range(0, len(labels), -(-len(labels) // room))
     # Names may hold a dollar sign, which would begin a formula.
-    ax.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7, parse_math=False)
+    ax.set_xticks(places, [labels[i] for i in places], rotation=90, fontsize=7, parse_math=False)
     names = [name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…" for name in client_ids]
     ax.set_yticks(range(len(names)), names, fontsize=7, parse_math=False)
     ax.set_xlabel("label")
     ax.set_ylabel("client")
-    assert ax.figure is not None
-    ax.figure.colorbar(image, ax=ax, label="share of the client's labels")
+    figure.colorbar(image, ax=ax, label="share of the client's labels")
     return ax
 
 
@@ -32,7 +40,28 @@ def save(
     labels: Sequence[str],
     shares: np.ndarray,
 ) -> None:
-    """Writes the heat map as a picture; the suffix says which kind."""
+    """Writes the heat map as a picture, whose suffix says which kind, and its numbers as CSV."""
     figure = Figure(figsize=(7.5, 1.5 + 0.22 * len(client_ids)), layout="constrained")
     draw(figure.add_subplot(), client_ids, labels, shares).set_title(title)
     figure.savefig(path, dpi=150)
+    rows = (
+        {"client_id": client_id, "label": label, "share": shares[i, j]}
+        for i, client_id in enumerate(client_ids)
+        for j, label in enumerate(labels)
+    )
+    csv_files.write(path.with_suffix(".csv"), ("client_id", "label", "share"), rows)
+
+
+def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
+    """Returns (client ids, labels, shares [clients, labels]) of a table that `save` wrote.
+
+    Raises:
+      UserError: If it is no such table.
+    """
+    from motley_tff.report import runs
+
+    table = runs.read(path)
+    if not {"client_id", "label", "share"} <= set(table.columns) or table.empty:
+        raise UserError(f"{path}: expected rows with client_id, label and share")
+    wide = table.pivot_table(index="client_id", columns="label", values="share", sort=False)
+    return [str(i) for i in wide.index], [str(i) for i in wide.columns], wide.to_numpy(float)

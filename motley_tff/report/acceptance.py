@@ -1,0 +1,83 @@
+"""Rules by which a client keeps the global model (Motley section 3.1's open remark)."""
+
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from motley_tff.report import style
+from motley_tff.report.comparisons import Comparison, Series, Value
+
+
+class Row(NamedTuple):
+    """One algorithm under one rule, over seeds."""
+
+    series: str
+    rule: str
+    metric: Value
+    pct_hurt: Value
+    pct_accepted: Value
+
+
+class Data(NamedTuple):
+    """The rows, those of an algorithm together."""
+
+    rows: list[Row]
+    metric_label: str
+
+
+def data(comparison: Comparison) -> Data | None:
+    """Returns what every rule gives."""
+    rows = [row for series in comparison.series for row in _rows(series)]
+    return Data(rows, comparison.metric_label) if rows else None
+
+
+def _rows(series: Series) -> list[Row]:
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for run in series.runs:
+        table = run.reported("acceptance")
+        if table is not None:
+            share = 100.0 * table["num_accepted"] / table["num_clients"]
+            columns = (table["personalized_mean"], table["pct_clients_hurt"], share)
+            for rule, *numbers in zip(table["rule"], *columns, strict=True):
+                found.setdefault(rule, []).append(tuple(numbers))
+    return [
+        Row(series.label, rule, *(Value.of(column) for column in zip(*numbers, strict=True)))
+        for rule, numbers in found.items()
+    ]
+
+
+def draw(data: Data, looks: style.Looks) -> Figure:
+    """Draws a line of dots for each rule: metric, % hurt, % accepted."""
+    number = len(data.rows)
+    figure, [axes] = style.panels(
+        1, 3, height=0.75 + 0.17 * number, sharey=True, width_ratios=(1.7, 1, 1)
+    )
+    for place, row in enumerate(data.rows):
+        look = looks[row.series]
+        for ax, value in zip(axes, (row.metric, row.pct_hurt, row.pct_accepted), strict=True):
+            ax.errorbar(
+                value.mean, place, xerr=np.nan_to_num(value.std) or None, color=look.colour,
+                marker=look.marker, capsize=1.5, elinewidth=0.6, linestyle="",
+                label=row.series,
+            )  # fmt: skip
+    axes[0].set_yticks(range(number), [style.plain(row.rule) for row in data.rows], fontsize=6)
+    axes[0].set_ylim(number - 0.5, -0.5)
+    for ax, label in zip(axes, (data.metric_label, "hurt (%)", "accepting (%)"), strict=True):
+        ax.set_xlabel(label, fontsize=7)
+        ax.grid(axis="y")
+        ax.tick_params(axis="x", labelsize=6)
+    axes[1].set_xlim(left=0)
+    axes[2].set_xlim(0, 105)
+    style.legend_below(figure, axes[0])
+    return figure
+
+
+def caption(data: Data, comparison: Comparison) -> str:
+    """Returns what one sees."""
+    del data
+    return (
+        "A client that does not accept its personalized model keeps the global one. For every rule "
+        f"the mean over test clients ({comparison.better}), the share of them that are hurt, and "
+        "the share that accept. Bars: a standard deviation over seeds."
+    )

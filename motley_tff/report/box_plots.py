@@ -1,0 +1,133 @@
+"""Per-client metric in box plots, global against personalized model (Motley's Figure 2)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from motley_tff.report import style
+from motley_tff.report.comparisons import Comparison
+
+# Boxes further away than so many spans of the others would flatten them.
+_FAR = 2.0
+
+
+class Boxes(NamedTuple):
+    """One algorithm's values, a number per client and seed.
+
+    Attributes:
+      label: The algorithm.
+      baseline: Under the global model; empty where that is a random one.
+      personalized: Under each client's own.
+    """
+
+    label: str
+    baseline: np.ndarray
+    personalized: np.ndarray
+
+
+class Data(NamedTuple):
+    """What the figure shows; `limits` are those of the axis, the rest is said in words."""
+
+    boxes: Sequence[Boxes]
+    metric_label: str
+    limits: tuple[float, float]
+
+
+def data(comparison: Comparison) -> Data | None:
+    """Returns the test clients' values of every algorithm, all seeds together."""
+    boxes = []
+    for series in comparison.series:
+        personalized = _finite([run.values.personalized for run in series.runs])
+        trained = [run.values.baseline for run in series.runs if run.has_trained_baseline]
+        if personalized.size:
+            boxes.append(Boxes(series.label, _finite(trained), personalized))
+    return Data(boxes, comparison.metric_label, _limits(boxes)) if boxes else None
+
+
+def _finite(parts: Sequence[np.ndarray]) -> np.ndarray:
+    values = np.concatenate([np.zeros(0), *parts])
+    return values[np.isfinite(values)]
+
+
+def whiskers(values: np.ndarray) -> tuple[float, float]:
+    """Returns the ends of a box plot's whiskers: the last values within 1.5 box lengths."""
+    low, high = np.percentile(values, [25, 75])
+    reach = 1.5 * (high - low)
+    inside = values[(values >= low - reach) & (values <= high + reach)]
+    return float(inside.min()), float(inside.max())
+
+
+def _limits(boxes: Sequence[Boxes]) -> tuple[float, float]:
+    """Returns limits that show all personalized boxes, and baselines that are not far from them."""
+    ends = [whiskers(b.personalized) for b in boxes]
+    low, high = min(e[0] for e in ends), max(e[1] for e in ends)
+    span = (high - low) or abs(high) or 1.0
+    for box in boxes:
+        if box.baseline.size:
+            bottom, top = whiskers(box.baseline)
+            if bottom > low - _FAR * span and top < high + _FAR * span:
+                ends.append((bottom, top))
+    low, high = min(e[0] for e in ends), max(e[1] for e in ends)
+    margin = 0.06 * ((high - low) or span)
+    return low - margin, high + margin
+
+
+def draw(data: Data, looks: style.Looks) -> Figure:
+    """Draws two boxes for each algorithm."""
+    number = len(data.boxes)
+    names = [style.wrapped(box.label, 16) for box in data.boxes]
+    lines = max(name.count("\n") + 1 for name in names)
+    figure, [[ax]] = style.panels(1, height=0.6 + max(0.38, 0.13 * lines) * number)
+    for place, box in enumerate(data.boxes):
+        look = looks[box.label]
+        if box.baseline.size:
+            _box(ax, box.baseline, place - 0.19, "white", "////")
+            _say_if_outside(ax, data.limits, float(np.median(box.baseline)), place - 0.19)
+        _box(ax, box.personalized, place + 0.19, look.colour, "")
+    ax.set_yticks(range(number), names)
+    ax.set_ylim(number - 0.5, -0.5)
+    ax.set_xlim(data.limits)
+    ax.set_xlabel(f"{data.metric_label}, a test client each")
+    kinds = {
+        "global model": Patch(facecolor="white", edgecolor="black", hatch="////"),
+        "personalized": Patch(facecolor=style.GREY, edgecolor="black"),
+    }
+    style.legend_of(figure, kinds)
+    return figure
+
+
+def _box(ax, values: np.ndarray, place: float, colour: str, hatch: str) -> None:
+    dots = {"marker": ".", "markersize": 2, "markeredgecolor": style.GREY}
+    drawn = ax.boxplot(
+        values, positions=[place], widths=0.3, vert=False, patch_artist=True, flierprops=dots,
+        showmeans=True, manage_ticks=False,
+        medianprops={"color": "black", "linewidth": 1.4},
+        meanprops={"marker": "D", "markersize": 2.5, "markerfacecolor": "white",
+                   "markeredgecolor": "black", "markeredgewidth": 0.6},
+        boxprops={"linewidth": 0.6}, whiskerprops={"linewidth": 0.6}, capprops={"linewidth": 0.6},
+    )  # fmt: skip
+    drawn["boxes"][0].set(facecolor=colour, hatch=hatch)
+    if values.size > style.MAX_VECTOR_POINTS:
+        drawn["fliers"][0].set_rasterized(True)
+
+
+def _say_if_outside(ax, limits: tuple[float, float], median: float, place: float) -> None:
+    if median > limits[1]:
+        ax.text(limits[1], place, f"median {median:.3g} →", ha="right", va="center", fontsize=6)
+    elif median < limits[0]:
+        ax.text(limits[0], place, f"← median {median:.3g}", ha="left", va="center", fontsize=6)
+
+
+def caption(data: Data, comparison: Comparison) -> str:
+    """Returns what one sees."""
+    values = np.concatenate([np.concatenate([b.baseline, b.personalized]) for b in data.boxes])
+    outside = int(np.sum((values < data.limits[0]) | (values > data.limits[1])))
+    hidden = f" {outside} of {values.size} values lie outside the axis." if outside else ""
+    return (
+        f"Each test client's {comparison.metric.replace('_', ' ')} ({comparison.better}) under the "
+        "global model (hatched) and its personalized one (filled): box = quartiles, line = median, "
+        f"diamond = mean, whiskers = 1.5 box lengths; clients of all seeds together.{hidden}"
+    )

@@ -1,0 +1,162 @@
+"""From paths to a folder with figures, tables and the page."""
+
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from motley_tff.core.errors import UserError
+from motley_tff.report import (
+    comparisons,
+    figures,
+    heterogeneity,
+    page,
+    paper_tables,
+    runs,
+    sections,
+    style,
+)
+from motley_tff.tables import csv_files
+
+_LABELS = ("Label distributions (Figure 10)", "a heterogeneity_*.csv, which motley_doctor writes")
+
+
+class Built(NamedTuple):
+    """What was written.
+
+    Attributes:
+      page: `report.html`.
+      files: The figures' files and `tables.csv`.
+      absent: (title, what it needs) of figures that no data set had data for.
+    """
+
+    page: pathlib.Path
+    files: list[pathlib.Path]
+    absent: list[tuple[str, str]]
+
+
+def build(
+    paths: Sequence[str],
+    folder: pathlib.Path,
+    vector: str,
+    on_comparison: Callable[[str], None] = lambda name: None,
+) -> Built:
+    """Draws and writes a report.
+
+    Args:
+      paths: Directories of runs and sweeps.
+      folder: Where it goes; made if it is not there.
+      vector: `svg` or `pdf`.
+      on_comparison: Told which data set is being drawn.
+
+    Raises:
+      UserError: If a path or a table is not as it should be, or the folder cannot be written.
+    """
+    found = runs.find(paths)
+    compared = comparisons.compare(found)
+    report = _Report(folder, vector)
+    report.add_tables(compared)
+    for comparison, stem in zip(compared, stems(compared), strict=True):
+        on_comparison(comparison.dataset)
+        report.add_comparison(comparison, stem)
+    report.add_heterogeneity(found.heterogeneity)
+    return report.finish(compared)
+
+
+def stems(compared: Iterable[comparisons.Comparison]) -> list[str]:
+    """Returns what the names of each comparison's files begin with, all different."""
+    taken: dict[str, int] = {}
+    found = []
+    for comparison in compared:
+        stem = slug(f"{comparison.dataset} {comparison.metric}")
+        taken[stem] = taken.get(stem, 0) + 1
+        found.append(stem if taken[stem] == 1 else f"{stem}.{taken[stem]}")
+    return found
+
+
+def slug(text: str) -> str:
+    """Returns text as a part of a file name: letters, digits and underscores."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "data"
+
+
+class _Report:
+    """A report that is being made.
+
+    Args:
+      folder: Where it goes.
+      vector: Kind of the vector files.
+    """
+
+    def __init__(self, folder: pathlib.Path, vector: str):
+        self._folder, self._vector = folder, vector
+        self._sections: list[page.Section] = []
+        self._files: list[pathlib.Path] = []
+        self._drawn: set[str] = set()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"cannot write {folder}: {error.strerror}; choose another --output_dir"
+            ) from error
+
+    def add_tables(self, compared: Sequence[comparisons.Comparison]) -> None:
+        """Adds Tables 4 to 7, as far as there are runs for them."""
+        tables = paper_tables.tables(compared)
+        if tables:
+            path = self._folder / "tables.csv"
+            rows = [row for comparison in compared for row in paper_tables.rows(comparison)]
+            csv_files.write(path, paper_tables.COLUMNS, rows)
+            self._files.append(path)
+            self._sections.append(sections.of_tables(tables, compared))
+
+    def add_comparison(self, comparison: comparisons.Comparison, stem: str) -> None:
+        """Draws and adds one data set's figures."""
+        pictures, absent = figures.draw_all(comparison, stem, self._folder, self._vector)
+        self._drawn.update(picture.kind.name for picture in pictures)
+        self._files += [path for picture in pictures for path in picture.files]
+        section = sections.of_comparison(comparison, f"data-{stem}", pictures, absent)
+        self._sections.append(section)
+
+    def add_heterogeneity(self, paths: Sequence[pathlib.Path]) -> None:
+        """Draws and adds label shares."""
+        images = []
+        for path in paths:
+            clients, labels, shares = heterogeneity.read(path)
+            with style.settings():
+                figure, [[ax]] = style.panels(1, height=1.2 + 0.14 * len(clients))
+                heterogeneity.draw(ax, clients, labels, shares)
+                name = path.stem.removeprefix("heterogeneity_")
+                caption = "Labels of some clients: a row a client, a column a label."
+                images.append(self._image(figure, slug(path.stem), name, caption, path))
+        if images:
+            self._drawn.add(_LABELS[0])
+            entries = [(image.anchor, image.title) for image in images]
+            body = page.figures(images)
+            self._sections.append(page.Section("labels", _LABELS[0], body, entries))
+
+    def _image(
+        self, figure: Figure, stem: str, title: str, caption: str, table: pathlib.Path
+    ) -> page.Image:
+        """Writes a figure that is drawn from one table; returns it for the page."""
+        written, svg = style.save(figure, self._folder, stem, self._vector)
+        self._files += written
+        source = sections.source(str(table), [path.name for path in written])
+        return page.Image(f"table-{stem}", title, caption, source, svg)
+
+    def finish(self, compared: Sequence[comparisons.Comparison]) -> Built:
+        """Adds what was left out and the list of runs, and writes the page."""
+        absent = [
+            (sections.title_of(kind), kind.needs)
+            for kind in figures.KINDS
+            if kind.name not in self._drawn
+        ]
+        absent += [] if _LABELS[0] in self._drawn else [_LABELS]
+        closing = [sections.of_absent(absent), sections.of_runs(compared)]
+        names = ", ".join(dict.fromkeys(comparison.dataset for comparison in compared))
+        title = f"Personalized federated learning: {names}" if names else _LABELS[0]
+        target = self._folder / "report.html"
+        with csv_files.replacing(target) as file:
+            file.write(page.page(title, [*self._sections, *closing]))
+        return Built(target, self._files, absent)

@@ -1,0 +1,237 @@
+"""Metric and % hurt over the candidates of one run: rates, coefficients, epochs.
+
+Motley's Figures 3(c) and 9(c) (fine-tuning rate) and 6(a-b) (interpolation coefficient). A run
+scores every candidate on every client, so that no candidate needs a run of its own. Where
+candidates have two hyperparameters, the other one is chosen, for each value of the first, by the
+mean over validation clients.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from motley_tff.core import candidates as candidates_lib
+from motley_tff.report import deltas, style
+from motley_tff.report.comparisons import Comparison, Series, Value
+from motley_tff.report.runs import Run
+
+_PATTERNS = {
+    "rate": re.compile(r"lr(?P<x>[-+.\de]+)_epoch(\d+)"),
+    "coefficient": re.compile(r"(?:k\d+_)?c(?P<x>[-+.\de]+)"),
+    "epoch": re.compile(r"(?:lr[-+.\de]+_epoch)?(?P<x>\d+)"),
+}
+_X_LABELS = {
+    "rate": "fine-tuning learning rate",
+    "coefficient": "weight of the neighbours (0 = global model)",
+    "epoch": "fine-tuning epochs",
+}
+# Above this many points, error bars touch.
+_MAX_BARS = 25
+
+
+class Curve(NamedTuple):
+    """One series.
+
+    Attributes:
+      label: For the legend.
+      x: Values of the hyperparameter, ascending, [points].
+      metric: Mean over test clients, over the seeds, [points] Values.
+      pct_hurt: Test clients that are worse off than with the global model, [points] Values.
+    """
+
+    label: str
+    x: Sequence[float]
+    metric: Sequence[Value]
+    pct_hurt: Sequence[Value]
+
+
+class Data(NamedTuple):
+    """Curves over one hyperparameter."""
+
+    kind: str
+    curves: Sequence[Curve]
+    metric_label: str
+
+
+def rates(comparison: Comparison) -> Data | None:
+    """Returns the curves over fine-tuning rates."""
+    return _data(comparison, "rate")
+
+
+def coefficients(comparison: Comparison) -> Data | None:
+    """Returns the curves over kNN-Per's coefficients, the global model at 0."""
+    return _data(comparison, "coefficient")
+
+
+def epochs(comparison: Comparison) -> Data | None:
+    """Returns the curves over fine-tuning epochs, the global model at 0."""
+    return _data(comparison, "epoch")
+
+
+def _data(comparison: Comparison, kind: str) -> Data | None:
+    curves = [c for s in comparison.series if (c := _curve(s, kind)) is not None]
+    return Data(kind, curves, comparison.metric_label) if curves else None
+
+
+def _curve(series: Series, kind: str) -> Curve | None:
+    points: dict[float, list[tuple[float, float]]] = {}
+    for run in series.runs:
+        for x, (personalized, baseline) in test_values(run, kind).items():
+            hurt = personalized < baseline if run.higher_is_better else personalized > baseline
+            mean = float(np.mean(personalized))
+            points.setdefault(x, []).append((mean, 100.0 * float(np.mean(hurt))))
+    # The global model and one candidate make no curve.
+    return curve_through(series.label, points) if len(points) > 2 else None
+
+
+def curve_through(label: str, points: Mapping[float, Sequence[tuple[float, float]]]) -> Curve:
+    """Returns the curve through `{x: (metric, % hurt) of each run}`."""
+    x = sorted(points)
+    columns = [list(zip(*points[one], strict=True)) for one in x]
+    metric, hurt = ([Value.of(column[which]) for column in columns] for which in (0, 1))
+    return Curve(label, x, metric, hurt)
+
+
+def test_values(run: Run, kind: str) -> dict[float, tuple[np.ndarray, np.ndarray]]:
+    """Returns `{x: (personalized, baseline)}`, each [test clients], empty without such candidates.
+
+    Args:
+      run: Whose `candidates.csv`.
+      kind: `rate`, `coefficient` or `epoch`; the last two have the global model at 0.
+    """
+    tables = [_pivot(run, split) for split in ("valid", "test")]
+    if tables[0] is None or tables[1] is None or not run.has_trained_baseline:
+        return {}
+    valid, test = tables
+    groups = group(list(valid.columns), kind)
+    if not groups:
+        return {}
+    found = {}
+    for x, labels in groups.items():
+        chosen = candidates_lib.choose(valid[labels].to_numpy(), run.higher_is_better)
+        found[x] = (test[labels[int(chosen)]].to_numpy(), test["0"].to_numpy())
+    if kind != "rate":
+        found[0.0] = (test["0"].to_numpy(), test["0"].to_numpy())
+    return found
+
+
+def group(labels: Sequence[str], kind: str) -> dict[float, list[str]]:
+    """Returns the labels that have each value of a hyperparameter; the baseline is in none."""
+    groups: dict[float, list[str]] = {}
+    for label in labels:
+        match = _PATTERNS[kind].fullmatch(label)
+        if match and label != "0":
+            groups.setdefault(float(match["x"]), []).append(label)
+    return groups
+
+
+def _pivot(run: Run, split: str):
+    """Returns a table [clients, candidates] of the metric, candidates in the file's order."""
+    rows = run.reported("candidates", split)
+    if rows is None:
+        return None
+    table = rows.pivot(index="client_id", columns="candidate", values="value")
+    return table[list(dict.fromkeys(rows["candidate"]))]
+
+
+def draw(data: Data, looks: style.Looks) -> Figure:
+    """Draws the metric above and % hurt below."""
+    figure = two_panels(data.curves, looks, data.metric_label, _X_LABELS[data.kind])
+    if data.kind == "rate":
+        figure.axes[-1].set_xscale("log")
+    if data.kind == "epoch":
+        figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+def two_panels(
+    curves: Sequence[Curve], looks: style.Looks, metric_label: str, x_label: str
+) -> Figure:
+    """Draws curves of the metric above and of % hurt below, with a std over seeds."""
+    figure, [[above], [below]] = style.panels(2, height=1.45, sharex=True)
+    for curve in curves:
+        plot(above, curve, curve.metric, looks[curve.label])
+        plot(below, curve, curve.pct_hurt, looks[curve.label])
+    above.set_ylabel(metric_label)
+    below.set_ylabel("clients hurt (%)")
+    from_zero(below)
+    below.set_xlabel(x_label)
+    style.legend_below(figure, above)
+    return figure
+
+
+def plot(ax: Axes, curve: Curve, values: Sequence[Value], look: style.Look) -> None:
+    """Draws a line with error bars, or with a band where bars would touch."""
+    many = len(curve.x) > _MAX_BARS
+    means, stds = (np.array(column) for column in zip(*values, strict=True))
+    stds = np.nan_to_num(stds)
+    ax.plot(
+        curve.x, means, color=look.colour, marker=look.marker, linestyle=look.dashes,
+        markevery=max(1, len(curve.x) // 10), label=curve.label,
+    )  # fmt: skip
+    if many:
+        ax.fill_between(
+            curve.x, means - stds, means + stds, color=look.colour, alpha=0.2, linewidth=0
+        )
+    elif stds.any():
+        ax.errorbar(
+            curve.x, means, stds, color=look.colour, linestyle="", capsize=1.5, elinewidth=0.6
+        )
+
+
+def from_zero(ax: Axes) -> None:
+    """Makes an axis of percentages begin at 0, and not end there where all are 0."""
+    ax.set_ylim(0.0, max(1.0, ax.get_ylim()[1]))
+
+
+def caption(data: Data, comparison: Comparison) -> str:
+    """Returns what one sees, with the best value under either metric of each curve."""
+    best = "; ".join(_preferences(curve, comparison) for curve in data.curves)
+    chosen = {
+        "rate": "At each rate, the number of epochs is the best on validation clients. ",
+        "epoch": "Where several rates were tried, each epoch has its best on validation clients. ",
+    }.get(data.kind, "")
+    return (
+        f"Mean over test clients ({comparison.better}) and share of them that are worse off than "
+        f"with the global model. {chosen}{best}. Bars or bands: a standard deviation over seeds."
+    )
+
+
+def _preferences(curve: Curve, comparison: Comparison) -> str:
+    means = np.array([v.mean for v in curve.metric])
+    hurt = np.array([v.mean for v in curve.pct_hurt])
+    best = int(np.argmax(means) if comparison.higher_is_better else np.argmin(means))
+    moved = np.flatnonzero(np.array(curve.x) > 0)
+    least = int(moved[np.argmin(hurt[moved])])
+    return f"{curve.label}: best mean at {curve.x[best]:g}, fewest hurt at {curve.x[least]:g}"
+
+
+def rate_deltas(comparison: Comparison) -> deltas.Data | None:
+    """Returns each client's gain at the rate of best mean and at that of fewest hurt.
+
+    Motley's Figure 9(a-b); of the first series for which the two differ.
+    """
+    for series in comparison.series:
+        curve = _curve(series, "rate")
+        if curve is None:
+            continue
+        means = [v.mean * (1 if comparison.higher_is_better else -1) for v in curve.metric]
+        best = curve.x[int(np.argmax(means))]
+        least = curve.x[int(np.argmin([v.mean for v in curve.pct_hurt]))]
+        if best != least:
+            panels = [_panel(series, best, "best mean"), _panel(series, least, "fewest hurt")]
+            return deltas.Data(panels, "test clients, worst first (%)", "gain", False)
+    return None
+
+
+def _panel(series: Series, rate: float, why: str) -> deltas.Deltas:
+    pairs = [test_values(run, "rate")[rate] for run in series.runs]
+    gain = np.concatenate([personalized - baseline for personalized, baseline in pairs])
+    gain = np.sort(gain if series.runs[0].higher_is_better else -gain)
+    share = 100.0 * (np.arange(len(gain)) + 0.5) / len(gain)
+    return deltas.Deltas(f"rate {rate:g}: {why}", share, gain, gain < 0)

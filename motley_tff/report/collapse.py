@@ -1,0 +1,115 @@
+"""Mode collapse: how many clients choose the largest cluster, by round (Motley's Figure 5(a))."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from motley_tff.report import style
+from motley_tff.report.comparisons import Comparison, Series
+from motley_tff.report.runs import Run
+
+
+class Curve(NamedTuple):
+    """One series.
+
+    Attributes:
+      label: For the legend.
+      rounds: [rounds].
+      low: Smallest over seeds, percent, [rounds].
+      mean: Mean over seeds, percent, [rounds].
+      high: Largest over seeds, percent, [rounds].
+      num_clusters: How many clusters there are.
+    """
+
+    label: str
+    rounds: np.ndarray
+    low: np.ndarray
+    mean: np.ndarray
+    high: np.ndarray
+    num_clusters: int
+
+
+class Data(NamedTuple):
+    """The curves."""
+
+    curves: Sequence[Curve]
+
+
+def data(comparison: Comparison) -> Data | None:
+    """Returns a curve for each way in which HypCluster was trained."""
+    curves = [curve for s in comparison.series if (curve := _curve(s)) is not None]
+    return Data(curves) if curves else None
+
+
+def _curve(series: Series) -> Curve | None:
+    shares = [found for run in series.runs if (found := _shares(run)) is not None]
+    if not shares:
+        return None
+    length = min(len(rounds) for rounds, _ in shares)
+    largest = np.array([largest_share(table)[:length] for _, table in shares])
+    return Curve(
+        series.label,
+        shares[0][0][:length],
+        largest.min(axis=0),
+        largest.mean(axis=0),
+        largest.max(axis=0),
+        shares[0][1].shape[1],
+    )
+
+
+def _shares(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns (rounds [rounds], shares [rounds, clusters]) of a run, None without clusters."""
+    table = run.table("rounds")
+    if table is None:
+        return None
+    names = [name for name in table if name.startswith("cluster_") and name.endswith("_share")]
+    if not names:
+        return None
+    return table["round"].to_numpy(int), table[names].to_numpy(float)
+
+
+def largest_share(shares: np.ndarray) -> np.ndarray:
+    """Returns the percentage of clients in the cluster that is largest over all rounds.
+
+    The largest of each round by itself would be more than its share also where clients choose at
+    random.
+
+    Args:
+      shares: [rounds, clusters], rows add up to 1.
+    """
+    return 100.0 * shares[:, int(np.argmax(shares.sum(axis=0)))]
+
+
+def draw(data: Data, looks: style.Looks) -> Figure:
+    """Draws the mean over seeds as a line, their range as a band."""
+    figure, [[ax]] = style.panels(1, height=1.9)
+    for curve in data.curves:
+        look = looks[curve.label]
+        ax.plot(
+            curve.rounds, curve.mean, color=look.colour, marker=look.marker, linestyle=look.dashes,
+            markevery=max(1, len(curve.rounds) // 8), label=curve.label,
+        )  # fmt: skip
+        ax.fill_between(
+            curve.rounds, curve.low, curve.high, color=look.colour, alpha=0.2, linewidth=0
+        )
+    ax.set_ylim(0, 103)
+    ax.set_xlabel("round")
+    ax.set_ylabel("clients in the\nlargest cluster (%)")
+    style.legend_below(figure, ax)
+    return figure
+
+
+def caption(data: Data, comparison: Comparison) -> str:
+    """Returns what one sees."""
+    del comparison
+    ends = "; ".join(
+        f"{c.label} ({c.num_clusters} clusters): {c.mean[-1]:.0f}% in the last round"
+        for c in data.curves
+    )
+    return (
+        "Share of the cohort that trains the cluster that is the largest over all rounds; near "
+        "100% the clusters have collapsed into one. Line: mean over seeds, band: their range. "
+        f"{ends}."
+    )

@@ -1,0 +1,99 @@
+"""Metric against bytes sent so far (Motley's Figures 5(b) and 5(c)).
+
+Bytes are the totals of `summary.csv`: down and up, all clients, warm starts included.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from motley_tff.report import style
+from motley_tff.report.comparisons import Comparison, Series
+from motley_tff.report.runs import Run
+
+_BYTES = ("bytes_down_total", "bytes_up_total")
+_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+
+
+class Curve(NamedTuple):
+    """One series, at its evaluated rounds, averaged over seeds.
+
+    Attributes:
+      label: For the legend.
+      bytes: Sent until then, [evaluations].
+      metric: Mean over test clients of their personalized models, [evaluations].
+    """
+
+    label: str
+    bytes: np.ndarray
+    metric: np.ndarray
+
+
+class Data(NamedTuple):
+    """The curves."""
+
+    curves: Sequence[Curve]
+    metric_label: str
+
+
+def data(comparison: Comparison) -> Data | None:
+    """Returns a curve for each algorithm; None where no run was evaluated twice."""
+    curves = [curve for s in comparison.series if (curve := _curve(s)) is not None]
+    if not any(len(curve.bytes) > 1 for curve in curves):
+        return None
+    return Data(curves, comparison.metric_label)
+
+
+def _curve(series: Series) -> Curve | None:
+    found = [one for run in series.runs if (one := _points(run)) is not None]
+    rounds = set.intersection(*(set(one) for one in found)) if found else set()
+    if not rounds:
+        return None
+    points = np.array([[one[number] for number in sorted(rounds)] for one in found]).mean(axis=0)
+    return Curve(series.label, points[:, 0], points[:, 1])
+
+
+def _points(run: Run) -> dict[int, tuple[float, float]] | None:
+    """Returns `{round: (bytes until then, metric)}` of the evaluated rounds."""
+    summary = run.table("summary")
+    if summary is None or not set(_BYTES) <= set(summary):
+        return None
+    rows = summary[(summary["split"] == "test") & (summary["run_id"] == run.run_id)]
+    sent = rows[list(_BYTES)].sum(axis=1)
+    values = zip(rows["round"].astype(int), sent, rows["personalized_mean"], strict=True)
+    return {number: (total, value) for number, total, value in values}
+
+
+def unit(largest: float) -> tuple[float, str]:
+    """Returns (bytes, name) of the unit in which a number of bytes is at least 1."""
+    return next((size, name) for size, name in _UNITS if largest >= size or size == 1.0)
+
+
+def draw(data: Data, looks: style.Looks) -> Figure:
+    """Draws a line for each algorithm."""
+    figure, [[ax]] = style.panels(1, height=2.1)
+    size, name = unit(max(curve.bytes.max() for curve in data.curves))
+    for curve in data.curves:
+        look = looks[curve.label]
+        ax.plot(
+            curve.bytes / size, curve.metric, color=look.colour, marker=look.marker,
+            linestyle=look.dashes, label=curve.label,
+        )  # fmt: skip
+    ax.set_xlabel(f"sent so far, down and up, all clients ({name})")
+    ax.set_ylabel(data.metric_label)
+    ax.set_xlim(left=0)
+    style.legend_below(figure, ax)
+    return figure
+
+
+def caption(data: Data, comparison: Comparison) -> str:
+    """Returns what one sees."""
+    size, name = unit(max(curve.bytes.max() for curve in data.curves))
+    ends = "; ".join(f"{c.label} {c.bytes[-1] / size:.3g} {name}" for c in data.curves)
+    return (
+        f"Mean over the evaluated test clients of their personalized models ({comparison.better}) "
+        "against all that the server and the clients have sent, warm starts included; means over "
+        f"seeds. In all: {ends}."
+    )

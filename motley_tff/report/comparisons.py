@@ -1,0 +1,208 @@
+"""Runs that can stand in one figure: of one data set and metric, by algorithm and setting."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from motley_tff.report import runs as runs_lib
+
+# {algorithm: name in figures}, in the order of figures and tables; others follow by name.
+NAMES: Mapping[str, str] = {
+    "local": "Local training",
+    "centralized": "Centralized",
+    "fedavg": "FedAvg",
+    "fedavg+finetuning": "FedAvg + FT",
+    "finetuning": "FT of a given model",
+    "fedprox+finetuning": "FedProx + FT",
+    "fedsgd+finetuning": "FedSGD + FT",
+    "hypcluster": "HypCluster",
+    "ensemble": "Ensemble",
+    "fedavg+knn_per": "kNN-Per",
+    "ditto": "Ditto",
+    "mocha": "Mocha",
+    "mr_mtl": "MR-MTL",
+    "apfl": "APFL",
+    "fedper": "FedPer",
+    "pfedme": "pFedMe",
+    "per_fedavg": "Per-FedAvg",
+}
+# Flags that name no other method: seeds, places, speed, how often and on whom one looks.
+_NO_SETTING = re.compile(
+    "base_random_seed|.*_dir|experiment_name|.*path_to_.*|backend|v|verbosity|threads_per_client|"
+    "memory_limit_gb|rounds_per_.*|.*_clients_per_evaluation|final_evaluation_clients|"
+    "tensorboard|dataset_name|use_synthetic_data|evaluate_ood|export_scores"
+)
+_SHORT = {
+    "num_warmstart_fedavg_rounds": "warm start",
+    "warmstart_fraction": "warm start",
+    "cluster_initialization": "from",
+    "num_clusters": "k",
+    "client_learning_rate": "client",
+    "server_learning_rate": "server",
+    "finetune_learning_rate": "rate",
+    "finetune_max_epochs": "epochs",
+}
+# Values that say that something is not done.
+_OFF = ("0", "None", "False", "random")
+_MAX_SETTING = 40
+# The tables are at the first of these; the others have tables of their own.
+_FIRST_COUNTS = ("personalization_fraction", "acceptance")
+
+
+class Series(NamedTuple):
+    """An algorithm under one setting: runs that differ by their seeds.
+
+    Attributes:
+      label: For legends.
+      algorithm: Of the tables.
+      setting: What tells it from other settings of the same algorithm: `{flag: value}`.
+      runs: By seed.
+    """
+
+    label: str
+    algorithm: str
+    setting: Mapping[str, str]
+    runs: Sequence[runs_lib.Run]
+
+    def over_seeds(self, function: Callable[[runs_lib.Run], float]) -> "Value":
+        """Returns the mean and standard deviation over the runs of a number of each."""
+        return Value.of([function(run) for run in self.runs])
+
+
+class Value(NamedTuple):
+    """A number of several runs.
+
+    Attributes:
+      mean: Over the runs.
+      std: Over the runs (the population's, as Motley's tables); nan for a single one.
+    """
+
+    mean: float
+    std: float
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> "Value":
+        """Returns the mean and standard deviation of some numbers."""
+        mean = float(np.mean(numbers)) if len(numbers) else float("nan")
+        return cls(mean, float(np.std(numbers)) if len(numbers) > 1 else float("nan"))
+
+
+class Comparison(NamedTuple):
+    """All that is known of one data set under one metric.
+
+    Attributes:
+      dataset: Its name, with "(synthetic)" where data were made up.
+      metric: Its name.
+      higher_is_better: Its direction.
+      is_silo: Whether the same clients train and test.
+      series: In the order of figures.
+      sweeps: Of this data set.
+    """
+
+    dataset: str
+    metric: str
+    higher_is_better: bool
+    is_silo: bool
+    series: Sequence[Series]
+    sweeps: Sequence[runs_lib.Sweep] = ()
+
+    @property
+    def metric_label(self) -> str:
+        """The metric as an axis says it."""
+        words = self.metric.replace("_", " ")
+        return f"{words} (0–1)" if "accuracy" in words else words
+
+    @property
+    def better(self) -> str:
+        """What a caption says of the metric's direction."""
+        return "higher is better" if self.higher_is_better else "lower is better"
+
+    @property
+    def runs(self) -> list[runs_lib.Run]:
+        """All runs."""
+        return [run for series in self.series for run in series.runs]
+
+
+def compare(found: runs_lib.Found) -> list[Comparison]:
+    """Returns a comparison for each data set and metric that is there."""
+    groups: dict[tuple[str, str], tuple[list[runs_lib.Run], list[runs_lib.Sweep]]] = {}
+    for run in found.runs:
+        groups.setdefault((run.dataset, run.metric), ([], []))[0].append(run)
+    for sweep in found.sweeps:
+        groups.setdefault((sweep.dataset, sweep.metric), ([], []))[1].append(sweep)
+    return [
+        Comparison(
+            dataset,
+            metric,
+            (runs or sweeps)[0].higher_is_better,
+            all(run.is_silo for run in runs),
+            _series(runs),
+            sweeps,
+        )
+        for (dataset, metric), (runs, sweeps) in sorted(groups.items())
+    ]
+
+
+def _series(runs: Iterable[runs_lib.Run]) -> list[Series]:
+    by_algorithm: dict[str, list[runs_lib.Run]] = {}
+    for run in runs:
+        by_algorithm.setdefault(run.algorithm, []).append(run)
+    order = {name: place for place, name in enumerate(NAMES)}
+    names = sorted(by_algorithm, key=lambda name: (order.get(name, len(order)), name))
+    return [series for name in names for series in _settings(name, by_algorithm[name])]
+
+
+def _settings(algorithm: str, runs: Sequence[runs_lib.Run]) -> list[Series]:
+    """Returns the runs of one algorithm, apart where their flags differ."""
+    # A flag that an older version did not have tells nothing.
+    shared = set.intersection(*(set(run.flags) for run in runs))
+    names = sorted(name for name in shared if not _NO_SETTING.fullmatch(name))
+    differing = [n for n in names if len({_value(run, n) for run in runs}) > 1]
+    groups: dict[tuple[str, ...], list[runs_lib.Run]] = {}
+    for run in runs:
+        groups.setdefault(tuple(_value(run, n) for n in differing), []).append(run)
+    name = NAMES.get(algorithm, algorithm)
+    labels = _labels(name, differing, sorted(groups))
+    return [
+        Series(
+            labels[values],
+            algorithm,
+            dict(zip(differing, values, strict=True)),
+            sorted(mine, key=lambda run: (run.seed, run.run_id)),
+        )
+        for values, mine in sorted(groups.items())
+    ]
+
+
+def _value(run: runs_lib.Run, flag: str) -> str:
+    """Returns a flag's value as text; 3 and 3.0 are the same."""
+    value = run.flags[flag]
+    text = str(value[0] if flag in _FIRST_COUNTS and value else value)
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text
+
+
+def _labels(
+    name: str, flags: Sequence[str], settings: Sequence[tuple[str, ...]]
+) -> dict[tuple[str, ...], str]:
+    """Returns the name with each setting, or with letters where that would be too long."""
+    if len(settings) == 1:
+        return {settings[0]: name}
+    said = [
+        ", ".join(
+            f"{_SHORT.get(flag, flag.replace('_', ' '))} {value}"
+            for flag, value in zip(flags, setting, strict=True)
+            if value not in _OFF
+        )
+        for setting in settings
+    ]
+    if len(set(said)) < len(said) or max(map(len, said)) > _MAX_SETTING:
+        said = [chr(ord("A") + i) if i < 26 else f"({i + 1})" for i in range(len(said))]
+        return {s: f"{name} {letter}" for s, letter in zip(settings, said, strict=True)}
+    return {
+        s: f"{name}, {words}" if words else name for s, words in zip(settings, said, strict=True)
+    }

@@ -1,0 +1,87 @@
+"""Which clients are in which learned cluster (Motley's Figure 5(d))."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from motley_tff.report import style
+from motley_tff.report.comparisons import Comparison
+
+_UNKNOWN = "clients"
+
+
+class Panel(NamedTuple):
+    """One series' first seed: clusters of another seed have other numbers.
+
+    Attributes:
+      label: Its title.
+      clusters: Their numbers, [clusters].
+      counts: `{group: number of test clients in each cluster [clusters]}`.
+    """
+
+    label: str
+    clusters: np.ndarray
+    counts: dict[str, np.ndarray]
+
+
+class Data(NamedTuple):
+    """A panel for each way in which clusters were learned."""
+
+    panels: Sequence[Panel]
+    groups: Sequence[str]
+
+
+def data(comparison: Comparison) -> Data | None:
+    """Returns how many test clients of each known group are in each cluster."""
+    panels = []
+    for series in comparison.series:
+        rows = series.runs[0].reported("clusters")
+        if rows is not None:
+            group = rows["group"].replace("", _UNKNOWN)
+            table = rows.assign(group=group).pivot_table(
+                index="cluster_id", columns="group", values="num_clients", aggfunc="sum",
+                fill_value=0,
+            )  # fmt: skip
+            counts = {str(name): table[name].to_numpy(float) for name in table}
+            panels.append(Panel(series.label, table.index.to_numpy(int), counts))
+    groups = sorted({name for panel in panels for name in panel.counts})
+    return Data(panels, groups) if panels else None
+
+
+def draw(data: Data, looks: style.Looks) -> Figure:
+    """Draws stacked bars, a bar a cluster; colours are those of groups, not of algorithms."""
+    del looks
+    figure, axes = style.grid(len(data.panels), height=1.6)
+    of_group = style.looks(data.groups)
+    last = max(int(panel.clusters.max()) for panel in data.panels)
+    for ax, panel in zip(axes, data.panels, strict=True):
+        bottom = np.zeros(len(panel.clusters))
+        for group, counts in panel.counts.items():
+            look = of_group[group]
+            ax.bar(
+                panel.clusters, counts, 0.65, bottom=bottom, color=look.colour, hatch=look.hatch,
+                edgecolor="white", linewidth=0.5,
+            )  # fmt: skip
+            bottom += counts
+        ax.set_xticks(range(1, last + 1))
+        ax.set_xlim(0.4, last + 0.6)
+        ax.set_xlabel("cluster")
+        ax.set_title(style.wrapped(panel.label, 21), fontsize=7)
+    figure.supylabel("test clients", fontsize=8)
+    if data.groups != [_UNKNOWN]:
+        patches = {
+            name: Patch(facecolor=look.colour, hatch=look.hatch, edgecolor="white")
+            for name, look in of_group.items()
+        }
+        style.legend_of(figure, patches)
+    return figure
+
+
+def caption(data: Data, comparison: Comparison) -> str:
+    """Returns what one sees."""
+    del comparison
+    known = "of each known group " if data.groups != [_UNKNOWN] else ""
+    return f"How many test clients {known}choose each learned cluster, in the first seed's run."

@@ -1,0 +1,119 @@
+"""What each client gains, in scatter plots (Motley's Figures 3(b), 8(b), 8(c), 9(a), 9(b))."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from motley_tff.report import style
+from motley_tff.report.comparisons import Comparison
+
+
+class Deltas(NamedTuple):
+    """One panel.
+
+    Attributes:
+      label: Its title.
+      x: Of each client, [clients].
+      delta: What each gained, positive is better also for errors, [clients].
+      is_hurt: Whether each lost, bool [clients].
+    """
+
+    label: str
+    x: np.ndarray
+    delta: np.ndarray
+    is_hurt: np.ndarray
+
+    @property
+    def pct_hurt(self) -> float:
+        """Percentage of these clients that lost."""
+        return 100.0 * float(np.mean(self.is_hurt))
+
+
+class Data(NamedTuple):
+    """Panels and what their axes say."""
+
+    panels: Sequence[Deltas]
+    x_label: str
+    y_label: str
+    log_x: bool
+
+
+def by_rank(comparison: Comparison) -> Data | None:
+    """Returns the test clients of each algorithm, from the one that lost most to the best."""
+    panels = []
+    for panel in _panels(comparison, "baseline"):
+        order = np.argsort(panel.delta, kind="stable")
+        share = 100.0 * (np.arange(len(order)) + 0.5) / len(order)
+        panels.append(Deltas(panel.label, share, panel.delta[order], panel.is_hurt[order]))
+    return _data(panels, comparison, "test clients, worst first (%)", False)
+
+
+def by_examples(comparison: Comparison) -> Data | None:
+    """Returns the test clients of each algorithm over how many examples they personalize on."""
+    panels = _panels(comparison, "num_personalization_examples")
+    spread = [p.x.max() / max(1.0, p.x.min()) for p in panels]
+    return _data(panels, comparison, "personalization examples", max(spread, default=1.0) > 20)
+
+
+def _data(panels, comparison, x_label: str, log_x: bool) -> Data | None:
+    sign = "" if comparison.higher_is_better else "less "
+    label = f"gain ({sign}{comparison.metric.replace('_', ' ')})"
+    return Data(panels, x_label, label, log_x) if panels else None
+
+
+def _panels(comparison: Comparison, column: str) -> list[Deltas]:
+    """Returns a panel an algorithm; those that begin with a random model have no gain to show."""
+    panels = []
+    for series in comparison.series:
+        runs = [run for run in series.runs if run.has_trained_baseline]
+        if not runs or any(column not in run.rows for run in runs):
+            continue
+        x = np.concatenate([run.rows[column].to_numpy(float) for run in runs])
+        delta = np.concatenate([run.values.delta for run in runs])
+        hurt = np.concatenate([run.values.is_hurt for run in runs])
+        shown = np.isfinite(delta) & np.isfinite(x)
+        if shown.any():
+            panels.append(Deltas(series.label, x[shown], delta[shown], hurt[shown]))
+    return panels
+
+
+def draw(data: Data, looks: style.Looks) -> Figure:
+    """Draws a small panel for each algorithm, each with limits of its own."""
+    del looks  # A panel each tells them apart.
+    figure, axes = style.grid(len(data.panels), height=1.45)
+    for ax, panel in zip(axes, data.panels, strict=True):
+        scatter(ax, panel)
+        if data.log_x:
+            ax.set_xscale("log")
+    figure.supxlabel(data.x_label, fontsize=8)
+    figure.supylabel(data.y_label, fontsize=8)
+    return figure
+
+
+def scatter(ax: Axes, panel: Deltas) -> Axes:
+    """Draws one panel: a dot a client, a cross for one that is hurt, and a line at zero."""
+    raster = len(panel.delta) > style.MAX_VECTOR_POINTS
+    for chosen, marker, size, colour in (
+        (~panel.is_hurt, "o", 5, style.KEPT), (panel.is_hurt, "x", 9, style.HURT),
+    ):  # fmt: skip
+        ax.scatter(
+            panel.x[chosen], panel.delta[chosen], size, colour, marker=marker, alpha=0.7,
+            linewidths=0.7, rasterized=raster,
+        )  # fmt: skip
+    ax.axhline(0.0, color="black", linewidth=0.7, linestyle="--")
+    ax.set_title(f"{style.wrapped(panel.label, 21)}\n{panel.pct_hurt:.1f}% hurt", fontsize=7)
+    return ax
+
+
+def caption(data: Data, comparison: Comparison) -> str:
+    """Returns what one sees."""
+    counts = {len(panel.delta) for panel in data.panels}
+    number = f"{min(counts):,}" if len(counts) == 1 else f"{min(counts):,} to {max(counts):,}"
+    return (
+        f"What each test client gains over the global model; above the dashed line is better. "
+        f"A dot a client and seed, a cross for one that is hurt ({number} a panel); every panel "
+        "has its own scale."
+    )

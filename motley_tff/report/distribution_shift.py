@@ -1,0 +1,129 @@
+"""In-distribution against out-of-distribution metric (Motley's Figure 4).
+
+A run with `--evaluate_ood` scores every candidate also on examples pooled from other clients: the
+points of a curve are its candidates (fine-tuning epochs, kNN-Per's coefficients), the global model
+first.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from motley_tff.report import style
+from motley_tff.report.candidate_curves import group
+from motley_tff.report.comparisons import Comparison, Series
+from motley_tff.report.runs import Run
+
+# The epochs that the paper's figure shows.
+_EPOCHS = (1.0, 3.0, 5.0, 10.0, 15.0)
+
+
+class Curve(NamedTuple):
+    """One series: means over test clients, averaged over seeds, each [points].
+
+    Attributes:
+      label: For the legend.
+      names: What each point is, the global model first.
+      inside: On the clients' own evaluation sets.
+      outside: On other clients' examples.
+    """
+
+    label: str
+    names: Sequence[str]
+    inside: np.ndarray
+    outside: np.ndarray
+
+
+class Data(NamedTuple):
+    """The curves."""
+
+    curves: Sequence[Curve]
+    metric_label: str
+
+
+def data(comparison: Comparison) -> Data | None:
+    """Returns a curve for each algorithm that was scored out of distribution."""
+    curves = [curve for s in comparison.series if (curve := _curve(s)) is not None]
+    return Data(curves, comparison.metric_label) if curves else None
+
+
+def _curve(series: Series) -> Curve | None:
+    points = [found for run in series.runs if (found := _points(run))]
+    if not points:
+        return None
+    names = [name for name in points[0] if all(name in one for one in points)]
+    means = np.array([[one[name] for name in names] for one in points]).mean(axis=0)
+    return Curve(series.label, names, means[:, 0], means[:, 1])
+
+
+def _points(run: Run) -> dict[str, tuple[float, float]]:
+    """Returns `{candidate: (inside, outside)}` of a run, empty if it was not scored outside."""
+    rows, valid = run.reported("candidates"), run.reported("candidates", "valid")
+    if rows is None or valid is None or "ood_value" not in rows or rows["ood_value"].isna().all():
+        return {}
+    means = rows.groupby("candidate", sort=False)[["value", "ood_value"]].mean()
+    labels = kept(valid.groupby("candidate", sort=False)["value"].mean(), run.higher_is_better)
+    if not run.has_trained_baseline:
+        labels.pop("global model", None)
+    return {
+        name: (means["value"][label], means["ood_value"][label]) for name, label in labels.items()
+    }
+
+
+def kept(validation: pd.Series, higher_is_better: bool) -> dict[str, str]:
+    """Returns `{name: label}` of the candidates to show, the global model first.
+
+    Of several fine-tuning rates that of the best candidate on validation clients, of many epochs
+    those of the paper.
+
+    Args:
+      validation: Means over validation clients by label.
+      higher_is_better: Direction of the metric.
+    """
+    labels = list(validation.index)
+    others = validation.drop(index="0", errors="ignore").dropna()
+    if others.empty:
+        return {}
+    best = others.idxmax() if higher_is_better else others.idxmin()
+    for of_rate in group(labels, "rate").values():
+        if best in of_rate:
+            labels = ["0", *of_rate]
+    found = {"global model": "0"} if "0" in labels else {}
+    epochs = {epoch: mine[0] for epoch, mine in group(labels, "epoch").items()}
+    if len(epochs) > len(_EPOCHS):
+        return found | {f"epoch {e:g}": label for e, label in epochs.items() if e in _EPOCHS}
+    return found | {label: label for label in labels if label != "0"}
+
+
+def draw(data: Data, looks: style.Looks) -> Figure:
+    """Draws a curve for each algorithm; the global model is a hollow marker."""
+    figure, [[ax]] = style.panels(1, height=2.3)
+    for curve in data.curves:
+        look = looks[curve.label]
+        ax.plot(
+            curve.inside, curve.outside, color=look.colour, marker=look.marker,
+            linestyle=look.dashes, label=curve.label,
+        )  # fmt: skip
+        if curve.names[0] == "global model":
+            ax.plot(
+                curve.inside[:1], curve.outside[:1], marker=look.marker, markersize=7,
+                markerfacecolor="white", markeredgecolor=look.colour, linestyle="",
+            )  # fmt: skip
+    ax.margins(0.08)
+    ax.set_xlabel(f"{data.metric_label}, own examples")
+    ax.set_ylabel(f"{data.metric_label},\nother clients' examples")
+    style.legend_below(figure, ax)
+    return figure
+
+
+def caption(data: Data, comparison: Comparison) -> str:
+    """Returns what one sees."""
+    points = "; ".join(f"{c.label}: {', '.join(c.names)}" for c in data.curves)
+    return (
+        "Test clients' models on their own evaluation sets (across) and on examples of other "
+        f"clients (up), means over clients and seeds ({comparison.better}); hollow: the global "
+        f"model. Points in order: {points}."
+    )

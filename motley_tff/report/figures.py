@@ -1,0 +1,199 @@
+"""The registry of figures: what each one is called, needs, and is drawn by.
+
+Every figure is a function from a `Comparison` to data (None where the tables do not have it), one
+from data to a Matplotlib figure, and one to a caption. A new figure is one file and one line here.
+"""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from motley_tff.report import (
+    acceptance,
+    box_plots,
+    candidate_curves,
+    collapse,
+    communication,
+    composition,
+    deltas,
+    distribution_shift,
+    improvement,
+    sizes,
+    style,
+    sweep_curves,
+    tuning,
+)
+from motley_tff.report.comparisons import Comparison
+
+# More runs than these are counted in a figure's source, not named.
+_MAX_NAMED = 8
+
+
+class Kind(NamedTuple):
+    """One kind of figure.
+
+    Attributes:
+      name: Of the files.
+      paper: Its number in the paper, empty for a figure the paper does not have.
+      title: Its heading.
+      needs: What a report without it is told.
+      tables: What it is drawn from.
+      data: `(comparison) -> data or None`.
+      draw: `(data, looks of the series) -> Figure`.
+      caption: `(data, comparison) -> str`.
+    """
+
+    name: str
+    paper: str
+    title: str
+    needs: str
+    tables: str
+    data: Callable[[Comparison], Any]
+    draw: Callable[[Any, style.Looks], Figure]
+    caption: Callable[[Any, Comparison], str]
+
+
+KINDS = (
+    Kind(
+        "box_plots", "Figure 2", "Per-client metric", "clients.csv with finite values",
+        "clients.csv", box_plots.data, box_plots.draw, box_plots.caption,
+    ),
+    Kind(
+        "delta_by_rank", "Figures 3(b), 8(b)", "Who gains and who is hurt",
+        "a run that begins with a trained model", "clients.csv",
+        deltas.by_rank, deltas.draw, deltas.caption,
+    ),
+    Kind(
+        "delta_by_examples", "Figure 8(c)", "Gain and size of the personalization set",
+        "a run that begins with a trained model", "clients.csv",
+        deltas.by_examples, deltas.draw, deltas.caption,
+    ),
+    Kind(
+        "rate_curves", "Figures 3(c), 9(c)", "Fine-tuning rates",
+        "a fine-tuning run with several --finetune_learning_rate", "candidates.csv",
+        candidate_curves.rates, candidate_curves.draw, candidate_curves.caption,
+    ),
+    Kind(
+        "rate_deltas", "Figures 9(a), 9(b)", "Gain at two fine-tuning rates",
+        "a fine-tuning run with several rates of which one has the best mean and another one the "
+        "fewest clients hurt", "candidates.csv",
+        candidate_curves.rate_deltas, deltas.draw, deltas.caption,
+    ),
+    Kind(
+        "epoch_curves", "", "Fine-tuning epochs", "a fine-tuning run of two epochs or more",
+        "candidates.csv", candidate_curves.epochs, candidate_curves.draw, candidate_curves.caption,
+    ),
+    Kind(
+        "sweep_curves", "Figures 3(c), 9(c)", "Hyperparameters of the sweep",
+        "a sweep with a numeric hyperparameter of several values", "sweep.csv",
+        sweep_curves.data, sweep_curves.draw, sweep_curves.caption,
+    ),
+    Kind(
+        "distribution_shift", "Figure 4", "In and out of distribution", "a run with --evaluate_ood",
+        "candidates.csv", distribution_shift.data, distribution_shift.draw,
+        distribution_shift.caption,
+    ),
+    Kind(
+        "collapse", "Figure 5(a)", "Mode collapse", "a run of hypcluster_trainer with rounds",
+        "rounds.csv", collapse.data, collapse.draw, collapse.caption,
+    ),
+    Kind(
+        "communication", "Figures 5(b), 5(c)", "Communication",
+        "a run that was evaluated in two rounds or more", "summary.csv",
+        communication.data, communication.draw, communication.caption,
+    ),
+    Kind(
+        "composition", "Figure 5(d)", "Clusters", "a run of hypcluster_trainer", "clusters.csv",
+        composition.data, composition.draw, composition.caption,
+    ),
+    Kind(
+        "coefficient_curves", "Figures 6(a), 6(b)", "kNN-Per's coefficient",
+        "a run of knn_per_trainer", "candidates.csv",
+        candidate_curves.coefficients, candidate_curves.draw, candidate_curves.caption,
+    ),
+    Kind(
+        "size_curves", "Figure 6(c)", "Size of the personalization set",
+        "a run with several --personalization_fraction", "sizes.csv",
+        sizes.data, sizes.draw, sizes.caption,
+    ),
+    Kind(
+        "tuning", "Figures 7, 11", "Tuning for each silo or for all",
+        "a silo run whose silos would choose different candidates", "clients.csv",
+        tuning.data, tuning.draw, tuning.caption,
+    ),
+    Kind(
+        "acceptance", "section 3.1, remark", "Acceptance rules", "a run with --acceptance",
+        "acceptance.csv", acceptance.data, acceptance.draw, acceptance.caption,
+    ),
+    Kind(
+        "improvement", "", "Quantum of improvement",
+        "a run of local training beside others of the same seed", "clients.csv",
+        improvement.data, improvement.draw, improvement.caption,
+    ),
+)  # fmt: skip
+
+
+class Picture(NamedTuple):
+    """A figure that was drawn.
+
+    Attributes:
+      kind: Which.
+      caption: What one sees.
+      source: The tables and runs it is of.
+      files: Where it is: a vector file and a PNG.
+      svg: The same for the page.
+    """
+
+    kind: Kind
+    caption: str
+    source: str
+    files: list[pathlib.Path]
+    svg: bytes
+
+
+def draw_all(
+    comparison: Comparison, stem: str, folder: pathlib.Path, vector: str
+) -> tuple[list[Picture], list[Kind]]:
+    """Draws every figure for which there are data.
+
+    Args:
+      comparison: What is shown.
+      stem: What the files' names begin with.
+      folder: Where they go.
+      vector: `svg` or `pdf`.
+
+    Returns:
+      (the pictures, the kinds for which there are no data).
+    """
+    pictures, absent = [], []
+    labels = [series.label for series in comparison.series]
+    labels += [sweep_curves.name_of(a) for s in comparison.sweeps for a in s.rows["algorithm"]]
+    looks = style.looks(list(dict.fromkeys(labels)))
+    for kind in KINDS:
+        data = kind.data(comparison)
+        if data is None:
+            absent.append(kind)
+            continue
+        with style.settings():
+            figure = kind.draw(data, looks)
+            files, svg = style.save(figure, folder, f"{stem}_{kind.name}", vector)
+        caption, source = kind.caption(data, comparison), _source(kind, data, comparison)
+        pictures.append(Picture(kind, caption, source, files, svg))
+    return pictures, absent
+
+
+def _source(kind: Kind, data: Any, comparison: Comparison) -> str:
+    """Returns which tables a figure is of, and whose: of the series that it shows."""
+    if kind.tables == "sweep.csv":
+        return f"sweep.csv of {_listed([str(sweep.path) for sweep in comparison.sweeps])}"
+    parts = [part for field in data if isinstance(field, list | tuple) for part in field]
+    shown = {getattr(part, "label", getattr(part, "series", None)) for part in parts}
+    series = [one for one in comparison.series if one.label in shown] or comparison.series
+    return f"{kind.tables} of {_listed([run.run_id for one in series for run in one.runs])}"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

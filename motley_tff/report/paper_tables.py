@@ -1,0 +1,214 @@
+"""Motley's Tables 4 to 7: means and standard deviations over clients and over seeds.
+
+Tables 4 (cross-device) and 5 (cross-silo) print mean ± std over test clients, each averaged over
+the seeds; Tables 6 and 7 print each of these numbers ± its standard deviation over the seeds.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from motley_tff import metrics
+from motley_tff.report.comparisons import NAMES, Comparison, Series, Value
+from motley_tff.report.runs import Run
+
+# As the paper's rows are called.
+_GROUPS = {
+    "local": "Local training",
+    "fedavg+finetuning": "FedAvg + Fine-tuning (FT)",
+    "hypcluster": "HypCluster / IFCA",
+    "ensemble": "HypCluster / IFCA",
+    "fedavg+knn_per": "FedAvg + kNN-Per",
+    "ditto": "MTL (Ditto)",
+    "mocha": "MTL (Mocha)",
+}
+_MISSING = "–"
+
+
+class Entry(NamedTuple):
+    """One number, or words, of a row and column.
+
+    Attributes:
+      group: The algorithm, with its setting where there are several.
+      statistic: What it is, such as "Per-client metric after FT".
+      mean: Over clients, a Value over seeds; None for words.
+      std: Over clients, a Value over seeds; None where there is none.
+      words: Instead of numbers.
+      is_percent: Whether `mean` is a percentage.
+    """
+
+    group: str
+    statistic: str
+    mean: Value | None = None
+    std: Value | None = None
+    words: str = ""
+    is_percent: bool = False
+
+
+class Table(NamedTuple):
+    """A table as text: `cells` hold the algorithm, what is shown, and a column a data set."""
+
+    number: int
+    title: str
+    header: Sequence[str]
+    cells: Sequence[Sequence[str]]
+
+
+def entries(comparison: Comparison) -> list[Entry]:
+    """Returns all that the tables say of one data set, in the paper's order."""
+    return [entry for series in comparison.series for entry in _entries(series)]
+
+
+def _entries(series: Series) -> Iterator[Entry]:
+    name = NAMES.get(series.algorithm, series.algorithm)
+    group = _GROUPS.get(series.algorithm, name) + series.label.removeprefix(name)
+    if series.algorithm == "ensemble":
+        yield _clients(series, group, "Per-client metric by ensembling k FedAvg models")
+        return
+    if series.algorithm.endswith("finetuning"):
+        yield _clients(series, group, "Per-client metric before FT", "baseline")
+        yield _clients(series, group, "Per-client metric after FT")
+        yield _hurt(series, group, '% clients "hurt" after FT')
+        yield from _flag(series, group, "FT all layers vs last layer", _layers)
+        return
+    yield _clients(series, group, "Per-client metric")
+    if series.algorithm == "hypcluster":
+        yield from _flag(
+            series, group, "No. tuned clusters (k)", lambda r: r.flags.get("num_clusters")
+        )
+        largest = metrics.POPULATION["largest_cluster_pct"]
+        value = series.over_seeds(lambda run: largest(run.values))
+        yield Entry(group, "% clients largest cluster", value, is_percent=True)
+        yield from _flag(series, group, "Warmstart from FedAvg", _warm_start)
+    elif series.algorithm != "local":
+        yield _hurt(series, group, '% clients "hurt"')
+
+
+def _clients(series: Series, group: str, statistic: str, which: str = "personalized") -> Entry:
+    mean = series.over_seeds(lambda run: float(np.mean(getattr(run.values, which))))
+    std = series.over_seeds(lambda run: float(np.std(getattr(run.values, which))))
+    return Entry(group, statistic, mean, std)
+
+
+def _hurt(series: Series, group: str, statistic: str) -> Entry:
+    hurt = metrics.POPULATION["pct_clients_hurt"]
+    value = series.over_seeds(lambda run: hurt(run.values))
+    return Entry(group, statistic, value, is_percent=True)
+
+
+def _flag(
+    series: Series, group: str, statistic: str, function: Callable[[Run], object]
+) -> Iterator[Entry]:
+    """Yields what the first run's flags say, nothing where a run has none."""
+    said = function(series.runs[0]) if series.runs[0].flags else None
+    if said is not None:
+        yield Entry(group, statistic, words=str(said))
+
+
+def _layers(run: Run) -> str:
+    return "Last layer" if run.flags.get("finetune_last_layer") else "All layers"
+
+
+def _warm_start(run: Run) -> str:
+    names = ("num_warmstart_fedavg_rounds", "warmstart_fraction")
+    return "Yes" if any(run.flags.get(name) for name in names) else "No"
+
+
+def tables(comparisons: Sequence[Comparison]) -> list[Table]:
+    """Returns Tables 4 and 6 of cross-device data sets, 5 and 7 of silos, as far as there are."""
+    found = []
+    for is_silo, numbers in ((False, (4, 6)), (True, (5, 7))):
+        mine = [c for c in comparisons if c.series and c.is_silo == is_silo]
+        columns = [entries(comparison) for comparison in mine]
+        header = ["Algorithm", "Metrics", *(_column(comparison) for comparison in mine)]
+        if mine:
+            kind = "cross-silo" if is_silo else "cross-device"
+            short = f"Test metrics, {kind}: mean ± std over clients, averaged over seeds"
+            full = f"Test metrics, {kind}: every number ± its std over seeds"
+            found.append(Table(numbers[0], short, header, _cells(columns, is_silo, False)))
+            found.append(Table(numbers[1], full, header, _cells(columns, is_silo, True)))
+    return sorted(found, key=lambda table: table.number)
+
+
+def _column(comparison: Comparison) -> str:
+    return f"{comparison.dataset} ({comparison.metric.replace('_', ' ')})"
+
+
+def _cells(columns: Sequence[Sequence[Entry]], is_silo: bool, with_seeds: bool) -> list[list[str]]:
+    printed = [dict(_printed(column, is_silo, with_seeds)) for column in columns]
+    keys = dict.fromkeys(key for column in printed for key in column)
+    order = {group: place for place, group in enumerate(dict.fromkeys(key[0] for key in keys))}
+    rows = sorted(keys, key=lambda key: order[key[0]])
+    return [[*key, *(column.get(key, _MISSING) for column in printed)] for key in rows]
+
+
+def _printed(
+    column: Sequence[Entry], is_silo: bool, with_seeds: bool
+) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yields ((algorithm, statistic), cell)."""
+    for entry in column:
+        if entry.mean is None:
+            yield (entry.group, entry.statistic), entry.words
+        elif entry.is_percent:
+            yield (entry.group, entry.statistic), _percent(entry.mean, with_seeds)
+        elif with_seeds and entry.std is not None:
+            digits = (4, 4) if is_silo else (3, 3)
+            yield (entry.group, f"{entry.statistic}: mean"), over_seeds(entry.mean, *digits)
+            digits = (4, 4) if is_silo else (2, 3)
+            yield (entry.group, f"{entry.statistic}: std"), over_seeds(entry.std, *digits)
+        elif entry.std is not None:
+            digits = (4, 4) if is_silo else (3, 2)
+            value = Value(entry.mean.mean, entry.std.mean)
+            yield (entry.group, entry.statistic), over_seeds(value, *digits)
+
+
+def over_seeds(value: Value, digits: int, std_digits: int) -> str:
+    """Returns "0.844 ± .10" as the paper writes it: no zero before the point of the second.
+
+    Args:
+      value: Its std is left out where there is none.
+      digits: Of the mean, after the point.
+      std_digits: Of the std.
+    """
+    if not math.isfinite(value.mean):
+        return _MISSING
+    mean = f"{value.mean:.{digits}f}"
+    if not math.isfinite(value.std):
+        return mean
+    std = f"{value.std:.{std_digits}f}"
+    return f"{mean} ± {std[1:] if std.startswith('0.') else std}"
+
+
+def _percent(value: Value, with_seeds: bool) -> str:
+    if not math.isfinite(value.mean):
+        return _MISSING
+    if not with_seeds or not math.isfinite(value.std):
+        return f"{value.mean:.1f}%"
+    return f"{value.mean:.1f}% ± {value.std:.1f}%"
+
+
+# Of the tables' numbers as a file: one number a cell.
+COLUMNS = (
+    "dataset", "metric", "algorithm", "statistic", "mean", "mean_std_over_seeds",
+    "std_over_clients", "std_over_clients_std_over_seeds", "num_seeds",
+)  # fmt: skip
+
+
+def rows(comparison: Comparison) -> Iterator[dict[str, object]]:
+    """Yields a row of `COLUMNS` for each number of the tables."""
+    for series in comparison.series:
+        for entry in _entries(series):
+            if entry.mean is not None:
+                yield {
+                    "dataset": comparison.dataset,
+                    "metric": comparison.metric,
+                    "algorithm": series.label,
+                    "statistic": entry.statistic,
+                    "mean": entry.mean.mean,
+                    "mean_std_over_seeds": entry.mean.std,
+                    "std_over_clients": entry.std.mean if entry.std else None,
+                    "std_over_clients_std_over_seeds": entry.std.std if entry.std else None,
+                    "num_seeds": len(series.runs),
+                }

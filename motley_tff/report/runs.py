@@ -1,0 +1,289 @@
+"""What a report is made of: runs and sweeps, found under the given paths.
+
+A run directory has `clients.csv`, a sweep directory `sweep.csv` and the `clients.csv` of its best
+runs. Everything else is optional, and read when a figure asks for it.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from motley_tff.core.errors import UserError
+from motley_tff.metrics import client_values
+from motley_tff.tables import client_tables
+
+# Cells of these columns are text; all others are numbers.
+_TEXT = (
+    "run_id", "dataset", "algorithm", "split", "client_id", "candidate", "metric", "group", "rule",
+    "label", "status", "reason", "method", "exchange",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run at the round that is reported.
+
+    Attributes:
+      path: Its directory.
+      run_id: Its name.
+      dataset: As in the tables; "(synthetic)" is added where flags say so.
+      algorithm: As in the tables; `ensemble` for clusters that were never trained together.
+      seed: `base_random_seed`.
+      round: The last one, or, of a run with `--finetune_every`, the best on validation clients.
+      metric: Its name.
+      higher_is_better: Its direction.
+      flags: What `run.json` says, and the digests of its `data_files`; empty without one.
+      evaluations: `{split: its clients}` at that round.
+    """
+
+    path: pathlib.Path
+    run_id: str
+    dataset: str
+    algorithm: str
+    seed: int
+    round: int
+    metric: str
+    higher_is_better: bool
+    flags: Mapping[str, Any]
+    evaluations: Mapping[str, client_tables.Evaluation] = dataclasses.field(repr=False)
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The test clients' rows in `clients.csv`."""
+        return self.evaluations["test"].rows
+
+    @property
+    def values(self) -> client_values.ClientValues:
+        """The test clients, as metrics take them."""
+        return self.evaluations["test"].values
+
+    @property
+    def is_silo(self) -> bool:
+        """Whether the same clients are in both splits."""
+        ids = [set(e.values.client_ids) for e in self.evaluations.values()]
+        return len(ids) > 1 and ids[0] == ids[1]
+
+    @property
+    def has_trained_baseline(self) -> bool:
+        """Whether the baseline is a trained model; local training starts from a random one."""
+        return not (self.algorithm == "local" and self.round == 0)
+
+    def table(self, name: str) -> pd.DataFrame | None:
+        """Returns another of the run's tables, all rounds, or None if there is none or no row."""
+        return _read_optional(self.path / f"{name}.csv")
+
+    def reported(self, name: str, split: str = "test") -> pd.DataFrame | None:
+        """Returns a table's rows of the reported round and a split, None if there are none."""
+        table = self.table(name)
+        if table is None:
+            return None
+        rows = table[(table["round"] == self.round) & (table["split"] == split)]
+        return None if rows.empty else rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """A sweep's table.
+
+    Attributes:
+      path: Its directory.
+      dataset: As in the table; "(synthetic)" is added where its plan says so.
+      metric: Its name.
+      higher_is_better: Its direction.
+      rows: `sweep.csv`, the runs that finished.
+      num_failed: How many did not.
+    """
+
+    path: pathlib.Path
+    dataset: str
+    metric: str
+    higher_is_better: bool
+    rows: pd.DataFrame = dataclasses.field(repr=False)
+    num_failed: int
+
+
+class Found(NamedTuple):
+    """Everything under the given paths.
+
+    Attributes:
+      runs: Runs.
+      sweeps: Sweeps.
+      heterogeneity: Tables of label shares, as motley_doctor leaves.
+      scorecards: Tables of FedEval's scores, as motley_scorecard leaves.
+    """
+
+    runs: list[Run]
+    sweeps: list[Sweep]
+    heterogeneity: list[pathlib.Path]
+    scorecards: list[pathlib.Path]
+
+
+def find(paths: Sequence[str]) -> Found:
+    """Reads all runs and sweeps under the given directories, each once.
+
+    Args:
+      paths: Run directories, sweep directories, or directories of such.
+
+    Raises:
+      UserError: If a path is no directory or holds no table, or a table is not as it should be.
+    """
+    found = Found([], [], [], [])
+    seen: set[pathlib.Path] = set()
+    for text in paths:
+        path = pathlib.Path(text).expanduser()
+        if not path.is_dir():
+            what = "a file" if path.exists() else "nothing"
+            raise UserError(
+                f"{text}: found {what}, expected the directory of a run, a sweep, or several"
+            )
+        directories = [d for d in _directories(path) if d.resolve() not in seen]
+        labels, scores = (
+            [p for p in sorted(path.rglob(name)) if p.resolve() not in seen]
+            for name in ("heterogeneity_*.csv", "scorecard.csv")
+        )
+        if not any(_directories(path)) and not [*labels, *scores]:
+            raise UserError(
+                f"{text}: no clients.csv or sweep.csv in it or below; give what a trainer or "
+                "motley_sweep has written"
+            )
+        seen.update(p.resolve() for p in [*directories, *labels, *scores])
+        for directory in directories:
+            _read_directory(directory, found)
+        found.heterogeneity.extend(labels)
+        found.scorecards.extend(scores)
+    return found
+
+
+def _directories(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields the directories that hold tables, but not those of a sweep's single runs."""
+    if (path / "sweep.csv").exists() or (path / "clients.csv").exists():
+        yield path
+        return
+    for child in sorted(path.iterdir()):
+        if child.is_dir() and not child.name.startswith("."):
+            yield from _directories(child)
+
+
+def _read_directory(path: pathlib.Path, found: Found) -> None:
+    flags = _flags(path)
+    if (path / "sweep.csv").exists():
+        found.sweeps.append(_sweep(path, flags))
+    if (path / "clients.csv").exists():
+        of_run: dict[str, list[client_tables.Evaluation]] = {}
+        for evaluation in client_tables.evaluations(client_tables.read(path / "clients.csv")):
+            of_run.setdefault(evaluation.keys["run_id"], []).append(evaluation)
+        for run_id, mine in of_run.items():
+            below = path / "runs" / run_id
+            found.runs.append(_run(below if below.is_dir() else path, flags, run_id, mine))
+
+
+def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
+    rows = read(path / "sweep.csv")
+    lacking = {"algorithm", "dataset", "status", "metric", "higher_is_better"} - set(rows.columns)
+    if lacking or rows.empty:
+        what = f"lacks columns {', '.join(sorted(lacking))}" if lacking else "has no rows"
+        raise UserError(f"{path / 'sweep.csv'} {what}; expected what motley_sweep writes")
+    done = rows[rows["status"] == "finished"]
+    if done.empty:
+        raise UserError(f"{path / 'sweep.csv'}: no run of it finished; see its column `reason`")
+    first = done.iloc[0]
+    dataset, higher = _dataset(first["dataset"], flags), bool(first["higher_is_better"])
+    return Sweep(path, dataset, first["metric"], higher, done, len(rows) - len(done))
+
+
+def _dataset(name: str, flags: Mapping[str, Any]) -> str:
+    return f"{name} (synthetic)" if flags.get("use_synthetic_data") else name
+
+
+def _run(
+    path: pathlib.Path,
+    flags: Mapping[str, Any],
+    run_id: str,
+    evaluations: Sequence[client_tables.Evaluation],
+) -> Run:
+    flags = _flags(path) or flags
+    number = _reported_round(evaluations, flags.get("finetune_every") is not None)
+    mine = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
+    if "test" not in mine or not mine["test"].is_personalized:
+        raise UserError(
+            f"{path / 'clients.csv'}: round {number} of run {run_id!r} has no test clients with "
+            "personalized models; expected the clients.csv of a run that came to its end"
+        )
+    keys, algorithm = mine["test"].keys, mine["test"].keys.get("algorithm") or run_id
+    if algorithm == "hypcluster" and number == 0:
+        algorithm = "ensemble"
+    return Run(
+        path=path,
+        run_id=run_id,
+        dataset=_dataset(keys.get("dataset") or "unnamed data", flags),
+        algorithm=algorithm,
+        seed=int(keys.get("base_random_seed") or 0),
+        round=number,
+        metric=mine["test"].metric,
+        higher_is_better=mine["test"].values.higher_is_better,
+        flags=flags,
+        evaluations=mine,
+    )
+
+
+def _reported_round(evaluations: Sequence[client_tables.Evaluation], selects: bool) -> int:
+    """Returns the last round, or the one that is best on validation clients."""
+    valid = [e for e in evaluations if e.keys["split"] == "valid" and selects]
+    if not valid:
+        return max(e.keys["round"] for e in evaluations)
+    sign = 1.0 if valid[0].values.higher_is_better else -1.0
+    means = [sign * np.mean(e.values.personalized) for e in valid]
+    return valid[int(np.argmax(means))].keys["round"]
+
+
+def _flags(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the flags that `run.json` names, of a sweep those that all its runs share."""
+    record = path / "run.json"
+    if not record.exists():
+        return {}
+    try:
+        known = json.loads(record.read_text(encoding="utf-8"))
+        if "plan" not in known:
+            data = known.get("data_files")
+            return {**known.get("flags", {}), **({"data_files": data} if data else {})}
+        plan = known["plan"]
+        return {**plan["grid"]["fixed"], "use_synthetic_data": plan["use_synthetic_data"]}
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{record} is not as a run wrote it: {error}; move it away") from error
+
+
+@functools.lru_cache(maxsize=256)
+def _read_optional(path: pathlib.Path) -> pd.DataFrame | None:
+    table = read(path) if path.exists() else None
+    return None if table is None or table.empty else table
+
+
+def read(path: pathlib.Path) -> pd.DataFrame:
+    """Returns a table of ours: text where it should be, else numbers, nan where a cell is empty.
+
+    Raises:
+      UserError: If it cannot be read, or text stands where a number should.
+    """
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is not a UTF-8 CSV file: {error}") from error
+    for column in table.columns.difference(_TEXT):
+        text = table[column]
+        numbers = pd.to_numeric(text, errors="coerce")
+        wrong = np.flatnonzero(numbers.isna() & (text != ""))
+        if len(wrong) == len(text):
+            continue  # A column of words that is none of ours.
+        if len(wrong):
+            raise UserError(
+                f"{path} line {wrong[0] + 2}, column {column!r}: found {text.iloc[wrong[0]]!r}, "
+                "expected a number"
+            )
+        table[column] = numbers
+    return table

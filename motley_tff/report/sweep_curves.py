@@ -1,0 +1,138 @@
+"""Metric and % hurt over a hyperparameter of a sweep (Motley's Figures 3(c) and 9(c)).
+
+For every value of a hyperparameter the others take the setting of best validation metric; what is
+shown is that setting's test metric.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from motley_tff.report import style
+from motley_tff.report.candidate_curves import Curve, from_zero, plot
+from motley_tff.report.comparisons import NAMES, Comparison, Value
+
+# Columns of `sweep.csv` that are no hyperparameters.
+_OTHERS = {
+    "run_id", "experiment_name", "algorithm", "trainer", "dataset", "dataset_name",
+    "base_random_seed", "seed", "status", "reason", "round", "candidate", "num_clients", "seconds",
+    "peak_memory_mb", "point", "group",
+}  # fmt: skip
+_RESULT = "test_personalized_mean"
+# Grids are called by what they tune, tables by what was run.
+_GRIDS = {"finetuning": "fedavg+finetuning", "knn_per": "fedavg+knn_per"}
+
+
+class Panel(NamedTuple):
+    """Curves over one hyperparameter; `log_x` where its values spread over a decade or more."""
+
+    name: str
+    curves: Sequence[Curve]
+    log_x: bool
+
+
+class Data(NamedTuple):
+    """A panel a hyperparameter."""
+
+    panels: Sequence[Panel]
+    metric_label: str
+
+
+def data(comparison: Comparison) -> Data | None:
+    """Returns curves over every hyperparameter that sweeps tried with more than one value."""
+    tables = [sweep.rows for sweep in comparison.sweeps if _RESULT in sweep.rows]
+    if not tables:
+        return None
+    rows = pd.concat(tables, ignore_index=True)
+    panels = []
+    for name in hyperparameters(rows):
+        curves = [
+            curve
+            for algorithm, mine in rows.groupby("algorithm", sort=False)
+            if (curve := curve_over(mine, name, str(algorithm), comparison.higher_is_better))
+        ]
+        if curves:
+            x = np.array([v for c in curves for v in c.x if v > 0])
+            positive = all(v > 0 for c in curves for v in c.x)
+            panels.append(Panel(name, curves, bool(positive and x.max() >= 10 * x.min())))
+    return Data(panels, comparison.metric_label) if panels else None
+
+
+def hyperparameters(rows: pd.DataFrame) -> list[str]:
+    """Returns the numeric columns of a sweep that are neither keys nor results."""
+    return [
+        name
+        for name in rows.columns
+        if name not in _OTHERS
+        and not name.startswith(("valid_", "test_", "train_"))
+        and pd.api.types.is_numeric_dtype(rows[name])
+        and rows[name].nunique() > 1
+    ]
+
+
+def curve_over(
+    rows: pd.DataFrame, name: str, algorithm: str, higher_is_better: bool
+) -> Curve | None:
+    """Returns one algorithm's curve, None where it has less than two values."""
+    others = [column for column in hyperparameters(rows) if column != name]
+    points = [
+        (float(x), _best_setting(mine, others, higher_is_better))
+        for x, mine in rows.dropna(subset=[name, _RESULT]).groupby(name)
+    ]
+    if len(points) < 2:
+        return None
+    hurt = "test_pct_clients_hurt"
+    return Curve(
+        name_of(algorithm),
+        [x for x, _ in points],
+        [Value.of(best[_RESULT]) for _, best in points],
+        [Value.of(best[hurt] if hurt in best else [float("nan")]) for _, best in points],
+    )
+
+
+def name_of(algorithm: str) -> str:
+    """Returns what the figures call the algorithm of a grid."""
+    in_tables = _GRIDS.get(algorithm, algorithm)
+    return NAMES.get(in_tables, in_tables)
+
+
+def _best_setting(rows: pd.DataFrame, others: list[str], higher_is_better: bool) -> pd.DataFrame:
+    """Returns the rows (one a seed) of the setting that is best on validation data."""
+    if not others:
+        return rows
+    settings = [mine for _, mine in rows.groupby(others, dropna=False)]
+    sign = 1.0 if higher_is_better else -1.0
+    scores = [sign * mine["valid_personalized_mean"].mean(skipna=False) for mine in settings]
+    return settings[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]
+
+
+def draw(data: Data, looks: style.Looks) -> Figure:
+    """Draws a row a hyperparameter: the metric on the left, % hurt on the right."""
+    figure, axes = style.panels(len(data.panels), 2, height=1.3)
+    for [left, right], panel in zip(axes, data.panels, strict=True):
+        for curve in panel.curves:
+            plot(left, curve, curve.metric, looks[curve.label])
+            plot(right, curve, curve.pct_hurt, looks[curve.label])
+        for ax in (left, right):
+            ax.set_xlabel(panel.name.replace("_", " "), fontsize=7)
+            if panel.log_x:
+                ax.set_xscale("log")
+        from_zero(right)
+    axes[0][0].set_title(data.metric_label, fontsize=7)
+    axes[0][1].set_title("clients hurt (%)", fontsize=7)
+    style.legend_below(figure, axes[0][0])
+    return figure
+
+
+def caption(data: Data, comparison: Comparison) -> str:
+    """Returns what one sees."""
+    failed = sum(sweep.num_failed for sweep in comparison.sweeps)
+    left_out = f" {failed} runs that did not finish are left out." if failed else ""
+    return (
+        "Test clients over each hyperparameter of the sweep; for every value the others take the "
+        f"setting of best validation metric ({comparison.better}). Bars: a standard deviation over "
+        f"seeds.{left_out}"
+    )

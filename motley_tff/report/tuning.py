@@ -1,0 +1,110 @@
+"""Hyperparameters chosen by each silo against one choice for all (Motley's Figures 7 and 11)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from motley_tff.report import style
+from motley_tff.report.comparisons import Comparison, Series, Value
+
+WAYS = ("before", "global", "per client")
+
+
+class Panel(NamedTuple):
+    """One algorithm.
+
+    Attributes:
+      label: Its title.
+      means: Of the metric over silos, over seeds: a Value for each of `WAYS`.
+      gain_global: Of each silo (all seeds) where all have one choice, [silos].
+      gain_per_client: The same where each has its own, [silos].
+      pct_hurt: Under the last two.
+    """
+
+    label: str
+    means: Sequence[Value]
+    gain_global: np.ndarray
+    gain_per_client: np.ndarray
+    pct_hurt: tuple[float, float]
+
+
+class Data(NamedTuple):
+    """The panels."""
+
+    panels: Sequence[Panel]
+    metric_label: str
+
+
+def data(comparison: Comparison) -> Data | None:
+    """Returns a panel for each algorithm in which the two ways choose differently."""
+    panels = [panel for s in comparison.series if (panel := _panel(s)) is not None]
+    return Data(panels, comparison.metric_label) if panels else None
+
+
+def _panel(series: Series) -> Panel | None:
+    runs = [r for r in series.runs if "candidate_global" in r.rows and r.has_trained_baseline]
+    if not any((r.rows["candidate_global"] != r.rows["candidate_per_client"]).any() for r in runs):
+        return None
+    sign = 1.0 if runs[0].higher_is_better else -1.0
+    columns = ("baseline", "personalized_global", "personalized_per_client")
+    values = [[run.rows[column].to_numpy(float) for run in runs] for column in columns]
+    before, one, own = (np.concatenate(parts) for parts in values)
+    gains = sign * (one - before), sign * (own - before)
+    hurt = tuple(100.0 * float(np.mean(gain < 0)) for gain in gains)
+    means = [Value.of([float(np.mean(part)) for part in parts]) for parts in values]
+    return Panel(series.label, means, gains[0], gains[1], (hurt[0], hurt[1]))
+
+
+def draw(data: Data, looks: style.Looks) -> Figure:
+    """Draws for each algorithm the means on the left and the silos' gains on the right."""
+    del looks  # A row each tells them apart.
+    figure, axes = style.panels(len(data.panels), 2, height=1.6, width_ratios=(1, 1.3))
+    for [left, right], panel in zip(axes, data.panels, strict=True):
+        _means(left, panel)
+        _silos(right, panel)
+        left.set_ylabel(data.metric_label, fontsize=7)
+    return figure
+
+
+def _means(ax: Axes, panel: Panel) -> None:
+    looks = style.looks(WAYS)
+    for place, (way, value) in enumerate(zip(WAYS, panel.means, strict=True)):
+        ax.errorbar(
+            place, value.mean, yerr=np.nan_to_num(value.std) or None, capsize=2, linestyle="",
+            color=looks[way].colour, marker=looks[way].marker, elinewidth=0.6,
+        )  # fmt: skip
+    ax.set_xticks(range(len(WAYS)), ["before", "one\nfor all", "own"])
+    ax.set_xlim(-0.5, len(WAYS) - 0.5)
+    ax.set_title(style.wrapped(panel.label, 21), fontsize=7)
+
+
+def _silos(ax: Axes, panel: Panel) -> None:
+    raster = len(panel.gain_global) > style.MAX_VECTOR_POINTS
+    ax.scatter(panel.gain_global, panel.gain_per_client, s=5, alpha=0.6, rasterized=raster)
+    ends = np.concatenate([panel.gain_global, panel.gain_per_client, [0.0]])
+    margin = 0.06 * (np.ptp(ends) or 1.0)
+    limits = (ends.min() - margin, ends.max() + margin)
+    ax.set(xlim=limits, ylim=limits)
+    ax.locator_params(axis="x", nbins=2)
+    ax.tick_params(labelsize=6)
+    ax.plot(limits, limits, color=style.GREY, linewidth=0.7)
+    for line in (ax.axhline, ax.axvline):
+        line(0.0, color="black", linewidth=0.6, linestyle="--")
+    ax.set_xlabel("gain, one for all", fontsize=7)
+    ax.set_ylabel("gain, own", fontsize=7)
+    one, own = panel.pct_hurt
+    ax.set_title(f"{one:.1f}% → {own:.1f}% hurt", fontsize=7)
+
+
+def caption(data: Data, comparison: Comparison) -> str:
+    """Returns what one sees."""
+    del data
+    return (
+        f"Left: mean over silos' test data ({comparison.better}) before personalization, with one "
+        "choice of candidate for all silos, and with each silo's own, both on validation data; "
+        "bars: a standard deviation over seeds. Right: each silo's gain under both, a dot a silo "
+        "and seed; above the slanted line its own choice is better."
+    )

@@ -1,0 +1,214 @@
+"""motley_report as a user runs it: files, messages, start-up, and the page in a real browser."""
+
+import csv
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from motley_tff.report import building, comparisons
+from tests.report import test_page, written
+
+ROOT = pathlib.Path(__file__).parents[2]
+_BROWSERS = (
+    "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome",
+    "chrome-headless-shell", "headless_shell",
+)  # fmt: skip
+_INSTALLED = (".cache/ms-playwright/chromium*/chrome-linux*/*", ".cache/puppeteer/*/*/*/*")
+NASTY = "x<img src=x onerror=alert(1)>"
+
+
+def _browser():
+    """Returns a Chromium's path, None where there is none."""
+    found = [shutil.which(name) for name in _BROWSERS]
+    home = pathlib.Path.home()
+    below = [p for pattern in _INSTALLED for p in home.glob(pattern) if p.name in _BROWSERS]
+    return next((path for path in [*found, *map(str, below)] if path), None)
+
+
+def _report(*arguments):
+    command = [sys.executable, "-m", "launch.report", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A report of two runs whose names would be dangerous if they were taken for HTML."""
+    root = tmp_path_factory.mktemp("results")
+    clients = {f"c{i}": (0.5, 0.4 + i / 10) for i in range(5)}
+    for seed in (0, 1):
+        written.run(root, f"run{seed}", NASTY, clients, seed=seed, dataset="toy <b>")
+    target = root / "out" / "report"
+    return _report(root, f"--output_dir={target}"), target
+
+
+def test_files_and_messages(made):
+    result, target = made
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "drawing toy <b>\n"
+    first, second = result.stdout.splitlines()
+    assert first == f"{target}/report.html: 3 figures, each also as .svg and .png beside it"
+    assert second.startswith("left out, no data: ") and "Mode collapse (Figure 5(a))" in second
+    names = sorted(path.name for path in target.iterdir())
+    stems = ("box_plots", "delta_by_examples", "delta_by_rank")
+    figures = [f"toy_b_accuracy_{stem}.{suffix}" for stem in stems for suffix in ("png", "svg")]
+    assert names == sorted([*figures, "report.html", "tables.csv"])
+    rows = list(csv.DictReader((target / "tables.csv").open()))
+    assert [(row["statistic"], row["num_seeds"]) for row in rows] == [
+        ("Per-client metric", "2"), ('% clients "hurt"', "2"),
+    ]  # fmt: skip
+    assert float(rows[0]["mean"]) == pytest.approx(0.6) and rows[1]["mean"] == "20"
+
+
+def test_the_page_is_whole_and_what_is_missing_is_named(made):
+    _, target = made
+    text = (target / "report.html").read_text(encoding="utf-8")
+    found = test_page.check(text)
+    assert len(found.sources) == 3 and "<img src=x" not in text
+    left_out = text[text.index("Left out</h2>") :]
+    assert "Communication (Figures 5(b), 5(c)): needs a run that was evaluated in two" in left_out
+    assert "0.600 ± .14" in text and "From clients.csv of run0, run1. Files: toy_b_" in text
+
+
+def test_the_page_in_a_browser(made, tmp_path):
+    browser = _browser()
+    if browser is None:
+        pytest.skip("no Chromium on this machine: the page was parsed, not shown")
+    _, target = made
+    result = _show(browser, target / "report.html", tmp_path)
+    assert result.stdout.count("data:image/svg+xml;base64,") == 3
+    assert "CONSOLE" not in result.stderr, result.stderr
+    from PIL import Image
+
+    picture = Image.open(tmp_path / "page.png").convert("RGB")
+    colours = {colour for _, colour in picture.getcolors(maxcolors=2**24)}
+    # The box plot's blue: the figures inside are shown.
+    assert (0x00, 0x72, 0xB2) in colours
+    # What this test trusts: a page that asks for something, or fails, is noticed.
+    bad = (
+        (target / "report.html")
+        .read_text()
+        .replace("<h1>", '<img src="https://example.com/x.png"><script>throw 1</script><h1>', 1)
+    )
+    (tmp_path / "bad.html").write_text(bad)
+    assert "CONSOLE" in _show(browser, tmp_path / "bad.html", tmp_path).stderr
+
+
+def _show(browser, page, folder):
+    """Loads a page without a network; its console is on stderr, its document on stdout."""
+    command = [
+        browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+        "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND",
+        f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--v=0",
+        "--window-size=1200,3000", "--virtual-time-budget=5000",
+    ]  # fmt: skip
+    outputs = ["--dump-dom"], [f"--screenshot={folder / 'page.png'}"]
+    results = [
+        subprocess.run(
+            [*command, *output, page.as_uri()],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        for output in outputs
+    ]
+    return results[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "missing PATH...; usage: report PATH... [--flag=value ...]"),
+        (("nowhere",), "nowhere: found nothing, expected the directory of a run, a sweep"),
+        (("{root}/empty",), "no clients.csv or sweep.csv in it or below"),
+        (("{root}/bad",), "clients.csv line 3, column 'baseline': found 'much', expected a number"),
+        (("{root}/good", "--vector=gif"), "--vector=gif: expected one of svg, pdf"),
+        (
+            ("{root}/good", "--output_dir={root}/good/r/clients.csv/x"),
+            "choose another --output_dir",
+        ),
+        (
+            ("{root}/good", "--outptu_dir=x"),
+            "unknown flag --outptu_dir; did you mean --output_dir?",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, arguments, message):
+    written.run(tmp_path / "good", "r", "ditto", {"a": (0.5, 0.6)})
+    (tmp_path / "empty").mkdir()
+    bad = written.run(tmp_path / "bad", "r", "ditto", {"a": (0.5, 0.6)}) / "clients.csv"
+    lines = bad.read_text().splitlines()
+    lines[2] = lines[2].replace("0.5,0.5", "much,0.5")
+    bad.write_text("\n".join(lines) + "\n")
+    result = _report(*(a.format(root=tmp_path) for a in arguments), *_target(arguments, tmp_path))
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.count("\n") == 1 and message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def _target(arguments, tmp_path):
+    given = any(argument.startswith("--output_dir") for argument in arguments)
+    return [] if given else [f"--output_dir={tmp_path / 'out'}"]
+
+
+def test_data_sets_and_metrics_have_figures_of_their_own(tmp_path):
+    clients = {"a": (0.5, 0.6), "b": (0.5, 0.7)}
+    written.run(tmp_path / "in", "one", "ditto", clients)
+    error = {"metric": "squared_error", "higher_is_better": False}
+    written.run(tmp_path / "in", "two", "ditto", clients, **error)
+    result = _report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}", "--vector=pdf")
+    assert result.returncode == 0, result.stderr
+    boxes = sorted(path.name for path in (tmp_path / "out").glob("*box_plots.pdf"))
+    assert boxes == ["toy_accuracy_box_plots.pdf", "toy_squared_error_box_plots.pdf"]
+
+
+def test_a_sweep_and_label_shares_alone(tmp_path):
+    rows = [
+        {"lambda": x, "base_random_seed": 0, "status": "finished"}
+        | {"valid_personalized_mean": x, "test_personalized_mean": x}
+        for x in (0.1, 0.5)
+    ]
+    written.sweep(tmp_path / "in" / "grid", rows)
+    (tmp_path / "in" / "heterogeneity_toy.csv").write_text(
+        "client_id,label,share\na,x,0.5\na,y,0.5\n"
+    )
+    result = _report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}")
+    assert result.returncode == 0, result.stderr
+    names = sorted(path.name for path in (tmp_path / "out").glob("*.png"))
+    assert names == ["heterogeneity_toy.png", "toy_accuracy_sweep_curves.png"]
+    assert "Figure 10" not in result.stdout
+    text = (tmp_path / "out" / "report.html").read_text()
+    test_page.check(text)
+    assert f"From sweep.csv of {tmp_path}/in/grid. Files: toy_accuracy_sweep_curves" in text
+
+
+def test_names_that_would_be_the_same_file_are_told_apart():
+    def one(name):
+        return comparisons.Comparison(name, "accuracy", True, False, [])
+
+    names = building.stems([one("a b"), one("a (b)"), one("../a b"), one("…")])
+    assert names == ["a_b_accuracy", "a_b_accuracy.2", "a_b_accuracy.3", "accuracy"]
+
+
+def test_nothing_waits_for_tensorflow():
+    # Processor time: other tests share the machine.
+    code = (
+        "import sys, time, launch.report; from motley_tff.report import building;"
+        "print(time.process_time());"
+        "print(any(name in sys.modules for name in ('tensorflow', 'jax', 'keras')))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    seconds, is_imported = result.stdout.splitlines()
+    assert is_imported == "False" and float(seconds) < 1.5

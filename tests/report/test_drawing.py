@@ -1,0 +1,239 @@
+"""Every figure, drawn from many long names: nothing cut off, nothing on top of another text."""
+
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from motley_tff.report import (
+    acceptance,
+    box_plots,
+    candidate_curves,
+    collapse,
+    communication,
+    composition,
+    deltas,
+    distribution_shift,
+    figures,
+    heterogeneity,
+    improvement,
+    sizes,
+    style,
+    sweep_curves,
+    tuning,
+)
+from motley_tff.report.comparisons import Value
+
+NAMES = (
+    "Local training", "Far away", "FedAvg + FT", "HypCluster, from updates, warm start 10",
+    "HypCluster, balance 0.003, warm start 10", "kNN-Per, cost $5 and $6", "Ditto",
+)  # fmt: skip
+_X = np.array([0.001, 0.01, 0.1, 1.0])
+_RNG = np.random.default_rng(7)
+
+
+def _curves():
+    return [
+        candidate_curves.Curve(
+            name, list(_X), [Value(0.7 + x / 9 + i / 50, 0.01) for x in _X],
+            [Value(5 * x + i, float("nan")) for x in _X],
+        )
+        for i, name in enumerate(NAMES)
+    ]  # fmt: skip
+
+
+def _boxes():
+    boxes = [
+        box_plots.Boxes(n, _RNG.normal(0.6, 0.1, 50), _RNG.normal(0.7, 0.1, 50)) for n in NAMES
+    ]
+    boxes.append(box_plots.Boxes("Far away", np.full(9, 40.0), _RNG.normal(0.7, 0.1, 9)))
+    return box_plots.Data(boxes, "accuracy (0–1)", (0.2, 1.0))
+
+
+def _panels():
+    gains = _RNG.normal(0.0001, 0.0003, (len(NAMES), 80))
+    return [deltas.Deltas(n, np.arange(1, 81), g, g < 0) for n, g in zip(NAMES, gains, strict=True)]
+
+
+def _shift():
+    names = ["global model", "1", "lr0.05_epoch15"]
+    curves = [
+        distribution_shift.Curve(
+            n, names, 0.6 + 0.1 * np.arange(3) + i / 40, 0.5 - 0.1 * np.arange(3)
+        )
+        for i, n in enumerate(NAMES)
+    ]
+    return distribution_shift.Data(curves, "accuracy (0–1)")
+
+
+def _collapse():
+    rounds, share = np.arange(1, 1501), 50 + 50 * _RNG.random(1500)
+    curves = [collapse.Curve(n, rounds, share - 9, share, share + 9, 3) for n in NAMES]
+    return collapse.Data(curves)
+
+
+def _communication():
+    curves = [communication.Curve(n, 1e9 * _X, _X / 2 + i / 20) for i, n in enumerate(NAMES)]
+    return communication.Data(curves, "accuracy (0–1)")
+
+
+def _composition():
+    groups = ("English", "Spanish", "italic", "print", "cost $5 and $6")
+    counts = {group: np.array([30.0, 20.0, i]) for i, group in enumerate(groups)}
+    panels = [composition.Panel(n, np.array([1, 2, 3]), counts) for n in NAMES[:3]]
+    return composition.Data(panels, list(groups))
+
+
+def _acceptance():
+    rules = ("always", "min_examples:40", "validated:0.3", "validated_loss:0.3")
+    rows = [
+        acceptance.Row(
+            n, rule, Value(0.0123 + i / 999, 0.0001), Value(20.0, 1.0), Value(100.0, 0.0)
+        )
+        for n in NAMES[:3]
+        for i, rule in enumerate(rules)
+    ]
+    return acceptance.Data(rows, "half squared error")
+
+
+def _tuning():
+    gain = _RNG.normal(0.001, 0.003, (2, 139))
+    means = [Value(0.013, 0.001), Value(0.0116, 0.001), Value(0.0117, 0.001)]
+    panels = [tuning.Panel(n, means, gain[0], gain[1], (33.0, 26.1)) for n in NAMES[:2]]
+    return tuning.Data(panels, "half squared error")
+
+
+def _improvement():
+    curves = [improvement.Curve(n, _RNG.normal(-0.001, 0.003, 99)) for n in NAMES]
+    return improvement.Data(curves, "half squared error")
+
+
+def _sweep():
+    names = ("client_learning_rate", "server_learning_rate", "personal_learning_rate", "lambda")
+    panels = [sweep_curves.Panel(name, _curves(), True) for name in names]
+    return sweep_curves.Data(panels, "half squared error")
+
+
+_DELTAS = deltas.Data(_panels(), "personalization examples", "gain (less half squared error)", True)
+DATA = {
+    "box_plots": _boxes(),
+    "delta_by_rank": deltas.Data(_panels()[:1], "test clients, worst first (%)", "gain", False),
+    "delta_by_examples": _DELTAS,
+    "rate_curves": candidate_curves.Data("rate", _curves(), "half squared error"),
+    "rate_deltas": deltas.Data(_panels()[:2], "test clients, worst first (%)", "gain", False),
+    "epoch_curves": candidate_curves.Data("epoch", _curves(), "half squared error"),
+    "sweep_curves": _sweep(),
+    "distribution_shift": _shift(),
+    "collapse": _collapse(),
+    "communication": _communication(),
+    "composition": _composition(),
+    "coefficient_curves": candidate_curves.Data("coefficient", _curves(), "half squared error"),
+    "size_curves": sizes.Data(_curves(), "half squared error"),
+    "tuning": _tuning(),
+    "acceptance": _acceptance(),
+    "improvement": _improvement(),
+}
+
+
+def test_all_kinds_are_here():
+    assert [kind.name for kind in figures.KINDS] == list(DATA)
+    assert len({kind.title for kind in figures.KINDS}) == len(figures.KINDS)
+
+
+@pytest.mark.parametrize("kind", figures.KINDS, ids=lambda kind: kind.name)
+def test_nothing_is_cut_off_or_covered(kind):
+    with style.settings():
+        _check(kind.draw(DATA[kind.name], style.looks(NAMES)), kind.name)
+
+
+def test_many_labels_are_thinned_out():
+    shares = _RNG.dirichlet(np.ones(62), 24)
+    with style.settings():
+        figure, [[ax]] = style.panels(1, height=4.6)
+        clients = [f"emnist:writer_{i:04}_of_a_long_name" for i in range(24)]
+        heterogeneity.draw(ax, clients, [f"label {i}" for i in range(62)], shares)
+        _check(figure, "heterogeneity")
+
+
+def _check(figure, name):
+    assert figure.get_figwidth() == style.COLUMN_WIDTH
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer, page = canvas.get_renderer(), figure.bbox
+    texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
+    every, shown = _ticks(figure)
+    boxes = {t: t.get_window_extent(renderer) for t in texts if t not in every or t in shown}
+    notes = {text for ax in figure.axes for text in ax.texts}
+    for text, box in boxes.items():
+        assert text.get_fontsize() >= 6, (name, text.get_text())
+        inside = box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1
+        assert inside, (name, text.get_text(), box)
+    for (one, a), (other, b) in itertools.combinations(boxes.items(), 2):
+        # Notes at points of a curve may touch each other.
+        if not {one, other} & notes:
+            assert _overlap(a, b) < 4.0, (name, one.get_text(), other.get_text())
+
+
+def _ticks(figure):
+    """Returns (labels of all ticks, labels of those that are within their axis' limits)."""
+    every, shown = set(), set()
+    for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
+        for tick in axis._update_ticks():
+            shown |= {tick.label1, tick.label2}
+        for tick in axis.get_major_ticks() + axis.get_minor_ticks():
+            every |= {tick.label1, tick.label2}
+    return every, shown
+
+
+def _overlap(a, b):
+    width = min(a.x1, b.x1) - max(a.x0, b.x0)
+    height = min(a.y1, b.y1) - max(a.y0, b.y0)
+    return max(width, 0.0) * max(height, 0.0)
+
+
+# --- style ----------------------------------------------------------------------------------------
+
+
+def test_colour_is_never_the_only_cue():
+    looks = list(style.looks([str(i) for i in range(40)]).values())
+    assert len({(look.colour, look.marker) for look in looks}) == 40
+    assert len({look.marker for look in looks[:8]}) == len({look.colour for look in looks[:8]}) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("HypCluster, warm start 10", "HypCluster,\nwarm start 10"),
+        ("Ditto", "Ditto"),
+        ("something much longer than a line", "something much\nlonger than a\nline"),
+        ("cost $5", r"cost \$5"),
+    ],
+)
+def test_names_are_broken_after_commas(text, expected):
+    assert style.wrapped(text, 16) == expected
+
+
+def test_files_of_the_same_data_are_the_same_bytes(tmp_path):
+    written = []
+    for name in ("a", "b"):
+        with style.settings():
+            figure = figures.KINDS[0].draw(
+                DATA["box_plots"], style.looks([b.label for b in DATA["box_plots"].boxes])
+            )
+            paths, svg = style.save(figure, tmp_path, name, "pdf")
+        written.append([path.read_bytes() for path in paths] + [svg])
+    assert [path.suffix for path in paths] == [".pdf", ".png"]
+    assert written[0] == written[1] and written[0][0].startswith(b"%PDF")
+
+
+def test_thousands_of_points_are_pixels_in_the_vector_file():
+    def size(number):
+        gain = _RNG.normal(size=number)
+        panel = deltas.Deltas("many", np.arange(number), gain, gain < 0)
+        data = deltas.Data([panel], "x", "y", False)
+        with style.settings():
+            return len(style.rendered(deltas.draw(data, {}), "svg"))
+
+    assert size(100_000) < size(4000) < 2e6

@@ -1,0 +1,76 @@
+"""The page: well-formed, safe against what tables hold, and in need of nothing else."""
+
+import base64
+import html.parser
+import re
+
+from motley_tff.report import page
+
+_VOID = {"meta", "link", "img", "br"}
+NASTY = '<script>alert("x")</script> & <b>'
+
+
+class _Checker(html.parser.HTMLParser):
+    """Collects ids, links and addresses, and sees that all tags close in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.links, self.sources, self.tags = [], [], [], [], set()
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.tags.add(tag)
+        if tag not in _VOID:
+            self.open.append(tag)
+        if "id" in found:
+            self.ids.append(found["id"])
+        self.links += [v for k, v in found.items() if k == "href"]
+        self.sources += [v for k, v in found.items() if k == "src"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def check(text):
+    """Asserts that a page is whole and asks for nothing; returns what was collected."""
+    found = _Checker()
+    found.feed(text)
+    found.close()
+    assert found.open == []
+    assert len(set(found.ids)) == len(found.ids)
+    anchors = [link for link in found.links if link.startswith("#")]
+    assert {anchor[1:] for anchor in anchors} <= set(found.ids)
+    others = [link for link in found.links if not link.startswith("#")]
+    assert all(address.startswith("data:") for address in [*found.sources, *others])
+    assert "script" not in found.tags and not re.search(r"url\(|@import", text)
+    return found
+
+
+def _page():
+    image = page.Image("fig", NASTY, NASTY, NASTY, b"<svg/>")
+    body = page.figures([image]) + page.paragraph(NASTY) + page.items([NASTY])
+    body += page.table(NASTY, [NASTY, "n"], [["a", NASTY], ["a", "2"], ["b", "3"]], grouped=True)
+    return page.page(NASTY, [page.Section("one", NASTY, body, [("fig", NASTY)])])
+
+
+def test_text_of_tables_stays_text():
+    text = _page()
+    found = check(text)
+    assert "<b>" not in text and "&lt;script&gt;" in text
+    assert {"figure", "table", "nav"} <= found.tags and found.ids == ["one", "fig"]
+
+
+def test_a_name_that_repeats_is_shown_once():
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", _page())
+    cells = [re.findall(r"<td>(.*?)</td>", row) for row in rows[1:]]
+    assert [row[0] for row in cells] == ["a", "", "b"]
+
+
+def test_figures_are_inside():
+    (source,) = check(_page()).sources
+    kind, _, data = source.partition(",")
+    assert kind == "data:image/svg+xml;base64" and base64.b64decode(data) == b"<svg/>"
+
+
+def test_the_policy_forbids_requests():
+    assert "default-src &#x27;none&#x27;; img-src data:" in _page()

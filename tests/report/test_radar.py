@@ -1,0 +1,50 @@
+"""The radar chart: what is drawn, and what is not."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from motley_tff.report import radar
+
+AXES = ("a", "b", "c", "d")
+
+
+@pytest.fixture
+def ax():
+    return Figure().add_subplot(projection="polar")
+
+
+def test_a_closed_line_a_method(ax):
+    radar.draw(ax, AXES, {"one": [1, 2, 3, 4], "two": [5, 5, 0, 5]}, 5.0)
+    one, two = ax.get_lines()
+    np.testing.assert_allclose(one.get_xdata(), np.pi / 2 * np.array([0, 1, 2, 3, 0]))
+    assert list(one.get_ydata()) == [1, 2, 3, 4, 1]
+    assert list(two.get_ydata()) == [5, 5, 0, 5, 5]
+    assert [line.get_label() for line in (one, two)] == ["one", "two"]
+    # Told apart without colour, too.
+    assert one.get_marker() != two.get_marker() and one.get_linestyle() != two.get_linestyle()
+    assert not ax.patches and "not measured" not in _texts(ax)
+    assert set(AXES) <= set(_texts(ax))
+
+
+def _texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_an_axis_that_nobody_measured_is_hatched(ax):
+    radar.draw(ax, AXES, {"one": [1, None, 3, 4], "two": [5, None, None, 5]}, 5.0)
+    (patch,) = ax.patches
+    assert patch.get_hatch() and patch.get_height() == 5.0
+    assert patch.get_x() + patch.get_width() / 2 == pytest.approx(np.pi / 2)
+    assert _texts(ax).count("not measured") == 1
+    for line, missing in zip(ax.get_lines(), ([1], [1, 2]), strict=True):
+        assert np.flatnonzero(np.isnan(line.get_ydata())).tolist() == missing
+
+
+def test_files(tmp_path):
+    paths = radar.save(tmp_path, AXES, {"$one$": [1, None, 3, 4]}, 5.0)
+    assert [path.name for path in paths] == ["radar.svg", "radar.png"]
+    assert paths[0].read_text(encoding="utf-8").startswith("<?xml")
+    assert paths[1].read_bytes().startswith(b"\x89PNG")
+    again = radar.save(tmp_path, AXES, {"$one$": [1, None, 3, 4]}, 5.0)
+    assert again[0].read_bytes() == paths[0].read_bytes()

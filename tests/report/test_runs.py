@@ -1,0 +1,179 @@
+"""Finding and reading: what stands under a path, at which round, and what is refused."""
+
+import pytest
+
+from motley_tff.core.errors import UserError
+from motley_tff.report import comparisons, runs
+from tests.report import written
+
+CLIENTS = {"a": (0.5, 0.7), "b": (0.6, 0.6), "c": (0.9, 0.8)}
+
+
+def test_runs_and_roots_are_found_once(tmp_path):
+    first = written.run(tmp_path / "results", "one", "fedavg+finetuning", CLIENTS, seed=1)
+    written.run(tmp_path / "results" / "below", "two", "local", CLIENTS, number=0)
+    found = runs.find([str(tmp_path), str(first)])
+    assert [run.run_id for run in found.runs] == ["two", "one"]
+    run = found.runs[1]
+    assert (run.dataset, run.seed, run.round, run.metric) == ("toy", 1, 10, "accuracy")
+    assert list(run.values.client_ids) == ["a", "b", "c"] and not run.is_silo
+    assert not found.runs[0].has_trained_baseline and run.has_trained_baseline
+
+
+def test_silos_are_those_that_are_in_both_splits(tmp_path):
+    written.run(tmp_path, "one", "ditto", CLIENTS, valid=CLIENTS)
+    assert runs.find([str(tmp_path)]).runs[0].is_silo
+
+
+def _two_rounds(path, first, second):
+    """Appends a second round to a run: clients' personalized values in both."""
+    lines = (path / "clients.csv").read_text().splitlines()
+    header = lines[0].split(",")
+    changed = []
+    for line in lines[1:]:
+        cells = dict(zip(header, line.split(","), strict=True))
+        changed.append(",".join((cells | {"personalized": str(first)}).values()))
+        changed.append(",".join((cells | {"round": "20", "personalized": str(second)}).values()))
+    (path / "clients.csv").write_text("\n".join([lines[0], *changed]) + "\n")
+
+
+@pytest.mark.parametrize(("flags", "expected"), [({}, 20), ({"finetune_every": 10}, 10)])
+def test_which_round_is_reported(tmp_path, flags, expected):
+    path = written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, flags=flags)
+    _two_rounds(path, first=0.75, second=0.5)
+    assert runs.find([str(path)]).runs[0].round == expected
+
+
+def test_clusters_of_no_round_are_an_ensemble_and_synthetic_data_have_their_name(tmp_path):
+    written.run(
+        tmp_path, "one", "hypcluster", CLIENTS, number=0, flags={"use_synthetic_data": True}
+    )
+    run = runs.find([str(tmp_path)]).runs[0]
+    assert (run.algorithm, run.dataset) == ("ensemble", "toy (synthetic)")
+
+
+def test_a_sweep_and_its_best_runs(tmp_path):
+    result = {"test_personalized_mean": 0.5, "base_random_seed": 1}
+    path = written.sweep(
+        tmp_path / "grid",
+        [{"status": "finished", **result}, {"status": "failed", "reason": "no room"}],
+        use_synthetic_data=True,
+    )
+    # The best runs' table, and a whole run directory, which is no run of its own.
+    written.run(path / "runs", "p0", "ditto", CLIENTS)
+    (path / "clients.csv").write_bytes((path / "runs" / "p0" / "clients.csv").read_bytes())
+    found = runs.find([str(tmp_path)])
+    (sweep,), (run,) = found.sweeps, found.runs
+    assert (sweep.dataset, len(sweep.rows), sweep.num_failed) == ("toy (synthetic)", 1, 1)
+    assert (run.run_id, run.dataset, run.path) == ("p0", "toy (synthetic)", path / "runs" / "p0")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: None, "found nothing, expected the directory of a run"),
+        (lambda p: p.write_text("x"), "found a file, expected the directory of a run"),
+        (lambda p: p.mkdir(), "no clients.csv or sweep.csv in it or below"),
+    ],
+)
+def test_paths_that_hold_nothing(tmp_path, make, message):
+    path = tmp_path / "path"
+    make(path)
+    with pytest.raises(UserError, match=message):
+        runs.find([str(path)])
+
+
+def test_a_run_without_test_clients(tmp_path):
+    path = written.run(tmp_path, "one", "ditto", {})
+    with pytest.raises(UserError, match="has no test clients"):
+        runs.find([str(path)])
+
+
+def test_a_sweep_that_is_none(tmp_path):
+    (tmp_path / "sweep.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match=r"sweep.csv lacks columns algorithm, dataset, higher_is"):
+        runs.find([str(tmp_path)])
+
+
+def test_a_sweep_of_which_nothing_finished(tmp_path):
+    written.sweep(tmp_path / "grid", [{"base_random_seed": 0, "status": "failed", "reason": "x"}])
+    with pytest.raises(UserError, match="no run of it finished"):
+        runs.find([str(tmp_path)])
+
+
+def test_a_sweep_without_best_runs_stands_alone(tmp_path):
+    written.sweep(tmp_path / "grid", [{"base_random_seed": 0, "status": "finished"}])
+    (comparison,) = comparisons.compare(runs.find([str(tmp_path)]))
+    assert (comparison.dataset, comparison.metric, comparison.series) == ("toy", "accuracy", [])
+    assert comparison.higher_is_better and len(comparison.sweeps) == 1
+
+
+def test_text_among_numbers_is_named(tmp_path):
+    path = tmp_path / "rounds.csv"
+    path.write_text("round,bytes_up\n1,5\n2,many\n")
+    with pytest.raises(
+        UserError, match="line 3, column 'bytes_up': found 'many', expected a number"
+    ):
+        runs.read(path)
+
+
+def test_a_broken_run_json(tmp_path):
+    path = written.run(tmp_path, "one", "ditto", CLIENTS)
+    (path / "run.json").write_text("[]")
+    with pytest.raises(UserError, match=r"run.json is not as a run wrote it"):
+        runs.find([str(path)])
+
+
+# --- which runs stand together --------------------------------------------------------------------
+
+
+def _labels(tmp_path):
+    return {
+        comparison.dataset: [
+            (series.label, [run.run_id for run in series.runs]) for series in comparison.series
+        ]
+        for comparison in comparisons.compare(runs.find([str(tmp_path)]))
+    }
+
+
+def test_data_sets_and_metrics_are_kept_apart(tmp_path):
+    written.run(tmp_path, "one", "ditto", CLIENTS)
+    written.run(tmp_path, "two", "ditto", CLIENTS, dataset="other")
+    written.run(tmp_path, "three", "ditto", CLIENTS, metric="error", higher_is_better=False)
+    found = comparisons.compare(runs.find([str(tmp_path)]))
+    names = [(c.dataset, c.metric, c.higher_is_better) for c in found]
+    assert names == [
+        ("other", "accuracy", True),
+        ("toy", "accuracy", True),
+        ("toy", "error", False),
+    ]
+
+
+def test_seeds_are_one_series_and_settings_several(tmp_path):
+    for name, seed, warm in (("d", 1, 0), ("c", 0, 0), ("b", 1, 8), ("a", 0, 8)):
+        flags = {"num_warmstart_fedavg_rounds": warm, "base_random_seed": seed, "backend": name}
+        written.run(tmp_path, name, "hypcluster", CLIENTS, seed=seed, flags=flags)
+    assert _labels(tmp_path) == {
+        "toy": [("HypCluster", ["c", "d"]), ("HypCluster, warm start 8", ["a", "b"])]
+    }
+
+
+def test_only_the_first_rule_and_fraction_are_a_setting(tmp_path):
+    for name, rules in (("a", ["always"]), ("b", ["always", "validated"]), ("c", ["validated"])):
+        written.run(tmp_path, name, "ditto", CLIENTS, flags={"acceptance": rules})
+    assert _labels(tmp_path) == {
+        "toy": [("Ditto, acceptance always", ["a", "b"]), ("Ditto, acceptance validated", ["c"])]
+    }
+
+
+def test_long_settings_get_letters(tmp_path):
+    for name in ("first", "second"):
+        written.run(tmp_path, name, "ditto", CLIENTS, flags={"something_long": name * 9})
+    assert [label for label, _ in _labels(tmp_path)["toy"]] == ["Ditto A", "Ditto B"]
+
+
+def test_algorithms_have_the_order_of_the_paper(tmp_path):
+    for name in ("zebra", "mocha", "hypcluster", "local", "fedavg+finetuning"):
+        written.run(tmp_path, name.replace("+", "_"), name, CLIENTS)
+    labels = [label for label, _ in _labels(tmp_path)["toy"]]
+    assert labels == ["Local training", "FedAvg + FT", "HypCluster", "Mocha", "zebra"]
