@@ -185,12 +185,14 @@ def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
 
 def _own(path: pathlib.Path, data: bytes, header: Sequence[str]) -> "pd.DataFrame":
     _require(path, header, _REQUIRED)
-    table = _parse(path, data, {name: name for name in header})
+    # A column without a name is pandas's index.
+    table = _parse(path, data, {name: name for name in header if name})
     _check_whole(path, table)
-    for name in table.columns:
-        if name.startswith(("baseline", "personalized", "ood_")):
-            # Nine digits name a float32: here it is again, to the bit.
-            table[name] = table[name].astype(np.float32).astype(np.float64)
+    with np.errstate(over="ignore"):
+        for name in table.columns:
+            if name.startswith(("baseline", "personalized", "ood_")):
+                # Nine digits name a float32: here it is again, to the bit.
+                table[name] = table[name].astype(np.float32).astype(np.float64)
     table["higher_is_better"] = table["higher_is_better"] == 1
     return table
 
@@ -261,8 +263,9 @@ def _bytes(path: pathlib.Path) -> bytes:
 
 
 def _header(path: pathlib.Path, data: bytes) -> list[str]:
-    rows = _rows(path, data)
-    header = next(rows, None)
+    if b"\0" in data:
+        raise UserError(f"{path} is not a UTF-8 CSV file: it has NUL bytes")
+    header = next(_rows(path, data), None)
     if not header:
         raise UserError(f"{path} is empty; expected a header line")
     twice = [name for name in header if header.count(name) > 1]

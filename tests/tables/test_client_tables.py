@@ -56,6 +56,13 @@ def test_ours(tmp_path):
     assert client_tables.choose(table, "all", ["valid"]).empty
 
 
+def test_ours_with_the_index_that_pandas_writes(tmp_path):
+    client_tables.read(_ours(tmp_path, {}, {})).to_csv(tmp_path / "x.csv")
+    text = (tmp_path / "x.csv").read_text().replace("True", "1")
+    table = client_tables.read(_text(tmp_path, text))
+    assert table["client_id"].tolist() == ["d:0", "d:1"]
+
+
 def test_clusters_and_groups(tmp_path):
     _ours(tmp_path, {"cluster_id": 2}, {"cluster_id": 1})
     (found,) = client_tables.evaluations(client_tables.read(tmp_path / "clients.csv"))
@@ -128,6 +135,7 @@ def test_missing_columns_are_named_with_those_found(tmp_path):
         ("c,b\na,1\nb,1\na,2\n", "line 4: client 'a' has a second row"),
         ("c,b,b\na,1,2\n", "column 'b' stands twice"),
         ('c,b\n"a,1\n', "not a UTF-8 CSV"),
+        ("c,b\na\0,1\n", "NUL bytes"),
     ],
 )
 def test_bad_foreign_files(tmp_path, text, words):
