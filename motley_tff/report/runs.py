@@ -21,7 +21,7 @@ from motley_tff.tables import client_tables
 # Cells of these columns are text; all others are numbers.
 _TEXT = (
     "run_id", "dataset", "algorithm", "split", "client_id", "candidate", "metric", "group", "rule",
-    "label", "status", "reason", "method", "exchange",
+    "label", "status", "reason", "method", "exchange", "candidate_global", "candidate_per_client",
 )  # fmt: skip
 
 
