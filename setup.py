@@ -17,6 +17,7 @@ COMMANDS = [
     "motley_doctor=launch.doctor:run",
     "motley_metrics=launch.metrics:run",
     "motley_generative=launch.generative:run",
+    "motley_scorecard=launch.scorecard:run",
     "motley_sweep=launch.sweep:run",
     "motley_report=launch.report:run",
     "motley_table5=launch.table5:run",

@@ -18,6 +18,7 @@ _MODULES = {
     "motley_doctor": "launch.doctor",
     "motley_benchmark": "launch.benchmark",
     "motley_generative": "launch.generative",
+    "motley_scorecard": "launch.scorecard",
     "motley_table5": "launch.table5",
 }
 

@@ -1,0 +1,185 @@
+"""What each run is for FedEval's scorecard: a method, one of its variants, or a reference.
+
+| role | a run whose flags say |
+|---|---|
+| centralized | `--algorithm=centralized` |
+| local | `--algorithm=local`, or no rounds and no initial weights |
+| iid | `--partition=iid` |
+| dropout | `--dropout_rate` above 0 |
+| straggler | `--straggler_rate` above 0 |
+| method | none of these |
+
+A variant belongs to the methods that have all its other flags.
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from motley_tff.core.errors import UserError
+from motley_tff.report.runs import Run
+
+VARIANTS = {"iid": "partition", "dropout": "dropout_rate", "straggler": "straggler_rate"}
+REFERENCES = ("centralized", "local")
+_UNDISTURBED = {"partition": "natural", "dropout_rate": 0.0, "straggler_rate": 0.0}
+# Flags that decide how fast numbers come and how many, not which.
+_SAME_NUMBERS = frozenset(
+    {"backend", "memory_limit_gb", "threads_per_client", "rounds_per_checkpoint", "v"}
+    | {"rounds_per_evaluation", "valid_clients_per_evaluation", "test_clients_per_evaluation"}
+)
+_PROTECTED = {
+    "compressed": "noised or compressed",
+    "differentially_private": "noised or compressed",
+    "secure": "secure aggregation",
+}
+
+
+Variants = Mapping[str, Sequence[Run]]
+
+
+class Method(NamedTuple):
+    """A method and the runs it is compared with.
+
+    Attributes:
+      run: The method itself.
+      variants: Of `VARIANTS`, the runs there are.
+    """
+
+    run: Run
+    variants: Variants
+
+
+class Roles(NamedTuple):
+    """All runs by what they are for.
+
+    Attributes:
+      methods: In the order given.
+      baseline: What costs are compared with, or None.
+      centralized: Trained in one place, or None.
+      local: Trained by each client alone, or None.
+    """
+
+    methods: Sequence[Method]
+    baseline: Run | None
+    centralized: Run | None
+    local: Run | None
+
+
+def assign(runs: Sequence[Run], baseline: pathlib.Path | None) -> Roles:
+    """Returns what each run is for.
+
+    Args:
+      runs: All of one data set.
+      baseline: The directory of the run that costs are compared with; None takes FedSGD's.
+
+    Raises:
+      UserError: If runs do not fit together.
+    """
+    _check_comparable(runs)
+    by_role: dict[str, list[Run]] = {}
+    for run in runs:
+        by_role.setdefault(role(run), []).append(run)
+    methods = by_role.get("method", [])
+    if not methods:
+        found = ", ".join(f"{run.run_id} ({role(run)})" for run in runs)
+        raise UserError(f"no run of a method among {found}; give one without --partition=iid etc.")
+    variants = {kind: by_role.get(kind, []) for kind in VARIANTS}
+    for kind, disturbed in variants.items():
+        for run in disturbed:
+            _check_has_method(kind, run, methods)
+    return Roles(
+        [Method(run, _variants_of(run, variants)) for run in methods],
+        _baseline(runs, methods, baseline),
+        *(_only(name, by_role.get(name, [])) for name in REFERENCES),
+    )
+
+
+def role(run: Run) -> str:
+    """Returns what a run is for, of the module's table.
+
+    Raises:
+      UserError: If it has no flags, or is several variants at once.
+    """
+    if not run.flags:
+        raise UserError(f"{run.path} has no run.json, whose flags say what the run is for")
+    if run.flags.get("algorithm") == "centralized":
+        return "centralized"
+    if run.algorithm == "local":
+        return "local"
+    kinds = [
+        kind
+        for kind, flag in VARIANTS.items()
+        if run.flags.get(flag, _UNDISTURBED[flag]) != _UNDISTURBED[flag]
+    ]
+    if len(kinds) > 1:
+        flags = " and ".join(f"--{VARIANTS[kind]}" for kind in kinds)
+        raise UserError(f"{run.path} has {flags}; expected runs with one of them at a time")
+    return kinds[0] if kinds else "method"
+
+
+def exchange(run: Run) -> str:
+    """Returns what a method's clients and server exchange, of `scorecard.EXCHANGES`."""
+    many = "plain, many steps of training"
+    plain = "plain, one step of training" if run.flags.get("algorithm") == "fedsgd" else many
+    return _PROTECTED.get(run.flags.get("aggregator", "mean"), plain)
+
+
+def names(methods: Sequence[Method]) -> list[str]:
+    """Returns what methods are called: their algorithms if all differ, else their run ids."""
+    algorithms = [method.run.algorithm for method in methods]
+    if len(set(algorithms)) == len(algorithms):
+        return algorithms
+    return [method.run.run_id for method in methods]
+
+
+def _check_comparable(runs: Sequence[Run]) -> None:
+    first = runs[0]
+    for run in runs:
+        for what in ("dataset", "metric"):
+            one, other = getattr(first, what), getattr(run, what)
+            if one != other:
+                raise UserError(
+                    f"{run.path} has {what} {other} and {first.path} has {one}; give runs of one"
+                )
+
+
+def _variants_of(method: Run, variants: Variants) -> dict[str, list[Run]]:
+    return {
+        kind: [run for run in runs if not _differences(run, method)]
+        for kind, runs in variants.items()
+    }
+
+
+def _check_has_method(kind: str, run: Run, methods: Sequence[Run]) -> None:
+    nearest = min(methods, key=lambda method: len(_differences(run, method)))
+    if changed := _differences(run, nearest):
+        listed = ", ".join(
+            f"--{name} ({run.flags[name]}, there {nearest.flags[name]})" for name in changed
+        )
+        raise UserError(
+            f"{run.path} is the {kind} run of no method given; {nearest.run_id} differs in {listed}"
+        )
+
+
+def _differences(run: Run, method: Run) -> list[str]:
+    """Returns the flags, known to both, that set two runs apart beside the variant's own."""
+    both = run.flags.keys() & method.flags.keys() - _UNDISTURBED.keys() - _SAME_NUMBERS
+    return sorted(name for name in both if run.flags[name] != method.flags[name])
+
+
+def _baseline(
+    runs: Sequence[Run], methods: Sequence[Run], given: pathlib.Path | None
+) -> Run | None:
+    if given is None:
+        return _only("fedsgd", [run for run in methods if run.flags.get("algorithm") == "fedsgd"])
+    for run in runs:
+        if run.path.resolve() == given.resolve():
+            return run
+    raise UserError(f"--baseline={given} is none of the runs given; give its directory as well")
+
+
+def _only(name: str, runs: Sequence[Run]) -> Run | None:
+    if len(runs) > 1:
+        hint = "; name one with --baseline=RUN" if name == "fedsgd" else "; give one of them"
+        raise UserError(f"several {name} runs: {', '.join(str(r.path) for r in runs)}{hint}")
+    return runs[0] if runs else None

@@ -1,0 +1,93 @@
+"""A radar chart of scores on a few axes, one closed line a method (FedEval's).
+
+An axis that a method was not measured on has no point: the line is open there. One that nobody was
+measured on is hatched and says so; it is never drawn as zero.
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.projections.polar import PolarAxes
+
+from motley_tff.report import style
+
+_NOT_MEASURED = "not measured"
+# Points at the centre would hide each other.
+_HOLE = 0.08
+
+
+def draw(
+    ax: PolarAxes, axes: Sequence[str], scores: Mapping[str, Sequence[float | None]], most: float
+) -> PolarAxes:
+    """Draws a line a method and returns the axes.
+
+    Args:
+      ax: Polar axes.
+      axes: Names, the first on top, the others clockwise; three or more.
+      scores: A number from 0 to `most` for each axis, None where there is none, by method.
+      most: The best score, at the rim.
+    """
+    angles = np.linspace(0.0, 2.0 * np.pi, len(axes), endpoint=False)
+    table = {
+        name: np.array([np.nan if score is None else score for score in row], float)
+        for name, row in scores.items()
+    }
+    _frame(ax, angles, axes, most)
+    for name, look in style.looks(list(table)).items():
+        closed = np.append(table[name], table[name][0])
+        line = {"color": look.colour, "marker": look.marker, "linestyle": look.dashes}
+        ax.plot(np.append(angles, angles[0]), closed, label=name, **line, clip_on=False)
+    for angle, column in zip(angles, np.array(list(table.values())).T, strict=True):
+        if np.isnan(column).all():
+            _hatch(ax, angle, np.pi / len(axes), most)
+    return ax
+
+
+def _frame(ax: PolarAxes, angles: np.ndarray, axes: Sequence[str], most: float) -> None:
+    ax.set_theta_zero_location("N")
+    ax.set_theta_direction(-1)
+    ax.set_thetagrids(np.degrees(angles), [""] * len(axes))
+    for angle, name in zip(angles, axes, strict=True):
+        # Beside the circle, whichever side.
+        side = {-1: "right", 0: "center", 1: "left"}[int(np.sign(np.round(np.sin(angle), 6)))]
+        ax.text(angle, 1.06 * most, style.plain(name), ha=side, va="center")
+    ax.set_rorigin(-_HOLE * most)
+    ax.set_ylim(0.0, most)
+    ticks = np.arange(1, int(most) + 1)
+    ax.set_yticks(ticks, [str(tick) for tick in ticks])
+    # Between two axes, where no line has its points.
+    ax.set_rlabel_position(np.degrees(angles[1]) / 2)
+    ax.grid(True)
+    ax.spines[:].set_color("#999999")
+
+
+def _hatch(ax: PolarAxes, angle: float, half_width: float, most: float) -> None:
+    """Marks an axis that nobody was measured on."""
+    ax.bar(
+        angle, most, width=half_width, facecolor="none", edgecolor="#aaaaaa", hatch="////",
+        linewidth=0, zorder=0,
+    )  # fmt: skip
+    box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"}
+    ax.text(
+        angle, 0.62 * most, _NOT_MEASURED, ha="center", va="center", color=style.GREY, fontsize=6.5,
+        bbox=box,
+    )  # fmt: skip
+
+
+def save(
+    folder: pathlib.Path,
+    axes: Sequence[str],
+    scores: Mapping[str, Sequence[float | None]],
+    most: float,
+) -> list[pathlib.Path]:
+    """Writes `radar.svg` and `radar.png`; returns their paths."""
+    with style.settings():
+        figure = Figure(figsize=(style.COLUMN_WIDTH, 2.7), layout="constrained")
+        ax = figure.add_subplot(projection="polar")
+        assert isinstance(ax, PolarAxes)
+        draw(ax, axes, scores, most)
+        style.legend_below(figure, ax)
+        paths, _ = style.save(figure, folder, "radar", "svg")
+    return paths

@@ -1,0 +1,260 @@
+"""motley_scorecard on small run directories, as trainers write them."""
+
+import csv
+import math
+import subprocess
+import sys
+
+import pytest
+
+from motley_tff.metrics import scorecard
+from tests.report import written
+from tests.trainers import programs
+
+FLAGS = {
+    "algorithm": "fedavg", "total_rounds": 4, "client_learning_rate": 0.1, "aggregator": "mean",
+    "partition": "natural", "dropout_rate": 0.0, "straggler_rate": 0.0, "backend": "auto",
+}  # fmt: skip
+
+
+def _write(
+    root, run_id, values, *, algorithm="fedavg+finetuning", sent=400, seconds=1.0, done=4,
+    flags=None, **options,
+):  # fmt: skip
+    """Writes a run of two test clients, their global and own models' values given.
+
+    Validation clients have the same on average, half of it after round 2 of 4.
+    """
+    flags = FLAGS | (flags or {})
+    total = flags["total_rounds"]
+    before, after = (sum(column) / 2 for column in zip(*values, strict=True))
+    summary = [
+        {"round": number, "split": "valid", "bytes_down_total": 3 * sent * number / 4}
+        | {"bytes_up_total": sent * number / 4}
+        | {"baseline_mean": before * number / 4, "personalized_mean": after * number / 4}
+        | {"candidate_per_client": "per_client" if number == 4 else "3"}
+        for number in (2, 4)
+    ]
+    rounds = [
+        {"round": n, "seconds": seconds, "bytes_down": 3 * sent / 4, "bytes_up": sent / 4}
+        for n in range(1, done + 1)
+    ]
+    clients = {f"emnist:{i}": pair for i, pair in enumerate(values)}
+    tables = {"summary": summary, "rounds": rounds} if total else {}
+    return written.run(
+        root, run_id, algorithm, clients, number=total, flags=flags, tables=tables, **options
+    )
+
+
+def _fedavg(root):
+    """0.85 on average, 1,600 bytes and 4 seconds."""
+    return _write(root, "avg", [(0.5, 0.8), (0.7, 0.9)])
+
+
+def _variants(root):
+    _write(root, "avg_iid", [(0.7, 0.86), (0.7, 0.88)], flags={"partition": "iid"})
+    _write(root, "avg_dropout", [(0.5, 0.8), (0.7, 0.82)], flags={"dropout_rate": 0.3})
+    _write(root, "avg_straggler", [(0.5, 0.8), (0.7, 0.8)], flags={"straggler_rate": 0.5})
+
+
+def _fedsgd(root):
+    """Twice the bytes of FedAvg, half of its seconds."""
+    flags = {"algorithm": "fedsgd", "partition": "natural"}
+    options = {"algorithm": "fedsgd+finetuning", "sent": 800, "seconds": 0.5}
+    return _write(root, "sgd", [(0.4, 0.6), (0.5, 0.6)], flags=flags, **options)
+
+
+def _references(root):
+    flags = {"algorithm": "centralized"}
+    options = {"algorithm": "centralized+finetuning", "sent": 0}
+    _write(root, "central", [(0.9, 0.99), (0.88, 0.99)], flags=flags, **options)
+    _write(root, "alone", [(0.1, 0.6), (0.1, 0.7)], algorithm="local", flags={"total_rounds": 0})
+
+
+def _run(*arguments, status=0):
+    command = [sys.executable, "-m", "launch.scorecard", *map(str, arguments)]
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=programs.environment(), timeout=60, check=False
+    )
+    assert result.returncode == status, (result.stdout, result.stderr)
+    return result
+
+
+def _rows(*arguments, folder):
+    """Returns the written rows by method, empty cells left out."""
+    _run(*arguments, f"--output_dir={folder}")
+    with open(folder / "scorecard.csv", newline="") as file:
+        return {
+            row["method"]: {name: cell for name, cell in row.items() if cell}
+            for row in csv.DictReader(file)
+        }
+
+
+def _numbers(row, *names):
+    return [float(row[name]) for name in names]
+
+
+def test_all_axes_by_hand(tmp_path):
+    for write in (_fedavg, _variants, _fedsgd, _references):
+        write(tmp_path / "runs")
+    found = _run(tmp_path / "runs", f"--output_dir={tmp_path / 'card'}").stdout
+    rows = _rows(tmp_path / "runs", folder=tmp_path / "again")
+    assert set(rows) == {"fedavg+finetuning", "fedsgd+finetuning"}
+    row = rows["fedavg+finetuning"]
+    assert _numbers(row, "value", "rounds", "bytes", "seconds") == pytest.approx([0.85, 4, 1600, 4])
+    # As many rounds, half of the bytes, twice the seconds.
+    scores = [1, 3, math.exp(-1)]
+    assert _numbers(row, "rounds_score", "bytes_score", "seconds_score") == pytest.approx(scores)
+    assert float(row["efficiency"]) == pytest.approx(sum(scores) / 3)
+    # 0.85 of 0.87 among alike clients; 0.81 and 0.80 of 0.85 with faults.
+    names = ("iid_disparity", "dropout_disparity", "straggler_disparity")
+    assert _numbers(row, *names) == pytest.approx([2 / 87, 4 / 85, 5 / 85], abs=1e-6)
+    names = ("iid_points", "dropout_points", "straggler_points", "robustness")
+    assert _numbers(row, *names) == [2, 1, 0, 3]
+    # Better than 0.65 of local models, 4.5% below the 0.89 of the central one.
+    names = ("local_value", "central_value", "central_disparity", "effectiveness")
+    assert _numbers(row, *names) == pytest.approx([0.65, 0.89, 4 / 89, 3], abs=1e-6)
+    assert row["exchange"] == "plain, many steps of training"
+    assert _numbers(row, "privacy", "security") == [2, 3]
+    baseline = rows["fedsgd+finetuning"]
+    assert _numbers(baseline, "efficiency", "effectiveness", "privacy") == [1, 0, 1]
+    assert "robustness" not in baseline
+    line = next(line for line in found.splitlines() if line.startswith("fedavg"))
+    assert line.split() == ["fedavg+finetuning", "1.46", "3.00", "3.00", "2.00", "3.00", "0.85"]
+    assert "robustness of fedsgd+finetuning is not measured" in found
+    for suffix in ("svg", "png"):
+        assert (tmp_path / "card" / f"radar.{suffix}").stat().st_size > 1000
+
+
+def test_what_nobody_measured_is_neither_drawn_nor_written_as_zero(tmp_path):
+    run = _fedavg(tmp_path)
+    row = _rows(run, folder=tmp_path / "card")["fedavg+finetuning"]
+    assert not {"efficiency", "robustness", "effectiveness"} & set(row)
+    assert _numbers(row, "privacy", "security") == [2, 3]
+    text = _run(run).stdout
+    assert text.splitlines()[1].count("not measured") == 3
+    for axis in ("efficiency", "robustness", "effectiveness"):
+        assert f"{axis} of fedavg+finetuning is not measured: it takes" in text
+
+
+def test_a_part_of_robustness_is_no_score(tmp_path):
+    run = _fedavg(tmp_path)
+    _variants(tmp_path)
+    row = _rows(run, tmp_path / "avg_iid", tmp_path / "avg_dropout", folder=tmp_path / "card")
+    row = row["fedavg+finetuning"]
+    assert _numbers(row, "iid_points", "dropout_points") == [2, 1]
+    assert "straggler_points" not in row and "robustness" not in row
+
+
+def test_errors_are_better_the_lower(tmp_path):
+    error = {"metric": "half_squared_error", "higher_is_better": False}
+    _write(tmp_path / "r", "avg", [(0.5, 0.2), (0.7, 0.2)], **error)
+    central = {"algorithm": "centralized"}
+    _write(tmp_path / "r", "c", [(0.19, 0.1)] * 2, flags=central, algorithm="c", **error)
+    local = {"total_rounds": 0}
+    _write(tmp_path / "r", "l", [(0.9, 0.3)] * 2, flags=local, algorithm="local", **error)
+    _write(tmp_path / "r", "d", [(0.5, 0.22)] * 2, flags={"dropout_rate": 0.1}, **error)
+    row = _rows(tmp_path / "r", folder=tmp_path / "card")["fedavg+finetuning"]
+    # 0.2 for 0.19 is 5.3% worse: 2 points of 5.
+    assert _numbers(row, "central_disparity", "effectiveness") == pytest.approx(
+        [1 / 19, 2], abs=1e-6
+    )
+    assert _numbers(row, "dropout_disparity", "dropout_points") == pytest.approx([0.1, 0], abs=1e-6)
+
+
+def test_the_global_model(tmp_path):
+    for write in (_fedavg, _references):
+        write(tmp_path / "runs")
+    rows = _rows(tmp_path / "runs", "--model=global", folder=tmp_path / "card")
+    # 0.6 is less than local models' 0.65.
+    names = ("value", "local_value", "effectiveness")
+    assert _numbers(rows["fedavg+finetuning"], *names) == pytest.approx([0.6, 0.65, 0])
+
+
+def test_costs_until_a_target(tmp_path):
+    for write in (_fedavg, _fedsgd):
+        write(tmp_path / "runs")
+    flags = [tmp_path / "runs", "--target=0.4"]
+    rows = _rows(*flags, folder=tmp_path / "card")
+    # FedAvg has 0.425 after 2 rounds, FedSGD 0.3 then and 0.6 after 4.
+    names = ("rounds", "bytes", "seconds", "rounds_score", "bytes_score", "seconds_score")
+    expected = [2, 800, 2, 1 + 4 * 2 / 3, 1 + 4 * 0.75, 1]
+    assert _numbers(rows["fedavg+finetuning"], *names) == pytest.approx(expected)
+    text = _run(tmp_path / "runs", "--target=0.7").stdout
+    assert "efficiency of fedavg+finetuning, fedsgd+finetuning is not measured" in text
+    named = _rows(tmp_path / "runs", f"--baseline={tmp_path / 'runs' / 'avg'}", folder=tmp_path)
+    assert _numbers(named["fedsgd+finetuning"], "bytes_score") == pytest.approx([math.exp(-1)])
+
+
+@pytest.mark.parametrize(
+    ("flags", "privacy"),
+    [
+        ({"aggregator": "compressed"}, 3),
+        ({"aggregator": "differentially_private"}, 3),
+        ({"aggregator": "secure"}, 4),
+        ({"aggregator": "robust"}, 2),
+        ({"algorithm": "fedsgd"}, 1),
+        ({"algorithm": "fedsgd", "aggregator": "secure"}, 4),
+    ],
+)
+def test_privacy_follows_from_flags(tmp_path, flags, privacy):
+    from launch import scorecard_runs
+    from motley_tff.report import runs
+
+    path = _write(tmp_path, "run", [(0.5, 0.5)] * 2, flags=flags)
+    exchange = scorecard_runs.exchange(runs.find([str(path)]).runs[0])
+    assert scorecard.privacy(exchange) == privacy
+
+
+def test_several_runs_of_an_algorithm_go_by_their_names(tmp_path):
+    _fedavg(tmp_path / "runs")
+    _variants(tmp_path / "runs")
+    rate = {"client_learning_rate": 0.5}
+    _write(tmp_path / "runs", "fast", [(0.5, 0.9), (0.7, 0.9)], flags=rate)
+    rows = _rows(tmp_path / "runs", folder=tmp_path / "card")
+    assert set(rows) == {"avg", "fast"}
+    # Variants are those of the run with their other flags.
+    assert "robustness" in rows["avg"] and "iid_points" not in rows["fast"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"flags": {"partition": "iid", "dropout_rate": 0.1}}, "--partition and --dropout_rate"),
+        ({"flags": {"partition": "iid", "client_learning_rate": 1.0}},
+         "run of no method given; avg differs in --client_learning_rate (1.0, there 0.1)"),
+        ({"dataset": "school"}, "has dataset school and"),
+        ({"metric": "loss"}, "has metric loss and"),
+        ({"done": 3}, "has 3 of 4 rounds; run it to its end"),
+        ({"values": [(0.5, float("nan")), (0.5, 0.5)]}, "1 of 2 test clients have no personalized"),
+    ],
+)  # fmt: skip
+def test_runs_that_do_not_fit_are_one_line(tmp_path, changes, words):
+    _fedavg(tmp_path / "runs")
+    values = changes.pop("values", [(0.5, 0.6)] * 2)
+    _write(tmp_path / "runs", "other", values, **changes)
+    _assert_one_line(tmp_path, words, tmp_path / "runs")
+
+
+def _assert_one_line(tmp_path, words, *arguments):
+    result = _run(*arguments, f"--output_dir={tmp_path / 'card'}", status=2)
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+    assert not (tmp_path / "card").exists() and result.stdout == ""
+
+
+def test_arguments_that_do_not_fit_are_one_line(tmp_path):
+    runs = tmp_path / "runs"
+    _variants(runs)
+    _assert_one_line(tmp_path, "no run of a method among", runs)
+    path = _fedavg(runs)
+    _assert_one_line(tmp_path, "is none of the runs given", path, "--baseline=elsewhere")
+    _assert_one_line(tmp_path, "found nothing", runs / "none")
+    for name in ("a", "b"):
+        flags = {"algorithm": "fedsgd", "total_rounds": 4 + (name == "b")}
+        _write(runs, name, [(0.5, 0.5)] * 2, flags=flags, done=5)
+    _assert_one_line(tmp_path, "several fedsgd runs", runs)
+    (path / "run.json").unlink()
+    _assert_one_line(tmp_path, "has no run.json", path)
+    result = _run(path, f"--output_dir={tmp_path / 'no' / 'card'}", status=2)
+    assert "expected a directory, or the name of one to make" in result.stderr
