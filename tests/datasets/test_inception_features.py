@@ -1,5 +1,9 @@
 """InceptionV3's features, with random weights in Keras's file format."""
 
+import csv
+import subprocess
+import sys
+
 import h5py
 import numpy as np
 import pytest
@@ -7,6 +11,8 @@ import tensorflow as tf
 
 from datasets.models import inception_features
 from motley_tff.core.errors import UserError
+from motley_tff.metrics.generative import client_features, scores
+from tests.trainers import programs
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +73,25 @@ def test_fractions_and_grey_images(model):
 def test_images_that_are_none(model, images, words):
     with pytest.raises(UserError, match=words):
         inception_features.embed(model, images)
+
+
+def test_motley_generative_takes_images(files, model, tmp_path):
+    clients = {"a": IMAGES, "b": IMAGES[:, ::-1]}
+    np.savez(tmp_path / "clients.npz", **clients)
+    np.savez(tmp_path / "drawn.npz", images=IMAGES[..., ::-1])
+    flags = [f"--clients={tmp_path / 'clients.npz'}", f"--generated={tmp_path / 'drawn.npz'}"]
+    flags += [f"--output={tmp_path / 'table.csv'}"]
+    flags += [f"--inception_weights={files / 'notop.h5'}", "--num_neighbors=1"]
+    command = [sys.executable, "-m", "launch.generative", *flags]
+    subprocess.run(command, env=programs.environment(), check=True, capture_output=True)
+    with open(tmp_path / "table.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    features = {name: inception_features.embed(model, array) for name, array in clients.items()}
+    drawn = {"drawn": inception_features.embed(model, IMAGES[..., ::-1])}
+    real = client_features.from_arrays(features)
+    for column, value in scores.table(real, drawn, 1).rows[0].items():
+        if column.startswith(("fid", "recall", "coverage")):
+            assert float(row[column]) == pytest.approx(value, rel=0.01), column
 
 
 def test_weights_that_are_others(files, tmp_path):

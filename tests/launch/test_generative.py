@@ -107,7 +107,6 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
         (["--generated={}/middle.npz", "--num_neighbors=40"], "middle: found 40 examples"),
         (["--generated={}/middle.npz", "--output=table.txt"], "ends in .csv, .md, .tex"),
         (["--generated={}/middle.npz", "--output={}/no/table.md"], "cannot be written"),
-        (["--generated={}/middle.npz", "--inception_weights=x.pt"], "file that ends in .h5"),
     ],
 )
 def test_bad_input_is_one_line(files, flags, words):

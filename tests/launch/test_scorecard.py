@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+from launch import scorecard_rows, scorecard_runs
+from motley_tff.core.errors import UserError
 from motley_tff.metrics import scorecard
+from motley_tff.report import runs
 from tests.report import written
 from tests.trainers import programs
 
@@ -80,25 +83,24 @@ def _run(*arguments, status=0):
     return result
 
 
-def _rows(*arguments, folder):
-    """Returns the written rows by method, empty cells left out."""
-    _run(*arguments, f"--output_dir={folder}")
-    with open(folder / "scorecard.csv", newline="") as file:
-        return {
-            row["method"]: {name: cell for name, cell in row.items() if cell}
-            for row in csv.DictReader(file)
-        }
+def _rows(*paths, baseline=None, column=scorecard_rows.PERSONALIZED, target=None):
+    """Returns what is written, by method, what is not measured left out."""
+    roles = scorecard_runs.assign(runs.find([str(path) for path in paths]).runs, baseline)
+    return {
+        row["method"]: {name: value for name, value in row.items() if value is not None}
+        for row in scorecard_rows.build(roles, column, target)
+    }
 
 
 def _numbers(row, *names):
-    return [float(row[name]) for name in names]
+    return [row[name] for name in names]
 
 
 def test_all_axes_by_hand(tmp_path):
     for write in (_fedavg, _variants, _fedsgd, _references):
         write(tmp_path / "runs")
     found = _run(tmp_path / "runs", f"--output_dir={tmp_path / 'card'}").stdout
-    rows = _rows(tmp_path / "runs", folder=tmp_path / "again")
+    rows = _rows(tmp_path / "runs")
     assert set(rows) == {"fedavg+finetuning", "fedsgd+finetuning"}
     row = rows["fedavg+finetuning"]
     assert _numbers(row, "value", "rounds", "bytes", "seconds") == pytest.approx([0.85, 4, 1600, 4])
@@ -122,13 +124,19 @@ def test_all_axes_by_hand(tmp_path):
     line = next(line for line in found.splitlines() if line.startswith("fedavg"))
     assert line.split() == ["fedavg+finetuning", "1.46", "3.00", "3.00", "2.00", "3.00", "0.85"]
     assert "robustness of fedsgd+finetuning is not measured" in found
+    with open(tmp_path / "card" / "scorecard.csv", newline="") as file:
+        written_rows = {cells["method"]: cells for cells in csv.DictReader(file)}
+    for name, cells in written_rows.items():
+        known = {column for column, cell in cells.items() if cell}
+        assert known == set(rows[name]) and set(cells) == set(scorecard_rows.COLUMNS)
+        assert float(cells["efficiency"]) == pytest.approx(rows[name]["efficiency"])
     for suffix in ("svg", "png"):
         assert (tmp_path / "card" / f"radar.{suffix}").stat().st_size > 1000
 
 
 def test_what_nobody_measured_is_neither_drawn_nor_written_as_zero(tmp_path):
     run = _fedavg(tmp_path)
-    row = _rows(run, folder=tmp_path / "card")["fedavg+finetuning"]
+    row = _rows(run)["fedavg+finetuning"]
     assert not {"efficiency", "robustness", "effectiveness"} & set(row)
     assert _numbers(row, "privacy", "security") == [2, 3]
     text = _run(run).stdout
@@ -140,7 +148,7 @@ def test_what_nobody_measured_is_neither_drawn_nor_written_as_zero(tmp_path):
 def test_a_part_of_robustness_is_no_score(tmp_path):
     run = _fedavg(tmp_path)
     _variants(tmp_path)
-    row = _rows(run, tmp_path / "avg_iid", tmp_path / "avg_dropout", folder=tmp_path / "card")
+    row = _rows(run, tmp_path / "avg_iid", tmp_path / "avg_dropout")
     row = row["fedavg+finetuning"]
     assert _numbers(row, "iid_points", "dropout_points") == [2, 1]
     assert "straggler_points" not in row and "robustness" not in row
@@ -154,7 +162,7 @@ def test_errors_are_better_the_lower(tmp_path):
     local = {"total_rounds": 0}
     _write(tmp_path / "r", "l", [(0.9, 0.3)] * 2, flags=local, algorithm="local", **error)
     _write(tmp_path / "r", "d", [(0.5, 0.22)] * 2, flags={"dropout_rate": 0.1}, **error)
-    row = _rows(tmp_path / "r", folder=tmp_path / "card")["fedavg+finetuning"]
+    row = _rows(tmp_path / "r")["fedavg+finetuning"]
     # 0.2 for 0.19 is 5.3% worse: 2 points of 5.
     assert _numbers(row, "central_disparity", "effectiveness") == pytest.approx(
         [1 / 19, 2], abs=1e-6
@@ -165,7 +173,7 @@ def test_errors_are_better_the_lower(tmp_path):
 def test_the_global_model(tmp_path):
     for write in (_fedavg, _references):
         write(tmp_path / "runs")
-    rows = _rows(tmp_path / "runs", "--model=global", folder=tmp_path / "card")
+    rows = _rows(tmp_path / "runs", column=scorecard_rows.GLOBAL)
     # 0.6 is less than local models' 0.65.
     names = ("value", "local_value", "effectiveness")
     assert _numbers(rows["fedavg+finetuning"], *names) == pytest.approx([0.6, 0.65, 0])
@@ -174,15 +182,14 @@ def test_the_global_model(tmp_path):
 def test_costs_until_a_target(tmp_path):
     for write in (_fedavg, _fedsgd):
         write(tmp_path / "runs")
-    flags = [tmp_path / "runs", "--target=0.4"]
-    rows = _rows(*flags, folder=tmp_path / "card")
+    rows = _rows(tmp_path / "runs", target=0.4)
     # FedAvg has 0.425 after 2 rounds, FedSGD 0.3 then and 0.6 after 4.
     names = ("rounds", "bytes", "seconds", "rounds_score", "bytes_score", "seconds_score")
     expected = [2, 800, 2, 1 + 4 * 2 / 3, 1 + 4 * 0.75, 1]
     assert _numbers(rows["fedavg+finetuning"], *names) == pytest.approx(expected)
     text = _run(tmp_path / "runs", "--target=0.7").stdout
     assert "efficiency of fedavg+finetuning, fedsgd+finetuning is not measured" in text
-    named = _rows(tmp_path / "runs", f"--baseline={tmp_path / 'runs' / 'avg'}", folder=tmp_path)
+    named = _rows(tmp_path / "runs", baseline=tmp_path / "runs" / "avg")
     assert _numbers(named["fedsgd+finetuning"], "bytes_score") == pytest.approx([math.exp(-1)])
 
 
@@ -198,9 +205,6 @@ def test_costs_until_a_target(tmp_path):
     ],
 )
 def test_privacy_follows_from_flags(tmp_path, flags, privacy):
-    from launch import scorecard_runs
-    from motley_tff.report import runs
-
     path = _write(tmp_path, "run", [(0.5, 0.5)] * 2, flags=flags)
     exchange = scorecard_runs.exchange(runs.find([str(path)]).runs[0])
     assert scorecard.privacy(exchange) == privacy
@@ -211,7 +215,7 @@ def test_several_runs_of_an_algorithm_go_by_their_names(tmp_path):
     _variants(tmp_path / "runs")
     rate = {"client_learning_rate": 0.5}
     _write(tmp_path / "runs", "fast", [(0.5, 0.9), (0.7, 0.9)], flags=rate)
-    rows = _rows(tmp_path / "runs", folder=tmp_path / "card")
+    rows = _rows(tmp_path / "runs")
     assert set(rows) == {"avg", "fast"}
     # Variants are those of the run with their other flags.
     assert "robustness" in rows["avg"] and "iid_points" not in rows["fast"]
@@ -233,7 +237,9 @@ def test_runs_that_do_not_fit_are_one_line(tmp_path, changes, words):
     _fedavg(tmp_path / "runs")
     values = changes.pop("values", [(0.5, 0.6)] * 2)
     _write(tmp_path / "runs", "other", values, **changes)
-    _assert_one_line(tmp_path, words, tmp_path / "runs")
+    with pytest.raises(UserError) as caught:
+        _rows(tmp_path / "runs")
+    assert words in str(caught.value)
 
 
 def _assert_one_line(tmp_path, words, *arguments):
@@ -244,17 +250,22 @@ def _assert_one_line(tmp_path, words, *arguments):
 
 
 def test_arguments_that_do_not_fit_are_one_line(tmp_path):
-    runs = tmp_path / "runs"
-    _variants(runs)
-    _assert_one_line(tmp_path, "no run of a method among", runs)
-    path = _fedavg(runs)
+    path = _fedavg(tmp_path / "runs")
     _assert_one_line(tmp_path, "is none of the runs given", path, "--baseline=elsewhere")
-    _assert_one_line(tmp_path, "found nothing", runs / "none")
-    for name in ("a", "b"):
-        flags = {"algorithm": "fedsgd", "total_rounds": 4 + (name == "b")}
-        _write(runs, name, [(0.5, 0.5)] * 2, flags=flags, done=5)
-    _assert_one_line(tmp_path, "several fedsgd runs", runs)
-    (path / "run.json").unlink()
-    _assert_one_line(tmp_path, "has no run.json", path)
     result = _run(path, f"--output_dir={tmp_path / 'no' / 'card'}", status=2)
     assert "expected a directory, or the name of one to make" in result.stderr
+
+
+def test_runs_without_a_place(tmp_path):
+    _variants(tmp_path)
+    with pytest.raises(UserError, match=r"no run of a method among avg_dropout \(dropout\)"):
+        _rows(tmp_path)
+    path = _fedavg(tmp_path)
+    for name in ("a", "b"):
+        flags = {"algorithm": "fedsgd", "total_rounds": 4 + (name == "b")}
+        _write(tmp_path, name, [(0.5, 0.5)] * 2, flags=flags, done=5)
+    with pytest.raises(UserError, match="several fedsgd runs.*--baseline=RUN"):
+        _rows(tmp_path)
+    (path / "run.json").unlink()
+    with pytest.raises(UserError, match="has no run.json"):
+        _rows(path)
