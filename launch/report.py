@@ -30,7 +30,7 @@ def main(*paths: str) -> None:
     folder = pathlib.Path(FLAGS.output_dir).expanduser()
     built = building.build(paths, folder, FLAGS.vector, _show)
     figures = sum(path.suffix == ".png" for path in built.files)
-    print(f"{built.page}: {figures} figures, each also as .{FLAGS.vector} and .png beside it")
+    print(f"{built.page}; beside it, as .{FLAGS.vector} and .png, figures: {figures}")
     if built.absent:
         print("left out, no data: " + "; ".join(title for title, _ in built.absent))
 

@@ -8,19 +8,23 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
+from motley_tff.metrics import scorecard
 from motley_tff.report import (
     comparisons,
     figures,
     heterogeneity,
     page,
     paper_tables,
+    radar,
     runs,
     sections,
     style,
 )
 from motley_tff.tables import csv_files
 
+# (title, what it needs)
 _LABELS = ("Label distributions (Figure 10)", "a heterogeneity_*.csv, which motley_doctor writes")
+_SCORES = ("FedEval's scorecard", "a scorecard.csv, which motley_scorecard writes")
 
 
 class Built(NamedTuple):
@@ -62,6 +66,7 @@ def build(
         on_comparison(comparison.dataset)
         report.add_comparison(comparison, stem)
     report.add_heterogeneity(found.heterogeneity)
+    report.add_scorecards(found.scorecards)
     return report.finish(compared)
 
 
@@ -130,11 +135,29 @@ class _Report:
                 name = path.stem.removeprefix("heterogeneity_")
                 caption = "Labels of some clients: a row a client, a column a label."
                 images.append(self._image(figure, slug(path.stem), name, caption, path))
+        self._add_images("labels", _LABELS[0], images)
+
+    def add_scorecards(self, paths: Sequence[pathlib.Path]) -> None:
+        """Draws and adds radar charts."""
+        images = []
+        for place, path in enumerate(paths):
+            table = runs.read(path)
+            if not {"method", *scorecard.AXES} <= set(table.columns):
+                raise UserError(f"{path}: expected columns method, {', '.join(scorecard.AXES)}")
+            rows = table[list(scorecard.AXES)].astype(object)
+            scores = dict(zip(table["method"], rows.where(rows.notna(), None).values, strict=True))
+            caption = "Scores from 0 to 5, the best at the rim; a line a method."
+            with style.settings():
+                figure = radar.chart(scorecard.AXES, scores, scorecard.MOST)
+                stem = f"radar_{place + 1}"
+                images.append(self._image(figure, stem, path.parent.name, caption, path))
+        self._add_images("scorecards", _SCORES[0], images)
+
+    def _add_images(self, anchor: str, title: str, images: Sequence[page.Image]) -> None:
         if images:
-            self._drawn.add(_LABELS[0])
+            self._drawn.add(title)
             entries = [(image.anchor, image.title) for image in images]
-            body = page.figures(images)
-            self._sections.append(page.Section("labels", _LABELS[0], body, entries))
+            self._sections.append(page.Section(anchor, title, page.figures(images), entries))
 
     def _image(
         self, figure: Figure, stem: str, title: str, caption: str, table: pathlib.Path
@@ -152,10 +175,10 @@ class _Report:
             for kind in figures.KINDS
             if kind.name not in self._drawn
         ]
-        absent += [] if _LABELS[0] in self._drawn else [_LABELS]
+        absent += [other for other in (_LABELS, _SCORES) if other[0] not in self._drawn]
         closing = [sections.of_absent(absent), sections.of_runs(compared)]
         names = ", ".join(dict.fromkeys(comparison.dataset for comparison in compared))
-        title = f"Personalized federated learning: {names}" if names else _LABELS[0]
+        title = "Personalized federated learning" + (f": {names}" if names else "")
         target = self._folder / "report.html"
         with csv_files.replacing(target) as file:
             file.write(page.page(title, [*self._sections, *closing]))

@@ -225,13 +225,13 @@ def rate_deltas(comparison: Comparison) -> deltas.Data | None:
         least = curve.x[int(np.argmin([v.mean for v in curve.pct_hurt]))]
         if best != least:
             panels = [_panel(series, best, "best mean"), _panel(series, least, "fewest hurt")]
-            return deltas.Data(panels, "test clients, worst first (%)", "gain", False)
+            return deltas.ranked(panels, comparison)
     return None
 
 
 def _panel(series: Series, rate: float, why: str) -> deltas.Deltas:
     pairs = [test_values(run, "rate")[rate] for run in series.runs]
     gain = np.concatenate([personalized - baseline for personalized, baseline in pairs])
-    gain = np.sort(gain if series.runs[0].higher_is_better else -gain)
-    share = 100.0 * (np.arange(len(gain)) + 0.5) / len(gain)
-    return deltas.Deltas(f"rate {rate:g}: {why}", share, gain, gain < 0)
+    gain = gain if series.runs[0].higher_is_better else -gain
+    gain = gain[np.isfinite(gain)]
+    return deltas.Deltas(f"rate {rate:g}: {why}", gain, gain, gain < 0)

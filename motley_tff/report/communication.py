@@ -79,7 +79,7 @@ def draw(data: Data, looks: style.Looks) -> Figure:
         look = looks[curve.label]
         ax.plot(
             curve.bytes / size, curve.metric, color=look.colour, marker=look.marker,
-            linestyle=look.dashes, label=curve.label,
+            linestyle=look.dashes, label=curve.label, clip_on=False,
         )  # fmt: skip
     ax.set_xlabel(f"sent so far, down and up, all clients ({name})")
     ax.set_ylabel(data.metric_label)

@@ -11,8 +11,7 @@ from motley_tff.report import runs as runs_lib
 # {algorithm: name in figures}, in the order of figures and tables; others follow by name.
 NAMES: Mapping[str, str] = {
     "local": "Local training",
-    "centralized": "Centralized",
-    "fedavg": "FedAvg",
+    "centralized+finetuning": "Centralized + FT",
     "fedavg+finetuning": "FedAvg + FT",
     "finetuning": "FT of a given model",
     "fedprox+finetuning": "FedProx + FT",
@@ -45,7 +44,7 @@ _SHORT = {
     "finetune_max_epochs": "epochs",
 }
 # Values that say that something is not done.
-_OFF = ("0", "None", "False", "random")
+_OFF = ("0", "None", "False", "random", "natural")
 _MAX_SETTING = 40
 # The tables are at the first of these; the others have tables of their own.
 _FIRST_COUNTS = ("personalization_fraction", "acceptance")

@@ -43,12 +43,22 @@ class Data(NamedTuple):
 
 def by_rank(comparison: Comparison) -> Data | None:
     """Returns the test clients of each algorithm, from the one that lost most to the best."""
-    panels = []
-    for panel in _panels(comparison, "baseline"):
+    return ranked(_panels(comparison, "baseline"), comparison)
+
+
+def ranked(panels: Sequence[Deltas], comparison: Comparison) -> Data | None:
+    """Returns panels with their clients in the order of what they gain.
+
+    Args:
+      panels: Whatever their `x` is.
+      comparison: Whose clients.
+    """
+    found = []
+    for panel in panels:
         order = np.argsort(panel.delta, kind="stable")
         share = 100.0 * (np.arange(len(order)) + 0.5) / len(order)
-        panels.append(Deltas(panel.label, share, panel.delta[order], panel.is_hurt[order]))
-    return _data(panels, comparison, "test clients, worst first (%)", False)
+        found.append(Deltas(panel.label, share, panel.delta[order], panel.is_hurt[order]))
+    return _data(found, comparison, "test clients, worst first (%)", False)
 
 
 def by_examples(comparison: Comparison) -> Data | None:

@@ -76,6 +76,16 @@ def _hatch(ax: PolarAxes, angle: float, half_width: float, most: float) -> None:
     )  # fmt: skip
 
 
+def chart(axes: Sequence[str], scores: Mapping[str, Sequence[float | None]], most: float) -> Figure:
+    """Returns a figure of one chart with its legend; arguments as those of `draw`."""
+    figure = Figure(figsize=(style.COLUMN_WIDTH, 2.7), layout="constrained")
+    ax = figure.add_subplot(projection="polar")
+    assert isinstance(ax, PolarAxes)
+    draw(ax, axes, scores, most)
+    style.legend_below(figure, ax)
+    return figure
+
+
 def save(
     folder: pathlib.Path,
     axes: Sequence[str],
@@ -84,10 +94,5 @@ def save(
 ) -> list[pathlib.Path]:
     """Writes `radar.svg` and `radar.png`; returns their paths."""
     with style.settings():
-        figure = Figure(figsize=(style.COLUMN_WIDTH, 2.7), layout="constrained")
-        ax = figure.add_subplot(projection="polar")
-        assert isinstance(ax, PolarAxes)
-        draw(ax, axes, scores, most)
-        style.legend_below(figure, ax)
-        paths, _ = style.save(figure, folder, "radar", "svg")
+        paths, _ = style.save(chart(axes, scores, most), folder, "radar", "svg")
     return paths

@@ -16,7 +16,7 @@ import pandas as pd
 
 from motley_tff.core.errors import UserError
 from motley_tff.metrics import client_values
-from motley_tff.tables import client_tables
+from motley_tff.tables import client_tables, csv_files
 
 # Cells of these columns are text; all others are numbers.
 _TEXT = (
@@ -114,8 +114,8 @@ class Found(NamedTuple):
     Attributes:
       runs: Runs.
       sweeps: Sweeps.
-      heterogeneity: Tables of label shares, as motley_doctor leaves.
-      scorecards: Tables of FedEval's scores, as motley_scorecard leaves.
+      heterogeneity: Tables of label shares, which motley_doctor writes.
+      scorecards: Tables of FedEval's scores, which motley_scorecard writes.
     """
 
     runs: list[Run]
@@ -171,16 +171,21 @@ def _directories(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _read_directory(path: pathlib.Path, found: Found) -> None:
-    flags = _flags(path)
-    if (path / "sweep.csv").exists():
+    flags, is_sweep = _flags(path), (path / "sweep.csv").exists()
+    if is_sweep:
         found.sweeps.append(_sweep(path, flags))
-    if (path / "clients.csv").exists():
+    # A sweep in which no setting finished under all seeds has no best runs.
+    if (path / "clients.csv").exists() and not (is_sweep and _is_empty(path / "clients.csv")):
         of_run: dict[str, list[client_tables.Evaluation]] = {}
         for evaluation in client_tables.evaluations(client_tables.read(path / "clients.csv")):
             of_run.setdefault(evaluation.keys["run_id"], []).append(evaluation)
         for run_id, mine in of_run.items():
             below = path / "runs" / run_id
             found.runs.append(_run(below if below.is_dir() else path, flags, run_id, mine))
+
+
+def _is_empty(path: pathlib.Path) -> bool:
+    return next(csv_files.read(path), None) is None
 
 
 def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:

@@ -76,7 +76,7 @@ def _means(ax: Axes, panel: Panel) -> None:
             place, value.mean, yerr=np.nan_to_num(value.std) or None, capsize=2, linestyle="",
             color=looks[way].colour, marker=looks[way].marker, elinewidth=0.6,
         )  # fmt: skip
-    ax.set_xticks(range(len(WAYS)), ["before", "one\nfor all", "own"])
+    ax.set_xticks(range(len(WAYS)), ["before", "one\nfor all", "own"], fontsize=6)
     ax.set_xlim(-0.5, len(WAYS) - 0.5)
     ax.set_title(style.wrapped(panel.label, 21), fontsize=7)
 

@@ -14,7 +14,7 @@ from tests.report import test_page, written
 ROOT = pathlib.Path(__file__).parents[2]
 _BROWSERS = (
     "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome",
-    "chrome-headless-shell", "headless_shell",
+    "chromium-headless-shell", "chrome-headless-shell", "headless_shell",
 )  # fmt: skip
 _INSTALLED = (".cache/ms-playwright/chromium*/chrome-linux*/*", ".cache/puppeteer/*/*/*/*")
 NASTY = "x<img src=x onerror=alert(1)>"
@@ -51,7 +51,7 @@ def test_files_and_messages(made):
     assert result.returncode == 0, result.stderr
     assert result.stderr == "drawing toy <b>\n"
     first, second = result.stdout.splitlines()
-    assert first == f"{target}/report.html: 3 figures, each also as .svg and .png beside it"
+    assert first == f"{target}/report.html; beside it, as .svg and .png, figures: 3"
     assert second.startswith("left out, no data: ") and "Mode collapse (Figure 5(a))" in second
     names = sorted(path.name for path in target.iterdir())
     stems = ("box_plots", "delta_by_examples", "delta_by_rank")
@@ -167,7 +167,7 @@ def test_data_sets_and_metrics_have_figures_of_their_own(tmp_path):
     assert boxes == ["toy_accuracy_box_plots.pdf", "toy_squared_error_box_plots.pdf"]
 
 
-def test_a_sweep_and_label_shares_alone(tmp_path):
+def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
     rows = [
         {"lambda": x, "base_random_seed": 0, "status": "finished"}
         | {"valid_personalized_mean": x, "test_personalized_mean": x}
@@ -177,11 +177,13 @@ def test_a_sweep_and_label_shares_alone(tmp_path):
     (tmp_path / "in" / "heterogeneity_toy.csv").write_text(
         "client_id,label,share\na,x,0.5\na,y,0.5\n"
     )
+    scores = "method,efficiency,robustness,effectiveness,privacy,security\nfedavg,1.5,,5,2,3\n"
+    (tmp_path / "in" / "scorecard.csv").write_text(scores)
     result = _report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}")
     assert result.returncode == 0, result.stderr
     names = sorted(path.name for path in (tmp_path / "out").glob("*.png"))
-    assert names == ["heterogeneity_toy.png", "toy_accuracy_sweep_curves.png"]
-    assert "Figure 10" not in result.stdout
+    assert names == ["heterogeneity_toy.png", "radar_1.png", "toy_accuracy_sweep_curves.png"]
+    assert "Figure 10" not in result.stdout and "scorecard" not in result.stdout
     text = (tmp_path / "out" / "report.html").read_text()
     test_page.check(text)
     assert f"From sweep.csv of {tmp_path}/in/grid. Files: toy_accuracy_sweep_curves" in text

@@ -101,11 +101,26 @@ def test_a_sweep_of_which_nothing_finished(tmp_path):
         runs.find([str(tmp_path)])
 
 
-def test_a_sweep_without_best_runs_stands_alone(tmp_path):
-    written.sweep(tmp_path / "grid", [{"base_random_seed": 0, "status": "finished"}])
+@pytest.mark.parametrize("clients", [None, "run_id,client_id\n"])
+def test_a_sweep_without_best_runs_stands_alone(tmp_path, clients):
+    path = written.sweep(tmp_path / "grid", [{"base_random_seed": 0, "status": "finished"}])
+    if clients is not None:
+        (path / "clients.csv").write_text(clients)
     (comparison,) = comparisons.compare(runs.find([str(tmp_path)]))
     assert (comparison.dataset, comparison.metric, comparison.series) == ("toy", "accuracy", [])
     assert comparison.higher_is_better and len(comparison.sweeps) == 1
+
+
+def test_words_of_a_silo_are_no_numbers(tmp_path):
+    row = {
+        "round": 10,
+        "split": "test",
+        "candidate_global": "3",
+        "candidate_per_client": "per_client",
+    }
+    path = written.run(tmp_path, "one", "ditto", CLIENTS, tables={"summary": [row]})
+    (run,) = runs.find([str(path)]).runs
+    assert run.reported("summary")["candidate_per_client"].tolist() == ["per_client"]
 
 
 def test_text_among_numbers_is_named(tmp_path):
