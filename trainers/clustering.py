@@ -22,6 +22,7 @@ def build(values: flags.FlagValues, rounds: shared_flags.Rounds) -> assembly.Bui
         params = hypcluster.Params(
             fedavg=assembly.fedavg_params(values),
             steps_empty_clusters=values.step_empty_clusters,
+            shares_base_layers=values.share_base_layers,
             balance=values.balance,
             balance_rounds=max(1, rounds.clustering // 2),
         )

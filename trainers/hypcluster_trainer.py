@@ -57,6 +57,11 @@ flags.DEFINE_float(
     lower_bound=0.0,
 )
 flags.DEFINE_bool(
+    "share_base_layers",
+    False,
+    "One base, the first model's, for all clusters: only last layers are their own.",
+)
+flags.DEFINE_bool(
     "step_empty_clusters",
     False,
     "Step the server optimizer of a model that nobody took on a zero update, as the published "

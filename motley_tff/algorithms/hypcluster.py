@@ -8,6 +8,9 @@ clients' changes weighted by examples. A model that nobody took stays as it is, 
 silo code has it; `steps_empty_clusters` steps its optimizer on a zero mean instead, as the
 published cross-device code does, so that momentum still moves it. k = 1 gives back FedAvg.
 
+With `shares_base_layers` (IFCA section 5.3, "weight sharing") the clusters have last layers of
+their own on one base, the first model's, which all clients' changes move; the base is sent once.
+
 Ours, against mode collapse (one model that all clients take): `balance` adds to a model's mean loss
 balance * (1 - round / balance_rounds) * log(k * share), where share is the running share of the
 examples whose clients took it; a popular model has to be better by that much. 0, the default, is
@@ -33,12 +36,14 @@ class Params:
     Attributes:
       fedavg: Those of every cluster's training.
       steps_empty_clusters: Whether a cluster without clients takes a server step on zero.
+      shares_base_layers: Whether all models have the same layers except for the last.
       balance: Strength of the penalty on popular models, in units of the loss, at least 0.
       balance_rounds: The penalty goes linearly to nothing in so many rounds, at least 1.
     """
 
     fedavg: fedavg.Params
     steps_empty_clusters: bool = False
+    shares_base_layers: bool = False
     balance: float = 0.0
     balance_rounds: int = 1
 
@@ -74,15 +79,23 @@ def build(
       initial_models: The k models' first weights.
     """
     k = len(initial_models)
-    stacked = tuple(np.stack(leaves) for leaves in zip(*initial_models, strict=True))
+    is_last = task.model.is_last_layer
+    is_shared = tuple(params.shares_base_layers and not last for last in is_last)
+    stacked = tuple(
+        np.stack([leaves[0]] * k if shared else leaves)
+        for leaves, shared in zip(zip(*initial_models, strict=True), is_shared, strict=True)
+    )
+    sent = tuple(a[0] if shared else a for a, shared in zip(stacked, is_shared, strict=True))
     base = fedavg.build(task, params.fedavg, initial_models[0])
     return algorithm.Algorithm(
         name="hypcluster",
         initial_weights=(stacked, np.zeros(k, np.float32)),
         work=_client_work(task, base.work, k),
-        server_optimizer=_Server(optimizers.build(params.fedavg.server_optimizer), k, params),
+        server_optimizer=_Server(
+            optimizers.build(params.fedavg.server_optimizer), k, params, is_shared
+        ),
         global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
-        communicated=algorithm.Communicated(stacked, initial_models[0]),
+        communicated=algorithm.Communicated(sent, initial_models[0]),
         shares=tuple(f"cluster_{j + 1}_share" for j in range(k)),
     )
 
@@ -164,33 +177,63 @@ def lowest(losses: Losses, penalties: tf.Tensor | float = 0.0) -> tf.Tensor:
 
 
 class _Server:
-    """An optimizer for each model, and the penalties of the next round.
+    """An optimizer for each model's own leaves, one for those that all share, and the penalties.
 
-    Its state is (the optimizers' states, rounds done, running shares [k]).
+    Its state is (the models' optimizer states, that of the shared leaves, rounds done, running
+    shares [k]).
     """
 
-    def __init__(self, optimizer: algorithm.ServerOptimizer, k: int, params: Params):
+    def __init__(
+        self,
+        optimizer: algorithm.ServerOptimizer,
+        k: int,
+        params: Params,
+        is_shared: tuple[bool, ...],
+    ):
         self._optimizer, self._k, self._params = optimizer, k, params
+        self._is_shared = is_shared
 
     def initialize(self, specs):
         """Returns the first state; see `core.algorithm.ServerOptimizer`."""
         one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])
-        states = tuple(self._optimizer.initialize(one) for _ in range(self._k))
-        return states, np.float32(0.0), np.full(self._k, 1.0 / self._k, np.float32)
+        own, shared = self._split(one)
+        states = tuple(self._optimizer.initialize(own) for _ in range(self._k))
+        common = self._optimizer.initialize(shared) if shared else ()
+        return states, common, np.float32(0.0), np.full(self._k, 1.0 / self._k, np.float32)
+
+    def _split(self, leaves):
+        """Returns (each model's own leaves, the shared ones)."""
+        pairs = list(zip(leaves, self._is_shared, strict=True))
+        return tuple(a for a, s in pairs if not s), tuple(a for a, s in pairs if s)
 
     def next(self, state, weights, update):
         """Returns (new state, new weights); see `core.algorithm.ServerOptimizer`."""
-        states, done, shares = state
+        states, common, done, shares = state
         (models, _), (changes, mass) = weights, update
+        own, shared = self._split(models)
+        own_changes, shared_changes = self._split(changes)
         stepped = [
             self._step(
-                states[j], tuple(leaf[j] for leaf in models), tuple(c[j] for c in changes), mass[j]
+                states[j], tuple(leaf[j] for leaf in own), tuple(c[j] for c in own_changes), mass[j]
             )
             for j in range(self._k)
         ]
-        new = tuple(tf.stack(leaf) for leaf in zip(*(m for _, m in stepped), strict=True))
+        heads = iter([tf.stack(leaf) for leaf in zip(*(m for _, m in stepped), strict=True)])
+        common, base = self._step_shared(common, shared, shared_changes)
+        bases = iter(base)
+        new = tuple(next(bases if is_shared else heads) for is_shared in self._is_shared)
         done, shares = done + 1.0, 0.5 * shares + 0.5 * mass
-        return (tuple(s for s, _ in stepped), done, shares), (new, self._penalties(done, shares))
+        optimizer_states = tuple(s for s, _ in stepped)
+        return (optimizer_states, common, done, shares), (new, self._penalties(done, shares))
+
+    def _step_shared(self, state, leaves, changes):
+        """Returns (state, leaves [k, ...]) after the mean of all clients' changes."""
+        if not leaves:
+            return state, ()
+        # Masses sum to 1: the aggregation is a mean over clients.
+        total = tuple(tf.reduce_sum(change, axis=0) for change in changes)
+        state, base = self._optimizer.next(state, tuple(leaf[0] for leaf in leaves), total)
+        return state, tuple(tf.stack([leaf] * self._k) for leaf in base)
 
     def _step(self, state, model, change, mass):
         """Returns (state, model) after the mean of a cluster's changes, if it has any clients."""

@@ -218,13 +218,8 @@ def summarize(
     references = [task.reference[i] for i in values.client_ids if i in task.reference]
     return {
         "split": split,
-        "num_clients": len(values.client_ids),
         "candidate": _label(labels, chosen),
-        "baseline_mean": np.mean(values.baseline),
-        "baseline_std": np.std(values.baseline),
-        "personalized_mean": np.mean(values.personalized),
-        "personalized_std": np.std(values.personalized),
-        **{name: function(values) for name, function in metrics_lib.POPULATION.items()},
+        **metrics_lib.summarize(values),
         "reference_mean": np.mean(references) if references else None,
         **{f"ood_{name}_mean": np.mean(column) for name, column in ood.items()},
     }
@@ -364,6 +359,7 @@ def _client_rows(task, labels, split, scores, chosen):
             "delta": values.delta[i],
             "is_hurt": values.is_hurt[i],
             "reference": task.reference.get(client_id),
+            "group": None if values.groups is None else values.groups[i],
         }
         for name in ("loss", *(m.name for m in task.metrics[1:])):
             before, after = scores.values[name][i, 0], at_chosen[name][i]
@@ -378,7 +374,7 @@ def _ood_values(task, scores, chosen) -> dict[str, np.ndarray]:
     """Returns the metric of both models on the other clients' examples, if there are scores."""
     if held_out.OOD not in scores.beside:
         return {}
-    values = scores.beside[held_out.OOD].values[task.metric.name]
+    values = scores.beside[held_out.OOD].values[task.metric.name].astype(np.float64)
     return {"baseline": values[:, 0], "personalized": candidates_lib.take(values, chosen)}
 
 

@@ -5,7 +5,9 @@ from motley_tff import metrics
 RUN = ("run_id", "dataset", "algorithm", "base_random_seed", "round", "split")
 
 # What an evaluation writes, in this order: the summary comes last and vouches for the others.
-EVALUATION_TABLES = ("candidates", "clients", "clusters", "sizes", "acceptance", "scores", "summary")
+EVALUATION_TABLES = (
+    "candidates", "clients", "clusters", "sizes", "acceptance", "scores", "summary"
+)  # fmt: skip
 
 CLIENTS = (
     *RUN,
@@ -23,6 +25,7 @@ CLIENTS = (
     "baseline_loss",
     "personalized_loss",
     "reference",
+    "group",
 )
 
 CANDIDATES = (

@@ -1,11 +1,14 @@
 """HypCluster by hand, on clients with one number each; its limits; its remedies."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from motley_tff.algorithms import fedavg, hypcluster, optimizers
 from motley_tff.backends import base, sequential
-from motley_tff.core import random_streams
+from motley_tff.core import functional_model, random_streams
 from tests import toy
 
 # Two clients near 2 (one of them with two examples), one at -1.
@@ -60,6 +63,44 @@ def test_one_cluster_is_fedavg(task):
         ]
         state = process.run(process.initialize(), plan, lambda *_: None)
         np.testing.assert_allclose(found, process.weights(state)[0].ravel(), rtol=1e-6)
+
+
+class _TwoNumbers(tf.keras.Model):
+    """Outputs b + h: a base and a last layer of one number each."""
+
+    vectorizes = True
+
+    def __init__(self):
+        super().__init__()
+        self.base, self.head = (tf.keras.layers.Dense(1, use_bias=False) for _ in range(2))
+
+    @property
+    def last_layer(self):
+        return (self.head,)
+
+    def call(self, x, training=False, key=None):
+        ones = tf.ones_like(x)[:, None]
+        return (self.base(ones) + self.head(ones))[:, 0]
+
+
+def test_shared_base_layers_by_hand(task):
+    """The base is the first model's and moves by everybody's mean; heads by their own clients'."""
+    model = functional_model.from_keras(_TwoNumbers, np.zeros([1], np.float32))
+    task = dataclasses.replace(task, model=model)
+    models = [tuple(np.array([[v]], np.float32) for v in pair) for pair in ((0.0, 0.0), (9.0, 1.0))]
+    algorithm = hypcluster.build(
+        task, hypcluster.Params(_params(), shares_base_layers=True), models
+    )
+    # What is sent: one base and two heads down, a model up; float32.
+    assert algorithm.bytes_per_client == (12, 8)
+    process = sequential.SequentialBackend().training(task, algorithm)
+    key = random_streams.key(0, "local_training", 1)
+    state = process.run(process.initialize(), [base.Round(1, task.train.ids, key)], lambda *_: None)
+    (bases, heads), _ = process.weights(state)
+    # Outputs are 0 and 1 (the 9 is not used). c takes the first and moves both its numbers by
+    # -0.5; a and b take the second: gradients -1 and -2.5, so 0.5 (two examples) and 1.25.
+    np.testing.assert_allclose(heads.ravel(), [-0.5, 1 + (2 * 0.5 + 1.25) / 3], rtol=1e-6)
+    np.testing.assert_allclose(bases.ravel(), [(-0.5 + 2 * 0.5 + 1.25) / 4] * 2, rtol=1e-6)
 
 
 def test_equal_models_go_to_the_first(task):

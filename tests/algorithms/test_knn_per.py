@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sklearn import neighbors
+from sklearn import metrics, neighbors
 
 from datasets import school, vehicle
 from motley_tff.algorithms import knn_per
@@ -45,15 +45,24 @@ def test_svm_is_scikit_learns_classifier(backend):
         train, test = parts["train"], parts["test"]
         margins = test["features"] @ weights[0][:, 0] + weights[1]
         expected = [np.mean(np.where(margins >= 0, 1, -1) == test["target"])]
+        areas = [_area(test["target"], margins)]
         for k in PARAMS.num_neighbors:
             model = neighbors.KNeighborsRegressor(min(k, len(train["target"])), weights="distance")
             said = model.fit(train["features"], train["target"]).predict(test["features"])
             for c in PARAMS.coefficients:
                 score = c * said + (1 - c) * margins
                 expected.append(np.mean(np.where(score >= 0, 1, -1) == test["target"]))
+                areas.append(_area(test["target"], score))
         curves = found[client_id]["curves"]["test"]
         np.testing.assert_allclose(curves["accuracy"], expected, atol=1e-6)
-        assert np.isnan(curves["roc_auc"]).all()
+        np.testing.assert_allclose(curves["roc_auc"], areas, atol=1e-6)
+
+
+def _area(labels, scores):
+    if len(np.unique(labels)) < 2:
+        return np.nan
+    # In float32, as scores are: what is equal there is a tie.
+    return metrics.roc_auc_score(labels, scores.astype(np.float32))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -43,8 +43,12 @@ _MOMENTUM = fedavg.Params(
 
 
 def several_models(weights):
-    """Returns three different models."""
-    return [tuple(w + np.float32(shift) for w in weights) for shift in (0.0, 0.4, -0.6)]
+    """Returns three models whose losses differ, also with the first one's base.
+
+    (A last layer that is shifted by the same number everywhere has the same softmax.)
+    """
+    factors = ((1.0, 0.0), (0.3, 0.4), (-0.7, -0.6))
+    return [tuple(w * np.float32(a) + np.float32(b) for w in weights) for a, b in factors]
 
 
 # name -> builder(task, initial weights)
@@ -58,6 +62,9 @@ TRAINING = {
     ),
     "hypcluster": lambda task, w: hypcluster.build(
         task, hypcluster.Params(_PARAMS), several_models(w)
+    ),
+    "hypcluster_shared": lambda task, w: hypcluster.build(
+        task, hypcluster.Params(_PARAMS, shares_base_layers=True), several_models(w)
     ),
 }
 
