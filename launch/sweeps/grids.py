@@ -38,8 +38,8 @@ STATISTICS = (
     "largest_cluster_pct",
 )  # fmt: skip
 _REQUIRED = ("algorithm", "dataset", "trainer")
-_SECTIONS = ("fixed", "inside", "grid")
-_KEYS = (*_REQUIRED, *_SECTIONS, "choose_by", "paper")
+SECTIONS = ("fixed", "inside", "grid")
+_KEYS = (*_REQUIRED, *SECTIONS, "choose_by", "paper")
 _CHOOSE_BY = ("personalized", "baseline")
 # What a sweep itself tells a trainer.
 _OURS = frozenset(
@@ -79,15 +79,28 @@ class Grid:
         return math.prod(len(values) for values in self.grid.values())
 
 
-def read(path: pathlib.Path) -> Grid:
-    """Returns the grid of a file.
+# (line, flag, value) of what a trainer will be told
+Given = list[tuple[int, str, str]]
+
+
+def parse(path: pathlib.Path) -> tuple[Grid, Given]:
+    """Returns the grid of a file, and its flags by line, which its trainer has yet to see.
 
     Raises:
       UserError: If the file cannot be read or is no grid; names the line where there is one.
     """
     reader = _Reader(path)
-    grid = reader.grid(_compose(path))
-    complaint = flag_check.first_complaint(grid.trainer, grid.dataset, reader.flags)
+    return reader.grid(_compose(path)), reader.flags
+
+
+def read(path: pathlib.Path) -> Grid:
+    """Returns the grid of a file.
+
+    Raises:
+      UserError: As `parse`, and if the trainer refuses a flag or a value.
+    """
+    grid, given = parse(path)
+    complaint = flag_check.first_complaint(grid.trainer, grid.dataset, given)
     if complaint is not None:
         line, message = complaint
         raise UserError(f"{path} line {line}: {message}")
@@ -126,7 +139,7 @@ class _Reader:
 
     def __init__(self, path: pathlib.Path):
         self._path = path
-        self.flags: list[tuple[int, str, str]] = []
+        self.flags: Given = []
 
     def grid(self, node: yaml.Node) -> Grid:
         """Returns the whole document's grid."""
@@ -136,7 +149,7 @@ class _Reader:
         text = {key: self._scalar(keys[key], key) for key in _REQUIRED}
         self._one_of(keys["trainer"], "trainer", TRAINERS)
         self._check_dataset(keys["dataset"], text["dataset"])
-        sections = {name: self._section(name, keys.get(name)) for name in _SECTIONS}
+        sections = {name: self._section(name, keys.get(name)) for name in SECTIONS}
         if not sections["grid"] and not sections["inside"]:
             raise UserError(f"{self._path}: the grid is empty; give grid: a flag and its values")
         self._check_twice(keys)
@@ -215,7 +228,7 @@ class _Reader:
     def _check_twice(self, keys: Mapping[str, yaml.Node]) -> None:
         """Refuses a flag that two sections give."""
         seen: dict[str, str] = {}
-        for name in (name for name in _SECTIONS if name in keys):
+        for name in (name for name in SECTIONS if name in keys):
             for flag, node in self._mapping(keys[name], name).items():
                 if flag in seen:
                     raise self._fail(node, f"{flag} is in {seen[flag]} and in {name}; leave one")

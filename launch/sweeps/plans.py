@@ -153,11 +153,14 @@ class Plan:
 
     def identity(self) -> dict[str, Any]:
         """Returns what has to be the same for results to belong together, as JSON has it."""
-        grid = {name: _plain(value) for name, value in dataclasses.asdict(self.grid).items()}
+        grid = dataclasses.asdict(self.grid)
+        del grid["paper"]
+        # Pairs: the order of flags says which point is which, and JSON files sort their keys.
+        grid |= {name: _pairs(grid[name]) for name in grids.SECTIONS}
         return {
             "form": _FORM,
             "version": motley_tff.__version__,
-            "grid": {name: value for name, value in grid.items() if name != "paper"},
+            "grid": grid,
             "seeds": self.num_seeds,
             "use_synthetic_data": self.use_synthetic_data,
         }
@@ -167,8 +170,8 @@ def from_record(record: Mapping[str, Any]) -> Plan:
     """Returns the plan that `run.json` holds; what it says of the paper is left out."""
     plan = record["plan"]
     sections = {
-        name: {flag: tuple(values) for flag, values in plan["grid"][name].items()}
-        for name in ("inside", "grid")
+        name: {flag: tuple(v) if isinstance(v, list) else v for flag, v in plan["grid"][name]}
+        for name in grids.SECTIONS
     }
     grid = grids.Grid(**{**plan["grid"], **sections})
     return Plan(grid, plan["seeds"], record["data_dir"], plan["use_synthetic_data"])
@@ -203,8 +206,5 @@ def _key(point: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _plain(value: Any) -> Any:
-    """Returns what JSON will give back."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+def _pairs(section: Mapping[str, Any]) -> list[list[Any]]:
+    return [[flag, list(v) if isinstance(v, tuple) else v] for flag, v in section.items()]

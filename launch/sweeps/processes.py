@@ -6,6 +6,7 @@ A process dies with the one that started it, whatever ends that; all it writes i
 import json
 import os
 import pathlib
+import resource
 import signal
 import socket
 import subprocess
@@ -20,12 +21,15 @@ from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
 # Run by a bare Python that becomes the task's process: code between fork and exec in this one,
-# whose libraries have threads, could deadlock. 1 is PR_SET_PDEATHSIG.
+# whose libraries have threads, could deadlock. 1 is PR_SET_PDEATHSIG. Slurm sends its signals to all
+# processes of a job: those that mean "time is running out" are for the one that started this.
 _LAUNCHER = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the sweep is gone")
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, signal.SIG_IGN)
 os.execv(sys.argv[2], sys.argv[2:])
 """
 # Time to write a checkpoint in, when asked to end.
@@ -47,7 +51,7 @@ class Process:
     def __init__(self, plan: plans.Plan, directory: pathlib.Path, task: plans.Task, num_cores: int):
         self._plan, self._directory, self.task = plan, directory, task
         self._start = time.monotonic()
-        self._peak_memory_mb = 0.0
+        self._usage: resource.struct_rusage | None = None
         self._log = directory / "logs" / f"{task.name}.log"
         command = [sys.executable, "-c", _LAUNCHER, str(os.getpid())]
         with open(self._log, "ab") as log:
@@ -73,7 +77,7 @@ class Process:
                     return False
                 if pid:
                     self._process.returncode = os.waitstatus_to_exitcode(status)
-                    self._peak_memory_mb = usage.ru_maxrss / _KILOBYTES_PER_MEGABYTE
+                    self._usage = usage
             return self._process.returncode is None
 
     def signal(self, number: int) -> None:
@@ -91,9 +95,11 @@ class Process:
         content = results.load(path) or self._of_trainer()
         content |= {
             "seconds": round(time.monotonic() - self._start, 3),
-            "peak_memory_mb": round(self._peak_memory_mb, 1),
             "host": socket.gethostname(),
         }
+        if self._usage is not None:
+            content["cpu_seconds"] = round(self._usage.ru_utime + self._usage.ru_stime, 3)
+            content["peak_memory_mb"] = round(self._usage.ru_maxrss / _KILOBYTES_PER_MEGABYTE, 1)
         results.save(path, content)
         return content
 

@@ -139,7 +139,9 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     return rows
 
 
-_TASK_COLUMNS = ("task", "runs", "status", "reason", "seconds", "peak_memory_mb", "host")
+_TASK_COLUMNS = (
+    "task", "runs", "status", "reason", "seconds", "cpu_seconds", "peak_memory_mb", "host",
+)  # fmt: skip
 
 
 def _task_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> Iterator[dict]:

@@ -4,8 +4,10 @@ A job that is pre-empted or runs out of time (SIGTERM; SIGUSR1 90 seconds before
 trainer write a checkpoint and goes back into the queue; the next start goes on from there.
 """
 
+import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -132,7 +134,7 @@ def run(
         for start in range(0, len(tasks), _MAX_JOBS):
             some = tasks[start : start + _MAX_JOBS]
             job_ids = _submit(directory, name, some, max_parallel, resources)
-            _wait(directory, dict(zip(some, job_ids, strict=True)), on_done)
+            _wait(directory, some, job_ids, on_done)
     except BaseException:
         subprocess.run(["scancel", f"--name={name}"], capture_output=True, check=False)
         raise
@@ -156,7 +158,8 @@ def _submit(
         additional_parameters={"requeue": True}, **own,
     )  # fmt: skip
     try:
-        jobs = executor.map_array(Job(str(directory)), [task.number for task in tasks])
+        with contextlib.redirect_stderr(io.StringIO()):  # Says once more what it raises.
+            jobs = executor.map_array(Job(str(directory)), [task.number for task in tasks])
     except (submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
         said = re.findall(r"sbatch: error: (.*)", str(error)) or [str(error)]
         raise UserError(
@@ -166,22 +169,25 @@ def _submit(
     return [job.job_id for job in jobs]
 
 
-def _wait(directory: pathlib.Path, jobs: dict[plans.Task, str], on_done: OnDone) -> None:
-    """Waits until every job has left results or the queue."""
-    gone_since: dict[plans.Task, float] = {}
-    asked, queued = 0.0, set(jobs.values())
-    while jobs:
+def _wait(
+    directory: pathlib.Path, tasks: Sequence[plans.Task], job_ids: Sequence[str], on_done: OnDone
+) -> None:
+    """Waits until every task's job has left results, or has left the queue without any."""
+    left = list(zip(tasks, job_ids, strict=True))
+    gone_since: dict[str, float] = {}
+    asked, queued = 0.0, set(job_ids)
+    while left:
         commandline.raise_if_ended()
         now = time.monotonic()
         if now - asked > _SECONDS_BETWEEN_QUESTIONS:
-            asked, queued = now, _queued(jobs.values(), queued)
-        for task, job_id in list(jobs.items()):
+            asked, queued = now, _queued([job_id for _, job_id in left], queued)
+        for task, job_id in list(left):
             if job_id not in queued:
-                gone_since.setdefault(task, now)
-            is_late = now - gone_since.get(task, now) > _SECONDS_OF_GRACE
+                gone_since.setdefault(job_id, now)
+            is_late = now - gone_since.get(job_id, now) > _SECONDS_OF_GRACE
             content = _content(directory, task, job_id, is_late)
             if content is not None:
-                del jobs[task]
+                left.remove((task, job_id))
                 on_done(task, content)
         time.sleep(_SECONDS_BETWEEN_LOOKS)
 
@@ -201,7 +207,7 @@ def _content(
     return content
 
 
-def _queued(job_ids: Any, known: set[str]) -> set[str]:
+def _queued(job_ids: Sequence[str], known: set[str]) -> set[str]:
     """Returns which jobs are in the queue or run; what is known if Slurm does not say."""
     arrays = ",".join(sorted({job_id.partition("_")[0] for job_id in job_ids}))
     answer = _squeue("--array", f"--jobs={arrays}", "--format=%i")

@@ -1,0 +1,274 @@
+"""Reading grids: what is wrong is said with its line; the shipped ones say what Appendix F says."""
+
+import re
+
+import pytest
+
+import datasets
+from launch.sweeps import flag_check, grids
+from motley_tff.core.errors import UserError
+from tests.trainers import programs
+
+FOLDER = programs.ROOT / "launch" / "grids"
+GRID = """\
+algorithm: ditto
+dataset: school
+trainer: mtl_trainer
+fixed:
+  algorithm: ditto
+  total_rounds: 2
+grid:
+  lambda: [0.1, 1e-4]
+  personal_learning_rate: [0.01]
+"""
+
+
+@pytest.fixture()
+def file(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_values_stay_what_was_written(file):
+    grid = grids.read(file(GRID))
+    assert grid.grid == {"lambda": ("0.1", "1e-4"), "personal_learning_rate": ("0.01",)}
+    assert grid.fixed == {"algorithm": "ditto", "total_rounds": "2"}
+    assert (grid.num_points, grid.choose_by, grid.paper) == (2, "personalized", {})
+
+
+def changed(old, new):
+    assert old in GRID
+    return GRID.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        (changed("trainer:", "trainr:"), 3, "unknown key trainr; did you mean trainer?"),
+        (changed("mtl_trainer", "mlt_trainer"), 3, "did you mean mtl_trainer?"),
+        (changed("dataset: school", "dataset: schol"), 2, "did you mean 'school'"),
+        (changed("lambda: [0.1, 1e-4]", "lambda: []"), 8, "expected a list of values"),
+        (changed("lambda: [0.1, 1e-4]", "lambda: 0.1"), 8, "expected a list of values"),
+        (changed("[0.1, 1e-4]", "[0.1, 1.0e-1]"), 8, "1.0e-1 stands in the list twice"),
+        (changed("[0.1, 1e-4]", "[0.1, null]"), 8, "expected one value"),
+        (changed("[0.1, 1e-4]", "[0.1, [1]]"), 8, "expected one value"),
+        (changed("lambda:", "lamda:"), 8, "unknown flag --lamda; did you mean --lambda?"),
+        (changed("[0.1, 1e-4]", "[0.1, -1]"), 8, "--lambda=-1"),
+        (changed("total_rounds: 2", "total_rounds: many"), 6, "--total_rounds=many"),
+        (changed("total_rounds: 2", "lambda: 1"), 8, "lambda is in fixed and in grid"),
+        (changed("total_rounds: 2", "base_random_seed: 2"), 6, "is not for a grid"),
+        (changed("total_rounds: 2", "algorithm: local"), 6, "stands here a second time"),
+        (GRID + "paper:\n  personalized_mean: [a, 2]\n", 11, "expected [mean, std over seeds]"),
+        (GRID + "choose_by: test\n", 10, "expected one of personalized, baseline"),
+        (GRID + "  - 3: [\n", 10, "not YAML"),
+        (GRID.partition("fixed")[0] + "grid: {}\n", 4, "grid is empty"),
+        ("- a\n- b\n", 1, "expected lines of key: value"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(file, text, line, said):
+    path = file(text)
+    with pytest.raises(UserError, match=re.escape(said)) as caught:
+        grids.read(path)
+    assert str(caught.value).startswith(f"{path} line {line}: ") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        (GRID.partition("grid")[0], "the grid is empty; give grid"),
+        (GRID.replace("dataset: school\n", ""), "the key dataset is missing"),
+    ],
+)
+def test_what_is_missing_is_said(file, text, said):
+    with pytest.raises(UserError, match=said):
+        grids.read(file(text))
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(UserError, match=r"did you mean launch/grids/ditto.school.yaml\?"):
+        grids.read(tmp_path / "dito.school.yaml")
+    with pytest.raises(UserError, match="cannot be read"):
+        grids.read(tmp_path)
+    (tmp_path / "latin.yaml").write_bytes(b"algorithm: \xe9\n")
+    with pytest.raises(UserError, match="not UTF-8"):
+        grids.read(tmp_path / "latin.yaml")
+
+
+# --- the paper's ----------------------------------------------------------------------------------
+
+_P5 = [10**-2.5, 10**-2, 10**-1.5, 10**-1, 10**-0.5]
+_VEHICLE = [0.003, 0.01, 0.03, 0.1, 0.3]
+_SCHOOL = [0.001, 0.003, 0.01, 0.03, 0.1]
+_ADNI = [0.0001, 0.001, 0.01, 0.1]
+_SERVER, _ADNI_SERVER = [0.1, 0.3, 1, 3, 10], [1, 3, 10, 20]
+_LAMBDAS = [0.0001, 0.001, 0.01, 0.1, 0.3, 1, 3]
+_TENTHS = [i / 10 for i in range(1, 11)]
+_SILO_C = [0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
+_LAST = ["true", "false"]
+_C, _S, _E = "client_learning_rate", "server_learning_rate", "server_adam_epsilon"
+_P, _F, _K, _W = "personal_learning_rate", "finetune_learning_rate", "num_clusters", "coefficients"
+_FL, _WARM = "finetune_last_layer", "warmstart_fraction"
+# {grid: (its values, the paper's best ones, where it marks them)}: Appendix F, read by hand.
+APPENDIX_F = {
+    "finetuning.emnist": (
+        {_F: [0.001, 0.003, 0.005, 0.01, 0.05], _FL: _LAST}, {_F: 0.005, _FL: "false"}),
+    "finetuning.stackoverflow": (
+        {_F: [10**e for e in (-1, -0.6, -0.2, 0.2, 0.6, 1)], _FL: _LAST}, {_F: 0.1, _FL: "false"}),
+    "finetuning.landmark": (
+        {_F: [0.0001, 0.001, 0.005, 0.007, 0.01, 0.03, 0.05], _FL: _LAST},
+        {_F: 0.007, _FL: "false"}),
+    "finetuning.ted_multi": (
+        {_C: _P5, _S: _P5, _F: [0.0005, 0.0007, 0.001, 0.002, 0.003], _FL: _LAST},
+        {_C: 0.1, _S: 0.01, _F: 0.0005, _FL: "false"}),
+    "fedavg.ted_multi": ({_C: _P5, _S: _P5}, {_C: 0.1, _S: 0.01}),
+    "local.emnist": ({_F: [0.001, 0.01, 0.1, 0.5, 1], _FL: _LAST}, {_F: 0.1, _FL: "false"}),
+    "local.stackoverflow": ({_F: [0.1, 0.5, 1], _FL: _LAST}, {_F: 0.5, _FL: "false"}),
+    "local.landmark": ({_F: [0.0001, 0.001, 0.01, 0.1], _FL: _LAST}, {_F: 0.01, _FL: "false"}),
+    "local.ted_multi": ({_F: [0.5, 1, 2, 3], _FL: _LAST}, {_F: 1, _FL: "true"}),
+    "hypcluster.emnist": (
+        {_C: [0.01, 0.05, 0.1, 0.2], _S: [0.0001, 0.0005, 0.001, 0.002],
+         _E: [0.0001, 0.0005, 0.001, 0.002], _K: [2, 3, 4, 5]},
+        {_C: 0.1, _S: 0.001, _E: 0.0001, _K: 2}),
+    "hypcluster.stackoverflow": (
+        {_C: [0.1, 0.5, 1, 2], _S: [0.01, 0.05, 0.1, 0.2], _E: [1e-5, 1e-4, 1e-3, 1e-2],
+         _K: [2, 3, 4, 5]},
+        {_C: 0.5, _S: 0.01, _E: 1e-4, _K: 2}),
+    "hypcluster.landmark": (
+        {_C: [10**-3, 10**-2.5, 10**-2, 10**-1.5], _S: [10**-3.5, 10**-3, 10**-2.5, 10**-2],
+         _E: [1e-6, 1e-5, 1e-4, 1e-3], _K: [2, 3, 4]},
+        {_C: 10**-2.5, _S: 10**-3, _E: 1e-4, _K: 2}),
+    "hypcluster.ted_multi": (
+        {_C: _P5, _S: _P5, _E: [0.001, 0.00001]}, {_C: 0.1, _S: 0.01, _E: 0.001, _K: 2}),
+    "knn_per.emnist": ({_W: _TENTHS}, {_W: 0.4}),
+    "knn_per.stackoverflow": ({_W: _TENTHS}, {_W: 0.2}),
+    "knn_per.landmark": ({_W: _TENTHS}, {_W: 0.5}),
+    "knn_per.ted_multi": ({_W: _TENTHS}, {_W: 0.1}),
+    "local.vehicle": ({_P: _VEHICLE}, {}),
+    "local.school": ({_P: _SCHOOL}, {}),
+    "local.adni": ({_P: [0.001, 0.01, 0.1]}, {}),
+    "fedavg.vehicle": ({_C: _VEHICLE, _S: _SERVER}, {}),
+    "fedavg.school": ({_C: _SCHOOL, _S: _SERVER}, {}),
+    "fedavg.adni": ({_C: _ADNI, _S: _ADNI_SERVER}, {_C: 0.01, _S: 10}),
+    "finetuning.vehicle": ({_C: _VEHICLE, _S: _SERVER, _F: _VEHICLE}, {}),
+    "finetuning.school": ({_C: _SCHOOL, _S: _SERVER, _F: _SCHOOL}, {}),
+    "finetuning.adni": (
+        {_C: _ADNI, _S: _ADNI_SERVER, _F: _ADNI, _FL: _LAST}, {_C: 0.01, _S: 10}),
+    "hypcluster.vehicle": (
+        {_C: _VEHICLE, _S: _SERVER, _K: [2, 3, 4], _WARM: [0, 0.2]},
+        {_C: 0.01, _S: 10, _K: 4, _WARM: 0}),
+    "hypcluster.school": (
+        {_C: _SCHOOL, _S: _SERVER, _K: [2, 3, 4], _WARM: [0, 0.2]},
+        {_C: 0.01, _S: 10, _K: 3, _WARM: 0.2}),
+    "hypcluster.adni": (
+        {_C: _ADNI, _S: _ADNI_SERVER, _K: [2, 3, 4]}, {_C: 0.01, _S: 10, _K: 2}),
+    "knn_per.vehicle": ({_C: _VEHICLE, _S: _SERVER, _W: _SILO_C}, {_W: 0.9}),
+    "knn_per.school": ({_C: _SCHOOL, _S: _SERVER, _W: _SILO_C}, {_W: 0.5}),
+    "knn_per.adni": ({_W: _SILO_C}, {_W: 0.5}),
+    "mocha.vehicle": (
+        {_P: _VEHICLE, "lambda": _LAMBDAS, "mocha_outer": [1, 2, 5]},
+        {_P: 0.03, "lambda": 0.0001, "mocha_outer": 1}),
+    "mocha.school": (
+        {_P: _SCHOOL, "lambda": _LAMBDAS, "mocha_outer": [1, 2, 5]},
+        {_P: 0.003, "lambda": 0.0001, "mocha_outer": 2}),
+    "ditto.vehicle": (
+        {_C: _VEHICLE, _S: _SERVER, "lambda": _LAMBDAS, _P: _VEHICLE},
+        {_C: 0.3, _S: 1, "lambda": 0.01, _P: 0.1}),
+    "ditto.school": (
+        {_C: _SCHOOL, _S: _SERVER, "lambda": _LAMBDAS, _P: _SCHOOL},
+        {_C: 0.001, _S: 10, "lambda": 1, _P: 0.01}),
+    "ditto.adni": (
+        {_C: _ADNI, _S: _ADNI_SERVER, "lambda": [0.01, 0.1, 1], _P: [0.0001, 0.001, 0.01]},
+        {_C: 0.01, _S: 10, "lambda": 1, _P: 0.001}),
+}  # fmt: skip
+# {(setting, data set): (rounds, batch size, clients a round)}: the fixed values.
+ROUNDS = {
+    "emnist": (1500, 20, 50), "stackoverflow": (1500, 16, 200), "landmark": (30000, 16, 64),
+    "ted_multi": (1500, 16, 32), "vehicle": (500, 64, None), "school": (500, 32, None),
+    "adni": (70, 64, None),
+}  # fmt: skip
+_OTHER_ROUNDS = {"ditto.adni": 100, "hypcluster.adni": 50}
+# Tables 6 and 7, test clients after personalization: (mean, std over clients, % hurt).
+TABLES = {
+    "local.school": (0.0121, 0.0059, None), "finetuning.school": (0.0116, 0.0056, 33.0),
+    "ditto.school": (0.0114, 0.0053, None), "mocha.school": (0.0121, 0.0059, None),
+    "hypcluster.school": (0.0112, 0.0053, None), "knn_per.school": (0.01163, 0.0055, 37.4),
+    "local.vehicle": (0.9367, 0.0248, None), "finetuning.vehicle": (0.9385, 0.0253, 4.4),
+    "ditto.vehicle": (0.9377, 0.0218, None), "mocha.vehicle": (0.9371, 0.0244, None),
+    "hypcluster.vehicle": (0.9246, 0.0288, None), "knn_per.vehicle": (0.9228, 0.0287, 22.6),
+    "local.adni": (0.0177, 0.0106, None), "finetuning.adni": (0.0124, 0.0082, 0.0),
+    "ditto.adni": (0.0134, 0.0074, None), "hypcluster.adni": (0.0137, 0.0093, None),
+    "knn_per.adni": (0.0126, 0.0096, 37.8),
+    "local.emnist": (0.594, 0.17, None), "finetuning.emnist": (0.903, 0.06, 5.2),
+    "hypcluster.emnist": (0.897, 0.08, None), "knn_per.emnist": (0.876, 0.06, 19.8),
+    "local.stackoverflow": (0.062, 0.02, None), "finetuning.stackoverflow": (0.282, 0.03, 14.0),
+    "hypcluster.stackoverflow": (0.273, 0.03, None), "knn_per.stackoverflow": (0.275, 0.03, 23.6),
+    "local.landmark": (0.173, 0.16, None), "finetuning.landmark": (0.773, 0.11, 5.6),
+    "hypcluster.landmark": (0.573, 0.16, None), "knn_per.landmark": (0.735, 0.13, 5.6),
+    "local.ted_multi": (0.056, 0.02, None), "finetuning.ted_multi": (0.162, 0.04, 40.0),
+    "hypcluster.ted_multi": (0.163, 0.04, None), "knn_per.ted_multi": (0.162, 0.05, 34.4),
+}  # fmt: skip
+
+
+def _numbers(values):
+    return [v if v in ("true", "false") else pytest.approx(float(v), rel=1e-8) for v in values]
+
+
+@pytest.mark.parametrize("name", APPENDIX_F)
+def test_the_papers_grids(name):
+    grid, _ = grids.parse(FOLDER / f"{name}.yaml")
+    values, best = APPENDIX_F[name]
+    found = {**grid.grid, **grid.inside}
+    assert {flag: _numbers(found[flag]) for flag in found} == {
+        flag: [v if isinstance(v, str) else float(v) for v in values[flag]] for flag in values
+    }
+    theirs = grid.paper.get("best", {})
+    assert {flag: _numbers([theirs[flag]])[0] for flag in theirs} == best
+    assert name == f"{grid.algorithm}.{grid.dataset}"
+    if name in TABLES:
+        mean, std, hurt = TABLES[name]
+        assert grid.paper["personalized_mean"][0] == mean
+        assert grid.paper["personalized_std"][0] == std
+        assert grid.paper.get("pct_clients_hurt", [None])[0] == hurt
+
+
+@pytest.mark.parametrize("name", APPENDIX_F)
+def test_the_papers_fixed_values(name):
+    grid, _ = grids.parse(FOLDER / f"{name}.yaml")
+    rounds, batch_size, cohort = ROUNDS[grid.dataset]
+    fixed = grid.fixed
+    assert int(fixed["train_batch_size"]) == batch_size
+    if grid.algorithm == "local" and cohort:
+        assert fixed["total_rounds"] == "0"
+        return
+    assert int(fixed["total_rounds"]) == _OTHER_ROUNDS.get(name, rounds)
+    assert fixed.get("clients_per_train_round") == (str(cohort) if cohort else None)
+    server = ("adam", "0.9", "0.99") if cohort else ("fedavgm", None, None)
+    betas = [fixed.get(f"server_adam_beta_{i}") for i in (1, 2)]
+    assert (fixed["server_optimizer"], *betas) == server
+    assert (fixed["client_optimizer"], fixed["train_epochs"]) == ("sgd", "1")
+
+
+def test_every_shipped_grid_is_checked_and_there_is_one_for_each_that_the_paper_tunes():
+    assert {path.stem for path in FOLDER.iterdir()} == set(APPENDIX_F)
+    for name in datasets.names():
+        silo = name in datasets.CROSS_SILO
+        tuned = ["local", "finetuning", "hypcluster", "knn_per", *(["ditto"] if silo else [])]
+        for algorithm in tuned:
+            assert f"{algorithm}.{name}" in APPENDIX_F
+
+
+@pytest.mark.parametrize("trainer", grids.TRAINERS)
+def test_trainers_take_the_flags_of_the_shipped_grids(trainer):
+    parsed = [grids.parse(path) for path in sorted(FOLDER.iterdir())]
+    given = [one for grid, flags in parsed if grid.trainer == trainer for one in flags]
+    assert given and flag_check.first_complaint(trainer, "school", given) is None
+
+
+def test_each_names_its_source():
+    for path in FOLDER.iterdir():
+        assert "Appendix F" in path.read_text(encoding="utf-8").partition("\nalgorithm")[0], path

@@ -1,0 +1,102 @@
+"""Points, runs and tasks: a function of the grid alone, and the same after JSON."""
+
+import dataclasses
+import json
+import pathlib
+import sys
+
+import pytest
+
+from launch.sweeps import grids, plans
+
+DITTO = grids.Grid(
+    "ditto",
+    "school",
+    "mtl_trainer",
+    {"algorithm": "ditto", "train_batch_size": "32"},
+    {},
+    {"mocha_outer": ("2", "1"), "lambda": ("1", "0.1"), "personal_learning_rate": ("0.01",)},
+)
+EMNIST = grids.Grid(
+    "finetuning", "emnist", "finetuning_trainer", {"total_rounds": "7"},
+    {"finetune_learning_rate": ("0.1", "0.2")}, {"finetune_last_layer": ("true", "false")},
+)  # fmt: skip
+
+
+def test_points_and_seeds():
+    plan = plans.Plan(DITTO, 3)
+    assert plan.seeds == (100, 1100, 2100) and plan.num_runs == 12
+    first, second, *_ = plan.points
+    assert first == {"mocha_outer": "2", "lambda": "1", "personal_learning_rate": "0.01"}
+    assert second == {**first, "lambda": "0.1"}
+    assert plans.Run(7, 1100).run_id == "p0007_s1100"
+
+
+def test_groups_hold_every_run_once_and_know_their_points():
+    plan = plans.Plan(DITTO, 2)
+    assert [task.group.fixed for task in plan.tasks] == [{"mocha_outer": "1"}, {"mocha_outer": "2"}]
+    for task in plan.tasks:
+        runs = iter(task.runs)
+        for setting in task.group.settings:
+            for seed in task.group.seeds:
+                run = next(runs)
+                point = plan.points[run.point]
+                assert run.seed == seed and point["mocha_outer"] == task.group.fixed["mocha_outer"]
+                assert {flag: float(point[flag]) for flag in setting} == setting
+    assert sorted(run for task in plan.tasks for run in task.runs) == [
+        plans.Run(point, seed) for point in range(4) for seed in (100, 1100)
+    ]
+
+
+def test_one_trainer_a_run():
+    plan = plans.Plan(EMNIST, 2, "/data", use_synthetic_data=True)
+    assert [task.runs for task in plan.tasks] == [
+        (plans.Run(point, seed),) for point in range(2) for seed in (100, 1100)
+    ]
+    command = plan.command(plan.tasks[3], pathlib.Path("out/mine"))
+    assert command == [
+        sys.executable, "-m", "trainers.finetuning_trainer", "--experiment_name=p0001_s1100",
+        "--root_output_dir=out/mine/runs", "--dataset_name=emnist", "--base_random_seed=1100",
+        "--data_dir=/data", "--use_synthetic_data=true", "--total_rounds=7",
+        "--finetune_learning_rate=0.1,0.2", "--finetune_last_layer=false",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"dataset": "adni"}, False),
+        ({"trainer": "hypcluster_trainer"}, False),
+        ({"fixed": {**DITTO.fixed, "aggregator": "secure"}}, False),
+        ({"fixed": {**DITTO.fixed, "clients_per_train_round": "5"}}, False),
+        ({"fixed": {**DITTO.fixed, "server_adam_epsilon": "1"}}, True),
+        ({"fixed": {"algorithm": "per_fedavg"}}, False),
+        ({"fixed": {"algorithm": "local", "total_rounds": "0"}}, False),
+    ],
+)
+def test_what_is_grouped(changes, expected):
+    assert plans.is_grouped(dataclasses.replace(DITTO, **changes)) is expected
+
+
+def test_calls_with_many_candidates_have_fewer_settings():
+    many = dataclasses.replace(
+        EMNIST, dataset="school", fixed={"finetune_max_epochs": "100"},
+        inside={"finetune_learning_rate": ("1", "2", "3", "4", "5")},
+    )  # fmt: skip
+    assert plans.max_settings(many) == 2560 // 501
+    assert plans.max_settings(DITTO) == 64
+
+
+@pytest.mark.parametrize("grid", [DITTO, EMNIST])
+def test_the_same_after_json_with_its_keys_sorted(grid):
+    plan = plans.Plan(grid, 2, "/data")
+    text = json.dumps({"plan": plan.identity(), "data_dir": "/data"}, sort_keys=True)
+    again = plans.from_record(json.loads(text))
+    assert again == plan and again.tasks == plan.tasks and again.points == plan.points
+    assert again.identity() == plan.identity()
+
+
+def test_another_order_of_flags_is_another_sweep():
+    turned = dataclasses.replace(DITTO, grid=dict(reversed(DITTO.grid.items())))
+    assert plans.Plan(turned, 2).identity() != plans.Plan(DITTO, 2).identity()

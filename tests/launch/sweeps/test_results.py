@@ -1,0 +1,173 @@
+"""What a sweep leaves, from made-up runs worked out by hand."""
+
+import json
+
+import pytest
+
+from launch.sweeps import grids, plans, results
+from motley_tff.core.errors import UserError
+from motley_tff.tables import csv_files
+
+GRID = grids.Grid(
+    "ditto", "school", "mtl_trainer", {"algorithm": "ditto"}, {},
+    {"client_learning_rate": ("0.1", "0.2", "0.3")},
+    paper={"source": "Table 7", "personalized_mean": [0.5, 0.25]},
+)  # fmt: skip
+PLAN = plans.Plan(GRID, 2)
+
+
+def summary(valid, test, baseline=9.0, std=1.0):
+    """Rows of `summary.csv` as text."""
+    return [
+        {
+            "split": split, "round": "7", "candidate": "personal", "num_clients": "4",
+            "baseline_mean": str(baseline), "baseline_std": "1", "personalized_mean": str(mean),
+            "personalized_std": str(std), "pct_clients_hurt": "25", "largest_cluster_pct": "",
+        }
+        for split, mean in (("valid", valid), ("test", test))
+    ]  # fmt: skip
+
+
+def kept(*values, higher=False):
+    """What `tasks/0000.json` says of (validation, test) means in the order of points, seeds."""
+    runs = [plans.Run(point, seed) for point in range(3) for seed in PLAN.seeds]
+    return [
+        results.of_run(run, summary(*value), "mse", higher)
+        if value
+        else results.failed_run(run, "no reason")
+        for run, value in zip(runs, values, strict=True)
+    ]
+
+
+@pytest.fixture()
+def directory(tmp_path):
+    def write(rows, plan=PLAN):
+        (tmp_path / "tasks").mkdir(exist_ok=True)
+        task = plan.tasks[0]
+        content = {"runs": rows, "status": "finished", "seconds": 12.0, "host": "here"}
+        results.save(results.path_of(tmp_path, task), content)
+        clients = [
+            {"run_id": row["run_id"], "round": number, "split": split, "client_id": "a"}
+            for row in rows
+            for number in (6, 7)
+            for split in ("train", "valid", "test")
+        ]
+        columns = ("run_id", "round", "split", "client_id")
+        csv_files.write(tmp_path / "tasks" / "0000.clients.csv", columns, clients)
+        return tmp_path
+
+    return write
+
+
+def table(path):
+    return list(csv_files.read(path))
+
+
+# Means over seeds on validation: 3, 2, 2.5. Test values would choose another point.
+VALUES = ((1, 0.1), (5, 0.1), (2, 7), (2, 8), (2, 1), (3, 1))
+
+
+def test_the_best_on_validation_is_reported_on_test(directory):
+    folder = directory(kept(*VALUES))
+    results.write(folder, PLAN)
+    rows = table(folder / "sweep.csv")
+    assert [row["run_id"] for row in rows[:3]] == ["p0000_s100", "p0000_s1100", "p0001_s100"]
+    assert list(rows[0])[:5] == [
+        "run_id", "algorithm", "dataset", "client_learning_rate", "base_random_seed",
+    ]  # fmt: skip
+    assert list(rows[0])[-1] == "seconds" and rows[0]["seconds"] == "2"
+    best = {row["statistic"]: row for row in table(folder / "best.csv")}
+    assert set(best) == set(grids.STATISTICS) - {"largest_cluster_pct"}
+    mean = best["personalized_mean"]
+    assert (mean["mean"], mean["std_over_seeds"]) == ("7.5", "0.5")
+    assert (mean["paper_mean"], mean["paper_std_over_seeds"]) == ("0.5", "0.25")
+    assert mean["client_learning_rate"] == "0.2" and mean["paper_source"] == "Table 7"
+    assert best["pct_clients_hurt"]["mean"] == "25" and best["baseline_std"]["paper_mean"] == ""
+
+
+def test_clients_are_those_of_the_chosen_settings_rounds(directory):
+    folder = directory(kept(*VALUES))
+    results.write(folder, PLAN)
+    clients = [tuple(row.values()) for row in table(folder / "clients.csv")]
+    assert clients == [
+        (run, "7", split, "a") for run in ("p0001_s100", "p0001_s1100")
+        for split in ("valid", "test")
+    ]  # fmt: skip
+
+
+def test_a_setting_with_a_failed_run_is_not_chosen(directory):
+    folder = directory(kept(VALUES[0], VALUES[1], VALUES[2], None, VALUES[4], VALUES[5]))
+    results.write(folder, PLAN)
+    (failed,) = (row for row in table(folder / "sweep.csv") if row["status"] == "failed")
+    assert (failed["run_id"], failed["reason"]) == ("p0001_s1100", "no reason")
+    assert failed["test_personalized_mean"] == ""
+    assert table(folder / "best.csv")[0]["client_learning_rate"] == "0.3"
+
+
+def test_nothing_to_choose_from(directory):
+    folder = directory(kept(*VALUES))
+    results.write(folder, PLAN)
+    results.write(directory(kept(None, *VALUES[1:3], None, None, None)), PLAN)
+    assert table(folder / "best.csv") == [] and not (folder / "clients.csv").exists()
+
+
+@pytest.mark.parametrize(("higher", "point"), [(True, 0), (False, 1)])
+def test_direction_and_ties(higher, point):
+    rows = [{**row, "test": 0} for row in kept(*VALUES, higher=higher)]
+    assert results.best_point(PLAN, rows) == point
+    equal = kept(*[(2, 1)] * 6)
+    assert results.best_point(PLAN, equal) == 0
+
+
+def test_chosen_by_the_baseline():
+    grid = grids.Grid(
+        "finetuning", "school", "mtl_trainer", {}, {}, GRID.grid, choose_by="baseline"
+    )
+    rows = kept(*VALUES)
+    for row, value in zip(rows, (3, 3, 4, 4, 1, 1), strict=True):
+        row["valid_baseline_mean"] = str(value)
+    assert results.best_point(plans.Plan(grid, 2), rows) == 2
+
+
+def test_synthetic_data_compare_with_nothing():
+    plan = plans.Plan(GRID, 2, use_synthetic_data=True)
+    rows = [{**row} for row in kept(*VALUES)]
+    assert all(row["paper_mean"] is None for row in results.best_rows(plan, rows, 0))
+
+
+def test_a_mean_that_is_not_finite_is_a_failure():
+    row = results.of_run(plans.Run(0, 100), summary("", 3), "mse", False)
+    assert row["status"] == "failed" and "not finite" in row["reason"]
+
+
+def test_the_round_of_best_validation_mean():
+    def row(number, split, mean):
+        return {"round": number, "split": split, "personalized_mean": mean}
+
+    rows = [row("0", "valid", ""), row("5", "valid", "3"), row("5", "test", "9")]
+    rows += [row("9", "valid", "3"), row("9", "test", "1")]
+    assert results.best_round(rows, True) == results.best_round(rows, False) == "5"
+    assert results.best_round([*rows, row("10", "valid", "4")], True) == "10"
+    assert results.best_round([row("0", "valid", ""), row("5", "valid", "")], True) == "5"
+
+
+def test_runs_of_different_data_are_refused(directory):
+    batches = grids.Grid(
+        "ditto", "school", "mtl_trainer", {"algorithm": "ditto"}, {},
+        {"train_batch_size": ("1", "2")},
+    )  # fmt: skip
+    plan = plans.Plan(batches, 1)
+    folder = directory([])
+    for task, data in zip(plan.tasks, "xy", strict=True):
+        content = {"runs": [], "status": "finished", "data_files": {"school.mat": data}}
+        results.save(results.path_of(folder, task), content)
+    with pytest.raises(UserError, match="different data files"):
+        results.write(folder, plan)
+
+
+def test_a_cut_file_is_named(directory):
+    folder = directory(kept(*VALUES))
+    path = folder / "tasks" / "0000.json"
+    path.write_text(json.dumps({"runs": 3}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"0000.json cannot be read.*take it away"):
+        results.write(folder, PLAN)

@@ -1,0 +1,383 @@
+"""motley_sweep as a user runs it, on small synthetic schools."""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from motley_tff.tables import schema
+from tests.launch.sweeps import one_node_slurm
+from tests.trainers import programs
+
+# Two tasks (batches are compiled in), four points, two rounds.
+FEDAVG = """\
+algorithm: fedavg
+dataset: school
+trainer: finetuning_trainer
+fixed:
+  algorithm: fedavg
+  server_optimizer: fedavgm
+  total_rounds: 2
+  rounds_per_evaluation: 2
+  finetune_max_epochs: 0
+grid:
+  train_batch_size: [16, 32]
+  client_learning_rate: [0.03, 0.1]
+"""
+DITTO = """\
+algorithm: ditto
+dataset: school
+trainer: mtl_trainer
+fixed:
+  algorithm: ditto
+  server_optimizer: fedavgm
+  train_batch_size: 32
+  total_rounds: 2
+grid:
+  lambda: [0.5, 2]
+  client_learning_rate: [0.03, 1e30]
+"""
+FINETUNING = """\
+algorithm: finetuning
+dataset: school
+trainer: finetuning_trainer
+fixed:
+  server_optimizer: fedavgm
+  train_batch_size: 32
+  total_rounds: 2
+  rounds_per_evaluation: 2
+  finetune_every: 1
+  finetune_max_epochs: 2
+  finetune_tuning: per_client
+  include_baseline_candidate: false
+inside:
+  finetune_learning_rate: [0.001, 0.01]
+grid:
+  client_learning_rate: [0.01, 0.1]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sweeps")
+    for name, text in {"fedavg": FEDAVG, "ditto": DITTO, "finetuning": FINETUNING}.items():
+        (path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return path
+
+
+def start(folder, grid, *flags, environment=None, synthetic=True):
+    command = [sys.executable, "-m", "launch.sweep", f"{grid}.yaml", "--seeds=2", *flags]
+    return subprocess.Popen(
+        [*command, *(["--use_synthetic_data"] if synthetic else [])],
+        cwd=folder, env={**programs.environment(), **(environment or {})},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def sweep(folder, grid, *flags, status=0, **how):
+    process = start(folder, grid, *flags, **how)
+    stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == status, (process.returncode, stdout, stderr)
+    return stdout, stderr
+
+
+def table(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def without_seconds(path):
+    """A table's bytes, but for the last column of `sweep.csv`."""
+    if path.name != "sweep.csv":
+        return path.read_bytes()
+    return [line.rpartition(b",")[0] for line in path.read_bytes().splitlines()]
+
+
+def same(first, second):
+    for name in ("sweep.csv", "best.csv", "clients.csv"):
+        assert without_seconds(first / name) == without_seconds(second / name), name
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """A sweep that nothing interrupted."""
+    stdout, stderr = sweep(folder, "fedavg", "--root_output_dir=whole")
+    return folder / "whole" / "fedavg", stdout, stderr
+
+
+def test_tables(whole):
+    directory, stdout, stderr = whole
+    rows = table(directory / "sweep.csv")
+    assert [(r["run_id"], r["train_batch_size"], r["base_random_seed"]) for r in rows[:3]] == [
+        ("p0000_s100", "16", "100"), ("p0000_s1100", "16", "1100"), ("p0001_s100", "16", "100"),
+    ]  # fmt: skip
+    assert len(rows) == 8 and {row["status"] for row in rows} == {"finished"}
+    points = {}
+    for row in rows:
+        points.setdefault(row["run_id"][:5], []).append(float(row["valid_personalized_mean"]))
+    best = min(points, key=lambda point: sum(points[point]))
+    clients = table(directory / "clients.csv")
+    assert {row["run_id"] for row in clients} == {f"{best}_s100", f"{best}_s1100"}
+    assert tuple(clients[0]) == schema.clients("cross_silo", ("squared_error",))
+    test = [float(row["test_personalized_mean"]) for row in rows if row["run_id"][:5] == best]
+    found = {row["statistic"]: row for row in table(directory / "best.csv")}
+    assert float(found["personalized_mean"]["mean"]) == pytest.approx(sum(test) / 2, rel=1e-8)
+    assert "chosen on validation clients: train_batch_size=" in stdout and "sweep.csv" in stdout
+    assert stderr.strip().splitlines()[-1] == "8/8 runs, 0 failed, 0 min left"
+    tasks = table(directory / "tasks.csv")
+    assert len(tasks) == 2 and all(float(task["peak_memory_mb"]) > 100 for task in tasks)
+    assert {task["status"] for task in tasks} == {"finished"}
+
+
+def test_killed_at_any_time_and_given_again(folder, whole):
+    flags = ("--root_output_dir=killed", "--max_parallel=1")
+    directory = folder / "killed" / "fedavg"
+    process = start(folder, "fedavg", *flags)
+    while not (directory / "tasks" / "0000.json").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    assert not (directory / "sweep.csv").exists()
+    before = (directory / "tasks" / "0000.json").stat().st_mtime_ns
+    sweep(folder, "fedavg", *flags)
+    assert (directory / "tasks" / "0000.json").stat().st_mtime_ns == before
+    same(directory, whole[0])
+
+
+def test_interrupted(folder):
+    process = start(folder, "fedavg", f"--root_output_dir={folder / 'interrupted'}")
+    while not _processes_of(folder / "interrupted" / "fedavg"):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=90)
+    assert process.returncode == 130 and stderr.endswith("sweep: interrupted\n"), stderr
+    assert _processes_of(folder / "interrupted") == []
+
+
+def _processes_of(path):
+    found = []
+    for number in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{number}/cmdline", encoding="utf-8") as file:
+                found += [number] if str(path) in file.read() else []
+        except OSError:
+            continue
+    return found
+
+
+def test_groups_give_what_single_trainers_give_and_a_failure_stops_no_other(folder):
+    stdout, _ = sweep(folder, "ditto", "--root_output_dir=groups", status=1)
+    assert "4 of 8 runs failed" in stdout and "not finite" in stdout
+    rows = table(folder / "groups" / "ditto" / "sweep.csv")
+    assert [row["status"] for row in rows] == ["finished", "finished", "failed", "failed"] * 2
+    single = DITTO.replace("  total_rounds", "  threads_per_client: 1\n  total_rounds")
+    (folder / "single.yaml").write_text(single.replace("[0.5, 2]", "[2]"), encoding="utf-8")
+    sweep(folder, "single", "--seeds=1", "--root_output_dir=groups", status=1)
+    alone, failed = table(folder / "groups" / "single" / "sweep.csv")
+    _agree(alone, rows[4])
+    assert failed["status"] == "failed" and "Lower" in failed["reason"]
+    ours = {row["client_id"]: row for row in _test_clients(folder / "groups" / "single")}
+    theirs = _test_clients(folder / "groups" / "ditto")
+    both = {row["client_id"]: row for row in theirs if row["run_id"] == "p0000_s100"}
+    assert set(ours) == set(both)
+
+
+def _test_clients(directory):
+    return [row for row in table(directory / "clients.csv") if row["split"] == "test"]
+
+
+def _agree(one, other):
+    for column in ("candidate", "round", "metric", "higher_is_better", "num_clients"):
+        assert one[column] == other[column], column
+    for column in (c for c in one if c.startswith(("valid_", "test_")) and one[c]):
+        assert float(one[column]) == pytest.approx(float(other[column]), rel=1e-5), column
+
+
+def test_fine_tuning_in_groups_chooses_as_the_trainer(folder):
+    sweep(folder, "finetuning", "--root_output_dir=groups", "--seeds=1")
+    rows = table(folder / "groups" / "finetuning" / "sweep.csv")
+    arguments = [
+        f"--{line.strip().replace(': ', '=')}"
+        for line in FINETUNING.partition("fixed:\n")[2].partition("inside")[0].splitlines()
+    ]
+    programs.run(
+        "finetuning_trainer", folder, "--dataset_name=school", "--use_synthetic_data",
+        "--experiment_name=trainer", "--base_random_seed=100", "--client_learning_rate=0.1",
+        "--finetune_learning_rate=0.001,0.01", *arguments,
+    )  # fmt: skip
+    summary = table(folder / "trainer" / "summary.csv")
+    valid = {row["round"]: row for row in summary if row["split"] == "valid"}
+    best = min(valid, key=lambda number: float(valid[number]["personalized_mean"]))
+    (test,) = (row for row in summary if row["split"] == "test" and row["round"] == best)
+    assert rows[1]["round"] == best
+    for name in ("baseline_mean", "personalized_mean", "personalized_std", "pct_clients_hurt"):
+        assert float(rows[1][f"test_{name}"]) == pytest.approx(float(test[name]), rel=1e-4), name
+    (first, *_) = table(folder / "groups" / "finetuning" / "clients.csv")
+    assert first["algorithm"] == test["algorithm"] == "fedavg+finetuning"
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def refused(folder, grid, *flags, **how):
+    stdout, stderr = sweep(folder, grid, *flags, status=2, **how)
+    assert stdout == "" and stderr.count("\n") == 1 and stderr.startswith("sweep: ")
+    return stderr
+
+
+def test_results_of_something_else_are_refused(folder, whole):
+    flag = "--root_output_dir=whole"
+    assert "holds results of seeds 2, not 3" in refused(folder, "fedavg", flag, "--seeds=3")
+    error = refused(folder, "fedavg", flag, synthetic=False)
+    assert "holds results of use_synthetic_data True, not False" in error
+    (folder / "other").mkdir()
+    (folder / "other" / "fedavg.yaml").write_text(FEDAVG.replace("0.03", "0.3"), encoding="utf-8")
+    assert "another grid" in refused(folder, "other/fedavg", flag)
+    record = whole[0] / "run.json"
+    before = record.read_text(encoding="utf-8")
+    content = json.loads(before)
+    content["plan"]["version"] = "0.0.1"
+    record.write_text(json.dumps(content), encoding="utf-8")
+    assert "holds results of version 0.0.1" in refused(folder, "fedavg", flag)
+    record.write_text(before, encoding="utf-8")
+
+
+def test_an_experiments_directory_is_refused(folder):
+    place = folder / "experiments" / "fedavg"
+    place.mkdir(parents=True)
+    (place / "run.json").write_text('{"flags": {}}', encoding="utf-8")
+    error = refused(folder, "fedavg", "--root_output_dir=experiments")
+    assert "belongs to an experiment" in error
+    (folder / "a_file").write_text("", encoding="utf-8")
+    assert "cannot write" in refused(folder, "fedavg", "--root_output_dir=a_file")
+
+
+def test_a_million_points_are_asked_for(folder):
+    values = ", ".join(f"0.{i:03d}" for i in range(1, 101))
+    names = ("client", "server", "personal")
+    lines = "".join(f"  {name}_learning_rate: [{values}]\n" for name in names)
+    text = DITTO.partition("grid:\n")[0] + "grid:\n" + lines
+    (folder / "million.yaml").write_text(text, encoding="utf-8")
+    error = refused(folder, "million")
+    assert "1000000 settings x 2 seeds are 2000000 runs" in error and "--yes" in error
+
+
+def test_dry_run_prints_commands_and_writes_nothing(folder):
+    stdout, stderr = sweep(folder, "ditto", "--dry_run", "--root_output_dir=dry")
+    assert "launch.sweeps.train_group dry/ditto 0" in stdout and stderr == ""
+    assert stdout.endswith("# 8 runs in 1 tasks; nothing was run\n")
+    assert not (folder / "dry").exists()
+
+
+def test_no_scheduler(folder):
+    nowhere = {"PATH": "/nonexistent"}
+    error = refused(folder, "fedavg", "--scheduler=slurm", environment=nowhere)
+    assert "sbatch, squeue, srun not found" in error and "--scheduler=local" in error
+
+
+# --- Slurm ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    reason = one_node_slurm.why_not()
+    if reason:
+        pytest.skip(f"no Slurm here: {reason}")
+    with one_node_slurm.running(tmp_path_factory.mktemp("slurm")) as environment:
+        yield environment
+
+
+def test_slurm_writes_the_same_tables(folder, whole, cluster):
+    flags = ("--scheduler=slurm", "--root_output_dir=cluster")
+    sweep(folder, "fedavg", *flags, environment=cluster)
+    directory = folder / "cluster" / "fedavg"
+    same(directory, whole[0])
+    logs = list((directory / "logs" / "slurm").glob("*_log.out"))
+    assert len(logs) == 2  # One for each job of the array.
+
+
+def test_a_partition_that_refuses(folder, cluster):
+    flags = ("--scheduler=slurm", "--root_output_dir=refused")
+    error = refused(folder, "fedavg", *flags, "--slurm_partition=none", environment=cluster)
+    assert "Slurm refused the jobs" in error and "partition" in error
+
+
+def test_a_scheduler_that_does_not_answer(folder, cluster, tmp_path):
+    lines = pathlib.Path(cluster["SLURM_CONF"]).read_text(encoding="utf-8").splitlines()
+    lines = [line for line in lines if not line.startswith("SlurmctldPort")]
+    config = tmp_path / "slurm.conf"
+    config.write_text("\n".join([*lines, "SlurmctldPort=1", ""]), encoding="utf-8")
+    deaf = {**cluster, "SLURM_CONF": str(config)}
+    flags = ("--scheduler=slurm", "--root_output_dir=deaf")
+    assert "Slurm does not answer" in refused(folder, "fedavg", *flags, environment=deaf)
+
+
+# A trainer by itself: what is compiled for one run would not be grouped with another backend.
+ALONE = """\
+algorithm: local
+dataset: school
+trainer: mtl_trainer
+fixed:
+  algorithm: local
+  backend: sequential
+  rounds_per_evaluation: 200
+  rounds_per_checkpoint: 25
+  total_rounds: 200
+grid:
+  personal_learning_rate: [0.03]
+"""
+
+
+def test_a_job_that_is_put_back_goes_on_from_its_checkpoint(folder, cluster):
+    (folder / "alone.yaml").write_text(ALONE, encoding="utf-8")
+    flags = ("--seeds=1", "--root_output_dir=put_back")
+    process = start(folder, "alone", *flags, "--scheduler=slurm", environment=cluster)
+    directory, last = folder / "put_back" / "alone", ""
+    with process:
+        try:
+            for number, command in enumerate(
+                (["scancel", "--signal=USR1"], ["scontrol", "requeue"])
+            ):
+                _wait_for(lambda: _last_checkpoint(directory) > last, process)  # noqa: B023
+                job = _slurm(cluster, "squeue", "--noheader", "--format=%i")
+                _slurm(cluster, *command, job.strip())
+                _wait_for(lambda: _times_ended(directory) > number, process)  # noqa: B023
+                last = _last_checkpoint(directory)
+                assert last < "round_00000200.npz"
+            stdout, stderr = process.communicate(timeout=200)
+        finally:
+            process.kill()
+    assert process.returncode == 0, (stdout, stderr)
+    sweep(folder, "alone", "--seeds=1", "--root_output_dir=straight")
+    same(directory, folder / "straight" / "alone")
+
+
+def _times_ended(directory):
+    log = (directory / "logs" / "0000.log").read_text(encoding="utf-8")
+    return log.count("mtl_trainer: ended by SIGTERM")
+
+
+def _last_checkpoint(directory):
+    found = (directory / "runs" / "p0000_s100" / "checkpoints").glob("round_*.npz")
+    return max((path.name for path in found), default="")
+
+
+def _wait_for(is_there, process):
+    deadline = time.monotonic() + 120
+    while not is_there():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, process.kill() or process.communicate()
+        time.sleep(0.1)
+
+
+def _slurm(environment, *command):
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return result.stdout
