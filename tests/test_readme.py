@@ -14,13 +14,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Tools that come with what is installed.
 _OTHER_COMMANDS = {"pytest", "NAME", "python"}
 _PREPARE = tuple(f"datasets.prepare.{name}" for name in ("adni", "stack_exchange", "ted_multi"))
-_MODULES = {
-    "motley_doctor": "launch.doctor",
-    "motley_benchmark": "launch.benchmark",
-    "motley_generative": "launch.generative",
-    "motley_scorecard": "launch.scorecard",
-    "motley_table5": "launch.table5",
-}
+_SETUP = (ROOT / "setup.py").read_text(encoding="utf-8")
+# {command: module} as they are installed.
+_MODULES = dict(re.findall(r'"(\w+)=([\w.]+):run"', _SETUP))
 
 
 def _commands():
@@ -31,7 +27,7 @@ def _commands():
 
 
 def _help(name):
-    module = name if name in _PREPARE else _MODULES.get(name, f"trainers.{name}")
+    module = name if name in _PREPARE else _MODULES[name]
     result = subprocess.run(
         [sys.executable, "-m", module, "--help"],
         capture_output=True,
@@ -50,9 +46,8 @@ def helps():
 
 
 def test_commands_are_installed():
-    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
     for name, _ in _commands():
-        assert name in _OTHER_COMMANDS or f'"{name}=' in setup, name
+        assert name in _OTHER_COMMANDS or name in _MODULES, name
 
 
 def test_flags_of_the_commands_exist(helps):
