@@ -23,6 +23,10 @@ _TEXT = (
     "run_id", "dataset", "algorithm", "split", "client_id", "candidate", "metric", "group", "rule",
     "label", "status", "reason", "method", "exchange", "candidate_global", "candidate_per_client",
 )  # fmt: skip
+_SWEEP = (
+    "run_id", "algorithm", "dataset", "base_random_seed", "status", "metric", "higher_is_better",
+    "valid_personalized_mean", "test_personalized_mean", "test_pct_clients_hurt",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +111,17 @@ class Sweep:
     rows: pd.DataFrame = dataclasses.field(repr=False)
     num_failed: int
 
+    @property
+    def hyperparameters(self) -> list[str]:
+        """The columns that the grid has values of: those between the data set and the seed."""
+        names = list(self.rows.columns)
+        return names[names.index("dataset") + 1 : names.index("base_random_seed")]
+
+    def setting(self, run_id: str) -> dict[str, Any]:
+        """Returns a run's hyperparameters."""
+        mine = self.rows[self.rows["run_id"] == run_id]
+        return {} if mine.empty else dict(mine[self.hyperparameters].iloc[0])
+
 
 class Found(NamedTuple):
     """Everything under the given paths.
@@ -171,17 +186,21 @@ def _directories(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _read_directory(path: pathlib.Path, found: Found) -> None:
-    flags, is_sweep = _flags(path), (path / "sweep.csv").exists()
-    if is_sweep:
-        found.sweeps.append(_sweep(path, flags))
+    flags = _flags(path)
+    sweep = _sweep(path, flags) if (path / "sweep.csv").exists() else None
+    clients = path / "clients.csv"
+    if sweep is not None:
+        found.sweeps.append(sweep)
     # A sweep in which no setting finished under all seeds has no best runs.
-    if (path / "clients.csv").exists() and not (is_sweep and _is_empty(path / "clients.csv")):
-        of_run: dict[str, list[client_tables.Evaluation]] = {}
-        for evaluation in client_tables.evaluations(client_tables.read(path / "clients.csv")):
-            of_run.setdefault(evaluation.keys["run_id"], []).append(evaluation)
-        for run_id, mine in of_run.items():
-            below = path / "runs" / run_id
-            found.runs.append(_run(below if below.is_dir() else path, flags, run_id, mine))
+    if not clients.exists() or (sweep is not None and _is_empty(clients)):
+        return
+    of_run: dict[str, list[client_tables.Evaluation]] = {}
+    for evaluation in client_tables.evaluations(client_tables.read(clients)):
+        of_run.setdefault(evaluation.keys["run_id"], []).append(evaluation)
+    for run_id, mine in of_run.items():
+        own = flags if sweep is None else {**flags, **sweep.setting(run_id)}
+        below = path / "runs" / run_id
+        found.runs.append(_run(below if below.is_dir() else path, own, run_id, mine))
 
 
 def _is_empty(path: pathlib.Path) -> bool:
@@ -190,7 +209,7 @@ def _is_empty(path: pathlib.Path) -> bool:
 
 def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
     rows = read(path / "sweep.csv")
-    lacking = {"algorithm", "dataset", "status", "metric", "higher_is_better"} - set(rows.columns)
+    lacking = set(_SWEEP) - set(rows.columns)
     if lacking or rows.empty:
         what = f"lacks columns {', '.join(sorted(lacking))}" if lacking else "has no rows"
         raise UserError(f"{path / 'sweep.csv'} {what}; expected what motley_sweep writes")
@@ -258,7 +277,8 @@ def _flags(path: pathlib.Path) -> dict[str, Any]:
             data = known.get("data_files")
             return {**known.get("flags", {}), **({"data_files": data} if data else {})}
         plan = known["plan"]
-        return {**plan["grid"]["fixed"], "use_synthetic_data": plan["use_synthetic_data"]}
+        fixed = dict(plan["grid"]["fixed"])
+        return {**fixed, "use_synthetic_data": plan["use_synthetic_data"]}
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{record} is not as a run wrote it: {error}; move it away") from error
 

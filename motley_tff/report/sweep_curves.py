@@ -15,12 +15,6 @@ from motley_tff.report import style
 from motley_tff.report.candidate_curves import Curve, from_zero, plot
 from motley_tff.report.comparisons import NAMES, Comparison, Value
 
-# Columns of `sweep.csv` that are no hyperparameters.
-_OTHERS = {
-    "run_id", "experiment_name", "algorithm", "trainer", "dataset", "dataset_name",
-    "base_random_seed", "seed", "status", "reason", "round", "candidate", "num_clients", "seconds",
-    "peak_memory_mb", "point", "group",
-}  # fmt: skip
 _RESULT = "test_personalized_mean"
 # Grids are called by what they tune, tables by what was run.
 _GRIDS = {"finetuning": "fedavg+finetuning", "knn_per": "fedavg+knn_per"}
@@ -43,16 +37,19 @@ class Data(NamedTuple):
 
 def data(comparison: Comparison) -> Data | None:
     """Returns curves over every hyperparameter that sweeps tried with more than one value."""
-    tables = [sweep.rows for sweep in comparison.sweeps if _RESULT in sweep.rows]
-    if not tables:
+    if not comparison.sweeps:
         return None
-    rows = pd.concat(tables, ignore_index=True)
+    rows = pd.concat([sweep.rows for sweep in comparison.sweeps], ignore_index=True)
+    names = list(dict.fromkeys(n for sweep in comparison.sweeps for n in sweep.hyperparameters))
     panels = []
-    for name in hyperparameters(rows):
+    for name in filter(lambda name: pd.api.types.is_numeric_dtype(rows[name]), names):
+        others = [other for other in names if other != name]
         curves = [
             curve
             for algorithm, mine in rows.groupby("algorithm", sort=False)
-            if (curve := curve_over(mine, name, str(algorithm), comparison.higher_is_better))
+            if (
+                curve := curve_over(mine, name, others, str(algorithm), comparison.higher_is_better)
+            )
         ]
         if curves:
             x = np.array([v for c in curves for v in c.x if v > 0])
@@ -61,35 +58,29 @@ def data(comparison: Comparison) -> Data | None:
     return Data(panels, comparison.metric_label) if panels else None
 
 
-def hyperparameters(rows: pd.DataFrame) -> list[str]:
-    """Returns the numeric columns of a sweep that are neither keys nor results."""
-    return [
-        name
-        for name in rows.columns
-        if name not in _OTHERS
-        and not name.startswith(("valid_", "test_", "train_"))
-        and pd.api.types.is_numeric_dtype(rows[name])
-        and rows[name].nunique() > 1
-    ]
-
-
 def curve_over(
-    rows: pd.DataFrame, name: str, algorithm: str, higher_is_better: bool
+    rows: pd.DataFrame, name: str, others: list[str], algorithm: str, higher_is_better: bool
 ) -> Curve | None:
-    """Returns one algorithm's curve, None where it has less than two values."""
-    others = [column for column in hyperparameters(rows) if column != name]
+    """Returns one algorithm's curve, None where it has less than two values.
+
+    Args:
+      rows: Its runs.
+      name: The hyperparameter.
+      others: The other ones.
+      algorithm: Its name in the table.
+      higher_is_better: Direction of the metric.
+    """
     points = [
         (float(x), _best_setting(mine, others, higher_is_better))
         for x, mine in rows.dropna(subset=[name, _RESULT]).groupby(name)
     ]
     if len(points) < 2:
         return None
-    hurt = "test_pct_clients_hurt"
     return Curve(
         name_of(algorithm),
         [x for x, _ in points],
         [Value.of(best[_RESULT]) for _, best in points],
-        [Value.of(best[hurt] if hurt in best else [float("nan")]) for _, best in points],
+        [Value.of(best["test_pct_clients_hurt"]) for _, best in points],
     )
 
 

@@ -53,18 +53,20 @@ def test_clusters_of_no_round_are_an_ensemble_and_synthetic_data_have_their_name
 
 
 def test_a_sweep_and_its_best_runs(tmp_path):
-    result = {"test_personalized_mean": 0.5, "base_random_seed": 1}
-    path = written.sweep(
-        tmp_path / "grid",
-        [{"status": "finished", **result}, {"status": "failed", "reason": "no room"}],
-        use_synthetic_data=True,
-    )
+    rows = [
+        {"lambda": x, "name": "x", "base_random_seed": 1, "status": status, "reason": ""}
+        for x, status in ((0.5, "finished"), (1.0, "failed"))
+    ]
+    path = written.sweep(tmp_path / "grid", rows, use_synthetic_data=True)
     # The best runs' table, and a whole run directory, which is no run of its own.
     written.run(path / "runs", "p0", "ditto", CLIENTS)
     (path / "clients.csv").write_bytes((path / "runs" / "p0" / "clients.csv").read_bytes())
     found = runs.find([str(tmp_path)])
     (sweep,), (run,) = found.sweeps, found.runs
     assert (sweep.dataset, len(sweep.rows), sweep.num_failed) == ("toy (synthetic)", 1, 1)
+    assert sweep.hyperparameters == ["lambda", "name"]
+    own = {"num_clusters": "2", "use_synthetic_data": True, "lambda": 0.5, "name": "x"}
+    assert run.flags == own
     assert (run.run_id, run.dataset, run.path) == ("p0", "toy (synthetic)", path / "runs" / "p0")
 
 
@@ -91,7 +93,9 @@ def test_a_run_without_test_clients(tmp_path):
 
 def test_a_sweep_that_is_none(tmp_path):
     (tmp_path / "sweep.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match=r"sweep.csv lacks columns algorithm, dataset, higher_is"):
+    with pytest.raises(
+        UserError, match=r"sweep.csv lacks columns algorithm, base_random_seed, dataset"
+    ):
         runs.find([str(tmp_path)])
 
 

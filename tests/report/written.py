@@ -4,6 +4,8 @@ import json
 
 from motley_tff.tables import csv_files, schema
 
+_RESULTS = ("valid_personalized_mean", "test_personalized_mean", "test_pct_clients_hurt")
+
 
 def run(root, run_id, algorithm, test, *, seed=0, number=10, valid=None, flags=None, **options):
     """Writes a run's clients.csv, run.json and whatever tables are given; returns its directory.
@@ -65,15 +67,16 @@ def candidates(values):
 
 
 def sweep(root, rows, algorithm="ditto", dataset="toy", use_synthetic_data=False):
-    """Writes a sweep directory from rows of hyperparameters, seed, status and results."""
+    """Writes a sweep directory from rows of hyperparameters, seed, status, results, so ordered."""
     root.mkdir(parents=True)
     full = [
         {"run_id": f"p{i}", "algorithm": algorithm, "dataset": dataset}
-        | {"metric": "accuracy", "higher_is_better": True}
         | r
+        | {"metric": "accuracy", "higher_is_better": True}
+        | {name: r.get(name, 0.5) for name in _RESULTS}
         for i, r in enumerate(rows)
     ]
     csv_files.write(root / "sweep.csv", list(full[0]), full)
-    plan = {"grid": {"fixed": {}}, "use_synthetic_data": use_synthetic_data}
+    plan = {"grid": {"fixed": [["num_clusters", "2"]]}, "use_synthetic_data": use_synthetic_data}
     (root / "run.json").write_text(json.dumps({"flags": {}, "plan": plan}))
     return root
