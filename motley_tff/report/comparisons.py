@@ -176,9 +176,11 @@ def _settings(algorithm: str, runs: Sequence[runs_lib.Run]) -> list[Series]:
 
 
 def _value(run: runs_lib.Run, flag: str) -> str:
-    """Returns a flag's value as text; 3 and 3.0 are the same."""
+    """Returns a flag's value as text: 3 and 3.0 are the same, lists are 0.1/0.2."""
     value = run.flags[flag]
-    text = str(value[0] if flag in _FIRST_COUNTS and value else value)
+    if isinstance(value, list):
+        value = "/".join(map(str, value[:1] if flag in _FIRST_COUNTS else value))
+    text = str(value)
     try:
         return f"{float(text):g}"
     except ValueError:

@@ -93,7 +93,8 @@ def _panels(comparison: Comparison, column: str) -> list[Deltas]:
 def draw(data: Data, looks: style.Looks) -> Figure:
     """Draws a small panel for each algorithm, each with limits of its own."""
     del looks  # A panel each tells them apart.
-    figure, axes = style.grid(len(data.panels), height=1.45)
+    lines = max(_title(panel).count("\n") for panel in data.panels)
+    figure, axes = style.grid(len(data.panels), height=1.3 + 0.13 * lines)
     for ax, panel in zip(axes, data.panels, strict=True):
         scatter(ax, panel)
         if data.log_x:
@@ -114,8 +115,12 @@ def scatter(ax: Axes, panel: Deltas) -> Axes:
             linewidths=0.7, rasterized=raster,
         )  # fmt: skip
     ax.axhline(0.0, color="black", linewidth=0.7, linestyle="--")
-    ax.set_title(f"{style.wrapped(panel.label, 21)}\n{panel.pct_hurt:.1f}% hurt", fontsize=7)
+    ax.set_title(_title(panel), fontsize=7)
     return ax
+
+
+def _title(panel: Deltas) -> str:
+    return f"{style.wrapped(panel.label, 21)}\n{panel.pct_hurt:.1f}% hurt"
 
 
 def caption(data: Data, comparison: Comparison) -> str:

@@ -185,6 +185,15 @@ def test_only_the_first_rule_and_fraction_are_a_setting(tmp_path):
     }
 
 
+def test_lists_and_equal_numbers_in_labels(tmp_path):
+    for name, rates, rate in (("a", ["0.1"], 3), ("b", ["0.1", "1"], 3.0), ("c", ["0.1"], "3")):
+        flags = {"finetune_learning_rate": rates, "server_learning_rate": rate}
+        written.run(tmp_path, name, "ditto", CLIENTS, flags=flags)
+    assert _labels(tmp_path) == {
+        "toy": [("Ditto, rate 0.1", ["a", "c"]), ("Ditto, rate 0.1/1", ["b"])]
+    }
+
+
 def test_long_settings_get_letters(tmp_path):
     for name in ("first", "second"):
         written.run(tmp_path, name, "ditto", CLIENTS, flags={"something_long": name * 9})
