@@ -126,8 +126,9 @@ def caption(data: Data, comparison: Comparison) -> str:
     values = np.concatenate([np.concatenate([b.baseline, b.personalized]) for b in data.boxes])
     outside = int(np.sum((values < data.limits[0]) | (values > data.limits[1])))
     hidden = f" {outside} of {values.size} values lie outside the axis." if outside else ""
+    note = comparison.baseline_note.replace(" it is", ", the global model is")
     return (
         f"Each test client's {comparison.metric.replace('_', ' ')} ({comparison.better}) under the "
         "global model (hatched) and its personalized one (filled): box = quartiles, line = median, "
-        f"diamond = mean, whiskers = 1.5 box lengths; clients of all seeds together.{hidden}"
+        f"diamond = mean, whiskers = 1.5 box lengths; clients of all seeds together.{hidden}{note}"
     )

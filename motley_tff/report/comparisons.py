@@ -119,6 +119,12 @@ class Comparison(NamedTuple):
         return "higher is better" if self.higher_is_better else "lower is better"
 
     @property
+    def baseline_note(self) -> str:
+        """What a caption adds about global models, if clusters are among the algorithms."""
+        clustered = any(series.algorithm in ("hypcluster", "ensemble") for series in self.series)
+        return " Of clusters it is the first one's model." if clustered else ""
+
+    @property
     def runs(self) -> list[runs_lib.Run]:
         """All runs."""
         return [run for series in self.series for run in series.runs]

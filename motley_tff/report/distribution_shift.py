@@ -125,5 +125,5 @@ def caption(data: Data, comparison: Comparison) -> str:
     return (
         "Test clients' models on their own evaluation sets (across) and on examples of other "
         f"clients (up), means over clients and seeds ({comparison.better}); hollow: the global "
-        f"model. Points in order: {points}."
+        f"model.{comparison.baseline_note} Points in order: {points}."
     )
