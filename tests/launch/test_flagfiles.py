@@ -42,7 +42,8 @@ HYPCLUSTER = {
     "landmark": (10**-2.5, 10**-3, 1e-4, 2, 8000),
     "ted_multi": (0.1, 0.01, 0.001, 2, 100),
 }
-# Appendices F.3.3 and F.4: flags of silos, beside what they have in common.
+_SILO_COEFFICIENTS = ["0.1", "0.3", "0.5", "0.7", "0.9", "1.0"]
+# Appendices F.3 and F.4: flags of silos, beside what they have in common.
 SILOS = {
     "hypcluster.school": {
         "client_learning_rate": 0.01, "server_learning_rate": 10, "num_clusters": 3,
@@ -62,17 +63,56 @@ SILOS = {
     },
     "mocha.school": {"lambda": 1e-4, "mocha_outer": 2, "personal_learning_rate": 0.003},
     "mocha.vehicle": {"lambda": 1e-4, "mocha_outer": 1, "personal_learning_rate": 0.03},
-    "knn_per.school": {"num_neighbors": ["10"], "total_rounds": 500},
+    "knn_per.school": {"num_neighbors": ["10"], "coefficients": _SILO_COEFFICIENTS},
+    "knn_per.vehicle": {"num_neighbors": ["10"], "coefficients": _SILO_COEFFICIENTS},
+    "knn_per.adni": {
+        "num_neighbors": ["10"], "coefficients": _SILO_COEFFICIENTS,
+        "client_learning_rate": 0.01, "server_learning_rate": 10,
+    },
+    "local.school": {"lambda": None},
+    "local.vehicle": {"lambda": None},
+    "local.adni": {"lambda": None},
+    "finetuning.school": {
+        "finetune_max_epochs": 100, "finetune_every": 50, "finetune_tuning": "per_client",
+        "finetune_learning_rate": ["0.001", "0.003", "0.01", "0.03", "0.1"],
+    },
+    "finetuning.vehicle": {
+        "finetune_max_epochs": 100, "finetune_every": 50, "finetune_tuning": "per_client",
+        "finetune_learning_rate": ["0.003", "0.01", "0.03", "0.1", "0.3"],
+    },
+    "finetuning.adni": {
+        "client_learning_rate": 0.01, "server_learning_rate": 10, "finetune_tuning": "per_client",
+        "finetune_learning_rate": ["0.0001", "0.001", "0.01", "0.1"],
+    },
+    "hypcluster.adni": {
+        "client_learning_rate": 0.01, "server_learning_rate": 10, "num_clusters": 2,
+        "num_warmstart_fedavg_rounds": 20,
+    },
+    "ditto.adni": {
+        "client_learning_rate": 0.01, "server_learning_rate": 10, "lambda": 1,
+        "personal_learning_rate": 0.001,
+    },
+}  # fmt: skip
+# {silo task: (batch size, rounds)}; some of ADNI's runs have other numbers of rounds.
+FIXED = {"school": (32, 500), "vehicle": (64, 500), "adni": (64, 70)}
+OTHER_ROUNDS = {"ditto.adni": 100, "hypcluster.adni": 50}
+# Appendix F.2.1: epochs, the best rate, last layer only.
+LOCAL = {
+    "emnist": (200, "0.1", False), "stackoverflow": (200, "0.5", False),
+    "landmark": (50, "0.01", False), "ted_multi": (50, "1.0", True),
 }  # fmt: skip
 TRAINERS = {
     "finetuning": "finetuning_trainer", "hypcluster": "hypcluster_trainer",
     "knn_per": "knn_per_trainer", "ditto": "mtl_trainer", "mocha": "mtl_trainer",
+    "local": "mtl_trainer",
 }  # fmt: skip
 
 
 def _parsed(path: pathlib.Path):
     """Returns the flags as the trainer reads them, in a process of its own."""
-    trainer = TRAINERS[path.name.partition(".")[0]]
+    name, dataset, _ = path.name.split(".")
+    # A device trains alone by fine-tuning what it got.
+    trainer = TRAINERS["finetuning" if name == "local" and dataset in LOCAL else name]
     code = (
         "import json, sys; from launch import commandline; "
         f"from trainers import {trainer} as t; commandline.parse(sys.argv); "
@@ -112,8 +152,9 @@ def test_knn_per(dataset):
 def test_silos(preset):
     found = _parsed(FOLDER / f"{preset}.flags")
     name, dataset = preset.split(".")
-    assert found["dataset_name"] == dataset and found["total_rounds"] == 500
-    assert found["train_batch_size"] == {"school": 32, "vehicle": 64}[dataset]
+    batch_size, rounds = FIXED[dataset]
+    assert found["dataset_name"] == dataset and found["train_batch_size"] == batch_size
+    assert found["total_rounds"] == OTHER_ROUNDS.get(preset, rounds)
     assert (found["server_optimizer"], found["server_fedavgm_momentum"]) == ("fedavgm", 0.9)
     if TRAINERS[name] == "mtl_trainer":
         assert found["algorithm"] == name
@@ -132,9 +173,20 @@ def test_finetuning(dataset):
         assert float(mine[0] if isinstance(mine, list) else mine) == pytest.approx(value), name
 
 
+@pytest.mark.parametrize("dataset", LOCAL)
+def test_local_training_of_devices(dataset):
+    found = _parsed(FOLDER / f"local.{dataset}.flags")
+    names = ("finetune_max_epochs", "finetune_learning_rate", "finetune_last_layer")
+    epochs, rate, last_layer = (found[name] for name in names)
+    assert (epochs, *rate, last_layer) == LOCAL[dataset]
+    assert (found["dataset_name"], found["total_rounds"]) == (dataset, 0)
+    for name, value in zip(NAMES[6:8], FINETUNING[dataset][6:8], strict=True):
+        assert found[name] == value, name
+
+
 def test_every_preset_is_checked():
     checked = {f"finetuning.{d}" for d in FINETUNING} | {f"knn_per.{d}" for d in FINETUNING}
-    checked |= {f"hypcluster.{d}" for d in HYPCLUSTER} | set(SILOS)
+    checked |= {f"hypcluster.{d}" for d in HYPCLUSTER} | {f"local.{d}" for d in LOCAL} | set(SILOS)
     assert {p.name for p in FOLDER.iterdir()} == {f"{name}.flags" for name in checked}
 
 
