@@ -65,7 +65,8 @@ class Studies:
         self._is_silo = task.setting == "cross_silo"
         self._rules = [acceptance.parse(text, self._is_silo) for text in config.acceptance]
         fractions = config.personalization_fractions
-        if personalization.wants_server_weights and fractions != (1.0,):
+        # Only models that are personalized while the rounds run are scored on their training part.
+        if personalization.scores_train and fractions != (1.0,):
             raise UserError(
                 "--personalization_fraction cuts what clients personalize on after training; "
                 "these models are personalized while the rounds run. Leave it out"
