@@ -20,7 +20,6 @@ COMMANDS = [
     "motley_scorecard=launch.scorecard:run",
     "motley_sweep=launch.sweep:run",
     "motley_report=launch.report:run",
-    "motley_table5=launch.table5:run",
 ]
 
 # What the code imports. requirements.txt pins these and all they need: after a change here,
