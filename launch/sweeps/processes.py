@@ -20,9 +20,9 @@ from motley_tff.core import cores, signals
 from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
-# Run by a bare Python that becomes the task's process: code between fork and exec in this one, whose
-# libraries have threads, could deadlock. 1 is PR_SET_PDEATHSIG. Slurm sends its signals to all of a
-# job's processes: those that mean "time is running out" are for the one that started this.
+# Run by a bare Python that becomes the task's process: code between fork and exec in this one,
+# whose libraries have threads, could deadlock. 1 is PR_SET_PDEATHSIG. Slurm sends its signals to
+# all of a job's processes: those that mean "time is running out" are for the one that started this.
 _LAUNCHER = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
