@@ -1,11 +1,11 @@
 """Runs a stack of clients' work at once: the counterpart of `client_loop` on a leading axis.
 
-The leading axis holds *rows*: (run, client) pairs, run by run; a run is a setting of
-hyperparameters under a seed, and the runs of one setting lie together. Runs of one seed share the
-orders, the batches and the dropout of their clients. Every pure function of the work is mapped over
-the rows with `tf.vectorized_map`; loops run over the steps of the longest client, and a row that
-has done its own keeps its carry. Keys hang on the same positions as in `client_loop`, so both draw
-the same.
+The leading axis holds *rows*: (seed, client, setting of hyperparameters) triples, the settings of
+a client under a seed side by side. These share their order, batches and dropout: a step is mapped
+over the clients and, inside, over the settings, so that a batch is gathered once and meets the
+models of all settings in one matrix product. Everything else is mapped over the rows with
+`tf.vectorized_map`; loops run over the steps of the longest client, and a row that has done its own
+keeps its carry. Keys hang on the same positions as in `client_loop`, so both draw the same.
 """
 
 from collections.abc import Callable
@@ -27,6 +27,8 @@ WorkOf = Callable[[dict[str, Any]], client_work.ClientWork]
 class Rows:
     """The rows of a stack: how to spread what belongs to clients or to runs over them.
 
+    Runs are in the order of their settings, then seeds.
+
     Args:
       num_runs: Runs.
       num_seeds: How many different seeds they have.
@@ -34,35 +36,73 @@ class Rows:
     """
 
     def __init__(self, num_runs: int, num_seeds: int, num_clients: int):
-        self._runs, self._seeds, self._clients = num_runs, num_seeds, num_clients
+        self._seeds, self._clients = num_seeds, num_clients
+        self.num_settings = num_runs // num_seeds
 
     def of_clients(self, nest: Any) -> Any:
         """Repeats leaves [seeds * clients, ...] for every setting: [rows, ...]."""
-        return _tiled(nest, self._runs // self._seeds)
+        return _repeated(nest, self.num_settings)
 
     def of_seeds(self, nest: Any) -> Any:
         """Repeats leaves [seeds, ...] for every client: [seeds * clients, ...]."""
-        return tf.nest.map_structure(lambda t: tf.repeat(t, self._clients, axis=0), nest)
+        return _repeated(nest, self._clients)
 
     def under_seeds(self, nest: Any) -> Any:
         """Repeats leaves [clients, ...] for every seed: [seeds * clients, ...]."""
-        return _tiled(nest, self._seeds)
+        times = self._seeds
+        return tf.nest.map_structure(lambda t: tf.tile(t, [times] + [1] * (len(t.shape) - 1)), nest)
 
     def of_runs(self, nest: Any) -> Any:
         """Repeats leaves [runs, ...] for every client: [rows, ...]."""
-        return tf.nest.map_structure(lambda t: tf.repeat(t, self._clients, axis=0), nest)
+        return self.of_states(
+            tf.nest.map_structure(lambda t: tf.repeat(t[:, None], self._clients, axis=1), nest)
+        )
+
+    def of_states(self, nest: Any) -> Any:
+        """Returns leaves [runs, clients, ...] as [rows, ...]."""
+
+        def one(leaf):
+            leaf = tf.reshape(leaf, [self.num_settings, -1, *leaf.shape[2:]])
+            return tf.reshape(tf.einsum("sc...->cs...", leaf), [-1, *leaf.shape[2:]])
+
+        return tf.nest.map_structure(one, nest)
 
     def split(self, nest: Any) -> Any:
         """Returns leaves [rows, ...] as [runs, clients, ...]."""
-        return tf.nest.map_structure(
-            lambda t: tf.reshape(t, [self._runs, self._clients, *t.shape[1:]]), nest
+
+        def one(leaf):
+            leaf = tf.reshape(leaf, [-1, self.num_settings, *leaf.shape[1:]])
+            leaf = tf.einsum("cs...->sc...", leaf)
+            return tf.reshape(leaf, [-1, self._clients, *leaf.shape[2:]])
+
+        return tf.nest.map_structure(one, nest)
+
+    def map_step(self, step: Callable[[Any, Any], Any], own: Any, shared: Any) -> Any:
+        """Returns `step(own, shared)` of every row.
+
+        Args:
+          step: A pure function of one row's leaves.
+          own: Leaves [rows, ...].
+          shared: Leaves [seeds * clients, ...], the same for all settings.
+        """
+        if self.num_settings == 1:
+            return tf.vectorized_map(lambda args: step(*args), (own, shared))
+
+        def one_client(args):
+            own, shared = args
+            return tf.vectorized_map(lambda mine: step(mine, shared), own)
+
+        grouped = tf.nest.map_structure(
+            lambda t: tf.reshape(t, [-1, self.num_settings, *t.shape[1:]]), own
         )
+        new = tf.vectorized_map(one_client, (grouped, shared))
+        return tf.nest.map_structure(lambda t: tf.reshape(t, [-1, *t.shape[2:]]), new)
 
 
-def _tiled(nest: Any, times: int) -> Any:
+def _repeated(nest: Any, times: int) -> Any:
     if times == 1:
         return nest
-    return tf.nest.map_structure(lambda t: tf.tile(t, [times] + [1] * (len(t.shape) - 1)), nest)
+    return tf.nest.map_structure(lambda t: tf.repeat(t, times, axis=0), nest)
 
 
 def run_stack(
@@ -101,7 +141,7 @@ def run_stack(
         client = client_work.Client(key, index, sizes, capacity)
         return work_of(row_hparams).init(sent, state, client)
 
-    states = tf.nest.map_structure(lambda t: tf.reshape(t, [-1, *t.shape[2:]]), client_states)
+    states = rows.of_states(client_states)
     clients = rows.of_clients((keys, rows.under_seeds(stack.index), stack.sizes))
     carry = tf.vectorized_map(init, (row_hparams, rows.of_runs(broadcast), states, *clients))
 
@@ -134,8 +174,9 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
     columns = tf.range(min(walk.batch_size, padded))[None, :]
     steps = client_work.steps_per_epoch(n, walk)
 
-    def one_row(args):
-        row_hparams, carry, raw, mask, key = args
+    def one_row(own, shared):
+        row_hparams, carry = own
+        raw, mask, key = shared
         x, y = task.preprocess(raw, walk.training, key)
         return pass_of(row_hparams).step(carry, client_work.Batch(x, y, mask, key))
 
@@ -151,8 +192,8 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
             drawn = position if order is None else tf.gather(order, position, batch_dims=1)
             raw = {f: tf.gather(v, drawn, batch_dims=1) for f, v in examples.items()}
             step_keys = tensor_random.fold(keys, tensor_random.STEP, step)
-            batch = rows.of_clients((raw, tf.cast(is_real, tf.float32), step_keys))
-            new = tf.vectorized_map(one_row, (row_hparams, carry, *batch))
+            batch = (raw, tf.cast(is_real, tf.float32), step_keys)
+            new = rows.map_step(one_row, (row_hparams, carry), batch)
             return _select(rows.of_clients(step < steps), new, carry)
 
         return repeat(tf.reduce_max(steps), step_body, carry)
