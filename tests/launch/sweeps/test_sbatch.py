@@ -64,6 +64,7 @@ def test_seeds(cluster, project):
     assert len(logs) == 5 and all("unknown flag --oops" in text for text in logs.values())
 
 
+@pytest.mark.slow
 def test_a_run_whose_time_is_up_goes_on(cluster, project):
     script = (FOLDER / "trainer.sbatch").read_text(encoding="utf-8")
     # Slurm counts minutes, so here the signal that says so is sent by hand.

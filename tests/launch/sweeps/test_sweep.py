@@ -173,6 +173,7 @@ def _processes_of(path):
     return found
 
 
+@pytest.mark.slow
 def test_groups_give_what_single_trainers_give_and_a_failure_stops_no_other(folder):
     stdout, _ = sweep(folder, "ditto", "--root_output_dir=groups", status=1)
     assert "4 of 8 runs failed" in stdout and "not finite" in stdout
@@ -201,6 +202,7 @@ def _agree(one, other):
         assert float(one[column]) == pytest.approx(float(other[column]), rel=1e-5), column
 
 
+@pytest.mark.slow
 def test_fine_tuning_in_groups_chooses_as_the_trainer(folder):
     sweep(folder, "finetuning", "--root_output_dir=groups", "--seeds=1")
     rows = table(folder / "groups" / "finetuning" / "sweep.csv")
@@ -336,6 +338,7 @@ grid:
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_is_put_back_goes_on_from_its_checkpoint(folder, cluster):
     (folder / "alone.yaml").write_text(ALONE, encoding="utf-8")
     flags = ("--seeds=1", "--root_output_dir=put_back")
