@@ -18,13 +18,16 @@ import dataclasses
 import pathlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from absl import flags
 
 from launch import commandline, metrics_output, metrics_tables
 from motley_tff.core.errors import UserError
 from motley_tff.tables import client_tables
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FLAGS = flags.FLAGS
 
@@ -50,9 +53,12 @@ def _is_round(value: str) -> bool:
     return value in ("last", "all") or value.isdecimal()
 
 
-@flags.validator("columns", "expected our name=the file's, separated by commas")
+@flags.validator("columns", "expected our name=the file's, separated by commas, each of ours once")
 def _is_mapping(pairs: list[str] | None) -> bool:
-    return pairs is None or all(0 < pair.find("=") < len(pair) - 1 for pair in pairs)
+    if pairs is None:
+        return True
+    ours = {pair.split("=")[0] for pair in pairs}
+    return len(ours) == len(pairs) and all(0 < p.find("=") < len(p) - 1 for p in pairs)
 
 
 def main(*paths: str) -> None:
@@ -131,9 +137,22 @@ def _read(paths: Iterable[pathlib.Path]) -> dict[pathlib.Path, list[client_table
         table = client_tables.read(path, columns, FLAGS.metric, FLAGS.higher_is_better)
         chosen = client_tables.choose(table, _round(), FLAGS.splits)
         if chosen.empty:
-            raise UserError(f"{path} has nothing of --round={FLAGS.round} and --splits")
+            raise UserError(_nothing_of(path, table))
         found[path] = client_tables.evaluations(chosen)
     return _named_apart(found) if FLAGS.compare else found
+
+
+def _nothing_of(path: pathlib.Path, table: "pd.DataFrame") -> str:
+    """Returns what to tell somebody who chose what a table does not have."""
+    asked = f"--round={FLAGS.round}" + (
+        f" and --splits={','.join(FLAGS.splits)}" if FLAGS.splits is not None else ""
+    )
+    has = [
+        f"{name}s {', '.join(map(str, sorted(table[name].unique())))}"
+        for name in ("round", "split")
+        if name in table
+    ]
+    return f"{path} has nothing of {asked}; it has {' and '.join(has)}"
 
 
 def _named_apart(
@@ -144,7 +163,7 @@ def _named_apart(
     times = Counter(name for of_file in names.values() for name in of_file)
     return {
         path: [
-            dataclasses.replace(e, keys={**e.keys, "run_id": str(path.parent)})
+            dataclasses.replace(e, keys={**e.keys, "run_id": str(client_tables.place(path))})
             if times[e.keys["run_id"]] > 1
             else e
             for e in evaluations

@@ -124,18 +124,28 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
 def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Table]:
     """Returns runs side by side on the clients that all have, and a row for each client.
 
-    Differences are from the first run of the same split, positive where a run is better.
+    Differences are from the first run of the same split, positive where a run is better. A split of
+    one run only is left out.
 
     Raises:
-      UserError: If there is one run, no client is in all of them, metrics differ, or a run has
-        several rounds.
+      UserError: If there is one run, no split or no client is in several, metrics differ, or a run
+        has several rounds.
     """
     names = dict.fromkeys(str(e.keys["run_id"]) for e in evaluations)
     if len(names) < 2:
         raise UserError(f"--compare: expected two runs or more, found {', '.join(names)}")
     rows: list[dict[str, Any]] = []
     clients, notes = [], []
-    for split, runs in _by_split(evaluations).items():
+    splits = _by_split(evaluations)
+    if all(len(runs) < 2 for runs in splits.values()):
+        found = ", ".join(f"{next(iter(runs))} has {split}" for split, runs in splits.items())
+        raise UserError(f"--compare: expected a split that two runs have; {found}")
+    for split, runs in splits.items():
+        absent = [name for name in names if name not in runs]
+        if absent:
+            notes.append(f"split {split}: not in {', '.join(absent)}")
+        if len(runs) < 2:
+            continue
         joined, left_out = _join(split, runs, {name: _own(run) for name, run in runs.items()})
         notes.extend(left_out)
         first = next(iter(runs))

@@ -14,6 +14,7 @@ import glob
 import io
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -62,6 +63,9 @@ _NUMBERS = ("round", "cluster_id", "label", "delta", "reference")
 _NUMBER_PREFIXES = ("baseline", "personalized", "num_", "is_hurt", "ood_")
 # Whole numbers of which no cell may be empty; elsewhere that is a value that is not finite.
 _WHOLE = ("round", "label", "num_evaluation_examples", "higher_is_better")
+# Up to here float64 tells whole numbers apart.
+_MOST = 2.0**53
+_EXPECTED_WHOLE = "a whole number, 0 or more (to 2^53)"
 # Of these, where a file of ours has to say yes or no.
 _BINARY = ("label", "higher_is_better")
 
@@ -157,7 +161,7 @@ def read(
     else:
         table = _foreign(path, data, header, columns, metric, higher_is_better)
     if "run_id" not in table:
-        table = table.assign(run_id=path.parent.name if _is_of_run(path) else path.stem)
+        table = table.assign(run_id=_name(path))
     _check(path, table)
     return table.astype({"round": np.int64}) if "round" in table else table
 
@@ -210,8 +214,13 @@ def _leaf(path: pathlib.Path, data: bytes, header: Sequence[str]) -> "pd.DataFra
     return table.assign(metric="accuracy", higher_is_better=True)
 
 
-def _is_of_run(path: pathlib.Path) -> bool:
-    return path.name in ("clients.csv", "metrics_stat.csv")
+def place(path: pathlib.Path) -> pathlib.Path:
+    """Returns what a table is known by: its run's directory, or the file if it is of no run."""
+    return path.parent if path.name in ("clients.csv", "metrics_stat.csv") else path
+
+
+def _name(path: pathlib.Path) -> str:
+    return path.stem if place(path) == path else path.absolute().parent.name
 
 
 def _foreign(
@@ -285,6 +294,8 @@ def _rows(path: pathlib.Path, data: bytes) -> Iterator[list[str]]:
 
 def _require(path: pathlib.Path, header: Sequence[str], names: Iterable[str]) -> None:
     missing = [name for name in names if name not in header]
+    if missing and len(header) == 1 and (separator := re.search(r"[;\t|]", header[0])):
+        raise UserError(f"{path}: found cells separated by {separator[0]!r}, expected commas")
     if missing:
         raise UserError(
             f"{path} lacks columns {', '.join(missing)}; found {', '.join(header)}; "
@@ -364,9 +375,16 @@ def _present(table: "pd.DataFrame", names: Iterable[str]) -> list[str]:
 def _check_whole(path: pathlib.Path, table: "pd.DataFrame") -> None:
     for name in _present(table, _WHOLE):
         column = table[name]
-        expected = "0 or 1" if name in _BINARY else "a whole number, 0 or more"
-        bad = ~column.isin((0, 1)) if name in _BINARY else (column < 0) | (column % 1 != 0)
+        expected = "0 or 1" if name in _BINARY else _EXPECTED_WHOLE
+        bad = ~column.isin((0, 1)) if name in _BINARY else _is_not_whole(column)
         _refuse(path, table, name, bad, expected)
+    for name in _present(table, ("cluster_id",)):
+        bad = _is_not_whole(table[name]) & table[name].notna()
+        _refuse(path, table, name, bad, f"{_EXPECTED_WHOLE}, or nothing")
+
+
+def _is_not_whole(column: "pd.Series") -> "pd.Series":
+    return (column < 0) | (column % 1 != 0) | (column > _MOST)
 
 
 def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
@@ -388,7 +406,11 @@ def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
 def _refuse_duplicates(path: pathlib.Path, table: "pd.DataFrame") -> None:
     keys = _present(table, (*schema.RUN, "client_id"))
     for i in np.flatnonzero(table.duplicated(keys)):
-        where = ", ".join(f"{name} {table[name].iloc[i]}" for name in keys if name != "client_id")
+        values = {name: table[name].iloc[i] for name in keys if name != "client_id"}
+        where = ", ".join(
+            f"{name} {value:g}" if name == "round" else f"{name} {value}"
+            for name, value in values.items()
+        )
         raise UserError(
             f"{path} line {table.index[i] + 2}: client {table['client_id'].iloc[i]!r} has a second "
             f"row ({where}); expected one"

@@ -77,7 +77,7 @@ def _umask() -> int:
 def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
     return UserError(
         f"cannot write {path}: {error.strerror or error}; what was written before is whole. "
-        "Free some space or choose another --root_output_dir"
+        "Free some space or choose another directory"
     )
 
 

@@ -122,8 +122,9 @@ def test_the_last_round_and_chosen_ones(motley_metrics, tmp_path):
     assert (last["personalized_mean"], last["pct_clients_hurt"]) == (["0.5"], ["50"])
     assert _printed(motley_metrics(run, "--round=all"))["round"] == ["3", "1"]
     assert _printed(motley_metrics(run, "--round=1"))["split"] == ["valid"]
-    assert "nothing of --round=last and --splits" in motley_metrics(
-        run, "--splits=valid", fails=True
+    said = motley_metrics(run, "--splits=valid", fails=True)
+    assert said.endswith(
+        "nothing of --round=last and --splits=valid; it has rounds 1, 3 and splits test, valid"
     )
     # Personalized values are as the baseline's in round 1.
     assert "no client's value changes" in motley_metrics(run, "--round=1")
@@ -202,6 +203,7 @@ def test_bad_files(motley_metrics, tmp_path, text, flags, words):
         (("--compare", "--local=r"), "--compare: expected without"),
         (("--compare", "--round=all"), "--round=all: expected one round"),
         (("--local=nowhere",), "nowhere is not there"),
+        (("--columns=client=a,baseline=b,client=c",), "separated by commas, each of ours once"),
         (("--comapre",), "did you mean --compare?"),
     ],
 )
@@ -247,9 +249,20 @@ def test_runs_that_cannot_be_compared(motley_metrics, tmp_path):
     assert "no client is in all of r, s" in motley_metrics(run, strangers, "--compare", fails=True)
     assert "no client is in all" in motley_metrics(run, f"--local={strangers}", fails=True)
     valid = _run(tmp_path, "v", {"d:a": (0.5, 0.75)}, split="valid")
+    message = motley_metrics(run, valid, "--compare", fails=True)
+    assert "expected a split that two runs have; r has test, v has valid" in message
     assert "--local: expected one run with a split 'test'" in motley_metrics(
         run, f"--local={valid}", fails=True
     )
+
+
+def test_splits_that_not_all_runs_have(motley_metrics, tmp_path):
+    one = _run(tmp_path, "one", {"d:a": (0.5, 0.75)})
+    two = _run(tmp_path, "two", {"d:a": (0.5, 0.25)})
+    rows = _rows(two / "clients.csv")
+    csv_files.append(two / "clients.csv", list(rows[0]), [{**rows[0], "split": "valid"}])
+    stdout = motley_metrics(one, two, "--compare")
+    assert _printed(stdout)["split"] == ["test", "test"] and "split valid: not in one" in stdout
 
 
 def test_runs_of_one_name_go_by_their_paths(motley_metrics, tmp_path):
@@ -259,6 +272,11 @@ def test_runs_of_one_name_go_by_their_paths(motley_metrics, tmp_path):
     found = _printed(motley_metrics(f"{tmp_path}/*", "--compare"))
     assert found["run_id"] == [str(tmp_path / "one/r"), str(tmp_path / "two/r")]
     assert found["difference_mean"] == ["-0.25"]
+    # Tables that are not in directories of their own go by their files.
+    files = [(tmp_path / name / "r/clients.csv").rename(tmp_path / f"{name}.csv")
+             for name in ("one", "two")]  # fmt: skip
+    found = _printed(motley_metrics(*files, "--compare"))
+    assert found["run_id"] == [str(file) for file in files]
 
 
 def test_quantum_of_improvement(motley_metrics, tmp_path):

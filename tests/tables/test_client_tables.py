@@ -91,6 +91,16 @@ def test_leaf(tmp_path):
     assert "line 2, column 'accuracy': found 1.5, expected an accuracy" in _message(path)
 
 
+def test_a_table_of_a_run_is_named_after_its_directory_wherever_one_stands(tmp_path, monkeypatch):
+    (tmp_path / "v1.2").mkdir()
+    monkeypatch.chdir(tmp_path / "v1.2")
+    text = "client_id,round_number,num_samples,accuracy,loss\na,0,5,0.5,1\n"
+    for name, run in (("metrics_stat.csv", "v1.2"), ("mine.csv", "mine")):
+        path = _text(tmp_path / "v1.2", text, name)
+        for one in (path, path.name):
+            assert client_tables.read(one)["run_id"].tolist() == [run]
+
+
 def test_a_foreign_file(tmp_path):
     path = _text(tmp_path, "\ufeffuser,G,P,x\r\n=1+1,43.6,85.5,\r\n@b,50.9,78.2,text\r\n\r\n")
     names = {"client": "user", "baseline": "G", "personalized": "P"}
@@ -136,6 +146,8 @@ def test_missing_columns_are_named_with_those_found(tmp_path):
         ("c,b,b\na,1,2\n", "column 'b' stands twice"),
         ('c,b\n"a,1\n', "not a UTF-8 CSV"),
         ("c,b\na\0,1\n", "NUL bytes"),
+        ("c;b\na;1\n", "found cells separated by ';', expected commas"),
+        ("c\tb\na\t1\n", "found cells separated by '\\t', expected commas"),
     ],
 )
 def test_bad_foreign_files(tmp_path, text, words):
@@ -160,8 +172,12 @@ def test_bytes_that_are_no_text(tmp_path):
         ({"num_evaluation_examples": -1}, "found -1, expected a whole number"),
         ({"num_evaluation_examples": None}, "found an empty cell, expected a whole number"),
         ({"round": 1.5}, "line 3, column 'round': found 1.5, expected a whole number"),
+        ({"round": 1e30}, "found 1e+30, expected a whole number, 0 or more (to 2^53)"),
+        ({"num_evaluation_examples": 1e17}, "found 1e+17, expected a whole number"),
+        ({"cluster_id": 1.5}, "column 'cluster_id': found 1.5, expected a whole number"),
         ({"baseline": "0,5"}, "line 3, column 'baseline': found '0,5', expected a number"),
         ({"client_id": "d:0"}, "line 3: client 'd:0' has a second row (run_id r, dataset d"),
+        ({"client_id": "d:0"}, "round 3, split test)"),
     ],
 )
 def test_bad_files_of_ours(tmp_path, change, words):
