@@ -73,7 +73,7 @@ def entropy(part: np.ndarray) -> float:
     if not total > 0:
         return float("nan")
     shares = part[part > 0] / total
-    return float(-np.sum(shares * np.log(shares)))
+    return float(0.0 - np.sum(shares * np.log(shares)))  # Of one client 0, not -0.
 
 
 def jain_index(part: np.ndarray) -> float:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from motley_tff import metrics
 from motley_tff.metrics import client_values
@@ -95,10 +96,24 @@ def test_wilcoxon_by_hand():
     # Who keeps the value counts for neither side.
     assert _of("wilcoxon_p", _values([0, 0, 0, 0, 0], [*gains, 0, 0])) == 0.75
     assert math.isnan(_of("wilcoxon_p", _values([0, 1], [0, 1])))
-    # With ties: mean n(n+1)/4 = 2.5, variance n(n+1)(2n+1)/24 - (t^3 - t)/48, W = 0 of n = t = 4.
-    z = -5 / math.sqrt(4 * 5 * 9 / 24 - (4**3 - 4) / 48)
-    tied = _of("wilcoxon_p", _values([0] * 4, [0.5] * 4))
-    assert tied == pytest.approx(math.erfc(-z / math.sqrt(2)))
+    # Ties: all four gain as much, as extreme as all four losing, 2 of 2^4.
+    assert _of("wilcoxon_p", _values([0] * 4, [0.5] * 4)) == 0.125
+    # Ranks 1.5, 1.5, 3 with minus at one of the ties; 1.5 or less happens with {}, {1}, {2}.
+    assert _of("wilcoxon_p", _values([0] * 3, [0.5, -0.5, 0.75])) == 0.75
+
+
+@pytest.mark.parametrize("count", [9, 50, 51, 139])
+def test_wilcoxon_without_ties_is_the_libraries(count):
+    gains = np.random.default_rng(count).normal(0.2, 1, count)
+    expected = stats.wilcoxon(gains, method="exact" if count <= 50 else "approx").pvalue
+    assert _of("wilcoxon_p", _values(np.zeros(count), gains)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_wilcoxon_of_many_ties():
+    # Above 50, mean n(n+1)/4, variance n(n+1)(2n+1)/24 - (t^3 - t)/48, here with W = 0, n = t = 60.
+    z = -(60 * 61 / 4) / math.sqrt(60 * 61 * 121 / 24 - (60**3 - 60) / 48)
+    tied = _of("wilcoxon_p", _values([0] * 60, [0.5] * 60))
+    assert tied == pytest.approx(math.erfc(-z / math.sqrt(2)), rel=1e-9)
 
 
 def _direct_bootstrap(gains, resamples=4000):
