@@ -157,12 +157,13 @@ def find(paths: Sequence[str]) -> Found:
             raise UserError(
                 f"{text}: found {what}, expected the directory of a run, a sweep, or several"
             )
-        directories = [d for d in _directories(path) if d.resolve() not in seen]
+        below = list(_directories(path, set()))
+        directories = [d for d in below if d.resolve() not in seen]
         labels, scores = (
             [p for p in sorted(path.rglob(name)) if p.resolve() not in seen]
             for name in ("heterogeneity_*.csv", "scorecard.csv")
         )
-        if not any(_directories(path)) and not [*labels, *scores]:
+        if not below and not [*labels, *scores]:
             raise UserError(
                 f"{text}: no clients.csv or sweep.csv in it or below; give what a trainer or "
                 "motley_sweep has written"
@@ -175,14 +176,20 @@ def find(paths: Sequence[str]) -> Found:
     return found
 
 
-def _directories(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields the directories that hold tables, but not those of a sweep's single runs."""
+def _directories(path: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[pathlib.Path]:
+    """Yields the directories that hold tables, but not those of a sweep's single runs.
+
+    Each once, whatever links lead to it.
+    """
+    if path.resolve() in visited:
+        return
+    visited.add(path.resolve())
     if (path / "sweep.csv").exists() or (path / "clients.csv").exists():
         yield path
         return
     for child in sorted(path.iterdir()):
         if child.is_dir() and not child.name.startswith("."):
-            yield from _directories(child)
+            yield from _directories(child, visited)
 
 
 def _read_directory(path: pathlib.Path, found: Found) -> None:

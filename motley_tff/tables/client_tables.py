@@ -105,7 +105,10 @@ def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> 
       UserError: If a path is not there or has no such table.
     """
     found = [table for path in paths for table in _tables(os.path.expanduser(path), name)]
-    return list(dict.fromkeys(found))
+    once: dict[pathlib.Path, pathlib.Path] = {}
+    for table in found:
+        once.setdefault(table.resolve(), table)
+    return list(once.values())
 
 
 def _tables(path: str, name: str) -> list[pathlib.Path]:

@@ -20,6 +20,15 @@ def test_runs_and_roots_are_found_once(tmp_path):
     assert not found.runs[0].has_trained_baseline and run.has_trained_baseline
 
 
+def test_links_lead_to_a_run_once_and_end(tmp_path):
+    run = written.run(tmp_path / "results", "one", "fedavg+finetuning", CLIENTS)
+    (run.parent / "latest").symlink_to(run)
+    # Each of these would double what there is, for as many levels as the system follows links.
+    for name in ("loop", "again"):
+        (run.parent / name).symlink_to(tmp_path)
+    assert len(runs.find([str(tmp_path)]).runs) == 1
+
+
 def test_silos_are_those_that_are_in_both_splits(tmp_path):
     written.run(tmp_path, "one", "ditto", CLIENTS, valid=CLIENTS)
     assert runs.find([str(tmp_path)]).runs[0].is_silo

@@ -191,6 +191,10 @@ def test_find(tmp_path):
     a1, a2, b = (tmp_path / name / "clients.csv" for name in ("a1", "a2", "deep/b"))
     assert client_tables.find([tmp_path]) == [a1, a2, b]
     assert client_tables.find([tmp_path / "a2", a1, f"{tmp_path}/a*"]) == [a2, a1]
+    (tmp_path / "a3").symlink_to(tmp_path / "a1")
+    assert client_tables.find([tmp_path / "deep/../a1", f"{tmp_path}/a*", b]) == [
+        tmp_path / "deep/../a1/clients.csv", a2, b
+    ]  # fmt: skip
     with pytest.raises(UserError, match="is not there"):
         client_tables.find([tmp_path / "c*"])
     with pytest.raises(UserError, match="holds no scores.csv"):
