@@ -130,7 +130,7 @@ class Studies:
             "clients": report.clients,
             "clusters": report.clusters,
             "scores": report.scores,
-            "sizes": self._size_rows(report, sizes),
+            "sizes": self._size_rows({config.personalization_fractions[0]: scores, **sizes}),
             "acceptance": self._acceptance_rows(scores, held),
             "summary": report.summary,
         }
@@ -159,14 +159,13 @@ class Studies:
             {name: candidates.take(v, chosen) for name, v in values.items()},
         )
 
-    def _size_rows(self, report, sizes):
+    def _size_rows(self, sizes):
         """Returns a row per fraction and split; none if there is one fraction only."""
-        first, *others = self._config.personalization_fractions
-        if not others:
+        if len(sizes) < 2:
             return []
-        rows = [{**row, "personalization_fraction": first} for row in report.summary]
+        rows = []
         for fraction, scores in sizes.items():
-            # Rules of acceptance are studied at the first fraction only.
+            # Everybody takes the model: rules of acceptance have a table of their own.
             chosen = self._choose(scores, None)
             rows.extend(
                 {**self._summary(split, scores, chosen), "personalization_fraction": fraction}

@@ -91,6 +91,21 @@ def test_smaller_personalization_sets():
     assert clients["toy:a"]["num_personalization_examples"] == 1
 
 
+def test_sizes_are_compared_with_everybody_taking_the_model():
+    fractions = (1.0, 0.5)
+    tables = _evaluate(personalization_fractions=fractions, acceptance=("min_examples:6",))
+    rows = _test_rows(tables, "sizes", "personalization_fraction")
+    # Under the rule, which nobody passes, the first would be all baselines: (8 + 8 + 2) / 3.
+    assert [rows[f]["personalized_mean"] for f in fractions] == [pytest.approx(32 / 3)] * 2
+    assert _test_rows(tables, "summary", "split")["test"]["personalized_mean"] == pytest.approx(6)
+
+
+def test_one_test_client_has_no_others():
+    alone = toy.scalar_task({"t": [1.0]}, {"a": ([4.0], [4.0])})
+    clients = _test_rows(_evaluate(alone, ood_examples=5), "clients", "client_id")
+    assert np.isnan(clients["toy:a"]["ood_baseline"])
+
+
 def test_other_clients_examples():
     tables = _evaluate(ood_examples=100)
     clients = _test_rows(tables, "clients", "client_id")
