@@ -14,9 +14,10 @@ A variant belongs to the methods that have all its other flags.
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from motley_tff.core.errors import UserError
+from motley_tff.report.comparisons import FIRST_COUNTS
 from motley_tff.report.runs import Run
 
 VARIANTS = {"iid": "partition", "dropout": "dropout_rate", "straggler": "straggler_rate"}
@@ -26,6 +27,7 @@ _UNDISTURBED = {"partition": "natural", "dropout_rate": 0.0, "straggler_rate": 0
 _SAME_NUMBERS = frozenset(
     {"backend", "memory_limit_gb", "threads_per_client", "rounds_per_checkpoint", "v"}
     | {"rounds_per_evaluation", "valid_clients_per_evaluation", "test_clients_per_evaluation"}
+    | {"evaluate_ood", "ood_examples", "export_scores"}
 )
 _PROTECTED = {
     "compressed": "noised or compressed",
@@ -164,7 +166,13 @@ def _check_has_method(kind: str, run: Run, methods: Sequence[Run]) -> None:
 def _differences(run: Run, method: Run) -> list[str]:
     """Returns the flags, known to both, that set two runs apart beside the variant's own."""
     both = run.flags.keys() & method.flags.keys() - _UNDISTURBED.keys() - _SAME_NUMBERS
-    return sorted(name for name in both if run.flags[name] != method.flags[name])
+    return sorted(name for name in both if _decides(run, name) != _decides(method, name))
+
+
+def _decides(run: Run, flag: str) -> Any:
+    """Returns what of a flag's value decides the tables that are compared."""
+    value = run.flags[flag]
+    return value[:1] if flag in FIRST_COUNTS else value
 
 
 def _baseline(

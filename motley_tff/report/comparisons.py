@@ -31,7 +31,8 @@ NAMES: Mapping[str, str] = {
 _NO_SETTING = re.compile(
     "base_random_seed|.*_dir|experiment_name|.*path_to_.*|backend|v|verbosity|threads_per_client|"
     "memory_limit_gb|rounds_per_.*|.*_clients_per_evaluation|final_evaluation_clients|"
-    "tensorboard|dataset_name|use_synthetic_data|evaluate_ood|export_scores"
+    "tensorboard|dataset_name|use_synthetic_data|evaluate_ood|ood_examples|"
+    "export_scores"
 )
 _SHORT = {
     "num_warmstart_fedavg_rounds": "warm start",
@@ -47,7 +48,7 @@ _SHORT = {
 _OFF = ("0", "None", "False", "random", "natural")
 _MAX_SETTING = 40
 # The tables are at the first of these; the others have tables of their own.
-_FIRST_COUNTS = ("personalization_fraction", "acceptance")
+FIRST_COUNTS = ("personalization_fraction", "acceptance")
 
 
 class Series(NamedTuple):
@@ -185,7 +186,7 @@ def _value(run: runs_lib.Run, flag: str) -> str:
     """Returns a flag's value as text: 3 and 3.0 are the same, lists are 0.1/0.2."""
     value = run.flags[flag]
     if isinstance(value, list):
-        value = "/".join(map(str, value[:1] if flag in _FIRST_COUNTS else value))
+        value = "/".join(map(str, value[:1] if flag in FIRST_COUNTS else value))
     text = str(value)
     try:
         return f"{float(text):g}"

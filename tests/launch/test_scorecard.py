@@ -221,6 +221,18 @@ def test_several_runs_of_an_algorithm_go_by_their_names(tmp_path):
     assert "robustness" in rows["avg"] and "iid_points" not in rows["fast"]
 
 
+def test_what_else_a_run_has_looked_at_sets_it_apart_from_nothing(tmp_path):
+    plain = {"acceptance": ["always"], "personalization_fraction": ["1"], "evaluate_ood": False}
+    more = {"acceptance": ["always", "validated"], "personalization_fraction": ["1", "0.5"]}
+    _write(tmp_path / "runs", "avg", [(0.5, 0.6)] * 2, flags={**more, "evaluate_ood": True})
+    _write(tmp_path / "runs", "iid", [(0.5, 0.6)] * 2, flags={**plain, "partition": "iid"})
+    assert _rows(tmp_path / "runs")["fedavg+finetuning"]["iid_points"] == 3
+    flags = {**plain, "acceptance": ["validated", "always"], "partition": "iid"}
+    _write(tmp_path / "runs", "other", [(0.5, 0.6)] * 2, flags=flags)
+    with pytest.raises(UserError, match="avg differs in --acceptance"):
+        _rows(tmp_path / "runs")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
