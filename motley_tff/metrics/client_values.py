@@ -8,6 +8,18 @@ import numpy as np
 Column = Literal["baseline", "personalized", "delta"]
 
 
+def gain(baseline: np.ndarray, personalized: np.ndarray, higher_is_better: bool) -> np.ndarray:
+    """Returns what each client gained: positive is better, for errors too."""
+    difference = personalized - baseline
+    return difference if higher_is_better else -difference
+
+
+def is_hurt(baseline: np.ndarray, personalized: np.ndarray, higher_is_better: bool) -> np.ndarray:
+    """Returns whether each client is strictly worse off; a diverged personalized model hurts."""
+    diverged = ~np.isfinite(personalized) & np.isfinite(baseline)
+    return (gain(baseline, personalized, higher_is_better) < 0) | diverged
+
+
 @dataclasses.dataclass(frozen=True)
 class ClientValues:
     """One (round, split) of `clients.csv`, a row per client.
@@ -33,13 +45,12 @@ class ClientValues:
     @property
     def delta(self) -> np.ndarray:
         """What each client gained: positive is better, for errors too."""
-        difference = self.personalized - self.baseline
-        return difference if self.higher_is_better else -difference
+        return gain(self.baseline, self.personalized, self.higher_is_better)
 
     @property
     def is_hurt(self) -> np.ndarray:
         """Whether each client is strictly worse off; a diverged personalized model hurts."""
-        return (self.delta < 0) | (~np.isfinite(self.personalized) & np.isfinite(self.baseline))
+        return is_hurt(self.baseline, self.personalized, self.higher_is_better)
 
     def finite(self, column: Column) -> np.ndarray | None:
         """Returns a column if all of it is finite, else None: statistics are then undefined.

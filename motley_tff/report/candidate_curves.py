@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from motley_tff.core import candidates as candidates_lib
+from motley_tff.metrics import client_values
 from motley_tff.report import deltas, style
 from motley_tff.report.comparisons import Comparison, Series, Value
 from motley_tff.report.runs import Run
@@ -82,7 +83,7 @@ def _curve(series: Series, kind: str) -> Curve | None:
     points: dict[float, list[tuple[float, float]]] = {}
     for run in series.runs:
         for x, (personalized, baseline) in test_values(run, kind).items():
-            hurt = personalized < baseline if run.higher_is_better else personalized > baseline
+            hurt = client_values.is_hurt(baseline, personalized, run.higher_is_better)
             mean = float(np.mean(personalized))
             points.setdefault(x, []).append((mean, 100.0 * float(np.mean(hurt))))
     # The global model and one candidate make no curve.
@@ -202,13 +203,19 @@ def caption(data: Data, comparison: Comparison) -> str:
     )
 
 
+def _best(curve: Curve, comparison: Comparison) -> float:
+    """Returns where the mean is best; a value that makes a client diverge is not it."""
+    sign = 1.0 if comparison.higher_is_better else -1.0
+    means = sign * np.array([v.mean for v in curve.metric])
+    return curve.x[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))]
+
+
 def _preferences(curve: Curve, comparison: Comparison) -> str:
-    means = np.array([v.mean for v in curve.metric])
     hurt = np.array([v.mean for v in curve.pct_hurt])
-    best = int(np.argmax(means) if comparison.higher_is_better else np.argmin(means))
+    best = _best(curve, comparison)
     moved = np.flatnonzero(np.array(curve.x) > 0)
     least = int(moved[np.argmin(hurt[moved])])
-    return f"{curve.label}: best mean at {curve.x[best]:g}, fewest hurt at {curve.x[least]:g}"
+    return f"{curve.label}: best mean at {best:g}, fewest hurt at {curve.x[least]:g}"
 
 
 def rate_deltas(comparison: Comparison) -> deltas.Data | None:
@@ -220,8 +227,7 @@ def rate_deltas(comparison: Comparison) -> deltas.Data | None:
         curve = _curve(series, "rate")
         if curve is None:
             continue
-        means = [v.mean * (1 if comparison.higher_is_better else -1) for v in curve.metric]
-        best = curve.x[int(np.argmax(means))]
+        best = _best(curve, comparison)
         least = curve.x[int(np.argmin([v.mean for v in curve.pct_hurt]))]
         if best != least:
             panels = [_panel(series, best, "best mean"), _panel(series, least, "fewest hurt")]
@@ -231,7 +237,8 @@ def rate_deltas(comparison: Comparison) -> deltas.Data | None:
 
 def _panel(series: Series, rate: float, why: str) -> deltas.Deltas:
     pairs = [test_values(run, "rate")[rate] for run in series.runs]
-    gain = np.concatenate([personalized - baseline for personalized, baseline in pairs])
-    gain = gain if series.runs[0].higher_is_better else -gain
-    gain = gain[np.isfinite(gain)]
-    return deltas.Deltas(f"rate {rate:g}: {why}", gain, gain, gain < 0)
+    personalized, baseline = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    higher = series.runs[0].higher_is_better
+    gain = client_values.gain(baseline, personalized, higher)
+    hurt = client_values.is_hurt(baseline, personalized, higher)
+    return deltas.Deltas(f"rate {rate:g}: {why}", gain, gain, hurt)

@@ -17,7 +17,8 @@ class Deltas(NamedTuple):
     Attributes:
       label: Its title.
       x: Of each client, [clients].
-      delta: What each gained, positive is better also for errors, [clients].
+      delta: What each gained, positive is better also for errors; not-a-number where a model
+        diverged, which is counted and not drawn, [clients].
       is_hurt: Whether each lost, bool [clients].
     """
 
@@ -55,7 +56,8 @@ def ranked(panels: Sequence[Deltas], comparison: Comparison) -> Data | None:
     """
     found = []
     for panel in panels:
-        order = np.argsort(panel.delta, kind="stable")
+        diverged = np.isnan(panel.delta)
+        order = np.argsort(np.where(diverged & panel.is_hurt, -np.inf, panel.delta), kind="stable")
         share = 100.0 * (np.arange(len(order)) + 0.5) / len(order)
         found.append(Deltas(panel.label, share, panel.delta[order], panel.is_hurt[order]))
     return _data(found, comparison, "test clients, worst first (%)", False)
@@ -84,9 +86,10 @@ def _panels(comparison: Comparison, column: str) -> list[Deltas]:
         x = np.concatenate([run.rows[column].to_numpy(float) for run in runs])
         delta = np.concatenate([run.values.delta for run in runs])
         hurt = np.concatenate([run.values.is_hurt for run in runs])
-        shown = np.isfinite(delta) & np.isfinite(x)
-        if shown.any():
-            panels.append(Deltas(series.label, x[shown], delta[shown], hurt[shown]))
+        known = np.isfinite(x)
+        delta = np.where(np.isfinite(delta), delta, np.nan)
+        if np.isfinite(delta[known]).any():
+            panels.append(Deltas(series.label, x[known], delta[known], hurt[known]))
     return panels
 
 
@@ -94,7 +97,9 @@ def draw(data: Data, looks: style.Looks) -> Figure:
     """Draws a small panel for each algorithm, each with limits of its own."""
     del looks  # A panel each tells them apart.
     lines = max(_title(panel).count("\n") for panel in data.panels)
-    figure, axes = style.grid(len(data.panels), height=1.3 + 0.13 * lines)
+    # A single row is as high as the name of its axis is long.
+    height = 1.3 if len(data.panels) > 2 else 1.9
+    figure, axes = style.grid(len(data.panels), height=height + 0.13 * lines)
     for ax, panel in zip(axes, data.panels, strict=True):
         scatter(ax, panel)
         if data.log_x:
@@ -126,9 +131,11 @@ def _title(panel: Deltas) -> str:
 def caption(data: Data, comparison: Comparison) -> str:
     """Returns what one sees."""
     counts = {len(panel.delta) for panel in data.panels}
+    diverged = sum(int(np.isnan(panel.delta).sum()) for panel in data.panels)
+    note = f" Diverged and counted, not drawn: {diverged:,}." if diverged else ""
     number = f"{min(counts):,}" if len(counts) == 1 else f"{min(counts):,} to {max(counts):,}"
     return (
         f"What each test client gains over the global model; above the dashed line is better. "
         f"A dot a client and seed, a cross for one that is hurt ({number} a panel); every panel "
-        "has its own scale."
+        f"has its own scale.{note}"
     )

@@ -270,7 +270,7 @@ def _reported_round(evaluations: Sequence[client_tables.Evaluation], selects: bo
         return max(e.keys["round"] for e in evaluations)
     sign = 1.0 if valid[0].values.higher_is_better else -1.0
     means = [sign * np.mean(e.values.personalized) for e in valid]
-    return valid[int(np.argmax(means))].keys["round"]
+    return valid[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))].keys["round"]
 
 
 def _flags(path: pathlib.Path) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from motley_tff.report import figures, page, paper_tables, runs
 from motley_tff.report.comparisons import Comparison
 
@@ -102,4 +104,5 @@ def _run_cells(label: str, run: runs.Run) -> list[str]:
     facts = (run.seed, run.round, len(values.client_ids))
     mean, hurt = float(values.personalized.mean()), 100.0 * float(values.is_hurt.mean())
     name = f"{run.dataset}: {label}"
-    return [run.run_id, name, *map(str, facts), f"{mean:.5g}", f"{hurt:.1f}", str(run.path)]
+    shown = f"{mean:.5g}" if np.isfinite(mean) else "diverged"
+    return [run.run_id, name, *map(str, facts), shown, f"{hurt:.1f}", str(run.path)]

@@ -1,5 +1,6 @@
 """Hyperparameters chosen by each silo against one choice for all (Motley's Figures 7 and 11)."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -48,14 +49,21 @@ def _panel(series: Series) -> Panel | None:
     runs = [r for r in series.runs if "candidate_global" in r.rows and r.has_trained_baseline]
     if not any((r.rows["candidate_global"] != r.rows["candidate_per_client"]).any() for r in runs):
         return None
-    sign = 1.0 if runs[0].higher_is_better else -1.0
-    columns = ("baseline", "personalized_global", "personalized_per_client")
-    values = [[run.rows[column].to_numpy(float) for run in runs] for column in columns]
-    before, one, own = (np.concatenate(parts) for parts in values)
-    gains = sign * (one - before), sign * (own - before)
-    hurt = tuple(100.0 * float(np.mean(gain < 0)) for gain in gains)
-    means = [Value.of([float(np.mean(part)) for part in parts]) for parts in values]
-    return Panel(series.label, means, gains[0], gains[1], (hurt[0], hurt[1]))
+    ways = [
+        [dataclasses.replace(r.values, personalized=r.rows[column].to_numpy(float)) for r in runs]
+        for column in ("personalized_global", "personalized_per_client")
+    ]
+    gains = [np.concatenate([values.delta for values in way]) for way in ways]
+    shown = np.isfinite(gains).all(axis=0)
+    if not shown.any():
+        return None
+    hurt = [100.0 * float(np.mean(np.concatenate([v.is_hurt for v in way]))) for way in ways]
+    means = [
+        [float(np.mean(run.values.baseline)) for run in runs],
+        *([float(np.mean(values.personalized)) for values in way] for way in ways),
+    ]
+    one, own = (gain[shown] for gain in gains)
+    return Panel(series.label, [Value.of(m) for m in means], one, own, (hurt[0], hurt[1]))
 
 
 def draw(data: Data, looks: style.Looks) -> Figure:

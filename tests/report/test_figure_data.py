@@ -17,6 +17,7 @@ from motley_tff.report import (
     improvement,
     runs,
     sizes,
+    style,
     sweep_curves,
     tuning,
 )
@@ -64,6 +65,28 @@ def test_gains_by_rank(tmp_path):
     assert list(panel.x) == [12.5, 37.5, 62.5, 87.5]
 
 
+def test_diverged_clients_are_hurt_and_not_drawn(tmp_path):
+    clients = {**CLIENTS, "e": (0.5, float("nan"))}
+    written.run(tmp_path, "one", "ditto", clients)
+    comparison = compare(tmp_path)
+    data = deltas.by_rank(comparison)
+    (panel,) = data.panels
+    assert np.isnan(panel.delta[0]) and list(panel.delta[1:]) == [-0.25, 0.0, 0.25, 0.25]
+    assert panel.pct_hurt == 40.0 and "Diverged and counted, not drawn: 1." in deltas.caption(
+        data, comparison
+    )
+
+
+def test_the_name_of_an_axis_fits_one_row(tmp_path):
+    options = {"metric": "half_squared_error", "higher_is_better": False}
+    written.run(tmp_path, "one", "ditto", CLIENTS, **options)
+    with style.settings():
+        figure = deltas.draw(deltas.by_rank(compare(tmp_path)), {})
+        figure.draw_without_rendering()
+        box = figure._supylabel.get_window_extent()
+    assert box.y0 >= 0 and box.y1 <= figure.bbox.height
+
+
 def test_gains_by_examples_of_an_error(tmp_path):
     clients = {"a": (4.0, 1.0), "b": (1.0, 2.0)}
     written.run(tmp_path, "one", "ditto", clients, metric="error", higher_is_better=False)
@@ -98,6 +121,20 @@ def test_rates_take_the_epoch_that_validation_clients_choose(tmp_path):
     best, least = candidate_curves.rate_deltas(comparison).panels
     assert (best.label, list(best.delta)) == ("rate 1: best mean", [-0.25, 0.75])
     assert (least.label, list(least.delta)) == ("rate 0.1: fewest hurt", [0.0, 0.25])
+
+
+def test_a_rate_at_which_clients_diverge_is_not_the_best_and_hurts(tmp_path):
+    diverged = {"lr10.0_epoch1": float("nan"), "lr10.0_epoch2": float("nan")}
+    scores = {split: {i: {**values, **diverged} for i, values in clients.items()}
+              for split, clients in SCORES.items()}  # fmt: skip
+    tables = {"candidates": written.candidates(scores)}
+    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
+    comparison = compare(tmp_path)
+    data = candidate_curves.rates(comparison)
+    assert [v.mean for v in data.curves[0].pct_hurt] == [0.0, 50.0, 100.0]
+    assert "best mean at 1, fewest hurt at 0.1" in candidate_curves.caption(data, comparison)
+    best, _ = candidate_curves.rate_deltas(comparison).panels
+    assert best.label == "rate 1: best mean"
 
 
 def test_epochs_take_the_rate_that_validation_clients_choose(tmp_path):
@@ -318,6 +355,23 @@ def test_tuning_of_an_error(tmp_path):
     assert [v.mean for v in panel.means] == [3.0, 2.0, 1.5]
     assert list(panel.gain_global) == [3.0, -1.0] and list(panel.gain_per_client) == [3.0, 0.0]
     assert panel.pct_hurt == (50.0, 0.0)
+
+
+def test_tuning_of_silos_that_diverged(tmp_path):
+    clients = {"a": (4.0, 1.0), "b": (2.0, 3.0)}
+    more = {
+        "candidate_global": {"a": "3", "b": "3"},
+        "candidate_per_client": {"a": "3", "b": "0"},
+        "personalized_global": {"a": 1.0, "b": None},
+        "personalized_per_client": {"a": 1.0, "b": 2.0},
+    }
+    options = {"valid": clients, "metric": "error", "higher_is_better": False}
+    written.run(tmp_path, "one", "fedavg+finetuning", clients, more=more, **options)
+    data = tuning.data(compare(tmp_path))
+    (panel,) = data.panels
+    assert list(panel.gain_global) == list(panel.gain_per_client) == [3.0]
+    assert panel.pct_hurt == (50.0, 0.0) and np.isnan(panel.means[1].mean)
+    tuning.draw(data, {})
 
 
 def test_no_tuning_where_both_ways_choose_the_same(tmp_path):

@@ -53,6 +53,12 @@ def test_which_round_is_reported(tmp_path, flags, expected):
     assert runs.find([str(path)]).runs[0].round == expected
 
 
+def test_a_round_in_which_a_client_diverged_is_not_the_best(tmp_path):
+    path = written.run(tmp_path, "one", "a", CLIENTS, flags={"finetune_every": 10})
+    _two_rounds(path, first=0.5, second="")
+    assert runs.find([str(path)]).runs[0].round == 10
+
+
 def test_clusters_of_no_round_are_an_ensemble_and_synthetic_data_have_their_name(tmp_path):
     written.run(
         tmp_path, "one", "hypcluster", CLIENTS, number=0, flags={"use_synthetic_data": True}
