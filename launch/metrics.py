@@ -3,7 +3,7 @@
 Each PATH is a run's directory (or one above, or a pattern), a CSV with a row per client, or a run's
 scores.csv. Without more flags the run's summary.csv is computed again from its clients.csv.
 
-    motley_metrics results/finetuning
+    motley_metrics results/quickstart
     motley_metrics metrics_stat.csv                              # LEAF's
     motley_metrics mine.csv --columns=client=user,baseline=fedavg,personalized=mine
     motley_metrics results/ditto results/mocha --compare --output=compared.tex

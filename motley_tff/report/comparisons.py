@@ -66,6 +66,11 @@ class Series(NamedTuple):
     setting: Mapping[str, str]
     runs: Sequence[runs_lib.Run]
 
+    @property
+    def num_seeds(self) -> int:
+        """How many seeds there are; a run that was repeated under another name adds none."""
+        return len({run.seed for run in self.runs})
+
     def over_seeds(self, function: Callable[[runs_lib.Run], float]) -> "Value":
         """Returns the mean and standard deviation over the runs of a number of each."""
         return Value.of([function(run) for run in self.runs])

@@ -210,5 +210,5 @@ def rows(comparison: Comparison) -> Iterator[dict[str, object]]:
                     "mean_std_over_seeds": entry.mean.std,
                     "std_over_clients": entry.std.mean if entry.std else None,
                     "std_over_clients_std_over_seeds": entry.std.std if entry.std else None,
-                    "num_seeds": len(series.runs),
+                    "num_seeds": series.num_seeds,
                 }

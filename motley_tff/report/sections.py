@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from motley_tff.report import figures, page, paper_tables, runs
-from motley_tff.report.comparisons import Comparison
+from motley_tff.report.comparisons import Comparison, Series
 
 _RUN_COLUMNS = (
     "Run", "In figures", "Seed", "Round", "Test clients", "Mean", "% hurt", "Directory",
@@ -25,8 +25,7 @@ def of_tables(tables: Sequence[paper_tables.Table], compared: Iterable[Compariso
         page.table(f"Table {t.number}. {t.title}", t.header, t.cells, grouped=True) for t in tables
     ]
     counts = [
-        f"{comparison.dataset}: "
-        + ", ".join(f"{series.label} {len(series.runs)}" for series in comparison.series)
+        f"{comparison.dataset}: " + ", ".join(map(_seeds, comparison.series))
         for comparison in compared
         if comparison.series
     ]
@@ -35,6 +34,12 @@ def of_tables(tables: Sequence[paper_tables.Table], compared: Iterable[Compariso
         f"Standard deviations are the population's (divided by n). Seeds: {'; '.join(counts)}."
     )
     return page.Section("tables", "Tables", "\n".join([*shown, note]))
+
+
+def _seeds(series: Series) -> str:
+    repeated = len(series.runs) > series.num_seeds
+    runs = f" in {len(series.runs)} runs, each of which counts" if repeated else ""
+    return f"{series.label} {series.num_seeds}{runs}"
 
 
 def of_comparison(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from motley_tff.report import comparisons, paper_tables, runs
+from motley_tff.report import comparisons, paper_tables, runs, sections
 from motley_tff.report.comparisons import Value
 from tests.report import written
 
@@ -51,6 +51,17 @@ def test_cross_device(tmp_path):
     assert (after["mean"], after["mean_std_over_seeds"]) == (0.625, 0.125)
     assert after["std_over_clients_std_over_seeds"] == 0.125
     assert (hurt["mean"], hurt["std_over_clients"]) == (25.0, None)
+
+
+def test_a_run_that_was_repeated_is_no_second_seed(tmp_path):
+    _tuned(tmp_path)
+    clients = {"a": (0.25, 0.75), "b": (0.75, 0.75)}
+    flags = {"finetune_last_layer": False}
+    written.run(tmp_path, "again", "fedavg+finetuning", clients, seed=0, flags=flags)
+    tables, compared = _tables(tmp_path)
+    assert [row["num_seeds"] for row in paper_tables.rows(compared[0])] == [2, 2, 2]
+    section = sections.of_tables(list(tables.values()), compared)
+    assert "FedAvg + FT 2 in 3 runs, each of which counts" in section.body
 
 
 def test_silos_have_tables_of_their_own(tmp_path):
