@@ -20,6 +20,7 @@ COMMANDS = [
     "motley_scorecard=launch.scorecard:run",
     "motley_sweep=launch.sweep:run",
     "motley_report=launch.report:run",
+    "motley_worker=launch.worker:run",
 ]
 
 # What the code imports. requirements.txt pins these and all they need: after a change here,

@@ -251,6 +251,7 @@ def open_backend(
         cohort_changes=bool(config.dropout_rate)
         or (cohort is not None and cohort < len(task.train)),
         memory_limit_bytes=values.memory_limit_gb * 1e9,
+        has_workers=bool(values.tff_workers),
     )
     if name == "tff":
         with _tff_backend(values, cohort or len(task.train)) as backend:
@@ -263,12 +264,17 @@ def open_backend(
 
 @contextlib.contextmanager
 def _tff_backend(values: flags.FlagValues, clients_per_round: int) -> Iterator[base.Backend]:
-    from motley_tff.backends import tff_aggregators, tff_backend, tff_worker
+    from motley_tff.backends import tff_aggregators, tff_backend, tff_worker, tff_workers
 
     aggregator = tff_aggregators.build(
         values.aggregator, values.dp_noise_multiplier, clients_per_round
     )
-    with tff_worker.tff_runtime(intra_op_threads=values.threads_per_client or None):
+    runtime: contextlib.AbstractContextManager[Any]
+    if values.tff_workers:
+        runtime = tff_workers.tff_workers_runtime(values.tff_workers, terminal.warn)
+    else:
+        runtime = tff_worker.tff_runtime(intra_op_threads=values.threads_per_client or None)
+    with runtime:
         yield tff_backend.TffBackend(aggregator)
 
 

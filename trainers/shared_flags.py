@@ -10,6 +10,7 @@ from absl import flags
 
 import datasets
 from datasets import options as data_options
+from motley_tff.backends import worker_targets
 from motley_tff.core import acceptance
 from motley_tff.core.errors import UserError
 from motley_tff.tables import run_directory
@@ -27,7 +28,7 @@ AGGREGATORS = ("mean", "robust", "compressed", "secure", "differentially_private
 
 # Where the answer lies, not what it is: these may differ when an experiment is resumed.
 _NOT_PART_OF_AN_EXPERIMENT = frozenset(
-    {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard"}
+    {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard", "tff_workers"}
 )
 
 
@@ -203,6 +204,19 @@ def _are_rules(texts: list[str]) -> bool:
 
 def _define_backend() -> None:
     flags.DEFINE_enum("backend", "auto", BACKENDS, "What runs the clients' work.")
+    flags.DEFINE_list(
+        "tff_workers",
+        [],
+        "host:port of TFF workers, which motley_worker starts, to spread the clients of each round "
+        "over: backend tff, of several machines. Not encrypted: use SSH tunnels or a private "
+        "network.",
+    )
+    flags.register_validator("tff_workers", _are_workers)
+    flags.register_multi_flags_validator(
+        ["backend", "tff_workers"],
+        lambda values: not values["tff_workers"] or values["backend"] in ("auto", "tff"),
+        "--tff_workers needs --backend=tff or auto",
+    )
     flags.DEFINE_enum(
         "aggregator", "mean", AGGREGATORS, "How TFF aggregates updates; others than mean need tff."
     )
@@ -226,6 +240,14 @@ def _define_backend() -> None:
         lower_bound=0.0,
     )
     flags.DEFINE_bool("tensorboard", False, "Also write TensorBoard scalars.")
+
+
+def _are_workers(targets: list[str]) -> bool:
+    try:
+        worker_targets.check(targets)
+    except UserError as error:
+        raise flags.ValidationError(str(error)) from error
+    return True
 
 
 def open_directory(values: flags.FlagValues) -> run_directory.RunDirectory:
@@ -259,10 +281,12 @@ def deciding(values: flags.FlagValues) -> dict[str, Any]:
     """Returns the flags that decide an experiment's numbers, for `run.json`."""
     by_module = values.flags_by_module_dict()
     foreign = {f.name for m, fs in by_module.items() if _is_foreign(m) for f in fs}
-    return {
+    found = {
         name: values[name].value
         for name in sorted(set(values) - foreign - _NOT_PART_OF_AN_EXPERIMENT)
     }
+    # Other workers, or none and --backend=tff, may go on with what some began.
+    return {**found, "backend": "tff"} if values.tff_workers else found
 
 
 def _is_foreign(module: str) -> bool:

@@ -76,6 +76,11 @@ class _Lines:
         self._say()
 
 
+def warn(message: str) -> None:
+    """Writes a line to stderr, above the bars."""
+    tqdm.tqdm.write(f"warning: {message}", file=sys.stderr)
+
+
 def print_summary(
     rows: Sequence[Mapping[str, str]], metric: str, backend: str, paths: Sequence[object]
 ) -> None:

@@ -13,6 +13,7 @@ def choose(
     task: task_lib.Task,
     cohort_changes: bool,
     memory_limit_bytes: float,
+    has_workers: bool = False,
 ) -> tuple[str, str]:
     """Returns (name of a backend, why).
 
@@ -22,6 +23,7 @@ def choose(
       task: The task.
       cohort_changes: Whether rounds have different clients.
       memory_limit_bytes: What stacked clients may take.
+      has_workers: Whether TFF workers are given; `requested` is then `auto` or `tff`.
 
     Raises:
       UserError: If another backend than TFF's is asked for together with a TFF aggregator.
@@ -31,6 +33,8 @@ def choose(
             f"--aggregator={aggregator} is one of TFF's and needs --backend=tff or auto, "
             f"found {requested}"
         )
+    if has_workers:
+        return "tff", "on --tff_workers"
     if requested in ("tff", "sequential"):
         return requested, "asked for by --backend"
     if aggregator != "mean":

@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.backends import base, client_loop
+from motley_tff.backends import base, client_loop, tff_worker
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, random_streams, tensor_random
 from motley_tff.core import clients as clients_lib
@@ -113,7 +113,7 @@ def _naming_unreadable(clients: clients_lib.Clients, client_ids: Sequence[str]) 
     """
     try:
         yield
-    except grpc.RpcError:
+    except (grpc.RpcError, tff_worker.RemoteComputationError):
         if clients.in_graph:
             for client_id in client_ids:
                 clients.fetch(client_id)
@@ -152,8 +152,10 @@ class TffTraining(_Training):
 class TffStatefulTraining(_Training):
     """Training whose clients have a state, a CLIENTS-placed value in and out of every round.
 
-    TFF's templates know no client state, so the round is a federated computation of its own, with
-    the same aggregators. A state is `(weights, optimizer state, aggregator state, {id: state})`.
+    TFF's templates know no client state, so the round is two federated computations of its own,
+    with the same aggregators: a map over the clients, and what the server makes of their updates.
+    One for both would run the clients' work twice where it is spread over several workers. A state
+    is `(weights, optimizer state, aggregator state, {id: state})`.
     """
 
     def __init__(
@@ -164,8 +166,9 @@ class TffStatefulTraining(_Training):
     ):
         super().__init__(task, algorithm)
         self._algorithm = algorithm
-        self._initial_aggregator, self._next_round = _build_stateful_round(
-            task, algorithm, aggregator, self._inputs
+        self._work, results_type = _build_stateful_work(task, algorithm, self._inputs)
+        self._initial_aggregator, self._server_step = _build_server_step(
+            algorithm, aggregator, results_type
         )
 
     def initialize(self) -> Nest:
@@ -182,13 +185,14 @@ class TffStatefulTraining(_Training):
 
     def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
         weights, optimizer_state, aggregator_state, states = state
-        server, new_states, measured = self._next_round(
-            (weights, optimizer_state),
-            aggregator_state,
-            [states[client_id] for client_id in one.client_ids],
-            self._inputs.values(one.client_ids, one.key),
+        values = self._inputs.values(one.client_ids, one.key)
+        mine = [states[client_id] for client_id in one.client_ids]
+        results = self._work(weights, list(zip(mine, values, strict=True)))
+        server, aggregator_state, measured = self._server_step(
+            (weights, optimizer_state), aggregator_state, [result for _, result in results]
         )
-        (weights, optimizer_state), aggregator_state = server
+        weights, optimizer_state = server
+        new_states = (new_state for new_state, _ in results)
         states = {**states, **dict(zip(one.client_ids, new_states, strict=True))}
         return (weights, optimizer_state, aggregator_state, states), measured
 
@@ -388,23 +392,45 @@ def _initial_optimizer_state(algorithm: algorithm_lib.Algorithm) -> Nest:
     return tf.nest.map_structure(lambda leaf: tf.convert_to_tensor(leaf).numpy(), state)
 
 
-def _build_stateful_round(task, algorithm, aggregator, inputs):
-    """Returns (computation of the aggregator's first state, computation of a round)."""
+def _build_stateful_work(task, algorithm, inputs):
+    """Returns (`(weights, clients' (state, value)) -> clients' (new state, result)`, result type).
+
+    A result is `(update, weight, metrics, position if the client diverged)`.
+    """
     assert algorithm.initial_client_state is not None
     weights_type = _type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
     state_type = _type_of(tf.nest.map_structure(np.asarray, algorithm.initial_client_state(0)))
+    pair_type = tff.to_type((state_type, inputs.type))
+
+    @tff.tensorflow.computation(weights_type, pair_type)
+    def one_client(weights, pair):
+        state, value = pair
+        value = inputs.unpack(value)
+        output = _run(task, algorithm.work, weights, value, state)
+        result = output.update, output.weight, output.metrics, _diverged_index(output, value)
+        return output.client_state, result
+
+    @tff.federated_computation(
+        tff.FederatedType(weights_type, tff.SERVER), tff.FederatedType(pair_type, tff.CLIENTS)
+    )
+    def every_client(weights, pairs):
+        return tff.federated_map(one_client, (tff.federated_broadcast(weights), pairs))
+
+    return every_client, one_client.type_signature.result[1]
+
+
+def _build_server_step(algorithm, aggregator, results_type):
+    """Returns (computation of the aggregator's first state, computation of a round's end).
+
+    The latter: `(server, aggregator's state, clients' results) -> (server, aggregator's state,
+    measurements)`.
+    """
+    weights_type = _type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
     server_type = tff.to_type((weights_type, _type_of(_initial_optimizer_state(algorithm))))
     aggregation = _aggregation_process(aggregator, weights_type)
 
-    @tff.tensorflow.computation(weights_type, state_type, inputs.type)
-    def one_client(weights, state, value):
-        value = inputs.unpack(value)
-        output = _run(task, algorithm.work, weights, value, state)
-        diverged = _diverged_index(output, value)
-        return output.update, output.weight, output.client_state, output.metrics, diverged
-
     @tff.tensorflow.computation(server_type, weights_type)
-    def server_step(server, update):
+    def apply(server, update):
         weights, optimizer_state = server
         state, weights = algorithm.server_optimizer.next(optimizer_state, weights, update)
         return weights, state
@@ -412,19 +438,15 @@ def _build_stateful_round(task, algorithm, aggregator, inputs):
     @tff.federated_computation(
         tff.FederatedType(server_type, tff.SERVER),
         aggregation.initialize.type_signature.result,
-        tff.FederatedType(state_type, tff.CLIENTS),
-        tff.FederatedType(inputs.type, tff.CLIENTS),
+        tff.FederatedType(results_type, tff.CLIENTS),
     )
-    def next_round(server, aggregator_state, states, values):
-        weights = tff.federated_broadcast(server[0])
-        update, weight, states, sums, diverged = tff.federated_map(
-            one_client, (weights, states, values)
-        )
+    def server_step(server, aggregator_state, results):
+        update, weight, sums, diverged = results
         aggregated = aggregation.next(aggregator_state, update, weight)
-        server = tff.federated_map(server_step, (server, aggregated.result))
-        return (server, aggregated.state), states, _measured(sums, diverged)
+        server = tff.federated_map(apply, (server, aggregated.result))
+        return server, aggregated.state, _measured(sums, diverged)
 
-    return aggregation.initialize, next_round
+    return aggregation.initialize, server_step
 
 
 def _floats(values: Nest) -> dict[str, float]:

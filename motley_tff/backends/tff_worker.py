@@ -14,12 +14,15 @@ again without a word, and cannot leave Python while a computation runs. Here:
 * A worker that does not start, or dies while it computes, is a `WorkerError` of one line.
 
 TFF keeps its stack of contexts per thread: run computations in the thread that entered
-`tff_runtime`. The binary listens on all network interfaces; it has no flag to change that.
+`tff_runtime`. The binary listens on all network interfaces and has no flag to change that: an
+`interface_guard` hangs up on who comes from outside. Nothing between program and worker is
+encrypted.
 """
 
 import asyncio
 import atexit
 import collections
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -30,11 +33,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import IO, Any
 
 import grpc
 
+from motley_tff.backends import interface_guard
 from motley_tff.core.errors import UserError, WorkerError
 from motley_tff.core.federated import tff
 
@@ -51,8 +55,18 @@ _CHANNEL_OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
 )
+# To another machine: routers forget a connection that is silent while clients are worked on. The
+# worker's gRPC takes a ping more than every 5 minutes for an attack.
+_REMOTE_OPTIONS = (
+    ("grpc.keepalive_time_ms", 330_000),
+    ("grpc.keepalive_timeout_ms", 60_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A connection of its own for each stub, as channels with the same options share one.
+    ("grpc.use_local_subchannel_pool", 1),
+)
 _MAX_EXECUTORS = 10  # As many as TFF keeps.
 _PROBE_SECONDS = 0.1
+_REMOTE_PROBE_SECONDS = 1.0
 # How long a connection that broke may be ahead of the news that the worker died.
 _OBITUARY_SECONDS = 2.0
 _REAP_SECONDS = 10.0
@@ -64,6 +78,7 @@ _LOST_CODES = (
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.CANCELLED,
 )
+
 
 # Run by a bare Python that becomes the worker: code between fork and exec in this process, which
 # has threads, could deadlock. The kernel's promise survives exec. 1 is PR_SET_PDEATHSIG; if the
@@ -83,6 +98,10 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
+class RemoteComputationError(WorkerError):
+    """A computation failed on a worker of another machine, which itself is well."""
+
+
 class Worker:
     """A running worker process and the channel to it; `start_worker` makes them.
 
@@ -100,6 +119,7 @@ class Worker:
         arguments: list[str],
         environment: dict[str, str],
         reservation: socket.socket,
+        guard: interface_guard.Guard,
         log_path: str | os.PathLike[str] | None = None,
     ):
         """Starts the process; `start_worker` also waits until it answers."""
@@ -107,7 +127,7 @@ class Worker:
         self.target = f"127.0.0.1:{self.port}"
         self.log_path = log_path
         self._owner = os.getpid()
-        self._reservation = reservation
+        self._reservation, self._guard = reservation, guard
         self._log = _open_log(log_path)
         self._process: subprocess.Popen[bytes] | None = None
         self._start_error: OSError | None = None
@@ -178,6 +198,10 @@ class Worker:
         lines = [line for line in tail.decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip()[:300] if lines else ""
 
+    def account(self, when: str = "") -> str:
+        """Returns which worker ended, how, and its last words."""
+        return f"{self} ended{when} with {self.obituary()}{_quoted(self.last_words())}"
+
     def close(self) -> None:
         """Kills the worker and waits for its end. Computations in flight fail. Idempotent."""
         if os.getpid() != self._owner:
@@ -189,6 +213,7 @@ class Worker:
             self._ended.wait(_REAP_SECONDS)
         if hasattr(self, "stub"):
             self.stub.close()
+        self._guard.close()
         self._reservation.close()
         self._log.close()
 
@@ -224,6 +249,10 @@ class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
     """TFF's stub, except that a worker that is lost is a `WorkerError`.
 
     TFF's calls the loss "retryable" and its execution contexts retry without a limit.
+
+    Attributes:
+      target: `host:port`.
+      loss: Why the worker is taken for lost, in a few words, or None.
     """
 
     def __init__(self, target: str, worker: Worker | None = None):
@@ -233,19 +262,27 @@ class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
           target: `host:port`.
           worker: The process that listens there, if it is ours.
         """
-        self._target, self._worker = target, worker
-        self._own_channel = grpc.insecure_channel(target, _CHANNEL_OPTIONS)
+        self.target, self._worker = target, worker
+        self.loss: str | None = None
+        options = _CHANNEL_OPTIONS if worker else (*_CHANNEL_OPTIONS, *_REMOTE_OPTIONS)
+        self._own_channel = grpc.insecure_channel(target, options)
         self._probe = self._own_channel.unary_unary("/motley/probe")
         super().__init__(_UnwatchedChannel(self._own_channel))
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the worker answers, be it that it knows no such call."""
+    def is_ready(self, patience_seconds: float = _PROBE_SECONDS) -> bool:
+        """Returns whether the worker answers, be it that it knows no such call."""
         try:
-            self._probe(b"", timeout=_PROBE_SECONDS, wait_for_ready=True)
+            self._probe(b"", timeout=patience_seconds, wait_for_ready=True)
         except grpc.RpcError as error:
             return error.code() is grpc.StatusCode.UNIMPLEMENTED
+        except ValueError:  # gRPC's word for a channel that was closed.
+            return False
         return True
+
+    def give_up(self, loss: str) -> None:
+        """Takes the worker for lost; calls in flight fail."""
+        self.loss = self.loss or loss
+        self.close()
 
     def close(self) -> None:
         """Closes the channel; calls in flight fail."""
@@ -291,20 +328,22 @@ class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
         except grpc.RpcError as error:
             if error.code() not in _LOST_CODES and (not self._worker or self._worker.is_alive):
                 raise  # The computation's own: a failed operation, a value too large.
-            raise WorkerError(self._loss(error.details())) from error
+            raise self._lost(error.details()) from error
         except ValueError as error:  # gRPC's word for a channel that was closed.
-            raise WorkerError(self._loss(str(error))) from error
+            raise self._lost(str(error)) from error
 
-    def _loss(self, details: str) -> str:
+    def _lost(self, details: str) -> WorkerError:
+        self.loss = self.loss or details
+        return WorkerError(self._account(details))
+
+    def _account(self, details: str) -> str:
         if self._worker is None:
-            return f"lost TFF's worker at {self._target}: {details}; see whether it still runs"
-        obituary = self._worker.obituary(_OBITUARY_SECONDS)
-        if obituary is None:
+            return f"lost TFF's worker at {self.target}: {self.loss}; see whether it still runs"
+        if self._worker.obituary(_OBITUARY_SECONDS) is None:
             return f"lost {self._worker}, though it runs: {details}; start the program again"
         return (
-            f"{self._worker} ended during a computation with {obituary}"
-            f"{_quoted(self._worker.last_words())}; if memory ran out, use fewer clients per round "
-            "or fewer threads; then start the program again"
+            f"{self._worker.account(' during a computation')}; if memory ran out, use fewer "
+            "clients per round or fewer threads; then start the program again"
         )
 
 
@@ -339,6 +378,42 @@ class _Executors(tff.framework.ExecutorFactory):
         if executor is not None:
             executor.close()
 
+    def close(self) -> None:
+        """Closes all of them."""
+        while self._executors:
+            self._executors.popitem()[1].close()
+
+
+class LoopThread:
+    """A thread whose event loop runs coroutines, and that ends when it is told to."""
+
+    def __init__(self, name: str):
+        """Starts it."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    def submit(self, coroutine: Coroutine[Any, Any, Any]) -> "concurrent.futures.Future[Any]":
+        """Starts a coroutine; signals interrupt who waits for its result at once."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def close(self) -> None:
+        """Cancels what waits and ends the thread; what computes must have been made to end."""
+        if not self._loop.is_closed():
+            self.submit(self._wind_up())
+            self._thread.join(_REAP_SECONDS)
+
+    async def _wind_up(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._loop.stop()
+
 
 class RuntimeContext(tff.framework.SyncContext):
     """Runs computations to their end in the calling thread.
@@ -354,24 +429,15 @@ class RuntimeContext(tff.framework.SyncContext):
           context: What runs them.
         """
         self._context = context
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="tff-context", daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        self._loop.run_forever()
-        self._loop.close()
+        self._thread = LoopThread("tff-context")
 
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Returns the result of a computation. Signals interrupt the wait at once."""
-        running = asyncio.run_coroutine_threadsafe(self._context.invoke(comp, arg), self._loop)
-        return running.result()
+        return self._thread.submit(self._context.invoke(comp, arg)).result()
 
     def close(self) -> None:
         """Ends the thread; close the worker first, or it waits for a computation in flight."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_REAP_SECONDS)
+        self._thread.close()
 
 
 def start_worker(
@@ -382,6 +448,7 @@ def start_worker(
     log_path: str | os.PathLike[str] | None = None,
     start_timeout_seconds: float = 60.0,
     binary: str | os.PathLike[str] | None = None,
+    listen_address: str = interface_guard.LOOPBACK,
 ) -> Worker:
     """Starts a worker on this machine and waits until it answers.
 
@@ -397,23 +464,31 @@ def start_worker(
         messages.
       start_timeout_seconds: How long to wait for it.
       binary: The program, by default the one that TFF's package contains.
+      listen_address: The address of this machine, besides the loopback's, at which it can be
+        reached from others; `all` for every one. Who reaches it can read and write files.
 
     Returns:
       The worker. Close it, or use it as a context manager.
 
     Raises:
-      UserError: If the port is taken or the log file cannot be written.
+      UserError: If the port is taken, the machine has no such address, or the log file cannot be
+        written.
       WorkerError: If it does not answer in time or ends before it does.
     """
     program = os.fspath(binary or _binary_in_tff())
     with contextlib.ExitStack() as on_failure:
         reservation = on_failure.enter_context(_reserve_port(port))
+        number = reservation.getsockname()[1]
+        guard = on_failure.enter_context(
+            contextlib.closing(interface_guard.Guard(number, listen_address))
+        )
         flags = [
-            f"--port={reservation.getsockname()[1]}",
+            f"--port={number}",
             f"--max_concurrent_computation_calls={max_concurrent_calls or -1}",
         ]
         environment = _environment(threads, intra_op_threads, verbose=log_path is not None)
-        worker = Worker(_launch_arguments([program, *flags]), environment, reservation, log_path)
+        arguments = _launch_arguments([program, *flags])
+        worker = Worker(arguments, environment, reservation, guard, log_path)
         on_failure.enter_context(worker)
         worker.stub = connect(worker.target, start_timeout_seconds, worker)
         on_failure.pop_all()
@@ -437,7 +512,7 @@ def connect(target: str, timeout_seconds: float = 60.0, worker: Worker | None = 
     stub = WorkerStub(target, worker)
     deadline = time.monotonic() + timeout_seconds
     try:
-        while not stub.is_ready:
+        while not stub.is_ready(_PROBE_SECONDS if worker else _REMOTE_PROBE_SECONDS):
             if worker is not None and not worker.is_alive:
                 raise WorkerError(
                     f"TFF's worker ended before it answered on {target}, with {worker.obituary()}"
@@ -460,8 +535,7 @@ def execution_context(
 ) -> tff.framework.AsyncExecutionContext:
     """Returns TFF's native execution context on a worker we are connected to.
 
-    Several of these, one a worker, are what
-    `tff.backends.native.set_mergeable_comp_execution_context` spreads a round over.
+    `tff_workers` spreads a round over several of these, one a worker.
 
     Args:
       stub: The connection.

@@ -1,0 +1,143 @@
+"""Keeps a server that listens on all network interfaces to one address of this machine.
+
+TFF's `worker_binary` listens on the wildcard address and has no flag to change that; whoever
+reaches it may run any TensorFlow graph, which can read and write files. No privileges are needed
+to close the other addresses: the kernel hands a connection to the listener of exactly its address
+before one of the wildcard's, so a `Guard` listens on each of the machine's other addresses, at
+the same port (SO_REUSEPORT, same user), and hangs up.
+
+What is left open: an address that the machine gets later, until the next look, a second at most;
+addresses that the kernel answers to without an interface that has them (`ip route add local`).
+"""
+
+import contextlib
+import errno
+import ipaddress
+import selectors
+import socket
+import struct
+import threading
+
+import psutil
+
+from motley_tff.core.errors import UserError
+
+LOOPBACK = "127.0.0.1"
+ALL = "all"
+_LOOK_SECONDS = 1.0
+# An address where another program listens leads to that one; one that is not usable yet may be at
+# the next look.
+_HARMLESS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+# Closing resets the connection: the other side knows at once, and nothing lingers here.
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Guard:
+    """Hangs up on who connects to a port through any address but the loopback's and one more."""
+
+    def __init__(self, port: int, allowed: str = LOOPBACK):
+        """Starts.
+
+        Args:
+          port: The port, for IPv4 and IPv6.
+          allowed: The one address that stays open besides the machine's own loopback; `all`
+            guards nothing.
+
+        Raises:
+          UserError: If the machine has no such address.
+        """
+        self._port, self._allowed = port, allowed
+        self._listeners: dict[str, socket.socket] = {}
+        self._selector = selectors.DefaultSelector()
+        self._end, self._ended = socket.socketpair()
+        self._thread = threading.Thread(target=self._serve, name="interface-guard", daemon=True)
+        check(allowed)
+        if allowed != ALL:
+            self._look()
+            self._selector.register(self._ended, selectors.EVENT_READ)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stops guarding; to be called after the server's end. Idempotent."""
+        self._end.close()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._selector.close()
+        for open_socket in (self._ended, *self._listeners.values()):
+            open_socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            for key, _ in self._selector.select(_LOOK_SECONDS):
+                if key.fileobj is self._ended:
+                    return
+                _hang_up(key.fileobj)
+            self._look()
+
+    def _look(self) -> None:
+        """Listens on the addresses the machine has by now."""
+        for address in addresses() - self._listeners.keys() - {self._allowed}:
+            try:
+                listener = _listen(address, self._port)
+            except OSError as error:
+                if error.errno not in _HARMLESS:
+                    raise
+                continue
+            self._listeners[address] = listener
+            self._selector.register(listener, selectors.EVENT_READ)
+
+
+def addresses() -> set[str]:
+    """Returns the machine's addresses, IPv4 and IPv6, without the loopback's."""
+    found = {
+        address.address
+        for interface in psutil.net_if_addrs().values()
+        for address in interface
+        if address.family in _FAMILIES
+    }
+    return {address for address in found if not _is_loopback(address)}
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def check(allowed: str) -> None:
+    """Raises UserError unless this is an address of the machine or `all`."""
+    if allowed == ALL:
+        return
+    known = addresses()
+    with contextlib.suppress(ValueError):
+        if allowed in known or _is_loopback(allowed):
+            return
+    raise UserError(
+        f"cannot listen on {allowed}: expected an address of this machine "
+        f"({', '.join([LOOPBACK, *sorted(known)])}) or {ALL}"
+    )
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    family, kind, protocol, _, target = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(target)
+        listener.listen()
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _hang_up(listener: object) -> None:
+    assert isinstance(listener, socket.socket)
+    with contextlib.suppress(OSError):  # The other side was faster.
+        connection, _ = listener.accept()
+        with connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

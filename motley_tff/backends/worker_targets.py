@@ -1,0 +1,30 @@
+"""Where TFF workers are: `host:port`, as on the command line."""
+
+import collections
+import re
+from collections.abc import Sequence
+
+from motley_tff.core.errors import UserError
+
+_TARGET = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%\w+)?\]):(?P<port>\d{1,5})")
+
+
+def parse(target: str) -> tuple[str, int]:
+    """Returns (host, port) of `host:port`; an IPv6 address stands in brackets, which go.
+
+    Raises:
+      UserError: If it is none.
+    """
+    match = _TARGET.fullmatch(target)
+    if match is None or not 0 < int(match["port"]) < 2**16:
+        raise UserError(
+            f"{target!r}: expected host:port, such as gpu7:9000, 10.0.0.7:9000 or [fd00::7]:9000"
+        )
+    return match["host"].strip("[]"), int(match["port"])
+
+
+def check(targets: Sequence[str]) -> None:
+    """Raises UserError unless these are different `host:port`s."""
+    for (host, port), count in collections.Counter(map(parse, targets)).items():
+        if count > 1:
+            raise UserError(f"{host}:{port} is named {count} times; expected each worker once")

@@ -1,0 +1,221 @@
+"""motley_worker serves trainers, ends when it is told to, and says why it cannot start."""
+
+import contextlib
+import ipaddress
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.trainers import programs
+
+_START_SECONDS = 120  # Importing TensorFlow, on a machine that does other things, too.
+SCHOOL = (
+    "--dataset_name=school", "--use_synthetic_data", "--total_rounds=2",
+    "--rounds_per_evaluation=2", "--rounds_per_checkpoint=2",
+)  # fmt: skip
+
+
+def _free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def _start(*flags, prefix=()):
+    return subprocess.Popen(
+        [*prefix, sys.executable, "-m", "launch.worker", *flags],
+        env=programs.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _wait_until_ready(process):
+    assert process.stdout.readline().startswith("ready on port "), process.stderr.read()
+
+
+@contextlib.contextmanager
+def _workers(number):
+    """Yields the processes and where they listen, once they do."""
+    ports = [_free_port() for _ in range(number)]
+    processes = [_start(f"--port={port}") for port in ports]
+    try:
+        for process in processes:
+            _wait_until_ready(process)
+        yield processes, [f"127.0.0.1:{port}" for port in ports]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture(scope="module")
+def two():
+    with _workers(2) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A run without TFF."""
+    root = tmp_path_factory.mktemp("alone")
+    programs.run("finetuning_trainer", root, "--experiment_name=fedavg", *SCHOOL)
+    return root / "fedavg"
+
+
+def _train_on(targets, trainer, root, *flags):
+    """Returns a run's directory, and checks that the workers did it."""
+    spread = f"--tff_workers={','.join(targets)}"
+    out, err = programs.run(trainer, root, "--experiment_name=spread", *SCHOOL, *flags, spread)
+    assert "backend: tff (on --tff_workers)" in out
+    assert "warning" not in err
+    return root / "spread"
+
+
+def _assert_same_tables(found, expected):
+    for which in ("clients", "candidates"):
+        one, other = (programs.table(d.parent, d.name, which) for d in (found, expected))
+        numbers = other.select_dtypes("number").columns
+        np.testing.assert_allclose(one[numbers], other[numbers], rtol=1e-5, atol=1e-5)
+
+
+def test_fine_tuning_on_two_workers(two, alone, tmp_path):
+    _assert_same_tables(_train_on(two[1], "finetuning_trainer", tmp_path), alone)
+
+
+def test_multi_task_learning_on_two_workers(two, tmp_path):
+    ditto = "--algorithm=ditto"
+    programs.run("mtl_trainer", tmp_path, "--experiment_name=alone", *SCHOOL, ditto)
+    _assert_same_tables(_train_on(two[1], "mtl_trainer", tmp_path, ditto), tmp_path / "alone")
+
+
+def test_a_run_goes_on_elsewhere(two, tmp_path):
+    """Its workers are no part of an experiment, the backend is."""
+    flags = ["--experiment_name=moved", *SCHOOL]
+    programs.run("finetuning_trainer", tmp_path, *flags, f"--tff_workers={two[1][0]}")
+    programs.run("finetuning_trainer", tmp_path, *flags, f"--tff_workers={two[1][1]}")
+    programs.run("finetuning_trainer", tmp_path, *flags, "--backend=tff")
+
+
+def test_signals_and_the_end_of_the_binary():
+    with _workers(3) as (processes, _):
+        binaries = [_binary_of(process) for process in processes]
+        processes[0].send_signal(signal.SIGTERM)
+        processes[1].send_signal(signal.SIGINT)
+        binaries[2].kill()
+        endings = [(*p.communicate(timeout=30), p.returncode) for p in processes]
+        psutil.wait_procs(binaries, timeout=10)
+        assert not any(binary.is_running() for binary in binaries)
+    assert [status for _, _, status in endings] == [143, 130, 1]
+    lines = [err for _, err, _ in endings]
+    assert lines[:2] == ["worker: ended by SIGTERM\n", "worker: interrupted\n"]
+    assert re.fullmatch(r"worker: TFF's worker .* ended with signal 9 \(SIGKILL\).*\n", lines[2])
+
+
+def _binary_of(process):
+    (child,) = psutil.Process(process.pid).children()
+    return child
+
+
+def _refused(process):
+    out, err = process.communicate(timeout=_START_SECONDS)
+    assert (process.returncode, out) == (2, "")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_a_port_that_is_taken():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"port {port}: expected a free port" in _refused(_start(f"--port={port}"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ([], "--port is required"),
+        (["--port=0"], "--port=0"),
+        (["--port=9000", "--listen_address=203.0.113.9"], "expected an address of this machine"),
+    ],
+)
+def test_wrong_flags(flags, reason):
+    assert reason in _refused(_start(*flags))
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--tff_workers=gpu7"], "'gpu7': expected host:port"),
+        (["--tff_workers=a:1,b:2,a:1"], "a:1 is named 2 times"),
+        (["--tff_workers=a:1", "--backend=sequential"], "needs --backend=tff or auto"),
+    ],
+)
+def test_trainers_refuse(flags, reason, tmp_path):
+    command = ("finetuning_trainer", tmp_path, "--experiment_name=no", *SCHOOL, *flags)
+    assert reason in _refused(programs.start(*command))
+    assert not list(tmp_path.iterdir())
+
+
+# --- two machines, or the next best thing ---------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _namespaces(number):
+    """Makes network namespaces, each linked to this one; yields (name, its address)."""
+    if not shutil.which("ip"):
+        pytest.skip("needs the program ip")
+    own = os.getpid()
+    made = {f"mtl{own % 100_000}x{i}": f"10.211.{own % 250}.{4 * i}" for i in range(number)}
+    try:
+        for name, subnet in made.items():
+            here, there = (str(ipaddress.ip_address(subnet) + i) for i in (1, 2))
+            _ip(f"netns add {name}")
+            _ip(f"link add {name} type veth peer name eth9 netns {name}")
+            _ip(f"addr add {here}/30 dev {name}")
+            _ip(f"link set {name} up")
+            _ip(f"-n {name} addr add {there}/30 dev eth9")
+            _ip(f"-n {name} link set eth9 up")
+            _ip(f"-n {name} link set lo up")
+        yield [(name, str(ipaddress.ip_address(subnet) + 2)) for name, subnet in made.items()]
+    finally:
+        for name in made:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def _ip(words):
+    done = subprocess.run(["ip", *words.split()], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"may not make network namespaces here: {done.stderr.strip()}")
+
+
+def test_two_network_namespaces(alone, tmp_path):
+    with _namespaces(2) as ((a, a_address), (b, b_address)), contextlib.ExitStack() as stack:
+        processes = [
+            _start("--port=9000", f"--listen_address={a_address}", prefix=_within(a)),
+            _start("--port=9000", "--listen_address=all", prefix=_within(b)),
+            _start("--port=9001", prefix=_within(b)),
+        ]
+        for process in processes:
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+        for process in processes:
+            _wait_until_ready(process)
+        targets = [f"{a_address}:9000", f"{b_address}:9000"]
+        _assert_same_tables(_train_on(targets, "finetuning_trainer", tmp_path), alone)
+        # The third was not told to listen to others.
+        flags = ("--experiment_name=closed", *SCHOOL, f"--tff_workers={b_address}:9001")
+        _, err = programs.run("finetuning_trainer", tmp_path, *flags, status=1)
+        assert f"{b_address}:9001 does not answer as TFF's worker does" in err
+        assert "--listen_address" in err and err.count("\n") == 1
+
+
+def _within(namespace):
+    return ("ip", "netns", "exec", namespace)
