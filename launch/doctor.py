@@ -22,6 +22,7 @@ from absl import flags
 import datasets
 from datasets import options as data_options
 from launch import commandline
+from motley_tff.core import cores
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -141,7 +142,7 @@ def _machine() -> str:
     allowed = f" (limited to {limit / _GIBIBYTE:.1f} GiB)" if limit else ""
     disk = shutil.disk_usage(".").free / _GIBIBYTE
     return (
-        f"{_usable_cores()} of {os.cpu_count()} cores, {memory:.1f} GiB of memory{allowed}, "
+        f"{cores.usable()} of {os.cpu_count()} cores, {memory:.1f} GiB of memory{allowed}, "
         f"{disk:.1f} GiB of disk free here, {platform.platform()}"
     )
 
@@ -152,12 +153,6 @@ def _memory_limit() -> int | None:
         group = pathlib.Path("/proc/self/cgroup").read_text().rpartition("0::/")[2].strip()
         return int(pathlib.Path("/sys/fs/cgroup", group, "memory.max").read_text())
     return None
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _import_tensorflow() -> str:

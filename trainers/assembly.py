@@ -20,7 +20,7 @@ from motley_tff import algorithms
 from motley_tff.algorithms import fedavg, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import experiment, partition, studies
+from motley_tff.core import cores, experiment, partition, studies
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.tables import model_files, run_directory, tensorboard
@@ -282,4 +282,4 @@ def _parallel_clients(threads_per_client: int) -> int:
     """Returns how many clients run at once on the cores this process may use."""
     if threads_per_client == 0:
         return 1
-    return max(1, len(os.sched_getaffinity(0)) // threads_per_client)
+    return max(1, cores.usable() // threads_per_client)

@@ -163,7 +163,7 @@ class Studies:
         """Returns a row per fraction and split; none if there is one fraction only."""
         if len(sizes) < 2:
             return []
-        rows = []
+        rows: list[dict[str, Any]] = []
         for fraction, scores in sizes.items():
             # Everybody takes the model: rules of acceptance have a table of their own.
             chosen = self._choose(scores, None)
