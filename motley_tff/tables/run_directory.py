@@ -140,10 +140,13 @@ class RunDirectory:
                     return file
             file.close()  # A process that wrote nothing has just taken the directory away.
 
+    def _has_results(self) -> bool:
+        return self.checkpoints.exists() or any(self.path.glob("*.csv"))
+
     def _read_record(self) -> dict[str, Any]:
         path = self.path / "run.json"
         if not path.exists():
-            if self.checkpoints.exists() or any(self.path.glob("*.csv")):
+            if self._has_results():
                 raise UserError(
                     f"{self.path} holds results but no run.json to say of what; move it away or "
                     "choose another --experiment_name"
@@ -184,13 +187,18 @@ class RunDirectory:
                     left.unlink()
 
     def _check_flags(self) -> None:
-        """Refuses to go on with an experiment under flags that it was not started with."""
+        """Refuses to go on with an experiment under flags that it was not started with.
+
+        One that came to nothing, of a command that was refused, say, is forgotten.
+        """
         if not self._record:
             return
         known = self._record["flags"]
         mine = json.loads(json.dumps(self._flags))
         changed = sorted(k for k in mine.keys() | known.keys() if mine.get(k) != known.get(k))
-        if changed:
+        if changed and not self.is_finished and not self._has_results():
+            self._record = {}
+        elif changed:
             listed = ", ".join(f"--{k} ({known.get(k)} then, {mine.get(k)} now)" for k in changed)
             raise UserError(
                 f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "

@@ -31,8 +31,18 @@ def test_record(tmp_path):
 def test_other_flags_are_refused_by_name(tmp_path):
     with opened(tmp_path) as directory:
         directory.write_record(status="running")
+        directory.table("rounds").write_text("round\n1\n")
     with pytest.raises(UserError, match=r"--total_rounds \(3 then, 4 now\)"):
         run_directory.RunDirectory(str(tmp_path), "run", {**FLAGS, "total_rounds": 4})
+
+
+def test_what_came_to_nothing_may_be_begun_with_other_flags(tmp_path):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="stopped", reason="refused", data_files={"a": "1"})
+    with opened(tmp_path, flags={**FLAGS, "total_rounds": 4}) as directory:
+        directory.write_record(status="running")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["flags"]["total_rounds"] == 4 and not {"reason", "data_files"} & set(record)
 
 
 def test_two_at_once_are_refused(tmp_path):
