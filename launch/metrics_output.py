@@ -10,8 +10,6 @@ from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files, text_tables
 
 SUFFIXES = (".csv", ".md", ".tex")
-# What a spreadsheet takes for the beginning of a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MARKDOWN = re.compile(r"[\\`*\[\]<>&~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -51,8 +49,7 @@ def write(path: str, table: Table) -> None:
     """Writes a table in the form that the file's suffix names."""
     file = pathlib.Path(path).expanduser()
     if file.suffix == ".csv":
-        rows = ({name: _formula_safe(cell) for name, cell in row.items()} for row in table.rows)
-        csv_files.write(file, table.columns, rows)
+        csv_files.write(file, table.columns, map(csv_files.formula_safe, table.rows))
         return
     lines = markdown(table) if file.suffix == ".md" else latex(table)
     with csv_files.replacing(file) as opened:
@@ -105,7 +102,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):  # NumPy's float64 is one.
         return format(value, ".5g") if cell else ""
     return "".join(c if c.isprintable() else " " for c in cell)
-
-
-def _formula_safe(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell

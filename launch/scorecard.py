@@ -103,7 +103,7 @@ def _write(folder: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
     folder.mkdir(exist_ok=True)
     table = folder / "scorecard.csv"
-    csv_files.write(table, scorecard_rows.COLUMNS, rows)
+    csv_files.write(table, scorecard_rows.COLUMNS, map(csv_files.formula_safe, rows))
     scores = {row["method"]: [row.get(axis) for axis in scorecard.AXES] for row in rows}
     for path in (table, *radar.save(folder, scorecard.AXES, scores, scorecard.MOST)):
         print(path)

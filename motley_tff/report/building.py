@@ -112,7 +112,7 @@ class _Report:
         if tables:
             path = self._folder / "tables.csv"
             rows = [row for comparison in compared for row in paper_tables.rows(comparison)]
-            csv_files.write(path, paper_tables.COLUMNS, rows)
+            csv_files.write(path, paper_tables.COLUMNS, map(csv_files.formula_safe, rows))
             self._files.append(path)
             self._sections.append(sections.of_tables(tables, compared))
 

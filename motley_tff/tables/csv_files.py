@@ -19,6 +19,9 @@ import numpy as np
 
 from motley_tff.core.errors import UserError
 
+# What a spreadsheet takes for the beginning of a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 
 def cell(value: Any) -> str:
     """Returns a scalar as the text of a cell.
@@ -37,6 +40,14 @@ def cell(value: Any) -> str:
     if isinstance(value, str):
         return value
     raise TypeError(f"Expected a scalar for a cell, found {type(value).__name__}: {value!r}.")
+
+
+def formula_safe(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row with a `'` before text that a spreadsheet would run; for others' text."""
+    return {
+        name: f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+        for name, value in row.items()
+    }
 
 
 @contextlib.contextmanager

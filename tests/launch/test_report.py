@@ -177,6 +177,13 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
     assert f"From sweep.csv of {tmp_path}/in/grid. Files: toy_accuracy_sweep_curves" in text
 
 
+def test_names_that_are_formulas_are_text_in_tables(tmp_path):
+    written.run(tmp_path, "run", "=1+1", {"a": (0.5, 0.75), "b": (0.5, 0.25)})
+    building.build([str(tmp_path)], tmp_path / "out", "svg")
+    rows = list(csv.DictReader((tmp_path / "out/tables.csv").open()))
+    assert {row["algorithm"] for row in rows} == {"'=1+1"}
+
+
 def test_names_that_would_be_the_same_file_are_told_apart():
     def one(name):
         return comparisons.Comparison(name, "accuracy", True, False, [])

@@ -36,6 +36,11 @@ def test_lists_are_no_cells():
         csv_files.cell([1, 2])
 
 
+def test_text_that_a_spreadsheet_would_run_is_text():
+    row = {"a": "=1+1", "b": "-x", "c": -1.5, "d": "a=1", "e": None, "f": "\t=1"}
+    assert csv_files.formula_safe(row) == {**row, "a": "'=1+1", "b": "'-x", "f": "'\t=1"}
+
+
 def test_written_tables_are_rfc_4180_and_load_in_pandas(tmp_path):
     path = tmp_path / "t.csv"
     rows = [{"id": 'a "b", c', "x": 1.5}, {"id": "school:00511299", "x": None}]
