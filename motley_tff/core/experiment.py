@@ -357,14 +357,19 @@ def check_config(config: Config, task: task_lib.Task) -> None:
     """Checks settings against the task's clients.
 
     Raises:
-      UserError: If a round asks for more clients than there are, or a per-client choice for
-        clients that have no validation data of their own.
+      UserError: If a round asks for more clients than there are, the only one could drop out, or a
+        per-client choice for clients that have no validation data of their own.
     """
     size = config.clients_per_train_round
     if size is not None and size > len(task.train):
         raise UserError(
             f"--clients_per_train_round={size} but {task.dataset} has {len(task.train)} training "
             "clients; give at most that many"
+        )
+    if config.dropout_rate and len(task.train) == 1:
+        raise UserError(
+            f"--dropout_rate={config.dropout_rate:g} but {task.dataset} has one training client, "
+            "who always answers; leave it out"
         )
     if config.studies.tuning == "per_client" and task.setting != "cross_silo":
         raise UserError(

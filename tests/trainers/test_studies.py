@@ -76,6 +76,7 @@ def test_a_warm_start_is_counted(tmp_path):
         (["--dropout_rate=1"], "dropout_rate"),
         (["--straggler_rate=-1"], "straggler_rate"),
         (["--partition=random"], "partition"),
+        (["--algorithm=centralized", "--dropout_rate=0.5"], "one training client, who always"),
         (["--acceptance=validated:0.5"], "silos are validated"),
         (["--export_scores"], "vehicle has"),
     ],
