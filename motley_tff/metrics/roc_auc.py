@@ -135,7 +135,9 @@ def homogeneity(client_ids: np.ndarray, scores: np.ndarray) -> Homogeneity:
     from scipy import stats
 
     _, parts = _parts(client_ids)
-    if len(parts) < 2 or len(np.unique(scores)) < 2 or not np.isfinite(scores).all():
+    # The statistic's variance takes four examples, and clients with one each always look alike.
+    tells = len(parts) > 1 and len(scores) > 3 and len(scores) > len(parts)
+    if not tells or len(np.unique(scores)) < 2 or not np.isfinite(scores).all():
         return Homogeneity(float("nan"), float("nan"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Where the table of p-values ends.

@@ -114,6 +114,14 @@ def test_clients_of_one_class_only():
     assert roc_auc.equals_pooled(clients, nothing, unlike) == ""
 
 
+@pytest.mark.parametrize("ids", ["ab", "aab", "abc", "abcdef"])
+def test_too_few_examples_to_tell_whether_clients_are_alike(ids):
+    scores = np.arange(len(ids), dtype=float)
+    found = roc_auc.homogeneity(np.array(list(ids)), scores)
+    assert found.is_alike is None and math.isnan(found.statistic)
+    assert roc_auc.homogeneity(np.array(list("aabb")), np.arange(4.0)).is_alike is not None
+
+
 def test_scores_that_are_not_finite():
     labels, scores = np.array([0, 1, 0, 1]), np.array([0.1, np.nan, 0.2, 0.3])
     assert math.isnan(roc_auc.roc_auc(labels, scores))
