@@ -31,8 +31,8 @@ _DIFFERENCES = {
 _MODELS = ("baseline", "personalized")
 _COMPARED = ("run_id", "algorithm", "round", "split")
 _ROC_AUC = (
-    "num_clients", "num_one_class_clients", *roc_auc.RocAuc._fields, "negatives_statistic",
-    "negatives_p", "positives_statistic", "positives_p", "equals_pooled",
+    "num_clients", "num_one_class_clients", "num_not_finite", *roc_auc.RocAuc._fields,
+    "negatives_statistic", "negatives_p", "positives_statistic", "positives_p", "equals_pooled",
 )  # fmt: skip
 _ROC_AUC_CLIENT = ("client_id", "roc_auc", "num_positives", "num_negatives")
 
@@ -355,6 +355,7 @@ def _roc_auc_row(
     return {
         "num_clients": len(own.client_ids),
         "num_one_class_clients": int(np.sum(own.num_positives * own.num_negatives == 0)),
+        "num_not_finite": int(np.sum(~np.isfinite(scores))),
         **roc_auc.summarize(ids, labels, scores)._asdict(),
         "negatives_statistic": negatives.statistic,
         "negatives_p": negatives.p_value,
@@ -366,8 +367,11 @@ def _roc_auc_row(
 
 def _roc_auc_notes(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     for row in rows:
+        which = f"{row['run_id']} {row['split']} {row['model']}"
+        if row["num_not_finite"]:
+            yield f"{which}: {row['num_not_finite']} scores are not finite, so there is no ROC-AUC"
         if row["num_one_class_clients"]:
             yield (
-                f"{row['run_id']} {row['split']} {row['model']}: {row['num_one_class_clients']} "
-                "clients have one class only; averages leave them out, the pooled value does not"
+                f"{which}: {row['num_one_class_clients']} clients have one class only; "
+                "averages leave them out, the pooled value does not"
             )

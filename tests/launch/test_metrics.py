@@ -329,6 +329,10 @@ def test_roc_auc(motley_metrics, tmp_path):
         ("d:a", "baseline", "0.5", "1"), ("d:b", "baseline", "1", "2"), ("d:c", "baseline", "", "1")
     ]  # fmt: skip
     assert "has scores" in motley_metrics(path, "--compare", fails=True)
+    csv_files.write(path, client_tables.SCORES, [*rows[:-1], {**rows[-1], "baseline_score": None}])
+    stdout = motley_metrics(path)
+    assert "r test baseline: 1 scores are not finite" in stdout
+    assert _printed(stdout)["pooled"] == ["1"]  # The personalized model's.
     run = _run(tmp_path, "r", {"d:a": (0.5, 0.75)})
     assert "give one kind" in motley_metrics(path, run, fails=True)
 
