@@ -1,0 +1,45 @@
+"""Where clusters start from."""
+
+import numpy as np
+
+from motley_tff.backends import sequential
+from motley_tff.core import progress, warm_start
+from tests import toy
+from tests.algorithms import test_hypcluster
+
+
+def test_sketches_keep_what_updates_have_in_common():
+    """Two groups whose updates have a cosine of 0.2 inside and 0 across, in 300,000 numbers."""
+    rng = np.random.default_rng(1)
+    directions = rng.normal(size=(2, 300_000))
+    noise = rng.normal(size=(12, 300_000))
+    updates = 0.5 * np.repeat(directions, 6, axis=0) + noise
+    updates /= np.linalg.norm(updates, axis=1, keepdims=True)
+    sketches = np.stack(
+        [warm_start._sketch((u[:1000].reshape(10, 100), u[1000:])) for u in updates]
+    )
+    exact, found = updates @ updates.T, sketches @ sketches.T
+    # The standard error of an inner product is 1 / sqrt(2^14), 0.008.
+    np.testing.assert_allclose(found, exact, atol=0.04)
+    inside, across = found[:6, :6][~np.eye(6, dtype=bool)], found[:6, 6:]
+    assert inside.min() > across.max()
+
+
+def test_a_split_moves_a_model_towards_its_groups(tmp_path):
+    """From 0, clients at 2 and 4 pull one way, those at -3 the other; full batches at rate 1/2."""
+    from motley_tff.algorithms import fedavg
+
+    task = toy.scalar_task({"a": [2.0], "b": [4.0], "c": [-3.0], "d": [-3.0]})
+    start = warm_start.WarmStart(
+        task,
+        sequential.SequentialBackend(),
+        lambda weights: fedavg.build(task, test_hypcluster._params(), weights),
+        seed=1,
+        cohort_size=2,
+        directory=tmp_path,
+        progress=progress.Silent(),
+    )
+    models = start.split((np.zeros([1, 1], np.float32),), 2)
+    np.testing.assert_allclose(sorted(float(w[0][0, 0]) for w in models), [-1.5, 1.5], rtol=1e-6)
+    # Every client got one model of one float32 and sent one back.
+    assert start.communicated == (16, 16)
