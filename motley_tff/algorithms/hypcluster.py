@@ -140,7 +140,8 @@ def _client_work(
 
     passes = (
         loss_pass(task, "train"),
-        dataclasses.replace(training, step=step, begin=choose_and_begin),
+        # FedAvg's shuffles: with one model this is FedAvg.
+        dataclasses.replace(training, step=step, begin=choose_and_begin, draws_as=0),
     )
     return client_work.ClientWork(init, passes, finish)
 

@@ -36,7 +36,10 @@ def run_client(
     num_examples = {part: num_rows(examples) for part, examples in parts.items()}
     client = client_work.Client(key, index, num_examples, capacity=num_examples)
     carry = work.init(broadcast, client_state, client)
-    keys = [tensor_random.fold(key, tensor_random.PASS, i) for i in range(_num_passes(work))]
+    keys = [
+        tensor_random.fold(key, tensor_random.PASS, client_work.pass_number(one, i))
+        for i, one in enumerate((*work.passes, *work.loop))
+    ]
 
     def walk(passes, first, loop, carry):
         for i, one in enumerate(passes, first):
@@ -57,10 +60,6 @@ def run_client(
 def num_rows(examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Returns the number of examples as an int32 scalar."""
     return tf.shape(next(iter(examples.values())))[0]
-
-
-def _num_passes(work: client_work.ClientWork) -> int:
-    return len(work.passes) + len(work.loop)
 
 
 def _run_pass(task, walk, examples, pass_key, loop, carry):

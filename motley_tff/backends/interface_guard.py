@@ -81,9 +81,10 @@ class Guard:
             try:
                 listener = _listen(address, self._port)
             except OSError as error:
-                if error.errno not in _HARMLESS:
-                    raise
-                continue
+                # An interface may be gone since the list was made.
+                if error.errno in _HARMLESS or address not in addresses():
+                    continue
+                raise
             self._listeners[address] = listener
             self._selector.register(listener, selectors.EVENT_READ)
 

@@ -147,7 +147,8 @@ def run_stack(
 
     def walk(kind, first, loop, carry):
         for i, one in enumerate(getattr(template, kind)):
-            pass_keys = tensor_random.fold(keys, tensor_random.PASS, first + i)
+            number = client_work.pass_number(one, first + i)
+            pass_keys = tensor_random.fold(keys, tensor_random.PASS, number)
 
             def pass_of(row_hparams, kind=kind, i=i):
                 return getattr(work_of(row_hparams), kind)[i]

@@ -84,6 +84,8 @@ class Pass:
       shuffle: Draw a new order every epoch.
       drop_remainder: Leave out an epoch's short last batch (unless it is the only one).
       training: Whether `preprocess` may augment.
+      draws_as: Number of the pass whose random choices these are, if not its own: of two passes
+        with one number only one may draw anything.
       begin: Applied to the carry before the first batch.
       end: Applied to the carry after the last batch.
     """
@@ -95,6 +97,7 @@ class Pass:
     shuffle: bool = False
     drop_remainder: bool = False
     training: bool = False
+    draws_as: int | None = None
     begin: Callable[[Any], Any] = unchanged
     end: Callable[[Any], Any] = unchanged
 
@@ -131,6 +134,11 @@ class ClientWork:
     def parts(self) -> tuple[str, ...]:
         """Names of the parts that are read, sorted."""
         return tuple(sorted({p.part for p in (*self.passes, *self.loop)}))
+
+
+def pass_number(walk: Pass, position: int) -> int:
+    """Returns what a pass's random choices depend on: by default its position among all passes."""
+    return position if walk.draws_as is None else walk.draws_as
 
 
 def steps_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:

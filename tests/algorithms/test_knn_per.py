@@ -146,6 +146,36 @@ def test_a_client_with_one_example_and_a_client_with_none():
     assert found["one"]["curves"]["evaluation"]["accuracy"][2] == pytest.approx(share)
 
 
+def test_equal_embeddings():
+    """Everything at distance 0: the first k examples count the same."""
+    memory = knn_per.Memory(
+        tf.ones([5, 2]), tf.constant([0, 0, 1, 2, 0]), tf.constant([1.0, 1.0, 1.0, 1.0, 0.0]),
+        tf.constant(4),
+    )  # fmt: skip
+    for exact in (True, False):
+        found = knn_per.nearest(memory, tf.ones([1, 2]), 4, exact)
+        mix = knn_per._label_mixer(found, tf.zeros([1, 4]), tf.constant([False]))
+        np.testing.assert_allclose(np.exp(mix(1.0)[0]), [0.5, 0.25, 0.25, 0.0], atol=1e-6)
+    shares = knn_per.inverse_distance_shares(found)
+    np.testing.assert_allclose(shares, [[0.25] * 4])
+
+
+def test_a_label_that_was_never_seen_in_training():
+    """The model gives it next to nothing; the client's own examples know it."""
+    x = np.array([[5.0, 0.0, 0.0, 0.0], [-5.0, 0.0, 0.0, 0.0]] * 6, np.float32)
+    y = np.array([2, 0] * 6, np.int32)
+    half = {"x": x, "y": y}
+    held_out = clients_lib.InMemoryClients({"a": {"personalization": half, "evaluation": half}})
+    task = toy.with_held_out(toy.without_dropout(toy.classifier_task()), held_out)
+    weights = list(task.model.initial_weights(2))
+    weights[-1] = np.array([0.0, 0.0, -50.0], np.float32)  # The bias of label 2.
+    params = knn_per.Params((3,), (0.5, 1.0))
+    found = _scores(task, "sequential", weights, params, ("evaluation",), "personalization")
+    curve = found["a"]["curves"]["evaluation"]
+    assert curve["accuracy"][0] <= 0.5 and np.isfinite(curve["loss"]).all()
+    np.testing.assert_allclose(curve["accuracy"][2], 1.0)
+
+
 def test_labels_of_candidates():
     assert knn_per.candidates(knn_per.Params((10,), (0.1, 1.0))) == ("0", "c0.1", "c1")
     assert knn_per.candidates(PARAMS) == ("0", "k3_c0.25", "k3_c1", "k10_c0.25", "k10_c1")

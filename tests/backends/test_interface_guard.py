@@ -111,3 +111,14 @@ def test_an_address_that_comes_later():
     if os.strerror(errno.EPERM) in done.stderr:
         pytest.skip("may not make network namespaces")
     assert done.stdout == "guarded\n", done.stderr
+
+
+def test_an_interface_that_vanishes_while_it_is_looked_at(server, monkeypatch):
+    """Its address was in the list, and is in none when listening on it fails."""
+    lists = iter([{"fe80::1%nosuch0"}])
+    monkeypatch.setattr(interface_guard, "addresses", lambda: next(lists, set()))
+    guard = interface_guard.Guard(server.getsockname()[1])
+    guard.close()
+    monkeypatch.setattr(interface_guard, "addresses", lambda: {"fe80::1%nosuch0"})
+    with pytest.raises(OSError):
+        interface_guard.Guard(server.getsockname()[1])
