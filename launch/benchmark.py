@@ -9,7 +9,6 @@ runs. An idle machine gives the steadiest numbers.
 """
 
 import importlib.metadata
-import os
 import pathlib
 import platform
 import sys
@@ -18,6 +17,7 @@ from absl import flags
 
 from launch import benchmarks, commandline
 from launch.benchmarks import measuring, report, sizes
+from motley_tff.core import cores
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -77,7 +77,7 @@ def _check_writable() -> None:
 def _about() -> dict[str, object]:
     return {
         "repeats": FLAGS.repeats,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores.usable(),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},

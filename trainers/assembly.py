@@ -17,7 +17,7 @@ from absl import flags
 import datasets
 from launch import commandline
 from motley_tff import algorithms
-from motley_tff.algorithms import fedavg, stragglers
+from motley_tff.algorithms import fedavg, finetuning, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import cores, experiment, partition, studies
@@ -236,6 +236,29 @@ def training_algorithm(
     params = fedavg_params(values)
     own = {name: values[name].value for name in algorithms.TRAINING[values.algorithm]}
     return algorithms.build_training(values.algorithm, task, params, weights, own)
+
+
+def multi_task_algorithm(
+    values: flags.FlagValues, task: task_lib.Task, optimizer: Any, weights: Any
+) -> algorithm_lib.Algorithm:
+    """Returns the silo algorithm of `--algorithm`, whose own models use `optimizer`."""
+    given = {name: values[name].value for name in algorithms.MULTI_TASK[values.algorithm]}
+    own = {name: value for name, value in given.items() if value is not None}
+    return algorithms.build_multi_task(
+        values.algorithm, task, fedavg_params(values), optimizer, weights, own
+    )
+
+
+def fine_tuning(values: flags.FlagValues, task: task_lib.Task) -> algorithm_lib.Personalization:
+    """Returns the fine-tuning of the `--finetune_*` flags."""
+    params = finetuning.Params(
+        optimizer=optimizer_flags.config("finetune", values),
+        learning_rates=tuple(float(rate) for rate in values.finetune_learning_rate),
+        max_epochs=values.finetune_max_epochs,
+        batch_size=values.train_batch_size,
+        last_layer=values.finetune_last_layer,
+    )
+    return finetuning.build(task, params)
 
 
 @contextlib.contextmanager

@@ -69,24 +69,13 @@ def main() -> None:
 
 def _build(task, initial_weights):
     """Returns (training algorithm, personalization, name for the tables)."""
-    from motley_tff.algorithms import finetuning
     from trainers import assembly
 
     training = assembly.training_algorithm(FLAGS, task, initial_weights)
-    personalization = finetuning.build(
-        task,
-        finetuning.Params(
-            optimizer=optimizer_flags.config("finetune", FLAGS),
-            learning_rates=tuple(float(rate) for rate in FLAGS.finetune_learning_rate),
-            max_epochs=FLAGS.finetune_max_epochs,
-            batch_size=FLAGS.train_batch_size,
-            last_layer=FLAGS.finetune_last_layer,
-        ),
-    )
     name = f"{training.name}+finetuning"
     if not FLAGS.total_rounds:
         name = "finetuning" if FLAGS.path_to_initial_model_weights else "local"
-    return training, personalization, name
+    return training, assembly.fine_tuning(FLAGS, task), name
 
 
 def run() -> None:

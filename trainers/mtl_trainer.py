@@ -97,16 +97,9 @@ def _build(task, initial_weights):
     from motley_tff.algorithms import personal
     from trainers import assembly
 
-    own = {
-        name: FLAGS[name].value
-        for name in algorithms.MULTI_TASK[FLAGS.algorithm]
-        if FLAGS[name].value is not None
-    }
     share = _ADAPTATION if FLAGS.algorithm == "per_fedavg" else 1.0
     rate = optimizer_flags.config("personal", FLAGS, share)
-    training = algorithms.build_multi_task(
-        FLAGS.algorithm, task, assembly.fedavg_params(FLAGS), rate, initial_weights, own
-    )
+    training = assembly.multi_task_algorithm(FLAGS, task, rate, initial_weights)
     if training.personal_model is None:
         return training, _adaptation(task, rate), training.name
     return training, personal.build(task, training), training.name

@@ -1,6 +1,5 @@
 """Contenders that train rounds: the bare loop and the backends, for any task."""
 
-import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -9,7 +8,7 @@ from launch.benchmarks.measuring import Contender
 from motley_tff.algorithms import fedavg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import random_streams
+from motley_tff.core import cores, random_streams
 from motley_tff.core import task as task_lib
 
 SEED = 0
@@ -91,8 +90,8 @@ def sequential_backend(threads: int) -> tuple[str, sequential.SequentialBackend]
     """Returns (name, backend) as the trainers set it up with `--threads_per_client`."""
     if threads == ALL_THREADS:
         return "sequential, one client at a time", sequential.SequentialBackend(1)
-    cores = max(1, len(os.sched_getaffinity(0)) // threads)
-    return f"sequential, {cores} clients at once", sequential.SequentialBackend(cores)
+    at_once = max(1, cores.usable() // threads)
+    return f"sequential, {at_once} clients at once", sequential.SequentialBackend(at_once)
 
 
 def sequential_only(training: Training, threads: int) -> Iterator[Contender]:

@@ -188,36 +188,22 @@ def with_values(values: flags.FlagValues, own: Mapping[str, Any]) -> Any:
 
 def training(values: Any, task: Any, initial_weights: Any) -> Any:
     """Returns the training algorithm that a trainer builds from these flags."""
-    from motley_tff import algorithms
     from trainers import assembly, optimizer_flags
 
     if "personal_optimizer" not in FLAGS:
         return assembly.training_algorithm(values, task, initial_weights)
-    own = {
-        name: values[name].value
-        for name in algorithms.MULTI_TASK[values.algorithm]
-        if values[name].value is not None
-    }
     rate = optimizer_flags.config("personal", values)
-    params = assembly.fedavg_params(values)
-    return algorithms.build_multi_task(values.algorithm, task, params, rate, initial_weights, own)
+    return assembly.multi_task_algorithm(values, task, rate, initial_weights)
 
 
 def personalization(values: Any, task: Any, template: Any) -> tuple[Any, str]:
     """Returns (how a trainer scores with these flags, the algorithm's name in its tables)."""
-    from motley_tff.algorithms import finetuning, personal
-    from trainers import optimizer_flags
+    from motley_tff.algorithms import personal
+    from trainers import assembly
 
     if template.personal_model is not None:
         return personal.build(task, template), template.name
-    params = finetuning.Params(
-        optimizer=optimizer_flags.config("finetune", values),
-        learning_rates=tuple(float(rate) for rate in values.finetune_learning_rate),
-        max_epochs=values.finetune_max_epochs,
-        batch_size=values.train_batch_size,
-        last_layer=values.finetune_last_layer,
-    )
-    return finetuning.build(task, params), f"{template.name}+finetuning"
+    return assembly.fine_tuning(values, task), f"{template.name}+finetuning"
 
 
 def choice(values: Any) -> tuple[Any, bool]:

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from tests.launch.sweeps import one_node_slurm
 from tests.trainers import programs
 
 FOLDER = programs.ROOT / "launch" / "slurm"
@@ -19,15 +18,6 @@ shift
 [[ $name == motley_sweep ]] && exec {sys.executable} -m launch.sweep "$@"
 exec {sys.executable} -m "trainers.$name" "$@"
 """
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    reason = one_node_slurm.why_not()
-    if reason:
-        pytest.skip(f"no Slurm here: {reason}")
-    with one_node_slurm.running(tmp_path_factory.mktemp("slurm")) as environment:
-        yield {**environment, "PYTHONPATH": str(programs.ROOT)}
 
 
 @pytest.fixture()

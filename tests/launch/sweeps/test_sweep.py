@@ -12,7 +12,6 @@ import time
 import pytest
 
 from motley_tff.tables import schema
-from tests.launch.sweeps import one_node_slurm
 from tests.trainers import programs
 
 # Two tasks (batches are compiled in), four points, two rounds.
@@ -286,15 +285,6 @@ def test_no_scheduler(folder):
 
 
 # --- Slurm ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    reason = one_node_slurm.why_not()
-    if reason:
-        pytest.skip(f"no Slurm here: {reason}")
-    with one_node_slurm.running(tmp_path_factory.mktemp("slurm")) as environment:
-        yield environment
 
 
 def test_slurm_writes_the_same_tables(folder, whole, cluster):
