@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from motley_tff.core import evaluation
+from motley_tff.core import client_scores, evaluation
 from motley_tff.tables import schema
 from tests import toy
 
@@ -15,9 +15,9 @@ def _report(task):
             for name in ("loss", *(m.name for m in task.metrics))
         }
         sizes = np.ones(len(ids), np.int64)
-        return evaluation.Scores(tuple(ids), values, sizes, sizes)
+        return client_scores.Scores(tuple(ids), values, sizes, sizes)
 
-    by_split = {name: scores(task.splits[name].ids) for name in evaluation.SPLITS}
+    by_split = {name: scores(task.splits[name].ids) for name in client_scores.SPLITS}
     return evaluation.report(task, ("0", "1"), by_split, "global", True)
 
 

@@ -1,0 +1,1 @@
+"""Stress: commands that kill, fill disks and count, with short forms that the test suite runs."""
