@@ -24,6 +24,7 @@ from tests.trainers import programs
 
 _COHORT = 100
 _MEGABYTE = 1e6
+_BLOCKS = "evaluation/round_*.npz"
 _TABLES = ("candidates", "clients", "rounds", "summary")
 
 
@@ -72,7 +73,7 @@ class Watched:
         """Waits for its end, or kills it with so many blocks done."""
         seen = psutil.Process(self._process.pid)
         while self._process.poll() is None:
-            blocks = len(finished_blocks(self._directory))
+            blocks = sum(1 for _ in self._directory.glob(_BLOCKS))
             try:
                 self.memory.append((blocks, seen.memory_info().rss))
             except psutil.Error:
@@ -87,7 +88,7 @@ class Watched:
 
 def finished_blocks(directory: pathlib.Path) -> dict[str, int]:
     """Returns when each finished block was written, in nanoseconds."""
-    return {path.name: path.stat().st_mtime_ns for path in directory.glob("evaluation/round_*.npz")}
+    return {path.name: path.stat().st_mtime_ns for path in directory.glob(_BLOCKS)}
 
 
 def row_counts(directory: pathlib.Path) -> dict[str, int]:
