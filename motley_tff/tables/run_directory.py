@@ -69,6 +69,11 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     @property
+    def figures(self) -> pathlib.Path:
+        """Where pictures are."""
+        return self.path / "figures"
+
+    @property
     def record(self) -> Mapping[str, Any]:
         """What `run.json` says."""
         return self._record
@@ -181,7 +186,7 @@ class RunDirectory:
 
     def _sweep(self) -> None:
         """Removes temporary files of a process that was killed while it wrote."""
-        for folder in (self.path, self.checkpoints):
+        for folder in (self.path, self.checkpoints, self.figures):
             for left in folder.glob(".*.tmp"):
                 with contextlib.suppress(OSError):
                     left.unlink()
