@@ -53,7 +53,7 @@ class RunDirectory:
         self.run_id = experiment_name
         self.path = pathlib.Path(os.path.expanduser(root)) / experiment_name
         self._flags = dict(flags)
-        self._start = time.time()
+        self._start = time.monotonic()
         self._lock_file = self._lock()
         try:
             self._record = self._read_record()
@@ -111,7 +111,7 @@ class RunDirectory:
             **self._record,
             **facts,
             "updated": now,
-            "seconds": round(known + time.time() - self._start, 3),
+            "seconds": round(known + time.monotonic() - self._start, 3),
             "peak_memory_mb": _peak_memory_mb(),
         }
         with csv_files.replacing(self.path / "run.json") as file:

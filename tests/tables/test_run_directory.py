@@ -80,3 +80,10 @@ def test_what_a_killed_process_left_half_written_is_swept(tmp_path):
     with opened(tmp_path) as directory:
         assert not list(directory.path.rglob("*.tmp"))
         assert (directory.path / "run.json").exists()
+
+
+def test_a_clock_that_is_set_back_makes_no_run_last_less_than_nothing(tmp_path, monkeypatch):
+    with opened(tmp_path) as directory:
+        monkeypatch.setattr("time.time", lambda: 0.0)
+        directory.write_record(status="running")
+        assert 0 <= directory.record["seconds"] < 60
