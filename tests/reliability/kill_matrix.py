@@ -13,6 +13,7 @@ import concurrent.futures
 import pathlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -59,12 +60,16 @@ def _spend(setting: trainer_runs.Setting, work: pathlib.Path) -> tuple[list[str]
     matrix = kills.Matrix(setting, folder, random.Random(f"{FLAGS.seed} {setting}"))
     for line in matrix.spend(kills.kinds(FLAGS.kills, FLAGS.signals)):
         print(line, file=sys.stderr, flush=True)
-    return _row(setting, matrix, time.monotonic() - start), matrix.failures
+    row = _row(setting, matrix, time.monotonic() - start)
+    print(*row, sep=" | ", file=sys.stderr, flush=True)
+    return row, matrix.failures
 
 
 def main() -> int:
     """Runs the matrix; returns 1 if something did not survive."""
     settings = [trainer_runs.Setting(t, b) for t in FLAGS.trainers for b in FLAGS.backends]
+    # Ignored where a shell started this in the background, and what this starts would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     work = pathlib.Path(tempfile.mkdtemp(prefix="kill_matrix_"))
     with concurrent.futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
         results = list(pool.map(lambda setting: _spend(setting, work), settings))

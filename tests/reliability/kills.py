@@ -17,6 +17,7 @@ STATUS = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 # Our handlers are there a tenth of a second after the start of a process, on an idle machine.
 _START_SECONDS = 1.0
 _MILLISECONDS = 3.0
+_MOST_MISSES = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Matrix:
         self.hits: collections.Counter[Kind] = collections.Counter()
         self.cut_files = self.outside = self.compared = 0
         self.failures: list[str] = []
+        self._misses = 0
         self._undisturbed = undisturbed(setting, work)
 
     def spend(self, kinds: Sequence[Kind]) -> Iterator[str]:
@@ -116,7 +118,9 @@ class Matrix:
             known = trainer_runs.files(root / "run")
             ending = self._hit(root, moment)
             if ending.status == 0:
+                self._miss(moment, story, left)
                 break
+            self._misses = 0
             story.append(str(moment))
             self._judge(moment, ending, known, root / "run", story)
             left.pop()
@@ -125,6 +129,13 @@ class Matrix:
         self._compare(root / "run", ending, story)
         if len(self.failures) == before:
             shutil.rmtree(root)
+
+    def _miss(self, moment: Moment, story: Sequence[str], left: list[Kind]) -> None:
+        """Gives a kind up that whole runs, which do all there is to do, are not hit by."""
+        self._misses += not story
+        if self._misses == _MOST_MISSES:
+            self._fail([f"never hit by {moment}"], story)
+            left.pop()
 
     def _hit(self, root: pathlib.Path, moment: Moment) -> trainer_runs.Ending:
         number = moment.kind.number

@@ -1,5 +1,6 @@
 """Small runs of the trainers to be disturbed, and what has to hold of their files."""
 
+import atexit
 import contextlib
 import csv
 import dataclasses
@@ -101,14 +102,15 @@ class Started:
         self._mark = uuid.uuid4().hex
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         environment = {**programs.environment(), **options.pop("environment", {})}
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         self.process = subprocess.Popen(
             command,
             env={**environment, _MARK: self._mark},
             cwd=programs.ROOT,
-            stderr=self._stderr,
             start_new_session=True,
-            **{"stdout": subprocess.DEVNULL, "stdin": subprocess.DEVNULL, **options},
+            **{**streams, "stderr": self._stderr, **options},
         )
+        atexit.register(self.process.kill)
 
     def has_ended(self, seconds: float) -> bool:
         """Waits so long at most; returns whether it came to its end."""
@@ -129,6 +131,7 @@ class Started:
             self.process.kill()
             self.process.wait()
             return Ending(-signal.SIGKILL, f"did not end within {seconds:g} seconds\n")
+        atexit.unregister(self.process.kill)
         left = [process.name() for process in self._survivors()]
         self._stderr.seek(0)
         return Ending(self.process.returncode, self._stderr.read(), left)
