@@ -73,6 +73,7 @@ def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) ->
     """
     name = command_name()
     _take_signals()
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # A terminal that knows ASCII only.
             stream.reconfigure(errors="replace")
@@ -100,6 +101,19 @@ def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) ->
         status = _fail(name, f"ended by signal {_received[0]}", 128 + _received[0])
     _settle_stdout()
     sys.exit(status)
+
+
+def _open_what_is_closed() -> None:
+    """Leads standard streams that were closed (`>&-`) to nowhere.
+
+    Or the next files that are opened would get their numbers, and with them what libraries print.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - as long as the program
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def command_name() -> str:

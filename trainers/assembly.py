@@ -152,7 +152,7 @@ def _release(values: flags.FlagValues, directory: run_directory.RunDirectory) ->
 
 def _draw(directory: run_directory.RunDirectory) -> None:
     """Draws what the run exported, if the pictures are not there."""
-    table, picture = directory.table("relations"), directory.path / "figures" / "relations.png"
+    table, picture = directory.table("relations"), directory.figures / "relations.png"
     if table.exists() and not picture.exists():
         from motley_tff.report import relations
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_scores, evaluation, random_streams
+from motley_tff.core import client_scores, evaluation, random_streams, signals
 from motley_tff.core import progress as progress_lib
 from motley_tff.core import studies as studies_lib
 from motley_tff.core import task as task_lib
@@ -249,8 +249,9 @@ class Experiment:
     def _flush_rounds(self) -> None:
         columns = schema.rounds(self._task.metric.name, self._algorithm.shares)
         rows = [row for row in self._round_rows if row["round"] <= self._done]
-        self._round_rows = []  # First: a signal in between must not write them twice.
-        csv_files.append(self._directory.table("rounds"), columns, rows)
+        with signals.held():  # Cut in two, rows would be lost, or written twice.
+            csv_files.append(self._directory.table("rounds"), columns, rows)
+            self._round_rows = []
 
     def _evaluate(self) -> None:
         number = self._done

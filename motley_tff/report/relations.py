@@ -7,6 +7,8 @@ import numpy as np
 import scipy.cluster.hierarchy
 from matplotlib.figure import Figure
 
+from motley_tff.tables import csv_files
+
 # More names than this cannot be read.
 _MAX_NAMES = 60
 
@@ -40,7 +42,8 @@ def save(path: pathlib.Path, table: pathlib.Path) -> None:
     axes.set_xlabel("silo")
     axes.set_ylabel("silo")
     axes.set_title("Relations between silos")
-    figure.savefig(path, dpi=150)
+    with csv_files.replacing(path, "wb") as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=150)
 
 
 def _order(correlation: np.ndarray) -> np.ndarray:

@@ -53,7 +53,7 @@ class RunDirectory:
         self.run_id = experiment_name
         self.path = pathlib.Path(os.path.expanduser(root)) / experiment_name
         self._flags = dict(flags)
-        self._start = time.time()
+        self._start = time.monotonic()
         self._lock_file = self._lock()
         try:
             self._record = self._read_record()
@@ -67,6 +67,11 @@ class RunDirectory:
     def checkpoints(self) -> pathlib.Path:
         """Where checkpoints are."""
         return self.path / "checkpoints"
+
+    @property
+    def figures(self) -> pathlib.Path:
+        """Where pictures are."""
+        return self.path / "figures"
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -106,7 +111,7 @@ class RunDirectory:
             **self._record,
             **facts,
             "updated": now,
-            "seconds": round(known + time.time() - self._start, 3),
+            "seconds": round(known + time.monotonic() - self._start, 3),
             "peak_memory_mb": _peak_memory_mb(),
         }
         with csv_files.replacing(self.path / "run.json") as file:
@@ -181,7 +186,7 @@ class RunDirectory:
 
     def _sweep(self) -> None:
         """Removes temporary files of a process that was killed while it wrote."""
-        for folder in (self.path, self.checkpoints):
+        for folder in (self.path, self.checkpoints, self.figures):
             for left in folder.glob(".*.tmp"):
                 with contextlib.suppress(OSError):
                     left.unlink()

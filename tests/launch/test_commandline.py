@@ -222,9 +222,24 @@ def test_a_full_disk_is_one_line(command):
     _assert_one_line(_run(command(body)), 2, "clients.csv: No space left", "make room")
 
 
-def test_a_closed_stdout_is_none_of_our_business(command):
-    result = _run(["sh", "-c", '"$@" >&-', "sh", *command()])
-    assert (result.returncode, result.stderr) == (0, "")
+@pytest.mark.parametrize(
+    ("closed", "stdout", "stderr"),
+    [("<&-", "out", "err"), (">&-", "", "err"), ("2>&-", "out", ""), ("<&- >&- 2>&-", "", "")],
+)
+def test_a_closed_stream_is_none_of_our_business(command, tmp_path, closed, stdout, stderr):
+    """And no file gets its number: what libraries print would go into that."""
+    body = """
+    with open("some_table.csv", "w") as file:
+        assert file.fileno() > 2
+    sys.stdout.write("out")
+    sys.stderr.write("err")
+    sys.stdin.read()
+    """
+    script = f'"$@" {closed}'
+    result = _run(
+        ["sh", "-c", script, "sh", *command(body)], stdin=subprocess.DEVNULL, cwd=tmp_path
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, stdout, stderr)
 
 
 def test_libraries_are_silent_unless_asked(command):

@@ -69,3 +69,21 @@ def test_damaged_record(tmp_path):
     (tmp_path / "run" / "run.json").write_text("{")
     with pytest.raises(UserError, match="run.json cannot be read"):
         run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
+
+
+def test_what_a_killed_process_left_half_written_is_swept(tmp_path):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="running")
+        for folder in (directory.path, directory.checkpoints, directory.figures):
+            folder.mkdir(exist_ok=True)
+            (folder / ".name.csv.x1y2.tmp").write_text("ha")
+    with opened(tmp_path) as directory:
+        assert not list(directory.path.rglob("*.tmp"))
+        assert (directory.path / "run.json").exists()
+
+
+def test_a_clock_that_is_set_back_makes_no_run_last_less_than_nothing(tmp_path, monkeypatch):
+    with opened(tmp_path) as directory:
+        monkeypatch.setattr("time.time", lambda: 0.0)
+        directory.write_record(status="running")
+        assert 0 <= directory.record["seconds"] < 60

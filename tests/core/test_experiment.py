@@ -1,0 +1,50 @@
+"""The experiment loop, cut at moments of its own."""
+
+import contextlib
+import signal
+
+import pytest
+
+from motley_tff.algorithms import fedavg, finetuning, optimizers
+from motley_tff.backends import sequential
+from motley_tff.core import experiment
+from motley_tff.tables import checkpoints, csv_files, run_directory
+from tests import toy
+
+_SGD = optimizers.OptimizerConfig("sgd", 0.5)
+_CONFIG = experiment.Config(
+    total_rounds=4, rounds_per_evaluation=2, rounds_per_checkpoint=4, clients_per_train_round=None
+)
+
+
+def run(root):
+    """Runs, or goes on with, four rounds of a scalar model."""
+    task = toy.scalar_task({"a": [1.0], "b": [3.0]})
+    training = fedavg.build(task, fedavg.Params(_SGD, _SGD), task.model.initial_weights(0))
+    tuned = finetuning.build(task, finetuning.Params(_SGD, (0.5,), 1))
+    with contextlib.closing(run_directory.RunDirectory(str(root), "run", {})) as directory:
+        directory.write_record(status="running")
+        backend = sequential.SequentialBackend()
+        experiment.Experiment(_CONFIG, task, training, tuned, backend, directory, "toy").run()
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_signal_while_rounds_are_written_loses_none(tmp_path, monkeypatch, written):
+    """A checkpoint follows, after which a resumed run would not do these rounds again."""
+    append = csv_files.append
+
+    def cut(path, columns, rows):
+        if rows and not written:
+            signal.raise_signal(signal.SIGINT)
+        append(path, columns, rows)
+        if rows and written:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(csv_files, "append", cut)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    monkeypatch.undo()
+    assert checkpoints.rounds(tmp_path / "run" / "checkpoints") == [2]
+    run(tmp_path)
+    rows = csv_files.read(tmp_path / "run" / "rounds.csv")
+    assert [row["round"] for row in rows] == ["1", "2", "3", "4"]

@@ -1,0 +1,38 @@
+"""The picture of Mocha's relations."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from motley_tff.report import relations
+from motley_tff.tables import csv_files
+
+
+@pytest.fixture
+def table(tmp_path):
+    ids = ["school:a", "school:b", "school:c"]
+    rows = [
+        {"client_id": i, **dict(zip(ids, row, strict=True))}
+        for i, row in zip(ids, np.eye(3), strict=True)
+    ]
+    csv_files.write(tmp_path / "relations.csv", ("client_id", *ids), rows)
+    return tmp_path / "relations.csv"
+
+
+def test_it_is_drawn(table):
+    relations.save(table.parent / "relations.png", table)
+    assert (table.parent / "relations.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_is_cut_is_not_there(table, monkeypatch):
+    """Half a picture would never be drawn again."""
+
+    def cut(figure, file, **options):
+        with open(file, "wb") if not hasattr(file, "write") else file as opened:
+            opened.write(b"\x89PN")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Figure, "savefig", cut)
+    with pytest.raises(KeyboardInterrupt):
+        relations.save(table.parent / "relations.png", table)
+    assert [path.name for path in table.parent.iterdir()] == ["relations.csv"]
