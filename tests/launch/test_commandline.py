@@ -222,6 +222,16 @@ def test_a_full_disk_is_one_line(command):
     _assert_one_line(_run(command(body)), 2, "clients.csv: No space left", "make room")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("x" * 300, "File name too long; give a shorter path"),
+                        ("loop", "Too many levels of symbolic links; mend the link")]
+)  # fmt: skip
+def test_a_path_that_cannot_be_is_one_line(command, tmp_path, name, words):
+    (tmp_path / "loop").symlink_to("loop")
+    result = _run(command(f"import os; os.stat({str(tmp_path / name)!r})"))
+    _assert_one_line(result, 2, name, words)
+
+
 def test_a_closed_stdout_is_none_of_our_business(command):
     result = _run(["sh", "-c", '"$@" >&-', "sh", *command()])
     assert (result.returncode, result.stderr) == (0, "")
