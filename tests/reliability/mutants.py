@@ -11,6 +11,7 @@ import argparse
 import ast
 import csv
 import fnmatch
+import gc
 import importlib
 import importlib.abc
 import importlib.util
@@ -185,6 +186,7 @@ def try_file(path: str, target: Target, number: int | None, seed: int) -> list[O
     """
     for module in target.needs:
         importlib.import_module(module)
+    gc.freeze()  # A third of the time: what was imported is not looked through in every child.
     tree, found = changes(path, target.definitions)
     if number is not None and number < len(found):
         found = sorted(random.Random(f"{seed} {path}").sample(found, number), key=lambda m: m.line)
@@ -192,13 +194,29 @@ def try_file(path: str, target: Target, number: int | None, seed: int) -> list[O
     if run(path, tree, target.tests, None, 600.0) != _SURVIVED:
         raise RuntimeError(f"{path}: {', '.join(target.tests)} fail without a change")
     seconds = 10.0 + 3.0 * (time.monotonic() - start)
-    return [Outcome(path, one, run(path, tree, target.tests, one, seconds)) for one in found]
+    outcomes = []
+    for one in found:
+        outcomes.append(Outcome(path, one, run(path, tree, target.tests, one, seconds)))
+        if outcomes[-1].fate == _SURVIVED:
+            print(_line(outcomes[-1]), file=sys.stderr, flush=True)
+    return outcomes
 
 
-def equivalents() -> set[tuple[str, str, str]]:
-    """Returns (file, before, after) of changes that change nothing that could be noticed."""
+# A change: the file, the line as it stands there, and what of it becomes what.
+Key = tuple[str, str, str, str]
+
+
+def equivalents() -> set[Key]:
+    """Returns the changes that change nothing that could be noticed."""
     with _EQUIVALENT.open(encoding="utf-8", newline="") as file:
-        return {(row["file"], row["before"], row["after"]) for row in csv.DictReader(file)}
+        rows = csv.DictReader(file)
+        return {(row["file"], row["code"], row["before"], row["after"]) for row in rows}
+
+
+def key_of(path: str, mutant: mutator.Mutant) -> Key:
+    """Returns what tells a change from others, wherever its line is."""
+    lines = (_ROOT / path).read_text(encoding="utf-8").splitlines()
+    return path, lines[mutant.line - 1].strip(), mutant.before, mutant.after
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
@@ -209,13 +227,17 @@ def report(outcomes: Sequence[Outcome]) -> str:
     for path in dict.fromkeys(outcome.path for outcome in outcomes):
         mine = [outcome for outcome in outcomes if outcome.path == path]
         alive = [one for one in mine if one.fate == _SURVIVED]
-        survived = [o for o in alive if (path, o.mutant.before, o.mutant.after) not in known]
+        survived = [one for one in alive if key_of(path, one.mutant) not in known]
         rows.append(_row(path, len(mine), len(alive), len(survived)))
         left.extend(survived)
     sums = [sum(int(row[i]) for row in rows[1:]) for i in range(1, 5)]
     rows.append(_row("all", sums[0], sums[2] + sums[3], sums[3]))
-    lines = [f"{o.path}:{o.mutant.line}: {o.mutant.before} -> {o.mutant.after}" for o in left]
-    return "\n".join([*text_tables.markdown(rows), "", *lines])
+    return "\n".join([*text_tables.markdown(rows), "", *map(_line, left)])
+
+
+def _line(outcome: Outcome) -> str:
+    mutant = outcome.mutant
+    return f"{outcome.path}:{mutant.line}: {mutant.before} -> {mutant.after}"
 
 
 def _row(path: str, changed: int, alive: int, survived: int) -> list[str]:

@@ -131,7 +131,7 @@ def _near(value: Any) -> tuple[Any, ...]:
     if isinstance(value, int):
         return (value + 1, value - 1)
     if isinstance(value, float):
-        return (value + 1.0, value / 2) if value else (1.0,)
+        return tuple(other for other in (value + 1.0, value / 2) if other != value)
     return ()
 
 

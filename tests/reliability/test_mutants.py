@@ -59,7 +59,7 @@ def test_every_pattern_has_files_and_tests():
 
 def test_equivalents_are_changes_that_there_are():
     known = {
-        (path, one.before, one.after)
+        mutants.key_of(path, one)
         for path, target in mutants._files(())
         for one in mutants.changes(path, target.definitions)[1]
     }
@@ -76,8 +76,8 @@ def test_noticed_and_unnoticed():
 
 
 def test_report():
-    mutant = mutator.Mutant(7, "a", "b", lambda: None)
-    outcomes = [mutants.Outcome("f.py", mutant, fate) for fate in ("killed", "timeout", "survived")]
+    mutant, path = mutator.Mutant(7, "a", "b", lambda: None), "setup.py"
+    outcomes = [mutants.Outcome(path, mutant, fate) for fate in ("killed", "timeout", "survived")]
     lines = mutants.report(outcomes).splitlines()
     cells = [cell.strip() for cell in lines[2].split("|")[1:-1]]
-    assert cells == ["f.py", "3", "2", "0", "1", "66.7"] and lines[-1] == "f.py:7: a -> b"
+    assert cells == [path, "3", "2", "0", "1", "66.7"] and lines[-1] == "setup.py:7: a -> b"
