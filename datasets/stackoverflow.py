@@ -38,6 +38,7 @@ import collections
 import contextlib
 import dataclasses
 import itertools
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -291,7 +292,7 @@ def _capped(sizes: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _find(options: DataOptions) -> Path:
-    folder = Path(options.data_dir or _DEFAULT_DIR).expanduser()
+    folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
     if options.data_dir is None and folder.is_dir():
         options = dataclasses.replace(options, data_dir=str(folder))
     found = files.find(options, _PATHS)

@@ -114,6 +114,8 @@ def _compose(path: pathlib.Path) -> yaml.Node:
         raise UserError(f"{path} cannot be read: {error.strerror}; {_near_file(path)}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text: {error}; expected YAML") from error
+    except RecursionError as error:
+        raise UserError(f"{path} nests far too deeply; expected a grid") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""

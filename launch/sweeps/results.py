@@ -131,10 +131,15 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     contents = {task.number: load(path_of(directory, task)) or {} for task in plan.tasks}
     _check_data(directory, contents.values())
     rows = _sweep_rows(plan, contents)
-    csv_files.write(directory / "sweep.csv", columns(plan.grid), rows)
-    csv_files.write(directory / "tasks.csv", _TASK_COLUMNS, _task_rows(plan, contents))
     point = best_point(plan, rows)
-    csv_files.write(directory / "best.csv", best_columns(plan.grid), best_rows(plan, rows, point))
+    for name, names, table in (
+        ("sweep", columns(plan.grid), rows),
+        ("tasks", _TASK_COLUMNS, _task_rows(plan, contents)),
+        ("best", best_columns(plan.grid), best_rows(plan, rows, point)),
+    ):
+        # A grid's words and a program's last ones may begin like a formula.
+        safe = map(csv_files.formula_safe, table)
+        csv_files.write(directory / f"{name}.csv", names, safe)
     _write_clients(directory, plan, point)
     return rows
 

@@ -7,6 +7,7 @@ runs. Everything else is optional, and read when a figure asks for it.
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -151,7 +152,7 @@ def find(paths: Sequence[str]) -> Found:
     found = Found([], [], [], [])
     seen: set[pathlib.Path] = set()
     for text in paths:
-        path = pathlib.Path(text).expanduser()
+        path = pathlib.Path(os.path.expanduser(text))
         if not path.is_dir():
             what = "a file" if path.exists() else "nothing"
             raise UserError(

@@ -50,11 +50,11 @@ def load(directory: pathlib.Path, round_number: int, structure: Any) -> Any:
     path = directory / f"round_{round_number:08d}.npz"
     expected = [np.asarray(leaf) for leaf in tf.nest.flatten(structure)]
     try:
-        arrays = array_files.load(path)
-        found = [arrays[f"{i:05d}"] for i in range(len(expected))]
-    except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
+        arrays = array_files.read(path)
+    except (OSError, ValueError) as error:
         raise UserError(f"checkpoint {path} cannot be read: {error}") from error
-    same = len(arrays) == len(expected) and all(
+    found = [arrays[name] for name in sorted(arrays)]
+    same = sorted(arrays) == [f"{i:05d}" for i in range(len(expected))] and all(
         f.shape == e.shape and f.dtype == e.dtype for f, e in zip(found, expected, strict=True)
     )
     if not same:

@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,9 @@ import numpy as np
 from motley_tff.core.errors import UserError
 
 # What a spreadsheet takes for the beginning of a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+# Numbers as text are numbers.
+_NEGATIVE = re.compile(r"-[0-9.]+(e[-+]?[0-9]+)?", re.ASCII)
 
 
 def cell(value: Any) -> str:
@@ -46,9 +49,13 @@ def cell(value: Any) -> str:
 def formula_safe(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row with a `'` before text that a spreadsheet would run; for others' text."""
     return {
-        name: f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+        name: f"'{value}" if isinstance(value, str) and _is_formula(value) else value
         for name, value in row.items()
     }
+
+
+def _is_formula(text: str) -> bool:
+    return text.startswith(_FORMULA) and not _NEGATIVE.fullmatch(text)
 
 
 @contextlib.contextmanager

@@ -43,13 +43,13 @@ def load(path: str, shapes: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, ...]
     file = pathlib.Path(path)
     file = file / FILE_NAME if file.is_dir() else file
     try:
-        arrays = array_files.load(file)
-        weights = tuple(arrays[n] for n in sorted(arrays) if n.startswith("w"))
-    except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
+        arrays = array_files.read(file, lambda name: name.startswith("w"))
+    except (OSError, ValueError) as error:
         raise UserError(
             f"cannot read initial model weights from {file}: {error}; expected a run directory of "
             f"this program or its {FILE_NAME} (a Keras SavedModel does not load here)"
         ) from error
+    weights = tuple(arrays[name] for name in sorted(arrays))
     found = [w.shape for w in weights]
     if found != [tuple(s) for s in shapes] or any(w.dtype != np.float32 for w in weights):
         raise UserError(

@@ -29,10 +29,10 @@ class ScoreBlocks:
     def load(self, name: str, client_ids: Sequence[str]) -> dict[str, client_scores.Scores] | None:
         """Returns a block's scores by split, or None if it is not there, damaged or of others."""
         try:
-            arrays = array_files.load(self._path(name))
+            arrays = array_files.read(self._path(name))
             splits = dict.fromkeys(array.split("/")[0] for array in arrays)
             found = {s: client_scores.from_arrays(client_scores.below(arrays, s)) for s in splits}
-        except Exception:  # See `array_files.load`; what cannot be read is scored again.
+        except (OSError, ValueError, KeyError):  # What cannot be read is scored again.
             return None
         same = all(scores.client_ids == tuple(client_ids) for scores in found.values())
         return found if same else None

@@ -89,6 +89,11 @@ def test_what_is_missing_is_said(file, text, said):
         grids.read(file(text))
 
 
+def test_nested_beyond_all_measure(file):
+    with pytest.raises(UserError, match="nests far too deeply"):
+        grids.read(file(f"{GRID}paper: {'[' * 5000}"))
+
+
 def test_files_that_are_none(tmp_path):
     with pytest.raises(UserError, match=r"did you mean launch/grids/ditto.school.yaml\?"):
         grids.read(tmp_path / "dito.school.yaml")

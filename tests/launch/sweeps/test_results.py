@@ -165,6 +165,26 @@ def test_runs_of_different_data_are_refused(directory):
         results.write(folder, plan)
 
 
+def test_a_grids_words_are_no_formulas(directory):
+    grid = grids.Grid(
+        "=1+1", "school", "mtl_trainer", {"algorithm": "ditto"}, {},
+        {"client_learning_rate": ("0.1", "-1")},
+        paper={"source": "@x"},
+    )  # fmt: skip
+    plan = plans.Plan(grid, 1)
+    runs = [plans.Run(point, 100) for point in range(2)]
+    rows = [
+        results.of_run(runs[0], summary(-1, -2), "score", True),
+        results.failed_run(runs[1], "--lambda: no"),
+    ]
+    folder = directory(rows, plan)
+    results.write(folder, plan)
+    first, second = table(folder / "sweep.csv")
+    assert (first["algorithm"], second["reason"]) == ("'=1+1", "'--lambda: no")
+    assert (first["test_personalized_mean"], second["client_learning_rate"]) == ("-2", "-1")
+    assert {row["paper_source"] for row in table(folder / "best.csv")} == {"'@x"}
+
+
 def test_a_cut_file_is_named(directory):
     folder = directory(kept(*VALUES))
     path = folder / "tasks" / "0000.json"
