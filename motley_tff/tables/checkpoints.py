@@ -26,7 +26,12 @@ def save(directory: pathlib.Path, round_number: int, state: Any) -> None:
     path = directory / f"round_{round_number:08d}.npz"
     with signals.held(), csv_files.replacing(path, "wb") as file:
         np.savez(file, **{f"{i:05d}": leaf for i, leaf in enumerate(leaves)})
-    for old in sorted(rounds(directory))[:-_KEEP]:
+    forget_old(directory)
+
+
+def forget_old(directory: pathlib.Path) -> None:
+    """Removes all checkpoints but the newest few; a `save` that was killed may have left more."""
+    for old in rounds(directory)[:-_KEEP]:
         (directory / f"round_{old:08d}.npz").unlink()
 
 
