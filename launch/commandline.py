@@ -56,7 +56,13 @@ _TERMINATING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 128 + signal.SIGINT
 # Signals that asked this program to end, in order.
 _received: list[int] = []
-_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+# What a disk may answer in the middle of work, and what to do then.
+_DISK_FAILS = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EROFS: "make it writable",
+    errno.EIO: "see to the disk",
+}
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
@@ -78,7 +84,8 @@ def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) ->
         if isinstance(stream, io.TextIOWrapper):  # A terminal that knows ASCII only.
             stream.reconfigure(errors="replace")
     try:
-        status = _run(main, positional, name)
+        with _leaving_without_memory(name):
+            status = _run(main, positional, name)
     except BrokenPipeError:
         if not _stdout_is_broken():
             raise  # Another pipe broke: a bug of ours.
@@ -86,10 +93,10 @@ def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) ->
     except UserError as error:
         status = _fail(name, str(error), error.exit_status)
     except OSError as error:
-        if error.errno not in _DISK_IS_FULL:
+        if error.errno not in _DISK_FAILS:
             raise
-        what = error.filename or "a file or stdout"
-        status = _fail(name, f"{what}: {error.strerror}; make room and start again", 2)
+        what, remedy = error.filename or "a file or stdout", _DISK_FAILS[error.errno]
+        status = _fail(name, f"{what}: {error.strerror}; {remedy} and start again", 2)
     except KeyboardInterrupt:
         status = _fail(name, "interrupted", _INTERRUPTED)
     except Terminated as end:
@@ -130,6 +137,31 @@ def _run(main: Callable[..., int | None], positional: Sequence[str], name: str) 
         silence_libraries()
         return _flushed(main(*values) or 0)
     return _flushed(0)
+
+
+@contextlib.contextmanager
+def _leaving_without_memory(name: str) -> Iterator[None]:
+    """Ends the program at once where memory ran out.
+
+    An allocation that failed inside TensorFlow leaves its locks taken: its destructors would wait
+    for them forever.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+        what = "memory ran out; give the program more, or fewer clients and examples at once"
+        status = _fail(name, f"{what}, and start again", 2)
+        _settle_stdout()
+        os._exit(status)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """TensorFlow's own error is told by its name: nothing heavy is imported here."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
 
 
 def _before_double_dash(arguments: Sequence[str]) -> Sequence[str]:
