@@ -122,7 +122,7 @@ def full_temporary_directory(bench: Bench) -> Ending:
         return bench.run(environment={"TMPDIR": str(disk)})
 
 
-def all_else_read_only(bench: Bench) -> Ending:
+def all_else_read_only(bench: Bench, **environment: str) -> Ending:
     """Nothing can be written but the output directory: no /tmp, no home, no project."""
     _need("unshare")
     with bench_lib.read_only(bench.folder / "probe"):
@@ -134,10 +134,16 @@ def all_else_read_only(bench: Bench) -> Ending:
         done
         exec "$@"
     """
-    ending = bench.run(["unshare", "--mount", "sh", "-c", script, str(bench.root)])
+    prefix = ["unshare", "--mount", "sh", "-c", script, str(bench.root)]
+    ending = bench.run(prefix, environment=environment)
     if ending.status == 77:
         raise UnavailableError(f"mounting is not allowed: {ending.stderr.strip()}")
     return ending
+
+
+def output_is_temporary(bench: Bench) -> Ending:
+    """The same with TMPDIR there."""
+    return all_else_read_only(bench, TMPDIR=str(bench.root))
 
 
 # --- clocks ---------------------------------------------------------------------------------------
@@ -266,8 +272,9 @@ FAULTS = (
     Fault("read-only data directory", read_only_data),
     Fault("TMPDIR that is not there", no_temporary_directory, backend="tff"),
     Fault("TMPDIR on a full disk", full_temporary_directory, backend="tff"),
-    Fault("all read-only but the output", all_else_read_only),
-    Fault("all read-only but the output, tff", all_else_read_only, backend="tff"),
+    Fault("all read-only but the output", all_else_read_only, (2,), "set TMPDIR"),
+    Fault("the same, TMPDIR there", output_is_temporary),
+    Fault("the same, TMPDIR there, tff", output_is_temporary, backend="tff"),
     Fault("clock that jumps", jumping_clock),
     Fault("clock that jumps, tff", jumping_clock, backend="tff"),
     Fault("second run on a directory", second_run, (2,), "another process"),
