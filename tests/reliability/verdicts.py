@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import subprocess
 
 from tests.reliability import bench as bench_lib
 from tests.reliability import disturbances, trainer_runs
@@ -46,6 +47,8 @@ class Court:
                 ending = fault.happen(bench)
             except bench_lib.UnavailableError as error:
                 return Verdict(fault, skipped=str(error))
+            except (OSError, AssertionError, subprocess.SubprocessError) as error:
+                return Verdict(fault, wrong=(f"it did not happen: {error!r}",))
             wrong = (*_wrong_at_once(fault, ending, bench), *self._wrong_later(bench))
         return Verdict(fault, ending.status, " / ".join(ending.messages), wrong)
 
