@@ -58,12 +58,16 @@ _INTERRUPTED = 128 + signal.SIGINT
 _received: list[int] = []
 # What a user can do about an error of the disk, and about one of a path.
 _ROOM = "make room and start again"
-_DISK_ERRORS = {errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM}
+_DISK_ERRORS = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EROFS: "make it writable and start again",
+    errno.EIO: "see to the disk and start again",
+}
 _PATH_ERRORS = {
     errno.EACCES: "name another path, or let this user have this one",
     errno.ENAMETOOLONG: "give a shorter path",
     errno.ELOOP: "mend the link, or give another path",
-    errno.EROFS: "give a path that can be written",
 }
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -86,7 +90,8 @@ def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) ->
         if isinstance(stream, io.TextIOWrapper):  # A terminal that knows ASCII only.
             stream.reconfigure(errors="replace")
     try:
-        status = _run(main, positional, name)
+        with _leaving_without_memory(name):
+            status = _run(main, positional, name)
     except BrokenPipeError:
         if not _stdout_is_broken():
             raise  # Another pipe broke: a bug of ours.
@@ -145,6 +150,31 @@ def _run(main: Callable[..., int | None], positional: Sequence[str], name: str) 
         silence_libraries()
         return _flushed(main(*values) or 0)
     return _flushed(0)
+
+
+@contextlib.contextmanager
+def _leaving_without_memory(name: str) -> Iterator[None]:
+    """Ends the program at once where memory ran out.
+
+    An allocation that failed inside TensorFlow leaves its locks taken: its destructors would wait
+    for them forever.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+        what = "memory ran out; give the program more, or fewer clients and examples at once"
+        status = _fail(name, f"{what}, and start again", 2)
+        _settle_stdout()
+        os._exit(status)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """TensorFlow's own error is told by its name: nothing heavy is imported here."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
 
 
 def _before_double_dash(arguments: Sequence[str]) -> Sequence[str]:

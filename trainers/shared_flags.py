@@ -4,6 +4,7 @@ The names of the published trainers stay as they were. Nothing here imports Tens
 wrong command line fails at once.
 """
 
+import tempfile
 from typing import Any, NamedTuple
 
 from absl import flags
@@ -254,13 +255,25 @@ def open_directory(values: flags.FlagValues) -> run_directory.RunDirectory:
     """Returns the experiment's directory, held by this process.
 
     Raises:
-      UserError: If it cannot be written, is in use, or belongs to other flags; or if the data set
-        lacks an option it is given.
+      UserError: If it cannot be written, is in use, or belongs to other flags; if the data set
+        lacks an option it is given; or if there is no temporary directory.
     """
     datasets.check_options(data(values))
+    _check_temporary_directory()
     return run_directory.RunDirectory(
         values.root_output_dir, values.experiment_name, deciding(values)
     )
+
+
+def _check_temporary_directory() -> None:
+    """Raises a UserError where TensorFlow, which wants one when it is imported, would fail."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise UserError(
+            f"TensorFlow needs a temporary directory: {error.strerror}; make room there, or set "
+            "TMPDIR to one that can be written"
+        ) from error
 
 
 def data(values: flags.FlagValues) -> data_options.DataOptions:

@@ -1,5 +1,6 @@
 """What a person sees: a progress bar on a terminal, plain lines in a log, a closing table."""
 
+import contextlib
 import shutil
 import sys
 import time
@@ -68,8 +69,9 @@ class _Lines:
 
     def _say(self) -> None:
         facts = "".join(f", {k} {v:.4g}" for k, v in self._facts.items())
-        sys.stderr.write(f"{self._stage}: {self._done}/{self._total}{facts}\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # A log that cannot be written ends no run.
+            sys.stderr.write(f"{self._stage}: {self._done}/{self._total}{facts}\n")
+            sys.stderr.flush()
         self._last = time.monotonic()
 
     def close(self) -> None:
@@ -78,7 +80,8 @@ class _Lines:
 
 def warn(message: str) -> None:
     """Writes a line to stderr, above the bars."""
-    tqdm.tqdm.write(f"warning: {message}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        tqdm.tqdm.write(f"warning: {message}", file=sys.stderr)
 
 
 def print_summary(

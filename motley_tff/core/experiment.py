@@ -176,6 +176,7 @@ class Experiment:
         """Takes up the last checkpoint and drops what the tables say of later rounds."""
         self._state, self._done = self._process.initialize(), 0
         saved = checkpoints.rounds(self._directory.checkpoints)
+        checkpoints.forget_old(self._directory.checkpoints)
         if saved:
             self._done = saved[-1]
             if self._done > self._config.total_rounds:

@@ -24,7 +24,12 @@ def save(directory: pathlib.Path, round_number: int, state: Any) -> None:
     leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
     path = directory / f"round_{round_number:08d}.npz"
     array_files.save(path, {f"{i:05d}": leaf for i, leaf in enumerate(leaves)})
-    for old in sorted(rounds(directory))[:-_KEEP]:
+    forget_old(directory)
+
+
+def forget_old(directory: pathlib.Path) -> None:
+    """Removes all checkpoints but the newest few; a `save` that was killed may have left more."""
+    for old in rounds(directory)[:-_KEEP]:
         (directory / f"round_{old:08d}.npz").unlink()
 
 

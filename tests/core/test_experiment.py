@@ -48,3 +48,14 @@ def test_a_signal_while_rounds_are_written_loses_none(tmp_path, monkeypatch, wri
     run(tmp_path)
     rows = csv_files.read(tmp_path / "run" / "rounds.csv")
     assert [row["round"] for row in rows] == ["1", "2", "3", "4"]
+
+
+def test_a_checkpoint_that_was_not_yet_removed_does_not_stay(tmp_path):
+    """As after a kill between the last checkpoint and the removal of an old one."""
+    run(tmp_path)
+    folder = tmp_path / "run" / "checkpoints"
+    (newest,) = folder.iterdir()
+    for name in ("round_00000001.npz", "round_00000002.npz"):
+        (folder / name).write_bytes(newest.read_bytes())
+    run(tmp_path)
+    assert checkpoints.rounds(folder) == [2, 4]

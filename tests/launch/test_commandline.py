@@ -217,6 +217,34 @@ def test_stdout_that_cannot_be_written(command):
     _assert_one_line(result, 2, "stdout: No space left on device")
 
 
+@pytest.mark.parametrize(
+    "error", ["MemoryError()", "OSError(12, 'Cannot allocate memory')", "ResourceExhaustedError()"]
+)
+def test_no_memory_is_one_line_and_an_end_at_once(command, error):
+    """TensorFlow's destructors wait forever for locks that a failed allocation left taken."""
+    body = f"""
+    class Hanging:
+        def __del__(self):
+            time.sleep(600)
+
+    class ResourceExhaustedError(Exception):
+        pass
+
+    mine, sys.modules["kept"] = Hanging(), Hanging()
+    print("printed before")
+    raise {error}
+    """
+    result = _run(command(body), timeout=20)
+    _assert_one_line(result, 2, "memory ran out")
+    assert result.stdout == "printed before\n"
+
+
+@pytest.mark.parametrize(("number", "remedy"), [(30, "make it writable"), (5, "see to the disk")])
+def test_a_disk_that_fails_is_one_line(command, number, remedy):
+    body = f"raise OSError({number}, os.strerror({number}), 'clients.csv')"
+    _assert_one_line(_run(command(f"import os; {body}")), 2, "clients.csv: ", remedy)
+
+
 def test_a_full_disk_is_one_line(command):
     body = "raise OSError(28, 'No space left on device', 'clients.csv')"
     _assert_one_line(_run(command(body)), 2, "clients.csv: No space left", "make room")

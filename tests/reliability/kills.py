@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from launch import commandline
 from motley_tff.core.errors import UserError
 from tests.reliability import trainer_runs
 
@@ -114,6 +115,7 @@ class Matrix:
         before = len(self.failures)
         story: list[str] = []
         while left:
+            commandline.raise_if_ended()  # Of this program itself.
             moment = self._undisturbed.moment(left[-1], self._stream)
             known = trainer_runs.files(root / "run")
             ending = self._hit(root, moment)

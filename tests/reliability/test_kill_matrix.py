@@ -2,8 +2,7 @@
 
 import random
 import signal
-
-import pytest
+import sys
 
 from tests.reliability import kills, trainer_runs
 
@@ -11,17 +10,29 @@ _BY_TIME = kills.Kind(signal.SIGKILL, False)
 _IN_A_WRITE = kills.Kind(signal.SIGKILL, True)
 
 
-@pytest.mark.parametrize(
-    ("trainer", "backend", "kinds"),
-    [
-        ("mtl_trainer", "sequential", [_IN_A_WRITE, _IN_A_WRITE]),
-        ("finetuning_trainer", "tff", [_BY_TIME]),
-    ],
-)
-def test_killed_runs_leave_what_undisturbed_ones_do(tmp_path, trainer, backend, kinds):
-    setting = trainer_runs.Setting(trainer, backend)
-    matrix = kills.Matrix(setting, tmp_path, random.Random(str(setting)))
-    for _ in matrix.spend(kinds):
+def test_killed_runs_leave_what_undisturbed_ones_do(tmp_path):
+    """Of the trainer that leaves most files, on the backend with a process of its own."""
+    setting = trainer_runs.Setting("mtl_trainer", "tff")
+    matrix = kills.Matrix(setting, tmp_path, random.Random(1))
+    for _ in matrix.spend([_BY_TIME, _IN_A_WRITE, _IN_A_WRITE]):
         pass
     assert not matrix.failures
-    assert sum(matrix.hits.values()) == len(kinds) and matrix.compared
+    assert matrix.hits == {_BY_TIME: 1, _IN_A_WRITE: 2} and matrix.compared
+
+
+def test_what_is_not_as_in_an_undisturbed_run_is_seen(tmp_path, monkeypatch):
+    """A run that forgets a file, in place of a trainer."""
+    program = "import os, sys; os.makedirs(sys.argv[1] + '/run', exist_ok=True)"
+    command = [sys.executable, "-c", f"{program}; open(sys.argv[1] + '/run/' + sys.argv[2], 'w')"]
+    monkeypatch.setattr(
+        trainer_runs.Setting, "command", lambda self, root: [*command, str(root), "other"]
+    )
+    monkeypatch.setattr(
+        kills, "watched", lambda setting, root, option: [*command, str(root), "one"]
+    )
+    monkeypatch.setattr(kills, "_MOST_MISSES", 1)
+    (tmp_path / "changes").write_text("1")
+    matrix = kills.Matrix(trainer_runs.Setting("x", "y"), tmp_path, random.Random(1))
+    list(matrix.spend([kills.Kind(signal.SIGKILL, False)]))
+    found = {failure.partition(" (")[0] for failure in matrix.failures}
+    assert {"x y: one is missing", "x y: other is left"} <= found

@@ -48,7 +48,7 @@ _TIMES = frozenset(
 )  # fmt: skip
 _PROGRESS = re.compile(r".*: \d+/\d+(, \w+ \S+)*")
 _ORPHAN_SECONDS = 5.0
-_PNG_END = b"IEND\xaeB`\x82"
+_ENDS = {".png": b"IEND\xaeB`\x82", ".csv": b"\n", ".json": b"\n"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _is_whole(path: pathlib.Path) -> bool:
         _content(path)
     except Exception:  # Whatever a reader says of a broken file.
         return False
-    return path.suffix != ".png" or path.read_bytes().endswith(_PNG_END)
+    return path.read_bytes().endswith(_ENDS.get(path.suffix, b""))
 
 
 def differences(expected: pathlib.Path, found: pathlib.Path) -> list[str]:

@@ -4,9 +4,13 @@ import inspect
 import subprocess
 import sys
 
+import pytest
+
+from datasets import options as data_options
 from motley_tff.algorithms import optimizers
+from motley_tff.core.errors import UserError
 from tests.trainers import programs
-from trainers import optimizer_flags
+from trainers import optimizer_flags, shared_flags
 
 # Motley's flags and their published defaults.
 PUBLISHED = {
@@ -79,3 +83,14 @@ def test_another_data_sets_flag_is_refused_before_anything_is_written(tmp_path):
         "leave --only_digits out\n"
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_no_temporary_directory_is_one_line(monkeypatch):
+    def none():
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    options = data_options.DataOptions("school", None, None, True, 0)
+    monkeypatch.setattr(shared_flags, "data", lambda values: options)
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    with pytest.raises(UserError, match=r"found in \['/tmp'\]; make room there, or set TMPDIR"):
+        shared_flags.open_directory(None)

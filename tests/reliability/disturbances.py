@@ -1,0 +1,297 @@
+"""What may happen to a run from outside: disks, clocks, memory, streams, other processes."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import psutil
+import scipy.io
+
+from tests.reliability import bench as bench_lib
+from tests.reliability import trainer_runs
+from tests.reliability.bench import Bench, UnavailableError
+from tests.reliability.trainer_runs import Ending
+
+_MEGABYTE = 2**20
+_DISK_KILOBYTES = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """Something that happens to a run, and what is to be seen of it.
+
+    Attributes:
+      name: For the table.
+      happen: Lets it happen to a run on a bench; it is over when this returns.
+      statuses: Exit statuses that are right.
+      words: What the one line on stderr has to say; nothing is to be said if this is empty.
+      backend: On which backend.
+    """
+
+    name: str
+    happen: Callable[[Bench], Ending]
+    statuses: tuple[int, ...] = (0,)
+    words: str = ""
+    backend: str = "sequential"
+
+    @property
+    def setting(self) -> trainer_runs.Setting:
+        """Which trainer it happens to."""
+        return trainer_runs.Setting("finetuning_trainer", self.backend)
+
+
+# --- disks ----------------------------------------------------------------------------------------
+
+
+def full_disk(bench: Bench, free_kilobytes: int) -> Ending:
+    """The disk has so much room left, less than the run needs."""
+    bench.stack.enter_context(bench_lib.small_disk(bench.root, _DISK_KILOBYTES))
+    ballast = bench_lib.fill(bench.root, free_kilobytes)
+    ending = bench.run()
+    ballast.unlink()
+    return ending
+
+
+def disk_that_fills(bench: Bench) -> Ending:
+    """The disk is filled by others while the run trains."""
+    bench.stack.enter_context(bench_lib.small_disk(bench.root, _DISK_KILOBYTES))
+    started = bench.start_training()
+    ballast = bench_lib.fill(bench.root, 0)
+    ending = started.ending()
+    ballast.unlink()
+    return ending
+
+
+def small_files(bench: Bench, kilobytes: int) -> Ending:
+    """No file may be larger than so much (`ulimit -f`)."""
+    _need("prlimit")
+    return bench.run(["prlimit", f"--fsize={kilobytes * 1024}"])
+
+
+def read_only_output(bench: Bench) -> Ending:
+    """The output directory cannot be written."""
+    with bench_lib.read_only(bench.root):
+        return bench.run()
+
+
+def disk_that_turns_read_only(bench: Bench) -> Ending:
+    """The output directory cannot be written any more, as after an error of its disk."""
+    started = bench.start_training()
+    with bench_lib.read_only(bench.root):
+        return started.ending()
+
+
+def read_only_data(bench: Bench) -> Ending:
+    """The data directory cannot be written."""
+    data = bench.folder / "data"
+    data.mkdir()
+    _write_schools(data / "school.mat")
+    bench.flags = ("--nouse_synthetic_data", f"--data_dir={data}")
+    with bench_lib.read_only(data):
+        return bench.run()
+
+
+def _write_schools(path: pathlib.Path) -> None:
+    """Writes a few schools as MALSAR's file has them."""
+    rng = np.random.default_rng(0)
+    cells = [np.empty((1, 6), object) for _ in range(2)]
+    for i in range(6):
+        cells[0][0, i] = rng.normal(size=(30, 28))
+        cells[1][0, i] = rng.integers(1, 71, (30, 1)).astype(float)
+    scipy.io.savemat(path, dict(zip("XY", cells, strict=True)))
+
+
+def no_temporary_directory(bench: Bench) -> Ending:
+    """TMPDIR is not there."""
+    return bench.run(environment={"TMPDIR": str(bench.folder / "nowhere")})
+
+
+def full_temporary_directory(bench: Bench) -> Ending:
+    """TMPDIR is on a disk that is full."""
+    disk = bench.folder / "tmp"
+    with bench_lib.small_disk(disk, 64):
+        bench_lib.fill(disk, 0)
+        return bench.run(environment={"TMPDIR": str(disk)})
+
+
+def all_else_read_only(bench: Bench, **environment: str) -> Ending:
+    """Nothing can be written but the output directory: no /tmp, no home, no project."""
+    _need("unshare")
+    with bench_lib.read_only(bench.folder / "probe"):
+        pass  # Says whether mounting is possible.
+    script = """
+        mount --bind "$0" "$0" || exit 77
+        for each in / /tmp /var/tmp /dev/shm; do
+            ! mountpoint -q "$each" || mount -o remount,ro,bind "$each" || exit 77
+        done
+        exec "$@"
+    """
+    prefix = ["unshare", "--mount", "sh", "-c", script, str(bench.root)]
+    ending = bench.run(prefix, environment=environment)
+    if ending.status == 77:
+        raise UnavailableError(f"mounting is not allowed: {ending.stderr.strip()}")
+    return ending
+
+
+def output_is_temporary(bench: Bench) -> Ending:
+    """The same with TMPDIR there."""
+    return all_else_read_only(bench, TMPDIR=str(bench.root))
+
+
+# --- clocks ---------------------------------------------------------------------------------------
+
+
+def jumping_clock(bench: Bench) -> Ending:
+    """The clock jumps by two days every second, back and forth; for TFF's worker, too."""
+    _need("cc")
+    source, library = pathlib.Path(__file__).with_name("jumping_clock.c"), bench.folder / "clock.so"
+    command = ["cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(library), "-ldl"]
+    subprocess.run(command, check=True, capture_output=True)
+    return bench.run(environment={"LD_PRELOAD": str(library)})
+
+
+# --- other processes ------------------------------------------------------------------------------
+
+
+def second_run(bench: Bench) -> Ending:
+    """Another run is begun on the same directory; returns its end."""
+    first = bench.start_holding()
+    ending = bench.run()
+    assert first.ending().status == 0
+    return ending
+
+
+def run_after_a_dead_one(bench: Bench) -> Ending:
+    """The run that held the directory was killed a moment ago."""
+    first = bench.start_holding()
+    first.send(signal.SIGKILL)
+    return bench.run()
+
+
+def worker_killed(bench: Bench) -> Ending:
+    """TFF's worker is killed while it trains."""
+    started = bench.start_training()
+    (worker,) = (p for p in started.children() if p.name() == "worker_binary")
+    worker.kill()
+    return started.ending()
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def no_more_memory(bench: Bench, kind: int, megabytes: int) -> Ending:
+    """After the first checkpoint, the trainer can get so much more memory only."""
+    started = bench.start_training()
+    memory = psutil.Process(started.process.pid).memory_info()
+    limit = {resource.RLIMIT_AS: memory.vms, resource.RLIMIT_DATA: memory.data}[kind]
+    limit += megabytes * _MEGABYTE
+    resource.prlimit(started.process.pid, kind, (limit, limit))
+    return started.ending()
+
+
+def killed_for_memory(bench: Bench) -> Ending:
+    """The kernel kills the trainer, whose control group has no memory left."""
+    with _memory_group() as (group, usage, limit):
+        started = bench.start_training(prefix=["sh", "-c", 'echo $$ > "$0" && exec "$@"', group])
+        limit.write_text(str(int(usage.read_text()) + _MEGABYTE))
+        return started.ending()
+
+
+@contextlib.contextmanager
+def _memory_group() -> Iterator[tuple[str, pathlib.Path, pathlib.Path]]:
+    """Yields a control group's (processes, usage, limit)."""
+    top, usage, limit = pathlib.Path("/sys/fs/cgroup"), "memory.current", "memory.max"
+    if (top / "memory").is_dir():  # The first version of control groups.
+        top, usage, limit = top / "memory", "memory.usage_in_bytes", "memory.limit_in_bytes"
+    group = top / f"motley_{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise UnavailableError(f"no control groups: {error.strerror}") from error
+    try:
+        yield str(group / "cgroup.procs"), group / usage, group / limit
+    finally:
+        group.rmdir()
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def reader_that_left(bench: Bench, stream: str) -> Ending:
+    """Nobody reads stdout any more (`| head -1`)."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as pipe:
+        return bench.run(**{stream: pipe})
+
+
+def full_stream(bench: Bench, stream: str) -> Ending:
+    """The file that stdout goes to is on a full disk."""
+    if not os.path.exists("/dev/full"):
+        raise UnavailableError("needs /dev/full")
+    with open("/dev/full", "wb") as full:
+        return bench.run(**{stream: full})
+
+
+def closed_streams(bench: Bench, which: str) -> Ending:
+    """Standard streams are closed, as some schedulers start programs."""
+    return bench.shell(f'exec "$@" {which}')
+
+
+def _need(program: str) -> None:
+    if shutil.which(program) is None:
+        raise UnavailableError(f"needs {program}")
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+
+_AS, _DATA = resource.RLIMIT_AS, resource.RLIMIT_DATA
+# A thread of TensorFlow's that gets no memory aborts the program: nobody can catch that.
+_NO_MEMORY = {"statuses": (2, -6), "words": "memory ran out"}
+_NO_ROOM = {"statuses": (2,), "words": "No space left on device"}
+FAULTS = (
+    *(
+        Fault(f"disk with {room} kB left", partial(full_disk, free_kilobytes=room), **_NO_ROOM)
+        for room in (0, 4, 8, 40, 120, 200, 280, 360)
+    ),
+    Fault("disk that others fill", disk_that_fills, **_NO_ROOM),
+    Fault("disk that others fill, tff", disk_that_fills, **_NO_ROOM, backend="tff"),
+    Fault("files of at most 2 kB", partial(small_files, kilobytes=2), (2,), "File too large"),
+    Fault("files of at most 30 kB", partial(small_files, kilobytes=30), (2,), "File too large"),
+    Fault("read-only output directory", read_only_output, (2,), "Read-only file system"),
+    Fault("disk that turns read-only", disk_that_turns_read_only, (2,), "Read-only file system"),
+    Fault("read-only data directory", read_only_data),
+    Fault("TMPDIR that is not there", no_temporary_directory, backend="tff"),
+    Fault("TMPDIR on a full disk", full_temporary_directory, backend="tff"),
+    Fault("all read-only but the output", all_else_read_only, (2,), "set TMPDIR"),
+    Fault("the same, TMPDIR there", output_is_temporary),
+    Fault("the same, TMPDIR there, tff", output_is_temporary, backend="tff"),
+    Fault("clock that jumps", jumping_clock),
+    Fault("clock that jumps, tff", jumping_clock, backend="tff"),
+    Fault("second run on a directory", second_run, (2,), "another process"),
+    Fault("run after a dead one", run_after_a_dead_one),
+    Fault("run after a dead one, tff", run_after_a_dead_one, backend="tff"),
+    Fault("TFF's worker killed", worker_killed, (1,), "TFF's worker", "tff"),
+    Fault("0 MB more address space", partial(no_more_memory, kind=_AS, megabytes=0), **_NO_MEMORY),
+    Fault("8 MB more address space", partial(no_more_memory, kind=_AS, megabytes=8), **_NO_MEMORY),
+    Fault("0 MB more data", partial(no_more_memory, kind=_DATA, megabytes=0), **_NO_MEMORY),
+    Fault("8 MB more data", partial(no_more_memory, kind=_DATA, megabytes=8), **_NO_MEMORY),
+    Fault("killed for its memory", killed_for_memory, (-9,)),
+    Fault("stdout's reader left", partial(reader_that_left, stream="stdout"), (141,)),
+    Fault("stderr's reader left", partial(reader_that_left, stream="stderr"), (0,)),
+    Fault("stdout on a full disk", partial(full_stream, stream="stdout"), (2,), "No space left"),
+    Fault("stderr on a full disk", partial(full_stream, stream="stderr"), (0,)),
+    Fault("stdin closed", partial(closed_streams, which="<&-")),
+    Fault("stdout closed", partial(closed_streams, which=">&-")),
+    Fault("all streams closed", partial(closed_streams, which="<&- >&- 2>&-")),
+    Fault("all streams closed, tff", partial(closed_streams, which="<&- >&- 2>&-"), backend="tff"),
+)  # fmt: skip
