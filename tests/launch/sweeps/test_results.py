@@ -191,3 +191,34 @@ def test_a_cut_file_is_named(directory):
     path.write_text(json.dumps({"runs": 3}), encoding="utf-8")
     with pytest.raises(UserError, match=r"0000.json cannot be read.*take it away"):
         results.write(folder, PLAN)
+
+
+_RUN = {"run_id": "p0000_s100", "status": "failed"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {"runs": []},
+        {"runs": [], "status": 1},
+        {"runs": [], "status": "finished", "host": {}},
+        {"runs": [], "status": "finished", "seconds": "long"},
+        {"runs": [], "status": "finished", "seconds": 10**400},
+        {"runs": ["x"], "status": "finished"},
+        {"runs": [{"run_id": "x"}], "status": "finished"},
+        {"runs": [{**_RUN, "reason": 1}], "status": "finished"},
+        {"runs": [{**_RUN, "status": "finished"}], "status": "finished"},
+        {"runs": [{**kept(*VALUES)[0], "test_baseline_mean": "0.u"}], "status": "finished"},
+    ],
+)
+def test_a_file_that_was_changed_is_named(directory, content):
+    folder = directory(kept(*VALUES))
+    path = folder / "tasks" / "0000.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    for use in (lambda: results.write(folder, PLAN), lambda: results.load(path)):
+        with pytest.raises(UserError, match=r"0000.json cannot be read.*take it away"):
+            use()
+    path.write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(UserError, match=r"0000.json cannot be read.*take it away"):
+        results.load(path)
