@@ -107,7 +107,14 @@ def _client_sizes(path: Path, split_name: str) -> dict[str, int]:
         names = connection.execute("SELECT DISTINCT split_name FROM client_metadata").fetchall()
     if not rows:
         raise UserError(
-            f"{path}: found splits {sorted(name for (name,) in names)}, expected {split_name!r}"
+            f"{path}: found splits {sorted(str(name) for (name,) in names)}, expected "
+            f"{split_name!r}"
         )
+    for client_id, size in rows:  # SQLite lets a column hold anything.
+        if not isinstance(client_id, str) or not isinstance(size, int) or size < 0:
+            raise UserError(
+                f"{path}: found {size!r} examples of client {client_id!r} in client_metadata, "
+                "expected text and a whole number"
+            )
     # Sorted as TFF sorts them, by Python and not by the database: the client split depends on it.
-    return {client_id: int(size or 0) for client_id, size in sorted(rows)}
+    return dict(sorted(rows))
