@@ -116,6 +116,8 @@ def test_wilcoxon_by_hand():
     assert _of("wilcoxon_p", _values([0] * 4, [0.5] * 4)) == 0.125
     # Ranks 1.5, 1.5, 3 with minus at one of the ties; 1.5 or less happens with {}, {1}, {2}.
     assert _of("wilcoxon_p", _values([0] * 3, [0.5, -0.5, 0.75])) == 0.75
+    # Ranks 1.5, 1.5, 3, 4, plus at the ties: 3 or less happens with {}, {1}, {2}, {1, 2}, {3}.
+    assert _of("wilcoxon_p", _values([0] * 4, [0.5, 0.5, -0.75, -1])) == 2 * 5 / 16
 
 
 @pytest.mark.parametrize("count", [9, 50, 51, 139])
