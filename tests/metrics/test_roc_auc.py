@@ -113,6 +113,10 @@ def test_clients_of_one_class_only():
     assert roc_auc.equals_pooled(clients, alike, unlike) == "none"
     assert roc_auc.equals_pooled(clients, unlike, alike) == "weighted_by_negatives"
     assert roc_auc.equals_pooled(clients, nothing, unlike) == ""
+    # Nor one that leaves negatives out.
+    clients = roc_auc.of_clients(np.array(list("aabbc")), np.array([0, 1, 0, 1, 0]), np.zeros(5))
+    assert roc_auc.equals_pooled(clients, unlike, alike) == "none"
+    assert roc_auc.equals_pooled(clients, alike, unlike) == "weighted_by_positives"
 
 
 @pytest.mark.parametrize("ids", ["ab", "aab", "abc", "abcdef"])
