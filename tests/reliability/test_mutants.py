@@ -20,8 +20,8 @@ def _changed(source):
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("a < b", ["a <= b", "a >= b"]),
-        ("a is None", ["a is not None"]),
+        ("x = a < b", ["x = a <= b", "x = a >= b"]),
+        ("x = a is None", ["x = a is not None"]),
         ("x = a + 1", ["x = a - 1", "x = a + 2", "x = a + 0"]),
         ("x = 0.5", ["x = 1.5", "x = 0.25"]),
         ("x = not a", ["x = a"]),
