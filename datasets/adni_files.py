@@ -148,7 +148,7 @@ def _check_values(path: Path, vendor: str, images: np.ndarray, suvr: np.ndarray)
 
 def _report(path: Path, text: np.ndarray) -> Any:
     try:
-        return json.loads(str(text))
+        return files.parse_json(str(text))
     except ValueError as error:
         raise UserError(
             f"{path}: the array report is not JSON ({files.one_line(error)})"

@@ -1,6 +1,7 @@
 """Finding data files on disk and fetching them: whole or not at all, and never waiting for ever."""
 
 import http.client
+import json
 import lzma
 import os
 import queue
@@ -59,6 +60,20 @@ def one_line(error: object) -> str:
     """Returns an error's type and message on one line of at most 200 characters."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__
+
+
+def parse_json(text: str) -> Any:
+    """Returns what a text says in JSON, if `run.json` can say it, too.
+
+    Raises:
+      ValueError: If it is no JSON, has numbers that JSON lacks, or nests beyond measure.
+    """
+    try:
+        value = json.loads(text)
+        json.dumps(value, allow_nan=False)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return value
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:

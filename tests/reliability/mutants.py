@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
     Attributes:
       pattern: Of paths.
-      tests: Folders and files, the quickest first; those of the file's name come before.
+      tests: Folders, files and patterns; those of the file's name come first.
       needs: Modules that are imported before forking.
       definitions: Of these functions and classes only, if there are any.
     """
@@ -64,7 +64,9 @@ _REPORT = ("choose", "summarize", "report", "client_values_of", "client_cell", "
            "_candidate_rows")  # fmt: skip
 TARGETS = (
     Target("motley_tff/metrics/generative/*.py", ("tests/metrics/generative",)),
-    Target("motley_tff/metrics/*.py", ("tests/metrics", "tests/contracts/test_metrics.py")),
+    Target(
+        "motley_tff/metrics/*.py", ("tests/metrics/test_*.py", "tests/contracts/test_metrics.py")
+    ),
     Target("motley_tff/core/candidates.py", ("tests/core/test_candidates.py",)),
     Target("motley_tff/core/acceptance.py", ("tests/core/test_acceptance.py",)),
     Target("motley_tff/tables/client_tables.py", ("tests/tables/test_client_tables.py",)),
@@ -160,10 +162,14 @@ def _test(path, tree, tests, mutant, folder) -> None:
 
 
 def _own_first(path: str, tests: Sequence[str]) -> list[str]:
-    """Returns the tests of a file's name, if there are any, then all."""
-    name = f"test_{pathlib.Path(path).stem}.py"
-    own = [f"{test}/{name}" for test in tests if (_ROOT / test / name).exists()]
-    return [*own, *tests]
+    """Returns the files of tests, those of the file's name first."""
+    found = [file for test in tests for file in _files_of(test)]
+    return sorted(found, key=lambda test: not test.endswith(f"/test_{pathlib.Path(path).stem}.py"))
+
+
+def _files_of(test: str) -> list[str]:
+    pattern = f"{test}/test_*.py" if (_ROOT / test).is_dir() else test
+    return [str(path.relative_to(_ROOT)) for path in sorted(_ROOT.glob(pattern))]
 
 
 def _fate(child: int, seconds: float) -> str:

@@ -187,7 +187,7 @@ def archive(rng: random.Random, data: bytes) -> bytes:
         members[place] = name, _array_header(rng, content)
     else:
         members[place] = rng.choice((
-            (name, any_bytes(rng, content)), (rng.choice(ODD) or "x", content),
+            (name, any_bytes(rng, content)), (rng.choice(ODD).strip("\x00") or "x", content),
             (f"../{name}", content), (name.upper(), content), (name + "x", content),
         ))  # fmt: skip
     out = io.BytesIO()
