@@ -1,7 +1,7 @@
 """What a sweep leaves: `sweep.csv`, `best.csv`, `clients.csv`, `tasks.csv`.
 
 All of it is a function of the grid and of `tasks/*.json`, so a sweep that was cut and resumed, or
-run by another scheduler, writes the same bytes (seconds, memory and hosts aside).
+run by another scheduler, writes the same bytes; seconds, memory and hosts have a table of their own, `tasks.csv`.
 """
 
 import json
@@ -26,7 +26,7 @@ NEAR = 1e-6
 def columns(grid: grids.Grid) -> tuple[str, ...]:
     """Returns the columns of `sweep.csv`."""
     keys = ("run_id", "algorithm", "dataset", *grid.grid, "base_random_seed", "status", "reason")
-    return (*keys, *_OF_RUN, *_NUMBERS, "seconds")
+    return (*keys, *_OF_RUN, *_NUMBERS)
 
 
 # --- one run --------------------------------------------------------------------------------------
@@ -198,7 +198,6 @@ def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> 
                 "dataset": plan.grid.dataset,
                 **plan.points[run.point],
                 "base_random_seed": run.seed,
-                "seconds": content.get("seconds", 0.0) / len(task.runs),
             }
     return [rows[run] for run in sorted(rows)]
 

@@ -75,7 +75,7 @@ def test_the_best_on_validation_is_reported_on_test(directory):
     assert list(rows[0])[:5] == [
         "run_id", "algorithm", "dataset", "client_learning_rate", "base_random_seed",
     ]  # fmt: skip
-    assert list(rows[0])[-1] == "seconds" and rows[0]["seconds"] == "2"
+    assert "seconds" not in rows[0]  # They differ from one machine to the next.
     best = {row["statistic"]: row for row in table(folder / "best.csv")}
     assert set(best) == set(grids.STATISTICS) - {"largest_cluster_pct"}
     mean = best["personalized_mean"]
@@ -122,7 +122,6 @@ def test_what_is_finished_and_what_is_not(directory):
     assert not results.is_finished(folder, task) and results.load(path) is None
     results.write(folder, PLAN)
     assert {row["reason"] for row in table(folder / "sweep.csv")} == {"did not run"}
-    assert {row["seconds"] for row in table(folder / "sweep.csv")} == {"0"}
 
 
 def test_the_same_is_saved_as_the_same_bytes(tmp_path):
