@@ -173,7 +173,9 @@ def run_after_a_dead_one(bench: Bench) -> Ending:
     """The run that held the directory was killed a moment ago."""
     first = bench.start_holding()
     first.send(signal.SIGKILL)
-    return bench.run()
+    ending = bench.run()
+    first.ending()
+    return ending
 
 
 def worker_killed(bench: Bench) -> Ending:
