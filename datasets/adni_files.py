@@ -97,7 +97,7 @@ def read(path: Path) -> Collection:
     Raises:
       UserError: If it is another kind of file, damaged, or has other arrays.
     """
-    arrays = _load(path)
+    arrays = files.read_npz(path)
     vendors = arrays.get("vendors")
     if vendors is None or vendors.dtype.kind != "U" or vendors.ndim != 1:
         raise UserError(
@@ -112,17 +112,6 @@ def read(path: Path) -> Collection:
     if "report" in arrays:
         facts["preparation"] = _report(path, arrays["report"])
     return Collection(found, facts)
-
-
-def _load(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
-        raise UserError(
-            f"{path}: cannot be read as an .npz of plain arrays, truncated or of another kind "
-            f"({files.one_line(error)})"
-        ) from error
 
 
 def _scans(path: Path, arrays: Mapping[str, np.ndarray], index: int, vendor: str) -> Scans:
@@ -159,7 +148,7 @@ def _check_values(path: Path, vendor: str, images: np.ndarray, suvr: np.ndarray)
 
 def _report(path: Path, text: np.ndarray) -> Any:
     try:
-        return json.loads(str(text))
+        return files.parse_json(str(text))
     except ValueError as error:
         raise UserError(
             f"{path}: the array report is not JSON ({files.one_line(error)})"

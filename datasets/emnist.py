@@ -269,22 +269,13 @@ def _create_npz_task(path: Path, only_digits: bool) -> task_lib.Task:
 def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns (images, labels, writer_id) after checking what they are."""
     names = ("images", "labels", "writer_id")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            missing = [name for name in names if name not in archive.files]
-            if missing:
-                raise UserError(
-                    f"{path}: found arrays {archive.files}, expected {list(names)}; missing "
-                    f"{missing}"
-                )
-            images, labels, writer_ids = (archive[name] for name in names)
-    except UserError:
-        raise
-    except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
+    arrays = files.read_npz(path)
+    missing = [name for name in names if name not in arrays]
+    if missing:
         raise UserError(
-            f"{path}: cannot be read as an .npz of plain arrays, truncated or of another kind "
-            f"({files.one_line(error)})"
-        ) from error
+            f"{path}: found arrays {list(arrays)}, expected {list(names)}; missing {missing}"
+        )
+    images, labels, writer_ids = (arrays[name] for name in names)
     _check_arrays(path, images, labels, writer_ids)
     return images, labels, writer_ids
 

@@ -1,6 +1,7 @@
 """Finding data files on disk and fetching them: whole or not at all, and never waiting for ever."""
 
 import http.client
+import json
 import lzma
 import os
 import queue
@@ -11,8 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
+from motley_tff.tables import array_files
 
 # A host that cannot be reached must be known within ten seconds of the command's start, of which
 # TensorFlow's import takes four to six; a slow one gets longer per read.
@@ -56,6 +60,35 @@ def one_line(error: object) -> str:
     """Returns an error's type and message on one line of at most 200 characters."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__
+
+
+def parse_json(text: str) -> Any:
+    """Returns what a text says in JSON, if `run.json` can say it, too.
+
+    Raises:
+      ValueError: If it is no JSON, has numbers that JSON lacks, or nests beyond measure.
+    """
+    try:
+        value = json.loads(text)
+        json.dumps(value, allow_nan=False)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return value
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Returns a file's arrays by name.
+
+    Raises:
+      UserError: If it cannot be read, or holds something else than plain arrays.
+    """
+    try:
+        return array_files.read(path)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path}: cannot be read as an .npz of plain arrays, truncated or of another kind "
+            f"({one_line(error)})"
+        ) from error
 
 
 def download_lzma(url: str, target: Path, check: Callable[[Path], Any]) -> None:

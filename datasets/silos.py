@@ -1,5 +1,6 @@
 """What cross-silo tables share: MATLAB cell arrays, splits inside silos, scaling."""
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ import numpy as np
 import scipy.io
 import tensorflow as tf
 
-from datasets import files, splits
+from datasets import files, matlab_files, splits
 from motley_tff.core import clients as clients_lib
 from motley_tff.core.errors import UserError
 
@@ -53,6 +54,8 @@ def split_and_scale(
     whole = {i: parts for i, parts in silos.items() if len(parts["test"]["target"])}
     if not whole:
         raise UserError("found no silo of 3 examples or more, expected some: none can be split")
+    if not all(np.isfinite(a).all() for parts in silos.values() for a in _arrays(parts)):
+        raise UserError("found values too large to be scaled as float32 numbers")
     evaluated = clients_lib.InMemoryClients(whole)
     train = clients_lib.InMemoryClients(silos) if len(whole) < len(silos) else evaluated
     small = [i for i in silos if i not in whole]
@@ -74,6 +77,10 @@ def _parts(x: np.ndarray, y: np.ndarray, seed: int) -> dict[str, dict[str, np.nd
         }
         for part in PARTS
     }
+
+
+def _arrays(parts: Mapping[str, Mapping[str, np.ndarray]]) -> list[np.ndarray]:
+    return [array for examples in parts.values() for array in examples.values()]
 
 
 def preprocess(
@@ -116,7 +123,9 @@ def read_cells(path: Path, expected: Cells) -> tuple[list[np.ndarray], list[np.n
       UserError: If it is something else.
     """
     try:
-        content = scipy.io.loadmat(path)
+        data = path.read_bytes()
+        matlab_files.check(data)
+        content = scipy.io.loadmat(io.BytesIO(data))
     except Exception as error:  # SciPy raises whatever its parser trips over in a broken file
         raise UserError(
             f"{path}: cannot be read as a MATLAB 5 file, truncated or of another kind "

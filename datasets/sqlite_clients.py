@@ -12,7 +12,10 @@ from datasets import files
 from motley_tff.core.errors import UserError
 
 _MAGIC = b"SQLite format 3\x00"
-_TABLES = ("client_metadata", "examples")
+_TABLES = {
+    "client_metadata": {"client_id", "split_name", "num_examples"},
+    "examples": {"client_id", "split_name", "serialized_example_proto"},
+}
 # More than any client has (StackOverflow's largest: 194,167); a batch may be larger than its data.
 _MAX_EXAMPLES = 2**20
 
@@ -78,10 +81,17 @@ def check_whole(path: Path) -> None:
         )
     with _reading(path) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        columns = {
+            table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            for table in _TABLES
+        }
     if not tables.issuperset(_TABLES):
         raise UserError(
             f"{path}: found tables {sorted(tables)}, expected {list(_TABLES)} as TFF writes them"
         )
+    for table, names in _TABLES.items():
+        if lacking := names - columns[table]:
+            raise UserError(f"{path}: the table {table} lacks columns {sorted(lacking)}")
 
 
 @contextlib.contextmanager
@@ -107,7 +117,14 @@ def _client_sizes(path: Path, split_name: str) -> dict[str, int]:
         names = connection.execute("SELECT DISTINCT split_name FROM client_metadata").fetchall()
     if not rows:
         raise UserError(
-            f"{path}: found splits {sorted(name for (name,) in names)}, expected {split_name!r}"
+            f"{path}: found splits {sorted(str(name) for (name,) in names)}, expected "
+            f"{split_name!r}"
         )
+    for client_id, size in rows:  # SQLite lets a column hold anything.
+        if not isinstance(client_id, str) or not isinstance(size, int) or size < 0:
+            raise UserError(
+                f"{path}: found {size!r} examples of client {client_id!r} in client_metadata, "
+                "expected text and a whole number"
+            )
     # Sorted as TFF sorts them, by Python and not by the database: the client split depends on it.
-    return {client_id: int(size or 0) for client_id, size in sorted(rows)}
+    return dict(sorted(rows))

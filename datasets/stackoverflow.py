@@ -38,6 +38,7 @@ import collections
 import contextlib
 import dataclasses
 import itertools
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -291,7 +292,7 @@ def _capped(sizes: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _find(options: DataOptions) -> Path:
-    folder = Path(options.data_dir or _DEFAULT_DIR).expanduser()
+    folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
     if options.data_dir is None and folder.is_dir():
         options = dataclasses.replace(options, data_dir=str(folder))
     found = files.find(options, _PATHS)
@@ -320,7 +321,7 @@ def _split_names(path: Path) -> set[str]:
     sqlite_clients.check_whole(path)
     with _reading(path) as connection:
         rows = connection.execute("SELECT DISTINCT split_name FROM client_metadata")
-        return {name for (name,) in rows}
+        return {name for (name,) in rows if isinstance(name, str)}
 
 
 class _Loaders(NamedTuple):
@@ -440,7 +441,10 @@ def _tokens(serialized: bytes) -> str:
 def _preparation(path: Path) -> dict[str, int]:
     """Returns what `datasets.prepare.stack_exchange` counted."""
     with _reading(path) as connection:
-        return dict(connection.execute("SELECT what, count FROM preparation"))
+        counts = connection.execute("SELECT what, count FROM preparation").fetchall()
+    if not all(isinstance(what, str) and isinstance(count, int) for what, count in counts):
+        raise UserError(f"{path}: found no counts in preparation; prepare the dump again")
+    return dict(counts)
 
 
 def _check_readable(path: Path, clients: clients_lib.Clients) -> None:

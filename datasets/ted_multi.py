@@ -29,7 +29,6 @@ Card
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -349,6 +348,6 @@ def _read_vocabulary(path: Path) -> list[str]:
 def _read_report(path: Path) -> Any:
     """Returns what the preparation counted, or None if its report is gone."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return files.parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None

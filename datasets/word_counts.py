@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +30,8 @@ def load(database: Path, data_dir: str | None, size: int) -> tuple[Path, list[st
     Raises:
       UserError: If there is no such file or it is broken.
     """
-    roots = [database.parent, *([Path(data_dir).expanduser()] if data_dir else [])]
-    roots.append(Path(_KERAS_DIR).expanduser())
+    roots = [database.parent, *([Path(os.path.expanduser(data_dir))] if data_dir else [])]
+    roots.append(Path(os.path.expanduser(_KERAS_DIR)))
     candidates = (r / f / name for r in roots for f in _FOLDERS for name in (NAME, ARCHIVE))
     path = next((p for p in candidates if p.is_file()), None)
     if path is None:

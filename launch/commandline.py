@@ -56,12 +56,18 @@ _TERMINATING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 128 + signal.SIGINT
 # Signals that asked this program to end, in order.
 _received: list[int] = []
-# What a disk may answer in the middle of work, and what to do then.
-_DISK_FAILS = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room",
-    errno.EROFS: "make it writable",
-    errno.EIO: "see to the disk",
+# What a user can do about an error of the disk, and about one of a path.
+_ROOM = "make room and start again"
+_DISK_ERRORS = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EROFS: "make it writable and start again",
+    errno.EIO: "see to the disk and start again",
+}
+_PATH_ERRORS = {
+    errno.EACCES: "name another path, or let this user have this one",
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "mend the link, or give another path",
 }
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -93,10 +99,11 @@ def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) ->
     except UserError as error:
         status = _fail(name, str(error), error.exit_status)
     except OSError as error:
-        if error.errno not in _DISK_FAILS:
+        hint = os_hint(error)
+        if hint is None:
             raise
-        what, remedy = error.filename or "a file or stdout", _DISK_FAILS[error.errno]
-        status = _fail(name, f"{what}: {error.strerror}; {remedy} and start again", 2)
+        what = error.filename or "a file or stdout"
+        status = _fail(name, f"{what}: {error.strerror}; {hint}", 2)
     except KeyboardInterrupt:
         status = _fail(name, "interrupted", _INTERRUPTED)
     except Terminated as end:
@@ -121,6 +128,12 @@ def _open_what_is_closed() -> None:
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - as long as the program
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def os_hint(error: OSError) -> str | None:
+    """Returns what a user can do about an error of the system, None if that is not known."""
+    known = _DISK_ERRORS if error.filename is None else _DISK_ERRORS | _PATH_ERRORS
+    return known.get(error.errno or 0)
 
 
 def command_name() -> str:

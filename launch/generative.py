@@ -13,6 +13,7 @@ two forms; those of kid (unbiased) and kid_biased, kernel distances, are a const
 --gaussian_experiment shows it on the paper's example.
 """
 
+import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -75,7 +76,7 @@ def _check_flags() -> None:
 
 
 def _path(text: str) -> pathlib.Path:
-    return pathlib.Path(text).expanduser()
+    return pathlib.Path(os.path.expanduser(text))
 
 
 def _draw() -> tuple[Any, dict[str, Any]]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FLAGS = flags.FLAGS
+_MOST_DIGITS = 15
 
 flags.DEFINE_list(
     "columns",
@@ -50,7 +51,8 @@ flags.DEFINE_string("output", None, "File that gets the table, by its suffix: .c
 
 @flags.validator("round", "expected last, all or a whole number")
 def _is_round(value: str) -> bool:
-    return value in ("last", "all") or value.isdecimal()
+    # Python takes no number of thousands of digits.
+    return value in ("last", "all") or (value.isdecimal() and len(value) <= _MOST_DIGITS)
 
 
 @flags.validator("columns", "expected our name=the file's, separated by commas, each of ours once")

@@ -38,7 +38,7 @@ def check_output(path: str) -> None:
     Raises:
       UserError: If the suffix says nothing or the file cannot be written.
     """
-    file = pathlib.Path(path).expanduser()
+    file = pathlib.Path(os.path.expanduser(path))
     if file.suffix not in SUFFIXES:
         raise UserError(f"--output={path}: expected a name that ends in {', '.join(SUFFIXES)}")
     if file.is_dir() or not os.access(file.absolute().parent, os.W_OK):
@@ -47,7 +47,7 @@ def check_output(path: str) -> None:
 
 def write(path: str, table: Table) -> None:
     """Writes a table in the form that the file's suffix names."""
-    file = pathlib.Path(path).expanduser()
+    file = pathlib.Path(os.path.expanduser(path))
     if file.suffix == ".csv":
         csv_files.write(file, table.columns, map(csv_files.formula_safe, table.rows))
         return

@@ -8,6 +8,7 @@ deviation over the seeds. Writes each figure as a vector file and as PNG, the nu
     motley_report results/school_sweep results/emnist --output_dir=report
 """
 
+import os
 import pathlib
 import sys
 
@@ -27,7 +28,7 @@ def main(*paths: str) -> None:
     """Draws and says where."""
     from motley_tff.report import building  # Imports pandas and Matplotlib.
 
-    folder = pathlib.Path(FLAGS.output_dir).expanduser()
+    folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir))
     built = building.build(paths, folder, FLAGS.vector, _show)
     figures = sum(path.suffix == ".png" for path in built.files)
     print(f"{built.page}; beside it, as .{FLAGS.vector} and .png, figures: {figures}")

@@ -13,6 +13,7 @@ a run, or, with --target, of those it takes until the validation clients' mean i
 seconds of HypCluster's warm start are in no table and not among them; its bytes are.
 """
 
+import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -51,7 +52,7 @@ def main(*paths: str) -> None:
     found = runs.find(paths).runs
     if not found:
         raise UserError(f"no runs in {', '.join(paths)}; expected directories with a clients.csv")
-    baseline = pathlib.Path(FLAGS.baseline).expanduser() if FLAGS.baseline else None
+    baseline = pathlib.Path(os.path.expanduser(FLAGS.baseline)) if FLAGS.baseline else None
     column = scorecard_rows.GLOBAL if FLAGS.model == "global" else scorecard_rows.PERSONALIZED
     rows = scorecard_rows.build(scorecard_runs.assign(found, baseline), column, FLAGS.target)
     _print(rows, found[0].metric)
@@ -63,7 +64,7 @@ def _output_dir() -> pathlib.Path | None:
     """Returns --output_dir, checked before anything is computed."""
     if not FLAGS.output_dir:
         return None
-    folder = pathlib.Path(FLAGS.output_dir).expanduser()
+    folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir))
     if not folder.absolute().parent.is_dir() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"--output_dir={folder}: expected a directory, or the name of one to make")
     return folder

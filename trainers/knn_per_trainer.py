@@ -52,7 +52,8 @@ flags.DEFINE_bool(
 
 @flags.validator("num_neighbors", "expected different whole numbers from 1 to 1000, such as 5,10")
 def _are_counts(values: list[str]) -> bool:
-    numbers = [int(v) if v.isdecimal() else 0 for v in values]
+    # Python takes no number of thousands of digits.
+    numbers = [int(v) if v.isdecimal() and len(v) <= 4 else 0 for v in values]
     return bool(numbers) and all(1 <= n <= 1000 for n in numbers) and _are_different(numbers)
 
 

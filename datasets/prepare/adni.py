@@ -29,6 +29,7 @@ from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
 
+_MOST_SLICES = 10_000
 _PROCESSING = "Coreg, Avg, Std Img and Vox Siz, Uniform Resolution"
 _SCANS_PER_LINE = 500
 
@@ -61,8 +62,11 @@ def define_flags() -> None:
     flags.DEFINE_string("metadata_dir", None, "Folder of the metadata (.xml).", required=True)
     flags.DEFINE_string("suvr_csv", None, "UC Berkeley's table of AV45 results.", required=True)
     flags.DEFINE_string("output", None, "The file to write; ends in .npz.", required=True)
-    flags.DEFINE_integer("first_slice", 50, "First slice of a scan to take.", lower_bound=1)
-    flags.DEFINE_integer("last_slice", 56, "Last slice of a scan to take.", lower_bound=1)
+    for name, default in (("first", 50), ("last", 56)):
+        flags.DEFINE_integer(
+            f"{name}_slice", default, f"{name.title()} slice of a scan to take.", lower_bound=1,
+            upper_bound=_MOST_SLICES,
+        )  # fmt: skip
     flags.DEFINE_string(
         "processing", _PROCESSING, "Skip images whose processing step does not contain this."
     )

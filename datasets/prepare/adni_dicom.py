@@ -86,7 +86,9 @@ def _sources(
             frames = 0
             skipped["files: cannot be read as DICOM"] += 1
         if frames != 1:
-            found = {number: [(paths[0], number - 1)] for number in range(1, frames + 1)}
+            # A file may declare more of them than memory has room for.
+            there = range(first, min(frames, last) + 1)
+            found = {number: [(paths[0], number - 1)] for number in there}
             paths = ()
     for path in paths:
         try:

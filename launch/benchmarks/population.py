@@ -75,12 +75,22 @@ def _real_sizes(folder: pathlib.Path) -> list[int]:
     return found
 
 
-def create_task(client_sizes: np.ndarray) -> task_lib.Task:
-    """Returns a regression task; a client's id says its number and its size."""
-    ids = [f"{i:06d}_{size}" for i, size in enumerate(client_sizes)]
-    train = clients.InGraphClients(ids, lambda i: {"train": _examples(i)})
-    held_out = clients.InGraphClients(
-        ids[:1], lambda i: {"personalization": _examples(i), "evaluation": _examples(i)}
+def create_task(
+    client_sizes: np.ndarray, valid_sizes: np.ndarray, test_sizes: np.ndarray
+) -> task_lib.Task:
+    """Returns a regression task; a client's id says its number and its size.
+
+    Args:
+      client_sizes: Number of examples of each training client.
+      valid_sizes: The same of validation clients, whose two sets are alike.
+      test_sizes: The same of test clients.
+    """
+    train = clients.InGraphClients(_ids(client_sizes), lambda i: {"train": _examples(i)})
+    valid, test = (
+        clients.InGraphClients(
+            _ids(sizes), lambda i: {"personalization": _examples(i), "evaluation": _examples(i)}
+        )
+        for sizes in (valid_sizes, test_sizes)
     )
     return task_lib.Task(
         dataset="population",
@@ -90,9 +100,13 @@ def create_task(client_sizes: np.ndarray) -> task_lib.Task:
         metrics=(task_lib.Metric("squared_error", _squared_error, higher_is_better=False),),
         preprocess=_preprocess,
         train=train,
-        valid=held_out,
-        test=held_out,
+        valid=valid,
+        test=test,
     )
+
+
+def _ids(sizes: np.ndarray) -> list[str]:
+    return [f"{i:06d}_{size}" for i, size in enumerate(sizes)]
 
 
 def _examples(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -119,7 +133,7 @@ def _squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, t
 def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[str, float]:
     """Runs all rounds; returns times in seconds and resident memory in megabytes."""
     begin = time.perf_counter()
-    task = create_task(client_sizes)
+    task = create_task(client_sizes, client_sizes[:1], client_sizes[:1])
     params = fedavg.Params(
         optimizers.OptimizerConfig("sgd", 0.01),
         optimizers.OptimizerConfig("sgd", 1.0),

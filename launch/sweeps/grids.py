@@ -114,6 +114,8 @@ def _compose(path: pathlib.Path) -> yaml.Node:
         raise UserError(f"{path} cannot be read: {error.strerror}; {_near_file(path)}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text: {error}; expected YAML") from error
+    except RecursionError as error:
+        raise UserError(f"{path} nests far too deeply; expected a grid") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
@@ -144,8 +146,9 @@ class _Reader:
     def grid(self, node: yaml.Node) -> Grid:
         """Returns the whole document's grid."""
         keys = self._mapping(node, "the grid", _KEYS)
-        for missing in (key for key in _REQUIRED if key not in keys):
-            raise UserError(f"{self._path}: the key {missing} is missing; give {missing}: ...")
+        missing = [key for key in _REQUIRED if key not in keys]
+        if missing:
+            raise UserError(f"{self._path}: missing keys: {', '.join(missing)}; give each")
         text = {key: self._scalar(keys[key], key) for key in _REQUIRED}
         self._one_of(keys["trainer"], "trainer", TRAINERS)
         self._check_dataset(keys["dataset"], text["dataset"])
@@ -217,7 +220,9 @@ class _Reader:
         result: dict[str, Any] = {}
         for flag, value in self._mapping(node, name).items():
             if flag in _OURS:
-                raise self._fail(value, f"{name}: --{flag} is not for a grid; leave it out")
+                raise self._fail(
+                    value, f"{name}: --{flag} is for motley_sweep to say; leave it out"
+                )
             values = (self._scalar(value, flag),) if name == "fixed" else self._list(value, flag)
             result[flag] = values[0] if name == "fixed" else values
             line = value.start_mark.line + 1

@@ -17,6 +17,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files, schema
 
 SPLITS = ("valid", "test")
+_NUMBERS = tuple(f"{split}_{name}" for split in SPLITS for name in grids.STATISTICS)
 _OF_RUN = ("round", "candidate", "metric", "higher_is_better", "num_clients")
 # Settings this near to the best one of a group may be the sweep's best.
 NEAR = 1e-6
@@ -24,9 +25,8 @@ NEAR = 1e-6
 
 def columns(grid: grids.Grid) -> tuple[str, ...]:
     """Returns the columns of `sweep.csv`."""
-    numbers = (f"{split}_{name}" for split in SPLITS for name in grids.STATISTICS)
     keys = ("run_id", "algorithm", "dataset", *grid.grid, "base_random_seed", "status", "reason")
-    return (*keys, *_OF_RUN, *numbers, "seconds")
+    return (*keys, *_OF_RUN, *_NUMBERS, "seconds")
 
 
 # --- one run --------------------------------------------------------------------------------------
@@ -108,13 +108,34 @@ def load(path: pathlib.Path) -> dict[str, Any] | None:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content["runs"], list):
-            raise ValueError("expected a list of runs")
+        _check(content)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}; take it away to run it again") from error
     return content
+
+
+def _check(content: Any) -> None:
+    """Raises ValueError, or what Python itself does, unless it is of the form that `save` gets."""
+    if not isinstance(content["status"], str) or not isinstance(content["runs"], list):
+        raise ValueError("expected a status and a list of runs")
+    if any(isinstance(content.get(name), (dict, list)) for name in _TASK_COLUMNS[2:]):
+        raise ValueError(f"expected numbers or text for {', '.join(_TASK_COLUMNS[2:])}")
+    float(content.get("seconds", 0.0))
+    for row in content["runs"]:
+        _check_run(row)
+
+
+def _check_run(row: Any) -> None:
+    if not all(isinstance(cell, str) for cell in (row["run_id"], row["status"], *row.values())):
+        raise ValueError("expected text in runs")
+    if row["status"] == "finished":
+        lacking = [name for name in _OF_RUN if name not in row]
+        if lacking:
+            raise ValueError(f"a finished run lacks {', '.join(lacking)}")
+        for name in _NUMBERS:
+            float(row[name] or "nan")
 
 
 def is_finished(directory: pathlib.Path, task: plans.Task) -> bool:
@@ -131,10 +152,15 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     contents = {task.number: load(path_of(directory, task)) or {} for task in plan.tasks}
     _check_data(directory, contents.values())
     rows = _sweep_rows(plan, contents)
-    csv_files.write(directory / "sweep.csv", columns(plan.grid), rows)
-    csv_files.write(directory / "tasks.csv", _TASK_COLUMNS, _task_rows(plan, contents))
     point = best_point(plan, rows)
-    csv_files.write(directory / "best.csv", best_columns(plan.grid), best_rows(plan, rows, point))
+    for name, names, table in (
+        ("sweep", columns(plan.grid), rows),
+        ("tasks", _TASK_COLUMNS, _task_rows(plan, contents)),
+        ("best", best_columns(plan.grid), best_rows(plan, rows, point)),
+    ):
+        # A grid's words and a program's last ones may begin like a formula.
+        safe = map(csv_files.formula_safe, table)
+        csv_files.write(directory / f"{name}.csv", names, safe)
     _write_clients(directory, plan, point)
     return rows
 

@@ -1,12 +1,14 @@
 """Scores every candidate on every client, chooses on validation clients, makes the rows.
 
 The same code serves every personalization and both settings: a personalization only says how one
-client's candidates are scored.
+client's candidates are scored. Clients are scored in blocks and rows are made as they are read, so
+that a population of any size needs little more than the numbers of its scores.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,43 +16,38 @@ from motley_tff import metrics as metrics_lib
 from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import candidates as candidates_lib
+from motley_tff.core import client_scores, held_out
 from motley_tff.core import clients as clients_lib
-from motley_tff.core import held_out
 from motley_tff.core import task as task_lib
+from motley_tff.core.client_scores import SPLITS, Scores
 from motley_tff.metrics import client_values
 from motley_tff.metrics import clusters as clusters_lib
 
-SPLITS = ("valid", "test")
 # The two ways to choose that silos are reported under, beside the one asked for.
 TUNINGS: tuple[candidates_lib.Tuning, ...] = ("global", "per_client")
-_BESIDE = (held_out.HOLDOUT, held_out.OOD)
+# Clients that are scored together, and kept together for a run that is cut.
+BLOCK = 256
 
 # (split, chosen candidate of each client) -> which clients accept it
 Accept = Callable[[str, np.ndarray], np.ndarray]
 
 
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """Every candidate's scores on one split.
+class Blocks(Protocol):
+    """Where the scores of finished blocks are kept while an evaluation is not whole."""
 
-    Attributes:
-      client_ids: The clients, in order.
-      values: `{metric or "loss": float32 [num_clients, num_candidates]}`.
-      num_personalization_examples: int64 [num_clients].
-      num_evaluation_examples: int64 [num_clients].
-      clusters: int64 [num_clients], 0-based, or None where clients belong to none.
-      examples: Of each client (labels [n], outputs [n, num_candidates]), where the task exports
-        scores, else empty.
-      beside: `{part: scores}` of the same models on further parts, see `core.held_out`.
-    """
+    def load(self, name: str, client_ids: Sequence[str]) -> dict[str, Scores] | None:
+        """Returns a block's scores by split, or None if it is to be scored."""
 
-    client_ids: tuple[str, ...]
-    values: Mapping[str, np.ndarray]
-    num_personalization_examples: np.ndarray
-    num_evaluation_examples: np.ndarray
-    clusters: np.ndarray | None = None
-    examples: Sequence[tuple[np.ndarray, np.ndarray]] = ()
-    beside: Mapping[str, "Scores"] = dataclasses.field(default_factory=dict)
+    def save(self, name: str, scores: Mapping[str, Scores]) -> None:
+        """Keeps a block's scores."""
+
+
+class _NotKept:
+    def load(self, name: str, client_ids: Sequence[str]) -> None:
+        del name, client_ids
+
+    def save(self, name: str, scores: Mapping[str, Scores]) -> None:
+        del name, scores
 
 
 class Evaluator:
@@ -60,6 +57,7 @@ class Evaluator:
       backend: Where the clients' work runs.
       task: Whose clients.
       personalization: What they do.
+      name: Tells its blocks from those of other evaluators.
     """
 
     def __init__(
@@ -67,8 +65,9 @@ class Evaluator:
         backend: base.Backend,
         task: task_lib.Task,
         personalization: algorithm_lib.Personalization,
+        name: str = "main",
     ):
-        self._backend, self._task = backend, task
+        self._backend, self._task, self._name = backend, task, name
         if task.setting == "cross_silo":
             # The same silos on both splits: personalize once, score on both parts.
             train = ("train",) if personalization.scores_train else ()
@@ -77,7 +76,11 @@ class Evaluator:
             self._groups = tuple((split,) for split in SPLITS)
         self._work = {
             group: personalization.work(
-                tuple(dict.fromkeys(part for split in group for part in _parts(task, split))),
+                tuple(
+                    dict.fromkeys(
+                        part for split in group for part in client_scores.parts(task, split)
+                    )
+                ),
                 task.personalization_part(group[0]),
             )
             for group in self._groups
@@ -90,6 +93,7 @@ class Evaluator:
         client_ids: Mapping[str, Sequence[str]],
         key: np.ndarray,
         on_client: Callable[[], None] = lambda: None,
+        blocks: Blocks | None = None,
     ) -> dict[str, Scores]:
         """Returns each split's scores, those on training parts (`train`) last.
 
@@ -99,63 +103,58 @@ class Evaluator:
           client_ids: `{split: clients to score}`; the same for both splits of a silo task.
           key: int32 [2], the random key of this evaluation.
           on_client: Called after each client, for progress.
+          blocks: Has blocks that an earlier process scored, and keeps whole ones.
         """
+        kept = blocks or _NotKept()
         scores = {}
-        for group, work in self._work.items():
+        for group in self._groups:
             ids = tuple(client_ids[group[0]])
-            outputs = []
-            clients = self._clients(group)
-            states = None if client_states is None else [client_states[i] for i in ids]
-            for _, metrics in self._backend.map_clients(
-                self._task, work, weights, clients, ids, key, states
-            ):
-                outputs.append(metrics)
-                on_client()
+            found = []
+            for first in range(0, len(ids), BLOCK):
+                name = f"{self._name}.{group[0]}.{first:09d}"
+                mine = ids[first : first + BLOCK]
+                block = kept.load(name, mine)
+                if block is None:
+                    block = self._score(group, weights, client_states, mine, key, on_client)
+                    if len(mine) == BLOCK:  # What is short is soon scored again.
+                        kept.save(name, block)
+                else:
+                    for _ in mine:
+                        on_client()
+                found.append(block)
             for split in group:
-                scores[split] = collect(self._task, split, ids, outputs)
+                scores[split] = client_scores.join([block[split] for block in found])
         return scores
+
+    def _score(self, group, weights, client_states, ids, key, on_client) -> dict[str, Scores]:
+        """Returns the scores of a block of clients on all splits of a group."""
+        outputs = []
+        states = None if client_states is None else [client_states[i] for i in ids]
+        for _, metrics in self._backend.map_clients(
+            self._task, self._work[group], weights, self._clients(group), ids, key, states
+        ):
+            outputs.append(metrics)
+            on_client()
+        return {split: client_scores.collect(self._task, split, ids, outputs) for split in group}
 
     def _clients(self, group: tuple[str, ...]) -> clients_lib.Clients:
         """Returns whom a group scores: of silos those of the split that has all its parts."""
         return self._task.splits["test" if "test" in group else group[0]]
 
 
-def _parts(task: task_lib.Task, split: str) -> tuple[str, ...]:
-    """Returns the parts that a split's clients are scored on, the evaluation part first."""
-    beside = _BESIDE if split in SPLITS else ()
-    spec = task.splits[split].spec
-    return (task.evaluation_part(split), *(part for part in beside if part in spec))
+class Rows:
+    """Rows that are made anew each time they are read.
 
+    Args:
+      parts: Functions that return rows.
+    """
 
-def collect(
-    task: task_lib.Task, split: str, ids: tuple[str, ...], outputs: Sequence[Any]
-) -> Scores:
-    """Returns a split's scores from what the clients' work gave back, in the order of `ids`."""
-    part, *others = _parts(task, split)
-    beside = {other: _collect_part(task, split, other, ids, outputs) for other in others}
-    return dataclasses.replace(_collect_part(task, split, part, ids, outputs), beside=beside)
+    def __init__(self, *parts: Callable[[], Iterable[dict[str, Any]]]):
+        self._parts = parts
 
-
-def _collect_part(task, split, part, ids, outputs) -> Scores:
-    names = ("loss", *(metric.name for metric in task.metrics))
-    sizes = {
-        which: np.array([o["num_examples"][which] for o in outputs], np.int64)
-        for which in (task.personalization_part(split), part)
-    }
-    return Scores(
-        client_ids=ids,
-        values={n: np.stack([o["curves"][part][n] for o in outputs]) for n in names},
-        num_personalization_examples=sizes[task.personalization_part(split)],
-        num_evaluation_examples=sizes[part],
-        clusters=(
-            np.array([o["cluster"] for o in outputs], np.int64) if "cluster" in outputs[0] else None
-        ),
-        examples=[
-            (o["scores"][part]["labels"][:n], o["scores"][part]["outputs"][:n])
-            for o, n in zip(outputs, sizes[part], strict=True)
-            if "scores" in o
-        ],
-    )
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for part in self._parts:
+            yield from part()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,10 +169,10 @@ class Report:
       summary: Rows for `summary.csv`.
     """
 
-    clients: list[dict[str, Any]]
-    candidates: list[dict[str, Any]]
-    clusters: list[dict[str, Any]]
-    scores: list[dict[str, Any]]
+    clients: Rows
+    candidates: Rows
+    clusters: Rows
+    scores: Rows
     summary: list[dict[str, Any]]
 
 
@@ -247,31 +246,44 @@ def report(
         how: choose(task, scores, how, include_baseline, accept)
         for how in (TUNINGS if task.setting == "cross_silo" else (tuning,))
     }
-    result = Report([], [], [], [], [])
-    for split, split_scores in scores.items():
-        result.candidates.extend(_candidate_rows(task, labels, split, split_scores))
-        if split in SPLITS:
-            mine = chosen[tuning][split]
-            rows = list(_client_rows(task, labels, split, split_scores, mine))
-            summary = summarize(task, labels, split, split_scores, mine)
-            if task.setting == "cross_silo":
-                for how in TUNINGS:
-                    values = client_values_of(task, split_scores, chosen[how][split])
-                    _add_tuning(how, labels, values, chosen[how][split], rows, summary)
-            result.clients.extend(rows)
-            result.clusters.extend(_cluster_rows(task, split, split_scores))
-            result.scores.extend(_score_rows(task, split, split_scores, mine))
-            result.summary.append(summary)
-    return result
+    looks = [_look(task, split, scores[split], chosen, tuning) for split in SPLITS]
+    part = functools.partial
+    return Report(
+        clients=Rows(*(part(_client_rows, task, labels, one) for one in looks)),
+        candidates=Rows(*(part(_candidate_rows, task, labels, *one) for one in scores.items())),
+        clusters=Rows(*(part(_cluster_rows, task, one.split, one.scores) for one in looks)),
+        scores=Rows(*(part(_score_rows, task, one) for one in looks)),
+        summary=[
+            summarize(task, labels, one.split, one.scores, one.chosen)
+            | _tuning_summary(labels, one.tunings)
+            for one in looks
+        ],
+    )
 
 
-def _score_rows(task, split, scores, chosen):
+class _Look(NamedTuple):
+    """A split at the chosen candidates; silos also under both ways to choose."""
+
+    split: str
+    scores: Scores
+    chosen: np.ndarray
+    tunings: Mapping[candidates_lib.Tuning, tuple[np.ndarray, client_values.ClientValues]]
+
+
+def _look(task, split, scores, chosen, tuning) -> _Look:
+    both = {how: chosen[how][split] for how in TUNINGS if task.setting == "cross_silo"}
+    tunings = {how: (mine, client_values_of(task, scores, mine)) for how, mine in both.items()}
+    return _Look(split, scores, chosen[tuning][split], tunings)
+
+
+def _score_rows(task, look):
+    scores = look.scores
     for client_id, candidate, (labels, outputs) in zip(
-        scores.client_ids, chosen, scores.examples, strict=bool(scores.examples)
+        scores.client_ids, look.chosen, scores.examples, strict=bool(scores.examples)
     ):
         for label, row in zip(labels, outputs, strict=True):
             yield {
-                "split": split,
+                "split": look.split,
                 "client_id": client_cell(task, client_id),
                 "label": int(label > 0),
                 "baseline_score": row[0],
@@ -294,16 +306,25 @@ def _cluster_rows(task, split, scores):
             }
 
 
-def _add_tuning(how, labels, values, chosen, rows, summary):
-    """Adds what silos have under one way of choosing."""
-    for i, row in enumerate(rows):
-        row[f"candidate_{how}"] = labels[chosen[i]]
-        row[f"personalized_{how}"] = values.personalized[i]
-        row[f"is_hurt_{how}"] = values.is_hurt[i]
-    summary[f"candidate_{how}"] = _label(labels, chosen)
-    summary[f"personalized_mean_{how}"] = np.mean(values.personalized)
-    summary[f"personalized_std_{how}"] = np.std(values.personalized)
-    summary[f"pct_clients_hurt_{how}"] = metrics_lib.POPULATION["pct_clients_hurt"](values)
+def _tuning_cells(labels, tunings, i) -> dict[str, Any]:
+    """Returns what a silo has under both ways to choose."""
+    cells = {}
+    for how, (chosen, values) in tunings.items():
+        cells[f"candidate_{how}"] = labels[chosen[i]]
+        cells[f"personalized_{how}"] = values.personalized[i]
+        cells[f"is_hurt_{how}"] = values.is_hurt[i]
+    return cells
+
+
+def _tuning_summary(labels, tunings) -> dict[str, Any]:
+    """Returns what a split of silos has under both ways to choose."""
+    cells: dict[str, Any] = {}
+    for how, (chosen, values) in tunings.items():
+        cells[f"candidate_{how}"] = _label(labels, chosen)
+        cells[f"personalized_mean_{how}"] = np.mean(values.personalized)
+        cells[f"personalized_std_{how}"] = np.std(values.personalized)
+        cells[f"pct_clients_hurt_{how}"] = metrics_lib.POPULATION["pct_clients_hurt"](values)
+    return cells
 
 
 def _label(labels, chosen) -> str:
@@ -340,13 +361,14 @@ def client_cell(task: task_lib.Task, client_id: str) -> str:
     return f"{task.dataset}:{client_id}"
 
 
-def _client_rows(task, labels, split, scores, chosen):
+def _client_rows(task, labels, look):
+    scores, chosen = look.scores, look.chosen
     values = client_values_of(task, scores, chosen)
     ood = _ood_values(task, scores, chosen)
     at_chosen = {name: candidates_lib.take(v, chosen) for name, v in scores.values.items()}
     for i, client_id in enumerate(scores.client_ids):
         row = {
-            "split": split,
+            "split": look.split,
             "client_id": client_cell(task, client_id),
             "cluster_id": None if scores.clusters is None else scores.clusters[i] + 1,
             "candidate": labels[chosen[i]],
@@ -367,7 +389,8 @@ def _client_rows(task, labels, split, scores, chosen):
                 row |= {"baseline_loss": before, "personalized_loss": after}
             else:
                 row |= {f"baseline_{name}": before, f"personalized_{name}": after}
-        yield row | {f"ood_{name}": column[i] for name, column in ood.items()}
+        row |= {f"ood_{name}": column[i] for name, column in ood.items()}
+        yield row | _tuning_cells(labels, look.tunings, i)
 
 
 def _ood_values(task, scores, chosen) -> dict[str, np.ndarray]:

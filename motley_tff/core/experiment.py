@@ -5,7 +5,8 @@ resumed from a checkpoint writes the same bytes as one that was not (times aside
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,19 @@ import tensorflow as tf
 
 from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import evaluation, random_streams, signals
+from motley_tff.core import client_scores, evaluation, random_streams, signals
 from motley_tff.core import progress as progress_lib
 from motley_tff.core import studies as studies_lib
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
-from motley_tff.tables import checkpoints, csv_files, model_files, run_directory, schema
+from motley_tff.tables import (
+    checkpoints,
+    csv_files,
+    model_files,
+    run_directory,
+    schema,
+    score_blocks,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +192,7 @@ class Experiment:
         # The summary is written last: without it an evaluation is not whole.
         for path in tables.values():
             csv_files.keep_rounds(path, max(self._evaluated, default=-1))
+        score_blocks.forget(self._directory.path, self._evaluated)
 
     def _next_stop(self) -> int:
         """Returns the next round after which something else than training happens."""
@@ -247,14 +256,15 @@ class Experiment:
 
     def _evaluate(self) -> None:
         number = self._done
-        ids = {split: self._sample(split, number) for split in evaluation.SPLITS}
+        ids = {split: self._sample(split, number) for split in client_scores.SPLITS}
         silo = self._task.setting == "cross_silo"
         total = len(ids["valid"]) if silo else sum(len(i) for i in ids.values())
         self._progress.start(f"evaluate round {number}", total * self._studies.num_evaluations)
         key = self._key("personalization", number)
         scores, tables = self._studies.evaluate(
-            *self._to_evaluate(), ids, key, self._progress.advance
-        )
+            *self._to_evaluate(), ids, key, self._progress.advance,
+            score_blocks.ScoreBlocks(self._directory.path, number),
+        )  # fmt: skip
         self._progress.finish()
         if number and not np.isfinite(scores["valid"].values[self._task.metric.name][:, 0]).any():
             raise UserError(
@@ -266,6 +276,7 @@ class Experiment:
             row |= {"bytes_down_total": sent.down, "bytes_up_total": sent.up}
         self._append_tables(tables, number)
         self._evaluated.add(number)
+        score_blocks.forget(self._directory.path, self._evaluated)
         for row in tables["summary"]:
             means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")
             self._release({f"{row['split']}/{name}": row[name] for name in means}, number)
@@ -287,7 +298,7 @@ class Experiment:
         return self._algorithm.global_model(weights), None
 
     def _append_tables(
-        self, tables: Mapping[str, Sequence[Mapping[str, Any]]], number: int
+        self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
     ) -> None:
         keys = {**self._run, "round": number}
         extra = tuple(metric.name for metric in self._task.metrics[1:])
@@ -306,8 +317,10 @@ class Experiment:
             ),
         }  # fmt: skip
         for name in schema.EVALUATION_TABLES:
-            if tables[name]:
-                full = ({**keys, **row} for row in tables[name])
+            rows = ({**keys, **row} for row in tables[name])
+            first = next(rows, None)
+            if first is not None:  # A table that has nothing to say is not written.
+                full = itertools.chain([first], rows)
                 csv_files.append(self._directory.table(name), columns[name], full)
 
     def _sample(self, split: str, number: int) -> Sequence[str]:
@@ -323,7 +336,10 @@ class Experiment:
         if self._task.setting == "cross_silo" or size >= len(ids):
             return ids
         stream = random_streams.generator(
-            config.base_random_seed, "evaluation_sampling", number, evaluation.SPLITS.index(split)
+            config.base_random_seed,
+            "evaluation_sampling",
+            number,
+            client_scores.SPLITS.index(split),
         )
         return tuple(ids[i] for i in sorted(stream.choice(len(ids), size, replace=False)))
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from motley_tff.backends import base, run_groups, vectorized
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import evaluation, random_streams
+from motley_tff.core import client_scores, random_streams
 from motley_tff.core import task as task_lib
 
 Nest = Any
@@ -34,7 +34,7 @@ class Scored(NamedTuple):
     setting: dict[str, float]
     seed: int
     round_number: int
-    scores: dict[str, evaluation.Scores]
+    scores: dict[str, client_scores.Scores]
 
 
 def run(
@@ -97,7 +97,7 @@ class _GroupEvaluator:
         self._template, self._personalization = template, personalization
         self._backend = vectorized.VectorizedBackend()
         train = ("train",) if personalization.scores_train else ()
-        self._work = personalization.work((*evaluation.SPLITS, *train), "train")
+        self._work = personalization.work((*client_scores.SPLITS, *train), "train")
 
     def score(self, state: Nest, round_number: int) -> Iterator[Scored]:
         """Yields every run with its scores."""
@@ -126,6 +126,7 @@ class _GroupEvaluator:
                     tf.nest.map_structure(lambda a, r=run_index: a[r], output) for output in outputs
                 ]
                 scores = {
-                    split: evaluation.collect(task, split, ids, mine) for split in evaluation.SPLITS
+                    split: client_scores.collect(task, split, ids, mine)
+                    for split in client_scores.SPLITS
                 }
                 yield Scored(dict(setting), seed, round_number, scores)

@@ -5,18 +5,18 @@ their data (`core.held_out`).
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from motley_tff.backends import base
-from motley_tff.core import acceptance, candidates, evaluation, held_out
+from motley_tff.core import acceptance, candidates, client_scores, evaluation, held_out
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
-Scores = dict[str, evaluation.Scores]
+Scores = dict[str, client_scores.Scores]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +76,17 @@ class Studies:
         if config.ood_examples:
             main = held_out.with_ood(main, config.ood_examples, seed)
 
-        def evaluator(one: task_lib.Task) -> evaluation.Evaluator:
-            return evaluation.Evaluator(backend, one, personalization)
+        def evaluator(one: task_lib.Task, name: str) -> evaluation.Evaluator:
+            return evaluation.Evaluator(backend, one, personalization, name)
 
-        self._main = evaluator(main)
-        self._sizes = {f: evaluator(sized[f]) for f in fractions[1:]}
+        def without(share: float) -> evaluation.Evaluator:
+            held = held_out.with_holdout(sized[fractions[0]], share, seed)
+            return evaluator(held, f"holdout_{share}")
+
+        self._main = evaluator(main, "main")
+        self._sizes = {f: evaluator(sized[f], f"fraction_{f}") for f in fractions[1:]}
         self._holdouts = {
-            rule.value: evaluator(held_out.with_holdout(sized[fractions[0]], rule.value, seed))
+            rule.value: without(rule.value)
             for rule in self._rules
             if rule.validates and rule.value is not None
         }
@@ -99,7 +103,8 @@ class Studies:
         client_ids: Mapping[str, Sequence[str]],
         key: np.ndarray,
         on_client: Callable[[], None],
-    ) -> tuple[Scores, dict[str, list[dict[str, Any]]]]:
+        blocks: evaluation.Blocks | None = None,
+    ) -> tuple[Scores, dict[str, Iterable[dict[str, Any]]]]:
         """Returns the scores of the tables, and `{table: rows}` without the keys of the run.
 
         Args:
@@ -108,10 +113,11 @@ class Studies:
           client_ids: The same.
           key: The same.
           on_client: Called each time a client was scored.
+          blocks: See `evaluation.Evaluator.score`.
         """
 
         def score(one: evaluation.Evaluator) -> Scores:
-            return one.score(weights, client_states, client_ids, key, on_client)
+            return one.score(weights, client_states, client_ids, key, on_client, blocks)
 
         scores = score(self._main)
         held = {fraction: score(one) for fraction, one in self._holdouts.items()}
@@ -169,7 +175,7 @@ class Studies:
             chosen = self._choose(scores, None)
             rows.extend(
                 {**self._summary(split, scores, chosen), "personalization_fraction": fraction}
-                for split in evaluation.SPLITS
+                for split in client_scores.SPLITS
             )
         return rows
 
@@ -181,7 +187,7 @@ class Studies:
         for rule in self._rules:
             accept = self._accept(rule, scores, held)
             chosen, whole = self._choose(scores, accept), self._choose(scores, None)
-            for split in evaluation.SPLITS:
+            for split in client_scores.SPLITS:
                 accepted = int(np.sum(accept(split, whole[split])))
                 row = self._summary(split, scores, chosen)
                 rows.append({**row, "rule": rule.text, "num_accepted": accepted})

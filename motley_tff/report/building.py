@@ -144,6 +144,7 @@ class _Report:
             table = runs.read(path)
             if not {"method", *scorecard.AXES} <= set(table.columns):
                 raise UserError(f"{path}: expected columns method, {', '.join(scorecard.AXES)}")
+            runs.check(path, table, scorecard.AXES)
             rows = table[list(scorecard.AXES)].astype(object)
             scores = dict(zip(table["method"], rows.where(rows.notna(), None).values, strict=True))
             caption = "Scores from 0 to 5, the best at the rim; a line a method."

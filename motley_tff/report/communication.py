@@ -58,7 +58,7 @@ def _curve(series: Series) -> Curve | None:
 def _points(run: Run) -> dict[int, tuple[float, float]] | None:
     """Returns `{round: (bytes until then, metric)}` of the evaluated rounds."""
     summary = run.table("summary")
-    if summary is None or not set(_BYTES) <= set(summary):
+    if summary is None or not {*_BYTES, "personalized_mean"} <= set(summary):
         return None
     rows = summary[(summary["split"] == "test") & (summary["run_id"] == run.run_id)]
     sent = rows[list(_BYTES)].sum(axis=1)

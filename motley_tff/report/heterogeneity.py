@@ -49,7 +49,8 @@ def save(
         for i, client_id in enumerate(client_ids)
         for j, label in enumerate(labels)
     )
-    csv_files.write(path.with_suffix(".csv"), ("client_id", "label", "share"), rows)
+    safe = map(csv_files.formula_safe, rows)
+    csv_files.write(path.with_suffix(".csv"), ("client_id", "label", "share"), safe)
 
 
 def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
@@ -63,5 +64,13 @@ def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
     table = runs.read(path)
     if not {"client_id", "label", "share"} <= set(table.columns) or table.empty:
         raise UserError(f"{path}: expected rows with client_id, label and share")
+    runs.check(path, table, ("client_id", "label", "share"))
     wide = table.pivot_table(index="client_id", columns="label", values="share", sort=False)
-    return [str(i) for i in wide.index], [str(i) for i in wide.columns], wide.to_numpy(float)
+    ids, labels = ([_plain(str(name)) for name in axis] for axis in (wide.index, wide.columns))
+    return ids, labels, wide.to_numpy(float)
+
+
+def _plain(text: str) -> str:
+    """Returns text without the `'` that keeps spreadsheets from running it."""
+    rest = text.removeprefix("'")
+    return rest if csv_files.formula_safe({"": rest}) == {"": text} else text

@@ -7,6 +7,7 @@ runs. Everything else is optional, and read when a figure asks for it.
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +28,17 @@ _SWEEP = (
     "run_id", "algorithm", "dataset", "base_random_seed", "status", "metric", "higher_is_better",
     "valid_personalized_mean", "test_personalized_mean", "test_pct_clients_hurt",
 )  # fmt: skip
+# What figures take of a run's further tables, beside the round.
+_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "acceptance": ("split", "rule", "num_clients", "num_accepted", "personalized_mean",
+                   "pct_clients_hurt"),
+    "candidates": ("split", "client_id", "candidate", "value"),
+    "clusters": ("split", "cluster_id", "group", "num_clients"),
+    "rounds": (),
+    "sizes": ("split", "personalization_fraction", "personalized_mean", "pct_clients_hurt"),
+    "summary": ("run_id", "split"),
+}  # fmt: skip
+_NUMBERS = ("baseline_", "bytes_", "cluster_", "ood_", "personalized_", "seconds", "train_")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +91,16 @@ class Run:
         return not (self.algorithm == "local" and self.round == 0)
 
     def table(self, name: str) -> pd.DataFrame | None:
-        """Returns another of the run's tables, all rounds, or None if there is none or no row."""
-        return _read_optional(self.path / f"{name}.csv")
+        """Returns another of the run's tables, all rounds, or None if there is none or no row.
+
+        Raises:
+          UserError: If it is not as a run wrote it.
+        """
+        path = self.path / f"{name}.csv"
+        table = _read_optional(path)
+        if table is not None:
+            check(path, table, ("round", *_COLUMNS[name]))
+        return table
 
     def reported(self, name: str, split: str = "test") -> pd.DataFrame | None:
         """Returns a table's rows of the reported round and a split, None if there are none."""
@@ -151,7 +171,7 @@ def find(paths: Sequence[str]) -> Found:
     found = Found([], [], [], [])
     seen: set[pathlib.Path] = set()
     for text in paths:
-        path = pathlib.Path(text).expanduser()
+        path = pathlib.Path(os.path.expanduser(text))
         if not path.is_dir():
             what = "a file" if path.exists() else "nothing"
             raise UserError(
@@ -220,6 +240,7 @@ def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
     if lacking or rows.empty:
         what = f"lacks columns {', '.join(sorted(lacking))}" if lacking else "has no rows"
         raise UserError(f"{path / 'sweep.csv'} {what}; expected what motley_sweep writes")
+    check(path / "sweep.csv", rows, _SWEEP)
     done = rows[rows["status"] == "finished"]
     if done.empty:
         raise UserError(f"{path / 'sweep.csv'}: no run of it finished; see its column `reason`")
@@ -308,8 +329,8 @@ def read(path: pathlib.Path) -> pd.DataFrame:
         raise UserError(f"{path} is not a UTF-8 CSV file: {error}") from error
     for column in table.columns.difference(_TEXT):
         text = table[column]
-        numbers = pd.to_numeric(text, errors="coerce")
-        wrong = np.flatnonzero(numbers.isna() & (text != ""))
+        numbers = pd.to_numeric(text, errors="coerce").astype(np.float64)
+        wrong = np.flatnonzero(~np.isfinite(numbers) & (text != ""))
         if len(wrong) == len(text):
             continue  # A column of words that is none of ours.
         if len(wrong):
@@ -319,3 +340,25 @@ def read(path: pathlib.Path) -> pd.DataFrame:
             )
         table[column] = numbers
     return table
+
+
+def check(path: pathlib.Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
+    """Raises UserError unless a table has some columns, with numbers where they should be.
+
+    Args:
+      path: Its file, for messages.
+      table: From `read`.
+      columns: What it must have.
+    """
+    lacking = [name for name in columns if name not in table]
+    if lacking:
+        raise UserError(f"{path} lacks columns {', '.join(lacking)}; expected what a run wrote")
+    for name in table.columns.difference(_TEXT):
+        if (name in columns or name.startswith(_NUMBERS)) and table[name].dtype == object:
+            raise UserError(f"{path}: found words in column {name!r}, expected numbers")
+    for name in {"round", "cluster_id"}.intersection(columns):
+        if (table[name] % 1 != 0).any():
+            raise UserError(f"{path}: column {name!r} has what is no whole number")
+    keys = ["round", "split", "client_id", "candidate"]
+    if set(keys) <= set(columns) and table.duplicated(keys).any():
+        raise UserError(f"{path}: a client has two rows of one candidate; expected one")

@@ -13,6 +13,10 @@ from motley_tff.report.comparisons import Comparison, Series, Value
 
 WAYS = ("before", "global", "per client")
 
+_COLUMNS = (
+    "candidate_global", "candidate_per_client", "personalized_global", "personalized_per_client"
+)  # fmt: skip
+
 
 class Panel(NamedTuple):
     """One algorithm.
@@ -46,12 +50,12 @@ def data(comparison: Comparison) -> Data | None:
 
 
 def _panel(series: Series) -> Panel | None:
-    runs = [r for r in series.runs if "candidate_global" in r.rows and r.has_trained_baseline]
+    runs = [r for r in series.runs if set(_COLUMNS) <= set(r.rows) and r.has_trained_baseline]
     if not any((r.rows["candidate_global"] != r.rows["candidate_per_client"]).any() for r in runs):
         return None
     ways = [
         [dataclasses.replace(r.values, personalized=r.rows[column].to_numpy(float)) for r in runs]
-        for column in ("personalized_global", "personalized_per_client")
+        for column in _COLUMNS[2:]
     ]
     gains = [np.concatenate([values.delta for values in way]) for way in ways]
     shown = np.isfinite(gains).all(axis=0)

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import signals
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files
+from motley_tff.tables import array_files
 
 _NAME = re.compile(r"round_(\d{8})\.npz")
 _KEEP = 2
@@ -24,8 +23,7 @@ def save(directory: pathlib.Path, round_number: int, state: Any) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
     path = directory / f"round_{round_number:08d}.npz"
-    with signals.held(), csv_files.replacing(path, "wb") as file:
-        np.savez(file, **{f"{i:05d}": leaf for i, leaf in enumerate(leaves)})
+    array_files.save(path, {f"{i:05d}": leaf for i, leaf in enumerate(leaves)})
     forget_old(directory)
 
 
@@ -57,12 +55,11 @@ def load(directory: pathlib.Path, round_number: int, structure: Any) -> Any:
     path = directory / f"round_{round_number:08d}.npz"
     expected = [np.asarray(leaf) for leaf in tf.nest.flatten(structure)]
     try:
-        with np.load(path, allow_pickle=False) as file:
-            found = [file[f"{i:05d}"] for i in range(len(expected))]
-            count = len(file.files)
-    except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
+        arrays = array_files.read(path)
+    except (OSError, ValueError) as error:
         raise UserError(f"checkpoint {path} cannot be read: {error}") from error
-    same = count == len(expected) and all(
+    found = [arrays[name] for name in sorted(arrays)]
+    same = sorted(arrays) == [f"{i:05d}" for i in range(len(expected))] and all(
         f.shape == e.shape and f.dtype == e.dtype for f, e in zip(found, expected, strict=True)
     )
     if not same:

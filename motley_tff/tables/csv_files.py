@@ -7,9 +7,11 @@ UTF-8, RFC 4180 with `\n`, header first, one scalar a cell, empty for not applic
 import contextlib
 import csv
 import io
+import itertools
 import math
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +22,9 @@ import numpy as np
 from motley_tff.core.errors import UserError
 
 # What a spreadsheet takes for the beginning of a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+# Numbers as text are numbers.
+_NEGATIVE = re.compile(r"-[0-9.]+(e[-+]?[0-9]+)?", re.ASCII)
 
 
 def cell(value: Any) -> str:
@@ -45,9 +49,13 @@ def cell(value: Any) -> str:
 def formula_safe(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row with a `'` before text that a spreadsheet would run; for others' text."""
     return {
-        name: f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+        name: f"'{value}" if isinstance(value, str) and _is_formula(value) else value
         for name, value in row.items()
     }
+
+
+def _is_formula(text: str) -> bool:
+    return text.startswith(_FORMULA) and not _NEGATIVE.fullmatch(text)
 
 
 @contextlib.contextmanager
@@ -92,19 +100,21 @@ def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
     )
 
 
-def _lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
+def _write_rows(file: IO[bytes], columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    for row in rows:
-        writer.writerow([cell(row.get(column)) for column in columns])
-    return text.getvalue()
+    try:
+        for row in rows:
+            writer.writerow([cell(row.get(column)) for column in columns])
+    finally:
+        text.detach()  # It would close the file, and complain on stderr, when it is collected.
 
 
 def write(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes a table anew."""
-    with replacing(path) as file:
-        file.write(_lines(columns, [dict(zip(columns, columns, strict=True))]))
-        file.write(_lines(columns, rows))
+    header = dict(zip(columns, columns, strict=True))
+    with replacing(path, "wb") as file:
+        _write_rows(file, columns, itertools.chain([header], rows))
 
 
 def append(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -115,7 +125,7 @@ def append(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Mapping[st
     with replacing(path, "wb") as file:
         with open(path, "rb") as old:
             shutil.copyfileobj(old, file)
-        file.write(_lines(columns, rows).encode())
+        _write_rows(file, columns, rows)
 
 
 def read(path: pathlib.Path) -> Iterator[dict[str, str]]:
@@ -147,10 +157,9 @@ def keep_rounds(path: pathlib.Path, last_round: int) -> None:
     """Drops the rows of rounds after `last_round`, where a resumed run goes on."""
     if not path.exists():
         return
-    rows = list(read(path))
-    kept = [row for row in rows if _round(path, row) <= last_round]
-    if len(kept) < len(rows):
-        write(path, list(rows[0]), kept)
+    columns = next((list(row) for row in read(path) if _round(path, row) > last_round), None)
+    if columns:
+        write(path, columns, (row for row in read(path) if _round(path, row) <= last_round))
 
 
 def rounds(path: pathlib.Path) -> set[int]:

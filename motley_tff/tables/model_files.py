@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from motley_tff.core import signals
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files
+from motley_tff.tables import array_files
 
 FILE_NAME = "global_model.npz"
 PERSONAL_FILE_NAME = "personal_models.npz"
@@ -16,8 +15,7 @@ PERSONAL_FILE_NAME = "personal_models.npz"
 def save(path: pathlib.Path, names: Sequence[str], weights: Sequence[np.ndarray]) -> None:
     """Writes weights in creation order: arrays `w000`, `w001`, ... and their `names`."""
     arrays = {f"w{i:03d}": np.asarray(w) for i, w in enumerate(weights)}
-    with signals.held(), csv_files.replacing(path, "wb") as file:
-        np.savez(file, names=np.asarray(names), **arrays)
+    array_files.save(path, {"names": np.asarray(names), **arrays})
 
 
 def save_personal(
@@ -29,8 +27,7 @@ def save_personal(
     ]
     arrays = {f"w{i:03d}": w for i, w in enumerate(stacked)}
     ids = np.asarray(list(models))
-    with signals.held(), csv_files.replacing(path, "wb") as file:
-        np.savez(file, names=np.asarray(names), client_ids=ids, **arrays)
+    array_files.save(path, {"names": np.asarray(names), "client_ids": ids, **arrays})
 
 
 def load(path: str, shapes: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, ...]:
@@ -46,14 +43,13 @@ def load(path: str, shapes: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, ...]
     file = pathlib.Path(path)
     file = file / FILE_NAME if file.is_dir() else file
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            names = sorted(n for n in arrays.files if n.startswith("w"))
-            weights = tuple(arrays[n] for n in names)
-    except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
+        arrays = array_files.read(file, lambda name: name.startswith("w"))
+    except (OSError, ValueError) as error:
         raise UserError(
             f"cannot read initial model weights from {file}: {error}; expected a run directory of "
             f"this program or its {FILE_NAME} (a Keras SavedModel does not load here)"
         ) from error
+    weights = tuple(arrays[name] for name in sorted(arrays))
     found = [w.shape for w in weights]
     if found != [tuple(s) for s in shapes] or any(w.dtype != np.float32 for w in weights):
         raise UserError(

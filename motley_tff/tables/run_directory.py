@@ -23,6 +23,8 @@ from motley_tff.tables import csv_files
 _LOCK = ".lock"
 _HASHED_WHOLE, _HASHED_PIECE, _HASHED_OF_EACH = 2**26, 2**20, 2**12
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# Of what is read again; the rest is for people.
+_KINDS = {"seconds": float, "status": str, "metric": str, "backend": str, "backend_reason": str}
 _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-learn", "scipy")
 
 
@@ -159,9 +161,8 @@ class RunDirectory:
             return {}
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(record, dict) or not isinstance(record.get("flags"), dict):
-                raise ValueError("expected an object with flags")
-        except (OSError, ValueError) as error:
+            _check_record(record)
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"{path} cannot be read: {error}; move the directory away") from error
         record["seconds_before"] = record.get("seconds", 0.0)
         return record
@@ -209,6 +210,16 @@ class RunDirectory:
                 f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
                 f"{listed}; give the same flags to go on, or another --experiment_name"
             )
+
+
+def _check_record(record: Any) -> None:
+    """Raises ValueError unless a record is of the form that other code takes it to have."""
+    if not isinstance(record, dict) or not isinstance(record.get("flags"), dict):
+        raise ValueError("expected an object with flags")
+    for name, kind in _KINDS.items():
+        if not isinstance(record.get(name, kind()), kind):
+            raise ValueError(f"found {record[name]!r} for {name}, expected {kind.__name__}")
+    json.dumps(record, allow_nan=False)  # It will be written again.
 
 
 def digest(path: str) -> str:

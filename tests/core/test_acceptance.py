@@ -31,6 +31,12 @@ def test_rules(text, expected):
     np.testing.assert_array_equal(acceptance.accepts(rule, _EVIDENCE), np.array(expected, bool))
 
 
+def test_which_rules_look_at_held_out_scores():
+    texts = ("always", "min_examples:3", "validated", "validated_loss:0.5")
+    rules = [acceptance.parse(text, is_silo=False) for text in texts]
+    assert [rule.validates for rule in rules] == [False, False, True, True]
+
+
 def test_fractions():
     assert acceptance.parse("validated", is_silo=False).value == 0.2
     assert acceptance.parse("validated_loss:0.5", is_silo=False).value == 0.5

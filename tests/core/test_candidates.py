@@ -40,6 +40,14 @@ def test_diverged_candidates_are_not_taken(bad):
     assert candidates.choose(values, True, "per_client")[0] == 2
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, -1e3])
+@pytest.mark.parametrize(("apart", "chosen"), [(8e-8, 0), (2e-7, 1)])
+def test_a_tie_is_relative(scale, apart, chosen):
+    values = np.array([[scale, scale + abs(scale) * apart]])
+    assert candidates.choose(values, True) == chosen
+    assert candidates.choose(-values, False) == chosen
+
+
 def test_take():
     np.testing.assert_array_equal(candidates.take(ACCURACY, np.int64(2)), [0.6, 0.6, 0.2])
     np.testing.assert_array_equal(candidates.take(ACCURACY, np.array([0, 1, 2])), [0.5, 0.4, 0.2])

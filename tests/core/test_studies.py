@@ -42,7 +42,7 @@ def _test_rows(tables, table, key):
 
 def test_by_default_there_is_one_evaluation_and_no_further_table():
     tables = _evaluate()
-    assert not tables["sizes"] and not tables["acceptance"] and not tables["scores"]
+    assert not any(list(tables[name]) for name in ("sizes", "acceptance", "scores"))
     clients = _test_rows(tables, "clients", "client_id")
     values = {i: (row["baseline"], row["personalized"]) for i, row in clients.items()}
     assert values == {"toy:good": (8, 0), "toy:bad": (8, 32), "toy:tiny": (2, 0)}

@@ -116,3 +116,31 @@ def test_database_without_tffs_tables(tmp_path):
         connection.commit()
     with pytest.raises(errors.UserError, match=r"found tables \['other'\], expected"):
         sqlite_clients.open_split(path, "all_train")
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("ALTER TABLE examples RENAME COLUMN client_id TO who", "examples lacks columns"),
+        ("ALTER TABLE client_metadata RENAME COLUMN num_examples TO n", "lacks columns .'num_exam"),
+        ("UPDATE client_metadata SET client_id = X'ff' WHERE rowid = 1", "of client b'.xff'"),
+        ("UPDATE client_metadata SET num_examples = 'many' WHERE rowid = 1", "found 0.0 examples"),
+        ("UPDATE client_metadata SET num_examples = -1 WHERE rowid = 1", "found -1 examples"),
+        ("UPDATE client_metadata SET split_name = NULL", r"found splits \['None'\]"),
+    ],
+)
+def test_cells_of_other_types(tmp_path, sqlite_dir, statement, message):
+    import sqlite3
+
+    path = tmp_path / "b.sqlite"
+    path.write_bytes((sqlite_dir / "emnist" / "emnist_all.sqlite").read_bytes())
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        if "NULL" in statement:
+            connection.execute("CREATE TABLE m AS SELECT * FROM client_metadata")
+            connection.execute("DROP TABLE client_metadata")
+            connection.execute("ALTER TABLE m RENAME TO client_metadata")
+        connection.execute(statement)
+        connection.commit()
+    with pytest.raises(errors.UserError, match=message):
+        sqlite_clients.open_split(path, "all_train")

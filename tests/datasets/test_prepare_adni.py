@@ -4,6 +4,7 @@ import collections
 import datetime
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -159,6 +160,15 @@ def test_one_file_of_many_frames(tmp_path):
     np.testing.assert_array_equal(images, [adni_files.shrink(f) for f in frames[1:4]])
     images, skipped = _slices([tmp_path / "x_1_S1_I5.dcm"], 6, 7)
     assert len(images) == 1 and skipped == {"slices: missing from their scan": 1}
+
+
+def test_more_frames_declared_than_anybody_has(tmp_path):
+    path = tmp_path / "x_1_S1_I5.dcm"
+    archive.dicom(path, np.stack([archive.brain(1)] * 3), frames=2**31 - 1)
+    start = time.monotonic()
+    images, skipped = _slices([path], 2, 3)
+    assert images == [] and sum(skipped.values()) == 2
+    assert time.monotonic() - start < 5
 
 
 def test_broken_files_are_counted_by_reason(tmp_path):

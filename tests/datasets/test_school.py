@@ -196,3 +196,42 @@ def test_missing_file(tmp_path):
     for options in ({}, {"data_dir": str(tmp_path)}):
         with pytest.raises(errors.UserError, match=r"no school\.mat .*--use_synthetic_data"):
             create(**options)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        # SciPy takes a type as it is, reads memory that is not its own, and is killed for it.
+        (b"\x02\x00\x00\x00\x0a\x00\x00\x00", b"\x02\x04\x00\x00\x0a\x00\x00\x00", "their places"),
+        (b"\x02\x00\x00\x00\x0a\x00\x00\x00", b"\x0e\x00\x00\x00\x0a\x00\x00\x00", "their places"),
+        (b"\x02\x00\x00\x00\x0a\x00\x00\x00", b"\x02\x00\x00\x00\xff\xff\xff\x7f", "ends inside"),
+        (b"\x06\x00\x00\x00\x08\x00\x00\x00", b"\x05\x00\x00\x00\x08\x00\x00\x00", "without flags"),
+        (b"IM", b"XX", "no header of MATLAB 5"),
+    ],
+)
+def test_a_wrong_bit_is_refused_before_scipy_reads_it(tmp_path, old, new, words):
+    path = mat(tmp_path / "school.mat")
+    content = path.read_bytes()
+    assert old in content
+    place = content.rindex(old) if len(old) > 2 else content.index(old)
+    path.write_bytes(content[:place] + new + content[place + len(old) :])
+    with pytest.raises(errors.UserError, match=words):
+        create(path)
+
+
+def test_packed_files_and_other_variables_are_read(tmp_path):
+    rng = np.random.default_rng(0)
+    content = {
+        "X": cells([rng.integers(0, 99, (10, 28)) for _ in range(4)]),
+        "Y": cells([rng.integers(1, 71, (10, 1)) for _ in range(4)]),
+        "about": {"text": "four schools", "numbers": [1.5, 2.5], "none": np.zeros((0, 0))},
+    }
+    for is_packed in (False, True):
+        scipy.io.savemat(tmp_path / "x.mat", content, do_compression=is_packed)
+        assert len(create(tmp_path / "x.mat").train) == 4
+
+
+def test_numbers_beyond_float32(tmp_path):
+    features = [np.tile([[1e300], [-1e300]], (5, 28)) for _ in range(4)]
+    with pytest.raises(errors.UserError, match="too large to be scaled"):
+        create(mat(tmp_path / "x.mat", X=cells(features)))

@@ -270,6 +270,16 @@ def test_a_closed_stream_is_none_of_our_business(command, tmp_path, closed, stdo
     assert (result.returncode, result.stdout, result.stderr) == (0, stdout, stderr)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("x" * 300, "File name too long; give a shorter path"),
+                        ("loop", "Too many levels of symbolic links; mend the link")]
+)  # fmt: skip
+def test_a_path_that_cannot_be_is_one_line(command, tmp_path, name, words):
+    (tmp_path / "loop").symlink_to("loop")
+    result = _run(command(f"import os; os.stat({str(tmp_path / name)!r})"))
+    _assert_one_line(result, 2, name, words)
+
+
 def test_libraries_are_silent_unless_asked(command):
     body = """
     import logging, os, warnings

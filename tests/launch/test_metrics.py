@@ -196,6 +196,7 @@ def test_bad_files(motley_metrics, tmp_path, text, flags, words):
     ("flags", "words"),
     [
         (("--round=first",), "--round=first: expected last, all or a whole number"),
+        (("--round=" + "9" * 5000,), "expected last, all or a whole number"),
         (("--output=/nowhere/x.csv",), "cannot be written"),
         (("--output=table.xls",), "expected a name that ends in .csv, .md, .tex"),
         (("--per_client",), "--per_client: expected with --output"),

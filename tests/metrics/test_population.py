@@ -52,6 +52,15 @@ def test_three_clients(name, expected):
     assert _of(name, _values(*THREE, sizes=[1, 2, 7])) == pytest.approx(expected, abs=1e-12)
 
 
+def test_means_and_deviations_of_three_clients():
+    found = metrics.summarize(_values([0.0, 0.0, 0.9], [0.9, 0.2, 0.4]))
+    assert found["num_clients"] == 3
+    assert found["baseline_mean"] == pytest.approx(0.3)
+    assert found["baseline_std"] == pytest.approx(math.sqrt((2 * 0.3**2 + 0.6**2) / 3))
+    assert found["personalized_mean"] == pytest.approx(0.5)
+    assert found["personalized_std"] == pytest.approx(math.sqrt((0.4**2 + 0.3**2 + 0.1**2) / 3))
+
+
 def test_worst_and_best_follow_the_direction():
     errors = _values(*THREE, higher_is_better=False)
     assert _of("personalized_worst_10pct_mean", errors) == 0.9
@@ -68,6 +77,13 @@ def test_a_tenth_is_rounded_up(count, tenth):
     values = _values(np.zeros(count), np.arange(count)[::-1])
     assert _of("personalized_worst_10pct_mean", values) == np.mean(range(tenth))
     assert _of("personalized_best_10pct_mean", values) == np.mean(range(count - tenth, count))
+
+
+def test_a_tenth_is_a_mean():
+    values = _values(np.zeros(30), [*range(27), 100, 101, 109])
+    assert _of("personalized_best_10pct_mean", values) == pytest.approx(310 / 3)
+    values = _values(np.zeros(30), [*range(27, 0, -1), 0, -1, -9])
+    assert _of("personalized_worst_10pct_mean", values) == pytest.approx(-10 / 3)
 
 
 @pytest.mark.parametrize("count", [1, 3, 139])
@@ -100,6 +116,8 @@ def test_wilcoxon_by_hand():
     assert _of("wilcoxon_p", _values([0] * 4, [0.5] * 4)) == 0.125
     # Ranks 1.5, 1.5, 3 with minus at one of the ties; 1.5 or less happens with {}, {1}, {2}.
     assert _of("wilcoxon_p", _values([0] * 3, [0.5, -0.5, 0.75])) == 0.75
+    # Ranks 1.5, 1.5, 3, 4, plus at the ties: 3 or less happens with {}, {1}, {2}, {1, 2}, {3}.
+    assert _of("wilcoxon_p", _values([0] * 4, [0.5, 0.5, -0.75, -1])) == 2 * 5 / 16
 
 
 @pytest.mark.parametrize("count", [9, 50, 51, 139])

@@ -104,6 +104,13 @@ def test_order_and_signs(name):
         assert quantum.QUANTUM[turned](-found) == pytest.approx(function(found), rel=1e-12)
 
 
+def test_unequal_shares_by_hand():
+    part = np.array([1.0, 1.0, 4.0])
+    assert quantum.cosine_similarity(part) == pytest.approx(2 / math.sqrt(6))
+    # Who has nothing adds nothing.
+    assert quantum.entropy(np.array([1.0, 0.0, 1.0])) == pytest.approx(math.log(2))
+
+
 def test_equal_gains_are_the_fairest_and_nothing_is_undefined():
     same = np.full(7, 0.125)
     assert quantum.average_variance(same) == 0.0

@@ -1,6 +1,7 @@
 """ROC-AUC over clients: the article's four cases, by hand, and clients of one class."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -112,6 +113,10 @@ def test_clients_of_one_class_only():
     assert roc_auc.equals_pooled(clients, alike, unlike) == "none"
     assert roc_auc.equals_pooled(clients, unlike, alike) == "weighted_by_negatives"
     assert roc_auc.equals_pooled(clients, nothing, unlike) == ""
+    # Nor one that leaves negatives out.
+    clients = roc_auc.of_clients(np.array(list("aabbc")), np.array([0, 1, 0, 1, 0]), np.zeros(5))
+    assert roc_auc.equals_pooled(clients, unlike, alike) == "none"
+    assert roc_auc.equals_pooled(clients, alike, unlike) == "weighted_by_positives"
 
 
 @pytest.mark.parametrize("ids", ["ab", "aab", "abc", "abcdef"])
@@ -120,6 +125,19 @@ def test_too_few_examples_to_tell_whether_clients_are_alike(ids):
     found = roc_auc.homogeneity(np.array(list(ids)), scores)
     assert found.is_alike is None and math.isnan(found.statistic)
     assert roc_auc.homogeneity(np.array(list("aabb")), np.arange(4.0)).is_alike is not None
+
+
+def test_two_values_are_enough_and_nobody_is_warned_where_the_table_ends():
+    ids = np.array(list("aabb"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert roc_auc.homogeneity(ids, np.array([0.0, 1.0, 0.0, 1.0])).p_value == 0.25
+    assert roc_auc.homogeneity(ids, np.zeros(4)).is_alike is None
+
+
+def test_alike_at_five_percent():
+    alike = [roc_auc.Homogeneity(0.0, p).is_alike for p in (0.049, 0.05, 0.25)]
+    assert alike == [False, True, True]
 
 
 def test_scores_that_are_not_finite():

@@ -1,1 +1,1 @@
-"""Runs that are killed, starved and disturbed, and what has to hold of their files."""
+"""Stress: commands that kill, fill disks and count, with short forms that the test suite runs."""

@@ -11,11 +11,12 @@ def test_the_table_beside_the_picture_says_the_same(tmp_path):
     path = tmp_path / "heterogeneity_toy.png"
     # Neither clients nor labels are in the order of their names.
     shares = np.array([[0.25, 0.75, 0.0], [0.5, 0.25, 0.25]])
-    heterogeneity.save(path, "toy", ["b", "a"], ["10", "9", "x"], shares)
+    heterogeneity.save(path, "toy", ["b", "'a"], ["10", "9", "=x"], shares)
     assert path.read_bytes().startswith(b"\x89PNG")
     clients, labels, found = heterogeneity.read(path.with_suffix(".csv"))
-    assert (clients, labels) == (["b", "a"], ["10", "9", "x"])
+    assert (clients, labels) == (["b", "'a"], ["10", "9", "=x"])
     assert np.array_equal(found, shares)
+    assert "b,'=x,0" in path.with_suffix(".csv").read_text().splitlines()
 
 
 def test_another_table_is_refused(tmp_path):

@@ -7,6 +7,7 @@ from motley_tff.report import comparisons, runs
 from tests.report import written
 
 CLIENTS = {"a": (0.5, 0.7), "b": (0.6, 0.6), "c": (0.9, 0.8)}
+_CURVE = "round,split,client_id,candidate,value\n"
 
 
 def test_runs_and_roots_are_found_once(tmp_path):
@@ -220,3 +221,28 @@ def test_algorithms_have_the_order_of_the_paper(tmp_path):
         written.run(tmp_path, name.replace("+", "_"), name, CLIENTS)
     labels = [label for label, _ in _labels(tmp_path)["toy"]]
     assert labels == ["Local training", "FedAvg + FT", "HypCluster", "Mocha", "zebra"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "words"),
+    [
+        ("candidates", "round,split,client_id,candidate\n10,test,a,0\n", "lacks columns value"),
+        ("candidates", f"{_CURVE},test,a,0,1\n", "no whole number"),
+        ("candidates", f"{_CURVE}10,test,a,0,x\n", "found words in"),
+        ("candidates", f"{_CURVE}10,test,a,0,inf\n10,test,b,0,1\n", "found 'inf'"),
+        ("candidates", f"{_CURVE}1,test,a,0,1\n1,test,a,0,1\n", "two rows"),
+        ("rounds", "round,cluster_1_share\n1,x\n", "found words in column 'cluster_1_share'"),
+        ("rounds", "round,seconds\n1.5,1\n", "'round' has what is no whole number"),
+        ("summary", "round,run_id,split,bytes_up_total\n1,one,test,x\n", "found words in column"),
+        ("sizes", "round,split\n10,test\n", "lacks columns personalization_fraction, personal"),
+        ("acceptance", "round,split,rule\n10,test,x\n", "lacks columns num_clients"),
+        ("clusters", "round,split,cluster_id,group,num_clients\n1,test,0.5,a,1\n", "no whole"),
+    ],
+)  # fmt: skip
+def test_tables_that_no_run_wrote(tmp_path, name, rows, words):
+    path = written.run(tmp_path, "one", "ditto", CLIENTS, flags={})
+    (path / f"{name}.csv").write_text(rows)
+    (run,) = runs.find([str(tmp_path)]).runs
+    with pytest.raises(UserError, match=words) as caught:
+        run.table(name)
+    assert f"{name}.csv" in str(caught.value)

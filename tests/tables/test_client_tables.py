@@ -184,6 +184,21 @@ def test_bad_files_of_ours(tmp_path, change, words):
     assert words in _message(_ours(tmp_path, {}, change))
 
 
+def test_the_largest_whole_numbers(tmp_path):
+    path = _ours(tmp_path, {"num_evaluation_examples": 2**53, "round": 2**53}, {})
+    assert client_tables.read(path)["num_evaluation_examples"].tolist() == [2**53, 5]
+    path = _ours(tmp_path, {"num_evaluation_examples": 2**53 + 2})
+    assert "expected a whole number" in _message(path)
+
+
+def test_one_accuracy_among_foreign_columns_is_enough(tmp_path):
+    path = _text(tmp_path, "user,test_accuracy,mine\na,1,0.5\n")
+    names = {"client": "user", "baseline": "test_accuracy", "personalized": "mine"}
+    assert client_tables.read(path, names)["metric"].tolist() == ["accuracy"]
+    names = {"client": "user", "baseline": "mine", "personalized": "test_accuracy"}
+    assert client_tables.read(path, names)["higher_is_better"].tolist() == [True]
+
+
 def test_find(tmp_path):
     for name in ("a1", "a2", "deep/b"):
         (tmp_path / name).mkdir(parents=True)
@@ -208,6 +223,7 @@ def test_scores(tmp_path):
     table = client_tables.read_scores(path)
     assert table["label"].tolist() == [1, 0] and table["baseline_score"].tolist() == [-3.5, -3.5]
     assert client_tables.is_scores(path) and not client_tables.is_scores(_ours(tmp_path, {}))
+    assert client_tables.is_scores(_text(tmp_path, "label,baseline_score\n1,2\n"))
     csv_files.write(path, client_tables.SCORES, [{**row, "label": 2}])
     with pytest.raises(UserError, match="line 2, column 'label': found 2, expected 0 or 1"):
         client_tables.read_scores(path)

@@ -41,6 +41,18 @@ def test_text_that_a_spreadsheet_would_run_is_text():
     assert csv_files.formula_safe(row) == {**row, "a": "'=1+1", "b": "'-x", "f": "'\t=1"}
 
 
+@pytest.mark.parametrize("text", ["-1", "-0.5", "-1.5e-07", "-2e+10", "'=1", "a\n=1", ""])
+def test_text_that_is_left_alone(text):
+    assert csv_files.formula_safe({"a": text}) == {"a": text}
+
+
+@pytest.mark.parametrize(
+    "text", ["+1", "-1-1", "-1 ", "--a", "-e", "@a", "\n=1", "\r=1", "＝1", "－1＋1", "-inf", "-１"]
+)
+def test_text_that_is_guarded(text):
+    assert csv_files.formula_safe({"a": text}) == {"a": f"'{text}"}
+
+
 def test_written_tables_are_rfc_4180_and_load_in_pandas(tmp_path):
     path = tmp_path / "t.csv"
     rows = [{"id": 'a "b", c', "x": 1.5}, {"id": "school:00511299", "x": None}]

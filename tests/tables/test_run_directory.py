@@ -87,3 +87,22 @@ def test_a_clock_that_is_set_back_makes_no_run_last_less_than_nothing(tmp_path, 
         monkeypatch.setattr("time.time", lambda: 0.0)
         directory.write_record(status="running")
         assert 0 <= directory.record["seconds"] < 60
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"flags": []}, "expected an object with flags"),
+        ({"flags": {}, "seconds": "long"}, "found 'long' for seconds, expected float"),
+        ({"flags": {}, "status": 1}, "found 1 for status, expected str"),
+        ({"flags": {}, "data": float("nan")}, "not JSON compliant"),
+    ],
+)
+def test_a_record_that_was_changed(tmp_path, record, words):
+    os.makedirs(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=words):
+        run_directory.RunDirectory(str(tmp_path), "run", {})
+    (tmp_path / "run" / "run.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match="cannot be read: maximum recursion depth"):
+        run_directory.RunDirectory(str(tmp_path), "run", {})

@@ -56,6 +56,7 @@ def test_warm_start_from_a_run(trained, tmp_path):
         (["--coefficients=half"], "above 0 and at most 1"),
         (["--num_neighbors=0"], "whole numbers from 1"),
         (["--num_neighbors=5,5"], "different whole numbers"),
+        (["--num_neighbors=" + "9" * 5000], "whole numbers from 1"),
         (["--total_rounds=0"], "trains no global model"),
     ],
 )

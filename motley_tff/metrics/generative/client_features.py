@@ -9,13 +9,13 @@ num_features]; images [num_examples, height, width] or [num_examples, height, wi
 import dataclasses
 import itertools
 import pathlib
-import zipfile
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from motley_tff.core.errors import UserError
 from motley_tff.metrics.generative import blocks
+from motley_tff.tables import array_files
 
 _EXAMPLES, _CLIENT = ("features", "images"), "client_id"
 # The sixth power of larger ones, which kernels take, would be no float64.
@@ -111,14 +111,10 @@ def read_generated(
 
 def _load(path: pathlib.Path) -> dict[str, np.ndarray]:
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {_EXAMPLES[0]: loaded}
-        with loaded:
-            arrays = {name: loaded[name] for name in loaded.files}
+        arrays = {name or _EXAMPLES[0]: array for name, array in array_files.read(path).items()}
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except ValueError as error:
         raise UserError(
             f"{path}: {error}; expected an .npz file of arrays of numbers, as np.savez writes it"
         ) from error

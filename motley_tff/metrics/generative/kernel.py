@@ -22,7 +22,6 @@ import numpy as np
 
 from motley_tff.metrics.generative import blocks
 
-_DEGREE = 3
 # Binomial coefficients of (t + 1)^3.
 _TERMS = ((1, 3.0), (2, 3.0), (3, 1.0))
 # Up to so many features, sums over pairs of examples are products of two sums over examples.

@@ -60,7 +60,7 @@ def changed(old, new):
         (changed("[0.1, 1e-4]", "[0.1, -1]"), 8, "--lambda=-1"),
         (changed("total_rounds: 2", "total_rounds: many"), 6, "--total_rounds=many"),
         (changed("total_rounds: 2", "lambda: 1"), 8, "lambda is in fixed and in grid"),
-        (changed("total_rounds: 2", "base_random_seed: 2"), 6, "is not for a grid"),
+        (changed("total_rounds: 2", "base_random_seed: 2"), 6, "is for motley_sweep to say"),
         (changed("total_rounds: 2", "algorithm: local"), 6, "stands here a second time"),
         (GRID + "paper:\n  personalized_mean: [a, 2]\n", 11, "expected [mean, std over seeds]"),
         (GRID + "choose_by: test\n", 10, "expected one of personalized, baseline"),
@@ -81,12 +81,17 @@ def test_what_is_wrong_is_said_with_its_line(file, text, line, said):
     [
         ("", "is empty"),
         (GRID.partition("grid")[0], "the grid is empty; give grid"),
-        (GRID.replace("dataset: school\n", ""), "the key dataset is missing"),
+        (GRID.replace("dataset: school\n", ""), "missing keys: dataset; give each"),
     ],
 )
 def test_what_is_missing_is_said(file, text, said):
     with pytest.raises(UserError, match=said):
         grids.read(file(text))
+
+
+def test_nested_beyond_all_measure(file):
+    with pytest.raises(UserError, match="nests far too deeply"):
+        grids.read(file(f"{GRID}paper: {'[' * 5000}"))
 
 
 def test_files_that_are_none(tmp_path):

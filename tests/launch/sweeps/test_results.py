@@ -104,6 +104,42 @@ def test_a_setting_with_a_failed_run_is_not_chosen(directory):
     assert table(folder / "best.csv")[0]["client_learning_rate"] == "0.3"
 
 
+def test_tasks_say_what_they_took(directory):
+    folder = directory(kept(*VALUES))
+    results.write(folder, PLAN)
+    (task,) = table(folder / "tasks.csv")
+    assert (task["task"], task["runs"], task["status"]) == ("0000", "6", "finished")
+    assert (task["seconds"], task["host"], task["cpu_seconds"]) == ("12", "here", "")
+
+
+def test_what_is_finished_and_what_is_not(directory):
+    folder, (task,) = directory(kept(*VALUES)), PLAN.tasks
+    path = results.path_of(folder, task)
+    assert results.is_finished(folder, task)
+    results.save(path, {"runs": [], "status": "failed"})
+    assert not results.is_finished(folder, task)
+    path.unlink()
+    assert not results.is_finished(folder, task) and results.load(path) is None
+    results.write(folder, PLAN)
+    assert {row["reason"] for row in table(folder / "sweep.csv")} == {"did not run"}
+    assert {row["seconds"] for row in table(folder / "sweep.csv")} == {"0"}
+
+
+def test_the_same_is_saved_as_the_same_bytes(tmp_path):
+    results.save(tmp_path / "a", {"x": 1, "y": {"p": 1, "q": 2}})
+    results.save(tmp_path / "b", {"y": {"q": 2, "p": 1}, "x": 1})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    with pytest.raises(ValueError, match="JSON"):
+        results.save(tmp_path / "c", {"x": float("nan")})
+    assert not (tmp_path / "c").exists()
+
+
+def test_one_seed_that_always_works_is_no_setting_that_does(directory):
+    rows = kept(VALUES[0], None, VALUES[2], None, VALUES[4], None)
+    assert results.best_point(PLAN, rows) is None
+    results.write(directory(rows), PLAN)
+
+
 def test_nothing_to_choose_from(directory):
     folder = directory(kept(*VALUES))
     results.write(folder, PLAN)
@@ -148,7 +184,10 @@ def test_the_round_of_best_validation_mean():
     rows += [row("9", "valid", "3"), row("9", "test", "1")]
     assert results.best_round(rows, True) == results.best_round(rows, False) == "5"
     assert results.best_round([*rows, row("10", "valid", "4")], True) == "10"
-    assert results.best_round([row("0", "valid", ""), row("5", "valid", "")], True) == "5"
+    assert results.best_round([*rows, row("10", "valid", "4")], False) == "5"
+    assert results.best_round([*rows, row("10", "valid", "2")], False) == "10"
+    nothing = [row(number, "valid", "") for number in ("0", "5", "9", "12")]
+    assert results.best_round(nothing, True) == "12"
 
 
 def test_runs_of_different_data_are_refused(directory):
@@ -163,6 +202,30 @@ def test_runs_of_different_data_are_refused(directory):
         results.save(results.path_of(folder, task), content)
     with pytest.raises(UserError, match="different data files"):
         results.write(folder, plan)
+    for task, files in zip(plan.tasks, ({"a": "1", "b": "2"}, {"b": "2", "a": "1"}), strict=True):
+        content = {"runs": [], "status": "finished", "data_files": files}
+        results.save(results.path_of(folder, task), content)
+    results.write(folder, plan)
+
+
+def test_a_grids_words_are_no_formulas(directory):
+    grid = grids.Grid(
+        "=1+1", "school", "mtl_trainer", {"algorithm": "ditto"}, {},
+        {"client_learning_rate": ("0.1", "-1")},
+        paper={"source": "@x"},
+    )  # fmt: skip
+    plan = plans.Plan(grid, 1)
+    runs = [plans.Run(point, 100) for point in range(2)]
+    rows = [
+        results.of_run(runs[0], summary(-1, -2), "score", True),
+        results.failed_run(runs[1], "--lambda: no"),
+    ]
+    folder = directory(rows, plan)
+    results.write(folder, plan)
+    first, second = table(folder / "sweep.csv")
+    assert (first["algorithm"], second["reason"]) == ("'=1+1", "'--lambda: no")
+    assert (first["test_personalized_mean"], second["client_learning_rate"]) == ("-2", "-1")
+    assert {row["paper_source"] for row in table(folder / "best.csv")} == {"'@x"}
 
 
 def test_a_cut_file_is_named(directory):
@@ -171,3 +234,34 @@ def test_a_cut_file_is_named(directory):
     path.write_text(json.dumps({"runs": 3}), encoding="utf-8")
     with pytest.raises(UserError, match=r"0000.json cannot be read.*take it away"):
         results.write(folder, PLAN)
+
+
+_RUN = {"run_id": "p0000_s100", "status": "failed"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {"runs": []},
+        {"runs": [], "status": 1},
+        {"runs": [], "status": "finished", "host": {}},
+        {"runs": [], "status": "finished", "seconds": "long"},
+        {"runs": [], "status": "finished", "seconds": 10**400},
+        {"runs": ["x"], "status": "finished"},
+        {"runs": [{"run_id": "x"}], "status": "finished"},
+        {"runs": [{**_RUN, "reason": 1}], "status": "finished"},
+        {"runs": [{**_RUN, "status": "finished"}], "status": "finished"},
+        {"runs": [{**kept(*VALUES)[0], "test_baseline_mean": "0.u"}], "status": "finished"},
+    ],
+)
+def test_a_file_that_was_changed_is_named(directory, content):
+    folder = directory(kept(*VALUES))
+    path = folder / "tasks" / "0000.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    for use in (lambda: results.write(folder, PLAN), lambda: results.load(path)):
+        with pytest.raises(UserError, match=r"0000.json cannot be read.*take it away"):
+            use()
+    path.write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(UserError, match=r"0000.json cannot be read.*take it away"):
+        results.load(path)

@@ -7,6 +7,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.metrics.generative import client_features
 
 A, B = np.arange(6.0).reshape(3, 2), np.ones((1, 2))
+_FIVE = {"features": A, **{f"x{i}": A for i in range(4)}}
 
 
 @pytest.fixture
@@ -39,6 +40,19 @@ def test_a_column_of_clients(save, first, second):
     _assert_a_and_b(client_features.read_clients(path), (str(first), str(second)))
 
 
+def test_the_largest_numbers(save):
+    features = client_features.read_clients(save(a=np.array([[1e30], [-1e30]]))).features
+    assert features.tolist() == [[1e30], [-1e30]]
+
+
+def test_a_column_of_three_clients(save):
+    path = save(features=np.arange(8.0).reshape(4, 2), client_id=np.array(["c", "a", "b", "a"]))
+    clients = client_features.read_clients(path)
+    assert clients.ids == ("a", "b", "c")
+    assert clients.parts == (slice(0, 2), slice(2, 3), slice(3, 4))
+    assert clients.features.tolist() == [[2, 3], [6, 7], [4, 5], [0, 1]]
+
+
 def test_generated_sets(save, tmp_path):
     for path in (save(anything=A), save(features=A, labels=np.zeros(3))):
         np.testing.assert_array_equal(client_features.read_generated(path, 2), A)
@@ -55,6 +69,8 @@ def test_images_become_features(save):
     clients = client_features.read_clients(save(a=images, b=images), embed)
     assert clients.features.tolist() == [[0, 1], [9, 10]] * 2
     assert client_features.read_generated(save(images=images), 2, embed).shape == (2, 2)
+    coloured = client_features.read_clients(save(a=images[..., None]), embed)
+    assert coloured.features.tolist() == [[0, 1], [9, 10]]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +83,10 @@ def test_images_become_features(save):
         ({"a": A, "b": A[:0]}, r"\[b\] has no examples \(found \[0, 2\]\)"),
         ({"a": A[:, :0]}, "has no examples"),
         ({"a": A[0]}, r"found an array \[2\], expected \[examples, features\]"),
+        ({"a": np.ones((2, 4, 4))}, "if these are images, give --inception_weights"),
         ({"a": np.ones((2, 4, 4, 3))}, "if these are images, give --inception_weights"),
+        ({"a": np.ones((2, 4, 4, 3, 1))}, "expected .examples, features"),
+        ({"a": np.repeat([[1.0], [np.nan]], 3000, axis=0)}, "has values that are nan"),
         ({"a": np.array([["x"]])}, "values of type <U1, expected real numbers"),
         ({"a": A + 1j}, "type complex128"),
         ({"a": A > 1}, "type bool"),
@@ -77,6 +96,8 @@ def test_images_become_features(save):
         ({"features": A, "client_id": np.arange(2)}, "expected a client for each row"),
         ({"features": A, "client_id": np.zeros(3)}, "client_id is of type float64"),
         ({"features": A[:0], "client_id": np.arange(0)}, "has no rows"),
+        (_FIVE, "has arrays features, x0, x1, x2, x3; expected"),
+        ({**_FIVE, "x4": A}, "has arrays features, x0, x1, x2, x3, ...; expected"),
         ({"x": A, "client_id": np.arange(3)}, "client_id, x; expected client_id and either"),
         ({"features": A, "images": A, "client_id": np.arange(3)}, "expected client_id and either"),
         ({"a": np.array([A, None], dtype=object)}, "Object arrays cannot be loaded"),
@@ -108,6 +129,12 @@ def test_files_that_are_none(tmp_path):
         (tmp_path / "x.npz").write_bytes(content)
         with pytest.raises(UserError, match=r"x.npz: .*; expected an .npz file"):
             client_features.read_clients(tmp_path / "x.npz")
+
+
+def test_one_array_is_no_clients_file(tmp_path):
+    np.save(tmp_path / "x.npy", A)
+    with pytest.raises(UserError, match="has arrays features; expected client_id and either"):
+        client_features.read_clients(tmp_path / "x.npy")
 
 
 def test_features_where_images_are_expected(save):

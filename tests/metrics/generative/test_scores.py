@@ -1,5 +1,7 @@
 """Tables of scores: orders, ranks, what is undefined, the paper's experiment."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,14 @@ def test_ranks():
     assert sorted(row["fid_all_rank"] for row in rows.values()) in ([1, 1, 3, 4], [1, 2, 2, 4])
 
 
+def test_neighbours_by_hand():
+    # k = 1. Radii of 0, 1, 2, 3 are 1; of 0.5, 0.6 they are 0.1, of 100 it is 99.4.
+    real, generated = np.arange(4.0)[:, None], np.array([[0.5], [0.6], [100.0]])
+    (row,) = _table({"c": real}, {"g": generated}, k=1).rows
+    found = [row[f"{name}_all"] for name in scores.NEIGHBORS]
+    assert found == pytest.approx([2 / 3, 3 / 4, 4 / 3, 2 / 4])
+
+
 def test_pairs_in_opposite_orders():
     assert scores.num_disagreements([1, 2, 3], [10, 20, 30]) == 0
     assert scores.num_disagreements([1, 2, 3], [3, 2, 1]) == 3
@@ -64,6 +74,10 @@ def test_pairs_in_opposite_orders():
     # Equal values are in no order; neither are those that rounding tells apart.
     assert scores.num_disagreements([1, 1, 2], [2, 1, 3]) == 0
     assert scores.num_disagreements([1, 2], [5.0 + 1e-13, 5.0]) == 0
+    assert scores.num_disagreements([1, 2], [1e9 + 1e-3, 1e9]) == 0
+    assert scores.num_disagreements([1, 2, 3], [1e-9 + 1e-13, 1e-9, 1]) == 0
+    assert scores.num_disagreements([1, 2], [2e-9, 1e-9]) == 1
+    assert scores.num_disagreements([1, 2], [3, 3]) == 0
 
 
 def test_a_client_of_one_example():
@@ -82,6 +96,24 @@ def test_a_client_of_one_example():
     ]
 
 
+@pytest.mark.parametrize(
+    ("number", "listed"), [(3, "3 clients (a0, a1, a2)"), (4, "4 clients (a0, a1, a2, ...)")]
+)
+def test_notes_name_three_clients(number, listed):
+    clients, generated = _arrays()
+    single = {f"a{i}": np.zeros((1, 3)) for i in range(number)}
+    assert f"undefined: {listed} of one" in _table(clients | single, generated, k=0).notes[0]
+
+
+def test_two_examples_are_enough():
+    clients = {"a": np.array([[0.0], [2.0]]), "b": np.array([[0.0], [2.0]])}
+    table = _table(clients, {"g": np.array([[0.0], [2.0]])}, k=0)
+    assert table.notes == []
+    # Variances 4/3 (of all four) and 2, the same means; a client's own are the generated ones.
+    assert table.rows[0]["fid_all"] == pytest.approx((math.sqrt(4 / 3) - math.sqrt(2)) ** 2)
+    assert table.rows[0]["fid_avg"] == pytest.approx(0, abs=1e-12)
+
+
 def test_enough_examples_leave_no_notes():
     assert _table(*_arrays()).notes == []
     assert _table(*_arrays(), k=7).notes == []
@@ -95,6 +127,8 @@ def test_too_few_examples():
         _table(clients, generated, k=20)
     with pytest.raises(UserError, match=r"all clients together: found 8 examples"):
         _table({"c0": clients["c0"]}, generated, k=8)
+    with pytest.raises(UserError, match=r"g: found 2 examples, expected at least 3; give a lower"):
+        _table(clients, {"g": np.zeros((2, 3))}, k=2)
     with pytest.raises(UserError, match=r"one: found 1 examples, expected at least 2$"):
         _table(clients, {"one": np.zeros((1, 3))}, k=0)
 
@@ -115,7 +149,8 @@ def experiment():
 
 def test_the_papers_minima(experiment):
     generators = [row for name, row in experiment.items() if name != gaussian.IDEAL]
-    assert len(generators) == 17
+    assert len(generators) == 17 and gaussian.NUM_EXAMPLES == 50_000
+    assert gaussian.VARIANCES[[0, 8, 16]].tolist() == [0, 2, 4]
 
     def lowest(column):
         return min(generators, key=lambda row: row[column])["generated"]

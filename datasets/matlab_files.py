@@ -1,0 +1,78 @@
+"""Looks through a MATLAB 5 file before SciPy reads it.
+
+SciPy 1.9 takes types and sizes from the file as they are: one wrong bit makes it read memory that
+is not its own, and ends the program without a word. Format: "MAT-File Format", MathWorks, of 5.0.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+_HEADER_BYTES = 128
+_ORDERS = {b"IM": "<", b"MI": ">"}
+_INT8, _INT32, _UINT32, _MATRIX, _COMPRESSED = 1, 5, 6, 14, 15
+_NUMBERS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 13})
+_TEXT = frozenset({16, 17, 18})
+_CELLS, _NUMERIC = 1, range(6, 16)
+# Of one variable, unpacked.
+_MOST_BYTES = 2**32
+
+
+def check(data: bytes) -> None:
+    """Raises ValueError unless a file's elements are whole, of known types, and in their places."""
+    order = _ORDERS.get(data[126:_HEADER_BYTES])
+    if order is None:
+        raise ValueError("no header of MATLAB 5")
+    for kind, content in _elements(memoryview(data)[_HEADER_BYTES:], order):
+        _check_element(kind, content, order)
+
+
+def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
+    """Yields (type, content) of the elements that follow one another."""
+    place = 0
+    while place < len(data):
+        if len(data) - place < 8:
+            raise ValueError("ends inside an element")
+        kind, size = struct.unpack_from(f"{order}II", data, place)
+        start = place + 8
+        if kind >> 16:  # Up to four bytes share the tag.
+            kind, size, start = kind & 0xFFFF, kind >> 16, place + 4
+        if start + size > len(data) or (start == place + 4 and size > 4):
+            raise ValueError("ends inside an element")
+        yield kind, data[start : start + size]
+        place = start + size
+        place += 0 if kind == _COMPRESSED else -place % 8
+
+
+def _check_element(kind: int, content: memoryview, order: str) -> None:
+    if kind == _COMPRESSED:
+        for inner in _elements(_unpacked(content), order):
+            _check_element(*inner, order)
+    elif kind == _MATRIX:
+        _check_matrix(list(_elements(content, order)), order)
+    elif kind not in _NUMBERS | _TEXT:
+        raise ValueError(f"an element of the unknown type {kind}")
+
+
+def _unpacked(content: memoryview) -> memoryview:
+    decompressor = zlib.decompressobj()
+    data = decompressor.decompress(content, _MOST_BYTES)
+    if not decompressor.eof:
+        raise ValueError("a variable that is cut, or larger than 4 GB")
+    return memoryview(data)
+
+
+def _check_matrix(parts: list[tuple[int, memoryview]], order: str) -> None:
+    """Checks an array's flags, dimensions, name and values; one of no parts is empty."""
+    if not parts:
+        return
+    if parts[0][0] != _UINT32 or len(parts[0][1]) != 8:
+        raise ValueError("an array without flags")
+    kind = struct.unpack_from(f"{order}I", parts[0][1])[0] & 0xFF
+    if kind == _CELLS or kind in _NUMERIC:
+        known = _NUMBERS if kind in _NUMERIC else {_MATRIX}
+        places = [{_INT32}, {_INT8}, *([known] * max(1, len(parts) - 3))]
+        if any(part not in place for (part, _), place in zip(parts[1:], places, strict=False)):
+            raise ValueError("an array whose parts are not in their places")
+    for part in parts[1:]:
+        _check_element(*part, order)
