@@ -91,8 +91,8 @@ class RunDirectory:
 
     def close(self) -> None:
         """Lets go of the directory; one in which nothing was written is taken away again."""
-        if os.listdir(self.path) == [_LOCK]:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # It may be gone, or be wanted by another run by now.
+            if os.listdir(self.path) == [_LOCK]:
                 (self.path / _LOCK).unlink()
                 for made in self._made:
                     made.rmdir()

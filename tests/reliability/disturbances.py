@@ -89,6 +89,13 @@ def disk_that_turns_read_only(bench: Bench) -> Ending:
         return started.ending()
 
 
+def output_moved_away(bench: Bench) -> Ending:
+    """Somebody moves the run's directory away while it trains."""
+    started = bench.start_training()
+    bench.directory.rename(bench.folder / "elsewhere")
+    return started.ending()
+
+
 def read_only_data(bench: Bench) -> Ending:
     """The data directory cannot be written."""
     data = bench.folder / "data"
@@ -173,7 +180,9 @@ def run_after_a_dead_one(bench: Bench) -> Ending:
     """The run that held the directory was killed a moment ago."""
     first = bench.start_holding()
     first.send(signal.SIGKILL)
-    return bench.run()
+    ending = bench.run()
+    first.ending()
+    return ending
 
 
 def worker_killed(bench: Bench) -> Ending:
@@ -269,6 +278,7 @@ FAULTS = (
     Fault("files of at most 30 kB", partial(small_files, kilobytes=30), (2,), "File too large"),
     Fault("read-only output directory", read_only_output, (2,), "Read-only file system"),
     Fault("disk that turns read-only", disk_that_turns_read_only, (2,), "Read-only file system"),
+    Fault("directory moved away", output_moved_away, (2,), "No such file or directory"),
     Fault("read-only data directory", read_only_data),
     Fault("TMPDIR that is not there", no_temporary_directory, backend="tff"),
     Fault("TMPDIR on a full disk", full_temporary_directory, backend="tff"),

@@ -50,7 +50,8 @@ class Court:
             except (OSError, AssertionError, subprocess.SubprocessError) as error:
                 return Verdict(fault, wrong=(f"it did not happen: {error!r}",))
             wrong = (*_wrong_at_once(fault, ending, bench), *self._wrong_later(bench))
-        return Verdict(fault, ending.status, " / ".join(ending.messages), wrong)
+        said = " / ".join(ending.messages).replace(f"{bench.root}/", "")
+        return Verdict(fault, ending.status, said, wrong)
 
     def _wrong_later(self, bench: bench_lib.Bench) -> list[str]:
         """Has the run go on where nothing is wrong any more."""

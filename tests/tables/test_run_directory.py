@@ -106,3 +106,10 @@ def test_a_record_that_was_changed(tmp_path, record, words):
     (tmp_path / "run" / "run.json").write_text("[" * 100_000)
     with pytest.raises(UserError, match="cannot be read: maximum recursion depth"):
         run_directory.RunDirectory(str(tmp_path), "run", {})
+
+
+def test_a_directory_that_was_moved_away_hides_no_error(tmp_path):
+    found = r"cannot write .*run.json: No such file"
+    with pytest.raises(UserError, match=found), opened(tmp_path) as directory:
+        directory.path.rename(tmp_path / "elsewhere")
+        directory.write_record(status="running")
