@@ -236,6 +236,13 @@ def test_a_cut_file_is_named(directory):
         results.write(folder, PLAN)
 
 
+def test_clients_without_their_run(directory):
+    folder = directory(kept(*VALUES))
+    (folder / "tasks" / "0000.clients.csv").write_text("round,split\n7,test\n")
+    with pytest.raises(UserError, match=r"0000.clients.csv lacks run_id, round or split"):
+        results.write(folder, PLAN)
+
+
 _RUN = {"run_id": "p0000_s100", "status": "failed"}
 
 
