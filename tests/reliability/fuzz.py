@@ -35,7 +35,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _SECONDS_EACH = 60
 # Beside what is there after the first example: TensorFlow's threads and the like.
 _MEMORY = 4 * 2**30
-TAKEN, REFUSED = "taken", "refused"
+TAKEN, REFUSED, SLOW = "taken", "refused", "slow"
 
 
 class Finding(NamedTuple):
@@ -55,7 +55,7 @@ class _Slow(Exception):
 
 
 def example(subject, seed: int, valid: pathlib.Path) -> str:
-    """Damages valid files and reads them; returns `TAKEN`, `REFUSED` or what went wrong.
+    """Damages valid files and reads them; returns `TAKEN`, `REFUSED`, `SLOW` or what went wrong.
 
     Args:
       subject: Of `subjects.SUBJECTS`.
@@ -74,7 +74,9 @@ def example(subject, seed: int, valid: pathlib.Path) -> str:
         except Exception as error:
             # Of these programs make one line themselves.
             known = isinstance(error, OSError) and commandline.os_hint(error)
-            return REFUSED if known else _where(error)
+            # TensorFlow wraps what is raised while it traces.
+            is_slow = _Slow.__name__ in f"{type(error).__name__} {error}"
+            return REFUSED if known else SLOW if is_slow else _where(error)
     return TAKEN
 
 
@@ -165,8 +167,8 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def try_subject(name: str, seconds: float, seed: int) -> tuple[int, int, int, list[Finding]]:
-    """Returns (examples, taken, refused, findings) of one kind, from a process that is forked.
+def try_subject(name: str, seconds: float, seed: int) -> tuple[list[int], list[Finding]]:
+    """Returns ([examples, taken, refused, slow], findings) of one kind, from a forked process.
 
     TensorFlow may have been imported, but not used: its threads do not survive a fork.
     """
@@ -180,12 +182,12 @@ def try_subject(name: str, seconds: float, seed: int) -> tuple[int, int, int, li
         said = complaints.read_text(encoding="utf-8", errors="replace")[-300:]
     outcomes = [(int(number), what) for number, _, what in (x.partition(" ") for x in lines)]
     decoded = [(number, json.loads(what)) for number, what in outcomes if what]
-    findings = [Finding(n, what) for n, what in decoded if what not in (TAKEN, REFUSED)]
+    known = (TAKEN, REFUSED, SLOW)
+    findings = [Finding(n, what) for n, what in decoded if what not in known]
     if status:
         last = outcomes[-1][0] if outcomes else -1
         findings.append(Finding(last, f"exit status {status}: {said}"))
-    counts = [sum(what == kind for _, what in decoded) for kind in (TAKEN, REFUSED)]
-    return len(outcomes), *counts, findings
+    return [len(outcomes), *(sum(what == k for _, what in decoded) for k in known)], findings
 
 
 def _unique(findings: list[Finding]) -> list[Finding]:
@@ -222,10 +224,10 @@ def _again(name: str, seed: int) -> None:
 
 def _try_all(wanted: list[str], seconds: float, seed: int) -> None:
     names = wanted or list(_subjects())
-    rows = [["input", "examples", "taken", "refused", "findings"]]
+    rows = [["input", "examples", "taken", "refused", "slow", "findings"]]
     found: list[str] = []
     for name in names:
-        *counts, findings = try_subject(name, seconds / len(names), seed)
+        counts, findings = try_subject(name, seconds / len(names), seed)
         kinds = _unique(findings)
         rows.append([name, *map(str, counts), str(len(kinds))])
         found += [f"{name}: --again={one.seed}: {one.what}" for one in kinds]
