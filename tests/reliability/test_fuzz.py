@@ -14,7 +14,7 @@ from tests.trainers import programs
 _SLOW = (
     "a report's tables", "a report's other files", "a report's run.json", "stackoverflow .sqlite",
     "stackoverflow word counts", "prepared dump .sqlite", "TED .sqlite", "TED vocabulary",
-    "landmark TFRecords",
+    "landmark TFRecords", "emnist .sqlite",
 )  # fmt: skip
 
 
@@ -50,8 +50,8 @@ def test_a_finding_is_found_and_named(tmp_path):
 
 
 def test_odd_flags_are_taken_or_refused_in_one_line():
-    names = [f"flags of {name}" for name in ("motley_metrics", "motley_generative", "mtl_trainer")]
-    command = [sys.executable, "-m", "tests.reliability.fuzz", "--seconds=9", "--seed=0", *names]
+    names = [f"flags of {name}" for name in ("motley_metrics", "motley_generative")]
+    command = [sys.executable, "-m", "tests.reliability.fuzz", "--seconds=4", "--seed=0", *names]
     done = subprocess.run(
         command, env=programs.environment(), capture_output=True, text=True, check=False
     )

@@ -63,6 +63,14 @@ def test_ours_with_the_index_that_pandas_writes(tmp_path):
     assert table["client_id"].tolist() == ["d:0", "d:1"]
 
 
+def test_ours_is_told_by_its_columns_whatever_is_said_of_foreign_ones(tmp_path):
+    head = "client_id,round,split,metric,higher_is_better,baseline,personalized"
+    path = _text(tmp_path, f"{head}\na,1,test,loss,0,2,1\n")
+    for columns in (None, {"client": "client_id", "baseline": "personalized"}):
+        table = client_tables.read(path, columns)
+        assert (table["baseline"].tolist(), table["metric"].tolist()) == ([2], ["loss"])
+
+
 def test_clusters_and_groups(tmp_path):
     _ours(tmp_path, {"cluster_id": 2}, {"cluster_id": 1})
     (found,) = client_tables.evaluations(client_tables.read(tmp_path / "clients.csv"))
@@ -87,6 +95,10 @@ def test_leaf(tmp_path):
     assert first.values.baseline.tolist() == [0.5, 1.0] and first.metric == "accuracy"
     assert first.values.num_evaluation_examples.tolist() == [18, 2]
     assert last.keys == {"run_id": tmp_path.name, "round": 20, "split": "test"}
+    assert first.values.higher_is_better
+    head = "client_id,round_number,num_samples,accuracy\n"
+    assert "no rows; expected a row per client" in _message(_text(tmp_path, f"{head}a,0,1,\n"))
+    assert "column 'round_number': found 0.5" in _message(_text(tmp_path, f"{head}a,0.5,1,1\n"))
     path = _text(tmp_path, "client_id,round_number,num_samples,accuracy\na,0,1,1.5\n")
     assert "line 2, column 'accuracy': found 1.5, expected an accuracy" in _message(path)
 
