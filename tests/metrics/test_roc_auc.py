@@ -134,6 +134,7 @@ def test_two_values_are_enough_and_nobody_is_warned_where_the_table_ends():
         assert roc_auc.homogeneity(ids, np.array([0.0, 1.0, 0.0, 1.0])).p_value == 0.25
     assert roc_auc.homogeneity(ids, np.zeros(4)).is_alike is None
     assert roc_auc.homogeneity(np.array(list("aaaa")), np.arange(4.0)).is_alike is None
+    assert roc_auc.homogeneity(ids[:0], np.zeros(0)).is_alike is None
 
 
 def test_alike_at_five_percent():

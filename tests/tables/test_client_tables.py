@@ -167,6 +167,14 @@ def test_bad_foreign_files(tmp_path, text, words):
     assert words in _message(path, columns={"client": "c", "baseline": "b"}, higher_is_better=True)
 
 
+def test_foreign_counts_are_whole_and_files_are_files(tmp_path):
+    path = _text(tmp_path, "c,b,n\na,1,1.5\n")
+    names = {"client": "c", "baseline": "b", "examples": "n"}
+    message = _message(path, columns=names, higher_is_better=True)
+    assert "column 'n': found 1.5, expected a whole number" in message
+    assert "cannot be read: Is a directory" in _message(tmp_path)
+
+
 def test_bytes_that_are_no_text(tmp_path):
     path = tmp_path / "x.csv"
     path.write_bytes(b"c,b\n\xff\xfe,1\n")
