@@ -100,6 +100,12 @@ def test_three_clients_with_weights_by_hand():
     assert shuffled == pytest.approx(expected, rel=1e-12)
 
 
+def test_one_example_of_each_class_is_enough():
+    ids, labels = np.array(list("aabbb")), np.array([0, 1, 0, 1, 1])
+    found = roc_auc.summarize(ids, labels, np.array([0.1, 0.9, 0.5, 0.4, 0.6]))
+    assert found.mean_over_clients == 0.75
+
+
 def test_clients_of_one_class_only():
     ids, scores = np.array(["a", "a", "b", "b"]), np.array([0.1, 0.2, 0.8, 0.9])
     found = roc_auc.summarize(ids, np.array([0, 0, 1, 1]), scores)
