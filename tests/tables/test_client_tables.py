@@ -54,6 +54,7 @@ def test_ours(tmp_path):
     assert client_tables.choose(table, "last", None)["round"].tolist() == [4]
     assert client_tables.choose(table, 3, ["test"])["client_id"].tolist() == ["d:0", "d:2"]
     assert client_tables.choose(table, "all", ["valid"]).empty
+    assert len(client_tables.choose(table, "all", None)) == 3
 
 
 def test_ours_with_the_index_that_pandas_writes(tmp_path):
@@ -217,6 +218,15 @@ def test_one_accuracy_among_foreign_columns_is_enough(tmp_path):
     assert client_tables.read(path, names)["metric"].tolist() == ["accuracy"]
     names = {"client": "user", "baseline": "mine", "personalized": "test_accuracy"}
     assert client_tables.read(path, names)["higher_is_better"].tolist() == [True]
+
+
+def test_accuracies_from_0_to_1_of_a_table_without_rounds(tmp_path):
+    path = _text(tmp_path, "c,b\na,0\nb,1\n")
+    names = {"client": "c", "baseline": "b"}
+    table = client_tables.read(path, names, "accuracy")
+    assert len(client_tables.choose(table, "last", ["test"])) == 2
+    path = _text(tmp_path, "c,b\na,-0.5\n")
+    assert "expected an accuracy within" in _message(path, columns=names, metric="accuracy")
 
 
 def test_find(tmp_path):
