@@ -238,12 +238,10 @@ def test_a_cut_file_is_named(directory):
 
 def test_where_clients_are(tmp_path):
     (group,) = PLAN.tasks
-    assert (
-        results.clients_path(tmp_path, group, group.runs[0]) == tmp_path / "tasks/0000.clients.csv"
-    )
-    lone = plans.Plan(grids.Grid("x", "school", "hypcluster_trainer", {}, {}, GRID.grid), 1).tasks[
-        1
-    ]
+    found = results.clients_path(tmp_path, group, group.runs[0])
+    assert found == tmp_path / "tasks" / "0000.clients.csv"
+    grid = grids.Grid("x", "school", "hypcluster_trainer", {}, {}, GRID.grid)
+    lone = plans.Plan(grid, 1).tasks[1]
     expected = tmp_path / "runs" / "p0001_s100" / "clients.csv"
     assert results.clients_path(tmp_path, lone, lone.runs[0]) == expected
 
