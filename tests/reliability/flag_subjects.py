@@ -152,12 +152,25 @@ def _read(name: str, command: Command) -> Callable[[pathlib.Path], None]:
         given = [text.replace("{}", str(folder)) for text in command.given]
         odd = json.loads((folder / "flags.json").read_text())
         arguments = [os.fsdecode(os.fsencode(text.replace("\x00", ""))) for text in odd]
-        with flagsaver.flagsaver(), mock.patch.object(sys, "argv", [name, *given, *arguments]):
+        argv = mock.patch.object(sys, "argv", [name, *given, *arguments])
+        with _inside(folder / "below" / "here"), flagsaver.flagsaver(), argv:
             values = commandline.parse(sys.argv, command.positional, name)
             with _patches(command), contextlib.suppress(_Stop):
                 module.main(*values)
 
     return read
+
+
+@contextlib.contextmanager
+def _inside(folder: pathlib.Path) -> Iterator[None]:
+    """Makes a folder the current one, so that what is written to odd places goes there."""
+    before = os.getcwd()
+    folder.mkdir(parents=True)
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _patches(command: Command) -> Any:
