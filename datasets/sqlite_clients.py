@@ -89,8 +89,8 @@ def check_whole(path: Path) -> None:
         raise UserError(
             f"{path}: found tables {sorted(tables)}, expected {list(_TABLES)} as TFF writes them"
         )
-    for table, names in _TABLES.items():
-        if lacking := names - columns[table]:
+    for table, needed in _TABLES.items():
+        if lacking := needed - columns[table]:
             raise UserError(f"{path}: the table {table} lacks columns {sorted(lacking)}")
 
 

@@ -279,9 +279,16 @@ def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None)
             (row,) = (row for row in content["runs"] if row["run_id"] == run.run_id)
             found.extend(
                 client
-                for client in csv_files.read(clients_path(directory, task, run))
+                for client in _read_clients(clients_path(directory, task, run))
                 if client["run_id"] == run.run_id and client["round"] == row["round"]
                 and client["split"] in SPLITS
             )  # fmt: skip
     columns = list(found[0]) if found else list(schema.CLIENTS)
     csv_files.write(path, columns, found)
+
+
+def _read_clients(path: pathlib.Path) -> Iterator[dict[str, str]]:
+    for client in csv_files.read(path):
+        if not {"run_id", "round", "split"} <= client.keys():
+            raise UserError(f"{path} lacks run_id, round or split; take it away to run it again")
+        yield client

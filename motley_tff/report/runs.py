@@ -307,7 +307,7 @@ def _flags(path: pathlib.Path) -> dict[str, Any]:
         plan = known["plan"]
         fixed = dict(plan["grid"]["fixed"])
         return {**fixed, "use_synthetic_data": plan["use_synthetic_data"]}
-    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise UserError(f"{record} is not as a run wrote it: {error}; move it away") from error
 
 

@@ -118,6 +118,8 @@ def test_wilcoxon_by_hand():
     assert _of("wilcoxon_p", _values([0] * 3, [0.5, -0.5, 0.75])) == 0.75
     # Ranks 1.5, 1.5, 3, 4, plus at the ties: 3 or less happens with {}, {1}, {2}, {1, 2}, {3}.
     assert _of("wilcoxon_p", _values([0] * 4, [0.5, 0.5, -0.75, -1])) == 2 * 5 / 16
+    # Ranks 1, 2.5, 2.5, 4: 3.5 or less happens with {}, {1}, {2}, {3}, {1, 2}, {1, 3}; 4 is more.
+    assert _of("wilcoxon_p", _values([0] * 4, [0.25, 0.5, -0.5, -1])) == 2 * 6 / 16
 
 
 @pytest.mark.parametrize("count", [9, 50, 51, 139])

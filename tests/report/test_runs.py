@@ -246,3 +246,10 @@ def test_tables_that_no_run_wrote(tmp_path, name, rows, words):
     with pytest.raises(UserError, match=words) as caught:
         run.table(name)
     assert f"{name}.csv" in str(caught.value)
+
+
+def test_a_record_nested_beyond_all_measure(tmp_path):
+    path = written.run(tmp_path, "one", "ditto", CLIENTS, flags={})
+    (path / "run.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match=r"run.json is not as a run wrote it"):
+        runs.find([str(tmp_path)])

@@ -54,6 +54,7 @@ def test_ours(tmp_path):
     assert client_tables.choose(table, "last", None)["round"].tolist() == [4]
     assert client_tables.choose(table, 3, ["test"])["client_id"].tolist() == ["d:0", "d:2"]
     assert client_tables.choose(table, "all", ["valid"]).empty
+    assert len(client_tables.choose(table, "all", None)) == 3
 
 
 def test_ours_with_the_index_that_pandas_writes(tmp_path):
@@ -61,6 +62,14 @@ def test_ours_with_the_index_that_pandas_writes(tmp_path):
     text = (tmp_path / "x.csv").read_text().replace("True", "1")
     table = client_tables.read(_text(tmp_path, text))
     assert table["client_id"].tolist() == ["d:0", "d:1"]
+
+
+def test_ours_is_told_by_its_columns_whatever_is_said_of_foreign_ones(tmp_path):
+    head = "client_id,round,split,metric,higher_is_better,baseline,personalized"
+    path = _text(tmp_path, f"{head}\na,1,test,loss,0,2,1\n")
+    for columns in (None, {"client": "client_id", "baseline": "personalized"}):
+        table = client_tables.read(path, columns)
+        assert (table["baseline"].tolist(), table["metric"].tolist()) == ([2], ["loss"])
 
 
 def test_clusters_and_groups(tmp_path):
@@ -87,6 +96,10 @@ def test_leaf(tmp_path):
     assert first.values.baseline.tolist() == [0.5, 1.0] and first.metric == "accuracy"
     assert first.values.num_evaluation_examples.tolist() == [18, 2]
     assert last.keys == {"run_id": tmp_path.name, "round": 20, "split": "test"}
+    assert first.values.higher_is_better
+    head = "client_id,round_number,num_samples,accuracy\n"
+    assert "no rows; expected a row per client" in _message(_text(tmp_path, f"{head}a,0,1,\n"))
+    assert "column 'round_number': found 0.5" in _message(_text(tmp_path, f"{head}a,0.5,1,1\n"))
     path = _text(tmp_path, "client_id,round_number,num_samples,accuracy\na,0,1,1.5\n")
     assert "line 2, column 'accuracy': found 1.5, expected an accuracy" in _message(path)
 
@@ -155,6 +168,14 @@ def test_bad_foreign_files(tmp_path, text, words):
     assert words in _message(path, columns={"client": "c", "baseline": "b"}, higher_is_better=True)
 
 
+def test_foreign_counts_are_whole_and_files_are_files(tmp_path):
+    path = _text(tmp_path, "c,b,n\na,1,1.5\n")
+    names = {"client": "c", "baseline": "b", "examples": "n"}
+    message = _message(path, columns=names, higher_is_better=True)
+    assert "column 'n': found 1.5, expected a whole number" in message
+    assert "cannot be read: Is a directory" in _message(tmp_path)
+
+
 def test_bytes_that_are_no_text(tmp_path):
     path = tmp_path / "x.csv"
     path.write_bytes(b"c,b\n\xff\xfe,1\n")
@@ -197,6 +218,15 @@ def test_one_accuracy_among_foreign_columns_is_enough(tmp_path):
     assert client_tables.read(path, names)["metric"].tolist() == ["accuracy"]
     names = {"client": "user", "baseline": "mine", "personalized": "test_accuracy"}
     assert client_tables.read(path, names)["higher_is_better"].tolist() == [True]
+
+
+def test_accuracies_from_0_to_1_of_a_table_without_rounds(tmp_path):
+    path = _text(tmp_path, "c,b\na,0\nb,1\n")
+    names = {"client": "c", "baseline": "b"}
+    table = client_tables.read(path, names, "accuracy")
+    assert len(client_tables.choose(table, "last", ["test"])) == 2
+    path = _text(tmp_path, "c,b\na,-0.5\n")
+    assert "expected an accuracy within" in _message(path, columns=names, metric="accuracy")
 
 
 def test_find(tmp_path):

@@ -235,6 +235,23 @@ def test_a_cut_file_is_named(directory):
         results.write(folder, PLAN)
 
 
+def test_where_clients_are(tmp_path):
+    (group,) = PLAN.tasks
+    found = results.clients_path(tmp_path, group, group.runs[0])
+    assert found == tmp_path / "tasks" / "0000.clients.csv"
+    grid = grids.Grid("x", "school", "hypcluster_trainer", {}, {}, GRID.grid)
+    lone = plans.Plan(grid, 1).tasks[1]
+    expected = tmp_path / "runs" / "p0001_s100" / "clients.csv"
+    assert results.clients_path(tmp_path, lone, lone.runs[0]) == expected
+
+
+def test_clients_without_their_run(directory):
+    folder = directory(kept(*VALUES))
+    (folder / "tasks" / "0000.clients.csv").write_text("round,split\n7,test\n")
+    with pytest.raises(UserError, match=r"0000.clients.csv lacks run_id, round or split"):
+        results.write(folder, PLAN)
+
+
 _RUN = {"run_id": "p0000_s100", "status": "failed"}
 
 
