@@ -220,7 +220,9 @@ class _Reader:
         result: dict[str, Any] = {}
         for flag, value in self._mapping(node, name).items():
             if flag in _OURS:
-                raise self._fail(value, f"{name}: --{flag} is for motley_sweep to say; leave it out here")
+                raise self._fail(
+                    value, f"{name}: --{flag} is for motley_sweep to say; leave it out here"
+                )
             values = (self._scalar(value, flag),) if name == "fixed" else self._list(value, flag)
             result[flag] = values[0] if name == "fixed" else values
             line = value.start_mark.line + 1
