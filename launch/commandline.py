@@ -365,12 +365,11 @@ def _flag_help(flag: flags.Flag) -> str:
     allowed = getattr(flag.parser, "enum_values", None)
     value = f"=<{'|'.join(allowed)}>" if allowed else "=..."
     spelling = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}{value}"
-    default = (
-        "" if flag.default in (None, "") else f" (default: {flag.default_as_str.strip(chr(39))})"
-    )
+    unset = flag.default in (None, "", [])
+    default = "" if unset else f" (default: {flag.default_as_str.strip(chr(39))})"
     width = max(40, min(100, shutil.get_terminal_size().columns))
-    # absl puts the allowed values in front of the help, too.
-    words = (flag.help or "").removeprefix(f"{value[1:]}: ")
+    # absl puts the allowed values in front of the help, too, and its own words behind a list's.
+    words = (flag.help or "").removeprefix(f"{value[1:]}: ").partition(";\n")[0]
     return "\n".join(_wrapped(spelling, f"{words}{default}", width))
 
 

@@ -1,6 +1,6 @@
-"""motley_scorecard: FedEval's five scores of methods, from run directories, and their radar chart.
+r"""motley_scorecard: FedEval's five scores of methods, from run directories, and their radar chart.
 
-    motley_scorecard results/fedsgd results/fedavg results/fedavg_iid results/fedavg_dropout
+    motley_scorecard results/fedsgd results/fedavg results/fedavg_iid results/fedavg_dropout \
         results/fedavg_straggler results/centralized results/local --output_dir=scorecard
 
 Which run is what follows from its flags. One with --partition=iid, --dropout_rate or

@@ -1,5 +1,6 @@
 """What the README names exists."""
 
+import itertools
 import pathlib
 import re
 import subprocess
@@ -67,6 +68,14 @@ def test_every_flag_that_is_named_exists(helps):
     for flag in set(re.findall(r"--([a-z]\w+)", README)) - {"help"}:
         name = flag.removeprefix("no")
         assert re.search(rf"--(\[no\])?({flag}|{name})\b", everything), flag
+
+
+def test_examples_of_several_lines_can_be_copied(helps):
+    for name, text in helps.items():
+        for line, following in itertools.pairwise(text.splitlines()):
+            assert not re.search(r"\S {4,}--\w", line), (name, line)  # a continuation swallowed
+            if re.match(r" {8}\S", following) and name in line:
+                assert line.endswith(" \\"), (name, line)
 
 
 def test_ci_calls_the_test_command_of_the_readme():

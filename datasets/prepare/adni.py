@@ -1,4 +1,4 @@
-"""Turns ADNI's PET scans into one array file by scanner vendor.
+r"""Turns ADNI's PET scans into one array file by scanner vendor.
 
     python -m datasets.prepare.adni --dicom_dir=ADNI --metadata_dir=ADNI_metadata \
         --suvr_csv=UCBERKELEYAV45.csv --output=DATA/adni/adni.npz

@@ -1,4 +1,4 @@
-"""Turns TED talks in many languages (TSV) into English and Spanish clients in TFF's SQLite form.
+r"""Turns TED talks in many languages (TSV) into English and Spanish clients in TFF's SQLite form.
 
     python -m datasets.prepare.ted_multi --output=DATA/ted_multi \
         --talks_tsv=all_talks_train.tsv,all_talks_dev.tsv,all_talks_test.tsv

@@ -1,7 +1,7 @@
 """What a sweep leaves: `sweep.csv`, `best.csv`, `clients.csv`, `tasks.csv`.
 
 All of it is a function of the grid and of `tasks/*.json`, so a sweep that was cut and resumed, or
-run by another scheduler, writes the same bytes; seconds, memory and hosts have a table of their own, `tasks.csv`.
+run by another scheduler, writes the same bytes; seconds, memory and hosts are in `tasks.csv` alone.
 """
 
 import json

@@ -20,6 +20,7 @@ from absl import flags
 from launch import commandline
 from launch.sweeps import plans, results
 from motley_tff.core import candidates
+from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files, schema
 
 FLAGS = flags.FLAGS
@@ -28,7 +29,14 @@ FLAGS = flags.FLAGS
 def main(directory: str, number: str) -> None:
     """Trains the runs of one task of the sweep in `directory`."""
     folder = pathlib.Path(directory)
-    plan = plans.from_record(json.loads((folder / "run.json").read_text(encoding="utf-8")))
+    try:
+        record = (folder / "run.json").read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{folder}: found no run.json, which says what to train; motley_sweep writes it (not "
+            "with --dry_run) and starts its tasks itself"
+        ) from error
+    plan = plans.from_record(json.loads(record))
     task = plan.tasks[int(number)]
     trainer = importlib.import_module(f"trainers.{plan.grid.trainer}")
     commandline.parse([trainer.__name__, *plan.arguments(task.runs[0], folder)])

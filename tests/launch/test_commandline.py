@@ -105,6 +105,13 @@ def test_help_names_the_flags_and_exits_0(command, flag):
     assert "pdb" not in result.stdout
 
 
+def test_help_of_a_flag_that_is_repeated(command):
+    declarations = 'flags.DEFINE_multi_string("generated", [], "A file; repeat for more.")'
+    result = _run([*command(declarations=declarations), "--help"])
+    assert "--generated=...\n      A file; repeat for more.\n" in result.stdout
+    assert "default: []" not in result.stdout
+
+
 @pytest.mark.parametrize(
     ("positional", "given", "status"),
     [

@@ -269,6 +269,12 @@ def test_dry_run_prints_commands_and_writes_nothing(folder):
     assert "launch.sweeps.train_group dry/ditto 0" in stdout and stderr == ""
     assert stdout.endswith("# 8 runs in 1 tasks; nothing was run\n")
     assert not (folder / "dry").exists()
+    command = stdout.splitlines()[1].split()
+    result = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env=programs.environment()
+    )
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert "found no run.json" in result.stderr
 
 
 def test_no_scheduler(folder):
