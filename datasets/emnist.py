@@ -38,6 +38,8 @@ from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
 _URL = "https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma"
+# Of the packed file, 170,507,172 bytes, as others measured it in 2026.
+_SHA256 = "c3aaf91b4cf4e69d53d81627ad119eccdc878ff906f68e66063ff10f67faad48"
 _SQLITE = "emnist_all.sqlite"
 _FOLDERS = ("", "emnist")
 # What TFF uses when it is given no cache folder.
@@ -196,7 +198,7 @@ def _find(options: DataOptions) -> Path:
 
 def _download(target: Path) -> Path:
     try:
-        files.download_lzma(_URL, target, lambda path: sqlite_clients.open_split(path, "all_train"))
+        files.download_lzma(_URL, target, _SHA256)
     except UserError as error:
         raise UserError(f"emnist: found no data in {target.parent} and {error}; {_HELP}") from error
     return target

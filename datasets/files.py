@@ -1,5 +1,6 @@
 """Finding data files on disk and fetching them: whole or not at all, and never waiting for ever."""
 
+import hashlib
 import http.client
 import json
 import lzma
@@ -8,7 +9,7 @@ import queue
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,13 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         ) from error
 
 
-def download_lzma(url: str, target: Path, check: Callable[[Path], Any]) -> None:
-    """Fetches an LZMA file, unpacks it on the way, checks it and moves it into place.
+def download_lzma(url: str, target: Path, sha256: str) -> None:
+    """Fetches an LZMA file, unpacks it on the way, and moves it into place if its hash is right.
 
     Args:
       url: Where it is.
       target: The unpacked file; appears whole or not at all.
-      check: Raises UserError if the unpacked file is not what it should be.
+      sha256: Of the packed file, as hexadecimal digits.
 
     Raises:
       UserError: If that cannot be done. The reason only: the caller says what the user can do.
@@ -111,8 +112,12 @@ def download_lzma(url: str, target: Path, check: Callable[[Path], Any]) -> None:
             temporary = Path(name)
             try:
                 with os.fdopen(handle, "wb") as out:
-                    _unpack(response, out)
-                check(temporary)
+                    found = _unpack(response, out)
+                if found != sha256:
+                    raise UserError(
+                        f"downloaded {url} with SHA-256 {found}, expected {sha256}; it is not the "
+                        "file that is known here and was removed"
+                    )
                 temporary.chmod(0o644)
                 temporary.replace(target)
             finally:
@@ -144,9 +149,12 @@ def _open(url: str) -> Any:
     return response
 
 
-def _unpack(response: Any, out: Any) -> None:
-    decompressor = lzma.LZMADecompressor()
+def _unpack(response: Any, out: Any) -> str:
+    """Returns the SHA-256 of what was unpacked."""
+    decompressor, digest = lzma.LZMADecompressor(), hashlib.sha256()
     while chunk := response.read(_CHUNK_BYTES):
+        digest.update(chunk)
         out.write(decompressor.decompress(chunk))
     if not decompressor.eof:
         raise EOFError("the connection ended before the file did")
+    return digest.hexdigest()

@@ -1,5 +1,6 @@
 import contextlib
 import functools
+import hashlib
 import http.server
 import lzma
 import socket
@@ -27,19 +28,19 @@ def serving(folder):
         server.shutdown()
 
 
-def accept(path):
-    return None
+def pack(path, content, **options):
+    """Packs content into a file; returns the file's hash."""
+    path.write_bytes(lzma.compress(content, lzma.FORMAT_ALONE, **options))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_download_unpacks_checks_and_moves_into_place(tmp_path):
     content = bytes(range(256)) * 20_000
-    (tmp_path / "x.lzma").write_bytes(lzma.compress(content, lzma.FORMAT_ALONE))
+    sha256 = pack(tmp_path / "x.lzma", content)
     target = tmp_path / "new" / "x"
-    seen = []
     with serving(tmp_path) as url:
-        files.download_lzma(f"{url}/x.lzma", target, lambda p: seen.append(p.read_bytes()))
+        files.download_lzma(f"{url}/x.lzma", target, sha256)
     assert target.read_bytes() == content
-    assert seen == [content]
     assert [p.name for p in target.parent.iterdir()] == ["x"]
 
 
@@ -49,21 +50,21 @@ def test_truncated_download_leaves_nothing(tmp_path, kept):
     (tmp_path / "x.lzma").write_bytes(packed[:kept])
     target = tmp_path / "new" / "x"
     with serving(tmp_path) as url, pytest.raises(errors.UserError, match="cannot download http"):
-        files.download_lzma(f"{url}/x.lzma", target, accept)
+        files.download_lzma(f"{url}/x.lzma", target, "0" * 64)
     assert list(target.parent.iterdir()) == []
 
 
 def test_download_that_is_not_there_or_fails_the_check(tmp_path):
-    (tmp_path / "x.lzma").write_bytes(lzma.compress(b"not a database", lzma.FORMAT_ALONE))
+    sha256 = pack(tmp_path / "x.lzma", b"not the file")
     (tmp_path / "y.lzma").write_bytes(b"<html>please log in</html>")
     target = tmp_path / "new" / "x"
     with serving(tmp_path) as url:
         with pytest.raises(errors.UserError, match=r"z\.lzma .HTTPError: HTTP Error 404"):
-            files.download_lzma(f"{url}/z.lzma", target, accept)
+            files.download_lzma(f"{url}/z.lzma", target, sha256)
         with pytest.raises(errors.UserError, match=r"y\.lzma.*LZMAError"):
-            files.download_lzma(f"{url}/y.lzma", target, accept)
-        with pytest.raises(errors.UserError, match="expected a SQLite database"):
-            files.download_lzma(f"{url}/x.lzma", target, sqlite_clients.check_whole)
+            files.download_lzma(f"{url}/y.lzma", target, sha256)
+        with pytest.raises(errors.UserError, match=f"SHA-256 {sha256}, expected 0{{64}};"):
+            files.download_lzma(f"{url}/x.lzma", target, "0" * 64)
     assert list(target.parent.iterdir()) == []
 
 
@@ -72,7 +73,7 @@ def test_host_that_never_answers_is_given_up(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         start = time.monotonic()
         with pytest.raises(errors.UserError, match=r"no answer within 0\.3 seconds"):
-            files.download_lzma(f"http://127.0.0.1:{server.getsockname()[1]}/x", tmp_path, accept)
+            files.download_lzma(f"http://127.0.0.1:{server.getsockname()[1]}/x", tmp_path, "0" * 64)
         assert time.monotonic() - start < 5
 
 
@@ -80,7 +81,7 @@ def test_emnist_is_downloaded_into_tffs_layout(tmp_path, monkeypatch, sqlite_dir
     packed = tmp_path / "served"
     packed.mkdir()
     content = (sqlite_dir / "emnist" / "emnist_all.sqlite").read_bytes()
-    (packed / "e.lzma").write_bytes(lzma.compress(content, lzma.FORMAT_ALONE, preset=0))
+    monkeypatch.setattr(emnist, "_SHA256", pack(packed / "e.lzma", content, preset=0))
     cache = tmp_path / "cache"
     cache.mkdir()
     with serving(packed) as url:
