@@ -241,12 +241,14 @@ def _dataset() -> str:
 
     task = datasets.create_task(_data_options())
     lines = [f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights"]
-    lines += [f"{k}: {_short(v)}" for k, v in task.facts.items()]
+    lines += [f"{k}: {_short(v)}" for k, v in task.facts.items() if v or v == 0]
+    # A silo is in every split, with a part of its data each time.
+    whole = ", all its parts together" if task.setting == "cross_silo" else ""
     for split, facts in description.split_facts(task).items():
         of = "" if facts.num_sized == facts.num_clients else f" (of {facts.num_sized} of them)"
         lines.append(
             f"{split}: {facts.num_clients:,} clients, {facts.mean:.1f} ± {facts.std:.1f} examples "
-            f"a client, largest {facts.largest:,}{of}"
+            f"a client{whole}, largest {facts.largest:,}{of}"
         )
     lines += [f"example {field}: {value}" for field, value in description.sample(task).items()]
     shares = description.label_shares(task)

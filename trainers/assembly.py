@@ -161,7 +161,8 @@ def _draw(directory: run_directory.RunDirectory) -> None:
 
 
 def _print_closing_table(directory: run_directory.RunDirectory, selects_round: bool) -> None:
-    names = ("summary", "clients", "candidates", "rounds")
+    first = [directory.table(name) for name in ("summary", "clients", "candidates", "rounds")]
+    others = sorted(set(directory.path.glob("*.csv")) - set(first))  # Of flags: sizes.csv, say.
     rows = experiment.last_summary(directory)
     if selects_round:
         rows = experiment.selected_summary(directory, directory.record["higher_is_better"])
@@ -172,7 +173,7 @@ def _print_closing_table(directory: run_directory.RunDirectory, selects_round: b
         rows,
         title,
         f"{directory.record['backend']} ({directory.record['backend_reason']})",
-        [directory.table(name) for name in names] + [directory.path / "run.json"],
+        [*first, *others, directory.path / "run.json"],
     )
 
 

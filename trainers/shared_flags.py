@@ -141,13 +141,13 @@ def _define_evaluation() -> None:
         flags.DEFINE_integer(
             f"{split}_clients_per_evaluation",
             100,
-            f"How many {split} clients an evaluation during training samples.",
+            f"How many {split} clients an evaluation during training samples; silos: all.",
             lower_bound=1,
         )
     flags.DEFINE_integer(
         "final_evaluation_clients",
         0,
-        "How many clients of each split the last evaluation samples; 0 for all.",
+        "How many clients of each split the last evaluation samples; 0 for all. Silos: all.",
         lower_bound=0,
     )
     flags.DEFINE_bool(

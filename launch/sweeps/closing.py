@@ -7,10 +7,10 @@ from launch.sweeps import plans
 
 _HEADER = ("test clients", "here", "paper")
 _NAMES = {
-    "baseline_mean": "before: mean over clients",
-    "baseline_std": "before: std over clients",
-    "personalized_mean": "after: mean over clients",
-    "personalized_std": "after: std over clients",
+    "baseline_mean": "baseline: mean over clients",
+    "baseline_std": "baseline: std over clients",
+    "personalized_mean": "personalized: mean over clients",
+    "personalized_std": "personalized: std over clients",
     "pct_clients_hurt": "% hurt",
     "largest_cluster_pct": "% in the largest cluster",
 }

@@ -21,6 +21,7 @@ Values stay the text that was written: that is what trainers and tables get.
 import dataclasses
 import difflib
 import math
+import os
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -129,7 +130,9 @@ def _compose(path: pathlib.Path) -> yaml.Node:
 def _near_file(path: pathlib.Path) -> str:
     names = {p.stem: p for p in _SHIPPED.glob("*.yaml")}
     near = difflib.get_close_matches(path.name.removesuffix(".yaml"), names, 1)
-    return f"did you mean launch/grids/{near[0]}.yaml?" if near else "expected a grid's YAML file"
+    if not near:
+        return "expected a grid's YAML file"
+    return f"did you mean {os.path.relpath(names[near[0]])}?"
 
 
 class _Reader:

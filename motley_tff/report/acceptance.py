@@ -67,8 +67,10 @@ def draw(data: Data, looks: style.Looks) -> Figure:
         ax.set_xlabel(label, fontsize=7)
         ax.grid(axis="y")
         ax.tick_params(axis="x", labelsize=6)
-    axes[1].set_xlim(left=0)
-    axes[2].set_xlim(0, 105)
+    # Markers at an end of their panel would be cut in half.
+    axes[0].margins(x=0.1)
+    axes[1].set_xlim(0, 1.1 * max(1.0, axes[1].dataLim.x1))
+    axes[2].set_xlim(0, 110)
     style.legend_below(figure, axes[0])
     return figure
 

@@ -1,5 +1,6 @@
 """Mode collapse: how many clients choose the largest cluster, by round (Motley's Figure 5(a))."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -71,15 +72,17 @@ def _shares(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def largest_share(shares: np.ndarray) -> np.ndarray:
-    """Returns the percentage of clients in the cluster that is largest over all rounds.
+    """Returns the percentage of clients in the cluster that is largest in the last tenth of rounds.
 
     The largest of each round by itself would be more than its share also where clients choose at
-    random.
+    random; the largest over all rounds can be one that clients have left for another, which would
+    show a collapse as its opposite.
 
     Args:
       shares: [rounds, clusters], rows add up to 1.
     """
-    return 100.0 * shares[:, int(np.argmax(shares.sum(axis=0)))]
+    last = shares[-math.ceil(len(shares) / 10) :]
+    return 100.0 * shares[:, int(np.argmax(last.sum(axis=0)))]
 
 
 def draw(data: Data, looks: style.Looks) -> Figure:
@@ -109,7 +112,8 @@ def caption(data: Data, comparison: Comparison) -> str:
         for c in data.curves
     )
     return (
-        "Share of the cohort that trains the cluster that is the largest over all rounds; near "
-        "100% the clusters have collapsed into one. Line: mean over seeds, band: their range. "
+        "Share of the cohort that trains the cluster that is the largest in the end (over the last "
+        "tenth of the rounds); near 100% the clusters have collapsed into one. Line: mean over "
+        "seeds, band: their range. "
         f"{ends}."
     )

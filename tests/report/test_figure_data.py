@@ -247,10 +247,13 @@ def test_of_many_epochs_those_of_the_paper_are_shown_at_the_chosen_rate():
     ]  # fmt: skip
 
 
-def test_collapse_is_of_the_cluster_that_is_largest_in_all(tmp_path):
-    shares = np.array([[0.5, 0.5], [0.75, 0.25], [0.0, 1.0]])
-    # Cluster 2 has 1.75 of 3 rounds; the largest of each round would be 50, 75, 100.
-    assert list(collapse.largest_share(shares)) == [50.0, 25.0, 100.0]
+def test_collapse_is_of_the_cluster_that_is_largest_in_the_end(tmp_path):
+    shares = np.array([[0.5, 0.5], [0.75, 0.25], [0.75, 0.25], [0.0, 1.0]])
+    # Cluster 1 has 2 of 4 rounds, too; the largest of each round would be 50, 75, 75, 100.
+    assert list(collapse.largest_share(shares)) == [50.0, 25.0, 25.0, 100.0]
+    # Of 20 rounds the last two count together, so that one odd round decides nothing.
+    shares = np.array([[0.6, 0.4]] * 19 + [[0.45, 0.55]])
+    assert list(collapse.largest_share(shares)) == [60.0] * 19 + [45.0]
     for seed, share in ((0, 1.0), (1, 0.5)):
         rows = [
             {"round": number, "cluster_1_share": share, "cluster_2_share": 1 - share}

@@ -11,9 +11,10 @@ SILOS = ("--use_synthetic_data", "--total_rounds=2", "--rounds_per_evaluation=2"
 def test_scores_give_back_the_metrics(tmp_path):
     """Accuracy and ROC-AUC of each sensor follow from its examples' scores."""
     flags = ("--export_scores", "--evaluate_ood", "--ood_examples=20", "--coefficients=0.5,1")
-    programs.run(
+    stdout, _ = programs.run(
         "knn_per_trainer", tmp_path, "--dataset_name=vehicle", "--experiment_name=x", *SILOS, *flags
     )
+    assert stdout.count("scores.csv") == 1
     clients = programs.table(tmp_path, "x", "clients").set_index(["split", "client_id"])
     assert (
         clients.ood_personalized.notna().sum()

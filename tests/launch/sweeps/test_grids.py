@@ -1,5 +1,6 @@
 """Reading grids: what is wrong is said with its line; the shipped ones say what Appendix F says."""
 
+import pathlib
 import re
 
 import pytest
@@ -94,9 +95,13 @@ def test_nested_beyond_all_measure(file):
         grids.read(file(f"{GRID}paper: {'[' * 5000}"))
 
 
-def test_files_that_are_none(tmp_path):
+def test_files_that_are_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(programs.ROOT)
     with pytest.raises(UserError, match=r"did you mean launch/grids/ditto.school.yaml\?"):
         grids.read(tmp_path / "dito.school.yaml")
+    monkeypatch.chdir(programs.ROOT / "launch" / "grids")  # From elsewhere, the way from there.
+    with pytest.raises(UserError, match=r"did you mean ditto.school.yaml\?"):
+        grids.read(pathlib.Path("launch/grids/ditto.school.yaml"))
     with pytest.raises(UserError, match="cannot be read"):
         grids.read(tmp_path)
     (tmp_path / "latin.yaml").write_bytes(b"algorithm: \xe9\n")
