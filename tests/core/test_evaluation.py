@@ -164,7 +164,7 @@ def test_silos_are_reported_under_both_choices():
     assert summary["pct_clients_hurt_global"] == pytest.approx(100 / 3)
     # Of training parts the curves alone.
     assert {row["split"] for row in report.candidates} == {"valid", "test", "train"}
-    assert len(report.clients) == 6 and len(report.summary) == 2
+    assert len(list(report.clients)) == 6 and len(report.summary) == 2
 
 
 def test_scores_of_examples_and_of_others_data():

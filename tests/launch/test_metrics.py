@@ -162,7 +162,7 @@ def test_a_foreign_file_is_harmless_in_every_form(motley_metrics, tmp_path):
     flags = (path, columns, "--higher_is_better", f"--global={path}")
     motley_metrics(*flags, f"--output={tmp_path / 'clients.csv'}", "--per_client")
     rows = _rows(tmp_path / "clients.csv")
-    assert [row["client_id"] for row in rows] == ["'=cmd", "'@b|*x*", "'-3"]
+    assert [row["client_id"] for row in rows] == ["'=cmd", "'@b|*x*", "-3"]
     assert [row["quantum"] for row in rows] == ["0.25", "-0.25", "0"]
     assert {row["run_id"] for row in rows} == {"'=1+1"}
     motley_metrics(*flags, f"--output={tmp_path / 'clients.md'}", "--per_client")

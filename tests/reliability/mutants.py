@@ -37,6 +37,7 @@ _EQUIVALENT = pathlib.Path(__file__).with_name("equivalent.csv")
 # Imported once; none of them is the project's.
 _LIGHT = ("numpy", "pandas", "scipy.linalg", "scipy.special", "scipy.stats", "sklearn.metrics",
           "absl.flags", "absl.logging", "hypothesis", "yaml")  # fmt: skip
+_OURS = ("datasets", "launch", "motley_tff", "tests", "trainers")
 _HEAVY = ("tensorflow", "tensorflow_federated")
 # A change that makes a loop endless may fill the memory.
 _MEMORY = 16 * 2**30
@@ -153,12 +154,19 @@ def _test(path, tree, tests, mutant, folder) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         if mutant is not None:
             mutant.apply()
+        _forget_ours()
         sys.meta_path.insert(0, _Finder(path, tree))
         options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={folder}/t"]
         # One after the other: most changes are noticed by the first.
         status = any(pytest.main([*options, str(_ROOT / test)]) for test in _own_first(path, tests))
     finally:
         os._exit(status)
+
+
+def _forget_ours() -> None:
+    """Has the project's modules imported anew, should the parent have them already."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
+        del sys.modules[name]
 
 
 def _own_first(path: str, tests: Sequence[str]) -> list[str]:
