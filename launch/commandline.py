@@ -72,18 +72,22 @@ _PATH_ERRORS = {
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
-def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) -> NoReturn:
+def run_main(
+    main: Callable[..., int | None], positional: Sequence[str] = (), goes_on: bool = False
+) -> NoReturn:
     """Parses `sys.argv`, runs a command, and exits.
 
     Args:
       main: The command. Gets the values of the positional arguments; returns its exit status.
       positional: Their names for messages, e.g. `("GRID",)`; a last one that ends in "..." takes
         one or more.
+      goes_on: Whether a run that was cut goes on when it is given again; its last line says so.
 
     Raises:
       SystemExit: With the exit status; see the module's table.
     """
     name = command_name()
+    again = "; the same command goes on from there" if goes_on else ""
     _take_signals()
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
@@ -105,14 +109,14 @@ def run_main(main: Callable[..., int | None], positional: Sequence[str] = ()) ->
         what = error.filename or "a file or stdout"
         status = _fail(name, f"{what}: {error.strerror}; {hint}", 2)
     except KeyboardInterrupt:
-        status = _fail(name, "interrupted", _INTERRUPTED)
+        status = _fail(name, f"interrupted{again}", _INTERRUPTED)
     except Terminated as end:
-        status = _fail(name, f"ended by {end.signal_name}", end.exit_status)
+        status = _fail(name, f"ended by {end.signal_name}{again}", end.exit_status)
     except Exception:
         # A signal that lands inside a library's own error handling comes out as another error.
         if not _received:
             raise
-        status = _fail(name, f"ended by signal {_received[0]}", 128 + _received[0])
+        status = _fail(name, f"ended by signal {_received[0]}{again}", 128 + _received[0])
     _settle_stdout()
     sys.exit(status)
 
@@ -346,9 +350,15 @@ def help_text(main: Callable[..., object], positional: Sequence[str], name: str)
     order = sorted(groups, key=lambda module: (module not in (own, sys.argv[0]), module))
     parts = [f"usage: {_usage(name, positional)}", inspect.getdoc(inspect.getmodule(main)) or ""]
     for module in order:
-        parts.append(f"Flags of {module}:" if module not in (own, sys.argv[0]) else "Flags:")
+        parts.append("Flags:" if module in (own, sys.argv[0]) else _heading(module))
         parts.extend(_flag_help(flag) for flag in groups[module])
     return "\n\n".join(part for part in [*parts, _COMMON_FLAGS] if part)
+
+
+def _heading(module: str) -> str:
+    """Returns `Shared flags:` for `trainers.shared_flags`."""
+    words = module.rpartition(".")[2].removesuffix("_flags").replace("_", " ")
+    return f"{words.capitalize()} flags:"
 
 
 def _own_flags() -> dict[str, list[flags.Flag]]:

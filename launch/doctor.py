@@ -20,27 +20,20 @@ from typing import Any
 from absl import flags
 
 import datasets
-from datasets import options as data_options
 from launch import commandline
 from motley_tff.core import cores
 from motley_tff.core.errors import UserError
+from trainers import data_flags
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("data_dir", None, "Folder with the datasets; checked to be readable.")
+data_flags.define()
 flags.DEFINE_float(
     "worker_timeout_seconds",
     60.0,
     "How long TFF's worker may take to start.",
     lower_bound=0.1,
 )
-
-flags.DEFINE_string("dataset_name", None, "Also load this data set and describe it.")
-flags.DEFINE_string("data_file", None, "A file to read instead of looking in --data_dir.")
-flags.DEFINE_bool("use_synthetic_data", False, "Describe the synthetic twin.")
-flags.DEFINE_bool("only_digits", False, "emnist: the ten digits in place of all 62 classes.")
-flags.DEFINE_bool("gld23k", False, "landmark: the small variant, 203 classes and 233 clients.")
-flags.DEFINE_enum("adni_split", None, ["subject", "published"], "adni: how slices are split.")
 flags.DEFINE_string(
     "figures_dir", "results/figures", "Where the picture of how clients differ goes."
 )
@@ -93,7 +86,8 @@ def _one_line(error: Exception) -> str:
 def main() -> None:
     """Runs all checks."""
     if FLAGS.dataset_name is not None:
-        datasets.check_options(_data_options())  # What is wrong there does not wait for TensorFlow.
+        # What is wrong there does not wait for TensorFlow.
+        datasets.check_options(data_flags.options(FLAGS))
     report = _Report()
     report.check("python", _python)
     report.check("packages", _packages)
@@ -223,23 +217,11 @@ def _described(entry: pathlib.Path) -> str:
     return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.stat().st_size:,} bytes)"
 
 
-def _data_options() -> data_options.DataOptions:
-    return data_options.DataOptions(
-        dataset_name=FLAGS.dataset_name,
-        data_dir=FLAGS.data_dir,
-        data_file=FLAGS.data_file,
-        use_synthetic_data=FLAGS.use_synthetic_data,
-        only_digits=FLAGS.only_digits,
-        gld23k=FLAGS.gld23k,
-        adni_split=FLAGS.adni_split,
-    )
-
-
 def _dataset() -> str:
     """Loads a data set; returns what is in it, several lines."""
     from datasets import description
 
-    task = datasets.create_task(_data_options())
+    task = datasets.create_task(data_flags.options(FLAGS))
     lines = [f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights"]
     lines += [f"{k}: {_short(v)}" for k, v in task.facts.items() if v or v == 0]
     # A silo is in every split, with a part of its data each time.

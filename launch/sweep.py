@@ -184,7 +184,7 @@ class _Progress:
 
 def run() -> None:
     """Entry point of the console command."""
-    commandline.run_main(main, ("GRID",))
+    commandline.run_main(main, ("GRID",), goes_on=True)
 
 
 if __name__ == "__main__":

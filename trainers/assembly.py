@@ -24,7 +24,7 @@ from motley_tff.core import cores, experiment, partition, studies
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.tables import model_files, run_directory, tensorboard
-from trainers import optimizer_flags, shared_flags, terminal
+from trainers import data_flags, optimizer_flags, terminal
 
 # (task, initial weights) -> (training algorithm, personalization, name in the tables)
 Build = Callable[
@@ -73,7 +73,7 @@ def _run_experiment(
     prepare: Prepare | None,
     loop: Mapping[str, Any],
 ) -> None:
-    task = _partitioned(values, datasets.create_task(shared_flags.data(values)))
+    task = _partitioned(values, datasets.create_task(data_flags.options(values)))
     files = {str(path): run_directory.digest(path) for path in task.facts.get("files", ())}
     digests = {os.path.basename(path): digest for path, digest in files.items()}
     directory.check_same("data_files", digests, "data files")

@@ -122,7 +122,7 @@ def _rounds() -> shared_flags.Rounds:
 
 def run() -> None:
     """Entry point of the console command."""
-    commandline.run_main(main)
+    commandline.run_main(main, goes_on=True)
 
 
 if __name__ == "__main__":

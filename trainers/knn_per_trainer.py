@@ -105,7 +105,7 @@ def _build(task, initial_weights):
 
 def run() -> None:
     """Entry point of the console command."""
-    commandline.run_main(main)
+    commandline.run_main(main, goes_on=True)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def _adaptation(task: Any, optimizer: Any) -> Any:
 
 def run() -> None:
     """Entry point of the console command."""
-    commandline.run_main(main)
+    commandline.run_main(main, goes_on=True)
 
 
 if __name__ == "__main__":

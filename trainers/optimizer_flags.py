@@ -58,14 +58,15 @@ def define(prefix: str, default_rate: float | None, many_rates: bool = False) ->
     for optimizer, parameters in PARAMETERS.items():
         for parameter, default in parameters.items():
             name = f"{prefix}_{optimizer}_{parameter}"
-            upper = 1.0 if parameter in ("momentum", "beta_1", "beta_2") else None
-            flags.DEFINE_float(
-                name,
-                default,
-                f"{parameter} of the {who} {optimizer}.",
-                lower_bound=0.0,
-                upper_bound=upper,
-            )
+            flags.DEFINE_float(name, default, f"{parameter} of the {who} {optimizer}.")
+            if parameter in ("momentum", "beta_1", "beta_2"):
+                flags.register_validator(
+                    name, lambda value: 0 <= value < 1, "expected a number from 0 to below 1"
+                )
+            else:
+                flags.register_validator(
+                    name, lambda value: value >= 0, "expected a number of at least 0"
+                )
 
 
 def _is_positive(value: float | None) -> bool:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from absl import flags
 
 import datasets
-from datasets import options as data_options
 from motley_tff.backends import worker_targets
 from motley_tff.core import acceptance
 from motley_tff.core.errors import UserError
 from motley_tff.tables import run_directory
+from trainers import data_flags
 
 
 class Rounds(NamedTuple):
@@ -35,6 +35,7 @@ _NOT_PART_OF_AN_EXPERIMENT = frozenset(
 
 def define() -> None:
     """Declares the flags of data, rounds, evaluation and backend."""
+    data_flags.define()
     _define_experiment()
     _define_rounds()
     _define_cohort()
@@ -45,26 +46,12 @@ def define() -> None:
 def _define_experiment() -> None:
     flags.DEFINE_string("experiment_name", None, "Name of the experiment and its directory.")
     flags.DEFINE_string("root_output_dir", "results", "Directory that holds the experiments.")
-    flags.DEFINE_string("dataset_name", None, f"Which data: one of {', '.join(datasets.names())}.")
-    flags.DEFINE_string("data_dir", None, "Directory that holds the data sets and their caches.")
-    flags.DEFINE_string(
-        "data_file", None, "A file to read instead of looking in --data_dir (.npz, .mat)."
-    )
-    flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
-    flags.DEFINE_bool("only_digits", False, "emnist: the ten digits in place of all 62 classes.")
-    flags.DEFINE_bool("gld23k", False, "landmark: the small variant, 203 classes and 233 clients.")
-    flags.DEFINE_enum(
-        "adni_split", None, ["subject", "published"],
-        "adni: how a vendor's slices are split: by subject, as if not given, or by Motley's rule, "
-        "which can put slices of one scan into several parts.",
-    )  # fmt: skip
     flags.DEFINE_integer(
         "base_random_seed", 0, "Seed of every random choice.", lower_bound=0,
         upper_bound=2**32 - 1,
     )  # fmt: skip
     flags.mark_flags_as_required(["experiment_name", "dataset_name"])
     flags.register_validator("experiment_name", _is_experiment_name)
-    flags.register_validator("dataset_name", _is_dataset)
 
 
 def _is_experiment_name(name: str | None) -> bool:
@@ -73,15 +60,6 @@ def _is_experiment_name(name: str | None) -> bool:
             run_directory.check_name(name)
         except UserError as error:
             raise flags.ValidationError(str(error).partition("; ")[2]) from error
-    return True
-
-
-def _is_dataset(name: str | None) -> bool:
-    if name is not None:
-        try:
-            datasets.check_name(name)
-        except UserError as error:
-            raise flags.ValidationError(str(error)) from error
     return True
 
 
@@ -258,7 +236,7 @@ def open_directory(values: flags.FlagValues) -> run_directory.RunDirectory:
       UserError: If it cannot be written, is in use, or belongs to other flags; if the data set
         lacks an option it is given; or if there is no temporary directory.
     """
-    datasets.check_options(data(values))
+    datasets.check_options(data_flags.options(values))
     _check_temporary_directory()
     return run_directory.RunDirectory(
         values.root_output_dir, values.experiment_name, deciding(values)
@@ -274,20 +252,6 @@ def _check_temporary_directory() -> None:
             f"TensorFlow needs a temporary directory: {error.strerror}; make room there, or set "
             "TMPDIR to one that can be written"
         ) from error
-
-
-def data(values: flags.FlagValues) -> data_options.DataOptions:
-    """Returns the data options."""
-    return data_options.DataOptions(
-        dataset_name=values.dataset_name,
-        data_dir=values.data_dir,
-        data_file=values.data_file,
-        use_synthetic_data=values.use_synthetic_data,
-        base_random_seed=values.base_random_seed,
-        only_digits=values.only_digits,
-        gld23k=values.gld23k,
-        adni_split=values.adni_split,
-    )
 
 
 def deciding(values: flags.FlagValues) -> dict[str, Any]:

@@ -24,6 +24,8 @@ class TerminalProgress:
 
     def start(self, stage: str, total: int, done: int = 0) -> None:
         """Shows a new stage below the ones that are open."""
+        if done:
+            _write(f"{stage}: goes on after {done}/{total}")
         kind: type[_Bar | _Lines] = _Bar if sys.stderr.isatty() else _Lines
         self._stages.append(kind(stage, total, done, len(self._stages)))
 
@@ -79,9 +81,13 @@ class _Lines:
 
 
 def warn(message: str) -> None:
-    """Writes a line to stderr, above the bars."""
+    """Warns on stderr, above the bars."""
+    _write(f"warning: {message}")
+
+
+def _write(line: str) -> None:
     with contextlib.suppress(OSError):
-        tqdm.tqdm.write(f"warning: {message}", file=sys.stderr)
+        tqdm.tqdm.write(line, file=sys.stderr)
 
 
 def print_summary(

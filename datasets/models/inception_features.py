@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
+from datasets import hdf5_files
 from motley_tff.core.errors import UserError
 
 SIDE, NUM_FEATURES = 299, 2048
@@ -48,16 +49,16 @@ def _check(path: pathlib.Path) -> bool:
     """Returns whether a weights file has the classifier, or raises UserError."""
     if path.suffix != ".h5":
         raise UserError(f"{path}: expected Keras's weights of InceptionV3, a file that ends in .h5")
-    try:
+    what = hdf5_files.problem(path) if path.exists() else "no such file"
+    if not what:
         with h5py.File(path, "r") as file:
-            layers = [_text(name) for name in file.attrs["layer_names"]]
-    except (OSError, KeyError) as error:
-        what = "no such file" if not path.exists() else f"no weights of Keras ({error})"
-        raise UserError(
-            f"{path}: {what}; expected InceptionV3's, such as "
-            "inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5, put there by hand"
-        ) from error
-    return "predictions" in layers
+            if "layer_names" in file.attrs:
+                return "predictions" in map(_text, file.attrs["layer_names"])
+        what = "no layer_names in it"
+    raise UserError(
+        f"{path}: no weights of Keras ({what}); expected InceptionV3's, such as "
+        "inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5, put there by hand"
+    )
 
 
 def _text(name: Any) -> str:

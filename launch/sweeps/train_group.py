@@ -54,13 +54,13 @@ class _Kept(NamedTuple):
 class _Group:
     def __init__(self, directory: pathlib.Path, plan: plans.Plan, task: plans.Task):
         import datasets
-        from trainers import assembly, shared_flags
+        from trainers import assembly, data_flags
 
         assembly.limit_threads(1)  # As many calls run side by side as there are cores.
         if task.group is None:
             raise ValueError(f"Task {task.name} is no group.")
         self._directory, self._plan, self._task, self._group = directory, plan, task, task.group
-        options = shared_flags.data(FLAGS)
+        options = data_flags.options(FLAGS)
         self._tasks = {
             seed: datasets.create_task(dataclasses.replace(options, base_random_seed=seed))
             for seed in task.group.seeds

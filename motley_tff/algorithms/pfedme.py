@@ -9,12 +9,9 @@ model that never moves. The baseline is the global model.
 """
 
 import dataclasses
-from typing import NamedTuple
 
-import tensorflow as tf
-
-from motley_tff.algorithms import fedavg, optimizers
-from motley_tff.core import algorithm, client_work, learning
+from motley_tff.algorithms import fedavg, optimizers, own_models
+from motley_tff.core import algorithm, learning
 from motley_tff.core import task as task_lib
 
 
@@ -35,63 +32,32 @@ class Params:
     inner_steps: int = 5
 
 
-class Carry(NamedTuple):
-    """One client's round: the global model as it came, its local copy, theta, its weight."""
-
-    incoming: learning.Weights
-    copy: learning.Weights
-    theta: learning.Learner
-    weight: tf.Tensor
-
-
 def build(
     task: task_lib.Task, params: Params, initial_weights: learning.Weights
 ) -> algorithm.Algorithm:
     """Returns pFedMe; a client's state is theta."""
-    base = fedavg.build(task, params.fedavg, initial_weights)
-    return dataclasses.replace(
-        base,
-        name="pfedme",
-        work=_client_work(task, params, base.work),
-        initial_client_state=lambda index: tuple(initial_weights),
-        personal_model=lambda weights, state: state,
-    )
-
-
-def _client_work(
-    task: task_lib.Task, params: Params, base: client_work.ClientWork
-) -> client_work.ClientWork:
-    optimizer = optimizers.build(params.personal_optimizer)
-    trained = (True,) * len(task.model.shapes)
     pull = params.fedavg.client_optimizer.learning_rate * params.regularization
 
-    def init(broadcast, client_state, client):
-        return Carry(
-            incoming=tuple(broadcast),
-            copy=tuple(broadcast),
-            theta=learning.start(task, optimizer, client_state, trained),
-            weight=tf.cast(client.num_examples["train"], tf.float32),
-        )
-
-    def step(carry, batch):
-        def penalty(weights):
-            return 0.5 * params.regularization * learning.squared_distance(weights, carry.copy)
-
-        first = theta = learning.train(task, optimizer, carry.theta, batch, trained, penalty)
+    def step(carry, batch, train):
+        """Moves theta towards the local copy, which is what will be sent, and that after it."""
+        copy = carry.sent
+        first = theta = train(carry.own, batch, copy)
         for _ in range(params.inner_steps - 1):
-            theta = learning.train(task, optimizer, theta, batch, trained, penalty)
+            theta = train(theta, batch, copy)
+        copy = tuple(w - pull * (w - t) for w, t in zip(copy, theta.weights, strict=True))
         # The metrics are those of the model that met the batch, once.
-        theta = theta._replace(sums=first.sums)
-        copy = tuple(w - pull * (w - t) for w, t in zip(carry.copy, theta.weights, strict=True))
-        return carry._replace(copy=copy, theta=theta)
+        return carry._replace(own=theta._replace(sums=first.sums), sent=copy)
 
-    def finish(carry):
-        return client_work.ClientOutput(
-            update=learning.subtract(carry.incoming, carry.copy),
-            weight=carry.weight,
-            client_state=carry.theta.weights,
-            metrics=carry.theta.sums,
-        )
-
-    (walk,) = base.passes
-    return client_work.ClientWork(init, (dataclasses.replace(walk, step=step),), finish)
+    return own_models.build(
+        task,
+        "pfedme",
+        params.fedavg,
+        params.personal_optimizer,
+        params.regularization,
+        initial_weights,
+        own_models.Own(
+            begin=lambda incoming, theta: incoming,
+            step=step,
+            update=lambda carry: learning.subtract(carry.incoming, carry.sent),
+        ),
+    )

@@ -183,12 +183,6 @@ class VectorizedRuns:
         self._cache = StackCache()
         self._block = tf.function(self._run_block, jit_compile=True, autograph=False)
 
-    def on(self, tasks: Sequence[task_lib.Task]) -> "VectorizedRuns":
-        """Returns the same settings under as many other seeds, compiled no second time."""
-        other = VectorizedRuns(tasks, self._runs)
-        other._block = self._block
-        return other
-
     def initialize(self, algorithms: Sequence[algorithm_lib.Algorithm] | None = None) -> Nest:
         """Returns the state before the first round.
 

@@ -104,7 +104,7 @@ def _box(ax, values: np.ndarray, place: float, colour: str, hatch: str) -> None:
     drawn = ax.boxplot(
         values, positions=[place], widths=0.3, vert=False, patch_artist=True, flierprops=dots,
         showmeans=True, manage_ticks=False,
-        medianprops={"color": "black", "linewidth": 1.4},
+        medianprops={"color": "white" if colour == style.BLACK else "black", "linewidth": 1.4},
         meanprops={"marker": "D", "markersize": 2.5, "markerfacecolor": "white",
                    "markeredgecolor": "black", "markeredgewidth": 0.6},
         boxprops={"linewidth": 0.6}, whiskerprops={"linewidth": 0.6}, capprops={"linewidth": 0.6},

@@ -18,11 +18,13 @@ class Panel(NamedTuple):
 
     Attributes:
       label: Its title.
-      clusters: Their numbers, [clusters].
+      num_clusters: How many were learned.
+      clusters: The numbers of those that a client is in, [clusters].
       counts: `{group: number of test clients in each cluster [clusters]}`.
     """
 
     label: str
+    num_clusters: int
     clusters: np.ndarray
     counts: dict[str, np.ndarray]
 
@@ -46,7 +48,10 @@ def data(comparison: Comparison) -> Data | None:
                 fill_value=0,
             )  # fmt: skip
             counts = {str(name): table[name].to_numpy(float) for name in table}
-            panels.append(Panel(series.label, table.index.to_numpy(int), counts))
+            clusters = table.index.to_numpy(int)
+            # A copy of the tables without run.json does not say.
+            number = int(series.runs[0].flags.get("num_clusters", clusters.max()))
+            panels.append(Panel(series.label, number, clusters, counts))
     groups = sorted({name for panel in panels for name in panel.counts})
     return Data(panels, groups) if panels else None
 
@@ -56,7 +61,6 @@ def draw(data: Data, looks: style.Looks) -> Figure:
     del looks
     figure, axes = style.grid(len(data.panels), height=1.6)
     of_group = style.looks(data.groups)
-    last = max(int(panel.clusters.max()) for panel in data.panels)
     for ax, panel in zip(axes, data.panels, strict=True):
         bottom = np.zeros(len(panel.clusters))
         for group, counts in panel.counts.items():
@@ -66,8 +70,8 @@ def draw(data: Data, looks: style.Looks) -> Figure:
                 edgecolor="white", linewidth=0.5,
             )  # fmt: skip
             bottom += counts
-        ax.set_xticks(range(1, last + 1))
-        ax.set_xlim(0.4, last + 0.6)
+        ax.set_xticks(range(1, panel.num_clusters + 1))
+        ax.set_xlim(0.4, panel.num_clusters + 0.6)
         ax.set_xlabel("cluster")
         ax.set_title(style.wrapped(panel.label, 21), fontsize=7)
     figure.supylabel("test clients", fontsize=8)
@@ -84,4 +88,7 @@ def caption(data: Data, comparison: Comparison) -> str:
     """Returns what one sees."""
     del comparison
     known = "of each known group " if data.groups != [_UNKNOWN] else ""
-    return f"How many test clients {known}choose each learned cluster, in the first seed's run."
+    return (
+        f"How many test clients {known}choose each learned cluster, in the first seed's run; a "
+        "cluster that none chose has no bar."
+    )

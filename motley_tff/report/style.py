@@ -24,8 +24,8 @@ DPI = 300
 # More points than these make a vector file that no viewer likes: they become pixels in it.
 MAX_VECTOR_POINTS = 4000
 
-GREY, KEPT, HURT = "#666666", "#0072B2", "#D55E00"
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#B8A800")
+GREY, KEPT, HURT, BLACK = "#666666", "#0072B2", "#D55E00", "#000000"
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", BLACK, "#B8A800")
 # As many as no multiple of the colours, so that pairs of both repeat late.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo", "---", "|||")

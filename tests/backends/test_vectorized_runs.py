@@ -77,14 +77,6 @@ def test_equal_to_separate_runs(task, together):
     assert len(set(weights)) == len(GRID)
 
 
-def test_another_seed_on_the_same_compiled_code(task, together):
-    runs, weights, _ = together
-    other, _ = _train(runs.on([task]), task, 1)
-    fresh = vectorized.VectorizedRuns([task], vectorized.Runs(_builder(task), GRID))
-    np.testing.assert_array_equal(other, _train(fresh, task, 1)[0])
-    assert not np.array_equal(other, weights)
-
-
 def _other_split(task_numbers, seed):
     """The same silos with their numbers dealt out anew, as another seed does."""
     rng = np.random.default_rng(seed)

@@ -96,7 +96,7 @@ def test_motley_generative_takes_images(files, model, tmp_path):
 
 def test_weights_that_are_others(files, tmp_path):
     load = inception_features.load
-    with pytest.raises(UserError, match=r"no such file; expected InceptionV3's"):
+    with pytest.raises(UserError, match=r"\(no such file\); expected InceptionV3's"):
         load(tmp_path / "none.h5")
     with pytest.raises(UserError, match=r"file that ends in \.h5"):
         load(tmp_path / "weights.pt")

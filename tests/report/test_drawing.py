@@ -82,7 +82,7 @@ def _communication():
 def _composition():
     groups = ("English", "Spanish", "italic", "print", "cost $5 and $6")
     counts = {group: np.array([30.0, 20.0, i]) for i, group in enumerate(groups)}
-    panels = [composition.Panel(n, np.array([1, 2, 3]), counts) for n in NAMES[:3]]
+    panels = [composition.Panel(n, 4, np.array([1, 2, 3]), counts) for n in NAMES[:3]]
     return composition.Data(panels, list(groups))
 
 

@@ -308,9 +308,18 @@ def test_composition(tmp_path):
     data = composition.data(compare(tmp_path))
     (panel,) = data.panels
     assert list(panel.clusters) == [1, 2] and data.groups == ["en", "es"]
+    assert panel.num_clusters == 2
     assert {name: list(counts) for name, counts in panel.counts.items()} == {
         "en": [4.0, 0.0], "es": [1.0, 3.0],
     }  # fmt: skip
+
+
+def test_composition_counts_clusters_that_nobody_chose(tmp_path):
+    rows = [{"split": "test", "cluster_id": 1, "group": "en", "num_clients": 4}]
+    flags = {"num_clusters": 3}
+    written.run(tmp_path, "one", "hypcluster", CLIENTS, tables={"clusters": rows}, flags=flags)
+    (panel,) = composition.data(compare(tmp_path)).panels
+    assert panel.num_clusters == 3 and list(panel.clusters) == [1]
 
 
 def test_sizes(tmp_path):

@@ -222,6 +222,8 @@ def test_divergence_stops_with_round_and_client_and_keeps_the_checkpoint(tmp_pat
         (["--valid_clients_per_round=5"], "--valid_clients_per_evaluation"),
         (["--train_batch_size=0"], "range [1, "),
         (["--client_learning_rate=-0.1"], "above 0"),
+        (["--server_fedavgm_momentum=1"], "from 0 to below 1"),
+        (["--client_adam_epsilon=-1"], "at least 0"),
         (["--finetune_learning_rate=0.1,nan"], "above 0"),
         (["--server_optimizer=fedadam"], "adam"),
         (["--experiment_name==SUM(A1)"], "experiment_name"),

@@ -58,8 +58,8 @@ def test_published_flags_keep_names_and_defaults():
 def test_flags_of_one_data_set_reach_it():
     code = (
         "import sys; from launch import commandline; "
-        "from trainers import finetuning_trainer as t, shared_flags; commandline.parse(sys.argv); "
-        "o = shared_flags.data(t.FLAGS); print(o.only_digits, o.gld23k, o.adni_split)"
+        "from trainers import finetuning_trainer as t, data_flags; commandline.parse(sys.argv); "
+        "o = data_flags.options(t.FLAGS); print(o.only_digits, o.gld23k, o.adni_split)"
     )
     for given, expected in (
         (["--only_digits"], "True False None"),
@@ -90,7 +90,7 @@ def test_no_temporary_directory_is_one_line(monkeypatch):
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
 
     options = data_options.DataOptions("school", None, None, True, 0)
-    monkeypatch.setattr(shared_flags, "data", lambda values: options)
+    monkeypatch.setattr(shared_flags.data_flags, "options", lambda values: options)
     monkeypatch.setattr("tempfile.gettempdir", none)
     with pytest.raises(UserError, match=r"found in \['/tmp'\]; make room there, or set TMPDIR"):
         shared_flags.open_directory(None)

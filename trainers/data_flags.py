@@ -1,0 +1,49 @@
+"""Flags that say which data, for the trainers and the doctor."""
+
+from absl import flags
+
+import datasets
+from datasets import options as data_options
+from motley_tff.core.errors import UserError
+
+
+def define() -> None:
+    """Declares them."""
+    flags.DEFINE_string("dataset_name", None, f"Which data: one of {', '.join(datasets.names())}.")
+    flags.DEFINE_string("data_dir", None, "Directory that holds the data sets and their caches.")
+    flags.DEFINE_string(
+        "data_file", None, "A file to read instead of looking in --data_dir (.npz, .mat)."
+    )
+    flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
+    flags.DEFINE_bool("only_digits", False, "emnist: the ten digits in place of all 62 classes.")
+    flags.DEFINE_bool("gld23k", False, "landmark: the small variant, 203 classes and 233 clients.")
+    flags.DEFINE_enum(
+        "adni_split", None, ["subject", "published"],
+        "adni: how a vendor's slices are split: by subject, as if not given, or by Motley's rule, "
+        "which can put slices of one scan into several parts.",
+    )  # fmt: skip
+    flags.register_validator("dataset_name", _is_dataset)
+
+
+def _is_dataset(name: str | None) -> bool:
+    if name is not None:
+        try:
+            datasets.check_name(name)
+        except UserError as error:
+            raise flags.ValidationError(str(error)) from error
+    return True
+
+
+def options(values: flags.FlagValues) -> data_options.DataOptions:
+    """Returns the data options; a program without `--base_random_seed` has seed 0."""
+    seed = {"base_random_seed": values.base_random_seed} if "base_random_seed" in values else {}
+    return data_options.DataOptions(
+        dataset_name=values.dataset_name,
+        data_dir=values.data_dir,
+        data_file=values.data_file,
+        use_synthetic_data=values.use_synthetic_data,
+        only_digits=values.only_digits,
+        gld23k=values.gld23k,
+        adni_split=values.adni_split,
+        **seed,
+    )
