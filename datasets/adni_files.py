@@ -8,6 +8,7 @@ file was made, as JSON.
 
 import csv
 import json
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from PIL import Image
 
 from datasets import files
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files
+from motley_tff.tables import array_files
 
 SIDE = 32
 COLUMNS = ("vendor", "file", "subject", "scan", "suvr")
@@ -87,8 +88,7 @@ def write(path: Path, vendors: Mapping[str, Scans], report: Mapping[str, Any]) -
     for i, scans in enumerate(vendors.values()):
         values = dict(zip(_FIELDS, scans, strict=True))
         arrays |= {f"{field}_{i}": array for field, array in values.items()}
-    with csv_files.replacing(path, "wb") as file:
-        np.savez_compressed(file, **arrays)
+    array_files.save(path, arrays, zipfile.ZIP_DEFLATED)
 
 
 def read(path: Path) -> Collection:

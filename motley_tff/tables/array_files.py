@@ -5,6 +5,7 @@ Plain arrays of numbers and text, nothing that runs.
 
 import os
 import pathlib
+import zipfile
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -17,14 +18,33 @@ from motley_tff.tables import csv_files
 _SURROGATES, _LAST = (0xD800, 0xDFFF), 0x10FFFF
 
 
-def save(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes an archive.
+def save(
+    path: pathlib.Path, arrays: Mapping[str, np.ndarray], compression: int = zipfile.ZIP_STORED
+) -> None:
+    """Writes an archive; the same arrays give the same bytes.
+
+    `np.savez` leaves its archive open where the disk is full, which complains on stderr when it is
+    collected.
+
+    Args:
+      path: The file.
+      arrays: By name.
+      compression: As `zipfile` names it.
 
     Raises:
       UserError: If the disk is full or the directory cannot be written.
     """
-    with signals.held(), csv_files.replacing(path, "wb") as file:
-        np.savez(file, **arrays)
+    with (
+        signals.held(),
+        csv_files.replacing(path, "wb") as file,
+        zipfile.ZipFile(file, "w", compression) as archive,
+    ):
+        for name, array in arrays.items():
+            # Of no date, as `ZipInfo` makes it.
+            info = zipfile.ZipInfo(f"{name}.npy")
+            info.compress_type = compression
+            with archive.open(info, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
 def read(

@@ -22,6 +22,7 @@ from tests.reliability.trainer_runs import Ending
 
 _MEGABYTE = 2**20
 _DISK_KILOBYTES = 4096
+_STOPPED_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +68,14 @@ def disk_that_fills(bench: Bench) -> Ending:
     ballast = bench_lib.fill(bench.root, 0)
     ending = started.ending()
     ballast.unlink()
+    return ending
+
+
+def disk_that_fills_in(bench: Bench, file: str) -> Ending:
+    """The disk is filled by others when the run opens a file of such a name for writing."""
+    bench.stack.enter_context(bench_lib.small_disk(bench.root, _DISK_KILOBYTES))
+    ending = bench.run_watched(f"--full_at={file}")
+    (bench.root / "ballast").unlink()
     return ending
 
 
@@ -193,6 +202,28 @@ def worker_killed(bench: Bench) -> Ending:
     return started.ending()
 
 
+def worker_stopped(bench: Bench) -> Ending:
+    """TFF's worker is stopped, as by a debugger, and told to go on a little later."""
+    started, worker = _with_stopped_worker(bench)
+    worker.resume()
+    return started.ending()
+
+
+def end_beside_stopped_worker(bench: Bench) -> Ending:
+    """TFF's worker is stopped, and somebody who waits in vain presses Ctrl-C."""
+    started, _ = _with_stopped_worker(bench)
+    started.send(signal.SIGINT)
+    return started.ending()
+
+
+def _with_stopped_worker(bench: Bench) -> tuple[trainer_runs.Started, psutil.Process]:
+    started = bench.start_training()
+    (worker,) = (p for p in started.children() if p.name() == "worker_binary")
+    worker.suspend()
+    assert not started.has_ended(_STOPPED_SECONDS)
+    return started, worker
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 
@@ -274,6 +305,12 @@ FAULTS = (
     ),
     Fault("disk that others fill", disk_that_fills, **_NO_ROOM),
     Fault("disk that others fill, tff", disk_that_fills, **_NO_ROOM, backend="tff"),
+    *(
+        Fault(f"disk that fills in {file}", partial(disk_that_fills_in, file=file), **_NO_ROOM)
+        for file in ("run.json", "rounds.csv", "round_00000002.npz", "round_00000012.npz",
+                     "evaluation", "candidates.csv", "clients.csv", "summary.csv",
+                     "global_model.npz")
+    ),
     Fault("files of at most 2 kB", partial(small_files, kilobytes=2), (2,), "File too large"),
     Fault("files of at most 30 kB", partial(small_files, kilobytes=30), (2,), "File too large"),
     Fault("read-only output directory", read_only_output, (2,), "Read-only file system"),
@@ -291,6 +328,8 @@ FAULTS = (
     Fault("run after a dead one", run_after_a_dead_one),
     Fault("run after a dead one, tff", run_after_a_dead_one, backend="tff"),
     Fault("TFF's worker killed", worker_killed, (1,), "TFF's worker", "tff"),
+    Fault("TFF's worker stopped for a while", worker_stopped, backend="tff"),
+    Fault("Ctrl-C beside a stopped worker", end_beside_stopped_worker, (130,), "goes on", "tff"),
     Fault("0 MB more address space", partial(no_more_memory, kind=_AS, megabytes=0), **_NO_MEMORY),
     Fault("8 MB more address space", partial(no_more_memory, kind=_AS, megabytes=8), **_NO_MEMORY),
     Fault("0 MB more data", partial(no_more_memory, kind=_DATA, megabytes=0), **_NO_MEMORY),

@@ -5,7 +5,8 @@
 
 A change is the opening of a file for writing, a rename, a removal or a new directory, as Python's
 audit events tell of them. The signal comes just before it, or --milliseconds after, when the file
-may be half-written. With --count_to=FILE the number of changes goes there.
+may be half-written. With --count_to=FILE the number of changes goes there. With --full_at=WORD
+the disk is filled in place of a signal, when a file of such a name is first opened for writing.
 """
 
 import argparse
@@ -17,8 +18,25 @@ import sys
 import threading
 import time
 
+from tests.reliability import bench
+
 _WRITING = os.O_WRONLY | os.O_RDWR
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
+
+
+class FillingWatch:
+    """An audit hook that fills a directory's disk when a file is opened for writing there."""
+
+    def __init__(self, directory: str, word: str):
+        self._directory, self._word, self._is_over = pathlib.Path(directory), word, False
+
+    def __call__(self, event: str, arguments: tuple) -> None:
+        """Looks at an event."""
+        if event == "open" and not self._is_over and _is_change(event, arguments):
+            path = str(arguments[0])
+            if path.startswith(f"{self._directory}{os.sep}") and self._word in path:
+                self._is_over = True  # What follows is an event, too.
+                bench.fill(self._directory, 0)
 
 
 class Watch:
@@ -63,6 +81,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--at", type=int, default=0, help="which change; 0 for none")
     parser.add_argument("--signal", type=int, default=signal.SIGKILL)
     parser.add_argument("--milliseconds", type=float)
+    parser.add_argument("--full_at", help="part of a file's path")
     parser.add_argument("--count_to", type=pathlib.Path)
     parser.add_argument("module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -75,6 +94,8 @@ def main() -> None:
     watch = Watch(options.directory, options.at, options.signal, options.milliseconds)
     sys.setswitchinterval(0.0005)  # The thread that strikes must not wait for a long write.
     sys.addaudithook(watch)
+    if options.full_at:
+        sys.addaudithook(FillingWatch(options.directory, options.full_at))
     sys.argv = [options.module, *options.arguments]
     try:
         runpy.run_module(options.module, run_name="__main__", alter_sys=True)

@@ -43,6 +43,29 @@ def test_whole_arrays_and_some_of_them(tmp_path):
     assert array_files.read(tmp_path / "a.npy")[""].tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_what_is_saved_is_read_and_has_no_date(tmp_path, compression):
+    arrays = {"a": np.zeros((200, 3), np.float32), "ü/b": np.array("text"), "c": np.arange(0)}
+    for name in ("one", "two"):
+        array_files.save(tmp_path / name, arrays, compression)
+    found = array_files.read(tmp_path / "one")
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+    first, second = ((tmp_path / name).read_bytes() for name in ("one", "two"))
+    assert first == second and b"PK" in first
+    with zipfile.ZipFile(tmp_path / "one") as archive:
+        assert {info.date_time[0] for info in archive.infolist()} == {1980}
+        assert {info.compress_type for info in archive.infolist()} == {compression}
+
+
+def test_objects_are_not_saved(tmp_path):
+    with pytest.raises(ValueError, match="pickle"):
+        array_files.save(tmp_path / "a.npz", {"a": np.array([{}], object)})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
