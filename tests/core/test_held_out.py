@@ -1,6 +1,7 @@
 """Smaller personalization sets, held-out parts, and other clients' examples."""
 
 import contextlib
+import dataclasses
 
 import numpy as np
 import pytest
@@ -67,6 +68,23 @@ def test_ood_examples_are_those_of_others():
         assert np.all(found % 100 >= 50), "only evaluation examples"
         everything |= set(found)
     assert len(everything) == 9
+
+
+def test_ood_examples_are_of_all_clients_alike():
+    task = held_out.with_ood(_task((10, 10, 10)), num_examples=7, seed=3)
+    found = {float(x) for c in task.test.ids for x in _numbers(task, c, held_out.OOD)}
+    owners = np.array(sorted(found)) // 100
+    assert np.unique(owners, return_counts=True)[1].max() <= 3, "of each a third, rounded up"
+
+
+def test_validation_clients_are_cut_as_test_clients_are():
+    both, other = _task((4,)), _task((6, 2))
+    silos = held_out.with_fraction(both, 0.5, seed=3)
+    assert silos.valid is silos.test
+    task = held_out.with_fraction(dataclasses.replace(both, valid=other.valid), 0.5, seed=3)
+    for clients_of, sizes in ((task.valid, (3, 1)), (task.test, (2,))):
+        found = [len(clients_of.fetch(c)["personalization"]["x"]) for c in clients_of.ids]
+        assert tuple(found) == sizes
 
 
 def test_there_may_be_fewer_ood_examples_than_asked_for():
