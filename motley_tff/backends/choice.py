@@ -54,7 +54,7 @@ def choose(
 def why_not_vectorized(task: task_lib.Task, memory_limit_bytes: float) -> str | None:
     """Returns what keeps a task's clients from being stacked, or None."""
     if not task.model.vectorizes:
-        return "its model is no faster stacked"
+        return "its model gains nothing by it"
     populations = {id(clients): clients for clients in task.splits.values()}.values()
     sizes = [clients.nbytes for clients in populations]
     if None in sizes:
