@@ -131,7 +131,7 @@ def _check_run(row: Any) -> None:
     if not all(isinstance(cell, str) for cell in (row["run_id"], row["status"], *row.values())):
         raise ValueError("expected text in runs")
     if row["status"] == "finished":
-        lacking = [name for name in _OF_RUN if name not in row]
+        lacking = [name for name in (*_OF_RUN, *_NUMBERS) if name not in row]
         if lacking:
             raise ValueError(f"a finished run lacks {', '.join(lacking)}")
         for name in _NUMBERS:

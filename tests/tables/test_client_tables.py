@@ -72,6 +72,20 @@ def test_ours_is_told_by_its_columns_whatever_is_said_of_foreign_ones(tmp_path):
         assert (table["baseline"].tolist(), table["metric"].tolist()) == ([2], ["loss"])
 
 
+def test_evaluations_stand_in_the_file_s_order_and_lack_no_rows(tmp_path):
+    changes = ({"round": 9}, {"round": 4}, {"round": 4, "base_random_seed": None})
+    found = client_tables.evaluations(client_tables.read(_ours(tmp_path, *changes)))
+    assert [each.keys["round"] for each in found] == [9, 4, 4]
+    assert found[2].keys["base_random_seed"] in ("", None)
+
+
+def test_groups_that_only_some_clients_have_are_none(tmp_path):
+    path = _text(tmp_path, "user,acc,language\na,1,en\nb,0,\n")
+    names = {"client": "user", "baseline": "acc", "group": "language"}
+    table = client_tables.read(path, names, higher_is_better=True)
+    assert client_tables.evaluations(table)[0].values.groups is None
+
+
 def test_clusters_and_groups(tmp_path):
     _ours(tmp_path, {"cluster_id": 2}, {"cluster_id": 1})
     (found,) = client_tables.evaluations(client_tables.read(tmp_path / "clients.csv"))
