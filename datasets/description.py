@@ -102,11 +102,14 @@ class LabelShares:
       client_ids: The clients.
       labels: Names of the columns: the most frequent labels or tokens, or ranges of a target.
       shares: float64 [clients, columns]; what is left of 1 went to other labels.
+      distance: Mean total-variation distance of the clients' labels, all of them, to their average,
+        0..1.
     """
 
     client_ids: tuple[str, ...]
     labels: tuple[str, ...]
     shares: np.ndarray
+    distance: float
 
 
 def label_shares(task: task_lib.Task, num_clients: int = 20, num_labels: int = 30) -> LabelShares:
@@ -125,8 +128,13 @@ def label_shares(task: task_lib.Task, num_clients: int = 20, num_labels: int = 3
         values, counts = np.unique(np.concatenate(labels), return_counts=True)
         kept = np.sort(values[np.argsort(-counts, kind="stable")[:num_labels]])
         names = {int(v): task.label_names[v] if task.label_names else str(v) for v in kept}
-    shares = np.array([[np.mean(mine == value) for value in names] for mine in labels])
-    return LabelShares(tuple(ids), tuple(names.values()), shares)
+    values, places = np.unique(np.concatenate(labels), return_inverse=True)
+    ends = np.cumsum([len(mine) for mine in labels])[:-1]
+    counted = [np.bincount(mine, minlength=len(values)) for mine in np.split(places, ends)]
+    every = np.array([mine / max(1, mine.sum()) for mine in counted])
+    columns = {int(value): column for value, column in zip(values, every.T, strict=True)}
+    shares = np.stack([columns.get(name, np.zeros(len(ids))) for name in names], axis=1)
+    return LabelShares(tuple(ids), tuple(names.values()), shares, _distance(every))
 
 
 def _labels(task: task_lib.Task, client_id: str) -> np.ndarray:
@@ -151,7 +159,5 @@ def _binned(labels: list[np.ndarray], count: int) -> tuple[list[np.ndarray], dic
     return [np.clip(np.digitize(mine, edges) - 1, 0, count - 1) for mine in labels], names
 
 
-def distance(shares: LabelShares) -> float:
-    """Returns the mean total-variation distance of clients' labels to their average, 0..1."""
-    average = shares.shares.mean(axis=0)
-    return float(0.5 * np.abs(shares.shares - average).sum(axis=1).mean())
+def _distance(shares: np.ndarray) -> float:
+    return float(0.5 * np.abs(shares - shares.mean(axis=0)).sum(axis=1).mean())

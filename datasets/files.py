@@ -1,5 +1,7 @@
 """Finding data files on disk and fetching them: whole or not at all, and never waiting for ever."""
 
+import contextlib
+import glob
 import hashlib
 import http.client
 import json
@@ -8,6 +10,7 @@ import os
 import queue
 import tempfile
 import threading
+import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +27,7 @@ from motley_tff.tables import array_files
 _CONNECT_SECONDS = 3.5
 _READ_SECONDS = 60.0
 _CHUNK_BYTES = 2**20
+_ABANDONED_SECONDS = 24 * 60 * 60
 
 
 def find(options: DataOptions, relative_paths: Sequence[str]) -> Path | None:
@@ -92,6 +96,17 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         ) from error
 
 
+def forget_partial(target: Path) -> None:
+    """Removes what processes that were killed left of a file, if it is a day old.
+
+    A younger one may be another process's, at work.
+    """
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+                left.unlink()
+
+
 def download_lzma(url: str, target: Path, sha256: str) -> None:
     """Fetches an LZMA file, unpacks it on the way, and moves it into place if its hash is right.
 
@@ -106,6 +121,7 @@ def download_lzma(url: str, target: Path, sha256: str) -> None:
     try:
         with _open(url) as response:
             target.parent.mkdir(parents=True, exist_ok=True)
+            forget_partial(target)
             handle, name = tempfile.mkstemp(
                 dir=target.parent, prefix=f".{target.name}.", suffix=".partial"
             )

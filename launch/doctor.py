@@ -236,7 +236,7 @@ def _dataset() -> str:
     shares = description.label_shares(task)
     lines.append(
         f"heterogeneity: labels of {len(shares.client_ids)} clients are "
-        f"{description.distance(shares):.2f} (total variation) from their average"
+        f"{shares.distance:.2f} (total variation) from their average"
     )
     return "\n       ".join([*lines, *_pictures(task, shares)])
 

@@ -59,11 +59,19 @@ def _efficiency(
     return {**cost._asdict(), **named, "efficiency": scorecard.efficiency(scores)}
 
 
+def _num_rounds(run: Run) -> int:
+    """Returns how many rows a finished run's `rounds.csv` has: a warm start is not in it."""
+    total = int(run.flags.get("total_rounds", 0))
+    return total - round(total * float(run.flags.get("warmstart_fraction") or 0.0))
+
+
 def _cost(run: Run, column: str, target: float | None) -> scorecard.Cost | None:
     """Returns what a run took, all of it or until the target; None if it is never there."""
     rounds, summary = run.table("rounds"), run.table("summary")
-    total = run.flags.get("total_rounds", 0)
+    total = _num_rounds(run)
     done = 0 if rounds is None else int(rounds["round"].max())
+    if rounds is None and not total:
+        raise UserError(f"{run.path} has no rounds, which costs are counted in; leave it out")
     if rounds is None or summary is None or done < total:
         raise UserError(f"{run.path} has {done} of {total} rounds; run it to its end, or leave it")
     rows = summary[(summary["run_id"] == run.run_id) & (summary["split"] == "valid")]

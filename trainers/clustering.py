@@ -5,7 +5,7 @@ from typing import Any
 
 from absl import flags
 
-from motley_tff.algorithms import fedavg, hypcluster
+from motley_tff.algorithms import fedavg, hypcluster, stragglers
 from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import task as task_lib
@@ -50,11 +50,12 @@ def initial_models(values: flags.FlagValues, rounds: shared_flags.Rounds) -> ass
             start = warm_start.WarmStart(
                 task,
                 backend,
-                lambda weights: fedavg.build(task, assembly.fedavg_params(values), weights),
+                lambda weights: _fedavg(values, task, weights),
                 seed,
                 cohort_size,
                 directory.path,
                 terminal.TerminalProgress(),
+                values.dropout_rate,
             )
             if values.cluster_initialization == "updates":
                 first = (given or [task.model.initial_weights(seed)])[:1]
@@ -68,6 +69,12 @@ def initial_models(values: flags.FlagValues, rounds: shared_flags.Rounds) -> ass
         return train
 
     return prepare
+
+
+def _fedavg(values: flags.FlagValues, task: task_lib.Task, weights: Any) -> algorithm_lib.Algorithm:
+    """Returns FedAvg, with stragglers where the run has them."""
+    algorithm = fedavg.build(task, assembly.fedavg_params(values), weights)
+    return stragglers.slowed(algorithm, values.straggler_rate)
 
 
 def _given(values: flags.FlagValues, task: task_lib.Task) -> list[Any] | None:

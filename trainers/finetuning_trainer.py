@@ -10,8 +10,10 @@ import contextlib
 
 from absl import flags
 
+import datasets
 from launch import commandline
 from motley_tff import algorithms
+from motley_tff.core.errors import UserError
 from trainers import optimizer_flags, shared_flags
 
 FLAGS = flags.FLAGS
@@ -54,6 +56,12 @@ flags.DEFINE_bool(
 
 def main() -> None:
     """Runs the experiment that the flags describe."""
+    if FLAGS.finetune_every is not None and FLAGS.dataset_name not in datasets.CROSS_SILO:
+        raise UserError(
+            "--finetune_every takes the best of several evaluations, which must be of the same "
+            f"clients: it is for silos ({', '.join(datasets.CROSS_SILO)}); give "
+            "--rounds_per_evaluation"
+        )
     with contextlib.closing(shared_flags.open_directory(FLAGS)) as directory:
         from trainers import assembly  # Imports TensorFlow: after all that can be known is right.
 

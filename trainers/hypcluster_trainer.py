@@ -99,6 +99,13 @@ def _check_flags() -> None:
             f"--path_to_initial_model_weights_list has {len(paths)} paths, expected "
             f"--num_clusters={FLAGS.num_clusters}"
         )
+    if paths is not None and FLAGS.cluster_initialization == "updates":
+        raise UserError(
+            "--cluster_initialization=updates makes all models from one; leave "
+            "--path_to_initial_model_weights_list out"
+        )
+    if FLAGS.num_clusters > 1:
+        shared_flags.refuse_noise_on_shares(FLAGS, "HypCluster's shares of clusters")
     if FLAGS.warmstart_fraction is not None:
         if FLAGS.dataset_name not in datasets.CROSS_SILO:
             raise UserError(

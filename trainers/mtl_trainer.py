@@ -81,6 +81,8 @@ def _check_flags() -> None:
             "which keep no state; mtl_trainer needs silos: one of "
             f"{', '.join(datasets.CROSS_SILO)}"
         )
+    if FLAGS.algorithm == "mocha":
+        shared_flags.refuse_noise_on_shares(FLAGS, "every silo's row of Mocha's models")
     owned = {name: set(own) for name, own in algorithms.MULTI_TASK.items()}
     owned["per_fedavg"].add("adaptation_epochs")
     for name in sorted(set().union(*owned.values())):

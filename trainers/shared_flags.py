@@ -134,7 +134,12 @@ def _define_evaluation() -> None:
         "Also score test clients' models on examples of the other test clients: columns "
         "ood_baseline, ood_personalized.",
     )
-    _define_count("ood_examples", 500, "How many such examples.", 100_000)
+    _define_count(
+        "ood_examples",
+        500,
+        "How many such examples; of each client as many, fewer in all if some have too few.",
+        100_000,
+    )
     flags.DEFINE_list(
         "personalization_fraction",
         ["1"],
@@ -252,6 +257,15 @@ def _check_temporary_directory() -> None:
             f"TensorFlow needs a temporary directory: {error.strerror}; make room there, or set "
             "TMPDIR to one that can be written"
         ) from error
+
+
+def refuse_noise_on_shares(values: flags.FlagValues, what: str) -> None:
+    """Raises a UserError for an aggregator that would add noise to what updates are divided by."""
+    if values.aggregator == "differentially_private":
+        raise UserError(
+            f"--aggregator=differentially_private would add its noise to {what}, too, also where "
+            "no client was; choose another aggregator"
+        )
 
 
 def deciding(values: flags.FlagValues) -> dict[str, Any]:

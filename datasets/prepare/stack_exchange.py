@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from absl import flags
 
+from datasets import files
 from datasets.prepare import stack_exchange_text, stack_exchange_xml
 from launch import commandline
 from motley_tff.core.errors import UserError
@@ -130,6 +131,7 @@ def _appearing(output: Path) -> Iterator[Path]:
     """Yields a temporary file that becomes `output` if all goes well, and else is gone."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
+        files.forget_partial(output)
         handle, name = tempfile.mkstemp(
             dir=output.parent, prefix=f".{output.name}.", suffix=".partial"
         )

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launch.sweeps import plans, results
-from motley_tff.core import cores, signals
+from motley_tff.core import candidates, cores, signals
 from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
@@ -164,7 +164,7 @@ def _from_directory(directory: pathlib.Path, plan: plans.Plan, run: plans.Run) -
     rows = list(csv_files.read(directory / "summary.csv"))
     chosen = rows[-1]["round"]
     if "finetune_every" in {*plan.grid.fixed, *plan.grid.grid}:
-        chosen = results.best_round(rows, higher)
+        chosen = candidates.best_round(rows, higher)
     mine = [row for row in rows if row["round"] == chosen]
     return {
         "runs": [results.of_run(run, mine, record["metric"], higher)],

@@ -21,6 +21,7 @@ _NUMBERS = tuple(f"{split}_{name}" for split in SPLITS for name in grids.STATIST
 _OF_RUN = ("round", "candidate", "metric", "higher_is_better", "num_clients")
 # Settings this near to the best one of a group may be the sweep's best.
 NEAR = 1e-6
+DIVERGED = "diverged: a loss or a mean over clients is not finite; lower the rates"
 
 
 def columns(grid: grids.Grid) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def of_run(
     }
     means = [own[f"{split}_{which}_mean"] for split in SPLITS for which in _WHOSE]
     if "" in means:
-        return failed_run(run, "diverged: a mean over clients is not finite; lower the rates")
+        return failed_run(run, DIVERGED)
     test = by_split["test"]
     about = {"round": test["round"], "candidate": test["candidate"], "metric": metric}
     about |= {
@@ -67,15 +68,6 @@ _WHOSE = ("baseline", "personalized")
 def failed_run(run: plans.Run, reason: str) -> dict[str, Any]:
     """Returns what is kept of a run that came to nothing."""
     return {"run_id": run.run_id, "status": "failed", "reason": reason}
-
-
-def best_round(rows: Sequence[Mapping[str, str]], higher_is_better: bool) -> str:
-    """Returns the round of best validation mean, the first of equals, as a trainer chooses."""
-    valid = [row for row in rows if row["split"] == "valid" and row["personalized_mean"]]
-    if not valid:
-        return rows[-1]["round"]
-    sign = 1 if higher_is_better else -1
-    return max(valid, key=lambda row: sign * float(row["personalized_mean"]))["round"]
 
 
 # --- one task -------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ class _Kept(NamedTuple):
     score: float
     round_number: int
     scores: Mapping[str, Any]
+    has_diverged: bool
 
 
 class _Group:
@@ -77,6 +78,9 @@ class _Group:
         kept = dict(zip(self._task.runs, self._best_rounds(), strict=True))
         rows = []
         for run, one in kept.items():
+            if one.has_diverged:
+                rows.append(results.failed_run(run, results.DIVERGED))
+                continue
             summary = [self._cells(run, one, row) for row in self._report(one).summary]
             rows.append(results.of_run(run, summary, metric.name, metric.higher_is_better))
         self._write_clients(kept, rows)
@@ -94,9 +98,17 @@ class _Group:
             every, lambda number: commandline.raise_if_ended(),
         ):  # fmt: skip
             run = (*one.setting.values(), one.seed)
-            new = _Kept(self._validation(one.scores), one.round_number, one.scores)
-            # A round whose mean is not finite gives way to any other, as in a trainer.
-            if run not in best or new.score > best[run].score or np.isnan(best[run].score):
+            new = _Kept(
+                self._validation(one.scores), one.round_number, one.scores, one.has_diverged
+            )
+            # A round whose mean is not finite gives way to any other, as in a trainer; a training
+            # loss that is not ends the run there, whatever it was before.
+            if (
+                one.has_diverged
+                or run not in best
+                or new.score > best[run].score
+                or np.isnan(best[run].score)
+            ):
                 best[run] = new
         settings = [tuple(setting.values()) for setting in self._group.settings]
         return [best[(*setting, seed)] for setting in settings for seed in self._group.seeds]

@@ -192,8 +192,8 @@ def nearest(memory: Memory, embeddings: tf.Tensor, k: int, exact: bool) -> Neigh
       memory: The examples.
       embeddings: float32 [examples, dim].
       k: How many.
-      exact: Whether to subtract before squaring (more memory) instead of after, as a matrix
-        product, which loses digits of small distances.
+      exact: Whether to subtract before squaring, which takes [examples, places, dim] floats,
+        instead of after, as a matrix product, which loses digits of small distances.
     """
     if exact:
         squares = tf.reduce_sum(

@@ -166,16 +166,13 @@ class SequentialTraining:
         return (weights, optimizer_state, new_states), means
 
     def _add_output(self, total, output):
-        """Adds a client's update (times its weight, for a mean), weight and sums to the total."""
-        is_mean = self._algorithm.aggregation == "weighted_mean"
-        weight = output.weight if is_mean else tf.ones([])
-        update = tf.nest.map_structure(lambda u: u * weight, output.update)
-        value = (update, weight, output.metrics)
+        """Adds a client's update times its weight, its weight and its sums to the total."""
+        update = tf.nest.map_structure(lambda u: u * output.weight, output.update)
+        value = (update, output.weight, output.metrics)
         return value if total is None else tf.nest.map_structure(tf.add, total, value)
 
     def _server_step(self, weights, optimizer_state, update, weight):
-        if self._algorithm.aggregation == "weighted_mean":
-            update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, weight), update)
+        update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, weight), update)
         state, weights = self._algorithm.server_optimizer.next(optimizer_state, weights, update)
         return weights, state
 

@@ -150,8 +150,3 @@ def _cheapest_cuts(lengths: np.ndarray, counts: np.ndarray, num_groups: int):
         ends.append(j - 1)
         j = cut[j - 1]
     return np.array(ends[::-1]), best[-1]
-
-
-def nbytes(stack: Stack) -> int:
-    """Returns the bytes of a stack's examples."""
-    return sum(a.nbytes for examples in stack.parts.values() for a in examples.values())

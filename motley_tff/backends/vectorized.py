@@ -300,10 +300,7 @@ class VectorizedRuns:
             diverged = tf.maximum(diverged, _diverged(output, stack.index))
             client_states = _scatter_clients(client_states, stack.index, output.client_state)
         update, weight, sums = total
-        if self._template.aggregation == "weighted_mean":
-            update = tf.nest.map_structure(
-                lambda u: tf.math.divide_no_nan(u, _like(weight, u)), update
-            )
+        update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, _like(weight, u)), update)
         weights, optimizer_state = self._server_step(hparams, optimizer_state, weights, update)
         return (weights, optimizer_state, client_states), sums, diverged
 
@@ -319,8 +316,6 @@ class VectorizedRuns:
     def _sum(self, output):
         """Returns (weighted sum of updates, sum of weights, summed metrics) of each run."""
         weight = output.weight
-        if self._template.aggregation == "sum":
-            weight = tf.ones_like(weight)
         update = tf.nest.map_structure(
             lambda u: tf.reduce_sum(_like(weight, u) * u, axis=1), output.update
         )

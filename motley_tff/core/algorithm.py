@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -49,7 +49,9 @@ NO_BYTES = Bytes(0, 0)
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """A federated training algorithm: client work, an aggregation, a server optimizer.
+    """A federated training algorithm: client work and a server optimizer.
+
+    The optimizer gets the mean of the clients' updates, weighted by their weights.
 
     Attributes:
       name: Registered name.
@@ -57,8 +59,6 @@ class Algorithm:
         nest of float arrays (k models stacked, a matrix of local models).
       work: The clients' side; its broadcast is the server's weights.
       server_optimizer: The server's side.
-      aggregation: `weighted_mean` of the updates by the clients' weights, or their plain `sum`
-        (for algorithms that put their own weights into the update).
       initial_client_state: `client index -> state`, for stateful algorithms only.
       global_model: `server weights -> model weights`, the model that is exported and that
         personalization starts from.
@@ -75,7 +75,6 @@ class Algorithm:
     initial_weights: Nest
     work: client_work.ClientWork
     server_optimizer: ServerOptimizer
-    aggregation: Literal["weighted_mean", "sum"] = "weighted_mean"
     initial_client_state: Callable[[int], Nest] | None = None
     global_model: Callable[[Nest], tuple[np.ndarray, ...]] = lambda weights: weights
     personal_model: PersonalModel | None = None

@@ -3,6 +3,7 @@
 Choices use validation values only; test values never enter this file's functions.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -58,3 +59,17 @@ def take(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Returns each client's value at its chosen candidate: [num_clients, C] -> [num_clients]."""
     rows = np.arange(len(values))
     return values[rows, np.broadcast_to(chosen, rows.shape)]
+
+
+def best_round(rows: Sequence[Mapping[str, str]], higher_is_better: bool) -> str:
+    """Returns the round of best validation mean, the first of equals; the last if there is none.
+
+    Args:
+      rows: Of `summary.csv`: `round`, `split` and `personalized_mean`, as text.
+      higher_is_better: Direction of the metric.
+    """
+    valid = [row for row in rows if row["split"] == "valid" and row["personalized_mean"]]
+    if not valid:
+        return rows[-1]["round"]
+    sign = 1 if higher_is_better else -1
+    return max(valid, key=lambda row: sign * float(row["personalized_mean"]))["round"]

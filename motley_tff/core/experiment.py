@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_scores, evaluation, random_streams, signals
+from motley_tff.core import candidates, client_scores, cohorts, evaluation, random_streams, signals
 from motley_tff.core import progress as progress_lib
 from motley_tff.core import studies as studies_lib
 from motley_tff.core import task as task_lib
@@ -204,8 +204,8 @@ class Experiment:
             self._round_rows.append(self._round_row(result))
             if state is not None:
                 self._state, self._done = state, result.number
-            self._progress.advance(loss=result.means["loss"])
             self._release({f"train/{n}": v for n, v in result.means.items()}, result.number)
+            self._progress.advance(loss=result.means["loss"])  # Where Ctrl-C comes out.
 
         rounds = [self._round(number) for number in range(self._done + 1, stop + 1)]
         self._process.run(self._state, rounds, on_round)
@@ -217,17 +217,9 @@ class Experiment:
             seed = self._config.base_random_seed
             stream = random_streams.generator(seed, "client_sampling", number)
             ids = tuple(ids[i] for i in stream.choice(len(ids), size, replace=False))
-        return base.Round(number, self._remaining(ids, number), self._key("local_training", number))
-
-    def _remaining(self, ids: tuple[str, ...], number: int) -> tuple[str, ...]:
-        """Returns those of a cohort who do not drop out; at least one stays."""
-        rate = self._config.dropout_rate
-        if not rate:
-            return ids
         stream = random_streams.generator(self._config.base_random_seed, "cohort_faults", number)
-        drawn = stream.random(len(ids))
-        stay = drawn >= min(rate, drawn.max())
-        return tuple(client_id for client_id, stays in zip(ids, stay, strict=True) if stays)
+        staying = cohorts.remaining(ids, self._config.dropout_rate, stream)
+        return base.Round(number, staying, self._key("local_training", number))
 
     def _key(self, stream: str, number: int) -> np.ndarray:
         return random_streams.key(self._config.base_random_seed, stream, number)
@@ -389,6 +381,7 @@ def check_config(config: Config, task: task_lib.Task) -> None:
             f"--dropout_rate={config.dropout_rate:g} but {task.dataset} has one training client, "
             "who always answers; leave it out"
         )
+    studies_lib.check(config.studies, task)
     if config.studies.tuning == "per_client" and task.setting != "cross_silo":
         raise UserError(
             "choosing per_client needs silos with validation data of their own; "
@@ -412,11 +405,8 @@ def selected_summary(
       higher_is_better: Direction of the metric.
     """
     rows = _summary_rows(directory)
-    valid = [row for row in rows if row["split"] == "valid" and row["personalized_mean"]]
-    if not valid:
-        return last_summary(directory)
-    best = (max if higher_is_better else min)(valid, key=lambda r: float(r["personalized_mean"]))
-    return [row for row in rows if row["round"] == best["round"]]
+    best = candidates.best_round(rows, higher_is_better)
+    return [row for row in rows if row["round"] == best]
 
 
 def _summary_rows(directory: run_directory.RunDirectory) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ choice, but all settings and seeds of a `RunGroup` in the calls of the vectorize
 are those of separate runs, to float tolerance.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,12 +29,14 @@ class Scored(NamedTuple):
       seed: Its seed.
       round_number: After which round; 0 before the first.
       scores: By split.
+      has_diverged: Whether a training loss was not finite by then, which ends a run that is alone.
     """
 
     setting: dict[str, float]
     seed: int
     round_number: int
     scores: dict[str, client_scores.Scores]
+    has_diverged: bool
 
 
 def run(
@@ -74,12 +76,18 @@ def run(
     )
     stops = sorted({*range(0, total_rounds, evaluate_every or total_rounds), total_rounds})
     done = 0
+    diverged: set[int] = set()
+
+    def after_round(seeds, means, *_):
+        diverged.update(i for i, one in enumerate(means) if not np.isfinite(one["loss"]))
+        on_round(seeds[0].number)
+
     for stop in stops:
         rounds = [_round(mine, group.seeds, n) for n in range(done + 1, stop + 1)]
-        state = runs.run(state, rounds, lambda seeds, *_: on_round(seeds[0].number))
+        state = runs.run(state, rounds, after_round)
         done = stop
         if stop == total_rounds or evaluate_every:
-            yield from evaluator.score(state, stop)
+            yield from evaluator.score(state, stop, diverged)
 
 
 def _round(tasks, seeds, number) -> tuple[base.Round, ...]:
@@ -99,7 +107,7 @@ class _GroupEvaluator:
         train = ("train",) if personalization.scores_train else ()
         self._work = personalization.work((*client_scores.SPLITS, *train), "train")
 
-    def score(self, state: Nest, round_number: int) -> Iterator[Scored]:
+    def score(self, state: Nest, round_number: int, diverged: Collection[int]) -> Iterator[Scored]:
         """Yields every run with its scores."""
         task, seeds = self._tasks[0], self._group.seeds
         ids = task.test.ids
@@ -129,4 +137,4 @@ class _GroupEvaluator:
                     split: client_scores.collect(task, split, ids, mine)
                     for split in client_scores.SPLITS
                 }
-                yield Scored(dict(setting), seed, round_number, scores)
+                yield Scored(dict(setting), seed, round_number, scores, run_index in diverged)

@@ -63,11 +63,12 @@ def with_ood(task: task_lib.Task, num_examples: int, seed: int) -> task_lib.Task
     """Returns the task with a part `ood` of the other test clients' examples.
 
     Motley's out-of-distribution set (section 3.1, observation 3) is a random sample of the test
-    clients' examples; a client's own are left out of its. Drawn from evaluation parts only.
+    clients' examples; a client's own are left out of its. Drawn from evaluation parts only, of each
+    client as many (all, if it has fewer), so that large clients do not make up most of it.
 
     Args:
       task: The task.
-      num_examples: Size of the sample.
+      num_examples: Size of the sample; it is smaller where small clients leave a gap.
       seed: Decides which.
     """
     pool, owners = _sample(task, num_examples, seed)

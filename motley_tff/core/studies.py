@@ -38,6 +38,12 @@ class Config:
     include_baseline_candidate: bool = True
 
 
+def check(config: Config, task: task_lib.Task) -> None:
+    """Raises a UserError for rules that do not fit the task, before anything is trained."""
+    for text in config.acceptance:
+        acceptance.parse(text, task.setting == "cross_silo")
+
+
 class Studies:
     """Evaluates one personalization on one backend.
 

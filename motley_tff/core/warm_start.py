@@ -14,7 +14,7 @@ from sklearn import cluster
 
 from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work, random_streams
+from motley_tff.core import client_work, cohorts, random_streams
 from motley_tff.core import progress as progress_lib
 from motley_tff.core import task as task_lib
 from motley_tff.tables import model_files
@@ -60,6 +60,7 @@ class WarmStart:
       cohort_size: Clients a round, None for all.
       directory: Where trained models are kept.
       progress: Told what happens.
+      dropout_rate: Probability that a client of a cohort sends nothing back.
 
     Attributes:
       communicated: What all of it sent and received.
@@ -74,18 +75,20 @@ class WarmStart:
         cohort_size: int | None,
         directory: pathlib.Path,
         progress: progress_lib.Progress,
+        dropout_rate: float = 0.0,
     ):
         self._task, self._backend, self._build = task, backend, build
         self._seed, self._cohort_size = seed, cohort_size
         self._directory, self._progress = directory, progress
+        self._dropout_rate = dropout_rate
         self.communicated = algorithm_lib.NO_BYTES
 
-    def _count(self, algorithm: algorithm_lib.Algorithm, num_clients: int) -> None:
+    def _count(self, algorithm: algorithm_lib.Algorithm, asked: int, answered: int) -> None:
         """Counts what so many clients get and send back, also where a model was kept."""
         down, up = algorithm.bytes_per_client
         before = self.communicated
         self.communicated = algorithm_lib.Bytes(
-            before.down + down * num_clients, before.up + up * num_clients
+            before.down + down * asked, before.up + up * answered
         )
 
     def fedavg(self, initial: Sequence[Weights], num_rounds: int) -> list[Weights]:
@@ -96,12 +99,13 @@ class WarmStart:
 
     def _train(self, j: int, initial: Weights, num_rounds: int) -> Weights:
         algorithm = self._build(initial)
-        self._count(algorithm, num_rounds * (self._cohort_size or len(self._task.train)))
+        rounds = [self._round(j, number) for number in range(1, num_rounds + 1)]
+        asked = num_rounds * min(self._cohort_size or len(self._task.train), len(self._task.train))
+        self._count(algorithm, asked, sum(len(one.client_ids) for one in rounds))
         path = self._directory / f"warm_start_{j + 1}.npz"
         if path.exists():
             return model_files.load(str(path), self._task.model.shapes)
         process = self._backend.training(self._task, algorithm)
-        rounds = [self._round(j, number) for number in range(1, num_rounds + 1)]
         self._progress.start(f"warm start of model {j + 1}", num_rounds)
         state = process.run(
             process.initialize(),
@@ -118,7 +122,10 @@ class WarmStart:
         if self._cohort_size is not None and self._cohort_size < len(ids):
             stream = random_streams.generator(self._seed, "warm_start", 0, j, number)
             ids = tuple(ids[i] for i in stream.choice(len(ids), self._cohort_size, replace=False))
-        return base.Round(number, ids, random_streams.key(self._seed, "warm_start", 1, j, number))
+        stream = random_streams.generator(self._seed, "cohort_faults", 0, j, number)
+        staying = cohorts.remaining(ids, self._dropout_rate, stream)
+        key = random_streams.key(self._seed, "warm_start", 1, j, number)
+        return base.Round(number, staying, key)
 
     def split(self, weights: Weights, k: int) -> list[Weights]:
         """Returns k models that groups of clients pull one model to.
@@ -132,7 +139,7 @@ class WarmStart:
           k: How many.
         """
         ids = self._sample()
-        self._count(self._build(weights), len(ids))
+        self._count(self._build(weights), len(ids), len(ids))
         self._progress.start("updates to start clusters from", 2 * len(ids))
         sketches = np.stack([_sketch(update) for update in self._updates(weights, ids)])
         norms = np.linalg.norm(sketches, axis=1, keepdims=True)

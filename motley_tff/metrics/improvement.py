@@ -22,6 +22,8 @@ _RESAMPLES, _BLOCKS, _SEED = 1000, 1024, 0
 _TAIL = 0.025
 # Up to here the distribution of the test's statistic is counted, beyond it is as good as normal.
 _COUNTED = 50
+# Of the largest value: what two float32 may be off by, with room.
+_ROUNDING = 2.0**-22
 
 
 def delta_mean(values: client_values.ClientValues) -> float:
@@ -62,6 +64,8 @@ def wilcoxon_p(values: client_values.ClientValues) -> float:
     moved = np.array([]) if found is None else found[found != 0]
     if not len(moved):
         return float("nan")
+    largest = np.abs([values.baseline, values.personalized]).max()
+    moved = np.sign(moved) * _tied(np.abs(moved), _ROUNDING * largest)
     from scipy import stats
 
     if len(moved) > _COUNTED:
@@ -69,6 +73,19 @@ def wilcoxon_p(values: client_values.ClientValues) -> float:
     # Ties share their mean rank, which has halves: twice the ranks are whole numbers.
     ranks = np.rint(2 * stats.rankdata(np.abs(moved))).astype(np.int64)
     return _signed_rank_p(ranks, ranks[moved > 0].sum())
+
+
+def _tied(sizes: np.ndarray, tolerance: float) -> np.ndarray:
+    """Returns sizes of which those that differ by rounding alone are the same.
+
+    Metrics are float32: the gains of 0.3 - 0.2 and 0.5 - 0.4 are not equal to the last digit.
+    """
+    order = np.argsort(sizes, kind="stable")
+    ordered = sizes[order]
+    starts = np.concatenate([[True], np.diff(ordered) > tolerance])
+    tied = np.empty_like(sizes)
+    tied[order] = ordered[starts][np.cumsum(starts) - 1]
+    return tied
 
 
 def _signed_rank_p(ranks: np.ndarray, found: int) -> float:

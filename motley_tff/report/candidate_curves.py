@@ -79,10 +79,10 @@ def _data(comparison: Comparison, kind: str) -> Data | None:
     return Data(kind, curves, comparison.metric_label) if curves else None
 
 
-def _curve(series: Series, kind: str) -> Curve | None:
+def _curve(series: Series, kind: str, split: str = "test") -> Curve | None:
     points: dict[float, list[tuple[float, float]]] = {}
     for run in series.runs:
-        for x, (personalized, baseline) in test_values(run, kind).items():
+        for x, (personalized, baseline) in values_at(run, kind, split).items():
             hurt = client_values.is_hurt(baseline, personalized, run.higher_is_better)
             mean = float(np.mean(personalized))
             points.setdefault(x, []).append((mean, 100.0 * float(np.mean(hurt))))
@@ -98,26 +98,29 @@ def curve_through(label: str, points: Mapping[float, Sequence[tuple[float, float
     return Curve(label, x, metric, hurt)
 
 
-def test_values(run: Run, kind: str) -> dict[float, tuple[np.ndarray, np.ndarray]]:
-    """Returns `{x: (personalized, baseline)}`, each [test clients], empty without such candidates.
+def values_at(
+    run: Run, kind: str, split: str = "test"
+) -> dict[float, tuple[np.ndarray, np.ndarray]]:
+    """Returns `{x: (personalized, baseline)}`, each [clients], empty without such candidates.
 
     Args:
       run: Whose `candidates.csv`.
       kind: `rate`, `coefficient` or `epoch`; the last two have the global model at 0.
+      split: Whose clients; what is not `kind` is chosen on validation clients in any case.
     """
-    tables = [_pivot(run, split) for split in ("valid", "test")]
+    tables = [_pivot(run, name) for name in ("valid", split)]
     if tables[0] is None or tables[1] is None or not run.has_trained_baseline:
         return {}
-    valid, test = tables
+    valid, mine = tables
     groups = group(list(valid.columns), kind)
     if not groups:
         return {}
     found = {}
     for x, labels in groups.items():
         chosen = candidates_lib.choose(valid[labels].to_numpy(), run.higher_is_better)
-        found[x] = (test[labels[int(chosen)]].to_numpy(), test["0"].to_numpy())
+        found[x] = (mine[labels[int(chosen)]].to_numpy(), mine["0"].to_numpy())
     if kind != "rate":
-        found[0.0] = (test["0"].to_numpy(), test["0"].to_numpy())
+        found[0.0] = (mine["0"].to_numpy(), mine["0"].to_numpy())
     return found
 
 
@@ -199,7 +202,8 @@ def caption(data: Data, comparison: Comparison) -> str:
     }.get(data.kind, "")
     return (
         f"Mean over test clients ({comparison.better}) and share of them that are worse off than "
-        f"with the global model. {chosen}{best}. Bars or bands: a standard deviation over seeds."
+        f"with the global model. {chosen}On these clients: {best}. Bars or bands: a standard "
+        "deviation over seeds."
     )
 
 
@@ -221,14 +225,16 @@ def _preferences(curve: Curve, comparison: Comparison) -> str:
 def rate_deltas(comparison: Comparison) -> deltas.Data | None:
     """Returns each client's gain at the rate of best mean and at that of fewest hurt.
 
-    Motley's Figure 9(a-b); of the first series for which the two differ.
+    Both are chosen on validation clients, and shown on test clients. Motley's Figure 9(a-b); of the
+    first series for which the two differ.
     """
     for series in comparison.series:
-        curve = _curve(series, "rate")
-        if curve is None:
+        if _curve(series, "rate") is None:
             continue
-        best = _best(curve, comparison)
-        least = curve.x[int(np.argmin([v.mean for v in curve.pct_hurt]))]
+        chosen = _curve(series, "rate", "valid")
+        assert chosen is not None
+        best = _best(chosen, comparison)
+        least = chosen.x[int(np.argmin([v.mean for v in chosen.pct_hurt]))]
         if best != least:
             panels = [_panel(series, best, "best mean"), _panel(series, least, "fewest hurt")]
             return deltas.ranked(panels, comparison)
@@ -236,7 +242,7 @@ def rate_deltas(comparison: Comparison) -> deltas.Data | None:
 
 
 def _panel(series: Series, rate: float, why: str) -> deltas.Deltas:
-    pairs = [test_values(run, "rate")[rate] for run in series.runs]
+    pairs = [values_at(run, "rate")[rate] for run in series.runs]
     personalized, baseline = (np.concatenate(column) for column in zip(*pairs, strict=True))
     higher = series.runs[0].higher_is_better
     gain = client_values.gain(baseline, personalized, higher)

@@ -171,6 +171,9 @@ def _settings(algorithm: str, runs: Sequence[runs_lib.Run]) -> list[Series]:
     shared = set.intersection(*(set(run.flags) for run in runs))
     names = sorted(name for name in shared if not _NO_SETTING.fullmatch(name))
     differing = [n for n in names if len({_value(run, n) for run in runs}) > 1]
+    # Where a run starts from differs with the seed anyway; within a seed it is a setting.
+    starts = sorted(name for name in shared if "path_to_" in name)
+    differing += [name for name in starts if _differs_within_seeds(runs, differing, name)]
     groups: dict[tuple[str, ...], list[runs_lib.Run]] = {}
     for run in runs:
         groups.setdefault(tuple(_value(run, n) for n in differing), []).append(run)
@@ -185,6 +188,18 @@ def _settings(algorithm: str, runs: Sequence[runs_lib.Run]) -> list[Series]:
         )
         for values, mine in sorted(groups.items())
     ]
+
+
+def _differs_within_seeds(
+    runs: Sequence[runs_lib.Run], differing: Sequence[str], name: str
+) -> bool:
+    """Whether runs of one seed that are alike in other flags differ in one."""
+    seen: dict[tuple[object, ...], str] = {}
+    for run in runs:
+        key = (run.seed, *(_value(run, other) for other in differing))
+        if seen.setdefault(key, _value(run, name)) != _value(run, name):
+            return True
+    return False
 
 
 def _value(run: runs_lib.Run, flag: str) -> str:

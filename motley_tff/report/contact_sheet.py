@@ -7,6 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from motley_tff.tables import csv_files
+
 
 def draw(ax: Axes, client_ids: Sequence[str], images: Sequence[np.ndarray]) -> Axes:
     """Draws rows of images and returns the axes.
@@ -34,4 +36,5 @@ def save(
     """Writes the sheet as a picture; the suffix says which kind."""
     figure = Figure(figsize=(9, 1 + 0.45 * len(images)), layout="constrained")
     draw(figure.add_subplot(), client_ids, images).set_title(title)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+    with csv_files.replacing(path, "wb") as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=150, bbox_inches="tight")

@@ -43,7 +43,8 @@ def save(
     """Writes the heat map as a picture, whose suffix says which kind, and its numbers as CSV."""
     figure = Figure(figsize=(7.5, 1.5 + 0.22 * len(client_ids)), layout="constrained")
     draw(figure.add_subplot(), client_ids, labels, shares).set_title(title)
-    figure.savefig(path, dpi=150)
+    with csv_files.replacing(path, "wb") as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=150)
     rows = (
         {"client_id": client_id, "label": label, "share": shares[i, j]}
         for i, client_id in enumerate(client_ids)

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.cluster.hierarchy
 from matplotlib.figure import Figure
 
+from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
 # More names than this cannot be read.
@@ -14,10 +15,23 @@ _MAX_NAMES = 60
 
 
 def read(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
-    """Returns (client ids, matrix [clients, clients]) of a `relations.csv`."""
-    with open(path, encoding="utf-8", newline="") as file:
-        _, *ids = next(reader := csv.reader(file))
-        return ids, np.array([[float(cell) for cell in row[1:]] for row in reader])
+    """Returns (client ids, matrix [clients, clients]) of a `relations.csv`.
+
+    Raises:
+      UserError: If it is no such table.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            _, *ids = next(reader := csv.reader(file))
+            matrix = np.array([[float(cell) for cell in row[1:]] for row in reader])
+        if matrix.shape != (len(ids), len(ids)) or not np.isfinite(matrix).all():
+            raise ValueError(f"a matrix of shape {matrix.shape} for {len(ids)} silos")
+    except (OSError, StopIteration, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read: {error}; expected a finite number for each pair of silos, as "
+            "the trainer wrote them"
+        ) from error
+    return ids, matrix
 
 
 def save(path: pathlib.Path, table: pathlib.Path) -> None:

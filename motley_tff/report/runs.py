@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.metrics import client_values
 from motley_tff.tables import client_tables, csv_files
@@ -286,12 +287,13 @@ def _run(
 
 def _reported_round(evaluations: Sequence[client_tables.Evaluation], selects: bool) -> int:
     """Returns the last round, or the one that is best on validation clients."""
-    valid = [e for e in evaluations if e.keys["split"] == "valid" and selects]
-    if not valid:
+    if not selects:
         return max(e.keys["round"] for e in evaluations)
-    sign = 1.0 if valid[0].values.higher_is_better else -1.0
-    means = [sign * np.mean(e.values.personalized) for e in valid]
-    return valid[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))].keys["round"]
+    rows = [
+        {**e.keys, "personalized_mean": csv_files.cell(np.mean(e.values.personalized))}
+        for e in sorted(evaluations, key=lambda e: e.keys["round"])
+    ]
+    return int(candidates.best_round(rows, evaluations[0].values.higher_is_better))
 
 
 def _flags(path: pathlib.Path) -> dict[str, Any]:

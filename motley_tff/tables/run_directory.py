@@ -102,12 +102,13 @@ class RunDirectory:
         """Writes `run.json`: flags, versions and whatever is told, over what was known."""
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         known = self._record.get("seconds_before", 0.0)
+        code = {"versions": _versions(), "git_commit": _git_commit()}
         self._record = {
             "run_id": self.run_id,
             "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
             "flags": self._flags,
-            "versions": _versions(),
-            "git_commit": _git_commit(),
+            **code,
+            **self._continued(code),
             "started": now,
             "cores": os.cpu_count(),
             **self._record,
@@ -119,6 +120,14 @@ class RunDirectory:
         with csv_files.replacing(self.path / "run.json") as file:
             json.dump(self._record, file, indent=2, sort_keys=True, allow_nan=False)
             file.write("\n")
+
+    def _continued(self, code: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what else than the first code has worked on this run."""
+        known = self._record.get("continued_with", [])
+        first = {name: self._record.get(name, mine) for name, mine in code.items()}
+        if code in (first, *known):
+            return {}
+        return {"continued_with": [*known, code]}
 
     def _lock(self) -> IO[str]:
         """Makes the directory and takes its lock, which dies with this process."""
@@ -148,7 +157,8 @@ class RunDirectory:
             file.close()  # A process that wrote nothing has just taken the directory away.
 
     def _has_results(self) -> bool:
-        return self.checkpoints.exists() or any(self.path.glob("*.csv"))
+        kinds = ("*.csv", "warm_start_*.npz")
+        return self.checkpoints.exists() or any(any(self.path.glob(kind)) for kind in kinds)
 
     def _read_record(self) -> dict[str, Any]:
         path = self.path / "run.json"
@@ -187,7 +197,7 @@ class RunDirectory:
 
     def _sweep(self) -> None:
         """Removes temporary files of a process that was killed while it wrote."""
-        for folder in (self.path, self.checkpoints, self.figures):
+        for folder in (self.path, self.checkpoints, self.figures, self.path / "tasks"):
             for left in folder.glob(".*.tmp"):
                 with contextlib.suppress(OSError):
                     left.unlink()

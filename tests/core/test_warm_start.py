@@ -25,6 +25,31 @@ def test_sketches_keep_what_updates_have_in_common():
     assert inside.min() > across.max()
 
 
+def test_clients_drop_out_of_a_warm_start_too(tmp_path):
+    from motley_tff.algorithms import fedavg
+
+    task = toy.scalar_task({name: [1.0] for name in "abcdef"})
+    found = {}
+    for rate in (0.0, 0.5):
+        folder = tmp_path / str(rate)
+        folder.mkdir()
+        start = warm_start.WarmStart(
+            task,
+            sequential.SequentialBackend(),
+            lambda weights: fedavg.build(task, test_hypcluster._params(), weights),
+            seed=1,
+            cohort_size=4,
+            directory=folder,
+            progress=progress.Silent(),
+            dropout_rate=rate,
+        )
+        start.fedavg([(np.zeros([1, 1], np.float32),)], 10)
+        found[rate] = start.communicated
+    # One float32 to each of four clients, ten times.
+    assert found[0.0] == (160, 160)
+    assert found[0.5].down == 160 and 40 <= found[0.5].up < 120
+
+
 def test_a_split_moves_a_model_towards_its_groups(tmp_path):
     """From 0, clients at 2 and 4 pull one way, those at -3 the other; full batches at rate 1/2."""
     from motley_tff.algorithms import fedavg

@@ -1,6 +1,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
 from datasets import description, emnist, text
 from motley_tff.core import clients
@@ -34,7 +35,19 @@ def test_columns_carry_the_labels_names():
     task = emnist.create_task_from_data(writing.images, writing.labels, writing.writer_ids)
     shares = description.label_shares(task, num_labels=62)
     assert shares.labels[:11] == tuple("0123456789A")
-    assert 0 < description.distance(shares) < 1
+    assert 0 < shares.distance < 1
+
+
+def test_the_distance_counts_labels_that_have_no_column():
+    """Twenty clients with ten labels of their own each: 1 - 1 / 20 from their average."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (200, 28, 28), np.uint8)
+    labels = np.repeat(np.arange(20) * 3, 10)
+    task = emnist.create_task_from_data(images, labels, np.repeat(np.arange(20), 10))
+    few, all_labels = (description.label_shares(task, num_labels=n) for n in (2, 62))
+    assert few.shares.shape[1] == 2 and few.distance == all_labels.distance
+    number = len(few.client_ids)
+    assert few.distance == pytest.approx(1 - 1 / number)
 
 
 def test_pixels_around_zero_are_drawn_from_0_to_1():

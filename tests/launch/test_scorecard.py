@@ -170,6 +170,13 @@ def test_errors_are_better_the_lower(tmp_path):
     assert _numbers(row, "dropout_disparity", "dropout_points") == pytest.approx([0.1, 0], abs=1e-6)
 
 
+def test_rounds_of_a_warm_start_are_not_missing(tmp_path):
+    _fedavg(tmp_path / "runs")
+    flags = {"total_rounds": 5, "warmstart_fraction": 0.2}
+    _write(tmp_path / "runs", "h", [(0.5, 0.6)] * 2, flags=flags, algorithm="hypcluster", done=4)
+    assert "hypcluster" in _rows(tmp_path / "runs")
+
+
 def test_the_global_model(tmp_path):
     for write in (_fedavg, _references):
         write(tmp_path / "runs")

@@ -103,6 +103,15 @@ def test_the_hurt_interval_is_exact(count):
         assert at_most_one == pytest.approx(0.025)
 
 
+def test_gains_that_differ_by_rounding_are_equal():
+    """Accuracies of ten examples in float32, all gains a tenth: as with gains of 1 and -1."""
+    before = np.array([1, 2, 3, 4, 5, 6, 7, 8]) / np.float32(10)
+    signs = np.array([1, 1, 1, -1, 1, 1, -1, 1])
+    after = (np.rint(before * 10) + signs) / np.float32(10)
+    found = _of("wilcoxon_p", _values(before, after))
+    assert found == _of("wilcoxon_p", _values(0 * signs, signs)) == 74 / 256
+
+
 def test_wilcoxon_by_hand():
     # All three gain: of the 2^3 equally likely signs, all plus and all minus are that extreme.
     assert _of("wilcoxon_p", _values([0, 0, 0], [0.1, 0.2, 0.4])) == 0.25

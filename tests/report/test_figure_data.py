@@ -123,6 +123,15 @@ def test_rates_take_the_epoch_that_validation_clients_choose(tmp_path):
     assert (least.label, list(least.delta)) == ("rate 0.1: fewest hurt", [0.0, 0.25])
 
 
+def test_rates_of_gains_are_chosen_on_validation_clients(tmp_path):
+    turned = {"valid": {"v": dict(SCORES["valid"]["v"])}, "test": SCORES["test"]}
+    turned["valid"]["v"] |= {"lr10.0_epoch1": 2.0, "lr1.0_epoch1": 0.3, "lr1.0_epoch2": 0.3}
+    tables = {"candidates": written.candidates(turned)}
+    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
+    best, least = candidate_curves.rate_deltas(compare(tmp_path)).panels
+    assert best.label == "rate 10: best mean" and least.label == "rate 0.1: fewest hurt"
+
+
 def test_a_rate_at_which_clients_diverge_is_not_the_best_and_hurts(tmp_path):
     diverged = {"lr10.0_epoch1": float("nan"), "lr10.0_epoch2": float("nan")}
     scores = {split: {i: {**values, **diverged} for i, values in clients.items()}

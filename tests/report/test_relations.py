@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from motley_tff.core.errors import UserError
 from motley_tff.report import relations
 from motley_tff.tables import csv_files
 
@@ -22,6 +23,13 @@ def table(tmp_path):
 def test_it_is_drawn(table):
     relations.save(table.parent / "relations.png", table)
     assert (table.parent / "relations.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_damaged_table_is_one_line(table):
+    for text in ("client_id,a,b\na,1,\nb,0,1\n", "client_id,a,b\na,1,0\n", ""):
+        table.write_text(text)
+        with pytest.raises(UserError, match=r"relations\.csv cannot be read"):
+            relations.read(table)
 
 
 def test_a_picture_that_is_cut_is_not_there(table, monkeypatch):

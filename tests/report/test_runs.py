@@ -210,6 +210,18 @@ def test_lists_and_equal_numbers_in_labels(tmp_path):
     }
 
 
+def test_runs_of_a_seed_that_start_from_other_models_are_several(tmp_path):
+    def write(name, seed, start):
+        flags = {"path_to_initial_model_weights": start, "base_random_seed": seed}
+        written.run(tmp_path, name, "a", CLIENTS, seed=seed, flags=flags)
+
+    write("one", 0, "fedavg_0")
+    write("two", 1, "fedavg_1")
+    assert [names for _, names in _labels(tmp_path)["toy"]] == [["one", "two"]]
+    write("three", 1, "longer_1")
+    assert [names for _, names in _labels(tmp_path)["toy"]] == [["one"], ["two"], ["three"]]
+
+
 def test_long_settings_get_letters(tmp_path):
     for name in ("first", "second"):
         written.run(tmp_path, name, "ditto", CLIENTS, flags={"something_long": name * 9})

@@ -45,6 +45,31 @@ def test_what_came_to_nothing_may_be_begun_with_other_flags(tmp_path):
     assert record["flags"]["total_rounds"] == 4 and not {"reason", "data_files"} & set(record)
 
 
+def test_a_warm_start_is_not_taken_for_that_of_other_flags(tmp_path):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="stopped")
+        (directory.path / "warm_start_1.npz").write_bytes(b"")
+    with pytest.raises(UserError, match=r"client_learning_rate \(0.1 then, 0.2 now\)"):
+        run_directory.RunDirectory(str(tmp_path), "run", {**FLAGS, "client_learning_rate": 0.2})
+
+
+def test_other_code_that_goes_on_with_a_run_is_named(tmp_path):
+    path = tmp_path / "run" / "run.json"
+    with opened(tmp_path) as directory:
+        directory.write_record(status="running")
+        directory.write_record(status="running")
+    record = json.loads(path.read_text())
+    assert "continued_with" not in record
+    path.write_text(json.dumps({**record, "git_commit": "an older one"}))
+    for _ in range(2):
+        with opened(tmp_path) as directory:
+            directory.write_record(status="running")
+    found = json.loads(path.read_text())
+    assert found["git_commit"] == "an older one"
+    mine = {name: record[name] for name in ("git_commit", "versions")}
+    assert found["continued_with"] == [mine]
+
+
 def test_two_at_once_are_refused(tmp_path):
     with opened(tmp_path), pytest.raises(UserError, match="another process"):
         run_directory.RunDirectory(str(tmp_path), "run", FLAGS)

@@ -104,8 +104,11 @@ def test_collapse_is_said_and_remedies_help(tmp_path):
         (["--warmstart_fraction=0.2", "--num_warmstart_fedavg_rounds=3"], "give one of them"),
         (["--warmstart_fraction=2"], "--warmstart_fraction=2"),
         (["--dataset_name=emnist", "--warmstart_fraction=0.2"], "is for silos"),
+        (["--path_to_initial_model_weights_list=a,b", "--cluster_initialization=updates"],
+         "makes all models from one"),
+        (["--aggregator=differentially_private"], "HypCluster's shares of clusters"),
     ],
-)
+)  # fmt: skip
 def test_bad_flags_are_one_line_and_quick(tmp_path, flags, words):
     start = time.monotonic()
     base = ("--experiment_name=x", "--dataset_name=school", "--use_synthetic_data")
@@ -118,6 +121,10 @@ def test_what_is_found_out_later(tmp_path, clustered):
     base = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=1")
     _, stderr = run(tmp_path, "--experiment_name=x", *base, "--num_clusters=61", status=2)
     assert "school has 60 training clients" in stderr and stderr.count("\n") == 1
+    rules = ("--num_warmstart_fedavg_rounds=2", "--acceptance=validated:0.2")
+    _, stderr = run(tmp_path, "--experiment_name=z", *base, *rules, status=2)
+    assert "validated:0.2" in stderr and stderr.count("\n") == 1, "before the warm start"
+    assert not os.listdir(tmp_path)
     other = tmp_path / "weights.npz"
     other.write_bytes(b"PK not really")
     paths = f"{clustered[0] / 'run' / 'warm_start_1.npz'},{other}"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from launch.sweeps import grids, plans, results
+from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.tables import csv_files
 
@@ -195,12 +196,12 @@ def test_the_round_of_best_validation_mean():
 
     rows = [row("0", "valid", ""), row("5", "valid", "3"), row("5", "test", "9")]
     rows += [row("9", "valid", "3"), row("9", "test", "1")]
-    assert results.best_round(rows, True) == results.best_round(rows, False) == "5"
-    assert results.best_round([*rows, row("10", "valid", "4")], True) == "10"
-    assert results.best_round([*rows, row("10", "valid", "4")], False) == "5"
-    assert results.best_round([*rows, row("10", "valid", "2")], False) == "10"
+    assert candidates.best_round(rows, True) == candidates.best_round(rows, False) == "5"
+    assert candidates.best_round([*rows, row("10", "valid", "4")], True) == "10"
+    assert candidates.best_round([*rows, row("10", "valid", "4")], False) == "5"
+    assert candidates.best_round([*rows, row("10", "valid", "2")], False) == "10"
     nothing = [row(number, "valid", "") for number in ("0", "5", "9", "12")]
-    assert results.best_round(nothing, True) == "12"
+    assert candidates.best_round(nothing, True) == "12"
 
 
 def test_runs_of_different_data_are_refused(directory):
