@@ -181,14 +181,23 @@ def _is_whole(path: pathlib.Path) -> bool:
 
 
 def differences(expected: pathlib.Path, found: pathlib.Path) -> list[str]:
-    """Returns in what the files of a run differ from those of another, times aside."""
-    first, second = files(expected), files(found)
+    """Returns in what the files of a run differ from those of another, times aside.
+
+    Of checkpoints the newest counts: a signal leaves one of the round at which it came, and which
+    one is kept beside the newest differs by it.
+    """
+    first, second = (_without_older_checkpoints(files(path)) for path in (expected, found))
     words = [f"{name} is missing" for name in sorted(first - second)]
     words += [f"{name} is left" for name in sorted(second - first)]
     for name in sorted(first & second):
         if _differ(expected / name, found / name):
             words.append(f"{name} differs")
     return words
+
+
+def _without_older_checkpoints(names: set[str]) -> set[str]:
+    older = sorted(name for name in names if name.startswith("checkpoints/"))[:-1]
+    return names.difference(older)
 
 
 def _differ(first: pathlib.Path, second: pathlib.Path) -> bool:
