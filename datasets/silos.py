@@ -15,6 +15,8 @@ from motley_tff.core.errors import UserError
 
 PARTS = ("train", "valid", "test")
 
+_ARRAYS = ("X", "Y")
+
 
 class Silos(NamedTuple):
     """The clients of a cross-silo task.
@@ -124,15 +126,15 @@ def read_cells(path: Path, expected: Cells) -> tuple[list[np.ndarray], list[np.n
     """
     try:
         data = path.read_bytes()
-        matlab_files.check(data)
-        content = scipy.io.loadmat(io.BytesIO(data))
+        matlab_files.check(data, _ARRAYS)
+        listed = scipy.io.whosmat(io.BytesIO(data))
+        arrays = scipy.io.loadmat(io.BytesIO(data), variable_names=_ARRAYS)
     except Exception as error:  # SciPy raises whatever its parser trips over in a broken file
         raise UserError(
             f"{path}: cannot be read as a MATLAB 5 file, truncated or of another kind "
             f"({files.one_line(error)})"
         ) from error
-    arrays = {name: a for name, a in content.items() if not name.startswith("__")}
-    found = {name: f"{a.dtype} {list(a.shape)}" for name, a in arrays.items()}
+    found = {name: f"{kind} {list(shape)}" for name, shape, kind in listed}
     x, y = arrays.get("X"), arrays.get("Y")
     axis = 0 if expected.is_row else 1
     if x is None or y is None or not (_is_line(x, axis) and _is_line(y, axis)):

@@ -1,3 +1,5 @@
+import struct
+
 import numpy as np
 import pytest
 import scipy.io
@@ -158,11 +160,11 @@ def test_schools_of_a_planted_group_have_closer_coefficients():
 X = [np.ones((10, 28)) for _ in range(4)]
 Y = [np.arange(10.0).reshape(-1, 1) for _ in range(4)]
 BAD_FILES = {
-    "no Y": ({"Y": None}, r"found \{'X': 'object \[1, 4\]'\}, expected cell arrays"),
+    "no Y": ({"Y": None}, r"found \{'X': 'cell \[1, 4\]'\}, expected cell arrays"),
     "neither": ({"X": None, "Y": None, "Z": np.eye(2)}, "expected cell arrays X and Y"),
     "plain arrays": ({"X": np.eye(3), "Y": np.eye(3)}, "expected cell arrays X and Y"),
     "column of cells": ({"X": cells(X, (4, 1)), "Y": cells(Y, (4, 1))}, r"\[4, 1\]"),
-    "other counts": ({"Y": cells(Y[:3])}, r"'Y': 'object \[1, 3\]'"),
+    "other counts": ({"Y": cells(Y[:3])}, r"'Y': 'cell \[1, 3\]'"),
     "other width": ({"X": cells([*X[:3], X[0][:, :5]])}, r"school 3 has X \[10, 5\]"),
     "other rows": ({"Y": cells([*Y[:3], Y[0][:5]])}, r"school 3 .*Y \[5, 1\]"),
     "empty school": ({"X": cells([*X[:3], X[0][:0]]), "Y": cells([*Y[:3], Y[0][:0]])}, "school 3"),
@@ -229,6 +231,18 @@ def test_packed_files_and_other_variables_are_read(tmp_path):
     for is_packed in (False, True):
         scipy.io.savemat(tmp_path / "x.mat", content, do_compression=is_packed)
         assert len(create(tmp_path / "x.mat").train) == 4
+
+
+def test_complex_numbers_without_an_imaginary_part(tmp_path):
+    """One bit that made SciPy read what is not there, which ends Python."""
+    path = mat(tmp_path / "x.mat")
+    data = bytearray(path.read_bytes())
+    flags = struct.pack("<IIB", 6, 8, 9)  # Of an array of uint8.
+    place = data.index(flags) + len(flags)
+    data[place] |= 0x08
+    path.write_bytes(data)
+    with pytest.raises(errors.UserError, match="1 parts of values, expected 2"):
+        create(path)
 
 
 def test_numbers_beyond_float32(tmp_path):
