@@ -26,4 +26,4 @@ def test_a_log_has_plain_lines(monkeypatch):
     progress.start("train", 2, 1)
     progress.advance(loss=0.5)
     progress.finish()
-    assert log.getvalue() == "train: 2/2, loss 0.5\n"
+    assert log.getvalue() == "train: goes on after 1/2\ntrain: 2/2, loss 0.5\n"
