@@ -43,6 +43,7 @@ REQUIREMENTS = [
     "tensorboard",
     "tensorflow==2.14.*",
     "tensorflow-federated==0.87.0",
+    "threadpoolctl",
     "tqdm",
 ]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import threadpoolctl
 from sklearn import cluster
 
 from motley_tff.backends import base
@@ -140,25 +141,33 @@ class WarmStart:
         """
         ids = self._sample()
         self._count(self._build(weights), len(ids), len(ids))
+        paths = [self._directory / f"warm_start_cluster_{j + 1}.npz" for j in range(k)]
+        if all(path.exists() for path in paths):
+            return [model_files.load(str(path), self._task.model.shapes) for path in paths]
         self._progress.start("updates to start clusters from", 2 * len(ids))
         sketches = np.stack([_sketch(update) for update in self._updates(weights, ids)])
         norms = np.linalg.norm(sketches, axis=1, keepdims=True)
         seed = int(random_streams.generator(self._seed, "cluster_seeding", 1).integers(2**31))
         means = cluster.KMeans(k, n_init=10, random_state=seed)
-        labels = means.fit_predict(sketches / np.maximum(norms, 1e-12))
+        # Threads would add up in an order of their own, and a client between two groups changes.
+        with threadpoolctl.threadpool_limits(1):
+            labels = means.fit_predict(sketches / np.maximum(norms, 1e-12))
         totals = [[np.zeros(w.shape, np.float64) for w in weights] for _ in range(k)]
         for label, update in zip(labels, self._updates(weights, ids), strict=True):
             for total, change in zip(totals[label], update, strict=True):
                 total += change
         self._progress.finish()
         counts = np.maximum(np.bincount(labels, minlength=k), 1)
-        return [
+        models = [
             tuple(
                 (w - t / counts[j]).astype(np.float32)
                 for w, t in zip(weights, totals[j], strict=True)
             )
             for j in range(k)
         ]
+        for path, model in zip(paths, models, strict=True):
+            model_files.save(path, self._task.model.names, model)
+        return models
 
     def _sample(self) -> tuple[str, ...]:
         ids = self._task.train.ids

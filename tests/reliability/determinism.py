@@ -37,7 +37,7 @@ _WRITERS = (
 _OWN = {
     "finetuning_trainer": ("--finetune_max_epochs=1",),
     "hypcluster_trainer": ("--num_clusters=2", "--cluster_initialization=updates"),
-    "knn_per_trainer": ("--num_neighbors=5", "--coefficients=0.3,1"),
+    "knn_per_trainer": ("--num_neighbors=5", "--coefficients=0.3,1", "--knn_tuning=global"),
 }
 
 
