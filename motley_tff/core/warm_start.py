@@ -149,7 +149,7 @@ class WarmStart:
         norms = np.linalg.norm(sketches, axis=1, keepdims=True)
         seed = int(random_streams.generator(self._seed, "cluster_seeding", 1).integers(2**31))
         means = cluster.KMeans(k, n_init=10, random_state=seed)
-        # Threads would add up in an order of their own, and a client between two groups changes.
+        # Threads may add up in another order each time, and a client between two groups change.
         with threadpoolctl.threadpool_limits(1):
             labels = means.fit_predict(sketches / np.maximum(norms, 1e-12))
         totals = [[np.zeros(w.shape, np.float64) for w in weights] for _ in range(k)]
