@@ -3,6 +3,7 @@ import functools
 import hashlib
 import http.server
 import lzma
+import os
 import socket
 import threading
 import time
@@ -145,3 +146,13 @@ def test_cells_of_other_types(tmp_path, sqlite_dir, statement, message):
         connection.commit()
     with pytest.raises(errors.UserError, match=message):
         sqlite_clients.open_split(path, "all_train")
+
+
+def test_what_killed_downloads_left_is_forgotten_after_a_day(tmp_path):
+    names = [".a.sqlite.x.partial", ".a.sqlite.y.partial", ".b.sqlite.x.partial"]
+    for name in names:
+        (tmp_path / name).touch()
+    for name in (names[0], names[2]):
+        os.utime(tmp_path / name, (0, 0))
+    files.forget_partial(tmp_path / "a.sqlite")
+    assert sorted(path.name for path in tmp_path.iterdir()) == names[1:]
