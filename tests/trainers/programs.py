@@ -1,9 +1,12 @@
 """Runs our programs as a user does, in processes of their own."""
 
+import functools
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import pandas as pd
 
@@ -34,11 +37,33 @@ def start(trainer, root, *flags, prefix=()):
 
 
 def run(trainer, root, *flags, status=0):
-    """Runs a trainer to its end; returns (stdout, stderr)."""
-    process = start(trainer, root, *flags)
-    stdout, stderr = process.communicate(timeout=300)
-    assert process.returncode == status, (process.returncode, stdout, stderr)
+    """Runs a trainer to its end in a fork of `fork_server`'s; returns (stdout, stderr)."""
+    module = [f"trainers.{trainer}", f"--root_output_dir={root}", *flags]
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {name: pathlib.Path(folder, name) for name in ("stdout", "stderr")}
+        for path in paths.values():
+            path.touch()
+        request = {"argv": module, "environment": environment()}
+        server = _fork_server()
+        server.stdin.write(json.dumps(request | {n: str(p) for n, p in paths.items()}) + "\n")
+        server.stdin.flush()
+        returncode = int(server.stdout.readline())
+        stdout, stderr = (path.read_text(encoding="utf-8") for path in paths.values())
+    assert returncode == status, (returncode, stdout, stderr)
     return stdout, stderr
+
+
+@functools.cache
+def _fork_server():
+    """Returns the server of this test process; it ends with its stdin."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.trainers.fork_server"],
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def table(root, name, which):
