@@ -8,6 +8,7 @@ from typing import Any
 
 from launch import commandline
 from launch.sweeps import plans, processes
+from motley_tff.core import signals
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -34,7 +35,9 @@ def run(
     try:
         while waiting or running:
             while waiting and len(running) < max_parallel:
-                running.append(processes.Process(plan, directory, waiting.popleft(), num_cores))
+                with signals.held():  # One that comes before the note would leave it behind.
+                    process = processes.Process(plan, directory, waiting.popleft(), num_cores)
+                    running.append(process)
             for process in [one for one in running if not one.is_running()]:
                 running.remove(process)
                 on_done(process.task, process.keep())

@@ -23,7 +23,7 @@ from typing import Any
 
 from launch import commandline
 from launch.sweeps import plans, processes, results
-from motley_tff.core import cores
+from motley_tff.core import cores, signals
 from motley_tff.core.errors import UserError
 
 # Slurm's default MaxArraySize is 1001.
@@ -71,7 +71,8 @@ class Job:
         if results.is_finished(self._directory, task):
             return
         signal.signal(signal.SIGTERM, self._end)
-        self._process = processes.Process(plan, self._directory, task, cores.usable())
+        with signals.held():  # One that comes before the note would leave it behind.
+            self._process = processes.Process(plan, self._directory, task, cores.usable())
         while self._process.is_running():
             time.sleep(_SECONDS_BETWEEN_LOOKS / 10)
         if self._process.was_ended:  # By the signal that will end this process, too.
