@@ -24,6 +24,15 @@ _MAX_COUNTED = 256
 WorkOf = Callable[[dict[str, Any]], client_work.ClientWork]
 
 
+def map_rows(function: Callable[[Any], Any], elements: Any) -> Any:
+    """Returns `function` of every row of `elements`, leaves [rows, ...].
+
+    `tf.vectorized_map` turns autograph on over its body, whatever it is called from; our bodies
+    are graph code already, and converting them took half of a silo run's tracing.
+    """
+    return tf.vectorized_map(tf.autograph.experimental.do_not_convert(function), elements)
+
+
 class Rows:
     """The rows of a stack: how to spread what belongs to clients or to runs over them.
 
@@ -86,16 +95,16 @@ class Rows:
           shared: Leaves [seeds * clients, ...], the same for all settings.
         """
         if self.num_settings == 1:
-            return tf.vectorized_map(lambda args: step(*args), (own, shared))
+            return map_rows(lambda args: step(*args), (own, shared))
 
         def one_client(args):
             own, shared = args
-            return tf.vectorized_map(lambda mine: step(mine, shared), own)
+            return map_rows(lambda mine: step(mine, shared), own)
 
         grouped = tf.nest.map_structure(
             lambda t: tf.reshape(t, [-1, self.num_settings, *t.shape[1:]]), own
         )
-        new = tf.vectorized_map(one_client, (grouped, shared))
+        new = map_rows(one_client, (grouped, shared))
         return tf.nest.map_structure(lambda t: tf.reshape(t, [-1, *t.shape[2:]]), new)
 
 
@@ -143,7 +152,7 @@ def run_stack(
 
     states = rows.of_states(client_states)
     clients = rows.of_clients((keys, rows.under_seeds(stack.index), stack.sizes))
-    carry = tf.vectorized_map(init, (row_hparams, rows.of_runs(broadcast), states, *clients))
+    carry = map_rows(init, (row_hparams, rows.of_runs(broadcast), states, *clients))
 
     def walk(kind, first, loop, carry):
         for i, one in enumerate(getattr(template, kind)):
@@ -165,7 +174,7 @@ def run_stack(
     def finish(args):
         return work_of(args[0]).finish(args[1])
 
-    return rows.split(tf.vectorized_map(finish, (row_hparams, carry)))
+    return rows.split(map_rows(finish, (row_hparams, carry)))
 
 
 def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry):
@@ -223,7 +232,7 @@ def _select(is_new, new, old):
 def _map_hook(name, walk, pass_of, row_hparams, carry):
     if getattr(walk, name) is client_work.unchanged:
         return carry
-    return tf.vectorized_map(
+    return map_rows(
         lambda args: getattr(pass_of(args[0]), name)(args[1]), (row_hparams, carry)
     )
 
@@ -233,7 +242,7 @@ def _orders(keys, n, padded):
 
     The same permutations as `tensor_random.permutation`: ranks among the real rows.
     """
-    draws = tf.vectorized_map(lambda k: tensor_random.bits(k, [padded]), keys)
+    draws = map_rows(lambda k: tensor_random.bits(k, [padded]), keys)
     places = tf.range(padded)
     # Padding draws the largest number and stands last, so it is never counted before a row.
     draws = tf.where(places[None, :] < n[:, None], draws, tf.uint32.max)

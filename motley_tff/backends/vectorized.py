@@ -311,7 +311,7 @@ class VectorizedRuns:
             state, weights = optimizer.next(state, weights, update)
             return weights, state
 
-        return tf.vectorized_map(one_run, (hparams, optimizer_state, weights, update))
+        return stacked_loop.map_rows(one_run, (hparams, optimizer_state, weights, update))
 
     def _sum(self, output):
         """Returns (weighted sum of updates, sum of weights, summed metrics) of each run."""
