@@ -2,8 +2,8 @@
 
     python -m tests.reliability.fuzz --seconds=600 [--seed=S] [SUBJECT ...]
 
-Each kind of file (`subjects`) and every command's flags (`flag_subjects`) get their share of the
-time in a process of their own, whose memory is limited. Prints a Markdown table and, for every
+Each kind of file (`subjects`) gets its share of the time in a process of its own, whose memory is
+limited. Prints a Markdown table and, for every
 finding, the seed that makes it again:
 
     python -m tests.reliability.fuzz --again=SEED SUBJECT
@@ -111,9 +111,9 @@ def _where(error: Exception) -> str:
 
 def _subjects() -> dict:
     """Returns all kinds of input; importing them takes seconds."""
-    from tests.reliability import flag_subjects, subjects
+    from tests.reliability import subjects
 
-    return {**subjects.SUBJECTS, **flag_subjects.SUBJECTS}
+    return dict(subjects.SUBJECTS)
 
 
 def _work(name: str, seconds: float, seed: int, journal: pathlib.Path) -> None:

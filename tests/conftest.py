@@ -1,0 +1,31 @@
+"""How many processes run the tests, and what a skipped test means where CI runs them."""
+
+import os
+
+import psutil
+import pytest
+
+from motley_tff.core import cores
+from tests.trainers import programs
+
+# The dearest tests hold a data set, TensorFlow, and a trainer in a process of its own.
+_BYTES_A_PROCESS = 3e9
+
+
+def pytest_xdist_auto_num_workers(config):
+    """Returns how many processes `-n auto` starts."""
+    room = int(psutil.virtual_memory().available // _BYTES_A_PROCESS)
+    return max(1, min(cores.usable(), room))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Makes a skipped test a failed one in CI, which installs whatever tests need.
+
+    Real data alone may be missing there: they belong to no checkout.
+    """
+    report = (yield).get_result()
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI"):
+        reason = str(report.longrepr[2])
+        if programs.DATA.is_dir() or "no real data" not in reason:
+            report.outcome, report.longrepr = "failed", f"skipped in CI: {reason}"
