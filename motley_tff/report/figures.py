@@ -82,8 +82,9 @@ KINDS = (
         candidate_curves.rate_deltas, deltas.draw, deltas.caption,
     ),
     Kind(
-        "epoch_curves", "", "Fine-tuning epochs", "a fine-tuning run of two epochs or more",
-        "candidates.csv", candidate_curves.epochs, candidate_curves.draw, candidate_curves.caption,
+        "epoch_curves", "Figures 3(a), 8(a)", "Fine-tuning epochs",
+        "a fine-tuning run of two epochs or more", "candidates.csv",
+        candidate_curves.epochs, candidate_curves.draw, candidate_curves.caption,
     ),
     Kind(
         "sweep_curves", "Figures 3(c), 9(c)", "Hyperparameters of the sweep",
