@@ -1,0 +1,63 @@
+"""Every trainer, algorithm and task: a round on synthetic data, and numbers in the tables.
+
+The default tier has each task, algorithm and trainer once, the slow one every pair.
+"""
+
+import numpy as np
+import pytest
+
+import datasets
+from motley_tff import algorithms
+from tests.trainers import programs
+
+_FEW = (
+    "--use_synthetic_data", "--total_rounds=1", "--final_evaluation_clients=2",
+    "--experiment_name=x",
+)  # fmt: skip
+# {trainer: flags of its own work, cut short}
+_OWN = {
+    "finetuning_trainer": ("--finetune_max_epochs=1",),
+    "hypcluster_trainer": ("--num_clusters=2",),
+    "knn_per_trainer": ("--coefficients=0.5",),
+}
+# What one data set is enough for.
+_QUICK = "school"
+
+
+def _pairs():
+    """Yields (trainer, task, algorithm or None)."""
+    for task in datasets.names():
+        for trainer in _OWN:
+            yield trainer, task, None
+        if task in datasets.CROSS_SILO:
+            yield from (("mtl_trainer", task, name) for name in algorithms.MULTI_TASK)
+    for name in algorithms.TRAINING:
+        yield "finetuning_trainer", _QUICK, name
+
+
+def _is_quick(trainer, task, algorithm):
+    return task == _QUICK or trainer == "finetuning_trainer"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "task", "algorithm"),
+    [pytest.param(*p, marks=[] if _is_quick(*p) else pytest.mark.slow) for p in _pairs()],
+)
+def test_a_round(trainer, task, algorithm, tmp_path):
+    flags = [f"--dataset_name={task}", *_FEW, *_OWN.get(trainer, ())]
+    if algorithm is not None:
+        flags.append(f"--algorithm={algorithm}")
+    if task not in datasets.CROSS_SILO:
+        flags.append("--clients_per_train_round=2")
+    programs.run(trainer, tmp_path, *flags)
+    clients = programs.table(tmp_path, "x", "clients")
+    assert set(clients.split) == {"valid", "test"} and set(clients.dataset) == {task}
+    assert np.isfinite(clients[["baseline", "personalized", "baseline_loss"]]).all().all()
+    counts = clients.groupby("split").size()
+    if task not in datasets.CROSS_SILO:
+        assert counts.tolist() == [2, 2]
+    summary = programs.table(tmp_path, "x", "summary").set_index("split")
+    for split, rows in clients.groupby("split"):
+        assert summary.num_clients[split] == len(rows)
+        assert summary.baseline_mean[split] == pytest.approx(rows.baseline.mean(), rel=1e-6)
+        assert summary.pct_clients_hurt[split] == pytest.approx(100 * rows.is_hurt.mean())
