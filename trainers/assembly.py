@@ -45,6 +45,7 @@ def run(
     directory: run_directory.RunDirectory,
     build: Build,
     prepare: Prepare | None = None,
+    selects_round: bool = False,
     **loop: Any,
 ) -> None:
     """Runs an experiment to its end, or finds it there, and prints the closing table.
@@ -54,6 +55,8 @@ def run(
       directory: The experiment's directory.
       build: Makes the trainer's algorithms.
       prepare: Makes what they start from, where that takes training.
+      selects_round: Whether the closing table is that of the round that is best on validation
+        clients; else of the last.
       **loop: The trainer's own settings of the loop, fields of `experiment.Config` and
         `studies.Config`.
     """
@@ -63,7 +66,7 @@ def run(
     else:
         _run_experiment(values, directory, build, prepare, loop)
     _draw(directory)
-    _print_closing_table(directory, loop.get("evaluates_first_model", False))
+    _print_closing_table(directory, selects_round)
 
 
 def _run_experiment(

@@ -45,8 +45,8 @@ flags.DEFINE_enum(
 flags.DEFINE_integer(
     "finetune_every",
     None,
-    "Evaluate before the first round, every so many and after the last, instead of "
-    "--rounds_per_evaluation; the closing table then is that of the best on validation clients.",
+    "Evaluate after every so many rounds and after the last, instead of --rounds_per_evaluation; "
+    "the closing table then is that of the best on validation clients.",
     lower_bound=1,
 )
 flags.DEFINE_bool(
@@ -69,10 +69,10 @@ def main() -> None:
             "tuning": FLAGS.finetune_tuning,
             "include_baseline_candidate": FLAGS.include_baseline_candidate,
         }
-        if FLAGS.finetune_every is not None:
-            loop["rounds_per_evaluation"] = FLAGS.finetune_every
-            loop["evaluates_first_model"] = True
-        assembly.run(FLAGS, directory, _build, **loop)
+        every = FLAGS.finetune_every
+        if every is not None:
+            loop["rounds_per_evaluation"] = every
+        assembly.run(FLAGS, directory, _build, selects_round=every is not None, **loop)
 
 
 def _build(task, initial_weights):

@@ -42,7 +42,6 @@ class Config:
       test_clients_per_evaluation: Test clients in an evaluation during training.
       final_evaluation_clients: Clients a split in the last evaluation; 0 for all.
       base_random_seed: Seed of every stream.
-      evaluates_first_model: Whether the model before the first round is evaluated too.
       dropout_rate: Probability that a client of a cohort gets the model and sends nothing back, in
         [0, 1). One client always does.
       studies: How evaluations choose candidates, and what else they look at.
@@ -56,7 +55,6 @@ class Config:
     test_clients_per_evaluation: int = 100
     final_evaluation_clients: int = 0
     base_random_seed: int = 0
-    evaluates_first_model: bool = False
     dropout_rate: float = 0.0
     studies: studies_lib.Config = dataclasses.field(default_factory=studies_lib.Config)
 
@@ -152,9 +150,9 @@ class Experiment:
             self._export()
         if is_last or self._done % self._config.rounds_per_checkpoint == 0:
             self._checkpoint()
-        is_first_of_interest = self._done or self._config.evaluates_first_model
-        is_period = self._done % self._config.rounds_per_evaluation == 0
-        is_due = is_last or (is_first_of_interest and is_period)
+        # An untrained model is looked at where there is no other: with no rounds at all.
+        is_period = self._done > 0 and self._done % self._config.rounds_per_evaluation == 0
+        is_due = is_last or is_period
         if is_due and self._done not in self._evaluated:
             self._flush_rounds()
             self._evaluate()

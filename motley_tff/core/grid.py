@@ -27,7 +27,7 @@ class Scored(NamedTuple):
     Attributes:
       setting: Its traced hyperparameters.
       seed: Its seed.
-      round_number: After which round; 0 before the first.
+      round_number: After which round.
       scores: By split.
       has_diverged: Whether a training loss was not finite by then, which ends a run that is alone.
     """
@@ -56,7 +56,7 @@ def run(
       build: Makes the algorithm of a run.
       personalization: Scores candidates; the same for all settings.
       total_rounds: Rounds.
-      evaluate_every: Also before the first round and after every so many.
+      evaluate_every: Also after every so many rounds.
       on_round: Called after each round with its number.
     """
     mine = [tasks[seed] for seed in group.seeds]
@@ -74,7 +74,8 @@ def run(
             for task, seed in zip(mine, group.seeds, strict=True)
         ]
     )
-    stops = sorted({*range(0, total_rounds, evaluate_every or total_rounds), total_rounds})
+    every = evaluate_every or total_rounds
+    stops = sorted({*range(every, total_rounds, every), total_rounds})
     done = 0
     diverged: set[int] = set()
 
@@ -86,8 +87,7 @@ def run(
         rounds = [_round(mine, group.seeds, n) for n in range(done + 1, stop + 1)]
         state = runs.run(state, rounds, after_round)
         done = stop
-        if stop == total_rounds or evaluate_every:
-            yield from evaluator.score(state, stop, diverged)
+        yield from evaluator.score(state, stop, diverged)
 
 
 def _round(tasks, seeds, number) -> tuple[base.Round, ...]:

@@ -88,8 +88,12 @@ class Run:
 
     @property
     def has_trained_baseline(self) -> bool:
-        """Whether the baseline is a trained model; local training starts from a random one."""
-        return not (self.algorithm == "local" and self.round == 0)
+        """Whether the baseline is a trained model.
+
+        Local training starts from a random one; so did older runs' `--finetune_every`, at round 0.
+        """
+        starts = self.algorithm == "local" or self.algorithm.endswith("+finetuning")
+        return self.round > 0 or not starts
 
     def table(self, name: str) -> pd.DataFrame | None:
         """Returns another of the run's tables, all rounds, or None if there is none or no row.

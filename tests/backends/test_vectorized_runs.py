@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from motley_tff.algorithms import fedavg, fedprox, finetuning, optimizers
-from motley_tff.backends import base, sequential, vectorized
-from motley_tff.core import random_streams
+from motley_tff.backends import base, run_groups, sequential, vectorized
+from motley_tff.core import grid, random_streams
 from tests import toy
 
 GRID = [
@@ -133,3 +133,16 @@ def test_evaluation_of_several_models(task):
                 metrics["curves"]["test"]["loss"],
                 rtol=1e-5,
             )
+
+
+@pytest.mark.parametrize(("every", "expected"), [(2, [2, 4, 5]), (None, [5])])
+def test_an_untrained_model_of_a_grid_is_not_scored(task, every, expected):
+    setting = {"client": 0.1, "server": 1.0, "mu": 0.0}
+    sgd = optimizers.OptimizerConfig("sgd", 1.0)
+    tuned = finetuning.build(task, finetuning.Params(sgd, (0.1,), 1, 4))
+    build = _builder(task)
+    found = grid.run(
+        {7: task}, run_groups.RunGroup({}, (setting,), (7,)),
+        lambda task, seed, hparams: build(hparams), tuned, 5, every,
+    )  # fmt: skip
+    assert [one.round_number for one in found] == expected

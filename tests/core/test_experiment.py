@@ -1,6 +1,7 @@
 """The experiment loop, cut at moments of its own."""
 
 import contextlib
+import dataclasses
 import signal
 
 import pytest
@@ -17,7 +18,7 @@ _CONFIG = experiment.Config(
 )
 
 
-def run(root):
+def run(root, **config):
     """Runs, or goes on with, four rounds of a scalar model."""
     task = toy.scalar_task({"a": [1.0], "b": [3.0]})
     training = fedavg.build(task, fedavg.Params(_SGD, _SGD), task.model.initial_weights(0))
@@ -25,7 +26,8 @@ def run(root):
     with contextlib.closing(run_directory.RunDirectory(str(root), "run", {})) as directory:
         directory.write_record(status="running")
         backend = sequential.SequentialBackend()
-        experiment.Experiment(_CONFIG, task, training, tuned, backend, directory, "toy").run()
+        changed = dataclasses.replace(_CONFIG, **config)
+        experiment.Experiment(changed, task, training, tuned, backend, directory, "toy").run()
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -59,3 +61,12 @@ def test_a_checkpoint_that_was_not_yet_removed_does_not_stay(tmp_path):
         (folder / name).write_bytes(newest.read_bytes())
     run(tmp_path)
     assert checkpoints.rounds(folder) == [2, 4]
+
+
+@pytest.mark.parametrize(("total", "every", "expected"), [(0, 2, "0"), (3, 2, "23"), (3, 1, "123")])
+def test_an_untrained_model_is_looked_at_only_where_none_is_trained(
+    tmp_path, total, every, expected
+):
+    run(tmp_path, total_rounds=total, rounds_per_evaluation=every)
+    rows = csv_files.read(tmp_path / "run" / "summary.csv")
+    assert [row["round"] for row in rows if row["split"] == "test"] == list(expected)

@@ -21,6 +21,16 @@ def test_runs_and_roots_are_found_once(tmp_path):
     assert not found.runs[0].has_trained_baseline and run.has_trained_baseline
 
 
+def test_a_model_before_its_first_round_is_no_trained_baseline(tmp_path):
+    """Older runs with --finetune_every may report round 0; a given model is trained."""
+    for algorithm in ("fedavg+finetuning", "finetuning", "knn_per", "hypcluster"):
+        written.run(tmp_path, algorithm, algorithm, CLIENTS, number=0)
+    found = {run.algorithm: run.has_trained_baseline for run in runs.find([str(tmp_path)]).runs}
+    assert found == {
+        "fedavg+finetuning": False, "finetuning": True, "knn_per": True, "ensemble": True,
+    }  # fmt: skip
+
+
 def test_links_lead_to_a_run_once_and_end(tmp_path):
     run = written.run(tmp_path / "results", "one", "fedavg+finetuning", CLIENTS)
     (run.parent / "latest").symlink_to(run)
