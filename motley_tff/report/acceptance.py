@@ -33,18 +33,19 @@ def data(comparison: Comparison) -> Data | None:
 
 
 def _rows(series: Series) -> list[Row]:
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    found: dict[str, list[tuple[float, ...]]] = {}
     for run in series.runs:
         table = run.reported("acceptance")
         if table is not None:
             share = 100.0 * table["num_accepted"] / table["num_clients"]
             columns = (table["personalized_mean"], table["pct_clients_hurt"], share)
             for rule, *numbers in zip(table["rule"], *columns, strict=True):
-                found.setdefault(rule, []).append(tuple(numbers))
-    return [
-        Row(series.label, rule, *(Value.of(column) for column in zip(*numbers, strict=True)))
-        for rule, numbers in found.items()
-    ]
+                found.setdefault(rule, []).append((run.seed, *numbers))
+    rows = []
+    for rule, numbers in found.items():
+        seeds, *columns = zip(*numbers, strict=True)
+        rows.append(Row(series.label, rule, *(Value.of(column, seeds) for column in columns)))
+    return rows
 
 
 def draw(data: Data, looks: style.Looks) -> Figure:

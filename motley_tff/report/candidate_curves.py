@@ -80,21 +80,21 @@ def _data(comparison: Comparison, kind: str) -> Data | None:
 
 
 def _curve(series: Series, kind: str, split: str = "test") -> Curve | None:
-    points: dict[float, list[tuple[float, float]]] = {}
+    points: dict[float, list[tuple[int, float, float]]] = {}
     for run in series.runs:
         for x, (personalized, baseline) in values_at(run, kind, split).items():
             hurt = client_values.is_hurt(baseline, personalized, run.higher_is_better)
             mean = float(np.mean(personalized))
-            points.setdefault(x, []).append((mean, 100.0 * float(np.mean(hurt))))
+            points.setdefault(x, []).append((run.seed, mean, 100.0 * float(np.mean(hurt))))
     # The global model and one candidate make no curve.
     return curve_through(series.label, points) if len(points) > 2 else None
 
 
-def curve_through(label: str, points: Mapping[float, Sequence[tuple[float, float]]]) -> Curve:
-    """Returns the curve through `{x: (metric, % hurt) of each run}`."""
+def curve_through(label: str, points: Mapping[float, Sequence[tuple[int, float, float]]]) -> Curve:
+    """Returns the curve through `{x: (seed, metric, % hurt) of each run}`."""
     x = sorted(points)
     columns = [list(zip(*points[one], strict=True)) for one in x]
-    metric, hurt = ([Value.of(column[which]) for column in columns] for which in (0, 1))
+    metric, hurt = ([Value.of(c[which], c[0]) for c in columns] for which in (1, 2))
     return Curve(label, x, metric, hurt)
 
 

@@ -72,24 +72,35 @@ class Series(NamedTuple):
         return len({run.seed for run in self.runs})
 
     def over_seeds(self, function: Callable[[runs_lib.Run], float]) -> "Value":
-        """Returns the mean and standard deviation over the runs of a number of each."""
-        return Value.of([function(run) for run in self.runs])
+        """Returns the mean and standard deviation over the seeds of a number of each run."""
+        return Value.of([function(run) for run in self.runs], [run.seed for run in self.runs])
 
 
 class Value(NamedTuple):
-    """A number of several runs.
+    """A number of several seeds.
 
     Attributes:
-      mean: Over the runs.
-      std: Over the runs (the population's, as Motley's tables); nan for a single one.
+      mean: Over the seeds.
+      std: Over the seeds (the population's, as Motley's tables); nan for a single one.
     """
 
     mean: float
     std: float
 
     @classmethod
-    def of(cls, numbers: Sequence[float]) -> "Value":
-        """Returns the mean and standard deviation of some numbers."""
+    def of(cls, numbers: Sequence[float], seeds: Sequence[int] | None = None) -> "Value":
+        """Returns the mean and standard deviation of some numbers.
+
+        Args:
+          numbers: Of runs.
+          seeds: Each run's; runs of one seed (the same again, say, or with --evaluate_ood) are
+            averaged first. By default all differ.
+        """
+        if seeds is not None:
+            by_seed: dict[int, list[float]] = {}
+            for seed, number in zip(seeds, numbers, strict=True):
+                by_seed.setdefault(seed, []).append(number)
+            numbers = [float(np.mean(mine)) for mine in by_seed.values()]
         mean = float(np.mean(numbers)) if len(numbers) else float("nan")
         return cls(mean, float(np.std(numbers)) if len(numbers) > 1 else float("nan"))
 

@@ -38,7 +38,7 @@ def of_tables(tables: Sequence[paper_tables.Table], compared: Iterable[Compariso
 
 def _seeds(series: Series) -> str:
     repeated = len(series.runs) > series.num_seeds
-    runs = f" in {len(series.runs)} runs, each of which counts" if repeated else ""
+    runs = f" in {len(series.runs)} runs, those of a seed averaged" if repeated else ""
     return f"{series.label} {series.num_seeds}{runs}"
 
 

@@ -23,13 +23,13 @@ def data(comparison: Comparison) -> Data | None:
 
 
 def _curve(series: Series) -> Curve | None:
-    points: dict[float, list[tuple[float, float]]] = {}
+    points: dict[float, list[tuple[int, float, float]]] = {}
     for run in series.runs:
         rows = run.reported("sizes")
         if rows is not None:
             columns = ("personalization_fraction", "personalized_mean", "pct_clients_hurt")
             for fraction, mean, hurt in zip(*(rows[c] for c in columns), strict=True):
-                points.setdefault(100.0 * fraction, []).append((mean, hurt))
+                points.setdefault(100.0 * fraction, []).append((run.seed, mean, hurt))
     return curve_through(series.label, points) if len(points) > 1 else None
 
 

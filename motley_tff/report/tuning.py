@@ -67,7 +67,8 @@ def _panel(series: Series) -> Panel | None:
         *([float(np.mean(values.personalized)) for values in way] for way in ways),
     ]
     one, own = (gain[shown] for gain in gains)
-    return Panel(series.label, [Value.of(m) for m in means], one, own, (hurt[0], hurt[1]))
+    values = [Value.of(m, [run.seed for run in runs]) for m in means]
+    return Panel(series.label, values, one, own, (hurt[0], hurt[1]))
 
 
 def draw(data: Data, looks: style.Looks) -> Figure:

@@ -59,9 +59,17 @@ def test_a_run_that_was_repeated_is_no_second_seed(tmp_path):
     flags = {"finetune_last_layer": False}
     written.run(tmp_path, "again", "fedavg+finetuning", clients, seed=0, flags=flags)
     tables, compared = _tables(tmp_path)
-    assert [row["num_seeds"] for row in paper_tables.rows(compared[0])] == [2, 2, 2]
+    rows = list(paper_tables.rows(compared[0]))
+    assert [row["num_seeds"] for row in rows] == [2, 2, 2]
+    # Means of 0.75 twice (one seed) and 0.5: 0.625, not 2/3.
+    assert (rows[1]["mean"], rows[1]["mean_std_over_seeds"]) == (0.625, 0.125)
     section = sections.of_tables(list(tables.values()), compared)
-    assert "FedAvg + FT 2 in 3 runs, each of which counts" in section.body
+    assert "FedAvg + FT 2 in 3 runs, those of a seed averaged" in section.body
+
+
+def test_seeds_are_averaged_first():
+    assert Value.of([1, 1, 4], [0, 0, 1]) == (2.5, 1.5)
+    assert Value.of([1, 1, 4]) == (2.0, pytest.approx(2**0.5))
 
 
 def test_silos_have_tables_of_their_own(tmp_path):
