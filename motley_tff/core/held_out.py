@@ -90,7 +90,7 @@ def _derive(task, change) -> task_lib.Task:
 def _key(seed: int, client_id: tf.Tensor) -> tf.Tensor:
     words = [tf.strings.to_hash_bucket_fast(client_id + salt, _BUCKETS) for salt in ("", "#")]
     key = tf.cast(tf.stack(words), tf.int32)
-    return tensor_random.client_round_key(random_streams.key(seed, "held_out"), key)
+    return tensor_random.client_round_key(random_streams.key(seed, "held_out", 0), key)
 
 
 def _size(examples) -> tf.Tensor:

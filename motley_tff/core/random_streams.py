@@ -25,31 +25,39 @@ STREAMS = (
 )
 
 
-def _seed_sequence(base_random_seed: int, stream: str, *indices: int) -> np.random.SeedSequence:
+def _seed_sequence(seed: int, stream: str, *indices: int) -> np.random.SeedSequence:
     if stream not in STREAMS:
         raise ValueError(f"Unknown random stream {stream!r}; expected one of {STREAMS}.")
+    # NumPy makes 32-bit words of these and pads with zeros: what is larger, or no index, would
+    # draw what other indices draw.
+    if not all(0 <= number < 2**32 for number in (seed, *indices)):
+        raise ValueError(f"Expected numbers from 0 to 2**32 - 1, found {(seed, *indices)}.")
     digest = hashlib.sha256(stream.encode()).digest()
-    entropy = [base_random_seed, int.from_bytes(digest[:8], "little"), *indices]
-    return np.random.SeedSequence(entropy)
+    return np.random.SeedSequence([seed, int.from_bytes(digest[:8], "little"), *indices])
 
 
-def generator(base_random_seed: int, stream: str, *indices: int) -> np.random.Generator:
+def generator(base_random_seed: int, stream: str, index: int, *more: int) -> np.random.Generator:
     """Returns a NumPy generator for one choice, e.g. the cohort of round 7.
 
     Args:
-      base_random_seed: The run's non-negative seed.
+      base_random_seed: The run's seed, from 0 to 2**32 - 1.
       stream: One of `STREAMS`.
-      *indices: Non-negative integers that tell choices of one stream apart (a round, say).
+      index: Tells choices of one stream apart (a round, say); 0 where there is one choice only.
+      *more: Further such numbers, each from 0 to 2**32 - 1.
 
     Raises:
-      ValueError: If the stream has no name here.
+      ValueError: If the stream has no name here, or a number is out of its range.
     """
-    return np.random.Generator(np.random.PCG64(_seed_sequence(base_random_seed, stream, *indices)))
+    sequence = _seed_sequence(base_random_seed, stream, index, *more)
+    return np.random.Generator(np.random.PCG64(sequence))
 
 
-def key(base_random_seed: int, stream: str, *indices: int) -> np.ndarray:
-    """Returns an int32 key of shape [2] for `tensor_random`, e.g. for one round of training."""
-    sequence = _seed_sequence(base_random_seed, stream, *indices)
+def key(base_random_seed: int, stream: str, index: int, *more: int) -> np.ndarray:
+    """Returns an int32 key of shape [2] for `tensor_random`, e.g. for one round of training.
+
+    Args and errors are those of `generator`.
+    """
+    sequence = _seed_sequence(base_random_seed, stream, index, *more)
     return sequence.generate_state(2, np.uint32).view(np.int32)
 
 

@@ -22,12 +22,23 @@ def test_streams_differ_and_repeat():
 
 def test_unknown_stream():
     with pytest.raises(ValueError, match="smapling"):
-        random_streams.generator(0, "client_smapling")
+        random_streams.generator(0, "client_smapling", 0)
+
+
+def test_no_two_indices_draw_the_same():
+    """NumPy pads seeds with zeros, so a stream without an index would be that of index 0."""
+    indices = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0), (2**32 - 1,)]
+    assert len({tuple(random_streams.key(3, "held_out", *one)) for one in indices}) == len(indices)
+    with pytest.raises(TypeError):
+        random_streams.key(3, "held_out")
+    for wrong in (2**32, -1):  # 2**32 would be (0, 1).
+        with pytest.raises(ValueError, match="2\\*\\*32 - 1"):
+            random_streams.key(3, "held_out", wrong)
 
 
 def test_global_generators_are_not_touched():
     before = np.random.get_state()[1].copy()  # noqa: NPY002
-    random_streams.generator(0, "client_sampling").random(10)
+    random_streams.generator(0, "client_sampling", 0).random(10)
     np.testing.assert_array_equal(before, np.random.get_state()[1])  # noqa: NPY002
 
 
