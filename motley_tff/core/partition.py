@@ -16,6 +16,8 @@ from motley_tff.core.errors import UserError
 
 CENTRAL_CLIENT = "all"
 
+Examples = dict[str, np.ndarray]
+
 
 def deal(
     task: task_lib.Task,
@@ -27,7 +29,8 @@ def deal(
 
     Clients keep their ids and how many examples they have. Each split deals among its own clients,
     and each part (train, valid, test of silos; personalization together with evaluation elsewhere)
-    among itself, so that nothing moves between what is trained on and what is reported.
+    among itself, so that nothing moves between what is trained on and what is reported. A silo's
+    training part is dealt once: it is the same where silos too small to be evaluated train, too.
 
     Args:
       task: The task.
@@ -40,10 +43,16 @@ def deal(
     """
     read = _Reader(task, memory_limit_bytes, on_client)
     dealt: dict[int, clients_lib.Clients] = {}
+    trained: dict[str, Examples] = {}
     for number, clients in enumerate(task.splits.values()):
         if id(clients) not in dealt:
             stream = random_streams.generator(seed, "partition", number)
-            dealt[id(clients)] = _deal(read.all(clients), _decks(task, clients), stream)
+            new = _deal(read.all(clients), _decks(task, clients), stream)
+            if clients is task.train:
+                trained = {i: parts["train"] for i, parts in new.items()}
+            elif task.setting == "cross_silo":
+                new = {i: {**parts, "train": trained[i]} for i, parts in new.items()}
+            dealt[id(clients)] = clients_lib.InMemoryClients(new)
     # What was known of a client's own data holds no more.
     facts = {name: fact for name, fact in task.facts.items() if name != "planted_groups"}
     return dataclasses.replace(
@@ -83,10 +92,10 @@ class _Reader:
         self._dataset, self._left, self._limit = task.dataset, limit, limit
         self._on_client = on_client
 
-    def all(self, clients: clients_lib.Clients) -> dict[str, dict[str, dict[str, np.ndarray]]]:
+    def all(self, clients: clients_lib.Clients) -> dict[str, dict[str, Examples]]:
         return dict(self._read(clients))
 
-    def _read(self, clients) -> Iterator[tuple[str, dict[str, dict[str, np.ndarray]]]]:
+    def _read(self, clients) -> Iterator[tuple[str, dict[str, Examples]]]:
         for client_id in clients.ids:
             parts = {
                 part: {f: np.asarray(a) for f, a in examples.items()}
@@ -110,8 +119,8 @@ def _decks(task, clients) -> list[tuple[str, ...]]:
     return [tuple(clients.spec)]
 
 
-def _deal(data, decks, stream) -> clients_lib.Clients:
-    new: dict[str, dict[str, dict[str, np.ndarray]]] = {i: {} for i in data}
+def _deal(data, decks, stream) -> dict[str, dict[str, Examples]]:
+    new: dict[str, dict[str, Examples]] = {i: {} for i in data}
     for deck in decks:
         hands = [(i, part) for i in data for part in deck]
         sizes = [_size(data[i][part]) for i, part in hands]
@@ -119,7 +128,7 @@ def _deal(data, decks, stream) -> clients_lib.Clients:
         order = stream.permutation(sum(sizes))
         for (i, part), rows in zip(hands, np.split(order, np.cumsum(sizes)[:-1]), strict=True):
             new[i][part] = {field: array[rows] for field, array in pool.items()}
-    return clients_lib.InMemoryClients(new)
+    return new
 
 
 def _size(examples) -> int:

@@ -1,9 +1,11 @@
 """Examples dealt again, and all in one place."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from motley_tff.core import partition
+from motley_tff.core import clients, partition
 from motley_tff.core.errors import UserError
 from tests import toy
 
@@ -11,10 +13,8 @@ _TRAIN = {"a": [1.0, 2.0, 3.0], "b": [10.0], "c": [20.0, 21.0]}
 _HELD = {"d": ([1.0, 2.0], [3.0]), "e": ([30.0], [31.0, 32.0])}
 
 
-def _all(clients, parts):
-    return sorted(
-        x for i in clients.ids for p in parts for x in np.asarray(clients.fetch(i)[p]["x"])
-    )
+def _all(source, parts):
+    return sorted(x for i in source.ids for p in parts for x in np.asarray(source.fetch(i)[p]["x"]))
 
 
 def test_clients_keep_their_sizes_and_splits_their_examples():
@@ -47,13 +47,28 @@ def test_the_seed_decides():
 
 
 def test_parts_of_silos_do_not_mix():
-    silos = toy.classifier_silos()
-    dealt = partition.deal(silos, 1, 1e9)
+    task = toy.classifier_silos()
+    dealt = partition.deal(task, 1, 1e9)
     assert dealt.valid is dealt.test
     for part in ("train", "valid", "test"):
-        before = np.concatenate([silos.test.fetch(i)[part]["x"] for i in silos.test.ids])
-        after = np.concatenate([dealt.test.fetch(i)[part]["x"] for i in silos.test.ids])
+        before = np.concatenate([task.test.fetch(i)[part]["x"] for i in task.test.ids])
+        after = np.concatenate([dealt.test.fetch(i)[part]["x"] for i in task.test.ids])
         np.testing.assert_array_equal(np.sort(before, axis=0), np.sort(after, axis=0))
+
+
+def test_a_silo_has_one_training_part():
+    """With a silo too small to be evaluated, `train` and `test` are two lists of clients."""
+    task = toy.classifier_silos()
+    whole = {i: task.train.fetch(i) for i in task.train.ids}
+    tiny = {part: {f: a[: 2 * (part == "train")] for f, a in whole["t0"]["train"].items()}
+            for part in whole["t0"]}  # fmt: skip
+    task = dataclasses.replace(task, train=clients.InMemoryClients({"tiny": tiny, **whole}))
+    dealt = partition.deal(task, 1, 1e9)
+    assert dealt.test.ids == tuple(whole) and dealt.train.ids == ("tiny", *whole)
+    for i, before in whole.items():
+        ours, theirs = (source.fetch(i)["train"]["x"] for source in (dealt.train, dealt.test))
+        np.testing.assert_array_equal(ours, theirs)
+        assert not np.array_equal(ours, before["train"]["x"])
 
 
 def test_the_central_client_has_everything():
