@@ -3,7 +3,12 @@
 Candidate 0 is the global model; the others are (learning rate, epoch) pairs: the model after that
 many epochs of local optimizer steps on the personalization part. All layers are tuned, or only the
 task's last ones. Every rate sees the same batches, so a candidate's numbers do not depend on which
-other rates are tried.
+other rates are tried; nor on what is evaluated beside it.
+
+Every epoch draws a new order, as training does and as the published silo code does. (The published
+cross-device code keeps the order that the examples are stored in: by date on StackOverflow, talks
+in the order of their sentences. There batches would be of neighbours and numbers would hang on how
+a file was written.)
 """
 
 import dataclasses
@@ -15,6 +20,10 @@ import tensorflow as tf
 from motley_tff.algorithms import optimizers, scoring
 from motley_tff.core import algorithm, client_work, learning
 from motley_tff.core import task as task_lib
+
+# The pass whose random choices an epoch's are, wherever it stands among evaluation passes, which
+# draw nothing; 2 is where it stands on silos that are scored on two parts.
+_DRAWS_AS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +116,7 @@ def _client_work(
         shuffle=True,
         drop_remainder=task.drop_remainder,
         training=True,
+        draws_as=_DRAWS_AS,
         begin=next_candidate,
     )
     evaluation = tuple(

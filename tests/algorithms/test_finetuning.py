@@ -48,6 +48,20 @@ def test_a_candidate_does_not_depend_on_other_rates():
     assert len(set(both)) == 9
 
 
+def test_a_candidate_does_not_depend_on_what_is_scored_beside():
+    task = toy.classifier_silos()
+    weights = task.model.initial_weights(0)
+    work = finetuning.build(task, finetuning.Params(_SGD, (0.3,), 2, batch_size=3)).work
+    key = random_streams.key(0, "personalization", 0)
+    found = []
+    for parts in (("valid",), ("valid", "test"), ("test", "valid", "train")):
+        outputs = sequential.SequentialBackend().map_clients(
+            task, work(parts, "train"), weights, task.valid, ["t1"], key
+        )
+        found.append(next(iter(outputs))[1]["curves"]["valid"]["loss"])
+    np.testing.assert_array_equal(found[1:], [found[0]] * 2)
+
+
 def test_no_epochs_is_the_baseline_alone():
     task = toy.scalar_task({"a": [0.0]}, {"v": ([2.0], [4.0])})
     params = finetuning.Params(_SGD, (0.5,), max_epochs=0)
