@@ -243,8 +243,10 @@ def open_directory(values: flags.FlagValues) -> run_directory.RunDirectory:
     """
     datasets.check_options(data_flags.options(values))
     _check_temporary_directory()
+    decides = deciding(values)
+    defaults = {name: values[name].default for name in decides}
     return run_directory.RunDirectory(
-        values.root_output_dir, values.experiment_name, deciding(values)
+        values.root_output_dir, values.experiment_name, decides, defaults
     )
 
 

@@ -160,6 +160,7 @@ class Plan:
         return {
             "form": _FORM,
             "version": motley_tff.__version__,
+            "results_version": motley_tff.RESULTS_VERSION,
             "grid": grid,
             "seeds": self.num_seeds,
             "use_synthetic_data": self.use_synthetic_data,

@@ -24,7 +24,10 @@ _LOCK = ".lock"
 _HASHED_WHOLE, _HASHED_PIECE, _HASHED_OF_EACH = 2**26, 2**20, 2**12
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # Of what is read again; the rest is for people.
-_KINDS = {"seconds": float, "status": str, "metric": str, "backend": str, "backend_reason": str}
+_KINDS = {
+    "seconds": float, "status": str, "metric": str, "backend": str, "backend_reason": str,
+    "results_version": int,
+}  # fmt: skip
 _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-learn", "scipy")
 
 
@@ -44,22 +47,31 @@ class RunDirectory:
       root: `--root_output_dir`.
       experiment_name: See `check_name`.
       flags: What decides the numbers; a directory with others is refused.
+      defaults: What a flag stood at in a run that was made before there was such a flag.
 
     Raises:
       UserError: If the name is no file name, the directory cannot be written, another process
-        holds it, or it belongs to an experiment with other flags.
+        holds it, or it belongs to an experiment with other flags, or an unfinished one whose
+        results are of another version.
     """
 
-    def __init__(self, root: str, experiment_name: str, flags: Mapping[str, Any]):
+    def __init__(
+        self,
+        root: str,
+        experiment_name: str,
+        flags: Mapping[str, Any],
+        defaults: Mapping[str, Any] | None = None,
+    ):
         check_name(experiment_name)
         self.run_id = experiment_name
         self.path = pathlib.Path(os.path.expanduser(root)) / experiment_name
-        self._flags = dict(flags)
+        self._flags, self._defaults = dict(flags), dict(defaults or {})
         self._start = time.monotonic()
         self._lock_file = self._lock()
         try:
             self._record = self._read_record()
             self._check_flags()
+            self._check_version()
             self._sweep()
         except UserError:
             self._lock_file.close()
@@ -107,6 +119,7 @@ class RunDirectory:
             "run_id": self.run_id,
             "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
             "flags": self._flags,
+            "results_version": motley_tff.RESULTS_VERSION,
             **code,
             **self._continued(code),
             "started": now,
@@ -157,7 +170,7 @@ class RunDirectory:
             file.close()  # A process that wrote nothing has just taken the directory away.
 
     def _has_results(self) -> bool:
-        kinds = ("*.csv", "warm_start_*.npz")
+        kinds = ("*.csv", "warm_start_*.npz", "tasks/*.json")
         return self.checkpoints.exists() or any(any(self.path.glob(kind)) for kind in kinds)
 
     def _read_record(self) -> dict[str, Any]:
@@ -209,8 +222,8 @@ class RunDirectory:
         """
         if not self._record:
             return
-        known = self._record["flags"]
-        mine = json.loads(json.dumps(self._flags))
+        defaults, mine = (json.loads(json.dumps(f)) for f in (self._defaults, self._flags))
+        known = {**defaults, **self._record["flags"]}
         changed = sorted(k for k in mine.keys() | known.keys() if mine.get(k) != known.get(k))
         if changed and not self.is_finished and not self._has_results():
             self._record = {}
@@ -220,6 +233,23 @@ class RunDirectory:
                 f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
                 f"{listed}; give the same flags to go on, or another --experiment_name"
             )
+
+    def _check_version(self) -> None:
+        """Refuses to go on where the same flags gave other numbers.
+
+        What is finished is only shown; what came to nothing is forgotten.
+        """
+        # The first version was not written down.
+        found, mine = self._record.get("results_version", 1), motley_tff.RESULTS_VERSION
+        if not self._record or found == mine or self.is_finished:
+            return
+        if self._has_results():
+            raise UserError(
+                f"experiment {self.run_id!r} was begun with results of version {found}, expected "
+                f"{mine}: the same flags give other numbers now; choose another "
+                f"--experiment_name, or delete {self.path}"
+            )
+        self._record = {}
 
 
 def _check_record(record: Any) -> None:

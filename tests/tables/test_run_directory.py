@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+import motley_tff
 from motley_tff.core.errors import UserError
 from motley_tff.tables import run_directory
 
@@ -138,3 +139,53 @@ def test_a_directory_that_was_moved_away_hides_no_error(tmp_path):
     with pytest.raises(UserError, match=found), opened(tmp_path) as directory:
         directory.path.rename(tmp_path / "elsewhere")
         directory.write_record(status="running")
+
+
+def _made_before(root, name="run", version=None, status="running", flags=FLAGS):
+    """Writes the record of a run whose results were of another version; returns its directory."""
+    with opened(root, name, flags) as directory:
+        directory.write_record(status=status)
+    record = root / name / "run.json"
+    content = json.loads(record.read_text())
+    assert content.pop("results_version") == motley_tff.RESULTS_VERSION
+    more = {} if version is None else {"results_version": version}
+    record.write_text(json.dumps({**content, **more}))
+    return root / name
+
+
+@pytest.mark.parametrize("version", [None, 1, motley_tff.RESULTS_VERSION + 1])
+@pytest.mark.parametrize("left", ["rounds.csv", "checkpoints", "warm_start_0.npz", "tasks/1.json"])
+def test_a_run_of_other_results_is_not_gone_on_with(tmp_path, version, left):
+    path = _made_before(tmp_path, version=version)
+    (path / left).mkdir(parents=True)
+    before = (path / "run.json").read_bytes()
+    expected = (
+        rf"version {version or 1}, expected {motley_tff.RESULTS_VERSION}: .*--experiment_name"
+    )
+    with pytest.raises(UserError, match=expected) as error:
+        run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    assert (path / "run.json").read_bytes() == before
+
+
+def test_a_finished_run_of_other_results_is_still_shown(tmp_path):
+    path = _made_before(tmp_path, status="finished")
+    (path / "rounds.csv").write_text("round\n1\n")
+    with opened(tmp_path) as directory:
+        assert directory.is_finished
+
+
+def test_a_run_of_other_results_that_came_to_nothing_is_begun_anew(tmp_path):
+    _made_before(tmp_path)
+    with opened(tmp_path) as directory:
+        directory.write_record(status="running")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["results_version"] == motley_tff.RESULTS_VERSION
+
+
+def test_a_flag_that_an_older_run_did_not_have_stood_at_its_default(tmp_path):
+    _made_before(tmp_path, status="finished")
+    flags = {**FLAGS, "l2": 0.0, "rates": (1, 2)}
+    run_directory.RunDirectory(str(tmp_path), "run", flags, {**flags, "total_rounds": 9}).close()
+    with pytest.raises(UserError, match=r"--l2 \(0.0 then, 0.5 now\)"):
+        run_directory.RunDirectory(str(tmp_path), "run", {**flags, "l2": 0.5}, flags)

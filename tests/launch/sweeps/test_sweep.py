@@ -239,6 +239,9 @@ def test_results_of_something_else_are_refused(folder, whole):
     record = whole[0] / "run.json"
     before = record.read_text(encoding="utf-8")
     content = json.loads(before)
+    content["plan"]["results_version"] = 1
+    record.write_text(json.dumps(content), encoding="utf-8")
+    assert "holds results of results_version 1, not" in refused(folder, "fedavg", flag)
     content["plan"]["version"] = "0.0.1"
     record.write_text(json.dumps(content), encoding="utf-8")
     assert "holds results of version 0.0.1" in refused(folder, "fedavg", flag)
