@@ -2,7 +2,8 @@
 
 FedAvg's global model is trained as ever, on the same shuffles as without company. It is Ditto's
 anchor and APFL's other half; for the others it is the baseline that "% clients hurt" is counted
-against.
+against. What an algorithm shares beside it is a group of its own: an aggregator that bounds updates
+bounds either by itself, and one that adds noise (differential privacy) protects either by itself.
 """
 
 import dataclasses
@@ -96,7 +97,15 @@ def build(
         global_model=lambda weights: weights[0],
         personal_model=personal_model,
         communicated=algorithm.Communicated(communicated, communicated),
+        groups=_TWO_HALVES if shared_optimizer else None,
     )
+
+
+_TWO_HALVES = algorithm.Groups(
+    split=lambda update, weight: tuple((half, weight) for half in update),
+    join=lambda means, totals: tuple(means),
+    is_partial=(False, False),
+)
 
 
 class _NothingShared:

@@ -8,6 +8,10 @@ clients' changes weighted by examples. A model that nobody took stays as it is, 
 silo code has it; `steps_empty_clusters` steps its optimizer on a zero mean instead, as the
 published cross-device code does, so that momentum still moves it. k = 1 gives back FedAvg.
 
+A cluster's changes are a group of their own: TFF's aggregators bound, zero or quantize each
+cluster by itself, as in the published code, and with k = 1 as FedAvg's. Unlike there, clients
+outside a cluster do not move its bounds; see `backends.tff_aggregators`.
+
 With `shares_base_layers` (IFCA section 5.3, "weight sharing") the clusters have last layers of
 their own on one base, the first model's, which all clients' changes move; the base is sent once.
 
@@ -97,7 +101,36 @@ def build(
         global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
         communicated=algorithm.Communicated(sent, initial_models[0]),
         shares=tuple(f"cluster_{j + 1}_share" for j in range(k)),
+        groups=_groups(k, is_shared if k > 1 else (False,) * len(is_shared)),
     )
+
+
+def _groups(k: int, is_shared: tuple[bool, ...]) -> algorithm.Groups:
+    """Returns each cluster's own leaves, and those that all share, as groups."""
+    has_shared = any(is_shared)
+
+    def split(update, weight):
+        changes, is_chosen = update
+        own, shared = _split(changes, is_shared)
+        groups = [(tuple(c[j] for c in own), weight * is_chosen[j]) for j in range(k)]
+        if has_shared:  # Its change is that of the client's one model.
+            groups.append((tuple(tf.reduce_sum(c, axis=0) for c in shared), weight))
+        return tuple(groups)
+
+    def join(means, totals):
+        mass = tf.stack(totals) / tf.add_n(totals) if k > 1 else tf.ones([1])
+        scaled = [tuple(mass[j] * leaf for leaf in means[j]) for j in range(k)]
+        own = iter([tf.stack(leaf) for leaf in zip(*scaled, strict=True)])
+        shared = iter([tf.tensordot(mass, s, axes=0) for s in (means[k] if has_shared else ())])
+        return tuple(next(shared if is_common else own) for is_common in is_shared), mass
+
+    return algorithm.Groups(split, join, (k > 1,) * k + (False,) * has_shared)
+
+
+def _split(leaves, is_shared):
+    """Returns (each model's own leaves, the shared ones)."""
+    pairs = list(zip(leaves, is_shared, strict=True))
+    return tuple(a for a, s in pairs if not s), tuple(a for a, s in pairs if s)
 
 
 def _client_work(
@@ -197,22 +230,17 @@ class _Server:
     def initialize(self, specs):
         """Returns the first state; see `core.algorithm.ServerOptimizer`."""
         one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])
-        own, shared = self._split(one)
+        own, shared = _split(one, self._is_shared)
         states = tuple(self._optimizer.initialize(own) for _ in range(self._k))
         common = self._optimizer.initialize(shared) if shared else ()
         return states, common, np.float32(0.0), np.full(self._k, 1.0 / self._k, np.float32)
-
-    def _split(self, leaves):
-        """Returns (each model's own leaves, the shared ones)."""
-        pairs = list(zip(leaves, self._is_shared, strict=True))
-        return tuple(a for a, s in pairs if not s), tuple(a for a, s in pairs if s)
 
     def next(self, state, weights, update):
         """Returns (new state, new weights); see `core.algorithm.ServerOptimizer`."""
         states, common, done, shares = state
         (models, _), (changes, mass) = weights, update
-        own, shared = self._split(models)
-        own_changes, shared_changes = self._split(changes)
+        own, shared = _split(models, self._is_shared)
+        own_changes, shared_changes = _split(changes, self._is_shared)
         stepped = [
             self._step(
                 states[j], tuple(leaf[j] for leaf in own), tuple(c[j] for c in own_changes), mass[j]

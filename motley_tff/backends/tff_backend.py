@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.backends import base, client_loop, tff_worker
+from motley_tff.backends import base, client_loop, tff_aggregators, tff_worker
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, random_streams, tensor_random
 from motley_tff.core import clients as clients_lib
@@ -32,14 +32,13 @@ class TffBackend:
     """Runs client work in TFF's current default execution context.
 
     Args:
-      aggregator: A weighted or unweighted aggregation factory for the clients' updates; by default
-        the plain weighted mean.
+      aggregator: Of the clients' updates; by default the plain weighted mean.
     """
 
     name = "tff"
 
-    def __init__(self, aggregator: tff.aggregators.WeightedAggregationFactory | None = None):
-        self._aggregator = aggregator or tff.aggregators.MeanFactory()
+    def __init__(self, aggregator: tff_aggregators.Aggregator | None = None):
+        self._aggregator = aggregator or tff_aggregators.MEAN
         self._maps: dict[Any, Any] = {}
 
     def training(
@@ -127,7 +126,7 @@ class TffTraining(_Training):
         self,
         task: task_lib.Task,
         algorithm: algorithm_lib.Algorithm,
-        aggregator: tff.aggregators.WeightedAggregationFactory,
+        aggregator: tff_aggregators.Aggregator,
     ):
         super().__init__(task, algorithm)
         self._process = build_learning_process(task, algorithm, aggregator, self._inputs)
@@ -162,7 +161,7 @@ class TffStatefulTraining(_Training):
         self,
         task: task_lib.Task,
         algorithm: algorithm_lib.Algorithm,
-        aggregator: tff.aggregators.WeightedAggregationFactory,
+        aggregator: tff_aggregators.Aggregator,
     ):
         super().__init__(task, algorithm)
         self._algorithm = algorithm
@@ -318,7 +317,7 @@ def _build_map(task, work, broadcast, state, inputs) -> tff.Computation:
 def build_learning_process(
     task: task_lib.Task,
     algorithm: algorithm_lib.Algorithm,
-    aggregator: tff.aggregators.WeightedAggregationFactory,
+    aggregator: tff_aggregators.Aggregator,
     inputs: _ClientInputs,
 ) -> tff.learning.templates.LearningProcess:
     """Composes the algorithm's process from `tff.learning.templates`."""
@@ -339,7 +338,7 @@ def build_learning_process(
         initial_weights,
         tff.learning.templates.build_broadcast_process(weights_type),
         work,
-        _aggregation_process(aggregator, weights_type.trainable),
+        aggregator.process(weights_type.trainable, algorithm.groups),
         tff.learning.templates.build_apply_optimizer_finalizer(
             algorithm.server_optimizer, weights_type
         ),
@@ -347,12 +346,6 @@ def build_learning_process(
     return tff.simulation.compose_dataset_computation_with_learning_process(
         dataset_computation, process
     )
-
-
-def _aggregation_process(aggregator, update_type):
-    if isinstance(aggregator, tff.aggregators.UnweightedAggregationFactory):
-        aggregator = tff.aggregators.as_weighted_aggregator(aggregator)
-    return aggregator.create(update_type, tff.TensorType(np.float32))
 
 
 def _build_client_work(task, work, weights_type, data_type):
@@ -427,7 +420,7 @@ def _build_server_step(algorithm, aggregator, results_type):
     """
     weights_type = _type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
     server_type = tff.to_type((weights_type, _type_of(_initial_optimizer_state(algorithm))))
-    aggregation = _aggregation_process(aggregator, weights_type)
+    aggregation = aggregator.process(weights_type, algorithm.groups)
 
     @tff.tensorflow.computation(server_type, weights_type)
     def apply(server, update):

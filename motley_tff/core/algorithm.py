@@ -48,6 +48,26 @@ NO_BYTES = Bytes(0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
+class Groups:
+    """How an update falls into groups that are aggregated apart, each with weights of its own.
+
+    What bounds or quantizes a client's update (TFF's aggregators) then does so to one group at a
+    time. The plain mean is linear: it gives the same with and without groups.
+
+    Attributes:
+      split: `(update, weight) -> ((value, weight), ...)`, a pair a group. A client outside a group
+        has a value of zeros and weight 0 there.
+      join: `(means, totals) -> update`: the groups' means (zeros for a group without clients) and
+        the partial groups' total weights, in order, to the mean of the whole updates.
+      is_partial: For each group, whether clients may be outside.
+    """
+
+    split: Callable[[Nest, tf.Tensor], tuple[tuple[Nest, tf.Tensor], ...]]
+    join: Callable[[Sequence[Nest], Sequence[tf.Tensor]], Nest]
+    is_partial: tuple[bool, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Algorithm:
     """A federated training algorithm: client work and a server optimizer.
 
@@ -69,6 +89,7 @@ class Algorithm:
         of clients in each cluster, say); their means become columns of `rounds.csv`.
       communicated: What is broadcast to a client and sent back by it, for counting bytes; by
         default `initial_weights` both ways.
+      groups: The groups of an update; by default it is one.
     """
 
     name: str
@@ -81,6 +102,7 @@ class Algorithm:
     matrices: Callable[[Sequence[Nest]], Mapping[str, np.ndarray]] | None = None
     shares: tuple[str, ...] = ()
     communicated: Communicated | None = None
+    groups: Groups | None = None
 
     @property
     def bytes_per_client(self) -> Bytes:
