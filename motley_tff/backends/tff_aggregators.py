@@ -13,6 +13,7 @@ either; TFF counts it as below.)
 """
 
 import dataclasses
+import functools
 import logging
 import math
 
@@ -217,15 +218,17 @@ def _grouped(
     def split(update, weight):
         return groups.split(update, weight)
 
-    means, totals = [], {}
-    for i, (value_type, _) in enumerate(split.type_signature.result):
-        factory = aggregator.partial if groups.is_partial[i] else aggregator.whole
+    @functools.cache  # Clusters are alike: one process serves them all, each with a state.
+    def mean_of(value_type, is_partial):
+        factory = aggregator.partial if is_partial else aggregator.whole
         assert factory is not None
-        means.append(_weighted(factory).create(value_type, _WEIGHT))
-        if groups.is_partial[i]:
-            assert aggregator.total is not None
-            totals[i] = aggregator.total.create(_WEIGHT)
-    processes = [*means, *totals.values()]
+        return _weighted(factory).create(value_type, _WEIGHT)
+
+    types = [value_type for value_type, _ in split.type_signature.result]
+    means = [mean_of(t, partial) for t, partial in zip(types, groups.is_partial, strict=True)]
+    partial = [i for i, is_partial in enumerate(groups.is_partial) if is_partial]
+    totals = [aggregator.total.create(_WEIGHT)] * len(partial) if partial else []
+    processes = [*means, *totals]
 
     @tff.federated_computation
     def initialize():
@@ -245,7 +248,7 @@ def _grouped(
     def next_round(states, updates, weights):
         parts = tff.federated_map(split, (updates, weights))
         outputs = [mean.next(states[i], *parts[i]) for i, mean in enumerate(means)]
-        for place, (i, total) in enumerate(totals.items(), len(means)):
+        for place, (i, total) in enumerate(zip(partial, totals, strict=True), len(means)):
             outputs.append(total.next(states[place], parts[i][1]))
         return tff.templates.MeasuredProcessOutput(
             tff.federated_zip([output.state for output in outputs]),

@@ -215,7 +215,7 @@ class _ClientInputs:
             else _ordered({part: clients.spec[part] for part in parts})
         )
         key = tf.TensorSpec([2], tf.int32)
-        self.type = _type_of(
+        self.type = type_of(
             collections.OrderedDict(
                 client_key=key, data=data, index=tf.TensorSpec([], tf.int32), round_key=key
             )
@@ -257,7 +257,7 @@ class _ClientInputs:
         return one_element
 
 
-def _type_of(nest: Nest) -> tff.Type:
+def type_of(nest: Nest) -> tff.Type:
     """Returns TFF's type of a nest of arrays, tensors or tensor specs."""
 
     def one(leaf):
@@ -297,8 +297,8 @@ def _measured(sums, diverged):
 
 def _build_map(task, work, broadcast, state, inputs) -> tff.Computation:
     """Returns `(broadcast, clients' (value, state) pairs) -> clients' metrics`."""
-    broadcast_type = _type_of(broadcast)
-    pair_type = tff.to_type((inputs.type, _type_of(state)))
+    broadcast_type = type_of(broadcast)
+    pair_type = tff.to_type((inputs.type, type_of(state)))
 
     @tff.tensorflow.computation(broadcast_type, pair_type)
     def one_client(weights, pair):
@@ -391,8 +391,8 @@ def _build_stateful_work(task, algorithm, inputs):
     A result is `(update, weight, metrics, position if the client diverged)`.
     """
     assert algorithm.initial_client_state is not None
-    weights_type = _type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
-    state_type = _type_of(tf.nest.map_structure(np.asarray, algorithm.initial_client_state(0)))
+    weights_type = type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
+    state_type = type_of(tf.nest.map_structure(np.asarray, algorithm.initial_client_state(0)))
     pair_type = tff.to_type((state_type, inputs.type))
 
     @tff.tensorflow.computation(weights_type, pair_type)
@@ -418,8 +418,8 @@ def _build_server_step(algorithm, aggregator, results_type):
     The latter: `(server, aggregator's state, clients' results) -> (server, aggregator's state,
     measurements)`.
     """
-    weights_type = _type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
-    server_type = tff.to_type((weights_type, _type_of(_initial_optimizer_state(algorithm))))
+    weights_type = type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
+    server_type = tff.to_type((weights_type, type_of(_initial_optimizer_state(algorithm))))
     aggregation = aggregator.process(weights_type, algorithm.groups)
 
     @tff.tensorflow.computation(server_type, weights_type)

@@ -1,14 +1,11 @@
 """HypCluster by hand, on clients with one number each; its limits; its remedies."""
 
-import dataclasses
-
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from motley_tff.algorithms import fedavg, hypcluster, optimizers
 from motley_tff.backends import base, sequential
-from motley_tff.core import functional_model, random_streams
+from motley_tff.core import random_streams
 from tests import toy
 
 # Two clients near 2 (one of them with two examples), one at -1.
@@ -65,28 +62,9 @@ def test_one_cluster_is_fedavg(task):
         np.testing.assert_allclose(found, process.weights(state)[0].ravel(), rtol=1e-6)
 
 
-class _TwoNumbers(tf.keras.Model):
-    """Outputs b + h: a base and a last layer of one number each."""
-
-    vectorizes = True
-
-    def __init__(self):
-        super().__init__()
-        self.base, self.head = (tf.keras.layers.Dense(1, use_bias=False) for _ in range(2))
-
-    @property
-    def last_layer(self):
-        return (self.head,)
-
-    def call(self, x, training=False, key=None):
-        ones = tf.ones_like(x)[:, None]
-        return (self.base(ones) + self.head(ones))[:, 0]
-
-
 def test_shared_base_layers_by_hand(task):
     """The base is the first model's and moves by everybody's mean; heads by their own clients'."""
-    model = functional_model.from_keras(_TwoNumbers, np.zeros([1], np.float32))
-    task = dataclasses.replace(task, model=model)
+    task = toy.with_pair(task)
     models = [tuple(np.array([[v]], np.float32) for v in pair) for pair in ((0.0, 0.0), (9.0, 1.0))]
     algorithm = hypcluster.build(
         task, hypcluster.Params(_params(), shares_base_layers=True), models

@@ -28,7 +28,7 @@ def _config(name, rate, **parameters):
     return optimizers.OptimizerConfig(name, rate, parameters)
 
 
-_PARAMS = fedavg.Params(
+PARAMS = fedavg.Params(
     client_optimizer=_config("sgd", 0.1),
     server_optimizer=_config("adam", 0.03, beta_1=0.9, beta_2=0.99, epsilon=1e-3),
     train_epochs=2,
@@ -53,31 +53,69 @@ def several_models(weights):
 
 # name -> builder(task, initial weights)
 TRAINING = {
-    "fedavg_adam": lambda task, w: fedavg.build(task, _PARAMS, w),
+    "fedavg_adam": lambda task, w: fedavg.build(task, PARAMS, w),
     "fedavg_fedavgm": lambda task, w: fedavg.build(task, _MOMENTUM, w),
-    "fedprox": lambda task, w: fedprox.build(task, _PARAMS, w, 0.5),
-    "fedsgd": lambda task, w: fedsgd.build(task, _PARAMS, w),
+    "fedprox": lambda task, w: fedprox.build(task, PARAMS, w, 0.5),
+    "fedsgd": lambda task, w: fedsgd.build(task, PARAMS, w),
     "per_fedavg": lambda task, w: per_fedavg.build(
         task, per_fedavg.Params(_MOMENTUM, _config("sgd", 0.1)), w
     ),
     "hypcluster": lambda task, w: hypcluster.build(
-        task, hypcluster.Params(_PARAMS), several_models(w)
+        task, hypcluster.Params(PARAMS), several_models(w)
     ),
     "hypcluster_shared": lambda task, w: hypcluster.build(
-        task, hypcluster.Params(_PARAMS, shares_base_layers=True), several_models(w)
+        task, hypcluster.Params(PARAMS, shares_base_layers=True), several_models(w)
     ),
 }
 
 # Algorithms whose clients keep a state; on silos.
 _OWN = _config("sgd", 0.2)
 STATEFUL = {
-    "local": lambda task, w: local.build(task, local.Params(_PARAMS, _OWN), w),
-    "ditto": lambda task, w: ditto.build(task, ditto.Params(_PARAMS, _OWN, 0.5), w),
-    "mocha": lambda task, w: mocha.build(task, mocha.Params(_PARAMS, _OWN, 0.5, outer=2), w),
+    "local": lambda task, w: local.build(task, local.Params(PARAMS, _OWN), w),
+    "ditto": lambda task, w: ditto.build(task, ditto.Params(PARAMS, _OWN, 0.5), w),
+    "mocha": lambda task, w: mocha.build(task, mocha.Params(PARAMS, _OWN, 0.5, outer=2), w),
     "mr_mtl": lambda task, w: mr_mtl.build(task, mr_mtl.Params(_MOMENTUM, _OWN, 0.5), w),
-    "apfl": lambda task, w: apfl.build(task, apfl.Params(_PARAMS, _OWN, 0.3), w),
-    "fedper": lambda task, w: fedper.build(task, fedper.Params(_PARAMS, _OWN), w),
+    "apfl": lambda task, w: apfl.build(task, apfl.Params(PARAMS, _OWN, 0.3), w),
+    "fedper": lambda task, w: fedper.build(task, fedper.Params(PARAMS, _OWN), w),
     "pfedme": lambda task, w: pfedme.build(task, pfedme.Params(_MOMENTUM, _OWN, 2.0, 3), w),
+}
+
+
+def _halves(change, cluster):
+    """FedPer's update: the model's, and that of all layers but the last."""
+    return change, change[:-1]
+
+
+def _scattered(change, cluster):
+    """HypCluster's update: the change at its cluster's place of three, and where that is."""
+    is_chosen = (np.arange(3) == cluster).astype(np.float32)
+    return tuple(np.multiply.outer(is_chosen, leaf) for leaf in change), is_chosen
+
+
+# TFF's aggregators that bound what a client sends.
+AGGREGATORS = ("robust", "compressed", "secure", "differentially_private")
+# name -> (builder, (a client's change of the model, its cluster) -> its update), of all that take
+# such an aggregator.
+AGGREGATED = {
+    **{
+        name: (TRAINING[name], lambda change, cluster: change)
+        for name in ("fedavg_adam", "fedavg_fedavgm", "fedprox", "fedsgd", "per_fedavg")
+    },
+    **{
+        name: (STATEFUL[name], lambda change, cluster: (change, ()))
+        for name in ("local", "ditto", "apfl")
+    },
+    "pfedme": (STATEFUL["pfedme"], lambda change, cluster: change),
+    "fedper": (STATEFUL["fedper"], _halves),
+    "hypcluster": (TRAINING["hypcluster"], _scattered),
+    "hypcluster_shared": (TRAINING["hypcluster_shared"], _scattered),
+}
+# name -> the aggregators that it refuses.
+REFUSED = {
+    "hypcluster": ("differentially_private",),
+    "hypcluster_shared": ("differentially_private",),
+    "mocha": AGGREGATORS,
+    "mr_mtl": AGGREGATORS,
 }
 
 # name -> what the work gets of the global model's weights, where it gets something else.
