@@ -6,7 +6,7 @@ personal models in personal_models.npz. --algorithm is one of
   local       every silo alone
   ditto       a personal model pulled towards FedAvg's by --lambda
   mocha       all models and their relations together (primal), weighted by --lambda
-  mr_mtl      personal models pulled towards their mean by --lambda
+  mr_mtl      personal models pulled towards their mean by --lambda; server rate 1
   apfl        a mixture of an own and the global model, --alpha of the own
   fedper      own last layers on shared first ones
   pfedme      Moreau envelopes: the personal model solves a problem of strength --lambda
@@ -24,6 +24,7 @@ from absl import flags
 import datasets
 from launch import commandline
 from motley_tff import algorithms
+from motley_tff.algorithms import optimizer_config
 from motley_tff.core.errors import UserError
 from trainers import optimizer_flags, shared_flags
 
@@ -31,6 +32,11 @@ FLAGS = flags.FLAGS
 
 # Adapting at the rate of training leaves a global model that is of little use by itself.
 _ADAPTATION, _ADAPTATION_EPOCHS = 0.1, 5
+# Algorithms whose server can do with no other aggregator, and why.
+_NEEDS_MEAN = {
+    "mocha": "every silo's row of the models, of which nothing is averaged",
+    "mr_mtl": "the silos' changes, whose mean moves the mean of their models",
+}
 
 shared_flags.define()
 optimizer_flags.define("client", default_rate=0.1)
@@ -74,15 +80,19 @@ def main() -> None:
 
 
 def _check_flags() -> None:
-    """Raises a UserError for a task without silos, or a flag of another algorithm."""
+    """Raises a UserError for a task without silos, or flags that the algorithm cannot do with."""
     if FLAGS.dataset_name not in datasets.CROSS_SILO:
         raise UserError(
             f"--dataset_name={FLAGS.dataset_name} has thousands of clients that come and go, "
             "which keep no state; mtl_trainer needs silos: one of "
             f"{', '.join(datasets.CROSS_SILO)}"
         )
-    if FLAGS.algorithm == "mocha":
-        shared_flags.refuse_noise_on_shares(FLAGS, "every silo's row of Mocha's models")
+    if FLAGS.algorithm in _NEEDS_MEAN and FLAGS.aggregator != "mean":
+        raise UserError(
+            f"--aggregator={FLAGS.aggregator} would clip, round or blur what --algorithm="
+            f"{FLAGS.algorithm} needs as it is: {_NEEDS_MEAN[FLAGS.algorithm]}; leave --aggregator "
+            "out"
+        )
     owned = {name: set(own) for name, own in algorithms.MULTI_TASK.items()}
     owned["per_fedavg"].add("adaptation_epochs")
     for name in sorted(set().union(*owned.values())):
@@ -92,6 +102,14 @@ def _check_flags() -> None:
                 f"--{name} is a flag of {', '.join(owners)}, not of --algorithm={FLAGS.algorithm}; "
                 "leave it out"
             )
+    optimizer_config.check(
+        FLAGS.algorithm, optimizer_flags.config("server", FLAGS), _personal_optimizer()
+    )
+
+
+def _personal_optimizer() -> optimizer_config.OptimizerConfig:
+    share = _ADAPTATION if FLAGS.algorithm == "per_fedavg" else 1.0
+    return optimizer_flags.config("personal", FLAGS, share)
 
 
 def _build(task, initial_weights):
@@ -99,11 +117,10 @@ def _build(task, initial_weights):
     from motley_tff.algorithms import personal
     from trainers import assembly
 
-    share = _ADAPTATION if FLAGS.algorithm == "per_fedavg" else 1.0
-    rate = optimizer_flags.config("personal", FLAGS, share)
-    training = assembly.multi_task_algorithm(FLAGS, task, rate, initial_weights)
+    optimizer = _personal_optimizer()
+    training = assembly.multi_task_algorithm(FLAGS, task, optimizer, initial_weights)
     if training.personal_model is None:
-        return training, _adaptation(task, rate), training.name
+        return training, _adaptation(task, optimizer), training.name
     return training, personal.build(task, training), training.name
 
 

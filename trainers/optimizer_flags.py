@@ -6,10 +6,11 @@ their defaults to the signatures of the optimizers themselves.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from absl import flags
+
+from motley_tff.algorithms import optimizer_config
 
 # {optimizer: {parameter: default}} beside the learning rate, by the names TFF gives them.
 PARAMETERS: dict[str, dict[str, float]] = {
@@ -86,7 +87,9 @@ def _are_different(numbers: Sequence[float]) -> bool:
     return len({float(np.float32(number)) for number in numbers}) == len(numbers)
 
 
-def config(prefix: str, values: flags.FlagValues, default_share: float = 1.0) -> Any:
+def config(
+    prefix: str, values: flags.FlagValues, default_share: float = 1.0
+) -> optimizer_config.OptimizerConfig:
     """Returns the prefix's `OptimizerConfig`; of a list of rates, with the first.
 
     Args:
@@ -94,11 +97,9 @@ def config(prefix: str, values: flags.FlagValues, default_share: float = 1.0) ->
       values: The parsed flags.
       default_share: A rate that was not given is so much of the clients'.
     """
-    from motley_tff.algorithms import optimizers  # Imports TensorFlow.
-
     name = values[f"{prefix}_optimizer"].value
     rate = values[f"{prefix}_learning_rate"].value
     rate = default_share * values.client_learning_rate if rate is None else rate
     rate = float(rate[0]) if isinstance(rate, list) else rate
     parameters = {p: values[f"{prefix}_{name}_{p}"].value for p in PARAMETERS[name]}
-    return optimizers.OptimizerConfig(name, rate, parameters)
+    return optimizer_config.OptimizerConfig(name, rate, parameters)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.algorithms import beside_fedavg, fedavg, optimizers
+from motley_tff.algorithms import beside_fedavg, fedavg, optimizers, own_models
 from motley_tff.core import algorithm, learning
 from motley_tff.core import task as task_lib
 
@@ -82,8 +82,7 @@ def build(
 
     def contribution(own):
         """Returns the silo's row in its place, over its weight in the mean, and that place."""
-        is_own = tf.equal(tf.range(num_silos), own.memory.index)
-        place = tf.where(is_own, tf.math.divide_no_nan(1.0, own.memory.weight), 0.0)
+        place = own_models.place(num_silos, own.memory.index, own.memory.weight)
         return place, tuple(tf.tensordot(place, w, axes=0) for w in own.learner.weights)
 
     first = tuple(np.repeat(np.asarray(w)[None], num_silos, axis=0) for w in initial_weights)

@@ -1,28 +1,13 @@
 """Client, server and fine-tuning optimizers: TFF's own, by name, from a frozen config."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from motley_tff.algorithms.optimizer_config import OptimizerConfig
 from motley_tff.core.errors import UserError
 from motley_tff.core.federated import tff
 
 Optimizer: TypeAlias = tff.learning.optimizers.Optimizer
-
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerConfig:
-    """An optimizer's name and hyperparameters.
-
-    Attributes:
-      name: A key of `BUILDERS`.
-      learning_rate: At least 0 (a tensor where several runs are trained at once).
-      parameters: The optimizer's own, by TFF's argument names; those left out keep TFF's defaults.
-    """
-
-    name: str
-    learning_rate: float
-    parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def _sgd(learning_rate: float) -> Optimizer:

@@ -6,7 +6,7 @@ client's state is its model, and so is what the server evaluates on it.
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -23,12 +23,14 @@ class Carry(NamedTuple):
       own: The client's model, in training.
       sent: What the update is made from; `Own` says what.
       weight: The client's training examples.
+      index: The client's number.
     """
 
-    incoming: learning.Weights
+    incoming: Any
     own: learning.Learner
     sent: learning.Weights
     weight: tf.Tensor
+    index: tf.Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +44,9 @@ class Own:
       update: `carry -> update`, after the last batch.
     """
 
-    begin: Callable[[learning.Weights, learning.Weights], learning.Weights]
+    begin: Callable[[Any, learning.Weights], learning.Weights]
     step: Callable[[Carry, client_work.Batch, Callable], Carry]
-    update: Callable[[Carry], learning.Weights]
+    update: Callable[[Carry], Any]
 
 
 def build(
@@ -92,6 +94,7 @@ def _client_work(task, optimizer, regularization, base, own) -> client_work.Clie
             own=learning.start(task, optimizer, client_state, trained),
             sent=own.begin(tuple(broadcast), tuple(client_state)),
             weight=tf.cast(client.num_examples["train"], tf.float32),
+            index=client.index,
         )
 
     def finish(carry):
@@ -105,3 +108,18 @@ def _client_work(task, optimizer, regularization, base, own) -> client_work.Clie
     (walk,) = base.work.passes
     walk = dataclasses.replace(walk, step=lambda carry, batch: own.step(carry, batch, train))
     return client_work.ClientWork(init, (walk,), finish)
+
+
+def place(num_silos: int, index: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """Returns a silo's mark in the mean of a cohort: float32 [silos], 1 / weight in its place.
+
+    The weighted mean of these has 1 / (weight of the whole cohort) where a silo took part and 0
+    where it did not, so a server that is given means alone knows who took part, and how much.
+
+    Args:
+      num_silos: How many there are.
+      index: The silo's number.
+      weight: Its weight in the mean.
+    """
+    is_own = tf.equal(tf.range(num_silos), index)
+    return tf.where(is_own, tf.math.divide_no_nan(1.0, weight), 0.0)

@@ -4,12 +4,13 @@ The global model is trained to be good after one step of adaptation at rate a: o
 w' = w - a * grad f(w), then w -= client rate * grad f(w') (FO-MAML: the Hessian is left out). The
 paper draws independent batches for the two gradients; here one batch serves both, so that a silo
 with one batch a round still adapts. a = 0 gives back FedAvg. A client's personal model is the
-global one after a few epochs of steps at rate a on its own examples; clients keep no state.
+global one after a few epochs of steps at rate a on its own examples; clients keep no state. The
+adaptation is plain SGD, in training and after: any other personal optimizer is refused.
 """
 
 import dataclasses
 
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import fedavg, optimizer_config, optimizers
 from motley_tff.core import algorithm, learning
 from motley_tff.core import task as task_lib
 
@@ -20,7 +21,7 @@ class Params:
 
     Attributes:
       fedavg: The outer training.
-      personal_optimizer: Its rate is that of the adaptation, at least 0; 0 gives back FedAvg.
+      personal_optimizer: SGD; its rate is that of the adaptation, at least 0; 0 gives back FedAvg.
     """
 
     fedavg: fedavg.Params
@@ -30,7 +31,12 @@ class Params:
 def build(
     task: task_lib.Task, params: Params, initial_weights: learning.Weights
 ) -> algorithm.Algorithm:
-    """Returns Per-FedAvg's global training; personalize with fine-tuning at rate a."""
+    """Returns Per-FedAvg's global training; personalize with fine-tuning at rate a.
+
+    Raises:
+      UserError: If the personal optimizer is not SGD.
+    """
+    optimizer_config.check("per_fedavg", params.fedavg.server_optimizer, params.personal_optimizer)
     base = fedavg.build(task, params.fedavg, initial_weights)
     (walk,) = base.work.passes
     optimizer = optimizers.build(params.fedavg.client_optimizer)

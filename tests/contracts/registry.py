@@ -1,8 +1,10 @@
 """What the contract tests run over. A new algorithm, personalization or backend adds a line."""
 
 import contextlib
+import dataclasses
 
 import numpy as np
+import tensorflow as tf
 
 from motley_tff.algorithms import (
     apfl,
@@ -40,6 +42,8 @@ _MOMENTUM = fedavg.Params(
     train_epochs=1,
     train_batch_size=5,
 )
+# The only kind of server under which MR-MTL's model is the mean.
+_OF_GAIN_1 = dataclasses.replace(_MOMENTUM, server_optimizer=_config("fedavgm", 1.0, momentum=0.9))
 
 
 def several_models(weights):
@@ -69,15 +73,158 @@ TRAINING = {
 }
 
 # Algorithms whose clients keep a state; on silos.
-_OWN = _config("sgd", 0.2)
+OWN = _config("sgd", 0.2)
 STATEFUL = {
-    "local": lambda task, w: local.build(task, local.Params(PARAMS, _OWN), w),
-    "ditto": lambda task, w: ditto.build(task, ditto.Params(PARAMS, _OWN, 0.5), w),
-    "mocha": lambda task, w: mocha.build(task, mocha.Params(PARAMS, _OWN, 0.5, outer=2), w),
-    "mr_mtl": lambda task, w: mr_mtl.build(task, mr_mtl.Params(_MOMENTUM, _OWN, 0.5), w),
-    "apfl": lambda task, w: apfl.build(task, apfl.Params(PARAMS, _OWN, 0.3), w),
-    "fedper": lambda task, w: fedper.build(task, fedper.Params(PARAMS, _OWN), w),
-    "pfedme": lambda task, w: pfedme.build(task, pfedme.Params(_MOMENTUM, _OWN, 2.0, 3), w),
+    "local": lambda task, w: local.build(task, local.Params(PARAMS, OWN), w),
+    "ditto": lambda task, w: ditto.build(task, ditto.Params(PARAMS, OWN, 0.5), w),
+    "mocha": lambda task, w: mocha.build(task, mocha.Params(PARAMS, OWN, 0.5, outer=2), w),
+    "mr_mtl": lambda task, w: mr_mtl.build(task, mr_mtl.Params(_OF_GAIN_1, OWN, 0.5), w),
+    "apfl": lambda task, w: apfl.build(task, apfl.Params(PARAMS, OWN, 0.3), w),
+    "fedper": lambda task, w: fedper.build(task, fedper.Params(PARAMS, OWN), w),
+    "pfedme": lambda task, w: pfedme.build(task, pfedme.Params(_MOMENTUM, OWN, 2.0, 3), w),
+}
+
+# --- laws: what stays true when clients are absent or slow ----------------------------------------
+
+PLAIN = fedavg.Params(_config("sgd", 0.2), _config("sgd", 1.0), 2, 4)
+# Passes with shuffles of their own do the same only on full batches.
+_FULL = dataclasses.replace(PLAIN, train_batch_size=100)
+_ONE_STEP = fedavg.Params(_config("sgd", 1.0), _config("sgd", 1.0), 1, 100)
+
+
+def _fedavg(task, w):
+    return fedavg.build(task, PLAIN, w)
+
+
+def _full_fedavg(task, w):
+    return fedavg.build(task, _FULL, w)
+
+
+def _one_step(task, w):
+    return fedavg.build(task, _ONE_STEP, w)
+
+
+def _local(task, w):
+    return local.build(task, local.Params(PLAIN, OWN), w)
+
+
+def _full_local(task, w):
+    return local.build(task, local.Params(_FULL, OWN), w)
+
+
+def _of_global_model(run):
+    return [run.algorithm.global_model(weights) for weights in run.weights]
+
+
+def _of_own_models(run):
+    return run.states
+
+
+def _of_shared_layers(run):
+    return [shared for _, shared in run.weights]
+
+
+def _close(found, expected):
+    pairs = zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(np.ravel(a), np.ravel(b), rtol=1e-5, atol=1e-6)
+
+
+def _gives_back(other, what, limit, expected=None):
+    """Law: at some parameters (`limit`), the algorithm is another one, after every round."""
+
+    def law(train):
+        _close(what(train(limit)), (expected or what)(train(other)))
+
+    return law
+
+
+def _mean_of_the_cohort(train):
+    """Law: from one model, a round's is the weighted mean of what each client alone makes of it."""
+    together = train(_fedavg)
+    (weights,) = together.weights[0]
+    cohort = together.cohorts[0]
+    alone = [train(_fedavg, [(client_id,)]).weights[0][0] for client_id in cohort]
+    sizes = [together.sizes[client_id] for client_id in cohort]
+    _close(weights, np.average(alone, axis=0, weights=sizes))
+
+
+def _mean_of_all_silos(train):
+    """Law: MR-MTL's model is the mean of all silos' models, also of those who were absent."""
+    run = train(lambda task, w: mr_mtl.build(task, mr_mtl.Params(PLAIN, OWN, 0.5), w))
+    for found, states in zip(_of_global_model(run), run.states, strict=True):
+        sizes = [run.sizes[i] for i in states]
+        leaves = zip(*states.values(), strict=True)
+        _close(found, [np.average(leaf, axis=0, weights=sizes) for leaf in leaves])
+
+
+def _rows_are_the_silos_models(train):
+    """Law: Mocha's server sends relations of all silos' models, also of those who were absent.
+
+    And lambda = 0 is local training.
+    """
+    run = train(STATEFUL["mocha"])
+    for (_, (own, (others,))), states in zip(run.weights, run.states, strict=True):
+        relations = run.algorithm.matrices(list(states.values()))["relations"]
+        rows = np.array([np.ravel(model) for (model,) in states.values()])
+        _close(own, np.diag(relations))
+        _close(others, (relations - np.diag(own)) @ rows)
+    without = mocha.Params(PLAIN, OWN, 0.0)
+    _gives_back(_local, _of_own_models, lambda task, w: mocha.build(task, without, w))(train)
+
+
+# name -> law(train); `train(builder, cohorts)` returns a `test_absence.Run` on slow silos, of which
+# one or another is absent. Every algorithm above states one.
+LAWS = {
+    "fedavg_adam": _mean_of_the_cohort,
+    "fedavg_fedavgm": _mean_of_the_cohort,
+    "fedprox": _gives_back(
+        _fedavg, _of_global_model, lambda task, w: fedprox.build(task, PLAIN, w, 0.0)
+    ),
+    "fedsgd": _gives_back(
+        _one_step, _of_global_model, lambda task, w: fedsgd.build(task, _ONE_STEP, w)
+    ),
+    "per_fedavg": _gives_back(
+        _fedavg,
+        _of_global_model,
+        lambda task, w: per_fedavg.build(task, per_fedavg.Params(PLAIN, _config("sgd", 0.0)), w),
+    ),
+    "hypcluster": _gives_back(
+        _fedavg,
+        _of_global_model,
+        lambda task, w: hypcluster.build(task, hypcluster.Params(PLAIN), [w]),
+    ),
+    "hypcluster_shared": _gives_back(
+        _fedavg,
+        _of_global_model,
+        lambda task, w: hypcluster.build(
+            task, hypcluster.Params(PLAIN, shares_base_layers=True), [w]
+        ),
+    ),
+    "local": _gives_back(_fedavg, _of_global_model, _local),
+    "ditto": _gives_back(
+        _local,
+        _of_own_models,
+        lambda task, w: ditto.build(task, ditto.Params(PLAIN, OWN, 0.0), w),
+    ),
+    "mocha": _rows_are_the_silos_models,
+    "mr_mtl": _mean_of_all_silos,
+    "apfl": _gives_back(
+        _fedavg,
+        _of_global_model,
+        lambda task, w: apfl.build(task, apfl.Params(PLAIN, OWN, 0.3), w),
+    ),
+    "fedper": _gives_back(
+        _full_fedavg,
+        _of_shared_layers,
+        lambda task, w: fedper.build(task, fedper.Params(_FULL, _FULL.client_optimizer, 0), w),
+        _of_global_model,
+    ),
+    "pfedme": _gives_back(
+        _full_local,
+        _of_own_models,
+        lambda task, w: pfedme.build(task, pfedme.Params(_FULL, OWN, 0.0, 1), w),
+    ),
 }
 
 

@@ -1,0 +1,89 @@
+"""Absent and slow clients: every algorithm stays finite, and its law (`registry.LAWS`) holds.
+
+Rounds have other cohorts each, smaller than the population, and half of the clients straggle. That
+other backends give the same is `test_agreement`'s.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from motley_tff.algorithms import stragglers
+from motley_tff.backends import base
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import random_streams
+from tests import toy
+from tests.contracts import registry
+
+SIZES = {"a": 11, "b": 3, "c": 24, "d": 4}
+COHORTS = (("a", "c", "d"), ("b", "c"), ("d",), ("a", "b", "d"))
+STRAGGLER_RATE = 0.5
+
+
+class Run(NamedTuple):
+    """A run, after every round: the server's weights and the silos' states."""
+
+    algorithm: algorithm_lib.Algorithm
+    weights: list[Any]
+    states: list[dict[str, Any]]
+    cohorts: Any
+    sizes: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def task():
+    rng = np.random.default_rng(1)
+    numbers = {name: rng.normal(size=n) for name, n in SIZES.items()}
+    return toy.scalar_task(numbers, initial=0.3, setting="cross_silo")
+
+
+@pytest.fixture(scope="module")
+def train(task):
+    """Returns `(builder, cohorts) -> Run`; what was built stays compiled."""
+    built = {}
+    with registry.BACKENDS[registry.REFERENCE]() as backend:
+
+        def run(build, cohorts=COHORTS):
+            if build not in built:
+                algorithm = build(task, task.model.initial_weights(0))
+                slow = stragglers.slowed(algorithm, STRAGGLER_RATE)
+                built[build] = algorithm, backend.training(task, slow)
+            return _run(*built[build], cohorts)
+
+        yield run
+
+
+def _run(algorithm, process, cohorts, seed=5):
+    plan = [
+        base.Round(number, cohort, random_streams.key(seed, "local_training", number))
+        for number, cohort in enumerate(cohorts, 1)
+    ]
+    after = []
+    process.run(
+        process.initialize(),
+        plan,
+        lambda _, state: after.append((process.weights(state), process.client_states(state))),
+    )
+    return Run(algorithm, *map(list, zip(*after, strict=True)), cohorts, SIZES)
+
+
+def test_every_algorithm_states_its_law():
+    assert set(registry.LAWS) == {*registry.TRAINING, *registry.STATEFUL}
+
+
+@pytest.mark.parametrize("name", registry.LAWS)
+def test_law(name, train):
+    registry.LAWS[name](train)
+
+
+@pytest.mark.parametrize("name", [*registry.TRAINING, *registry.STATEFUL])
+def test_absent_silos_stay_and_the_others_move(name, train):
+    run = train({**registry.TRAINING, **registry.STATEFUL}[name])
+    for leaf in tf.nest.flatten((run.weights, run.states)):
+        assert np.isfinite(leaf).all()
+    for before, after, cohort in zip(run.states, run.states[1:], run.cohorts[1:], strict=False):
+        for client_id in after:
+            own = zip(before[client_id], after[client_id], strict=True)
+            assert any(np.any(a != b) for a, b in own) == (client_id in cohort), client_id
