@@ -1,7 +1,8 @@
 """APFL (Deng et al. 2020, https://arxiv.org/abs/2003.13461, Algorithm 1), stateful.
 
 A client mixes the global model w with one of its own v: u = alpha v + (1 - alpha) w. On every batch
-it steps w on loss(w), as FedAvg does, and v on loss(u), whose gradient is alpha times that at u.
+it steps w on loss(w), as FedAvg does, and v on loss(u), whose gradient is alpha times that at u;
+both gradients are taken before either step.
 Its personal model is alpha v + (1 - alpha) w with the server's newest w (the paper averages over
 the iterates; the mixing weight is fixed here, the paper's first variant). alpha = 0 gives back
 FedAvg, alpha = 1 local training.

@@ -47,8 +47,9 @@ class Own:
       step: `(own, batch, FedAvg's carry) -> own`.
       finish: `own -> client state`.
       num_epochs: Local epochs a round.
-      same_batches: Step right after FedAvg's step on the same batch, not in a pass with shuffles of
-        its own.
+      same_batches: Step on the same batches as FedAvg, each right before FedAvg does (so that both
+        gradients are taken where the batch found the models), not in a pass with shuffles of its
+        own.
       contribution: `own -> update` of the shared nest.
     """
 
@@ -167,7 +168,7 @@ def _client_work(base: client_work.ClientWork, own: Own) -> client_work.ClientWo
 
     if own.same_batches:
         both = dataclasses.replace(
-            global_pass, step=lambda carry, batch: own_step(global_step(carry, batch), batch)
+            global_pass, step=lambda carry, batch: global_step(own_step(carry, batch), batch)
         )
         return client_work.ClientWork(init, (both,), finish)
     passes = (

@@ -2,8 +2,10 @@
 
 As FedProx (Li et al. 2020, https://arxiv.org/abs/1812.06127, section 5.2) simulates systems
 heterogeneity, partial work counts: a straggler sends the model it has reached. In the paper
-stragglers get a number of epochs drawn at random; here it is a share of their training steps.
-Passes that only look at data, such as the choice of a cluster, are not cut.
+stragglers get a number of epochs drawn at random; here it is a share, drawn once a round, of the
+steps of each training pass, at least one: where a silo trains a model of its own in a second pass,
+that is cut as much as the first. Passes that only look at data, such as the choice of a cluster,
+are not cut.
 """
 
 import dataclasses
@@ -16,11 +18,17 @@ from motley_tff.core import client_work, learning, tensor_random
 
 
 class Carry(NamedTuple):
-    """A client's own carry, how many training steps it has done, and after how many it stops."""
+    """A client's own carry, how many steps of this pass it has done, and after how many it stops.
+
+    Attributes:
+      inner: The carry of the algorithm's own work.
+      steps: int32 scalar, steps of the present pass so far.
+      budgets: int32 [passes], after how many steps each pass stops.
+    """
 
     inner: Any
     steps: tf.Tensor
-    budget: tf.Tensor
+    budgets: tf.Tensor
 
 
 def slowed(algorithm: algorithm_lib.Algorithm, rate: float) -> algorithm_lib.Algorithm:
@@ -33,49 +41,51 @@ def slowed(algorithm: algorithm_lib.Algorithm, rate: float) -> algorithm_lib.Alg
     if not rate:
         return algorithm
     work = algorithm.work
+    walks = (*work.passes, *work.loop)
 
     def init(broadcast, client_state, client):
         inner = work.init(broadcast, client_state, client)
-        return Carry(inner, tf.constant(0), _budget(work, client, rate))
+        share = _share(client, rate)
+        return Carry(inner, tf.constant(0), tf.stack([_budget(w, client, share) for w in walks]))
 
-    slow = client_work.ClientWork(
+    slow = tuple(_slowed_pass(walk, i) for i, walk in enumerate(walks))
+    first = len(work.passes)
+    slow_work = dataclasses.replace(
+        work,
         init=init,
-        passes=tuple(_slowed_pass(walk) for walk in work.passes),
+        passes=slow[:first],
+        loop=slow[first:],
         finish=lambda carry: work.finish(carry.inner),
-        loop=tuple(_slowed_pass(walk) for walk in work.loop),
-        num_loops=work.num_loops,
-        loop_period=work.loop_period,
     )
-    return dataclasses.replace(algorithm, work=slow)
+    return dataclasses.replace(algorithm, work=slow_work)
 
 
-def _budget(work, client, rate) -> tf.Tensor:
-    """Returns how many training steps a client has time for: all, or a random share, at least 1."""
-    total = tf.constant(0)
-    for walks, times in ((work.passes, 1), (work.loop, work.num_loops)):
-        for walk in walks:
-            if walk.training:
-                steps = client_work.steps_per_epoch(client.num_examples[walk.part], walk)
-                total += steps * walk.num_epochs * times
+def _share(client, rate) -> tf.Tensor:
+    """Returns the share of its training steps that a client has time for; of most clients 1."""
     drawn = tensor_random.bits(tensor_random.fold(client.key, tensor_random.FAULT, 0), [2])
     # 24 bits of a random word are a float32 in [0, 1) exactly.
     uniform = tf.cast(tf.bitwise.right_shift(drawn, tf.constant(8, tf.uint32)), tf.float32) / 2**24
-    share = tf.cast(tf.math.ceil(uniform[1] * tf.cast(total, tf.float32)), tf.int32)
-    return tf.where(uniform[0] < rate, tf.maximum(share, 1), total)
+    return tf.where(uniform[0] < rate, uniform[1], 1.0)
 
 
-def _slowed_pass(walk: client_work.Pass) -> client_work.Pass:
-    def inside(change):
-        if change is client_work.unchanged:
-            return change
-        return lambda carry: carry._replace(inner=change(carry.inner))
+def _budget(walk, client, share) -> tf.Tensor:
+    """Returns how many steps of one walk a client has time for, at least 1."""
+    steps = walk.num_epochs * client_work.steps_per_epoch(client.num_examples[walk.part], walk)
+    return tf.maximum(tf.cast(tf.math.ceil(share * tf.cast(steps, tf.float32)), tf.int32), 1)
+
+
+def _slowed_pass(walk: client_work.Pass, number: int) -> client_work.Pass:
+    def begin(carry):
+        return carry._replace(inner=walk.begin(carry.inner), steps=tf.zeros_like(carry.steps))
 
     def step(carry, batch):
         done = walk.step(carry.inner, batch)
-        if not walk.training:
-            return carry._replace(inner=done)
-        in_time = carry.steps < carry.budget
-        inner = learning.select(in_time, done, carry.inner)
-        return Carry(inner, carry.steps + 1, carry.budget)
+        if walk.training:
+            in_time = carry.steps < carry.budgets[number]
+            done = learning.select(in_time, done, carry.inner)
+        return carry._replace(inner=done, steps=carry.steps + 1)
 
-    return dataclasses.replace(walk, step=step, begin=inside(walk.begin), end=inside(walk.end))
+    def end(carry):
+        return carry._replace(inner=walk.end(carry.inner))
+
+    return dataclasses.replace(walk, step=step, begin=begin, end=end)

@@ -4,6 +4,8 @@ Two silos with one number w: silo a's numbers have mean 2 (2 examples), silo b's
 full batch a round, so a step of local training at rate r moves v to v - r * (v - mean).
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -13,6 +15,7 @@ from motley_tff import algorithms
 from motley_tff.algorithms import fedavg, fedper, mocha, optimizers, per_fedavg, personal
 from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
+from motley_tff.core.errors import UserError
 from tests import toy
 
 MEANS = np.array([2.0, -1.0])
@@ -155,24 +158,83 @@ def test_ditto_by_hand(task):
     np.testing.assert_allclose(_numbers(models), v, rtol=1e-6)
 
 
+def _mr_mtl_by_hand(cohorts, strength=0.7):
+    """Returns (w, v) after rounds of some silos (numbers 0 and 1)."""
+    w, v = FIRST, np.full(2, FIRST)
+    for cohort in cohorts:
+        new = v.copy()
+        for i in cohort:
+            new[i] -= RATE * ((v[i] - MEANS[i]) + strength * (v[i] - w))
+        w, v = np.average(new, weights=SIZES), new
+    return w, v
+
+
 def test_mr_mtl_by_hand(task):
     weights, _, models = _train(task, _built("mr_mtl", task, **{"lambda": 0.7}))
-    w, v = FIRST, np.full(2, FIRST)
-    for _ in range(ROUNDS):
-        new = v - RATE * ((v - MEANS) + 0.7 * (v - w))
-        w, v = w + np.average(new - v, weights=SIZES), new
-    np.testing.assert_allclose(weights[0].item(), w, rtol=1e-6)
+    w, v = _mr_mtl_by_hand([(0, 1)] * ROUNDS)
+    np.testing.assert_allclose(weights[0][0].item(), w, rtol=1e-6)
     np.testing.assert_allclose(_numbers(models), v, rtol=1e-6)
-    # The server's model is the mean of the personal ones, as long as it averages plainly.
-    assert w == pytest.approx(np.average(v, weights=SIZES))
+
+
+def test_mr_mtl_is_the_mean_of_all_silos_whoever_answers(task):
+    cohorts = [(0,), (1,), (1,), (0, 1), (0,)]
+    process = sequential.SequentialBackend().training(
+        task, _built("mr_mtl", task, **{"lambda": 0.7})
+    )
+    plan = [
+        base.Round(n, tuple("ab"[i] for i in cohort), random_streams.key(0, "local_training", n))
+        for n, cohort in enumerate(cohorts, 1)
+    ]
+    state = process.run(process.initialize(), plan, lambda *_: None)
+    w, v = _mr_mtl_by_hand(cohorts)
+    np.testing.assert_allclose(process.weights(state)[0][0].item(), w, rtol=1e-6)
+    np.testing.assert_allclose(_numbers(process.client_states(state)), v, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("server", "is_mean"),
+    [
+        (("sgd", 1.0, {}), True),
+        (("fedavgm", 1.0, {"momentum": 0.9}), True),
+        (("momentum", 0.1, {"momentum": 0.9}), True),
+        (("sgd", 0.5, {}), False),
+        (("fedavgm", 10.0, {"momentum": 0.9}), False),
+        (("momentum", 1.0, {"momentum": 0.9}), False),
+        (("adam", 1.0, {}), False),
+        (("yogi", 1.0, {}), False),
+        (("adagrad", 1.0, {}), False),
+    ],
+)
+def test_mr_mtl_wants_a_server_that_makes_the_mean(server, is_mean, task):
+    params = dataclasses.replace(_params(), server_optimizer=optimizers.OptimizerConfig(*server))
+    if not is_mean:
+        with pytest.raises(UserError, match=r"is the mean of the personal models.*rate=1"):
+            _built("mr_mtl", task, params)
+        return
+    # Personal models at rest: whatever lagged has come by then.
+    weights, _, models = _train(task, _built("mr_mtl", task, params, **{"lambda": 0.7}), rounds=200)
+    expected = np.average(_numbers(models), weights=SIZES)
+    np.testing.assert_allclose(weights[0][0].item(), expected, rtol=1e-5)
+
+
+def test_per_fedavg_adapts_by_plain_steps(task):
+    adam = optimizers.OptimizerConfig("adam", 0.1)
+    with pytest.raises(UserError, match="give --personal_optimizer=sgd"):
+        per_fedavg.build(task, per_fedavg.Params(_params(), adam), task.model.initial_weights(0))
 
 
 def test_apfl_by_hand(task):
-    weights, _, models = _train(task, _built("apfl", task, alpha=0.4))
+    """Both gradients are taken at the models as the batch found them; two epochs a round."""
+    params = dataclasses.replace(_params(), train_epochs=2)
+    weights, _, models = _train(task, _built("apfl", task, params, alpha=0.4))
     w, v = FIRST, np.full(2, FIRST)
     for _ in range(ROUNDS):
-        mine = w - 0.3 * (w - MEANS)
-        v = v - RATE * 0.4 * (0.4 * v + 0.6 * mine - MEANS)
+        mine = np.full(2, w)
+        for _ in range(2):
+            mine, v = (
+                mine - 0.3 * (mine - MEANS),
+                v - RATE * 0.4 * (0.4 * v + 0.6 * mine - MEANS),
+            )
         w = np.average(mine, weights=SIZES)
     np.testing.assert_allclose(_numbers(models), 0.4 * v + 0.6 * w, rtol=1e-6)
     np.testing.assert_allclose(weights[0][0].item(), w, rtol=1e-6)
