@@ -20,7 +20,7 @@ from motley_tff import algorithms
 from motley_tff.algorithms import fedavg, finetuning, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import cores, experiment, partition, studies
+from motley_tff.core import constant_prediction, cores, experiment, partition, studies
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.tables import model_files, run_directory, tensorboard
@@ -96,6 +96,7 @@ def _run_experiment(
             metric=task.metric.name,
             higher_is_better=task.metric.higher_is_better,
             num_weights=task.model.num_weights,
+            constant_prediction=constant_prediction.scores(task),
         )
         try:
             weights, before = train_initial(backend, directory, config.clients_per_train_round)
@@ -169,7 +170,8 @@ def _print_closing_table(directory: run_directory.RunDirectory, selects_round: b
     rows = experiment.last_summary(directory)
     if selects_round:
         rows = experiment.selected_summary(directory, directory.record["higher_is_better"])
-    title = directory.record["metric"]
+    metric = directory.record["metric"]
+    title = metric
     if selects_round:
         title += f" after round {rows[0]['round']} (the best on validation clients)"
     terminal.print_summary(
@@ -177,6 +179,12 @@ def _print_closing_table(directory: run_directory.RunDirectory, selects_round: b
         title,
         f"{directory.record['backend']} ({directory.record['backend_reason']})",
         [*first, *others, directory.path / "run.json"],
+        terminal.worse_than_nothing(
+            rows,
+            metric,
+            directory.record["higher_is_better"],
+            directory.record.get("constant_prediction", {}),
+        ),
     )
 
 

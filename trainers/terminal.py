@@ -4,7 +4,7 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import tqdm
 
@@ -91,7 +91,11 @@ def _write(line: str) -> None:
 
 
 def print_summary(
-    rows: Sequence[Mapping[str, str]], metric: str, backend: str, paths: Sequence[object]
+    rows: Sequence[Mapping[str, str]],
+    metric: str,
+    backend: str,
+    paths: Sequence[object],
+    warnings: Sequence[str] = (),
 ) -> None:
     """Prints the closing table of a run and where its files are.
 
@@ -100,6 +104,7 @@ def print_summary(
       metric: What mean and std are of.
       backend: Which backend ran and why.
       paths: The files.
+      warnings: What to say below the table.
     """
     sys.stdout.write(f"\n{metric}, mean and std over clients; backend: {backend}\n\n")
     columns = ("split", "clients", "candidate", "baseline", "personalized", "% hurt")
@@ -109,20 +114,54 @@ def print_summary(
         cells = [text.rjust(width) for text, width in zip(line, widths, strict=True)]
         cells[0] = line[0].ljust(widths[0])
         sys.stdout.write("  " + "   ".join(cells) + "\n")
-    _warn_of_collapse(rows)
+    for line in (*_collapsed(rows), *warnings):
+        sys.stdout.write(f"\nwarning: {line}\n")
     sys.stdout.write("\n" + "".join(f"{path}\n" for path in paths))
     sys.stdout.flush()
 
 
-def _warn_of_collapse(rows: Sequence[Mapping[str, str]]) -> None:
+def _collapsed(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Yields a warning where the test clients are in one cluster."""
     for row in rows:
         share = float(row.get("largest_cluster_pct") or 0)
         if row["split"] == "test" and share >= _COLLAPSED_PCT:
-            sys.stdout.write(
-                f"\nwarning: {share:.0f}% of the test clients are in one cluster (mode collapse); "
-                "see --num_warmstart_fedavg_rounds, --cluster_initialization=updates and "
-                "--balance\n"
+            yield (
+                f"{share:.0f}% of the test clients are in one cluster (mode collapse); see "
+                "--num_warmstart_fedavg_rounds, --cluster_initialization=updates and --balance"
             )
+
+
+def worse_than_nothing(
+    rows: Sequence[Mapping[str, str]],
+    metric: str,
+    higher_is_better: bool,
+    constant: Mapping[str, float],
+) -> list[str]:
+    """Returns a warning for each model that is worse on test clients than predicting nothing.
+
+    Args:
+      rows: Rows of `summary.csv`.
+      metric: The reported metric.
+      higher_is_better: Its direction.
+      constant: What `core.constant_prediction` found, by split.
+    """
+    found = []
+    names = {"baseline_mean": "the global model", "personalized_mean": "the personalized model"}
+    for row in (row for row in rows if row["split"] == "test"):
+        nothing, what = constant.get("test"), "one constant for every example"
+        if row.get("reference_mean"):
+            nothing, what = float(row["reference_mean"]), "a client's own most frequent word"
+        for column, name in names.items():
+            value = float(row[column] or "nan")  # An empty cell is a mean that is not finite.
+            is_as_good = nothing is None or (
+                value >= nothing if higher_is_better else value <= nothing
+            )
+            if not is_as_good:
+                found.append(
+                    f"{name} ({metric} {value:.4g}) is worse than predicting nothing "
+                    f"({nothing:.4g}: {what})"
+                )
+    return found
 
 
 def _summary_cells(row: Mapping[str, str]) -> tuple[str, ...]:
