@@ -78,7 +78,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     seed, rule = options.base_random_seed, options.adni_split or SPLITS[0]
     if options.use_synthetic_data:
         made = synthesize(seed)
-        facts = {"source": "synthetic", "planted_groups": made.groups}
+        facts = {"source": "synthetic", "client_groups": made.groups}
         return create_task_from_data(made.vendors, seed, rule, facts)
     path = files.find(options, _PATHS)
     if path is None:

@@ -174,7 +174,7 @@ def _by_writer(
 
 def _create_synthetic_task(options: DataOptions) -> task_lib.Task:
     written = synthesize(options.base_random_seed, only_digits=options.only_digits)
-    facts = {"source": "synthetic", "planted_groups": written.groups}
+    facts = {"source": "synthetic", "client_groups": written.groups}
     return create_task_from_data(written.images, written.labels, written.writer_ids, facts)
 
 

@@ -120,7 +120,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     variant = _VARIANTS[options.gld23k]
     if options.use_synthetic_data:
         album = synthesize(options.base_random_seed, num_classes=variant.num_classes)
-        facts = {"source": "synthetic", "planted_groups": album.groups}
+        facts = {"source": "synthetic", "client_groups": album.groups}
         return create_task_from_data(album.photos, variant.num_classes, facts)
     return _create_tfrecord_task(_find(options), variant)
 

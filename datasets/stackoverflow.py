@@ -96,7 +96,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """
     if options.use_synthetic_data:
         posts, groups = synthesize(options.base_random_seed)
-        return create_task_from_data(posts, {"source": "synthetic", "planted_groups": groups})
+        return create_task_from_data(posts, {"source": "synthetic", "client_groups": groups})
     path = _find(options)
     names = _split_names(path)
     if _DUMP in names:

@@ -277,7 +277,7 @@ def _create_synthetic_task(options: DataOptions) -> task_lib.Task:
     sentences = {
         name: {i: talks.sentences[i] for i in of} for name, of in zip(_SPLITS, chosen, strict=True)
     }
-    facts = {"source": "synthetic", "planted_groups": talks.groups}
+    facts = {"source": "synthetic", "client_groups": talks.groups}
     return create_task_from_data(sentences, talks.vocabulary, facts)
 
 

@@ -64,7 +64,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """
     if options.use_synthetic_data:
         made = synthesize(options.base_random_seed)
-        facts = {"source": "synthetic", "planted_groups": made.groups}
+        facts = {"source": "synthetic", "client_groups": made.groups}
         return create_task_from_data(made.features, made.labels, options.base_random_seed, facts)
     path = files.find(options, _PATHS)
     if path is None:

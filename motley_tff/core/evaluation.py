@@ -350,7 +350,7 @@ def client_values_of(
 
 def _groups(task, client_ids) -> np.ndarray | None:
     """Returns the known group of each client, if the data say so for all of them."""
-    known = task.facts.get("planted_groups", {})
+    known = task.facts.get("client_groups", {})
     if not client_ids or any(i not in known for i in client_ids):
         return None
     return np.array([str(known[i]) for i in client_ids])

@@ -54,7 +54,7 @@ def deal(
                 new = {i: {**parts, "train": trained[i]} for i, parts in new.items()}
             dealt[id(clients)] = clients_lib.InMemoryClients(new)
     # What was known of a client's own data holds no more.
-    facts = {name: fact for name, fact in task.facts.items() if name != "planted_groups"}
+    facts = {name: fact for name, fact in task.facts.items() if name != "client_groups"}
     return dataclasses.replace(
         task,
         train=dealt[id(task.train)],

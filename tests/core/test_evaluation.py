@@ -57,7 +57,7 @@ def _scores(ids, values, **more):
 def _task(task=None):
     task = task or toy.classifier_task(3)
     groups = dict(zip(task.test.ids, GROUPS, strict=False))
-    return dataclasses.replace(task, facts={"planted_groups": groups})
+    return dataclasses.replace(task, facts={"client_groups": groups})
 
 
 def _both(task, **more):
@@ -114,7 +114,7 @@ def test_clusters_without_known_groups():
     members = [tuple(row.values()) for row in report.clusters]
     assert members == [("test", 1, None, 1), ("test", 2, None, 2)]
     assert {row["group"] for row in report.clients} == {None}
-    partly = dataclasses.replace(task, facts={"planted_groups": {task.test.ids[0]: "x"}})
+    partly = dataclasses.replace(task, facts={"client_groups": {task.test.ids[0]: "x"}})
     rows = evaluation.report(partly, ("0", "1"), _both(partly), "global", True).clients
     assert {row["group"] for row in rows} == {None}
 

@@ -340,7 +340,7 @@ def test_synthetic_task():
     assert [len(c) for c in task.splits.values()] == [36, 5, 7]
     assert task.model.num_weights == 4_821_740
     assert task.facts["images_left_out"] == {}
-    assert len(task.facts["planted_groups"]) == 48
+    assert len(task.facts["client_groups"]) == 48
     assert create(use_synthetic_data=True, gld23k=True).facts["num_classes"] == 203
 
 

@@ -32,7 +32,7 @@ def test_every_dataset_makes_a_synthetic_task_and_opens_with_a_card(name):
     assert isinstance(made, task.Task)
     assert made.dataset == name
     ids = set(made.train.ids) | set(made.valid.ids) | set(made.test.ids)
-    assert set(made.facts["planted_groups"]) == ids
+    assert set(made.facts["client_groups"]) == ids
     card = sys.modules[datasets.REGISTRY[name]].__doc__
     for entry in ("Source:", "Licence:", "Clients:", "Fields:", "Split:", "Citation:"):
         assert entry in card

@@ -473,7 +473,7 @@ def test_too_few_users():
 def test_synthetic_task(synthetic):
     assert [len(c) for c in synthetic.splits.values()] == [36, 5, 7]
     assert synthetic.facts["clients_left_out"] == {}
-    assert set(synthetic.facts["planted_groups"].values()) == set(synthetic_posts.TOPICS)
+    assert set(synthetic.facts["client_groups"].values()) == set(synthetic_posts.TOPICS)
     assert 0.03 < synthetic.facts["unigram_accuracy"]["test"] < 0.2
 
 

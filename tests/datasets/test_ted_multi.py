@@ -235,7 +235,7 @@ def test_synthetic_task():
     task = create(use_synthetic_data=True)
     assert task.model.num_weights == 4_769_824
     assert [len(c) for c in task.splits.values()] == [67, 10, 13]
-    groups = task.facts["planted_groups"]
+    groups = task.facts["client_groups"]
     assert collections.Counter(groups.values()) == {"en": 58, "es": 32}
     assert all(client_id.startswith(f"{group}-") for client_id, group in groups.items())
     assert set(groups) == {i for c in task.splits.values() for i in c.ids}

@@ -101,7 +101,7 @@ def test_mocha_leaves_its_relations(tmp_path):
     record = json.loads((tmp_path / "mocha" / "run.json").read_text())
     assert record["backend"] == "vectorized"
     # The learned relations are stronger inside the planted groups than between them.
-    groups = record["data"]["planted_groups"]
+    groups = record["data"]["client_groups"]
     assert _block_contrast(relations, groups) > 0.1
 
 
