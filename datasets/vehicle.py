@@ -148,7 +148,8 @@ def accuracy(labels: tf.Tensor, margins: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
 def roc_auc(labels: tf.Tensor, margins: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
     """Returns the share of (+1, -1) pairs whose margins are in the right order; ties count half.
 
-    The area under the ROC curve as the Mann-Whitney statistic; not-a-number with one class only.
+    The area under the ROC curve as the Mann-Whitney statistic; not-a-number with one class only,
+    and where a model that diverged has a margin that is not finite.
 
     Args:
       labels: float32 [n], -1 or +1.
@@ -160,7 +161,9 @@ def roc_auc(labels: tf.Tensor, margins: tf.Tensor, is_real: tf.Tensor) -> tf.Ten
     above = tf.cast(margins[:, None] > margins[None, :], tf.float32)
     level = tf.cast(tf.equal(margins[:, None], margins[None, :]), tf.float32)
     pairs = positive[:, None] * negative[None, :]
-    return tf.reduce_sum(pairs * (above + 0.5 * level)) / tf.reduce_sum(pairs)
+    area = tf.reduce_sum(pairs * (above + 0.5 * level)) / tf.reduce_sum(pairs)
+    is_finite = tf.reduce_all(tf.math.is_finite(margins) | ~is_real)
+    return tf.where(is_finite, area, float("nan"))
 
 
 def regularizer(weights: tuple[tf.Tensor, ...]) -> tf.Tensor:

@@ -108,3 +108,14 @@ def test_sensors_of_a_group_are_more_alike():
                 group = same if made.groups[a] == made.groups[b] else other
                 group.append(cosine(directions[a], directions[b]))
     assert np.mean(same) > np.mean(other) + 0.1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_margins_of_a_model_that_diverged_have_no_area(bad):
+    labels = tf.constant([1.0, -1.0, 1.0, -1.0])
+    is_real = tf.constant([True, True, True, False])
+    found = vehicle.roc_auc(labels, tf.constant([bad, 0.5, 0.7, 0.1]), is_real)
+    assert np.isnan(found)
+    # In a row of padding it says nothing.
+    found = vehicle.roc_auc(labels, tf.constant([0.9, 0.5, 0.2, bad]), is_real)
+    assert float(found) == pytest.approx(0.5)
