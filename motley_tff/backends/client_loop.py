@@ -33,6 +33,7 @@ def run_client(
       key: int32 [2], the client's key in this round.
       index: int32 scalar, the client's position in the task's list.
     """
+    work = client_work.capped(work, "train", task.max_train_examples)
     num_examples = {part: num_rows(examples) for part, examples in parts.items()}
     client = client_work.Client(key, index, num_examples, capacity=num_examples)
     carry = work.init(broadcast, client_state, client)
@@ -63,16 +64,17 @@ def num_rows(examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 def _run_pass(task, walk, examples, pass_key, loop, carry):
-    n = num_rows(examples)
+    num_all = num_rows(examples)
+    n = client_work.examples_per_epoch(num_all, walk)
     batch_size = tf.minimum(walk.batch_size, tf.maximum(n, 1))
-    steps = client_work.steps_per_epoch(n, walk)
+    steps = client_work.steps_per_epoch(num_all, walk)
 
     def epoch_body(epoch, carry):
         number = loop * walk.num_epochs + epoch
         epoch_key = tensor_random.fold(pass_key, tensor_random.EPOCH, number)
-        if walk.shuffle:
+        if client_work.draws_order(walk):
             order = tensor_random.permutation(
-                tensor_random.fold(epoch_key, tensor_random.SHUFFLE, 0), n
+                tensor_random.fold(epoch_key, tensor_random.SHUFFLE, 0), num_all
             )
         else:
             order = tf.range(n)

@@ -19,6 +19,7 @@ from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, random_streams, tensor_random
 from motley_tff.core import clients as clients_lib
 from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
 
 Nest = Any
 T = TypeVar("T")
@@ -76,15 +77,21 @@ class SequentialBackend:
 
         def run(client_id: str, state: Nest) -> client_work.ClientOutput:
             parts = clients.fetch(client_id)
-            return function(
-                broadcast,
-                state,
-                {part: dict(parts[part]) for part in work.parts},
-                round_key,
-                tf.constant(random_streams.client_key(client_id)),
-                # Of a Python number TensorFlow would keep the tensor, one for each client for ever.
-                tf.constant(np.int32(clients.index[client_id])),
-            )
+            try:
+                return function(
+                    broadcast,
+                    state,
+                    {part: dict(parts[part]) for part in work.parts},
+                    round_key,
+                    tf.constant(random_streams.client_key(client_id)),
+                    # Of a Python number TensorFlow would keep the tensor, one a client, for ever.
+                    tf.constant(np.int32(clients.index[client_id])),
+                )
+            except tf.errors.InvalidArgumentError as error:
+                raise UserError(
+                    f"client {client_id!r}: found examples that cannot be used "
+                    f"({clients_lib.reason(error)}); mend or leave out that client's data"
+                ) from error
 
         return _ordered_map(run, client_ids, states, self._threads)
 

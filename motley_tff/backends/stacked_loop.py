@@ -136,6 +136,7 @@ def run_stack(
       stack: The clients' examples, as tensors.
       round_keys: int32 [seeds, 2].
     """
+    template, work_of = _capped(task, template), lambda h, of=work_of: _capped(task, of(h))
     num_runs = tf.nest.flatten(broadcast)[0].shape[0]
     rows = Rows(num_runs, round_keys.shape[0], stack.index.shape[0])
     row_hparams = rows.of_runs(hparams)
@@ -177,12 +178,17 @@ def run_stack(
     return rows.split(map_rows(finish, (row_hparams, carry)))
 
 
+def _capped(task, work):
+    return client_work.capped(work, "train", task.max_train_examples)
+
+
 def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry):
-    examples, n = stack.parts[walk.part], stack.sizes[walk.part]
+    examples, num_all = stack.parts[walk.part], stack.sizes[walk.part]
+    n = client_work.examples_per_epoch(num_all, walk)
     padded = _num_padded(examples)
     batch_size = tf.minimum(walk.batch_size, tf.maximum(n, 1))
     columns = tf.range(min(walk.batch_size, padded))[None, :]
-    steps = client_work.steps_per_epoch(n, walk)
+    steps = client_work.steps_per_epoch(num_all, walk)
 
     def one_row(own, shared):
         row_hparams, carry = own
@@ -193,7 +199,8 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
     def epoch_body(epoch, carry):
         keys = tensor_random.fold(pass_keys, tensor_random.EPOCH, loop * walk.num_epochs + epoch)
         shuffle_keys = tensor_random.fold(keys, tensor_random.SHUFFLE, 0)
-        order = _orders(shuffle_keys, n, padded) if walk.shuffle else None
+        draws = client_work.draws_order(walk)
+        order = _orders(shuffle_keys, num_all, padded) if draws else None
 
         def step_body(step, carry):
             position = step * batch_size[:, None] + columns

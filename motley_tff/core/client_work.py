@@ -82,10 +82,13 @@ class Pass:
       batch_size: At most this many examples a batch; a smaller client has one batch of its size.
       num_epochs: How often the part is walked over.
       shuffle: Draw a new order every epoch.
+      max_examples: An epoch takes the first so many of a new order, whether or not `shuffle` is
+        set; all if None.
       drop_remainder: Leave out an epoch's short last batch (unless it is the only one).
       training: Whether `preprocess` may augment.
       draws_as: Number of the pass whose random choices these are, if not its own: of two passes
-        with one number only one may draw anything.
+        with one number only one may draw anything but the order of `max_examples`, which is then
+        the same.
       begin: Applied to the carry before the first batch.
       end: Applied to the carry after the last batch.
     """
@@ -95,6 +98,7 @@ class Pass:
     batch_size: int
     num_epochs: int = 1
     shuffle: bool = False
+    max_examples: int | None = None
     drop_remainder: bool = False
     training: bool = False
     draws_as: int | None = None
@@ -141,11 +145,53 @@ def pass_number(walk: Pass, position: int) -> int:
     return position if walk.draws_as is None else walk.draws_as
 
 
+def capped(work: ClientWork, part: str, max_examples: int | None) -> ClientWork:
+    """Returns the work with at most `max_examples` of a part in an epoch, drawn anew for each.
+
+    The client counts as one of no more examples, so that an update's weight is how many an epoch
+    uses.
+
+    Args:
+      work: Any client's work.
+      part: Passes over other parts stay as they are.
+      max_examples: None changes nothing.
+    """
+    if max_examples is None:
+        return work
+
+    def init(broadcast, client_state, client):
+        sizes = dict(client.num_examples)
+        if part in sizes:
+            sizes[part] = tf.minimum(sizes[part], max_examples)
+        return work.init(broadcast, client_state, client._replace(num_examples=sizes))
+
+    def of(walks):
+        return tuple(
+            dataclasses.replace(walk, max_examples=max_examples) if walk.part == part else walk
+            for walk in walks
+        )
+
+    return dataclasses.replace(work, init=init, passes=of(work.passes), loop=of(work.loop))
+
+
+def examples_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
+    """Returns how many examples an epoch takes, in the shape of `num_examples`."""
+    if walk.max_examples is None:
+        return num_examples
+    return tf.minimum(num_examples, walk.max_examples)
+
+
+def draws_order(walk: Pass) -> bool:
+    """Returns whether every epoch has an order of its own."""
+    return walk.shuffle or walk.max_examples is not None
+
+
 def steps_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
     """Returns how many batches an epoch has, as int32 (shapes broadcast).
 
     A client with fewer examples than a batch has one batch of all of them; an empty part none.
     """
+    num_examples = examples_per_epoch(num_examples, walk)
     size = tf.minimum(walk.batch_size, tf.maximum(num_examples, 1))
     rounding = 0 if walk.drop_remainder else size - 1
     return (num_examples + rounding) // size

@@ -189,6 +189,9 @@ def reason(error: tf.errors.OpError | UnicodeDecodeError) -> str:
     # TensorFlow quotes the data, and fails at its own message where they are no text.
     raw = error.message if isinstance(error, tf.errors.OpError) else error.object
     text = raw if isinstance(raw, str) else bytes(raw).decode(errors="replace")
+    # Of a compiled function TensorFlow first says where its operations were made.
+    if text.startswith("Graph execution error:"):
+        text = re.sub(r"(?m)^(Graph execution error:|Detected at node .*|  .*)$", "", text)
     text = re.sub(r"\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*?\]", "", text)
     printable = "".join(c if c.isprintable() else " " for c in text)
     return " ".join(printable.split())[:300]

@@ -82,7 +82,9 @@ def centralize(
     """
     data = _Reader(task, memory_limit_bytes, on_client).all(task.train)
     parts = {part: _concatenate([d[part] for d in data.values()]) for part in task.train.spec}
-    return dataclasses.replace(task, train=clients_lib.InMemoryClients({CENTRAL_CLIENT: parts}))
+    everybody = clients_lib.InMemoryClients({CENTRAL_CLIENT: parts})
+    # A limit on what a client contributes to a round is none on what all of them have.
+    return dataclasses.replace(task, train=everybody, max_train_examples=None)
 
 
 class _Reader:

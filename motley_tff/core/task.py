@@ -49,6 +49,8 @@ class Task:
       train: Clients that train; their part is `train`.
       valid: Clients that candidates are chosen on.
       test: Clients that are reported.
+      max_train_examples: In a round, an epoch over a client's part `train` takes at most so many
+        examples, drawn anew for each; all if None.
       drop_remainder: Whether training leaves out an epoch's short last batch.
       regularizer: `weights -> scalar` added to the training loss, or None.
       facts: What a reader of `run.json` should know: clients left out and why, the data's files.
@@ -70,6 +72,7 @@ class Task:
     train: clients_lib.Clients
     valid: clients_lib.Clients
     test: clients_lib.Clients
+    max_train_examples: int | None = None
     drop_remainder: bool = False
     regularizer: Callable[[functional_model.Weights], tf.Tensor] | None = None
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -1,0 +1,152 @@
+"""A limit on a client's examples a round: drawn anew for every epoch, alike on every backend.
+
+Each example of these clients moves a weight of its own, so that an update says what was drawn.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from motley_tff.algorithms import fedavg, optimizers, stragglers
+from motley_tff.backends import base
+from motley_tff.core import client_work, clients, functional_model, partition, random_streams
+from tests import toy
+from tests.contracts import registry
+
+_SIZES, _LIMIT = {"many": 23, "few": 3}, 8
+_RATE = 0.5
+
+
+class _Sum(tf.keras.Model):
+    """Outputs a weight of its own for each one-hot example."""
+
+    vectorizes = True
+
+    def __init__(self):
+        super().__init__()
+        self.layer = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+
+    @property
+    def last_layer(self):
+        return (self.layer,)
+
+    def call(self, x, training=False, key=None):
+        return self.layer(x)[:, 0]
+
+
+def _error(y, outputs):
+    """Its gradient is -1 for every example seen, whatever the weights."""
+    return y - outputs, tf.ones_like(y)
+
+
+@pytest.fixture(scope="module")
+def task():
+    size = sum(_SIZES.values())
+    rows = np.split(np.eye(size, dtype=np.float32), [_SIZES["many"]])
+    own = zip(_SIZES, rows, strict=True)
+    train = clients.InMemoryClients({c: {"train": {"x": r}} for c, r in own})
+    halves = dict.fromkeys(("personalization", "evaluation"), {"x": rows[1]})
+    held = clients.InMemoryClients({"v": halves})
+    whole = toy.scalar_task({"a": [1.0]})
+    return dataclasses.replace(
+        whole,
+        model=functional_model.from_keras(_Sum, np.zeros([1, size], np.float32)),
+        loss=_error,
+        metrics=(whole.metric._replace(function=_error),),
+        preprocess=lambda raw, training, key: (raw["x"], tf.reduce_sum(raw["x"], axis=1)),
+        train=train,
+        valid=held,
+        test=held,
+        max_train_examples=_LIMIT,
+    )
+
+
+@pytest.fixture(scope="module", params=registry.BACKENDS)
+def backend(request):
+    with registry.BACKENDS[request.param]() as opened:
+        yield opened
+
+
+def _rounds(backend, task, ids, num_epochs=1, num_rounds=2, change=lambda a: a, batch_size=4):
+    """Returns the weights' change in each round, [rounds, weights]."""
+    sgd = optimizers.OptimizerConfig("sgd", _RATE, {})
+    server = optimizers.OptimizerConfig("sgd", 1.0, {})
+    params = fedavg.Params(sgd, server, num_epochs, batch_size)
+    algorithm = change(fedavg.build(task, params, task.model.initial_weights(0)))
+    process = backend.training(task, algorithm)
+    state = process.initialize()
+    weights = [np.ravel(process.weights(state)[0])]
+    for number in range(1, num_rounds + 1):
+        key = random_streams.key(5, "local_training", number)
+        state = process.run(state, [base.Round(number, ids, key)], lambda *_: None)
+        weights.append(np.ravel(process.weights(state)[0]))
+    return np.diff(weights, axis=0)
+
+
+@pytest.fixture(scope="module")
+def changes(backend, task):
+    """In two rounds, of one epoch in batches of four."""
+    return _rounds(backend, task, ("many", "few"))
+
+
+@pytest.fixture(scope="module")
+def reference():
+    with registry.BACKENDS[registry.REFERENCE]() as opened:
+        yield opened
+
+
+def test_each_round_draws_its_own(changes):
+    many = changes[:, : _SIZES["many"]]
+    assert np.count_nonzero(many, axis=1).tolist() == [_LIMIT, _LIMIT]
+    assert not np.array_equal(many[0], many[1])
+
+
+def test_a_client_counts_as_many_as_it_used(changes):
+    """Weights 8 and 3: the mean of two models, of which each moved its own weights."""
+    total = _LIMIT + _SIZES["few"]
+    many, few = np.split(changes[0], [_SIZES["many"]])
+    # Batches of four: a step moves each of its examples by a quarter of the rate.
+    np.testing.assert_allclose(many[many != 0], _LIMIT / total * _RATE / 4, rtol=1e-5)
+    # The small client has one batch of three.
+    np.testing.assert_allclose(few, _SIZES["few"] / total * _RATE / 3, rtol=1e-5)
+
+
+def test_backends_draw_the_same(changes, reference, task):
+    expected = _rounds(reference, task, ("many", "few"))
+    np.testing.assert_allclose(changes, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_each_epoch_draws_its_own(reference, task):
+    """Three epochs of eight of 23: more than eight are seen, some of them again."""
+    (three,) = _rounds(reference, task, ("many",), num_epochs=3, num_rounds=1) / (_RATE / 4)
+    assert np.rint(three).sum() == 3 * _LIMIT
+    assert _LIMIT < np.count_nonzero(three) < 3 * _LIMIT
+
+
+def test_every_example_comes_in_time(reference, task):
+    seen = _rounds(reference, task, ("many",), num_rounds=20).sum(axis=0)
+    assert (seen[: _SIZES["many"]] > 0).all()
+
+
+def test_stragglers_have_a_share_of_the_limited_steps(reference, task):
+    """Every client is one; a step is two of eight examples, so that none does five."""
+    changes = _rounds(
+        reference, task, ("many",), num_rounds=12, batch_size=2,
+        change=lambda algorithm: stragglers.slowed(algorithm, 1.0),
+    )  # fmt: skip
+    steps = np.rint(np.count_nonzero(changes, axis=1) / 2)
+    assert steps.min() >= 1
+    assert steps.max() <= 4
+    # Were the share one of 23 examples' steps, most would do all four.
+    assert np.mean(steps == 4) < 0.5
+
+
+def test_central_training_is_not_limited(task):
+    assert partition.centralize(task, 1e9).max_train_examples is None
+
+
+def test_no_limit_changes_nothing():
+    work = client_work.ClientWork(lambda *_: 0, (), lambda carry: carry)
+    assert client_work.capped(work, "train", None) is work
