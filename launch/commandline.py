@@ -23,6 +23,7 @@ import difflib
 import errno
 import inspect
 import io
+import itertools
 import logging as python_logging
 import math
 import os
@@ -36,10 +37,11 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from absl import flags, logging
 
+from launch import published_flags
 from motley_tff.core.errors import Terminated, UserError
 
 FLAGS = flags.FLAGS
@@ -56,6 +58,8 @@ _TERMINATING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 128 + signal.SIGINT
 # Signals that asked this program to end, in order.
 _received: list[int] = []
+# The flags of the last command line; see `given`.
+_given: list["Given"] = []
 # What a user can do about an error of the disk, and about one of a path.
 _ROOM = "make room and start again"
 _DISK_ERRORS = {
@@ -269,11 +273,9 @@ def parse(argv: Sequence[str], positional: Sequence[str] = (), name: str = "") -
       UserError: If a flag is unknown or has a wrong value, or an argument is missing or too many.
     """
     try:
-        values = FLAGS(list(argv))[1:]
+        values = FLAGS(list(_note_given(argv)))[1:]
     except flags.UnrecognizedFlagError as error:
-        near = _near(error.flagname, _spellings())
-        hint = f"did you mean --{near}?" if near else f"{name} --help lists the flags"
-        raise UserError(f"unknown flag --{error.flagname}; {hint}") from error
+        raise UserError(_unknown(error.flagname, name)) from error
     except flags.Error as error:
         raise UserError(_explain(str(error))) from error
     _refuse_infinite()
@@ -286,6 +288,78 @@ def parse(argv: Sequence[str], positional: Sequence[str] = (), name: str = "") -
             "or --name and --noname where they are true or false"
         )
     return values
+
+
+class Given(NamedTuple):
+    """A flag as it was given.
+
+    Attributes:
+      name: Its name, without a `no` that switches it off.
+      value: Its text; None where it stands alone.
+      flagfile: The flagfile that has it, as it was named; None for the command line itself.
+    """
+
+    name: str
+    value: str | None
+    flagfile: str | None
+
+
+def given() -> tuple[Given, ...]:
+    """Returns the flags of the last `parse` in the order in which they were given."""
+    return tuple(_given)
+
+
+def _note_given(argv: Sequence[str]) -> Iterator[str]:
+    """Yields a command line with its flagfiles' lines in their places; fills `given`.
+
+    A flagfile is read once: it may be a pipe.
+    """
+    _given.clear()
+    arguments = iter(argv)
+    yield next(arguments)
+    for argument in arguments:
+        if argument == "--":
+            yield argument
+            yield from arguments
+        elif re.fullmatch(r"--?flagfile(=.*)?", argument):
+            parts = [argument] if "=" in argument else [argument, *itertools.islice(arguments, 1)]
+            lines = FLAGS.read_flags_from_files(parts, force_gnu=False)
+            _note(lines, parts[-1].rpartition("=")[2])
+            yield from lines
+        else:
+            following = [] if "=" in argument else _value_behind(argument, arguments)
+            _note([argument, *following], None)
+            yield argument
+            yield from following
+
+
+def _value_behind(argument: str, arguments: Iterator[str]) -> list[str]:
+    """Returns the next argument if it is the value of this one, `--name value`."""
+    name = argument.lstrip("-")
+    is_flag = argument.startswith("-") and name in FLAGS and not FLAGS[name].boolean
+    return list(itertools.islice(arguments, 1)) if is_flag else []
+
+
+def _note(words: Sequence[str], flagfile: str | None) -> None:
+    for number, word in enumerate(words):
+        match = re.fullmatch(r"--?(\w+)(?:=(.*))?", word, re.DOTALL)
+        if match:
+            name, value = match.groups()
+            if value is None and number + 1 < len(words):
+                value = words[number + 1]  # Where the flag takes none, nobody asks for it.
+            known = name in FLAGS or name.removeprefix("no") not in FLAGS
+            _given.append(Given(name if known else name.removeprefix("no"), value, flagfile))
+
+
+def _unknown(flag: str, command: str) -> str:
+    """Returns what to say of a flag that there is not."""
+    if "total_rounds" in FLAGS:  # A trainer, to which a command line of Motley's may be given.
+        advice = published_flags.advice(flag)
+        if advice:
+            return f"unknown flag --{flag}; {advice}"
+    near = _near(flag, _spellings())
+    hint = f"did you mean --{near}?" if near else f"{command} --help lists the flags"
+    return f"unknown flag --{flag}; {hint}"
 
 
 def _usage(name: str, positional: Sequence[str]) -> str:

@@ -1,20 +1,24 @@
 """Optimizer flags under a prefix: `server_optimizer`, `server_learning_rate`, `server_adam_beta_1`.
 
 Declared without TensorFlow, so that a wrong flag fails at once; a test holds the parameters and
-their defaults to the signatures of the optimizers themselves.
+their defaults to the signatures of the optimizers themselves. A flag of an optimizer that is not
+chosen is refused: it would change nothing.
 """
 
 import math
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
 
+from launch import commandline
 from motley_tff.algorithms import optimizer_config
+from motley_tff.core.errors import UserError
 
 # {optimizer: {parameter: default}} beside the learning rate, by the names TFF gives them.
 PARAMETERS: dict[str, dict[str, float]] = {
-    "sgd": {},
+    "sgd": {"momentum": 0.0, "nesterov": False},
     "momentum": {"momentum": 0.9},
     "fedavgm": {"momentum": 0.9},
     "adam": {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7},
@@ -25,8 +29,18 @@ PARAMETERS: dict[str, dict[str, float]] = {
         "initial_preconditioner_value": 1e-6,
     },
     "adagrad": {"initial_preconditioner_value": 0.1, "epsilon": 1e-7},
+    "rmsprop": {"decay": 0.9, "epsilon": 1e-7},
 }
-
+# {(optimizer, parameter): its other name}. Motley's two trainers took their optimizers from two
+# libraries: HypCluster's are TFF's, those of fine-tuning are Keras's.
+ALIASES = {
+    ("yogi", "beta_1"): "beta1",
+    ("yogi", "beta_2"): "beta2",
+    ("yogi", "initial_preconditioner_value"): "initial_accumulator_value",
+    ("adagrad", "initial_preconditioner_value"): "initial_accumulator_value",
+}
+DEFAULT = "sgd"
+_BELOW_ONE = ("momentum", "beta_1", "beta_2", "decay")
 
 _WHOSE = {
     "client": "clients'",
@@ -45,7 +59,7 @@ def define(prefix: str, default_rate: float | None, many_rates: bool = False) ->
       many_rates: Whether the rate is a list to choose from.
     """
     who = _WHOSE[prefix]
-    flags.DEFINE_enum(f"{prefix}_optimizer", "sgd", list(PARAMETERS), f"The {who} optimizer.")
+    flags.DEFINE_enum(f"{prefix}_optimizer", DEFAULT, list(PARAMETERS), f"The {who} optimizer.")
     rate = f"{prefix}_learning_rate"
     if many_rates:
         flags.DEFINE_list(rate, [str(default_rate)], f"The {who} learning rates to choose from.")
@@ -59,15 +73,26 @@ def define(prefix: str, default_rate: float | None, many_rates: bool = False) ->
     for optimizer, parameters in PARAMETERS.items():
         for parameter, default in parameters.items():
             name = f"{prefix}_{optimizer}_{parameter}"
-            flags.DEFINE_float(name, default, f"{parameter} of the {who} {optimizer}.")
-            if parameter in ("momentum", "beta_1", "beta_2"):
-                flags.register_validator(
-                    name, lambda value: 0 <= value < 1, "expected a number from 0 to below 1"
-                )
-            else:
-                flags.register_validator(
-                    name, lambda value: value >= 0, "expected a number of at least 0"
-                )
+            _define_parameter(name, default, f"{parameter} of the {who} {optimizer}.")
+            if (optimizer, parameter) in ALIASES:
+                flags.DEFINE_alias(_alias(prefix, optimizer, parameter), name)
+
+
+def _define_parameter(name: str, default: float, meaning: str) -> None:
+    if isinstance(default, bool):
+        flags.DEFINE_bool(name, default, meaning)
+        return
+    flags.DEFINE_float(name, default, meaning)
+    if name.endswith(_BELOW_ONE):
+        flags.register_validator(
+            name, lambda value: 0 <= value < 1, "expected a number from 0 to below 1"
+        )
+    else:
+        flags.register_validator(name, lambda value: value >= 0, "expected a number of at least 0")
+
+
+def _alias(prefix: str, optimizer: str, parameter: str) -> str:
+    return f"{prefix}_{optimizer}_{ALIASES[optimizer, parameter]}"
 
 
 def _is_positive(value: float | None) -> bool:
@@ -85,6 +110,82 @@ def _are_positive(values: Sequence[str]) -> bool:
 
 def _are_different(numbers: Sequence[float]) -> bool:
     return len({float(np.float32(number)) for number in numbers}) == len(numbers)
+
+
+class Parameter(NamedTuple):
+    """What a flag such as `server_adam_beta_1` is, under whichever of its names."""
+
+    prefix: str
+    optimizer: str
+    name: str
+
+    @property
+    def flag(self) -> str:
+        """The flag's first name."""
+        return "_".join(self)
+
+    @property
+    def choice(self) -> str:
+        """The flag that chooses the optimizer."""
+        return f"{self.prefix}_optimizer"
+
+
+def parameter_of(flag: str) -> Parameter | None:
+    """Returns whose parameter a flag sets, or None if it is a flag of something else."""
+    prefix, _, rest = flag.partition("_")
+    optimizer, _, name = rest.partition("_")
+    names = {alias: one for (owner, one), alias in ALIASES.items() if owner == optimizer}
+    name = names.get(name, name)
+    if prefix in _WHOSE and name in PARAMETERS.get(optimizer, {}):
+        return Parameter(prefix, optimizer, name)
+    return None
+
+
+def is_alias(flag: str) -> bool:
+    """Returns whether a flag is another name of one."""
+    parameter = parameter_of(flag)
+    return parameter is not None and parameter.flag != flag
+
+
+def check_given(values: flags.FlagValues, given: Sequence[commandline.Given]) -> None:
+    """Sees to it that only flags of the chosen optimizers count.
+
+    What a flagfile says of the optimizer that it chooses itself is put aside where another one is
+    chosen after it, as in `--flagfile=PRESET --server_optimizer=sgd`.
+
+    Args:
+      values: The parsed flags.
+      given: All flags in the order in which they were given.
+
+    Raises:
+      UserError: If another flag of an optimizer that is not chosen is given, or one setting by two
+        names.
+    """
+    names: dict[str, str] = {}
+    for flag, _, flagfile in given:
+        parameter = parameter_of(flag)
+        if parameter is None or parameter.flag not in values:
+            continue
+        if names.setdefault(parameter.flag, flag) != flag:
+            raise UserError(
+                f"--{names[parameter.flag]} and --{flag} are two names of one flag; give one"
+            )
+        choice = parameter.choice
+        if values[choice].value == parameter.optimizer:
+            continue
+        if flagfile is None or _chosen_in(flagfile, choice, given) != parameter.optimizer:
+            where = f"{flagfile}: " if flagfile else ""
+            raise UserError(
+                f"{where}--{flag} is a flag of {parameter.optimizer}, but --{choice} is "
+                f"{values[choice].value}; leave it out, or give --{choice}={parameter.optimizer}"
+            )
+        values[parameter.flag].unparse()
+
+
+def _chosen_in(flagfile: str, choice: str, given: Sequence[commandline.Given]) -> str | None:
+    """Returns the optimizer that a flagfile chooses."""
+    chosen = [one.value for one in given if one.flagfile == flagfile and one.name == choice]
+    return chosen[-1] if chosen else None
 
 
 def config(

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 from absl import flags
 
 import datasets
+from launch import commandline
 from motley_tff.backends import worker_targets
 from motley_tff.core import acceptance
 from motley_tff.core.errors import UserError
 from motley_tff.tables import run_directory
-from trainers import data_flags
+from trainers import data_flags, optimizer_flags
 
 
 class Rounds(NamedTuple):
@@ -238,9 +239,10 @@ def open_directory(values: flags.FlagValues) -> run_directory.RunDirectory:
     """Returns the experiment's directory, held by this process.
 
     Raises:
-      UserError: If it cannot be written, is in use, or belongs to other flags; if the data set
-        lacks an option it is given; or if there is no temporary directory.
+      UserError: If it cannot be written, is in use, or belongs to other flags; if an optimizer or
+        the data set lacks an option it is given; or if there is no temporary directory.
     """
+    optimizer_flags.check_given(values, commandline.given())
     datasets.check_options(data_flags.options(values))
     _check_temporary_directory()
     decides = deciding(values)
@@ -277,6 +279,7 @@ def deciding(values: flags.FlagValues) -> dict[str, Any]:
     found = {
         name: values[name].value
         for name in sorted(set(values) - foreign - _NOT_PART_OF_AN_EXPERIMENT)
+        if not optimizer_flags.is_alias(name)  # One setting, one name.
     }
     # Other workers, or none and --backend=tff, may go on with what some began.
     return {**found, "backend": "tff"} if values.tff_workers else found

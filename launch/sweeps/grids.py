@@ -15,7 +15,8 @@
       best: {client_learning_rate: 0.001}
       personalized_mean: [0.0114, 0.0002]    # and its std over seeds
 
-Values stay the text that was written: that is what trainers and tables get.
+Values stay the text that was written: that is what trainers and tables get. Where the grid has
+several optimizers, fixed flags of one are for the runs that choose it.
 """
 
 import dataclasses
@@ -31,6 +32,7 @@ import yaml  # type: ignore[import-untyped]
 import datasets
 from launch.sweeps import flag_check
 from motley_tff.core.errors import UserError
+from trainers import optimizer_flags
 
 TRAINERS = ("finetuning_trainer", "hypcluster_trainer", "knn_per_trainer", "mtl_trainer")
 # Statistics of a run's test clients, as `summary.csv` names them.
@@ -73,6 +75,15 @@ class Grid:
     grid: Mapping[str, tuple[str, ...]]
     choose_by: str = "personalized"
     paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def fixed_of(self, point: Mapping[str, str]) -> dict[str, str]:
+        """Returns `fixed` without the flags of optimizers that a combination does not choose."""
+        return {
+            flag: value
+            for flag, value in self.fixed.items()
+            if (of := optimizer_flags.parameter_of(flag)) is None
+            or {**self.fixed, **point}.get(of.choice, optimizer_flags.DEFAULT) == of.optimizer
+        }
 
     @property
     def num_points(self) -> int:
@@ -159,6 +170,7 @@ class _Reader:
         if not sections["grid"] and not sections["inside"]:
             raise UserError(f"{self._path}: the grid is empty; give grid: a flag and its values")
         self._check_twice(keys)
+        self._check_optimizers(sections)
         choose_by = "personalized"
         if "choose_by" in keys:
             choose_by = self._one_of(keys["choose_by"], "choose_by", _CHOOSE_BY)
@@ -241,6 +253,27 @@ class _Reader:
                 if flag in seen:
                     raise self._fail(node, f"{flag} is in {seen[flag]} and in {name}; leave one")
                 seen[flag] = name
+
+    def _check_optimizers(self, sections: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refuses flags of an optimizer that no run chooses, or, in `grid`, not every run."""
+        names: dict[str, str] = {}
+        for line, flag, _ in self.flags:
+            of = optimizer_flags.parameter_of(flag)
+            if of is None:
+                continue
+            one = sections["fixed"].get(of.choice, optimizer_flags.DEFAULT)
+            chosen = sections["grid"].get(of.choice, (one,))
+            if names.setdefault(of.flag, flag) != flag:
+                raise UserError(
+                    f"{self._path} line {line}: --{names[of.flag]} and --{flag} are two names of "
+                    "one flag; leave one"
+                )
+            if of.optimizer not in chosen or (flag in sections["grid"] and len(chosen) > 1):
+                raise UserError(
+                    f"{self._path} line {line}: --{flag} is a flag of {of.optimizer}, but "
+                    f"--{of.choice} is {' or '.join(chosen)}; leave it out, or make a grid of "
+                    f"{of.optimizer} alone"
+                )
 
     def _paper(self, node: yaml.Node) -> dict[str, Any]:
         found = self._mapping(node, "paper", ("source", "best", *STATISTICS))

@@ -137,7 +137,7 @@ class Plan:
             "base_random_seed": str(run.seed),
             **({"data_dir": self.data_dir} if self.data_dir else {}),
             **({"use_synthetic_data": "true"} if self.use_synthetic_data else {}),
-            **self.grid.fixed,
+            **self.grid.fixed_of(self.points[run.point]),
             **{flag: ",".join(values) for flag, values in self.grid.inside.items()},
             **self.points[run.point],
         }
@@ -189,6 +189,13 @@ def is_grouped(grid: grids.Grid) -> bool:
         return False
     flags = {*grid.fixed, *grid.inside, *grid.grid}
     names = grid.grid.get("algorithm") or (grid.fixed.get("algorithm", "fedavg"),)
+    optimizers = {
+        value
+        for flag, value in [*grid.fixed.items(), *((f, v) for f in grid.grid for v in grid.grid[f])]
+        if flag.endswith("_optimizer")
+    }
+    if "rmsprop" in optimizers:  # TFF's compares its rate with 0, which a tensor cannot be.
+        return False
     is_known = set(names) <= set(_GROUPED[grid.trainer]) and grid.fixed.get("total_rounds") != "0"
     return is_known and all(flag in _HEEDED or flag.startswith(_OPTIMIZERS) for flag in flags)
 

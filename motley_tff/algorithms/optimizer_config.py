@@ -48,10 +48,11 @@ def check(algorithm: str, server: OptimizerConfig, personal: OptimizerConfig) ->
     """
     if algorithm == "mr_mtl":
         _check_mean(server)
-    if algorithm == "per_fedavg" and personal.name != "sgd":
+    is_plain = personal.name == "sgd" and not personal.parameters.get("momentum")
+    if algorithm == "per_fedavg" and not is_plain:
         raise UserError(
-            f"--personal_optimizer={personal.name}: per_fedavg trains the model for a step of "
-            "plain SGD, and adapts it by such steps; give --personal_optimizer=sgd"
+            f"the personal optimizer is {personal.name}: per_fedavg trains the model for a step of "
+            "plain SGD, and adapts it by such steps; give --personal_optimizer=sgd without momentum"
         )
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import datasets
-from launch.sweeps import flag_check, grids
+from launch.sweeps import flag_check, grids, plans
 from motley_tff.core.errors import UserError
 from tests.trainers import programs
 
@@ -39,6 +39,51 @@ def test_values_stay_what_was_written(file):
     assert grid.grid == {"lambda": ("0.1", "1e-4"), "personal_learning_rate": ("0.01",)}
     assert grid.fixed == {"algorithm": "ditto", "total_rounds": "2"}
     assert (grid.num_points, grid.choose_by, grid.paper) == (2, "personalized", {})
+
+
+OPTIMIZERS = """\
+algorithm: fedavg
+dataset: school
+trainer: finetuning_trainer
+fixed:
+  total_rounds: 2
+  server_adam_epsilon: 0.01
+  server_fedavgm_momentum: 0.5
+grid:
+  server_optimizer: [sgd, adam, fedavgm]
+"""
+
+
+def test_fixed_flags_of_an_optimizer_are_for_its_runs(file):
+    plan = plans.Plan(grids.read(file(OPTIMIZERS)), 1)
+    told = [plan.arguments(task.runs[0], pathlib.Path("x"))[4:] for task in plan.tasks]
+    assert sorted(told) == [
+        ["--total_rounds=2", "--server_adam_epsilon=0.01", "--server_optimizer=adam"],
+        ["--total_rounds=2", "--server_fedavgm_momentum=0.5", "--server_optimizer=fedavgm"],
+        ["--total_rounds=2", "--server_optimizer=sgd"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("sgd, adam, fed", "sgd, yogi, fed", 6, "--server_adam_epsilon is a flag of adam, but "
+         "--server_optimizer is sgd or yogi or fedavgm; leave it out"),
+        ("grid:\n  server_optimizer: [sgd, adam, fedavgm]", "grid:\n  client_learning_rate: [1]",
+         6, "but --server_optimizer is sgd; leave it out"),
+        ("grid:", "grid:\n  server_adam_beta_1: [0.8, 0.9]", 9, "--server_adam_beta_1 is a flag of "
+         "adam, but --server_optimizer is sgd or adam or fedavgm"),
+        ("fixed:", "fixed:\n  server_adam_beta1: 0.9", 5, "unknown flag --server_adam_beta1"),
+        ("fixed:", "fixed:\n  client_optimizer: yogi\n  client_yogi_beta1: 0.9\n"
+         "  client_yogi_beta_1: 0.9", 7, "are two names of one flag; leave one"),
+    ],
+)  # fmt: skip
+def test_optimizers_flags_that_no_run_or_not_every_run_takes(file, old, new, line, said):
+    assert old in OPTIMIZERS
+    path = file(OPTIMIZERS.replace(old, new))
+    with pytest.raises(UserError) as error:
+        grids.read(path)
+    assert str(error.value).startswith(f"{path} line {line}: ") and said in str(error.value)
 
 
 def changed(old, new):

@@ -71,6 +71,7 @@ def test_one_trainer_a_run():
         ({"fixed": {**DITTO.fixed, "aggregator": "secure"}}, False),
         ({"fixed": {**DITTO.fixed, "clients_per_train_round": "5"}}, False),
         ({"fixed": {**DITTO.fixed, "server_adam_epsilon": "1"}}, True),
+        ({"fixed": {**DITTO.fixed, "server_optimizer": "rmsprop"}}, False),
         ({"fixed": {"algorithm": "per_fedavg"}}, False),
         ({"fixed": {"algorithm": "local", "total_rounds": "0"}}, False),
     ],

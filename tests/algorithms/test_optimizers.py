@@ -1,0 +1,76 @@
+"""Optimizers against Keras's, and against their formulas."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from motley_tff.algorithms import optimizers
+
+RATE, STEPS = 0.1, 7
+_RNG = np.random.default_rng(0)
+START = (_RNG.normal(size=[3, 2]).astype(np.float32), _RNG.normal(size=[4]).astype(np.float32))
+GRADIENTS = [
+    tuple(_RNG.normal(size=w.shape).astype(np.float32) for w in START) for _ in range(STEPS)
+]
+
+
+def steps(name, gradients=GRADIENTS, **parameters):
+    """Returns the weights after each step."""
+    optimizer = optimizers.build(optimizers.OptimizerConfig(name, RATE, parameters))
+    weights = tuple(map(tf.constant, START))
+    specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
+    state, found = optimizer.initialize(specs), []
+    for gradient in gradients:
+        state, weights = optimizer.next(state, weights, gradient)
+        found.append([w.numpy() for w in weights])
+    return found
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_sgd_is_kerass(momentum, nesterov):
+    keras = tf.keras.optimizers.SGD(RATE, momentum=momentum, nesterov=nesterov)
+    variables = [tf.Variable(w) for w in START]
+    for gradient, mine in zip(
+        GRADIENTS, steps("sgd", momentum=momentum, nesterov=nesterov), strict=True
+    ):
+        keras.apply_gradients(zip(map(tf.constant, gradient), variables, strict=True))
+        for one, other in zip(mine, variables, strict=True):
+            np.testing.assert_allclose(one, other.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_nesterov_by_hand():
+    # Gradients 1: m is 1, then 1.5; steps are .5 m + 1 = 1.5, then 1.75.
+    ones = [tuple(np.ones_like(w) for w in START)] * 2
+    first, second = steps("sgd", ones, momentum=0.5, nesterov=True)
+    np.testing.assert_allclose(first[1], START[1] - 1.5 * RATE, rtol=1e-5)
+    np.testing.assert_allclose(second[1], START[1] - 3.25 * RATE, rtol=1e-5)
+
+
+def test_nesterov_takes_sparse_and_absent_gradients():
+    row = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), tf.constant([3, 2]))
+    ((first, second),) = steps("sgd", [(row, None)], momentum=0.5, nesterov=True)
+    np.testing.assert_allclose(first[1], START[0][1] - 1.5 * RATE, rtol=1e-5)
+    np.testing.assert_array_equal(first[[0, 2]], START[0][[0, 2]])
+    np.testing.assert_array_equal(second, START[1])
+
+
+def test_nesterovs_hyperparameters_can_be_exchanged():
+    optimizer = optimizers.build(
+        optimizers.OptimizerConfig("sgd", RATE, {"momentum": 0.5, "nesterov": True})
+    )
+    state = optimizer.initialize((tf.TensorSpec([1]),))
+    assert dict(optimizer.get_hparams(state)) == {"learning_rate": RATE, "momentum": 0.5}
+    state = optimizer.set_hparams(state, {**optimizer.get_hparams(state), "learning_rate": 2.0})
+    _, (weight,) = optimizer.next(state, (tf.zeros([1]),), (tf.ones([1]),))
+    assert weight.numpy() == pytest.approx([-3.0])
+
+
+def test_rmsprop_by_its_formula():
+    decay, epsilon = 0.8, 0.01
+    weight, mean = START[1].astype(np.float64), 0.0
+    found = steps("rmsprop", decay=decay, epsilon=epsilon)
+    for (_, gradient), (_, mine) in zip(GRADIENTS, found, strict=True):
+        mean = decay * mean + (1 - decay) * gradient**2
+        weight = weight - RATE * gradient / (np.sqrt(mean) + epsilon)
+        np.testing.assert_allclose(mine, weight, rtol=1e-4, atol=1e-6)

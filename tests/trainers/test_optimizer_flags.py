@@ -1,0 +1,153 @@
+"""Which optimizer flags count: published names, flagfiles, and flags that would change nothing."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from launch import published_flags
+from tests.trainers import programs
+
+# Parses each command line of stdin, and says what a run would record, or why there is none.
+_PROGRAM = """
+import json, sys
+from launch import commandline
+from motley_tff.core.errors import UserError
+from trainers import {trainer} as t, optimizer_flags, shared_flags
+defaults = [t.FLAGS[n].default for n in t.FLAGS]
+for line in sys.stdin:
+    for name in t.FLAGS:
+        t.FLAGS[name].unparse()
+    try:
+        commandline.parse(["trainer", "--experiment_name=x", "--dataset_name=emnist",
+                           *json.loads(line)])
+        optimizer_flags.check_given(t.FLAGS, commandline.given())
+        print(json.dumps(shared_flags.deciding(t.FLAGS)))
+    except UserError as error:
+        print(json.dumps(str(error)))
+assert "tensorflow" not in sys.modules
+"""
+
+
+def parsed(*command_lines, trainer="finetuning_trainer"):
+    """Returns for each command line the deciding flags, or the error's text."""
+    result = subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(trainer=trainer)],
+        input="\n".join(json.dumps(list(one)) for one in command_lines),
+        capture_output=True, text=True, env=programs.environment(), check=True,
+    )  # fmt: skip
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture()
+def preset(tmp_path):
+    def write(*lines, name="some.flags"):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+        return f"--flagfile={tmp_path / name}"
+
+    return write
+
+
+def test_published_names_reach_their_optimizer():
+    for prefix in ("client", "server", "finetune"):
+        sgd, rmsprop, yogi, adagrad = parsed(
+            [f"--{prefix}_sgd_momentum=0.5", f"--{prefix}_sgd_nesterov"],
+            [f"--{prefix}_optimizer=rmsprop", f"--{prefix}_rmsprop_decay=0.8",
+             f"--{prefix}_rmsprop_epsilon=0.1"],
+            [f"--{prefix}_optimizer=yogi", f"--{prefix}_yogi_beta1=0.8",
+             f"--{prefix}_yogi_beta2=0.7", f"--{prefix}_yogi_initial_accumulator_value=2"],
+            [f"--{prefix}_optimizer=adagrad", f"--{prefix}_adagrad_initial_accumulator_value=3"],
+        )  # fmt: skip
+        assert (sgd[f"{prefix}_sgd_momentum"], sgd[f"{prefix}_sgd_nesterov"]) == (0.5, True)
+        assert rmsprop[f"{prefix}_rmsprop_decay"] == 0.8
+        assert rmsprop[f"{prefix}_rmsprop_epsilon"] == 0.1
+        names = ("beta_1", "beta_2", "initial_preconditioner_value")
+        assert [yogi[f"{prefix}_yogi_{name}"] for name in names] == [0.8, 0.7, 2]
+        assert adagrad[f"{prefix}_adagrad_initial_preconditioner_value"] == 3
+
+
+def test_two_spellings_are_one_setting():
+    yogi = "--server_optimizer=yogi"
+    one, other, both = parsed(
+        [yogi, "--server_yogi_beta1=0.8"],
+        [yogi, "--server_yogi_beta_1=0.8"],
+        [yogi, "--server_yogi_beta_1=0.8", "--server_yogi_beta1=0.8"],
+    )
+    assert one == other  # So either goes on with what the other began.
+    assert not [name for name in one if "beta1" in name or "accumulator" in name]
+    assert both.startswith("--server_yogi_beta_1 and --server_yogi_beta1 are two names of one flag")
+
+
+def test_optimizers_that_there_are_not():
+    *values, flag, amsgrad = parsed(
+        ["--server_optimizer=lars"], ["--client_optimizer=shampoo"],
+        ["--server_lars_momentum=0.9"], ["--server_adam_amsgrad"],
+    )  # fmt: skip
+    for message in values:
+        assert "expected one of sgd, momentum, fedavgm, adam, yogi, adagrad, rmsprop" in message
+    assert flag == (
+        "unknown flag --server_lars_momentum; there is no optimizer lars here; --help lists those "
+        "there are"
+    )
+    assert amsgrad.endswith("TFF's optimizers have no adam_amsgrad; leave it out")
+
+
+def test_a_flag_of_another_optimizer_is_refused():
+    by_default, spelled_out, written_apart, switched_off, alias, wanted = parsed(
+        ["--server_adam_epsilon=0.001", "--server_learning_rate=0.001"],
+        ["--server_adam_epsilon=0.001", "--server_optimizer=sgd"],
+        ["--client_optimizer", "adam", "--client_fedavgm_momentum", "0.9"],
+        ["--client_optimizer=adam", "--noclient_sgd_nesterov"],
+        ["--server_yogi_beta1=0.8"],
+        ["--server_adam_epsilon=0.001", "--server_optimizer=adam"],
+    )
+    assert by_default == spelled_out == (
+        "--server_adam_epsilon is a flag of adam, but --server_optimizer is sgd; leave it out, or "
+        "give --server_optimizer=adam"
+    )  # fmt: skip
+    assert written_apart.startswith("--client_fedavgm_momentum is a flag of fedavgm, but --client_")
+    assert switched_off.startswith("--client_sgd_nesterov is a flag of sgd")
+    assert alias.startswith("--server_yogi_beta1 is a flag of yogi")
+    assert wanted["server_adam_epsilon"] == 0.001
+
+
+def test_a_presets_optimizer_can_be_exchanged(preset):
+    adam = preset("--server_optimizer=adam", "--server_adam_epsilon=0.5", "--train_epochs=3")
+    stray = preset("--server_adam_epsilon=0.5", name="stray.flags")
+    inner = preset(adam, name="outer.flags")
+    plain, exchanged, apart, nested, own_flag, from_stray, over_stray = parsed(
+        ["--train_epochs=3"],
+        [adam, "--server_optimizer=sgd"],
+        [*adam.split("="), "--server_optimizer", "sgd"],
+        [inner, "--server_optimizer=sgd"],
+        [adam, "--server_optimizer=sgd", "--server_adam_epsilon=0.1"],
+        [stray],
+        [stray, "--server_optimizer=sgd"],
+    )
+    assert plain == exchanged == apart == nested  # Nothing of the preset's Adam is left.
+    assert own_flag.startswith("--server_adam_epsilon is a flag of adam, but")
+    path = stray.partition("=")[2]
+    assert from_stray == over_stray
+    assert from_stray.startswith(f"{path}: --server_adam_epsilon is a flag of adam, but")
+
+
+def test_a_run_refuses_before_it_writes(tmp_path):
+    _, stderr = programs.run(
+        "hypcluster_trainer", tmp_path, "--experiment_name=x", "--dataset_name=emnist",
+        "--use_synthetic_data", "--client_adam_beta_1=0.5", status=2,
+    )  # fmt: skip
+    assert stderr.startswith("hypcluster_trainer: --client_adam_beta_1 is a flag of adam, but")
+    assert stderr.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_flags_of_the_silo_code_are_answered_with_ours():
+    names = [name for name in published_flags.SILO if name != "lambda"]
+    messages = parsed(*([f"--{name}=1"] for name in names))
+    assert messages == [f"unknown flag --{n}; {published_flags.SILO[n]}" for n in names]
+    for trainer in ("hypcluster_trainer", "knn_per_trainer"):
+        (message,) = parsed(["--lambda", "0.5"], trainer=trainer)
+        assert message == f"unknown flag --lambda; {published_flags.SILO['lambda']}"
+    # A flag that was only misspelt still finds its neighbour.
+    (near,) = parsed(["--client_learning_rat=1"])
+    assert near == "unknown flag --client_learning_rat; did you mean --client_learning_rate?"
