@@ -227,7 +227,8 @@ def experiment_config(
 def initial_weights(values: flags.FlagValues, task: task_lib.Task) -> Any:
     """Returns weights from `--path_to_initial_model_weights`, or newly drawn ones."""
     if values.path_to_initial_model_weights:
-        return model_files.load(values.path_to_initial_model_weights, task.model.shapes)
+        path = values.path_to_initial_model_weights
+        return model_files.load(path, task.model.shapes, task.model.names)
     return task.model.initial_weights(values.base_random_seed)
 
 

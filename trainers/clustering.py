@@ -1,6 +1,5 @@
 """Puts `hypcluster_trainer` together."""
 
-from collections.abc import Callable
 from typing import Any
 
 from absl import flags
@@ -79,5 +78,6 @@ def _fedavg(values: flags.FlagValues, task: task_lib.Task, weights: Any) -> algo
 
 def _given(values: flags.FlagValues, task: task_lib.Task) -> list[Any] | None:
     paths: list[str] | None = values.path_to_initial_model_weights_list
-    load: Callable[[str], Any] = lambda path: model_files.load(path, task.model.shapes)  # noqa: E731
-    return None if paths is None else [load(path) for path in paths]
+    if paths is None:
+        return None
+    return [model_files.load(path, task.model.shapes, task.model.names) for path in paths]

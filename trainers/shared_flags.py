@@ -85,7 +85,7 @@ def _define_rounds() -> None:
     flags.DEFINE_string(
         "path_to_initial_model_weights",
         None,
-        "Start from these weights: a run's directory or its global_model.npz.",
+        "Start from these weights: a run's directory, its global_model.npz, or a Keras SavedModel.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Model weights on disk: an `.npz` that trainers export and start from."""
+"""Model weights on disk: an `.npz` that trainers export, and that and SavedModels to start from."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from motley_tff.core.errors import UserError
-from motley_tff.tables import array_files
+from motley_tff.tables import array_files, saved_models
 
 FILE_NAME = "global_model.npz"
 PERSONAL_FILE_NAME = "personal_models.npz"
@@ -30,26 +30,25 @@ def save_personal(
     array_files.save(path, {"names": np.asarray(names), "client_ids": ids, **arrays})
 
 
-def load(path: str, shapes: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, ...]:
-    """Reads weights that a trainer exported.
+def load(
+    path: str, shapes: Sequence[tuple[int, ...]], names: Sequence[str] = ()
+) -> tuple[np.ndarray, ...]:
+    """Reads weights that a trainer exported, or Keras saved.
 
     Args:
-      path: A run's directory, or an `.npz` of this format.
+      path: A run's directory, an `.npz` of this format, or a Keras SavedModel's directory.
       shapes: The model's weight shapes, in creation order.
+      names: Their names; only a SavedModel needs them.
 
     Raises:
-      UserError: If it is neither, damaged, or of another model.
+      UserError: If it is none of them, damaged, or of another model.
     """
-    file = pathlib.Path(path)
-    file = file / FILE_NAME if file.is_dir() else file
-    try:
-        arrays = array_files.read(file, lambda name: name.startswith("w"))
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"cannot read initial model weights from {file}: {error}; expected a run directory of "
-            f"this program or its {FILE_NAME} (a Keras SavedModel does not load here)"
-        ) from error
-    weights = tuple(arrays[name] for name in sorted(arrays))
+    file = pathlib.Path(path).expanduser()
+    if saved_models.is_saved_model(file):
+        weights = saved_models.load(file, names, shapes)
+    else:
+        file = file / FILE_NAME if file.is_dir() else file
+        weights = _exported(file)
     found = [w.shape for w in weights]
     if found != [tuple(s) for s in shapes] or any(w.dtype != np.float32 for w in weights):
         raise UserError(
@@ -58,3 +57,14 @@ def load(path: str, shapes: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, ...]
     if not all(np.isfinite(w).all() for w in weights):
         raise UserError(f"{file} holds weights that are not finite; expected a trained model")
     return weights
+
+
+def _exported(file: pathlib.Path) -> tuple[np.ndarray, ...]:
+    try:
+        arrays = array_files.read(file, lambda name: name.startswith("w"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"cannot read initial model weights from {file}: {error}; expected a run directory of "
+            f"this program, its {FILE_NAME}, or a Keras SavedModel's directory"
+        ) from error
+    return tuple(arrays[name] for name in sorted(arrays))

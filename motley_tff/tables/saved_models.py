@@ -1,0 +1,148 @@
+"""Values of a Keras SavedModel, read off its checkpoint: no code of it is run.
+
+Motley's trainers start from what `model.save(DIRECTORY)` left. Its values lie in `variables/`, a
+checkpoint with a graph of the objects that own them; neither the functions of `saved_model.pb` nor
+`keras_metadata.pb`, from which Keras makes layers again, is opened.
+
+Keras lists a model's variables by its layers, as they were put into it; a model here has them in
+the order of first use. The two can differ (a Transformer's norms), and shapes alone do not tell a
+bias from a norm's shift. So layers are matched: of all whose variables have the same names and
+shapes, the first with the first. That is right where layers of one form, such as an attention's
+query, key, value and output, come in the same order in both, as they do in Motley's four models.
+"""
+
+import collections
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import message
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from motley_tff.core.errors import UserError
+
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "VARIABLE_VALUE"
+
+
+class _Layer(NamedTuple):
+    """A layer's variables `{name: what is known of it}`, of the shapes `form`."""
+
+    name: str
+    variables: dict[str, int]
+    form: frozenset[tuple[str, tuple[int, ...]]]
+
+    @property
+    def shapes(self) -> str:
+        """The shapes for messages."""
+        return ", ".join(f"{name} {list(shape)}" for name, shape in sorted(self.form))
+
+
+def is_saved_model(path: pathlib.Path) -> bool:
+    """Returns whether a path is a SavedModel's directory."""
+    return (path / "saved_model.pb").is_file()
+
+
+def load(
+    path: pathlib.Path, names: Sequence[str], shapes: Sequence[tuple[int, ...]]
+) -> tuple[np.ndarray, ...]:
+    """Reads a model's weights.
+
+    Args:
+      path: The SavedModel's directory.
+      names: The names of the weights, `layer/kernel:0`, in creation order.
+      shapes: Their shapes.
+
+    Raises:
+      UserError: If it is damaged, was not saved by Keras, or holds another model.
+    """
+    try:
+        reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
+        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+            reader.get_tensor(_GRAPH)
+        )
+        values = [reader.get_tensor(key) for key in _keys(graph)]
+    except (tf.errors.OpError, message.DecodeError, ValueError, RuntimeError, LookupError) as error:
+        what = str(error).partition("\n")[0]
+        raise UserError(
+            f"{path} is a damaged SavedModel ({what}); copy it again, or save it again"
+        ) from error
+    if not values:
+        raise UserError(
+            f"{path} is a SavedModel without a Keras model's list of variables; expected what "
+            "keras_model.save(DIRECTORY) left"
+        )
+    found = _layers(_saved_names(graph), [value.shape for value in values])
+    wanted = _layers([name.partition(":")[0] for name in names], shapes)
+    order = _match(path, found, wanted)
+    return tuple(values[order[place]] for place in range(len(names)))
+
+
+def _variable_nodes(graph: trackable_object_graph_pb2.TrackableObjectGraph) -> list[int]:
+    """Returns the nodes of the model's variables in Keras's order, [] if it has no such list."""
+    lists = [child.node_id for child in graph.nodes[0].children if child.local_name == "variables"]
+    children = graph.nodes[lists[0]].children if lists else ()
+    return [c.node_id for c in sorted(children, key=lambda child: int(child.local_name))]
+
+
+def _keys(graph: trackable_object_graph_pb2.TrackableObjectGraph) -> Iterator[str]:
+    for node in _variable_nodes(graph):
+        (key,) = (a.checkpoint_key for a in graph.nodes[node].attributes if a.name == _VALUE)
+        yield key
+
+
+def _saved_names(graph: trackable_object_graph_pb2.TrackableObjectGraph) -> list[str]:
+    """Returns `number of the owning object/name there` of each variable.
+
+    The full names that a checkpoint has, too, need not be different.
+    """
+    owned: dict[int, str] = {}
+    for owner, node in enumerate(graph.nodes):
+        for child in node.children:
+            if not child.local_name.isdecimal():  # Keras's lists own no variables.
+                owned.setdefault(child.node_id, f"{owner}/{child.local_name}")
+    return [owned.get(node, f"{node}/?") for node in _variable_nodes(graph)]
+
+
+def _layers(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> list[_Layer]:
+    """Returns layers in the order of their first variables, which are known by their places."""
+    places: dict[str, dict[str, int]] = collections.defaultdict(dict)
+    for place, name in enumerate(names):
+        layer, _, variable = name.rpartition("/")
+        places[layer][variable] = place
+    return [
+        _Layer(
+            layer, variables, frozenset((name, tuple(shapes[p])) for name, p in variables.items())
+        )
+        for layer, variables in places.items()
+    ]
+
+
+def _match(
+    path: pathlib.Path, found: Sequence[_Layer], wanted: Sequence[_Layer]
+) -> Mapping[int, int]:
+    """Returns `{place of a weight: place of its value}`."""
+    left = collections.defaultdict(list)
+    for layer in found:
+        left[layer.form].append(layer)
+    order: dict[int, int] = {}
+    for layer in wanted:
+        if not left[layer.form]:
+            rest = next((one for one in found if one in left[one.form]), None)
+            what = f", the first that fits nowhere with {rest.shapes}" if rest else ""
+            name = layer.name.partition("/")[2] or layer.name  # Without the model's own.
+            raise UserError(
+                f"{path} holds another model: expected a layer {name} with {layer.shapes}; found "
+                f"{len(found)} layers with variables{what}"
+            )
+        saved = left[layer.form].pop(0)
+        order.update((place, saved.variables[name]) for name, place in layer.variables.items())
+    rest = next((one for one in found if one in left[one.form]), None)
+    if rest is not None:
+        raise UserError(
+            f"{path} holds another model: expected {len(wanted)} layers with variables, found "
+            f"{len(found)}, the first too many with {rest.shapes}"
+        )
+    return order
