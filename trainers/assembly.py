@@ -202,6 +202,12 @@ def experiment_config(
         size = None
     if task.train.ids == (partition.CENTRAL_CLIENT,):
         size = None
+    if _is_cut(values, task, size):
+        terminal.warn(
+            f"--clients_per_train_round={size}, but synthetic {task.dataset} has "
+            f"{len(task.train)} training clients: all take part"
+        )
+        size = None
     return experiment.Config(
         rounds_per_checkpoint=values.rounds_per_checkpoint,
         clients_per_train_round=size,
@@ -222,6 +228,16 @@ def experiment_config(
             **{name: value for name, value in loop.items() if name not in _CHOICE},
         },
     )
+
+
+def _is_cut(values: flags.FlagValues, task: task_lib.Task, size: int | None) -> bool:
+    """Returns whether a cohort is larger than a made-up population, which tries a command out.
+
+    Real data refuse it, as Motley's sampling without replacement did: a round of fewer clients is
+    another experiment.
+    """
+    is_made_up = values.use_synthetic_data and task.setting == "cross_device"
+    return is_made_up and size is not None and size > len(task.train)
 
 
 def initial_weights(values: flags.FlagValues, task: task_lib.Task) -> Any:

@@ -23,7 +23,7 @@ FLAGS = flags.FLAGS
 shared_flags.define()
 optimizer_flags.define("client", default_rate=0.1)
 optimizer_flags.define("server", default_rate=1.0)
-flags.DEFINE_integer("num_clusters", 2, "Models, k; 1 is FedAvg.", lower_bound=1, upper_bound=100)
+flags.DEFINE_integer("num_clusters", 1, "Models, k; 1 is FedAvg.", lower_bound=1, upper_bound=100)
 flags.DEFINE_integer(
     "num_warmstart_fedavg_rounds",
     0,
@@ -40,7 +40,7 @@ flags.DEFINE_float(
 flags.DEFINE_list(
     "path_to_initial_model_weights_list",
     None,
-    "Start from these models: k runs' directories or their global_model.npz.",
+    "Start from these models: k runs' directories, their global_model.npz, or Keras SavedModels.",
 )
 flags.DEFINE_enum(
     "cluster_initialization",

@@ -7,7 +7,7 @@ chosen is refused: it would change nothing.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import flags

@@ -219,7 +219,7 @@ def test_mr_mtl_wants_a_server_that_makes_the_mean(server, is_mean, task):
 
 def test_per_fedavg_adapts_by_plain_steps(task):
     adam = optimizers.OptimizerConfig("adam", 0.1)
-    with pytest.raises(UserError, match="give --personal_optimizer=sgd"):
+    with pytest.raises(UserError, match="plain SGD"):
         per_fedavg.build(task, per_fedavg.Params(_params(), adam), task.model.initial_weights(0))
 
 

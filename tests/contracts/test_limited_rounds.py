@@ -47,7 +47,7 @@ def task():
     rows = np.split(np.eye(size, dtype=np.float32), [_SIZES["many"]])
     own = zip(_SIZES, rows, strict=True)
     train = clients.InMemoryClients({c: {"train": {"x": r}} for c, r in own})
-    halves = dict.fromkeys(("personalization", "evaluation"), {"x": rows[1]})
+    halves = {part: {"x": rows[1]} for part in ("personalization", "evaluation")}
     held = clients.InMemoryClients({"v": halves})
     whole = toy.scalar_task({"a": [1.0]})
     return dataclasses.replace(

@@ -115,7 +115,8 @@ def _parsed(path: pathlib.Path):
     trainer = TRAINERS["finetuning" if name == "local" and dataset in LOCAL else name]
     code = (
         "import json, sys; from launch import commandline; "
-        f"from trainers import {trainer} as t; commandline.parse(sys.argv); "
+        f"from trainers import {trainer} as t, optimizer_flags; commandline.parse(sys.argv); "
+        "optimizer_flags.check_given(t.FLAGS, commandline.given()); "
         "print(json.dumps({n: t.FLAGS[n].value for n in t.FLAGS}, default=str))"
     )
     result = subprocess.run(

@@ -66,6 +66,19 @@ def _fork_server():
     )
 
 
+def all_flags(*modules):
+    """Returns the names of all flags that modules declare, each asked in a process of its own."""
+    code = "import importlib, sys; from absl import flags; importlib.import_module(sys.argv[1]); "
+    names = set()
+    for module in modules:
+        result = subprocess.run(
+            [sys.executable, "-c", code + "print(*flags.FLAGS)", module],
+            capture_output=True, text=True, env=environment(), check=True,
+        )  # fmt: skip
+        names |= set(result.stdout.split())
+    return names
+
+
 def table(root, name, which):
     """Returns one of an experiment's tables."""
     return pd.read_csv(root / name / f"{which}.csv", dtype={"candidate": str})

@@ -30,6 +30,11 @@ PUBLISHED = {
     "base_random_seed": 0,
     "use_synthetic_data": False,
 }
+HYPCLUSTER = {
+    **{name: value for name, value in PUBLISHED.items() if "finetune" not in name},
+    "num_clusters": 1,
+    "path_to_initial_model_weights_list": None,
+}
 
 
 def test_optimizer_flags_are_the_optimizers_parameters():
@@ -41,18 +46,25 @@ def test_optimizer_flags_are_the_optimizers_parameters():
         assert found == optimizer_flags.PARAMETERS[name], name
 
 
-def test_published_flags_keep_names_and_defaults():
+@pytest.mark.parametrize(
+    ("trainer", "published"),
+    [
+        ("finetuning_trainer", PUBLISHED),
+        ("hypcluster_trainer", HYPCLUSTER),
+    ],
+)
+def test_published_flags_keep_names_and_defaults(trainer, published):
     code = (
-        "import sys; from trainers import finetuning_trainer as t; "
+        f"import sys; from trainers import {trainer} as t; "
         "print({n: t.FLAGS[n].default for n in "
-        f"{list(PUBLISHED)!r}"
+        f"{list(published)!r}"
         "}); assert 'tensorflow' not in sys.modules"
     )
     result = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True, text=True, env=programs.environment(), check=True,
     )  # fmt: skip
-    assert eval(result.stdout) == PUBLISHED
+    assert eval(result.stdout) == published
 
 
 def test_flags_of_one_data_set_reach_it():

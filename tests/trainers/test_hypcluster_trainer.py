@@ -99,7 +99,7 @@ def test_collapse_is_said_and_remedies_help(tmp_path):
     ("flags", "words"),
     [
         (["--num_clusters=0"], "--num_clusters=0"),
-        (["--path_to_initial_model_weights_list=a,b,c"], "has 3 paths, expected --num_clusters=2"),
+        (["--path_to_initial_model_weights_list=a,b,c"], "has 3 paths, expected --num_clusters=1"),
         (["--path_to_initial_model_weights=a"], "give k of them"),
         (["--warmstart_fraction=0.2", "--num_warmstart_fedavg_rounds=3"], "give one of them"),
         (["--warmstart_fraction=2"], "--warmstart_fraction=2"),
