@@ -230,6 +230,9 @@ APPENDIX_F = {
     "mocha.school": (
         {_P: _SCHOOL, "lambda": _LAMBDAS, "mocha_outer": [1, 2, 5]},
         {_P: 0.003, "lambda": 0.0001, "mocha_outer": 2}),
+    # Of the published silo code's mrmtl.fish; the paper has none.
+    "mr_mtl.vehicle": ({_P: _VEHICLE, "lambda": _LAMBDAS}, {}),
+    "mr_mtl.school": ({_P: _SCHOOL, "lambda": _LAMBDAS}, {}),
     "ditto.vehicle": (
         {_C: _VEHICLE, _S: _SERVER, "lambda": _LAMBDAS, _P: _VEHICLE},
         {_C: 0.3, _S: 1, "lambda": 0.01, _P: 0.1}),
@@ -326,4 +329,5 @@ def test_trainers_take_the_flags_of_the_shipped_grids(trainer):
 
 def test_each_names_its_source():
     for path in FOLDER.iterdir():
-        assert "Appendix F" in path.read_text(encoding="utf-8").partition("\nalgorithm")[0], path
+        source = "mrmtl.fish" if path.stem.startswith("mr_mtl") else "Appendix F"
+        assert source in path.read_text(encoding="utf-8").partition("\nalgorithm")[0], path

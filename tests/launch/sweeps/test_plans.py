@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from launch.sweeps import grids, plans
+from tests.launch.sweeps.test_grids import FOLDER
 
 DITTO = grids.Grid(
     "ditto",
@@ -101,3 +102,11 @@ def test_the_same_after_json_with_its_keys_sorted(grid):
 def test_another_order_of_flags_is_another_sweep():
     turned = dataclasses.replace(DITTO, grid=dict(reversed(DITTO.grid.items())))
     assert plans.Plan(turned, 2).identity() != plans.Plan(DITTO, 2).identity()
+
+
+def test_mr_mtls_grids_are_trained_together():
+    """35 settings and 5 seeds in one call, as the other algorithms that keep a model in a silo."""
+    for name in ("school", "vehicle"):
+        grid, _ = grids.parse(FOLDER / f"mr_mtl.{name}.yaml")
+        (task,) = plans.Plan(grid, 5).tasks
+        assert len(task.runs) == 175 and len(task.group.settings) == 35
