@@ -27,11 +27,15 @@ REGISTRY: Mapping[str, str] = {
 }
 # Those whose clients are silos, the same ones in training and evaluation.
 CROSS_SILO = ("adni", "school", "vehicle")
-# Options that mean something to one data set alone.
-_OWN_OPTIONS: Mapping[str, str] = {
-    "adni_split": "adni",
-    "gld23k": "landmark",
-    "only_digits": "emnist",
+# Options that mean something to some data sets alone.
+_OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "adni_split": ("adni",),
+    "gld23k": ("landmark",),
+    "l2_reg": CROSS_SILO,
+    "lam_svm": ("vehicle",),
+    "only_digits": ("emnist",),
+    "test_split": ("school", "vehicle"),
+    "val_split": ("school", "vehicle"),
 }
 
 
@@ -57,15 +61,17 @@ def check_options(options: DataOptions) -> None:
     """Checks that a data set is registered and has the options it is given, without importing it.
 
     Raises:
-      UserError: If it is not or has not.
+      UserError: If it is not or has not, or shares leave a part nothing.
     """
     check_name(options.dataset_name)
-    for option, owner in _OWN_OPTIONS.items():
-        if getattr(options, option) and options.dataset_name != owner:
+    for option, owners in _OWN_OPTIONS.items():
+        value = getattr(options, option)
+        if value is not None and value is not False and options.dataset_name not in owners:
             raise UserError(
-                f"--{option}: expected --dataset_name={owner}, found {options.dataset_name}; "
-                f"leave --{option} out"
+                f"--{option}: expected --dataset_name={' or '.join(owners)}, found "
+                f"{options.dataset_name}; leave --{option} out"
             )
+    _ = options.silo_shares  # Refuses shares that leave a part nothing.
 
 
 def create_task(options: DataOptions) -> "Task":
@@ -81,4 +87,9 @@ def create_task(options: DataOptions) -> "Task":
       UserError: If the name is unknown, or its data are missing, broken or of other shapes.
     """
     check_options(options)
-    return importlib.import_module(REGISTRY[options.dataset_name]).create_task(options)
+    task = importlib.import_module(REGISTRY[options.dataset_name]).create_task(options)
+    if options.l2_reg:
+        from datasets import silos
+
+        return silos.with_l2(task, options.l2_reg)
+    return task

@@ -1,6 +1,19 @@
 """What a user says about data, as one frozen value. No TensorFlow here: flags become this first."""
 
 import dataclasses
+from typing import NamedTuple
+
+from motley_tff.core.errors import UserError
+
+
+class SiloShares(NamedTuple):
+    """Shares of a silo's examples that validate and test, both above 0, together below 1."""
+
+    valid: float = 0.15
+    test: float = 0.15
+
+
+PUBLISHED_SHARES = SiloShares()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +31,10 @@ class DataOptions:
       gld23k: Landmarks only: the small variant of 203 classes and 233 clients.
       adni_split: ADNI only: `subject`, or `published` for Motley's rule, in which slices of one
         scan can be in several parts; None is `subject`.
+      val_split: School and Vehicle only: share of each silo's examples that validate; None is .15.
+      test_split: The same, of those that test.
+      lam_svm: Vehicle only: strength of the SVM's own regularizer; None is 1e-4.
+      l2_reg: Silos only: strength of another one, on every model in training; None is 0.
     """
 
     dataset_name: str
@@ -28,3 +45,23 @@ class DataOptions:
     only_digits: bool = False
     gld23k: bool = False
     adni_split: str | None = None
+    val_split: float | None = None
+    test_split: float | None = None
+    lam_svm: float | None = None
+    l2_reg: float | None = None
+
+    @property
+    def silo_shares(self) -> SiloShares:
+        """The shares of `val_split` and `test_split`.
+
+        Raises:
+          UserError: If they leave a part nothing.
+        """
+        given = {"valid": self.val_split, "test": self.test_split}
+        shares = SiloShares(**{name: share for name, share in given.items() if share is not None})
+        if not (min(shares) > 0 and sum(shares) < 1):
+            raise UserError(
+                f"--val_split={shares.valid:g} and --test_split={shares.test:g}: expected numbers "
+                "above 0 that leave something to train on, together below 1, such as 0.15 and 0.15"
+            )
+        return shares

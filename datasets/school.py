@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from datasets import files, silos
 from datasets.models import linear
-from datasets.options import DataOptions
+from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
 from motley_tff.core import functional_model, random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
@@ -54,15 +54,19 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on `school.mat` or on synthetic schools.
 
     Args:
-      options: `base_random_seed` decides the split inside each school.
+      options: `base_random_seed` decides the split inside each school, `val_split` and
+        `test_split` how much of it validates and tests.
 
     Raises:
-      UserError: If the file is missing or broken.
+      UserError: If the file is missing or broken, or the shares are none.
     """
+    shares = options.silo_shares
     if options.use_synthetic_data:
         made = synthesize(options.base_random_seed)
         facts = {"source": "synthetic", "client_groups": made.groups}
-        return create_task_from_data(made.features, made.scores, options.base_random_seed, facts)
+        return create_task_from_data(
+            made.features, made.scores, options.base_random_seed, facts, shares
+        )
     path = files.find(options, _PATHS)
     if path is None:
         raise UserError(
@@ -72,7 +76,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     features, scores = silos.read_cells(path, _CELLS)
     facts = {"source": "mat", "files": [str(path)]}
     try:
-        return create_task_from_data(features, scores, options.base_random_seed, facts)
+        return create_task_from_data(features, scores, options.base_random_seed, facts, shares)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -82,6 +86,7 @@ def create_task_from_data(
     scores: Sequence[np.ndarray],
     seed: int,
     facts: Mapping[str, Any] | None = None,
+    shares: SiloShares = PUBLISHED_SHARES,
 ) -> task_lib.Task:
     """Returns the task on arrays in memory.
 
@@ -90,6 +95,7 @@ def create_task_from_data(
       scores: One float64 array [students] a school.
       seed: Decides the split inside each school.
       facts: Added to the task's facts.
+      shares: How much of each school validates and tests.
 
     Raises:
       UserError: If all scores are the same, or no school is large enough to be split.
@@ -98,7 +104,7 @@ def create_task_from_data(
     if low == high:
         raise UserError(f"found {low:g} as every student's score, expected scores that differ")
     scaled = [(y - low) / (high - low) for y in scores]
-    schools = silos.split_and_scale(features, scaled, _silo_id, seed)
+    schools = silos.split_and_scale(features, scaled, _silo_id, seed, shares)
     all_facts = {**(facts or {}), "score_range": [float(low), float(high)], **schools.facts}
     return _task(features[0].shape[1], schools.train, schools.evaluated, all_facts)
 

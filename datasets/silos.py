@@ -1,5 +1,6 @@
 """What cross-silo tables share: MATLAB cell arrays, splits inside silos, scaling."""
 
+import dataclasses
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,9 @@ import scipy.io
 import tensorflow as tf
 
 from datasets import files, matlab_files, splits
+from datasets.options import PUBLISHED_SHARES, SiloShares
 from motley_tff.core import clients as clients_lib
+from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
 PARTS = ("train", "valid", "test")
@@ -37,20 +40,23 @@ def split_and_scale(
     targets: Sequence[np.ndarray],
     name_of: Callable[[int], str],
     seed: int,
+    shares: SiloShares = PUBLISHED_SHARES,
 ) -> Silos:
-    """Returns silos split 70/15/15 by a seed, features scaled by each silo's training part.
+    """Returns silos split by a seed, features scaled by each silo's training part.
 
     Args:
       features: One float64 array [n, dim] a silo.
       targets: One float64 array [n] a silo.
       name_of: Silo ids by position.
       seed: Decides the split inside each silo.
+      shares: How much of each validates and tests.
 
     Raises:
-      UserError: If no silo is large enough to be split.
+      UserError: If no silo is large enough to be split, or the shares leave one nothing to train
+        on.
     """
     silos = {
-        name_of(i): _parts(x, y, seed)
+        name_of(i): _parts(x, y, seed, shares)
         for i, (x, y) in enumerate(zip(features, targets, strict=True))
     }
     whole = {i: parts for i, parts in silos.items() if len(parts["test"]["target"])}
@@ -65,10 +71,12 @@ def split_and_scale(
     return Silos(train, evaluated, {"clients_not_evaluable": {reason: small} if small else {}})
 
 
-def _parts(x: np.ndarray, y: np.ndarray, seed: int) -> dict[str, dict[str, np.ndarray]]:
+def _parts(
+    x: np.ndarray, y: np.ndarray, seed: int, shares: SiloShares
+) -> dict[str, dict[str, np.ndarray]]:
     """Splits and scales one silo; one too small to be split trains on all it has."""
     nothing = np.arange(0)
-    rows = splits.split_silo(len(y), seed) or {
+    rows = splits.split_silo(len(y), seed, shares) or {
         "train": np.arange(len(y)), "valid": nothing, "test": nothing
     }  # fmt: skip
     scaled = splits.scale_by_train({part: x[rows[part]] for part in PARTS})
@@ -91,6 +99,19 @@ def preprocess(
     """Returns (features float32 [batch, dim], targets float32 [batch])."""
     del training, key
     return examples["features"], examples["target"]
+
+
+def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
+    """Returns a task whose training loss also has 0.5 * strength * the squared norm of all weights.
+
+    In every training step, global or personal, fine-tuning too: `--l2_reg` of Motley's silo code.
+    """
+
+    def regularizer(weights):
+        added = 0.5 * strength * tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
+        return added if task.regularizer is None else added + task.regularizer(weights)
+
+    return dataclasses.replace(task, regularizer=regularizer)
 
 
 class Cells(NamedTuple):

@@ -2,7 +2,8 @@
 
 Cross-device: the clients are permuted by `RandomState(13)` and cut into valid, test and train; a
 valid or test client's examples are halved into personalization and evaluation. Cross-silo: every
-silo's examples are cut 70/15/15 by a seed, and features are scaled by the silo's training part.
+silo's examples are cut by a seed, 70/15/15 unless told otherwise, and features are scaled by the
+silo's training part.
 """
 
 import functools
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from sklearn import model_selection, preprocessing
 
+from datasets.options import PUBLISHED_SHARES, SiloShares
 from motley_tff.core import clients as clients_lib
 from motley_tff.core.errors import UserError
 
@@ -157,24 +159,37 @@ def halve(examples: clients_lib.Examples, shuffle: bool = True) -> dict[str, cli
     }
 
 
-def split_silo(num_examples: int, seed: int) -> dict[str, np.ndarray] | None:
-    """Cuts a silo's examples into 70% `train`, 15% `valid` and 15% `test`, shuffled by a seed.
+def split_silo(
+    num_examples: int, seed: int, shares: SiloShares = PUBLISHED_SHARES
+) -> dict[str, np.ndarray] | None:
+    """Cuts a silo's examples into `train`, `valid` and `test`, shuffled by a seed.
 
     Scikit-learn's `train_test_split`, twice with the same seed, as the published silo code.
 
     Args:
       num_examples: The silo's size.
       seed: The experiment's seed; run r of Motley's experiments used 100 + 1000 r.
+      shares: How much of it validates and tests, both rounded up.
 
     Returns:
       `{part: row numbers}`, or None for a silo too small to have all three parts.
+
+    Raises:
+      UserError: If the shares leave a silo of three examples or more nothing to train on.
     """
     if num_examples < _MIN_SILO_EXAMPLES:
         return None
-    rest, test = model_selection.train_test_split(
-        np.arange(num_examples), test_size=0.15, random_state=seed
-    )
-    train, valid = model_selection.train_test_split(rest, test_size=0.15 / 0.85, random_state=seed)
+    of_rest = shares.valid / (1 - shares.test)
+    try:
+        rest, test = model_selection.train_test_split(
+            np.arange(num_examples), test_size=shares.test, random_state=seed
+        )
+        train, valid = model_selection.train_test_split(rest, test_size=of_rest, random_state=seed)
+    except ValueError as error:
+        raise UserError(
+            f"found a silo of {num_examples} examples, of which --val_split={shares.valid:g} and "
+            f"--test_split={shares.test:g} leave none to train on; give smaller shares"
+        ) from error
     return {"train": train, "valid": valid, "test": test}
 
 

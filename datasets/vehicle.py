@@ -19,6 +19,7 @@ Card
     "Motley" (https://arxiv.org/abs/2206.09262).
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ import tensorflow as tf
 
 from datasets import files, silos
 from datasets.models import linear
-from datasets.options import DataOptions
+from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
 from motley_tff.core import functional_model, random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
@@ -57,15 +58,21 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on `vehicle.mat` or on synthetic sensors.
 
     Args:
-      options: `base_random_seed` decides the split inside each sensor.
+      options: `base_random_seed` decides the split inside each sensor, `val_split` and
+        `test_split` how much of it validates and tests, `lam_svm` the regularizer's strength.
 
     Raises:
-      UserError: If the file is missing or broken, or has labels other than -1 and +1.
+      UserError: If the file is missing or broken, or has labels other than -1 and +1; or the shares
+        are none.
     """
+    shares = options.silo_shares
+    lam_svm = _REGULARIZATION if options.lam_svm is None else options.lam_svm
     if options.use_synthetic_data:
         made = synthesize(options.base_random_seed)
         facts = {"source": "synthetic", "client_groups": made.groups}
-        return create_task_from_data(made.features, made.labels, options.base_random_seed, facts)
+        return create_task_from_data(
+            made.features, made.labels, options.base_random_seed, facts, shares, lam_svm
+        )
     path = files.find(options, _PATHS)
     if path is None:
         raise UserError(
@@ -75,7 +82,9 @@ def create_task(options: DataOptions) -> task_lib.Task:
     features, labels = silos.read_cells(path, _CELLS)
     facts = {"source": "mat", "files": [str(path)]}
     try:
-        return create_task_from_data(features, labels, options.base_random_seed, facts)
+        return create_task_from_data(
+            features, labels, options.base_random_seed, facts, shares, lam_svm
+        )
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -85,6 +94,8 @@ def create_task_from_data(
     labels: Sequence[np.ndarray],
     seed: int,
     facts: Mapping[str, Any] | None = None,
+    shares: SiloShares = PUBLISHED_SHARES,
+    lam_svm: float = _REGULARIZATION,
 ) -> task_lib.Task:
     """Returns the task on arrays in memory.
 
@@ -93,6 +104,8 @@ def create_task_from_data(
       labels: One float64 array [examples] a sensor, -1 or +1.
       seed: Decides the split inside each sensor.
       facts: Added to the task's facts.
+      shares: How much of each sensor's examples validates and tests.
+      lam_svm: Strength of the regularizer.
 
     Raises:
       UserError: If a label is neither -1 nor +1, or no sensor is large enough to be split.
@@ -101,8 +114,8 @@ def create_task_from_data(
         other = mine[~np.isin(mine, (-1.0, 1.0))]
         if len(other):
             raise UserError(f"sensor {i} has the label {other[0]:g}, expected -1 or +1")
-    sensors = silos.split_and_scale(features, labels, _silo_id, seed)
-    return _task(features[0].shape[1], sensors, {**(facts or {}), **sensors.facts})
+    sensors = silos.split_and_scale(features, labels, _silo_id, seed, shares)
+    return _task(features[0].shape[1], sensors, {**(facts or {}), **sensors.facts}, lam_svm)
 
 
 def synthesize(seed: int, num_sensors: int = _SYNTHETIC_SENSORS) -> Sensors:
@@ -166,9 +179,9 @@ def roc_auc(labels: tf.Tensor, margins: tf.Tensor, is_real: tf.Tensor) -> tf.Ten
     return tf.where(is_finite, area, float("nan"))
 
 
-def regularizer(weights: tuple[tf.Tensor, ...]) -> tf.Tensor:
-    """Returns 0.5 * 1e-4 * the squared norm of all weights, the bias included."""
-    return 0.5 * _REGULARIZATION * tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
+def regularizer(weights: tuple[tf.Tensor, ...], strength: float = _REGULARIZATION) -> tf.Tensor:
+    """Returns 0.5 * strength * the squared norm of all weights, the bias included."""
+    return 0.5 * strength * tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
 
 
 def _silo_id(index: int) -> str:
@@ -179,7 +192,9 @@ def _unit(vector: np.ndarray) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
-def _task(dim: int, sensors: silos.Silos, facts: Mapping[str, Any]) -> task_lib.Task:
+def _task(
+    dim: int, sensors: silos.Silos, facts: Mapping[str, Any], lam_svm: float
+) -> task_lib.Task:
     return task_lib.Task(
         dataset="vehicle",
         setting="cross_silo",
@@ -195,6 +210,6 @@ def _task(dim: int, sensors: silos.Silos, facts: Mapping[str, Any]) -> task_lib.
         test=sensors.evaluated,
         drop_remainder=True,
         neighbours="svm",
-        regularizer=regularizer,
+        regularizer=functools.partial(regularizer, strength=lam_svm),
         facts=facts,
     )

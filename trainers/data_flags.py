@@ -22,6 +22,20 @@ def define() -> None:
         "adni: how a vendor's slices are split: by subject, as if not given, or by Motley's rule, "
         "which can put slices of one scan into several parts.",
     )  # fmt: skip
+    for name, what in (("val_split", "validate"), ("test_split", "test")):
+        flags.DEFINE_float(
+            name, None, f"school, vehicle: share of each silo's examples that {what} (default: "
+            "0.15).",
+        )  # fmt: skip
+    flags.DEFINE_float(
+        "lam_svm", None, "vehicle: strength of the SVM's regularizer (default: 0.0001).",
+        lower_bound=0.0,
+    )  # fmt: skip
+    flags.DEFINE_float(
+        "l2_reg", None, "Silos: adds half of this times the squared norm of the weights to the "
+        "training loss of every model (default: 0).",
+        lower_bound=0.0,
+    )  # fmt: skip
     flags.register_validator("dataset_name", _is_dataset)
 
 
@@ -45,5 +59,9 @@ def options(values: flags.FlagValues) -> data_options.DataOptions:
         only_digits=values.only_digits,
         gld23k=values.gld23k,
         adni_split=values.adni_split,
+        val_split=values.val_split,
+        test_split=values.test_split,
+        lam_svm=values.lam_svm,
+        l2_reg=values.l2_reg,
         **seed,
     )

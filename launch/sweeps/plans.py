@@ -30,7 +30,8 @@ _HEEDED = frozenset(
     {*TRACED, "algorithm", "total_rounds", "train_epochs", "train_batch_size",
      "rounds_per_evaluation", "rounds_per_checkpoint", "mocha_outer", "alpha", "inner_steps",
      "proximal_strength", "finetune_learning_rate", "finetune_max_epochs", "finetune_every",
-     "finetune_last_layer", "finetune_tuning", "include_baseline_candidate"}
+     "finetune_last_layer", "finetune_tuning", "include_baseline_candidate", "val_split",
+     "test_split", "lam_svm", "l2_reg"}
 )  # fmt: skip
 _OPTIMIZERS = ("client_", "server_", "finetune_", "personal_")
 # {trainer: algorithms whose runs are trained together}

@@ -53,3 +53,18 @@ def test_an_option_is_one_data_sets_alone(option, owner):
         datasets.create_task(datasets.DataOptions("school", **{option: True}))
     with pytest.raises(errors.UserError, match="unknown dataset 'x'"):
         datasets.check_options(datasets.DataOptions("x", **{option: True}))
+
+
+@pytest.mark.parametrize("option", ["val_split", "test_split", "lam_svm", "l2_reg"])
+def test_options_of_silos_are_theirs(option):
+    for value in (0.1, 0.0):  # Nought is given, too.
+        with pytest.raises(errors.UserError, match=f"--{option}: expected --dataset_name="):
+            datasets.check_options(datasets.DataOptions("emnist", **{option: value}))
+    datasets.check_options(datasets.DataOptions("vehicle", **{option: 0.1}))
+
+
+@pytest.mark.parametrize("shares", [(0.0, None), (None, -0.1), (0.5, 0.5), (0.9, None), (1.5, 0.1)])
+def test_shares_that_leave_a_part_nothing(shares):
+    options = datasets.DataOptions("school", val_split=shares[0], test_split=shares[1])
+    with pytest.raises(errors.UserError, match="--val_split=.*together below 1"):
+        datasets.check_options(options)

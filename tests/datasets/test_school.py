@@ -249,3 +249,13 @@ def test_numbers_beyond_float32(tmp_path):
     features = [np.tile([[1e300], [-1e300]], (5, 28)) for _ in range(4)]
     with pytest.raises(errors.UserError, match="too large to be scaled"):
         create(mat(tmp_path / "x.mat", X=cells(features)))
+
+
+def test_another_regularizer_and_other_shares():
+    task = create(use_synthetic_data=True, l2_reg=0.5, test_split=0.4)
+    assert float(task.regularizer((tf.constant([3.0]), tf.constant([1.0])))) == pytest.approx(2.5)
+    assert create(use_synthetic_data=True).regularizer is None
+    share = np.mean([len(task.test.fetch(i)["test"]["target"]) for i in task.test.ids]) / np.mean(
+        [sum(len(e["target"]) for e in task.test.fetch(i).values()) for i in task.test.ids]
+    )
+    assert share == pytest.approx(0.4, abs=0.01)

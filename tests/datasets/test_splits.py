@@ -4,6 +4,7 @@ import tensorflow as tf
 from sklearn import model_selection
 
 from datasets import splits
+from datasets.options import SiloShares
 from motley_tff.core import errors
 
 # RandomState(13).permutation(10)
@@ -132,6 +133,21 @@ def test_silo_split_by_hand_and_by_seed():
     assert (
         splits.split_silo(20, 100)["test"].tolist() != splits.split_silo(20, 1100)["test"].tolist()
     )
+
+
+@pytest.mark.parametrize(
+    ("num_examples", "shares", "sizes"),
+    [(20, (0.2, 0.2), (12, 4, 4)), (100, (0.25, 0.5), (25, 25, 50)), (5, (0.3, 0.4), (1, 2, 2))],
+)
+def test_silos_are_split_by_other_shares(num_examples, shares, sizes):
+    parts = splits.split_silo(num_examples, 100, SiloShares(*shares))
+    assert tuple(len(parts[name]) for name in ("train", "valid", "test")) == sizes
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(num_examples))
+
+
+def test_shares_that_leave_a_silo_nothing_to_train_on():
+    with pytest.raises(errors.UserError, match="silo of 3 examples.*--test_split=0.6.*smaller"):
+        splits.split_silo(3, 0, SiloShares(0.3, 0.6))
 
 
 @pytest.mark.parametrize("num_examples", [0, 1, 2])

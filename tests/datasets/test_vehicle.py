@@ -119,3 +119,21 @@ def test_margins_of_a_model_that_diverged_have_no_area(bad):
     # In a row of padding it says nothing.
     found = vehicle.roc_auc(labels, tf.constant([0.9, 0.5, 0.2, bad]), is_real)
     assert float(found) == pytest.approx(0.5)
+
+
+def test_shares_and_regularizers():
+    def strengths(**options):
+        task = _create(use_synthetic_data=True, **options)
+        weights = (tf.fill([100, 1], 2.0), tf.constant([10.0]))  # Squared norm 500.
+        return task, float(task.regularizer(weights)) / 250
+
+    task, strength = strengths()
+    assert strength == pytest.approx(1e-4)
+    sizes = {part: len(e["target"]) for part, e in task.test.fetch("sensor_00").items()}
+    assert strengths(lam_svm=0.0)[1] == 0.0
+    other, strength = strengths(lam_svm=0.03, l2_reg=0.5, val_split=0.2, test_split=0.3)
+    assert strength == pytest.approx(0.53)
+    parts = other.test.fetch("sensor_00")
+    n = sum(sizes.values())
+    assert len(parts["test"]["target"]) == -(-3 * n // 10) > sizes["test"]
+    assert len(parts["train"]["target"]) == pytest.approx(0.5 * n, abs=2)
