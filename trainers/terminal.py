@@ -114,8 +114,8 @@ def print_summary(
         cells = [text.rjust(width) for text, width in zip(line, widths, strict=True)]
         cells[0] = line[0].ljust(widths[0])
         sys.stdout.write("  " + "   ".join(cells) + "\n")
-    for line in (*_collapsed(rows), *warnings):
-        sys.stdout.write(f"\nwarning: {line}\n")
+    for warning in (*_collapsed(rows), *warnings):
+        sys.stdout.write(f"\nwarning: {warning}\n")
     sys.stdout.write("\n" + "".join(f"{path}\n" for path in paths))
     sys.stdout.flush()
 

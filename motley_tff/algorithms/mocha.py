@@ -8,7 +8,7 @@ Motley's silo code, which puts S where the paper's equation (2) has its inverse;
 method is dual. lambda = 0 gives back local training. FedAvg is trained beside it as the baseline.
 
 With `mocha_outer` above 1 that code also hands every silo the other rows anew after each of the
-passes, as many exchanges a round. Here a round has one exchange, as everywhere, and bytes count one.
+passes, as many exchanges a round. Here a round has one exchange, as everywhere; bytes count one.
 On the real School file (100 rounds, 2 or 5 passes) the silos' mean test error is the same to 8
 digits at lambda 1e-4, the paper's best, and to 3e-4 of it at lambda 1 and 3.
 

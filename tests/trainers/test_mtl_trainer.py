@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -124,9 +125,36 @@ def test_an_algorithm_without_state(tmp_path):
     assert not (tmp_path / "maml" / "personal_models.npz").exists()
 
 
+def test_a_global_model_that_is_worse_than_nothing_is_named_again_and_again(tmp_path):
+    """From zero, tiny steps: half of the mean score squared beside half the variance."""
+    flags = ("--experiment_name=tiny", "--dataset_name=school", "--use_synthetic_data",
+             "--algorithm=local", "--total_rounds=20", "--client_learning_rate=1e-6",
+             "--personal_learning_rate=0.03", "--rounds_per_evaluation=20")  # fmt: skip
+    stdout, _ = run(tmp_path, *flags)
+    (line,) = re.findall(r"warning: .*", stdout)
+    constant = json.loads((tmp_path / "tiny" / "run.json").read_text())["constant_prediction"]
+    summary = programs.table(tmp_path, "tiny", "summary").set_index("split").loc["test"]
+    assert line == (
+        f"warning: the global model (half_squared_error {summary.baseline_mean:.4g}) is worse than "
+        f"predicting nothing ({constant['test']:.4g}: one constant for every example)"
+    )
+    assert summary.personalized_mean < constant["test"] < summary.baseline_mean
+    assert line in run(tmp_path, *flags)[0]  # Of a finished run, from its files.
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
+        (["--dataset_name=school", "--algorithm=mr_mtl", "--server_optimizer=fedavgm",
+          "--server_learning_rate=10"], "fedavgm at rate 10 makes 10 times the whole; give"),
+        (["--dataset_name=school", "--algorithm=mr_mtl", "--aggregator=robust"],
+         "--aggregator=robust would clip, round or blur"),
+        (["--dataset_name=school", "--algorithm=mocha", "--aggregator=secure"],
+         "needs as it is: every silo's row"),
+        (["--dataset_name=school", "--algorithm=per_fedavg", "--personal_optimizer=adam"],
+         "give --personal_optimizer=sgd"),
+        (["--dataset_name=school", "--val_split=0.5", "--test_split=0.5"], "together below 1"),
+        (["--dataset_name=school", "--lam_svm=0"], "expected --dataset_name=vehicle"),
         (["--dataset_name=emnist"], "needs silos: one of adni, school, vehicle"),
         (["--dataset_name=school", "--alpha=0.5"], "--alpha is a flag of apfl, not of"),
         (["--dataset_name=school", "--lambda=-1"], "--lambda=-1"),
@@ -134,7 +162,7 @@ def test_an_algorithm_without_state(tmp_path):
         (["--dataset_name=school", "--algorithm=dito"], "did you mean ditto?"),
         (["--dataset_name=school", "--personal_learning_rate=0"], "finite number above 0"),
     ],
-)
+)  # fmt: skip
 def test_bad_flags_are_one_line_and_quick(tmp_path, flags, words):
     start = time.monotonic()
     _, stderr = run(tmp_path, "--experiment_name=x", "--use_synthetic_data", *flags, status=2)
