@@ -40,7 +40,7 @@ def scores(task: task_lib.Task) -> dict[str, float]:
 def _has_one_class(task: task_lib.Task) -> bool:
     """Returns whether an example's label is one class, and the metric how often it is met."""
     key, spec = tf.TensorSpec([2], tf.int32), task.valid.spec["evaluation"]
-    traced = tf.function(lambda examples, key: task.preprocess(examples, False, key)[1])
+    traced = tf.function(lambda raw, key: task.preprocess(raw, False, key)[1], autograph=False)
     label = traced.get_concrete_function(spec, key).structured_outputs
     return task.metric.name == "accuracy" and len(label.shape) == 1 and label.dtype.is_integer
 
