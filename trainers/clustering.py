@@ -1,5 +1,6 @@
 """Puts `hypcluster_trainer` together."""
 
+import dataclasses
 from typing import Any
 
 from absl import flags
@@ -59,7 +60,10 @@ def initial_models(values: flags.FlagValues, rounds: shared_flags.Rounds) -> ass
             if values.cluster_initialization == "updates":
                 first = (given or [task.model.initial_weights(seed)])[:1]
                 (trained,) = start.fedavg(first, rounds.warm_start)
-                models = start.split(trained, k)
+                is_shared = [
+                    values.share_base_layers and not last for last in task.model.is_last_layer
+                ]
+                models = start.split(trained, k, is_shared)
             else:
                 models = given or warm_start.random_models(task, seed, k)
                 models = start.fedavg(models, rounds.warm_start)
@@ -71,13 +75,28 @@ def initial_models(values: flags.FlagValues, rounds: shared_flags.Rounds) -> ass
 
 
 def _fedavg(values: flags.FlagValues, task: task_lib.Task, weights: Any) -> algorithm_lib.Algorithm:
-    """Returns FedAvg, with stragglers where the run has them."""
-    algorithm = fedavg.build(task, assembly.fedavg_params(values), weights)
-    return stragglers.slowed(algorithm, values.straggler_rate)
+    """Returns the warm start's FedAvg, with stragglers where the run has them."""
+    params = warm_start_params(values)
+    return stragglers.slowed(fedavg.build(task, params, weights), values.straggler_rate)
+
+
+def warm_start_params(values: flags.FlagValues) -> fedavg.Params:
+    """Returns clustering's hyperparameters with the warm start's own rates where it has some."""
+    params = assembly.fedavg_params(values)
+    client, server = params.client_optimizer, params.server_optimizer
+    if values.warmstart_client_learning_rate is not None:
+        client = dataclasses.replace(client, learning_rate=values.warmstart_client_learning_rate)
+    if values.warmstart_server_learning_rate is not None:
+        server = dataclasses.replace(server, learning_rate=values.warmstart_server_learning_rate)
+    if values.warmstart_server_adam_epsilon is not None:
+        own = {**server.parameters, "epsilon": values.warmstart_server_adam_epsilon}
+        server = dataclasses.replace(server, parameters=own)
+    return dataclasses.replace(params, client_optimizer=client, server_optimizer=server)
 
 
 def _given(values: flags.FlagValues, task: task_lib.Task) -> list[Any] | None:
-    paths: list[str] | None = values.path_to_initial_model_weights_list
-    if paths is None:
+    given: list[str] | None = values.path_to_initial_model_weights_list
+    if given is None:
         return None
+    paths = model_files.model_paths(given)
     return [model_files.load(path, task.model.shapes, task.model.names) for path in paths]

@@ -6,6 +6,8 @@ its personalization examples, and reports it there. The baseline is the first cl
     hypcluster_trainer --dataset_name=ted_multi --use_synthetic_data --num_clusters=2 \
         --num_warmstart_fedavg_rounds=10 --experiment_name=hypcluster
 
+It leaves all k models, cluster_1_model.npz and so on. The paper warm-starts with the rates that are
+best for FedAvg alone: --warmstart_client_learning_rate, --warmstart_server_learning_rate.
 With --total_rounds=0 the warm-started models are the "ensemble of k FedAvg models" baseline.
 """
 
@@ -16,6 +18,7 @@ from absl import flags
 import datasets
 from launch import commandline
 from motley_tff.core.errors import UserError
+from motley_tff.tables import model_files
 from trainers import optimizer_flags, shared_flags
 
 FLAGS = flags.FLAGS
@@ -37,10 +40,37 @@ flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+_WARM_START_RATES = (
+    "warmstart_client_learning_rate",
+    "warmstart_server_learning_rate",
+    "warmstart_server_adam_epsilon",
+)
+flags.DEFINE_float(
+    "warmstart_client_learning_rate",
+    None,
+    "The clients' learning rate in the warm start, as FedAvg's own best may be another (default: "
+    "--client_learning_rate).",
+    lower_bound=1e-30,
+    upper_bound=1e30,
+)
+flags.DEFINE_float(
+    "warmstart_server_learning_rate",
+    None,
+    "The server's learning rate in the warm start (default: --server_learning_rate).",
+    lower_bound=1e-30,
+    upper_bound=1e30,
+)
+flags.DEFINE_float(
+    "warmstart_server_adam_epsilon",
+    None,
+    "epsilon of the server's adam in the warm start (default: --server_adam_epsilon).",
+    lower_bound=0.0,
+)
 flags.DEFINE_list(
     "path_to_initial_model_weights_list",
     None,
-    "Start from these models: k runs' directories, their global_model.npz, or Keras SavedModels.",
+    "Start from these models: k runs' directories, their global_model.npz or Keras SavedModels, or "
+    "the directory of one run of this trainer with k models.",
 )
 flags.DEFINE_enum(
     "cluster_initialization",
@@ -59,7 +89,8 @@ flags.DEFINE_float(
 flags.DEFINE_bool(
     "share_base_layers",
     False,
-    "One base, the first model's, for all clusters: only last layers are their own.",
+    "One base for all clusters, the first model's (of --cluster_initialization=updates: the mean "
+    "of all): only last layers are their own.",
 )
 flags.DEFINE_bool(
     "step_empty_clusters",
@@ -94,18 +125,18 @@ def _check_flags() -> None:
             "--path_to_initial_model_weights holds one model; give k of them to "
             "--path_to_initial_model_weights_list"
         )
-    if paths is not None and len(paths) != FLAGS.num_clusters:
-        raise UserError(
-            f"--path_to_initial_model_weights_list has {len(paths)} paths, expected "
-            f"--num_clusters={FLAGS.num_clusters}"
-        )
+    if paths is not None:
+        _check_number(paths)
     if paths is not None and FLAGS.cluster_initialization == "updates":
         raise UserError(
             "--cluster_initialization=updates makes all models from one; leave "
             "--path_to_initial_model_weights_list out"
         )
-    if FLAGS.num_clusters > 1:
-        shared_flags.refuse_noise_on_shares(FLAGS, "HypCluster's shares of clusters")
+    if FLAGS.num_clusters > 1 and FLAGS.aggregator == "differentially_private":
+        raise UserError(
+            "--aggregator=differentially_private weights all clients alike and cannot leave out "
+            "those outside a cluster; choose another aggregator"
+        )
     if FLAGS.warmstart_fraction is not None:
         if FLAGS.dataset_name not in datasets.CROSS_SILO:
             raise UserError(
@@ -117,6 +148,30 @@ def _check_flags() -> None:
                 "--warmstart_fraction and --num_warmstart_fedavg_rounds both say how long the "
                 "warm start is; give one of them"
             )
+    _check_warm_start()
+
+
+def _check_number(paths: list[str]) -> None:
+    """Raises a UserError unless there is a model for each cluster."""
+    found, k = len(model_files.model_paths(paths)), FLAGS.num_clusters
+    if found != k:
+        what = f"has {len(paths)} paths" if found == len(paths) else f"leads to {found} models"
+        raise UserError(f"--path_to_initial_model_weights_list {what}, expected --num_clusters={k}")
+
+
+def _check_warm_start() -> None:
+    """Raises a UserError for flags of a warm start that would change nothing."""
+    if FLAGS["warmstart_server_adam_epsilon"].present and FLAGS.server_optimizer != "adam":
+        raise UserError(
+            "--warmstart_server_adam_epsilon is a flag of adam, but --server_optimizer is "
+            f"{FLAGS.server_optimizer}; leave it out, or give --server_optimizer=adam"
+        )
+    given = [f"--{name}" for name in _WARM_START_RATES if FLAGS[name].present]
+    if given and not _rounds().warm_start and FLAGS.cluster_initialization == "random":
+        raise UserError(
+            f"{given[0]} is for a warm start, of which there are no rounds; leave it out, or give "
+            "--num_warmstart_fedavg_rounds"
+        )
 
 
 def _rounds() -> shared_flags.Rounds:

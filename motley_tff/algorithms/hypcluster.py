@@ -13,7 +13,8 @@ cluster by itself, as in the published code, and with k = 1 as FedAvg's. Unlike 
 outside a cluster do not move its bounds; see `backends.tff_aggregators`.
 
 With `shares_base_layers` (IFCA section 5.3, "weight sharing") the clusters have last layers of
-their own on one base, the first model's, which all clients' changes move; the base is sent once.
+their own on one base, the first model's at the start, which all clients' changes move; the base is
+sent once.
 
 Ours, against mode collapse (one model that all clients take): `balance` adds to a model's mean loss
 balance * (1 - round / balance_rounds) * log(k * share), where share is the running share of the
@@ -99,6 +100,7 @@ def build(
             optimizers.build(params.fedavg.server_optimizer), k, params, is_shared
         ),
         global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
+        cluster_models=lambda weights: [tuple(leaf[j] for leaf in weights[0]) for j in range(k)],
         communicated=algorithm.Communicated(sent, initial_models[0]),
         shares=tuple(f"cluster_{j + 1}_share" for j in range(k)),
         groups=_groups(k, is_shared if k > 1 else (False,) * len(is_shared)),
@@ -185,7 +187,10 @@ def no_losses(k: int) -> Losses:
 
 
 def loss_pass(task: task_lib.Task, part: str) -> client_work.Pass:
-    """Returns a pass that sums the losses of `carry.models` into `carry.losses`."""
+    """Returns a pass that sums the losses of `carry.models` into `carry.losses`.
+
+    The task's regularizer is part of a model's loss, as in the published silo code (Vehicle's SVM).
+    """
 
     def step(carry, batch):
         k = carry.losses.totals.shape[0]
@@ -193,7 +198,10 @@ def loss_pass(task: task_lib.Task, part: str) -> client_work.Pass:
         for j in range(k):
             weights = tuple(leaf[j] for leaf in carry.models)
             outputs = task.model.predict(weights, batch.x, False, batch.key)
-            sums.append(task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask))
+            total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
+            if task.regularizer is not None:
+                total += weight * task.regularizer(weights)
+            sums.append((total, weight))
         totals = carry.losses.totals + tf.stack([total for total, _ in sums])
         return carry._replace(losses=Losses(totals, carry.losses.weight + sums[0][1]))
 

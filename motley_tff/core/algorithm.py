@@ -82,6 +82,7 @@ class Algorithm:
       initial_client_state: `client index -> state`, for stateful algorithms only.
       global_model: `server weights -> model weights`, the model that is exported and that
         personalization starts from.
+      cluster_models: `server weights -> every cluster's model`, which are exported, too.
       personal_model: `(server weights, client state) -> model weights` of a stateful algorithm.
       matrices: `states of all training clients -> {name: [clients, clients]}`, what relates the
         clients to each other; each becomes a CSV file.
@@ -98,6 +99,7 @@ class Algorithm:
     server_optimizer: ServerOptimizer
     initial_client_state: Callable[[int], Nest] | None = None
     global_model: Callable[[Nest], tuple[np.ndarray, ...]] = lambda weights: weights
+    cluster_models: Callable[[Nest], Sequence[tuple[np.ndarray, ...]]] | None = None
     personal_model: PersonalModel | None = None
     matrices: Callable[[Sequence[Nest]], Mapping[str, np.ndarray]] | None = None
     shares: tuple[str, ...] = ()

@@ -341,6 +341,10 @@ class Experiment:
             names,
             self._algorithm.global_model(server),
         )
+        if self._algorithm.cluster_models is not None:
+            for j, model in enumerate(self._algorithm.cluster_models(server), 1):
+                path = self._directory.path / model_files.CLUSTER_FILE_NAME.format(j)
+                model_files.save(path, names, model)
         states = self._process.client_states(self._state)
         if self._algorithm.personal_model is not None:
             models = {i: self._algorithm.personal_model(server, s) for i, s in states.items()}

@@ -128,7 +128,9 @@ class WarmStart:
         key = random_streams.key(self._seed, "warm_start", 1, j, number)
         return base.Round(number, staying, key)
 
-    def split(self, weights: Weights, k: int) -> list[Weights]:
+    def split(
+        self, weights: Weights, k: int, is_shared: Sequence[bool] | None = None
+    ) -> list[Weights]:
         """Returns k models that groups of clients pull one model to.
 
         Ours, against mode collapse. Clients that learn alike change a model alike: their updates
@@ -138,6 +140,8 @@ class WarmStart:
         Args:
           weights: The model.
           k: How many.
+          is_shared: Which of its leaves all models have in common: those are moved by the mean
+            update of all clients. By default none.
         """
         ids = self._sample()
         self._count(self._build(weights), len(ids), len(ids))
@@ -148,22 +152,25 @@ class WarmStart:
         sketches = np.stack([_sketch(update) for update in self._updates(weights, ids)])
         norms = np.linalg.norm(sketches, axis=1, keepdims=True)
         seed = int(random_streams.generator(self._seed, "cluster_seeding", 1).integers(2**31))
-        means = cluster.KMeans(k, n_init=10, random_state=seed)
+        groups = cluster.KMeans(k, n_init=10, random_state=seed)
         # Threads may add up in another order each time, and a client between two groups change.
         with threadpoolctl.threadpool_limits(1):
-            labels = means.fit_predict(sketches / np.maximum(norms, 1e-12))
+            labels = groups.fit_predict(sketches / np.maximum(norms, 1e-12))
         totals = [[np.zeros(w.shape, np.float64) for w in weights] for _ in range(k)]
         for label, update in zip(labels, self._updates(weights, ids), strict=True):
             for total, change in zip(totals[label], update, strict=True):
                 total += change
         self._progress.finish()
         counts = np.maximum(np.bincount(labels, minlength=k), 1)
+        means = [[total / counts[j] for total in totals[j]] for j in range(k)]
+        for i, shared in enumerate(is_shared or ()):
+            if shared:
+                overall = sum(total[i] for total in totals) / len(ids)
+                for mean in means:
+                    mean[i] = overall
         models = [
-            tuple(
-                (w - t / counts[j]).astype(np.float32)
-                for w, t in zip(weights, totals[j], strict=True)
-            )
-            for j in range(k)
+            tuple((w - m).astype(np.float32) for w, m in zip(weights, mean, strict=True))
+            for mean in means
         ]
         for path, model in zip(paths, models, strict=True):
             model_files.save(path, self._task.model.names, model)

@@ -1,5 +1,6 @@
 """Model weights on disk: an `.npz` that trainers export, and that and SavedModels to start from."""
 
+import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -10,6 +11,8 @@ from motley_tff.tables import array_files, saved_models
 
 FILE_NAME = "global_model.npz"
 PERSONAL_FILE_NAME = "personal_models.npz"
+# Of the clusters 1 to k, each as `FILE_NAME`.
+CLUSTER_FILE_NAME = "cluster_{}_model.npz"
 
 
 def save(path: pathlib.Path, names: Sequence[str], weights: Sequence[np.ndarray]) -> None:
@@ -28,6 +31,15 @@ def save_personal(
     arrays = {f"w{i:03d}": w for i, w in enumerate(stacked)}
     ids = np.asarray(list(models))
     array_files.save(path, {"names": np.asarray(names), "client_ids": ids, **arrays})
+
+
+def model_paths(given: Sequence[str]) -> list[str]:
+    """Returns the given paths; of one run of HypCluster, given alone, those of all its models."""
+    if len(given) > 1:
+        return list(given)
+    names = (CLUSTER_FILE_NAME.format(j) for j in itertools.count(1))
+    paths = (pathlib.Path(given[0]) / name for name in names)
+    return list(map(str, itertools.takewhile(pathlib.Path.exists, paths))) or list(given)
 
 
 def load(

@@ -1,7 +1,10 @@
 """HypCluster by hand, on clients with one number each; its limits; its remedies."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from motley_tff.algorithms import fedavg, hypcluster, optimizers
 from motley_tff.backends import base, sequential
@@ -118,6 +121,25 @@ def test_a_cluster_that_lost_its_client_by_hand():
 def test_a_model_that_is_no_number_is_not_taken(task):
     found, results = _train(task, _params(), [np.nan, 1.0])
     assert results[0]["cluster_2_share"] == 1.0 and np.isfinite(found[1])
+
+
+def test_the_regularizer_counts_in_the_choice(task):
+    """Of clients at -1 and -0.5 a negative model has the lower loss, but it is the longer one."""
+    regularized = dataclasses.replace(task, regularizer=lambda w: 0.5 * tf.square(w[0][0, 0]))
+    # c, at -1: losses 1.62 and 0.5, regularizer 0.32 and 2.
+    _, plain = _train(task, _params(), [0.8, -2.0])
+    _, results = _train(regularized, _params(), [0.8, -2.0])
+    assert plain[0]["cluster_2_share"] == pytest.approx(1 / 3)
+    assert results[0]["cluster_1_share"] == 1.0
+    # v, at -0.5: losses 0.845 and 0.605, regularizer 0.32 and 1.28.
+    weights = ((np.array([[[0.8]], [[-1.6]]], np.float32),), np.zeros(2, np.float32))
+    key = random_streams.key(0, "personalization", 1)
+    for one, cluster in ((task, 1), (regularized, 0)):
+        work = hypcluster.personalization(one, 2).work(("evaluation",), "personalization")
+        ((_, found),) = sequential.SequentialBackend().map_clients(
+            one, work, weights, one.test, ["v"], key
+        )
+        assert found["cluster"] == cluster
 
 
 def test_balance_by_hand(task):

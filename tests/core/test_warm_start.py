@@ -71,3 +71,23 @@ def test_a_split_moves_a_model_towards_its_groups(tmp_path):
     # A run that is cut afterwards goes on from the same models, whatever machine computes.
     again = start.split((np.ones([1, 1], np.float32),), 2)
     np.testing.assert_array_equal([w[0] for w in again], [w[0] for w in models])
+
+
+def test_a_split_moves_what_is_shared_by_everybody(tmp_path):
+    """Outputs b + h from 0: a and b pull both numbers by 1 and 2, c by -1.5; b is shared."""
+    from motley_tff.algorithms import fedavg
+
+    task = toy.with_pair(toy.scalar_task({"a": [2.0], "b": [4.0], "c": [-3.0]}))
+    start = warm_start.WarmStart(
+        task,
+        sequential.SequentialBackend(),
+        lambda weights: fedavg.build(task, test_hypcluster._params(), weights),
+        seed=1,
+        cohort_size=2,
+        directory=tmp_path,
+        progress=progress.Silent(),
+    )
+    first = (np.zeros([1, 1], np.float32), np.zeros([1, 1], np.float32))
+    models = start.split(first, 2, is_shared=(True, False))
+    found = sorted((float(h[0, 0]), float(b[0, 0])) for b, h in models)
+    np.testing.assert_allclose(found, [(-1.5, 0.5), (1.5, 0.5)], rtol=1e-6)

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -84,6 +85,45 @@ def test_ensemble_of_fedavg_models(clustered, tmp_path):
     assert given.personalized.to_numpy() == pytest.approx(trained.personalized.to_numpy())
 
 
+def test_a_run_leaves_all_models_for_another(clustered, tmp_path):
+    root, earlier = clustered[0], clustered[0] / "run"
+    models = []
+    for name in ("global", "cluster_1", "cluster_2", "cluster_3"):
+        with np.load(earlier / f"{name}_model.npz") as file:
+            models.append(np.concatenate([file["w000"].ravel(), file["w001"].ravel()]))
+    assert not (earlier / "cluster_4_model.npz").exists()
+    np.testing.assert_array_equal(models[0], models[1])
+    assert len({model.tobytes() for model in models}) == 3
+    flags = [f for f in SCHOOL if not f.startswith(("--total", "--num_"))]
+    given = ("--total_rounds=0", f"--path_to_initial_model_weights_list={earlier}")
+    run(tmp_path, "--experiment_name=again", *flags, "--num_clusters=3", *given)
+    before, again = (
+        programs.table(r, n, "clients") for r, n in ((root, "run"), (tmp_path, "again"))
+    )
+    before = before[before["round"] == 12].reset_index()
+    for column in ("client_id", "cluster_id", "baseline", "personalized"):
+        assert (before[column] == again[column]).all(), column
+    _, stderr = run(tmp_path, "--experiment_name=x", *flags, "--num_clusters=2", *given, status=2)
+    assert "leads to 3 models, expected --num_clusters=2" in stderr and stderr.count("\n") == 1
+
+
+def test_a_warm_start_has_rates_of_its_own(tmp_path):
+    flags = [f for f in SCHOOL if not f.startswith(("--total", "--num_"))]
+    flags += ["--num_clusters=2", "--num_warmstart_fedavg_rounds=2", "--total_rounds=0"]
+    flags += ["--server_optimizer=adam"]
+    rates = ("client_learning_rate=0.02", "server_learning_rate=0.3", "server_adam_epsilon=0.01")
+    run(tmp_path, "--experiment_name=all", *flags, *(f"--{rate}" for rate in rates))
+    own = [f"--warmstart_{rate}" for rate in rates]
+    run(tmp_path, "--experiment_name=own", *flags, *own)
+    for name in ("warm_start_1.npz", "warm_start_2.npz"):
+        assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "own" / name).read_bytes()
+    # Rates count: another warm start is not taken for this one.
+    for i in range(3):
+        some = own[:i] + own[i + 1 :]
+        _, stderr = run(tmp_path, "--experiment_name=own", *flags, *some, status=2)
+        assert "exists in" in stderr and own[i].partition("=")[0] in stderr
+
+
 def test_collapse_is_said_and_remedies_help(tmp_path):
     flags = [f for f in SCHOOL if not f.startswith(("--backend", "--num_warm", "--rounds_per"))]
     stdout, _ = run(tmp_path, "--experiment_name=collapsed", *flags, "--balance=0.001")
@@ -106,7 +146,12 @@ def test_collapse_is_said_and_remedies_help(tmp_path):
         (["--dataset_name=emnist", "--warmstart_fraction=0.2"], "is for silos"),
         (["--path_to_initial_model_weights_list=a,b", "--cluster_initialization=updates"],
          "makes all models from one"),
-        (["--aggregator=differentially_private"], "HypCluster's shares of clusters"),
+        (["--aggregator=differentially_private"], "cannot leave out those outside a cluster"),
+        (["--warmstart_client_learning_rate=0.1"], "of which there are no rounds"),
+        (["--num_warmstart_fedavg_rounds=3", "--warmstart_client_learning_rate=0"],
+         "--warmstart_client_learning_rate=0"),
+        (["--num_warmstart_fedavg_rounds=3", "--warmstart_server_adam_epsilon=0.1"],
+         "--server_optimizer is sgd"),
     ],
 )  # fmt: skip
 def test_bad_flags_are_one_line_and_quick(tmp_path, flags, words):
