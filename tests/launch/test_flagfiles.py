@@ -11,7 +11,8 @@ from tests.trainers import programs
 
 FOLDER = programs.ROOT / "launch" / "flagfiles"
 
-# Appendix F.1 and F.1.1, read off the paper by hand.
+# Appendix F.1 and F.1.1, read off the paper by hand; TedMulti's epsilon, off Motley's published
+# README; the aggregator, off its code.
 COMMON = {
     "client_optimizer": "sgd",
     "server_optimizer": "adam",
@@ -20,6 +21,7 @@ COMMON = {
     "train_epochs": 1,
     "finetune_optimizer": "sgd",
     "finetune_last_layer": False,
+    "aggregator": "robust",
 }
 NAMES = (
     "client_learning_rate", "server_learning_rate", "server_adam_epsilon",
@@ -31,7 +33,7 @@ FINETUNING = {
     "emnist": (0.1, 0.001, 0.001, 50, 20, 1500, 100, 100, 100, 100, 20, 0.005),
     "stackoverflow": (1.0, 0.1, 0.001, 200, 16, 1500, 200, 200, 100, 100, 20, 0.1),
     "landmark": (0.01, 10**-2.5, 1e-5, 64, 16, 30000, 32, 96, 1000, 1000, 10, 0.007),
-    "ted_multi": (0.1, 0.01, 1e-7, 32, 16, 1500, 98, 117, 30, 50, 20, 0.0005),
+    "ted_multi": (0.1, 0.01, 0.001, 32, 16, 1500, 98, 117, 30, 50, 20, 0.0005),
 }
 
 
@@ -136,7 +138,10 @@ def test_hypcluster(dataset):
     )  # fmt: skip
     mine = [float(found[name]) for name in names]
     assert mine == pytest.approx([float(v) for v in HYPCLUSTER[dataset]])
-    # Rounds, cohorts and batches are those of fine-tuning's FedAvg.
+    # The warm start is fine-tuning's FedAvg: its rates, and its rounds, cohorts and batches.
+    mine = [float(found[f"warmstart_{name}"]) for name in NAMES[:3]]
+    assert mine == pytest.approx(FINETUNING[dataset][:3])
+    assert found["step_empty_clusters"] and found["aggregator"] == "mean"
     for name, value in zip(NAMES[3:10], FINETUNING[dataset][3:10], strict=True):
         assert found[name] == value, name
 
@@ -146,6 +151,7 @@ def test_knn_per(dataset):
     found = _parsed(FOLDER / f"knn_per.{dataset}.flags")
     for name, value in zip(NAMES[:10], FINETUNING[dataset][:10], strict=True):
         assert float(found[name]) == pytest.approx(float(value)), name
+    assert found["aggregator"] == "robust"
     assert found["num_neighbors"] == ["10"] and len(found["coefficients"]) == 10
 
 
