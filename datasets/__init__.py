@@ -31,6 +31,7 @@ CROSS_SILO = ("adni", "school", "vehicle")
 _OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "adni_split": ("adni",),
     "gld23k": ("landmark",),
+    "group_key": ("emnist",),
     "l2_reg": CROSS_SILO,
     "lam_svm": ("vehicle",),
     "only_digits": ("emnist",),

@@ -10,6 +10,7 @@ Card
   Fields: `pixels` [28, 28], background 1.0, ink 0.0 (float32 from SQLite; uint8 with 255 for 1.0
     otherwise); `label` int32: 0-9 digits, 10-35 capitals, 36-61 small letters.
   Model: the CNN of Reddi et al. 2020, 1,206,590 weights for 62 classes; accuracy.
+  Groups: synthetic writers have a style; writers of an `.npz` what its array `--group_key` says.
   Split: writers permuted with seed 13; 400 valid, 500 test, 2,500 train (other populations: 12%,
     15%, the rest). A valid or test writer's examples are shuffled with seed 13; the first half
     personalizes, the rest evaluates. A writer with one example cannot be halved and is left out of
@@ -65,11 +66,14 @@ def create_task(options: DataOptions) -> task_lib.Task:
     Raises:
       UserError: If there are no data or they are broken; says what to put where.
     """
+    key = options.group_key
     if options.use_synthetic_data:
+        _refuse_group_key(key, "synthetic writers")
         return _create_synthetic_task(options)
     path = _find(options)
     if path.suffix == ".npz":
-        return _create_npz_task(path, options.only_digits)
+        return _create_npz_task(path, options.only_digits, key)
+    _refuse_group_key(key, str(path))
     if path.suffix == ".sqlite":
         return _create_sqlite_task(path, options.only_digits)
     raise UserError(f"{path}: expected an EMNIST file that ends in .sqlite or .npz")
@@ -254,37 +258,74 @@ def _check_readable(path: Path, clients: clients_lib.Clients) -> None:
         ) from error
 
 
-def _create_npz_task(path: Path, only_digits: bool) -> task_lib.Task:
-    images, labels, writer_ids = _read_npz(path)
+def _refuse_group_key(key: str | None, found: str) -> None:
+    """Raises UserError if there is a key but no `.npz` to look it up in."""
+    if key is not None:
+        raise UserError(
+            f"--group_key={key}: found {found}, expected an .npz by writer, which has arrays by "
+            "name; leave the flag out"
+        )
+
+
+def _create_npz_task(path: Path, only_digits: bool, group_key: str | None) -> task_lib.Task:
+    arrays = files.read_npz(path)
+    images, labels, writer_ids = _check_arrays(path, arrays)
+    facts: dict[str, Any] = {"source": "npz", "files": [str(path)]}
+    if group_key is not None:
+        groups = _groups_of_writers(path, arrays, group_key, writer_ids)
+        facts |= {"group_key": group_key, "client_groups": groups}
     if only_digits:
         kept = labels < _NUM_DIGITS
         images, labels, writer_ids = images[kept], labels[kept], writer_ids[kept]
     try:
         # The files have ink on 0; EMNIST's background is 1.0.
-        return create_task_from_data(
-            255 - images, labels, writer_ids, {"source": "npz", "files": [str(path)]}
-        )
+        return create_task_from_data(255 - images, labels, writer_ids, facts)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
 
-def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _groups_of_writers(
+    path: Path, arrays: Mapping[str, np.ndarray], key: str, writer_ids: np.ndarray
+) -> dict[str, str]:
+    """Returns `{writer: group}`.
+
+    Raises:
+      UserError: If there is no such array, it has other rows than the images, or a writer has
+        several groups.
+    """
+    if key not in arrays:
+        raise UserError(
+            f"--group_key={key}: found arrays {list(arrays)} in {path}; name one of those"
+        )
+    groups = arrays[key]
+    if groups.shape != writer_ids.shape or groups.dtype.kind not in "iubU":
+        raise UserError(
+            f"--group_key={key}: found an array of type {groups.dtype}, shape "
+            f"{list(groups.shape)} in {path}, expected integers or text [{len(writer_ids)}]"
+        )
+    writers, rows, which = np.unique(writer_ids, return_index=True, return_inverse=True)
+    differs = np.flatnonzero(groups != groups[rows][which])
+    if len(differs):
+        writer = writer_ids[differs[0]]
+        several = sorted(map(str, set(groups[writer_ids == writer].tolist())))
+        raise UserError(
+            f"--group_key={key}: found {len(several)} groups ({', '.join(several[:3])}) for "
+            f"writer {writer} in {path}, expected one for each writer; name another array"
+        )
+    return {str(writer): str(groups[row]) for writer, row in zip(writers, rows, strict=True)}
+
+
+def _check_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns (images, labels, writer_id) after checking what they are."""
     names = ("images", "labels", "writer_id")
-    arrays = files.read_npz(path)
     missing = [name for name in names if name not in arrays]
     if missing:
         raise UserError(
             f"{path}: found arrays {list(arrays)}, expected {list(names)}; missing {missing}"
         )
     images, labels, writer_ids = (arrays[name] for name in names)
-    _check_arrays(path, images, labels, writer_ids)
-    return images, labels, writer_ids
-
-
-def _check_arrays(
-    path: Path, images: np.ndarray, labels: np.ndarray, writer_ids: np.ndarray
-) -> None:
     if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or images.ndim != 3:
         raise UserError(
             f"{path}: found images of type {images.dtype}, shape {list(images.shape)}, expected "
@@ -303,3 +344,4 @@ def _check_arrays(
             f"{path}: found {np.median(corners):g} in the images' corners, expected 0 = "
             "background; invert the images"
         )
+    return images, labels, writer_ids

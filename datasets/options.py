@@ -28,6 +28,8 @@ class DataOptions:
       base_random_seed: Seeds synthetic data and the splits inside silos. Splits of a cross-device
         population into train, valid and test clients never depend on it.
       only_digits: EMNIST only: the ten digits in place of all 62 classes.
+      group_key: EMNIST's `.npz` only: name of an array [n], constant within a writer, that says
+        which group each belongs to, for tables of clusters; None if no groups are known.
       gld23k: Landmarks only: the small variant of 203 classes and 233 clients.
       adni_split: ADNI only: `subject`, or `published` for Motley's rule, in which slices of one
         scan can be in several parts; None is `subject`.
@@ -43,6 +45,7 @@ class DataOptions:
     use_synthetic_data: bool = False
     base_random_seed: int = 0
     only_digits: bool = False
+    group_key: str | None = None
     gld23k: bool = False
     adni_split: str | None = None
     val_split: float | None = None

@@ -16,6 +16,12 @@ def define() -> None:
     )
     flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
     flags.DEFINE_bool("only_digits", False, "emnist: the ten digits in place of all 62 classes.")
+    flags.DEFINE_string(
+        "group_key",
+        None,
+        "emnist, from an .npz: its array that says each writer's known group, which clusters are "
+        "compared with.",
+    )
     flags.DEFINE_bool("gld23k", False, "landmark: the small variant, 203 classes and 233 clients.")
     flags.DEFINE_enum(
         "adni_split", None, ["subject", "published"],
@@ -57,6 +63,7 @@ def options(values: flags.FlagValues) -> data_options.DataOptions:
         data_file=values.data_file,
         use_synthetic_data=values.use_synthetic_data,
         only_digits=values.only_digits,
+        group_key=values.group_key,
         gld23k=values.gld23k,
         adni_split=values.adni_split,
         val_split=values.val_split,

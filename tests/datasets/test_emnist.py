@@ -1,3 +1,4 @@
+import collections
 import contextlib
 import sqlite3
 
@@ -86,6 +87,47 @@ def test_npz_with_letters_has_62_classes_unless_only_digits(tmp_path):
     assert create(path).facts["num_classes"] == 62
     digits = create(path, only_digits=True)
     assert digits.facts["num_classes"] == 10
+
+
+def test_an_array_of_an_npz_groups_writers(tmp_path):
+    # Two of every three writers are of one series; one of them writes no digit.
+    series = np.repeat(np.arange(12) % 3 // 2, 5)
+    labels = np.arange(60) % 10 + np.repeat(np.arange(12) == 3, 5) * 20
+    path = npz(tmp_path / "w.npz", series=series, form=np.array(["f", "g"])[series], labels=labels)
+    expected = {str(7 * i): "1" if i % 3 == 2 else "0" for i in range(12)}
+    task = create(path, group_key="series")
+    assert task.facts["client_groups"] == expected
+    assert task.facts["group_key"] == "series"
+    assert set(create(path, group_key="form").facts["client_groups"].values()) == {"f", "g"}
+    assert set(create(path, group_key="series", only_digits=True).facts["client_groups"]) >= {"7"}
+    assert "client_groups" not in create(path).facts
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (
+            "hsf",
+            r"found arrays \['images', 'labels', 'writer_id', 'series'\] in .*w\.npz; name one",
+        ),
+        ("series", r"found 2 groups \(0, 1\) for writer 14 in .*w\.npz, expected one for each"),
+        ("images", r"found an array of type uint8, shape \[60, 28, 28\] .* text \[60\]"),
+    ],
+)
+def test_arrays_that_group_no_writers(tmp_path, key, words):
+    series = np.zeros(60, np.int64)
+    series[12] = 1
+    path = npz(tmp_path / "w.npz", series=series)
+    with pytest.raises(errors.UserError, match=f"--group_key={key}: {words}") as caught:
+        create(path, group_key=key)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_group_key_needs_an_npz(sqlite_dir):
+    for where, found in ((None, "synthetic writers"), (sqlite_dir, r"emnist_all\.sqlite")):
+        options = {"use_synthetic_data": True} if where is None else {"data_dir": str(where)}
+        with pytest.raises(errors.UserError, match=f"--group_key=x: found .*{found}, expected an"):
+            create(group_key="x", **options)
 
 
 def test_npz_with_text_ids(tmp_path):
@@ -177,6 +219,8 @@ def test_real_writers(real_data_dir):
     assert counted == 70_000
     background = task.train.fetch(task.train.ids[0])["train"]["pixels"][:, 0, 0]
     assert (background == 255).all()
+    groups = create(path, group_key="hsf_series").facts["client_groups"]
+    assert sorted(collections.Counter(groups.values()).values()) == [337, 499]
 
 
 IMAGES = np.zeros((60, 28, 28), np.uint8)

@@ -45,7 +45,10 @@ def test_unknown_name_says_the_nearest_and_all():
         datasets.check_name("zzz")
 
 
-@pytest.mark.parametrize(("option", "owner"), [("only_digits", "emnist"), ("gld23k", "landmark")])
+@pytest.mark.parametrize(
+    ("option", "owner"),
+    [("only_digits", "emnist"), ("group_key", "emnist"), ("gld23k", "landmark")],
+)
 def test_an_option_is_one_data_sets_alone(option, owner):
     datasets.check_options(datasets.DataOptions(owner, **{option: True}))
     expected = f"--{option}: expected --dataset_name={owner}, found school; leave --{option} out"
