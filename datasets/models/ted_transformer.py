@@ -2,22 +2,34 @@
 
 The decoder layer of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762) without an encoder:
 causal self-attention and a feed-forward part, each followed by dropout, the residual sum and a
-layer norm; sinusoidal positions. Words have a smaller embedding (96) than the layer (512), so one
-projection leads in and one out, and the logits are products with the same embedding.
+layer norm. Words have a smaller embedding (96) than the layer (512), so one projection leads in and
+one out, and the logits are products with the same embedding.
 
-| part | weights | number |
+As in the code that Motley published (`transformer_models.py`):
+  - embeddings are multiplied by sqrt(96), sinusoidal positions of the same width are added, and
+    the sum is projected to 512;
+  - dropout of 10% after that projection, after attention's output and after the feed-forward part;
+    none on attention's shares;
+  - a token sees itself and those before it, padding too;
+  - Keras's default initializers: embeddings even in +-0.05, Glorot's uniform matrices, zero biases;
+  - layer norms after the sums, with an epsilon of 1e-6.
+
+| weights, in this order | shapes | number |
 |---|---|---|
-| embedding, also the output | (15,814 words + 4 special tokens) * 96 | 1,518,528 |
-| projection in | 96 * 512 + 512 | 49,664 |
-| query, key, value, attention's output | 4 * (512 * 512 + 512) | 1,050,624 |
-| feed-forward | 512 * 2,048 + 2,048 + 2,048 * 512 + 512 | 2,099,712 |
-| two layer norms | 2 * 2 * 512 | 2,048 |
-| projection out | 512 * 96 + 96 | 49,248 |
+| `embedding`, also the output | (15,814 words + 4 special tokens) * 96 | 1,518,528 |
+| `project_in` | 96 * 512 + 512 | 49,664 |
+| `query`, `key`, `value`, `attended` (attention's output) | 4 * (512 * 512 + 512) | 1,050,624 |
+| `attention_norm` | 2 * 512 | 1,024 |
+| `hidden` | 512 * 2,048 + 2,048 | 1,050,624 |
+| `output_of_hidden` | 2,048 * 512 + 512 | 1,049,088 |
+| `hidden_norm` | 2 * 512 | 1,024 |
+| `project_out` | 512 * 96 + 96 | 49,248 |
 | | | 4,769,824 |
 
-So every dense layer has a bias, the logits have none, and the positions are not learned: any other
-choice misses the published number. Where the layer norms stand does not show in it; here they stand
-after the sums, as in the paper of 2017.
+Kernels come before biases, gammas before betas. The published model has the same arrays; its list
+of variables names both norms after the feed-forward part: embedding, projection in, query, key,
+value, attention's output, hidden, its output, attention's norm, the feed-forward's norm, projection
+out.
 """
 
 import math
@@ -44,10 +56,7 @@ class TedTransformer(tf.keras.Model):
         super().__init__()
         dense = tf.keras.layers.Dense
         self.embedding = tf.keras.layers.Embedding(
-            extended_vocabulary_size,
-            _DIM_EMBED,
-            embeddings_initializer=tf.keras.initializers.RandomNormal(stddev=_DIM_EMBED**-0.5),
-            name="embedding",
+            extended_vocabulary_size, _DIM_EMBED, name="embedding"
         )
         self.project_in = dense(_DIM_MODEL, name="project_in")
         self.query = dense(_DIM_MODEL, name="query")
@@ -60,12 +69,7 @@ class TedTransformer(tf.keras.Model):
         self.hidden = dense(_DIM_HIDDEN, activation="relu", name="hidden")
         self.output_of_hidden = dense(_DIM_MODEL, name="output_of_hidden")
         self.hidden_norm = tf.keras.layers.LayerNormalization(epsilon=_EPSILON, name="hidden_norm")
-        # A tenth of Glorot's variance: logits start near zero, and plain SGD learns sooner.
-        self.project_out = dense(
-            _DIM_EMBED,
-            kernel_initializer=tf.keras.initializers.VarianceScaling(0.1, "fan_avg", "uniform"),
-            name="project_out",
-        )
+        self.project_out = dense(_DIM_EMBED, name="project_out")
 
     @property
     def last_layer(self):
@@ -82,11 +86,10 @@ class TedTransformer(tf.keras.Model):
                 h, _DROPOUT, tensor_random.fold(key, tensor_random.LAYER, layer)
             )
 
-        # Scaled as in the paper: entries of the same size as the positions'.
-        h = self.project_in(self.embedding(x) * math.sqrt(_DIM_EMBED))
-        h = drop(h + positions(x.shape[1], _DIM_MODEL), 1)
-        h = self.attention_norm(h + drop(self._attend(h, drop), 3))
-        h = self.hidden_norm(h + drop(self.output_of_hidden(self.hidden(h)), 4))
+        h = self.embedding(x) * math.sqrt(_DIM_EMBED) + positions(x.shape[1], _DIM_EMBED)
+        h = drop(self.project_in(h), 1)
+        h = self.attention_norm(h + drop(self._attend(h), 2))
+        h = self.hidden_norm(h + drop(self.output_of_hidden(self.hidden(h)), 3))
         return self.project_out(h)
 
     def call(self, x, training=False, key=None):
@@ -94,7 +97,7 @@ class TedTransformer(tf.keras.Model):
         h = self.embed(x, training, key)
         return tf.einsum("bte,ve->btv", h, self.embedding.embeddings)
 
-    def _attend(self, h, drop):
+    def _attend(self, h):
         """Returns causal self-attention's output [batch, time, 512]."""
         time, width = h.shape[1], _DIM_MODEL // _NUM_HEADS
 
@@ -103,7 +106,7 @@ class TedTransformer(tf.keras.Model):
 
         scores = tf.einsum("bqhd,bkhd->bhqk", heads(self.query(h)), heads(self.key(h)))
         shares = tf.nn.softmax(scores / math.sqrt(width) + causal_scores(time))
-        mixed = tf.einsum("bhqk,bkhd->bqhd", drop(shares, 2), heads(self.value(h)))
+        mixed = tf.einsum("bhqk,bkhd->bqhd", shares, heads(self.value(h)))
         return self.attended(tf.reshape(mixed, [-1, time, _DIM_MODEL]))
 
 
@@ -113,11 +116,11 @@ def causal_scores(time: int) -> np.ndarray:
 
 
 def positions(time: int, dim: int) -> np.ndarray:
-    """Returns sinusoids float32 [time, dim]: sines of falling frequency, then cosines.
+    """Returns sinusoids float32 [time, dim] of falling frequency, a sine and a cosine of each.
 
-    Vaswani et al. 2017, section 3.5, with the sines side by side instead of interleaved: the layer
-    above is dense, so that the order means nothing.
+    Vaswani et al. 2017, section 3.5.
     """
     rates = 10_000.0 ** (-np.arange(0, dim, 2) / dim)
     angles = np.arange(time)[:, np.newaxis] * rates
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+    return pairs.reshape(time, dim).astype(np.float32)

@@ -50,7 +50,10 @@ def test_published_number_of_weights():
 
 
 def test_same_outputs_as_the_formulas_in_numpy(model, weights, ids):
-    """Vaswani et al. 2017, equation 1 and sections 3.1 to 3.5, one head at a time."""
+    """Vaswani et al. 2017, equation 1 and sections 3.1 to 3.5, one head at a time.
+
+    As published, positions are added to the words' embeddings, before they are projected.
+    """
     w = {n.split("/", 1)[1].removesuffix(":0"): v.astype(np.float64)
          for n, v in zip(model.names, weights, strict=True)}  # fmt: skip
 
@@ -75,17 +78,57 @@ def test_same_outputs_as_the_formulas_in_numpy(model, weights, ids):
             heads.append(rows)
         return dense("attended", np.concatenate(heads, axis=-1))
 
-    angle = np.arange(_TIME)[:, None] / 10_000 ** (np.arange(256) / 256)
+    places = np.zeros((_TIME, 96))
+    for i in range(48):
+        angle = np.arange(_TIME) / 10_000 ** (2 * i / 96)
+        places[:, 2 * i], places[:, 2 * i + 1] = np.sin(angle), np.cos(angle)
     for sentence, embedded, logits in zip(
         ids, model.embed(weights, tf.constant(ids)), predict(model, weights, ids), strict=True
     ):
-        h = dense("project_in", w["embedding/embeddings"][sentence] * np.sqrt(96))
-        h += np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+        h = dense("project_in", w["embedding/embeddings"][sentence] * np.sqrt(96) + places)
         h = norm("attention_norm", h + attend(h))
         feed = dense("output_of_hidden", np.maximum(dense("hidden", h), 0))
         out = dense("project_out", norm("hidden_norm", h + feed))
         np.testing.assert_allclose(embedded, out, atol=2e-4)
         np.testing.assert_allclose(logits, out @ w["embedding/embeddings"].T, atol=2e-4)
+
+
+def test_the_names_and_the_order_of_the_weights(model):
+    """Files of weights hang on them."""
+    layers = [n.split("/")[1] for n in model.names]
+    assert list(dict.fromkeys(layers)) == [
+        "embedding", "project_in", "query", "key", "value", "attended", "attention_norm", "hidden",
+        "output_of_hidden", "hidden_norm", "project_out",
+    ]  # fmt: skip
+
+
+def test_keras_default_initializers(model):
+    """What Keras's own layers draw: even within +-0.05, or within Glorot's bound."""
+    drawn = model.initial_weights(3)
+    for name, w in zip(model.names, drawn, strict=True):
+        if name.endswith("kernel:0"):
+            bound = np.sqrt(6 / sum(w.shape))
+        elif name.endswith("embeddings:0"):
+            bound = 0.05
+        else:
+            np.testing.assert_array_equal(w, 1.0 if name.endswith("gamma:0") else 0.0)
+            continue
+        assert np.abs(w).max() <= bound
+        # The standard deviation of an even distribution; 3,840 draws or more.
+        assert w.std() == pytest.approx(bound / np.sqrt(3), rel=0.03)
+
+
+def test_attention_has_no_dropout(model, weights, ids, monkeypatch):
+    """Of a step's three masks none is drawn over the shares [batch, 8, time, time]."""
+    shapes = []
+
+    def dropout(x, rate, key):
+        shapes.append(tuple(x.shape))
+        return x
+
+    monkeypatch.setattr(ted_transformer.tensor_random, "dropout", dropout)
+    predict(model, weights, ids, training=True)
+    assert shapes == [(3, _TIME, 512)] * 3
 
 
 @pytest.mark.parametrize("place", [1, 10, 19])
