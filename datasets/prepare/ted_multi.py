@@ -12,17 +12,17 @@ Reads columns `talk_name`, `en` and `es` of the TSV files of ted_talks.tar.gz
     ted_multi_vocabulary.csv   `word,num_clients`: the model's words, those of most clients first
     ted_multi_report.json      what was read, kept and left out, and why; also printed
 
-Words as Motley made them: ASCII letters to lower case, html breaks to spaces, ASCII punctuation
-removed, split on ASCII spaces. Before that, here, entities such as `&apos;` become the characters
-they stand for. The vocabulary counts every client of the three splits, also those too small to be
-kept: the paper builds it first, then drops clients. What TFF's SQL cannot hold in a client id (a
-quote, say) is replaced by `_`.
+Words as in the code that Motley published: ASCII letters to lower case, `<br />` to a space, ASCII
+punctuation removed, split on ASCII spaces. Of the source's entities the signs go and the letters
+stay: `&quot;` is the word `quot`, `it &apos;s` becomes `it aposs`. The vocabulary counts training
+clients, as the published code says of its own; also those too small to be kept: the paper builds
+it first, then drops clients. What TFF's SQL cannot hold in a client id (a quote, say) is replaced
+by `_`.
 """
 
 import collections
 import contextlib
 import glob
-import html
 import itertools
 import json
 import os
@@ -56,7 +56,7 @@ _BOM = b"\xef\xbb\xbf"
 _SPLIT_OF = {"train": "train", "dev": "valid", "valid": "valid", "val": "valid", "test": "test"}
 # As the source marks a sentence that nobody translated; once more after a tokenizer.
 _UNTRANSLATED = re.compile(r"_ ?_ ?NULL ?_ ?_")
-_BREAK = re.compile(r"<br ?/?>")
+_BREAK = "<br />"
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SPACES = re.compile(r"[ \t\r\f\v]+")
@@ -83,7 +83,7 @@ class Settings(NamedTuple):
     """What is kept.
 
     Attributes:
-      min_clients_per_word: A word of fewer clients is not in the vocabulary.
+      min_clients_per_word: A word of fewer training clients is not in the vocabulary.
       min_examples_per_client: A client with fewer sentences is dropped.
     """
 
@@ -104,7 +104,7 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "min_clients_per_word",
         defaults.min_clients_per_word,
-        "Keep words that appear in at least so many clients.",
+        "Keep words that appear in at least so many training clients.",
         lower_bound=1,
     )
     flags.DEFINE_integer(
@@ -312,9 +312,7 @@ def _cells(line: bytes) -> list[bytes]:
 
 def normalize(text: str) -> str:
     """Returns a sentence's words with one space between them; the module says what words are."""
-    # Twice: some copies of the source were escaped twice (&amp;quot;).
-    text = html.unescape(html.unescape(text)).translate(_LOWER)
-    text = _BREAK.sub(" ", text).translate(_NO_PUNCTUATION)
+    text = text.translate(_LOWER).replace(_BREAK, " ").translate(_NO_PUNCTUATION)
     return _SPACES.sub(" ", text.replace("\n", " ")).strip(" ")
 
 
@@ -364,14 +362,16 @@ def _write_clients(
     """Writes the clients that are large enough, in the tables that TFF reads.
 
     Returns:
-      In how many clients each word is, and the report's counts of clients and examples by split.
+      In how many training clients each word is, and the report's counts of clients and examples by
+      split.
     """
     for statement in (*_TABLES, _INDEX):
         clients.execute(statement)
     counts: collections.Counter[str] = collections.Counter()
     kept, small = ({s: {"clients": 0, "examples": 0} for s in SPLITS} for _ in range(2))
     for split, client_id, sentences in _by_client(rows):
-        counts.update({word for sentence in sentences for word in sentence.split(" ")})
+        if split == "train":
+            counts.update({word for sentence in sentences for word in sentence.split(" ")})
         is_kept = len(sentences) >= settings.min_examples_per_client
         tally = (kept if is_kept else small)[split]
         tally["clients"] += 1
@@ -428,7 +428,7 @@ def _check_enough(report: dict[str, Any]) -> None:
             )
     if not report["words"]["kept"]:
         raise UserError(
-            f"found no word in {settings['min_clients_per_word']} clients of "
+            f"found no word in {settings['min_clients_per_word']} training clients of "
             f"{report['words']['in too few clients']} words; lower --min_clients_per_word"
         )
 
