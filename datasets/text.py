@@ -96,6 +96,14 @@ def encode(sentences: tf.Tensor, table: WordTable, length: int, bos: int, eos: i
     return tf.pad(ids, [[0, 0], [1, 0]], constant_values=bos)
 
 
+def token_cross_entropy_with_padding(
+    labels: tf.Tensor, logits: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (softmax cross entropy, ones), [batch, time] each: padding is a word to predict."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return losses, tf.ones_like(losses)
+
+
 def token_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (softmax cross entropy, 1.0 where a label is no padding), [batch, time] each."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
