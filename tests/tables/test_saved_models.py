@@ -127,12 +127,12 @@ class _Encoder(L.Layer):
 
 
 class _Transformer(L.Layer):
-    """Positions of width 96, of base 1,000, before the projection."""
+    """Positions of width 96 before the projection."""
 
     def __init__(self, num_ids):
         super().__init__()
         self.embedding = L.Embedding(num_ids, 96, mask_zero=True)
-        angles = np.arange(1000)[:, None] / 1000.0 ** (2 * (np.arange(96) // 2) / 96)
+        angles = np.arange(1000)[:, None] / 10_000 ** (2 * (np.arange(96) // 2) / 96)
         angles[:, 0::2], angles[:, 1::2] = np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])
         self.positions = tf.constant(angles, tf.float32)
         self.embedding_proj = L.Dense(512)
