@@ -49,7 +49,9 @@ def write(path: str, table: Table) -> None:
     """Writes a table in the form that the file's suffix names."""
     file = pathlib.Path(os.path.expanduser(path))
     if file.suffix == ".csv":
-        csv_files.write(file, table.columns, map(csv_files.formula_safe, table.rows))
+        # Rows know more of their evaluations than a table shows, and some less.
+        shown = ({name: row.get(name) for name in table.columns} for row in table.rows)
+        csv_files.write(file, table.columns, map(csv_files.formula_safe, shown))
         return
     lines = markdown(table) if file.suffix == ".md" else latex(table)
     with csv_files.replacing(file) as opened:

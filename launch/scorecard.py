@@ -104,7 +104,8 @@ def _write(folder: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
     folder.mkdir(exist_ok=True)
     table = folder / "scorecard.csv"
-    csv_files.write(table, scorecard_rows.COLUMNS, map(csv_files.formula_safe, rows))
+    columns, safe = scorecard_rows.COLUMNS, map(csv_files.formula_safe, rows)
+    csv_files.write(table, columns, safe, optional=columns)
     scores = {row["method"]: [row.get(axis) for axis in scorecard.AXES] for row in rows}
     for path in (table, *radar.save(folder, scorecard.AXES, scores, scorecard.MOST)):
         print(path)

@@ -145,6 +145,8 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     _check_data(directory, contents.values())
     rows = _sweep_rows(plan, contents)
     point = best_point(plan, rows)
+    # A run that failed has no numbers.
+    optional = (*_OF_RUN, *_NUMBERS)
     for name, names, table in (
         ("sweep", columns(plan.grid), rows),
         ("tasks", _TASK_COLUMNS, _task_rows(plan, contents)),
@@ -152,7 +154,7 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     ):
         # A grid's words and a program's last ones may begin like a formula.
         safe = map(csv_files.formula_safe, table)
-        csv_files.write(directory / f"{name}.csv", names, safe)
+        csv_files.write(directory / f"{name}.csv", names, safe, optional)
     _write_clients(directory, plan, point)
     return rows
 

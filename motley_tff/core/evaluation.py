@@ -412,5 +412,5 @@ def _candidate_rows(task, labels, split, scores):
                 "metric": task.metric.name,
                 "value": scores.values[task.metric.name][i, c],
                 "loss": scores.values["loss"][i, c],
-                "ood_value": None if ood is None else ood.values[task.metric.name][i, c],
+                **({} if ood is None else {"ood_value": ood.values[task.metric.name][i, c]}),
             }

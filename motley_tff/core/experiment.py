@@ -228,11 +228,14 @@ class Experiment:
             "run_id": self._directory.run_id,
             "round": result.number,
             "num_clients": result.num_clients,
-            **{self._round_column(name): value for name, value in result.means.items()},
+            **{self._round_column(name): result.means[name] for name in self._round_means()},
             "seconds": result.seconds,
             "bytes_down": down * (self._config.clients_per_train_round or len(self._task.train)),
             "bytes_up": up * result.num_clients,
         }
+
+    def _round_means(self) -> tuple[str, ...]:
+        return ("loss", self._task.metric.name, *self._algorithm.shares)
 
     def _round_column(self, name: str) -> str:
         return name if name in self._algorithm.shares else f"train_{name}"
@@ -307,11 +310,13 @@ class Experiment:
             ),
         }  # fmt: skip
         for name in schema.EVALUATION_TABLES:
-            rows = ({**keys, **row} for row in tables[name])
+            mine = {key: value for key, value in keys.items() if key in columns[name]}
+            rows = iter(tables[name])
             first = next(rows, None)
             if first is not None:  # A table that has nothing to say is not written.
-                full = itertools.chain([first], rows)
-                csv_files.append(self._directory.table(name), columns[name], full)
+                full = ({**mine, **row} for row in itertools.chain([first], rows))
+                path = self._directory.table(name)
+                csv_files.append(path, columns[name], full, schema.OPTIONAL)
 
     def _sample(self, split: str, number: int) -> Sequence[str]:
         """Returns the clients to evaluate: a sample while training, all at the end."""

@@ -15,6 +15,7 @@ from motley_tff.core import acceptance, candidates, client_scores, evaluation, h
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
+from motley_tff.tables import schema
 
 Scores = dict[str, client_scores.Scores]
 
@@ -179,8 +180,9 @@ class Studies:
         for fraction, scores in sizes.items():
             # Everybody takes the model: rules of acceptance have a table of their own.
             chosen = self._choose(scores, None)
+            own = {"personalization_fraction": fraction}
             rows.extend(
-                {**self._summary(split, scores, chosen), "personalization_fraction": fraction}
+                self._summary(schema.SIZES, split, scores, chosen, own)
                 for split in client_scores.SPLITS
             )
         return rows
@@ -195,8 +197,8 @@ class Studies:
             chosen, whole = self._choose(scores, accept), self._choose(scores, None)
             for split in client_scores.SPLITS:
                 accepted = int(np.sum(accept(split, whole[split])))
-                row = self._summary(split, scores, chosen)
-                rows.append({**row, "rule": rule.text, "num_accepted": accepted})
+                own = {"rule": rule.text, "num_accepted": accepted}
+                rows.append(self._summary(schema.ACCEPTANCE, split, scores, chosen, own))
         return rows
 
     def _choose(self, scores, accept):
@@ -205,5 +207,8 @@ class Studies:
             self._task, scores, config.tuning, config.include_baseline_candidate, accept
         )
 
-    def _summary(self, split, scores, chosen):
-        return evaluation.summarize(self._task, self._labels, split, scores[split], chosen[split])
+    def _summary(self, columns, split, scores, chosen, own):
+        """Returns a table's own cells and those that it has of a split's summary."""
+        mine = scores[split], chosen[split]
+        row = evaluation.summarize(self._task, self._labels, split, *mine)
+        return {**{name: cell for name, cell in row.items() if name in columns}, **own}

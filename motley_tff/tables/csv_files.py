@@ -14,7 +14,7 @@ import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -100,32 +100,63 @@ def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
     )
 
 
-def _write_rows(file: IO[bytes], columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+def _write_rows(
+    file: IO[bytes],
+    columns: Sequence[str],
+    rows: Iterable[Mapping[str, Any]],
+    optional: Collection[str],
+) -> None:
+    known, needed = set(columns), set(columns).difference(optional)
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     try:
         for row in rows:
+            if not needed <= row.keys() <= known:
+                raise ValueError(
+                    f"A row lacks {sorted(needed - row.keys())} and has "
+                    f"{sorted(row.keys() - known)}, which are no columns of {list(columns)}."
+                )
             writer.writerow([cell(row.get(column)) for column in columns])
     finally:
         text.detach()  # It would close the file, and complain on stderr, when it is collected.
 
 
-def write(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes a table anew."""
+def write(
+    path: pathlib.Path,
+    columns: Sequence[str],
+    rows: Iterable[Mapping[str, Any]],
+    optional: Collection[str] = (),
+) -> None:
+    """Writes a table anew.
+
+    Args:
+      path: The file.
+      columns: Its columns, in order.
+      rows: `{column: scalar}`; None leaves a cell empty.
+      optional: Columns that a row may leave out: their cells are empty, too.
+
+    Raises:
+      ValueError: If a row has a key that is no column, or lacks a column that is not optional.
+    """
     header = dict(zip(columns, columns, strict=True))
     with replacing(path, "wb") as file:
-        _write_rows(file, columns, itertools.chain([header], rows))
+        _write_rows(file, columns, itertools.chain([header], rows), optional)
 
 
-def append(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Adds rows to a table, or starts it; the file is replaced whole."""
+def append(
+    path: pathlib.Path,
+    columns: Sequence[str],
+    rows: Iterable[Mapping[str, Any]],
+    optional: Collection[str] = (),
+) -> None:
+    """Adds rows to a table, or starts it; the file is replaced whole. See `write`."""
     if not path.exists():
-        write(path, columns, rows)
+        write(path, columns, rows, optional)
         return
     with replacing(path, "wb") as file:
         with open(path, "rb") as old:
             shutil.copyfileobj(old, file)
-        _write_rows(file, columns, rows)
+        _write_rows(file, columns, rows, optional)
 
 
 def read(path: pathlib.Path) -> Iterator[dict[str, str]]:

@@ -37,6 +37,9 @@ OOD_CLIENTS = ("ood_baseline", "ood_personalized")
 OOD_CANDIDATES = ("ood_value",)
 OOD_SUMMARY = ("ood_baseline_mean", "ood_personalized_mean")
 
+# What a row may leave out: validation clients are not scored on others' examples.
+OPTIONAL = frozenset({*OOD_CLIENTS, *OOD_CANDIDATES, *OOD_SUMMARY})
+
 # With --export_scores only: a row per example; label 1 is positive, as are higher scores.
 SCORES = (*RUN, "client_id", "label", "baseline_score", "personalized_score")
 

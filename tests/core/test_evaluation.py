@@ -101,7 +101,7 @@ def test_curves_and_clusters_by_hand():
         ("toy:e0", "0", 0.25, 2), ("toy:e0", "1", 0.75, 1), ("toy:e1", "0", 0.875, 1),
         ("toy:e1", "1", 0.5, 3), ("toy:e2", "0", 0.5, 4), ("toy:e2", "1", 0.5, 4),
     ]  # fmt: skip
-    assert {row["ood_value"] for row in report.candidates} == {None}
+    assert not any("ood_value" in row for row in report.candidates)
     members = [tuple(row.values()) for row in report.clusters]
     assert members == [
         ("test", 1, "x", 1), ("test", 1, "y", 0), ("test", 2, "x", 1), ("test", 2, "y", 1),

@@ -35,10 +35,10 @@ def test_a_signal_while_rounds_are_written_loses_none(tmp_path, monkeypatch, wri
     """A checkpoint follows, after which a resumed run would not do these rounds again."""
     append = csv_files.append
 
-    def cut(path, columns, rows):
+    def cut(path, columns, rows, *optional):
         if rows and not written:
             signal.raise_signal(signal.SIGINT)
-        append(path, columns, rows)
+        append(path, columns, rows, *optional)
         if rows and written:
             signal.raise_signal(signal.SIGINT)
 

@@ -80,7 +80,8 @@ def _run(folder, name, values, **more):
         {**RUN, "run_id": name, "client_id": i, "baseline": b, "personalized": p, **more}
         for i, (b, p) in values.items()
     ]
-    csv_files.write(folder / name / "clients.csv", schema.clients("cross_device"), rows)
+    columns = schema.clients("cross_device")
+    csv_files.write(folder / name / "clients.csv", columns, rows, optional=columns)
     return folder / name
 
 
@@ -314,7 +315,8 @@ def test_roc_auc(motley_metrics, tmp_path):
         ("d:b", 1, 0.9, 0.9), ("d:b", 1, 0.8, 0.8), ("d:b", 0, 0.1, 0.1), ("d:c", 1, 0.3, 0.7),
     ]  # fmt: skip
     columns = ("client_id", "label", "baseline_score", "personalized_score")
-    rows = [{**RUN, "run_id": "r", **dict(zip(columns, e, strict=True))} for e in examples]
+    keys = {name: {**RUN, "run_id": "r"}[name] for name in schema.RUN}
+    rows = [{**keys, **dict(zip(columns, e, strict=True))} for e in examples]
     path, output = tmp_path / "scores.csv", tmp_path / "out.csv"
     csv_files.write(path, client_tables.SCORES, rows)
     stdout = motley_metrics(path, f"--output={output}")

@@ -46,7 +46,7 @@ def run(root, run_id, algorithm, test, *, seed=0, number=10, valid=None, flags=N
         for place, (client, (before, after)) in enumerate(clients.items())
     ]
     columns = (*schema.CLIENTS, *(c for c in more if c not in schema.CLIENTS))
-    csv_files.write(path / "clients.csv", columns, rows)
+    csv_files.write(path / "clients.csv", columns, rows, optional=columns)
     if flags is not None:
         (path / "run.json").write_text(json.dumps({"flags": flags}))
     for name, table in options.get("tables", {}).items():
@@ -76,7 +76,8 @@ def sweep(root, rows, algorithm="ditto", dataset="toy", use_synthetic_data=False
         | {name: r.get(name, 0.5) for name in _RESULTS}
         for i, r in enumerate(rows)
     ]
-    csv_files.write(root / "sweep.csv", list(full[0]), full)
+    columns = list(dict.fromkeys(name for row in full for name in row))
+    csv_files.write(root / "sweep.csv", columns, full, optional=columns)
     plan = {"grid": {"fixed": [["num_clusters", "2"]]}, "use_synthetic_data": use_synthetic_data}
     (root / "run.json").write_text(json.dumps({"flags": {}, "plan": plan}))
     return root

@@ -20,7 +20,8 @@ ROW = {
 def _ours(folder, *changes):
     path = folder / "clients.csv"
     rows = [{**ROW, "client_id": f"d:{i}", **change} for i, change in enumerate(changes)]
-    csv_files.write(path, schema.clients("cross_device"), rows)
+    columns = schema.clients("cross_device")
+    csv_files.write(path, columns, rows, optional=columns)
     return path
 
 
@@ -261,7 +262,8 @@ def test_find(tmp_path):
 
 
 def test_scores(tmp_path):
-    row = {**ROW, "client_id": "d:0", "label": 1, "baseline_score": -3.5, "personalized_score": 2}
+    keys = {name: ROW[name] for name in schema.RUN}
+    row = {**keys, "client_id": "d:0", "label": 1, "baseline_score": -3.5, "personalized_score": 2}
     path = tmp_path / "scores.csv"
     csv_files.write(path, client_tables.SCORES, [row, {**row, "label": 0}])
     table = client_tables.read_scores(path)

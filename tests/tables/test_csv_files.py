@@ -65,6 +65,28 @@ def test_written_tables_are_rfc_4180_and_load_in_pandas(tmp_path):
     assert [row["id"] for row in csv_files.read(path)] == ['a "b", c', "school:00511299", "é\nz"]
 
 
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"id": 1, "x": 2, "y": 3, "z": 4}, r"lacks \[\] and has \['z'\]"),
+        ({"id": 1, "y": 3}, r"lacks \['x'\] and has \[\]"),
+        ({"id": 1, "xx": 2}, r"lacks \['x'\] and has \['xx'\]"),
+    ],
+)
+def test_a_row_has_its_tables_keys(tmp_path, row, words):
+    path = tmp_path / "t.csv"
+    columns = ("id", "x", "y")
+    for write in (csv_files.write, csv_files.append):
+        with pytest.raises(ValueError, match=words):
+            write(path, columns, [{"id": 0, "x": None}, row], optional=["y"])
+        assert not path.exists()
+    csv_files.write(path, columns, [{"id": 0, "x": 1}], optional=["y"])
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=words):
+        csv_files.append(path, columns, [row], optional=["y"])
+    assert path.read_bytes() == before == b"id,x,y\n0,1,\n"
+
+
 def test_append_starts_a_table_with_its_header(tmp_path):
     csv_files.append(tmp_path / "t.csv", ["round"], [])
     assert (tmp_path / "t.csv").read_text() == "round\n"
@@ -75,7 +97,7 @@ def test_keep_rounds_keeps_the_bytes_before(tmp_path):
     columns = ["round", "text", "x"]
     csv_files.write(path, columns, [{"round": r, "text": 'q"', "x": r / 3} for r in (1, 2)])
     before = path.read_bytes()
-    csv_files.append(path, columns, [{"round": r} for r in (3, 4)])
+    csv_files.append(path, columns, [{"round": r} for r in (3, 4)], optional=columns)
     csv_files.keep_rounds(path, 2)
     assert path.read_bytes() == before
     assert csv_files.rounds(path) == {1, 2}
