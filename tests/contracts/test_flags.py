@@ -1,0 +1,257 @@
+"""Every flag reaches its effect: a table of flags and of the cells that must change.
+
+A new flag that decides numbers adds a line to `REACHES` (or, if it is an optimizer's parameter,
+nothing: `optimizer_flags.PARAMETERS` is looped over); one that decides none a line to
+`DECIDES_NO_NUMBERS` or, where a run would take long, to `SHOWN_ELSEWHERE`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+from absl.testing import flagsaver
+
+from motley_tff.algorithms import optimizers
+from tests.contracts import in_process
+from trainers import optimizer_flags
+
+_FINETUNING, _HYPCLUSTER, _KNN_PER, _MTL = in_process.TRAINERS
+_SHORT = ("--total_rounds=2", "--rounds_per_evaluation=2", "--backend=sequential")
+# Smallest form of each trainer's own work; what a line gives comes after and so wins.
+_OWN = {
+    _FINETUNING: ("--finetune_max_epochs=1", "--finetune_learning_rate=0.2"),
+    _HYPCLUSTER: ("--num_clusters=2",),
+    _KNN_PER: ("--num_neighbors=3", "--coefficients=0.5"),
+    _MTL: (),
+}
+_DEVICE = ("--dataset_name=emnist", "--clients_per_train_round=3")
+
+
+class Reaches(NamedTuple):
+    """A flag and its effect.
+
+    Attributes:
+      flag: With a value other than its default.
+      table: Which table must change.
+      column: Which column of it; None if a table must be there that is not without the flag.
+      trainer: Of which trainer.
+      beside: Further flags, of the run without it, too.
+    """
+
+    flag: str
+    table: str
+    column: str | None
+    trainer: str = _FINETUNING
+    beside: tuple[str, ...] = ()
+
+
+def _of(algorithm, *more):
+    return (f"--algorithm={algorithm}", *more)
+
+
+REACHES = (
+    # Data and rounds.
+    Reaches("--base_random_seed=5", "rounds", "train_loss"),
+    Reaches("--dataset_name=emnist", "clients", "client_id", beside=(
+        "--clients_per_train_round=2",)),
+    Reaches("--total_rounds=1", "rounds", "round"),
+    Reaches("--rounds_per_evaluation=1", "summary", "round"),
+    Reaches("--train_epochs=2", "clients", "baseline_loss"),
+    Reaches("--train_batch_size=3", "clients", "baseline_loss"),
+    Reaches("--clients_per_train_round=2", "rounds", "num_clients"),
+    # Who trains, and on what.
+    Reaches("--partition=iid", "rounds", "train_loss"),
+    Reaches("--dropout_rate=0.6", "rounds", "num_clients"),
+    Reaches("--straggler_rate=0.9", "clients", "baseline_loss", beside=("--train_epochs=3",)),
+    # Evaluation.
+    Reaches("--valid_clients_per_evaluation=2", "summary", "num_clients", beside=(
+        *_DEVICE, "--rounds_per_evaluation=1")),
+    Reaches("--test_clients_per_evaluation=2", "summary", "num_clients", beside=(
+        *_DEVICE, "--rounds_per_evaluation=1")),
+    Reaches("--final_evaluation_clients=2", "summary", "num_clients", beside=_DEVICE),
+    Reaches("--evaluate_ood", "clients", "ood_personalized"),
+    Reaches("--ood_examples=3", "clients", "ood_personalized", beside=("--evaluate_ood",)),
+    Reaches("--personalization_fraction=0.5", "clients", "num_personalization_examples"),
+    Reaches("--personalization_fraction=1,0.5", "sizes", None),
+    Reaches("--acceptance=min_examples:10", "clients", "candidate"),
+    Reaches("--acceptance=always,validated", "acceptance", None),
+    Reaches("--export_scores", "scores", None, _KNN_PER, (
+        "--dataset_name=vehicle", "--train_batch_size=256")),
+    # Optimizers: each prefix; their parameters have a test of their own.
+    Reaches("--client_learning_rate=0.4", "clients", "baseline_loss"),
+    Reaches("--client_optimizer=adam", "clients", "baseline_loss"),
+    Reaches("--server_learning_rate=0.4", "clients", "baseline_loss"),
+    Reaches("--server_optimizer=yogi", "clients", "baseline_loss"),
+    Reaches("--finetune_learning_rate=0.4", "clients", "personalized_loss"),
+    Reaches("--finetune_optimizer=adagrad", "clients", "personalized_loss"),
+    Reaches("--personal_learning_rate=0.4", "clients", "personalized_loss", _MTL),
+    Reaches("--personal_optimizer=adam", "clients", "personalized_loss", _MTL),
+    # finetuning_trainer, and what knn_per_trainer shares with it.
+    Reaches("--algorithm=fedsgd", "clients", "baseline_loss"),
+    Reaches("--algorithm=centralized", "rounds", "num_clients"),
+    Reaches("--algorithm=fedsgd", "clients", "baseline_loss", _KNN_PER),
+    Reaches("--proximal_strength=5", "clients", "baseline_loss", beside=_of("fedprox", "--train_epochs=3")),
+    Reaches("--proximal_strength=5", "clients", "baseline_loss", _KNN_PER, _of(
+        "fedprox", "--train_epochs=3")),
+    Reaches("--finetune_max_epochs=2", "candidates", "candidate"),
+    Reaches("--finetune_last_layer", "clients", "personalized_loss"),
+    Reaches("--finetune_tuning=per_client", "clients", "candidate", beside=(
+        "--finetune_learning_rate=0.05,0.5,2",)),
+    Reaches("--finetune_every=1", "summary", "round"),
+    Reaches("--noinclude_baseline_candidate", "clients", "candidate", beside=(
+        "--finetune_learning_rate=0.000000001",)),
+    # knn_per_trainer.
+    Reaches("--num_neighbors=1", "clients", "personalized_loss", _KNN_PER, (
+        "--noinclude_baseline_candidate",)),
+    Reaches("--coefficients=0.9", "clients", "personalized_loss", _KNN_PER, (
+        "--noinclude_baseline_candidate",)),
+    Reaches("--knn_tuning=per_client", "clients", "candidate", _KNN_PER, (
+        "--coefficients=0.2,0.6,1",)),
+    Reaches("--noinclude_baseline_candidate", "clients", "candidate", _KNN_PER, (
+        "--coefficients=0.000001",)),
+    # mtl_trainer.
+    Reaches("--algorithm=local", "clients", "personalized_loss", _MTL),
+    Reaches("--lambda=0.3", "clients", "personalized_loss", _MTL),
+    Reaches("--mocha_outer=2", "clients", "personalized_loss", _MTL, _of("mocha")),
+    Reaches("--alpha=0.9", "clients", "personalized_loss", _MTL, _of("apfl")),
+    Reaches("--inner_steps=1", "clients", "personalized_loss", _MTL, _of("pfedme")),
+    Reaches("--adaptation_epochs=2", "candidates", "candidate", _MTL, _of("per_fedavg")),
+    # hypcluster_trainer.
+    Reaches("--num_clusters=3", "rounds", "train_loss", _HYPCLUSTER),
+    Reaches("--num_warmstart_fedavg_rounds=1", "summary", "bytes_down_total", _HYPCLUSTER),
+    Reaches("--warmstart_fraction=0.5", "rounds", "round", _HYPCLUSTER),
+    Reaches("--cluster_initialization=updates", "rounds", "train_loss", _HYPCLUSTER),
+    Reaches("--balance=20", "rounds", "train_loss", _HYPCLUSTER, ("--total_rounds=6",)),
+    Reaches("--share_base_layers", "rounds", "train_loss", _HYPCLUSTER),
+    # Its clients change between clusters: one that is left moves on by its momentum.
+    Reaches("--step_empty_clusters", "clients", "baseline_loss", _HYPCLUSTER, (
+        "--num_clusters=3", "--total_rounds=5", "--rounds_per_evaluation=5", "--train_epochs=2",
+        "--server_optimizer=momentum", "--clients_per_train_round=1", "--base_random_seed=2")),
+)  # fmt: skip
+
+# Flags that say where, how fast, or what is written, not which numbers.
+DECIDES_NO_NUMBERS = {
+    "backend": "test_agreement",
+    "data_dir": "where data are",
+    "data_file": "where data are",
+    "experiment_name": "where results go",
+    "memory_limit_gb": "which backend",
+    "root_output_dir": "where results go",
+    "rounds_per_checkpoint": "test_looking",
+    "tensorboard": "test_looking",
+    "tff_workers": "test_worker",
+    "threads_per_client": "speed; last bits",
+    "use_synthetic_data": "where data come from",
+}
+# flag: the test that shows its effect.
+SHOWN_ELSEWHERE = {
+    "adni_split": "trainers/test_flags",
+    "aggregator": "contracts/test_aggregators",
+    "dp_noise_multiplier": "backends/test_tff_backend",
+    "gld23k": "trainers/test_flags",
+    "only_digits": "trainers/test_flags",
+    "path_to_initial_model_weights": "test_a_given_model_is_where_a_run_starts",
+    "path_to_initial_model_weights_list": "test_a_given_model_is_where_a_run_starts",
+}
+
+
+@pytest.fixture(scope="module", params=in_process.TRAINERS)
+def opened(request, tmp_path_factory):
+    """Runs one trainer; returns (its name, flags -> directory), each set of flags once."""
+    root, known = tmp_path_factory.mktemp("runs"), {}
+    with in_process.opened(request.param) as run:
+
+        def finished(*given):
+            key = (*_SHORT, *_OWN[request.param], *given)
+            if key not in known:
+                known[key] = run(root, f"r{len(known)}", *key)
+            return known[key]
+
+        yield request.param, finished
+
+
+def _name(flag):
+    name = flag[2:].partition("=")[0]
+    return name[2:] if name.startswith("no") and name[2:] in flags.FLAGS else name
+
+
+def test_every_flag_is_known_to_this_table(opened):
+    trainer, _ = opened
+    shown = {_name(one.flag) for one in REACHES}
+    ours = set(in_process.declared())
+    parameters = {f for f in ours if _is_parameter(f)}
+    assert ours - parameters - shown - set(DECIDES_NO_NUMBERS) - set(SHOWN_ELSEWHERE) == set()
+    for one in REACHES:
+        assert one.trainer != trainer or _name(one.flag) in ours, one
+        value = one.flag.partition("=")[2]
+        is_default = one.trainer == trainer and value == str(flags.FLAGS[_name(one.flag)].default)
+        assert not is_default or not value, one
+
+
+def _is_parameter(flag):
+    return any(
+        flag.endswith(f"_{optimizer}_{parameter}")
+        for optimizer, parameters in optimizer_flags.PARAMETERS.items()
+        for parameter in parameters
+    )
+
+
+def test_the_cells_change(opened):
+    trainer, finished = opened
+    unmoved = []
+    for one in (line for line in REACHES if line.trainer == trainer):
+        without, given = (
+            in_process.table(finished(*one.beside, *more), one.table) for more in ((), (one.flag,))
+        )
+        if one.column is None:
+            reached = without is None and given is not None
+        else:
+            reached = list(without.get(one.column, [])) != list(given[one.column])
+        if not reached:
+            unmoved.append(one)
+    assert not unmoved
+
+
+def test_parameters_reach_their_optimizer(opened):
+    """`--client_adam_beta_1` and the like; that prefixes reach the numbers is in the table."""
+    for flag in filter(_is_parameter, in_process.declared()):
+        prefix, optimizer, parameter = flag.split("_", 2)
+        rate = ["0.5"] if prefix == "finetune" else 0.5
+        given = {f"{prefix}_optimizer": optimizer, f"{prefix}_learning_rate": rate, flag: 0.125}
+        with flagsaver.flagsaver(**given):
+            flags.FLAGS.mark_as_parsed()
+            found = optimizer_flags.config(prefix, flags.FLAGS)
+        assert found.parameters[parameter] == 0.125, flag
+        assert (found.name, found.learning_rate) == (optimizer, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"),
+    [(o, p) for o, parameters in optimizer_flags.PARAMETERS.items() for p in parameters],
+)
+def test_parameters_move_what_an_optimizer_does(name, parameter):
+    defaults = optimizer_flags.PARAMETERS[name]
+
+    def weights_after(parameters):
+        one = optimizers.build(optimizers.OptimizerConfig(name, 0.5, parameters))
+        weights = (tf.constant([1.0, -2.0]),)
+        state = one.initialize((tf.TensorSpec([2]),))
+        for step in (1.0, -0.5, 0.25):
+            state, weights = one.next(state, weights, (tf.constant([0.3 * step, 0.1]),))
+        return weights[0].numpy()
+
+    changed = {**defaults, parameter: 0.5 + defaults[parameter] / 3}
+    assert not np.allclose(weights_after(defaults), weights_after(changed), atol=1e-6)
+
+
+def test_a_given_model_is_where_a_run_starts(opened):
+    """The baseline of a run without rounds is the given model."""
+    trainer, finished = opened
+    if trainer == _HYPCLUSTER:
+        pytest.skip("takes up a list of models")
+    trained = finished()
+    again = finished("--total_rounds=0", f"--path_to_initial_model_weights={trained}")
+    before, after = (in_process.table(path, "clients") for path in (trained, again))
+    assert list(before["baseline_loss"]) == list(after["baseline_loss"])

@@ -1,0 +1,131 @@
+"""Resuming is real: what goes on trains the rounds that are left, what is finished none.
+
+Runs are deterministic, so one that began anew would write the same tables. Rounds are counted.
+"""
+
+import json
+from unittest import mock
+
+import pytest
+
+from tests.contracts import in_process
+from tests.trainers import programs
+
+_FINETUNING, _HYPCLUSTER, _KNN_PER, _MTL = in_process.TRAINERS
+_FLAGS = (
+    "--total_rounds=6", "--rounds_per_evaluation=3", "--rounds_per_checkpoint=2",
+    "--backend=sequential", "--server_optimizer=adam", "--server_learning_rate=0.1",
+)  # fmt: skip
+# (trainer, flags): what keeps another kind of state adds a line.
+RUNS = (
+    (_FINETUNING, ("--finetune_max_epochs=1",)),
+    (_FINETUNING, ("--dataset_name=emnist", "--clients_per_train_round=2", "--dropout_rate=0.3",
+                   "--finetune_max_epochs=1")),
+    (_FINETUNING, ("--finetune_every=2", "--finetune_max_epochs=1")),
+    (_KNN_PER, ("--num_neighbors=2", "--coefficients=0.5")),
+    (_MTL, ("--algorithm=ditto",)),
+    (_MTL, ("--algorithm=mocha",)),
+    (_MTL, ("--algorithm=per_fedavg",)),
+    (_HYPCLUSTER, ("--num_clusters=2", "--balance=0.5")),
+    (_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=2")),
+)  # fmt: skip
+
+
+class _Killed(BaseException):
+    """Ends a run without the checkpoint that a signal leaves."""
+
+
+class _Counted:
+    """What stands for the terminal: counts each stage's steps, and ends the run in one of them."""
+
+    def __init__(self, stage="", last=0, error=_Killed):
+        self._stages, self._stage, self._last, self._error = [], stage, last, error
+        self.steps, self.went_on_after = {}, {}
+
+    def __call__(self):
+        return self
+
+    def start(self, stage, total, done=0):
+        self._stages.append(stage)
+        self.went_on_after[stage] = done
+
+    def advance(self, steps=1, **facts):
+        stage = self._stages[-1]
+        self.steps[stage] = self.steps.get(stage, 0) + steps
+        if (stage, self.steps[stage]) == (self._stage, self._last):
+            raise self._error
+
+    def finish(self):
+        self._stages.pop()
+
+
+@pytest.fixture(params=RUNS, ids=lambda one: "-".join((one[0], *one[1])))
+def begun(request, tmp_path):
+    """Runs a trainer once more under a progress that counts; returns that."""
+    trainer, flags = request.param
+    with in_process.opened(trainer) as run:
+
+        def again(name, *counted):
+            from trainers import terminal
+
+            progress = _Counted(*counted)
+            with mock.patch.object(terminal, "TerminalProgress", progress):
+                if counted:
+                    with pytest.raises(counted[-1]):
+                        run(tmp_path, name, *_FLAGS, *flags)
+                    status = json.loads((tmp_path / name / "run.json").read_text())["status"]
+                    assert status == "stopped"
+                else:
+                    run(tmp_path, name, *_FLAGS, *flags)
+            return progress
+
+        yield again
+
+
+def test_only_the_rounds_that_are_left_are_trained(begun, tmp_path, capsys):
+    whole = begun("whole")
+    assert whole.steps["train"] == 6 and whole.went_on_after["train"] == 0
+    # Without warning, in round 5, after the checkpoint of round 4; on a signal, after round 3.
+    for name, last, error, kept in (("killed", 5, _Killed, 4), ("ended", 3, KeyboardInterrupt, 3)):
+        begun(name, "train", last, error)
+        progress = begun(name)
+        assert (progress.went_on_after["train"], progress.steps["train"]) == (kept, 6 - kept)
+        assert not [stage for stage in progress.steps if stage.startswith("warm start")]
+        programs.same_tables(tmp_path / "whole", _renamed(tmp_path, name))
+    capsys.readouterr()
+    assert begun("whole").steps == {}, "a finished run trains and evaluates nothing"
+    assert "whole" in capsys.readouterr().out
+
+
+def _renamed(root, name):
+    """Returns the run's directory with the run_id `whole` in its tables."""
+    for path in (root / name).glob("*.csv"):
+        path.write_text(path.read_text().replace(f"{name},", "whole,"))
+    return root / name
+
+
+def test_what_goes_on_says_so():
+    """The line that a person, or the log of a job, sees."""
+    from trainers import terminal
+
+    with mock.patch.object(terminal, "_write") as written:
+        terminal.TerminalProgress().start("train", 12, 9)
+        terminal.TerminalProgress().start("train", 12, 0)
+    assert [call.args for call in written.call_args_list] == [("train: goes on after 9/12",)]
+
+
+def test_a_warm_start_goes_on_with_the_model_it_was_cut_in(tmp_path):
+    flags = ("--num_clusters=3", "--num_warmstart_fedavg_rounds=2", "--total_rounds=1")
+    stages = [f"warm start of model {j}" for j in (1, 2, 3)]
+    with in_process.opened(_HYPCLUSTER) as run:
+        from trainers import terminal
+
+        cut, rest = _Counted(stages[1], 1), _Counted()
+        with mock.patch.object(terminal, "TerminalProgress", cut), pytest.raises(_Killed):
+            run(tmp_path, "x", *_FLAGS, *flags)
+        with mock.patch.object(terminal, "TerminalProgress", rest):
+            run(tmp_path, "x", *_FLAGS, *flags)
+    assert cut.steps == {stages[0]: 2, stages[1]: 1}
+    assert {s: rest.steps.get(s) for s in (*stages, "train")} == {
+        stages[0]: None, stages[1]: 2, stages[2]: 2, "train": 1,
+    }  # fmt: skip
