@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import logging
 import math
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -24,8 +25,8 @@ from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core.errors import UserError
 from motley_tff.core.federated import tff
 
-Weighted = tff.aggregators.WeightedAggregationFactory
-Unweighted = tff.aggregators.UnweightedAggregationFactory
+Weighted: TypeAlias = tff.aggregators.WeightedAggregationFactory
+Unweighted: TypeAlias = tff.aggregators.UnweightedAggregationFactory
 _WEIGHT = tff.TensorType(np.float32)
 
 
@@ -70,7 +71,7 @@ class Aggregator:
 
 
 def _weighted(factory: Weighted | Unweighted) -> Weighted:
-    if isinstance(factory, Unweighted):
+    if isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
         return tff.aggregators.as_weighted_aggregator(factory)
     return factory
 
@@ -227,8 +228,8 @@ def _grouped(
     types = [value_type for value_type, _ in split.type_signature.result]
     means = [mean_of(t, partial) for t, partial in zip(types, groups.is_partial, strict=True)]
     partial = [i for i, is_partial in enumerate(groups.is_partial) if is_partial]
-    totals = [aggregator.total.create(_WEIGHT)] * len(partial) if partial else []
-    processes = [*means, *totals]
+    total = (aggregator.total or tff.aggregators.SumFactory()).create(_WEIGHT)
+    processes = [*means, *[total] * len(partial)]
 
     @tff.federated_computation
     def initialize():
@@ -248,7 +249,7 @@ def _grouped(
     def next_round(states, updates, weights):
         parts = tff.federated_map(split, (updates, weights))
         outputs = [mean.next(states[i], *parts[i]) for i, mean in enumerate(means)]
-        for place, (i, total) in enumerate(zip(partial, totals, strict=True), len(means)):
+        for place, i in enumerate(partial, len(means)):
             outputs.append(total.next(states[place], parts[i][1]))
         return tff.templates.MeasuredProcessOutput(
             tff.federated_zip([output.state for output in outputs]),
