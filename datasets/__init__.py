@@ -28,7 +28,7 @@ REGISTRY: Mapping[str, str] = {
 # Those whose clients are silos, the same ones in training and evaluation.
 CROSS_SILO = ("adni", "school", "vehicle")
 # Options that mean something to some data sets alone.
-_OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
+OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "adni_split": ("adni",),
     "gld23k": ("landmark",),
     "group_key": ("emnist",),
@@ -65,7 +65,7 @@ def check_options(options: DataOptions) -> None:
       UserError: If it is not or has not, or shares leave a part nothing.
     """
     check_name(options.dataset_name)
-    for option, owners in _OWN_OPTIONS.items():
+    for option, owners in OWN_OPTIONS.items():
         value = getattr(options, option)
         if value is not None and value is not False and options.dataset_name not in owners:
             raise UserError(

@@ -263,15 +263,6 @@ def _check_temporary_directory() -> None:
         ) from error
 
 
-def refuse_noise_on_shares(values: flags.FlagValues, what: str) -> None:
-    """Raises a UserError for an aggregator that would add noise to what updates are divided by."""
-    if values.aggregator == "differentially_private":
-        raise UserError(
-            f"--aggregator=differentially_private would add its noise to {what}, too, also where "
-            "no client was; choose another aggregator"
-        )
-
-
 def deciding(values: flags.FlagValues) -> dict[str, Any]:
     """Returns the flags that decide an experiment's numbers, for `run.json`."""
     by_module = values.flags_by_module_dict()

@@ -136,7 +136,11 @@ def run_stack(
       stack: The clients' examples, as tensors.
       round_keys: int32 [seeds, 2].
     """
-    template, work_of = _capped(task, template), lambda h, of=work_of: _capped(task, of(h))
+    template = _capped(task, template)
+
+    def capped_work_of(run_hparams):
+        return _capped(task, work_of(run_hparams))
+
     num_runs = tf.nest.flatten(broadcast)[0].shape[0]
     rows = Rows(num_runs, round_keys.shape[0], stack.index.shape[0])
     row_hparams = rows.of_runs(hparams)

@@ -92,7 +92,8 @@ REACHES = (
     Reaches("--algorithm=fedsgd", "clients", "baseline_loss"),
     Reaches("--algorithm=centralized", "rounds", "num_clients"),
     Reaches("--algorithm=fedsgd", "clients", "baseline_loss", _KNN_PER),
-    Reaches("--proximal_strength=5", "clients", "baseline_loss", beside=_of("fedprox", "--train_epochs=3")),
+    Reaches("--proximal_strength=5", "clients", "baseline_loss", beside=_of(
+        "fedprox", "--train_epochs=3")),
     Reaches("--proximal_strength=5", "clients", "baseline_loss", _KNN_PER, _of(
         "fedprox", "--train_epochs=3")),
     Reaches("--finetune_max_epochs=2", "candidates", "candidate"),
@@ -122,6 +123,12 @@ REACHES = (
     Reaches("--num_clusters=3", "rounds", "train_loss", _HYPCLUSTER),
     Reaches("--num_warmstart_fedavg_rounds=1", "summary", "bytes_down_total", _HYPCLUSTER),
     Reaches("--warmstart_fraction=0.5", "rounds", "round", _HYPCLUSTER),
+    Reaches("--warmstart_client_learning_rate=0.7", "rounds", "train_loss", _HYPCLUSTER, (
+        "--num_warmstart_fedavg_rounds=1",)),
+    Reaches("--warmstart_server_learning_rate=0.7", "rounds", "train_loss", _HYPCLUSTER, (
+        "--num_warmstart_fedavg_rounds=1",)),
+    Reaches("--warmstart_server_adam_epsilon=0.7", "rounds", "train_loss", _HYPCLUSTER, (
+        "--num_warmstart_fedavg_rounds=1", "--server_optimizer=adam")),
     Reaches("--cluster_initialization=updates", "rounds", "train_loss", _HYPCLUSTER),
     Reaches("--balance=20", "rounds", "train_loss", _HYPCLUSTER, ("--total_rounds=6",)),
     Reaches("--share_base_layers", "rounds", "train_loss", _HYPCLUSTER),
@@ -151,9 +158,14 @@ SHOWN_ELSEWHERE = {
     "aggregator": "contracts/test_aggregators",
     "dp_noise_multiplier": "backends/test_tff_backend",
     "gld23k": "trainers/test_flags",
+    "group_key": "trainers/test_flags",
+    "l2_reg": "trainers/test_flags",
+    "lam_svm": "trainers/test_flags",
     "only_digits": "trainers/test_flags",
     "path_to_initial_model_weights": "test_a_given_model_is_where_a_run_starts",
     "path_to_initial_model_weights_list": "test_a_given_model_is_where_a_run_starts",
+    "test_split": "trainers/test_flags",
+    "val_split": "trainers/test_flags",
 }
 
 
@@ -191,11 +203,7 @@ def test_every_flag_is_known_to_this_table(opened):
 
 
 def _is_parameter(flag):
-    return any(
-        flag.endswith(f"_{optimizer}_{parameter}")
-        for optimizer, parameters in optimizer_flags.PARAMETERS.items()
-        for parameter in parameters
-    )
+    return optimizer_flags.parameter_of(flag) is not None
 
 
 def test_the_cells_change(opened):
@@ -217,13 +225,13 @@ def test_the_cells_change(opened):
 def test_parameters_reach_their_optimizer(opened):
     """`--client_adam_beta_1` and the like; that prefixes reach the numbers is in the table."""
     for flag in filter(_is_parameter, in_process.declared()):
-        prefix, optimizer, parameter = flag.split("_", 2)
-        rate = ["0.5"] if prefix == "finetune" else 0.5
-        given = {f"{prefix}_optimizer": optimizer, f"{prefix}_learning_rate": rate, flag: 0.125}
-        with flagsaver.flagsaver(**given):
-            flags.FLAGS.mark_as_parsed()
+        prefix, optimizer, parameter = optimizer_flags.parameter_of(flag)
+        other = True if parameter == "nesterov" else 0.125
+        given = [f"--{prefix}_optimizer={optimizer}", f"--{prefix}_learning_rate=0.5"]
+        with flagsaver.flagsaver():
+            flags.FLAGS(["x", *given, f"--{flag}={other}"], known_only=True)
             found = optimizer_flags.config(prefix, flags.FLAGS)
-        assert found.parameters[parameter] == 0.125, flag
+        assert found.parameters[parameter] == other, flag
         assert (found.name, found.learning_rate) == (optimizer, 0.5)
 
 
@@ -243,15 +251,16 @@ def test_parameters_move_what_an_optimizer_does(name, parameter):
         return weights[0].numpy()
 
     changed = {**defaults, parameter: 0.5 + defaults[parameter] / 3}
+    if parameter == "nesterov":
+        defaults, changed = ({"momentum": 0.5, parameter: value} for value in (False, True))
     assert not np.allclose(weights_after(defaults), weights_after(changed), atol=1e-6)
 
 
 def test_a_given_model_is_where_a_run_starts(opened):
     """The baseline of a run without rounds is the given model."""
     trainer, finished = opened
-    if trainer == _HYPCLUSTER:
-        pytest.skip("takes up a list of models")
+    flag = "path_to_initial_model_weights" + ("_list" if trainer == _HYPCLUSTER else "")
     trained = finished()
-    again = finished("--total_rounds=0", f"--path_to_initial_model_weights={trained}")
+    again = finished("--total_rounds=0", f"--{flag}={trained}")
     before, after = (in_process.table(path, "clients") for path in (trained, again))
     assert list(before["baseline_loss"]) == list(after["baseline_loss"])

@@ -71,18 +71,19 @@ def test_flags_of_one_data_set_reach_it():
     code = (
         "import sys; from launch import commandline; "
         "from trainers import finetuning_trainer as t, data_flags; commandline.parse(sys.argv); "
-        "o = data_flags.options(t.FLAGS); print(o.only_digits, o.gld23k, o.adni_split)"
+        "o = data_flags.options(t.FLAGS); print({n: getattr(o, n) for n in datasets.OWN_OPTIONS})"
     )
-    for given, expected in (
-        (["--only_digits"], "True False None"),
-        (["--gld23k"], "False True None"),
-        (["--adni_split=published"], "False False published"),
-    ):
-        result = subprocess.run(
-            [sys.executable, "-c", code, "--experiment_name=x", "--dataset_name=emnist", *given],
-            capture_output=True, text=True, env=programs.environment(), check=True,
-        )  # fmt: skip
-        assert result.stdout.strip() == expected
+    expected = {
+        "adni_split": "published", "gld23k": True, "group_key": "series", "l2_reg": 0.5,
+        "lam_svm": 0.25, "only_digits": True, "test_split": 0.2, "val_split": 0.3,
+    }  # fmt: skip
+    given = [f"--{name}={value}" for name, value in expected.items()]
+    result = subprocess.run(
+        [sys.executable, "-c", "import datasets, " + code.removeprefix("import "),
+         "--experiment_name=x", "--dataset_name=emnist", *given],
+        capture_output=True, text=True, env=programs.environment(), check=True,
+    )  # fmt: skip
+    assert eval(result.stdout) == expected
 
 
 def test_another_data_sets_flag_is_refused_before_anything_is_written(tmp_path):
