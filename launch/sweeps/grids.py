@@ -27,7 +27,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 import datasets
 from launch.sweeps import flag_check

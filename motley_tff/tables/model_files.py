@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from motley_tff.core.errors import UserError
-from motley_tff.tables import array_files, saved_models
+from motley_tff.tables import array_files
 
 FILE_NAME = "global_model.npz"
 PERSONAL_FILE_NAME = "personal_models.npz"
@@ -55,6 +55,8 @@ def load(
     Raises:
       UserError: If it is none of them, damaged, or of another model.
     """
+    from motley_tff.tables import saved_models  # Imports TensorFlow: more than a second.
+
     file = pathlib.Path(path).expanduser()
     if saved_models.is_saved_model(file):
         weights = saved_models.load(file, names, shapes)
