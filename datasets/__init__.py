@@ -34,6 +34,7 @@ OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "group_key": ("emnist",),
     "l2_reg": CROSS_SILO,
     "lam_svm": ("vehicle",),
+    "mask_padding": ("ted_multi",),
     "only_digits": ("emnist",),
     "test_split": ("school", "vehicle"),
     "val_split": ("school", "vehicle"),

@@ -31,6 +31,7 @@ class DataOptions:
       group_key: EMNIST's `.npz` only: name of an array [n], constant within a writer, that says
         which group each belongs to, for tables of clusters; None if no groups are known.
       gld23k: Landmarks only: the small variant of 203 classes and 233 clients.
+      mask_padding: TedMulti only: leave padding out of the loss, where Motley's code counts it.
       adni_split: ADNI only: `subject`, or `published` for Motley's rule, in which slices of one
         scan can be in several parts; None is `subject`.
       val_split: School and Vehicle only: share of each silo's examples that validate; None is .15.
@@ -47,6 +48,7 @@ class DataOptions:
     only_digits: bool = False
     group_key: str | None = None
     gld23k: bool = False
+    mask_padding: bool = False
     adni_split: str | None = None
     val_split: float | None = None
     test_split: float | None = None

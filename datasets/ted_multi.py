@@ -15,8 +15,9 @@ Card
     model reads the first 20 ids and predicts the last 20. (SQLite: `tokens`, the words as text.)
   Model: a Transformer of one layer with tied embeddings, 4,769,824 weights for 15,814 words. Loss:
     the mean over all 20 places, padding too, as published: Keras's plain cross entropy behind a
-    layer that hands on no mask. Accuracy over tokens but padding, words outside the vocabulary and
-    ends of sentences, as Motley reports it (and as for StackOverflow).
+    layer that hands on no mask; `--mask_padding` leaves padding out. Accuracy over tokens but
+    padding, words outside the vocabulary and ends of sentences, as Motley reports it (and as for
+    StackOverflow).
   Groups: the language, the first two letters of a client's id.
   Split: the source's own train, dev (valid) and test talks, published as 3,969, 98 and 117 clients;
     synthetic clients are permuted with seed 13, 12% valid and 15% test. Training takes the first
@@ -96,6 +97,13 @@ def create_task(options: DataOptions) -> task_lib.Task:
     Raises:
       UserError: If there are no data or they are broken; says what to put where.
     """
+    task = _create_task(options)
+    if options.mask_padding:
+        task = dataclasses.replace(task, loss=text.token_cross_entropy)
+    return task
+
+
+def _create_task(options: DataOptions) -> task_lib.Task:
     if options.use_synthetic_data:
         return _create_synthetic_task(options)
     path = files.find(options, _PATHS)

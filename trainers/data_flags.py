@@ -23,6 +23,9 @@ def define() -> None:
         "compared with.",
     )
     flags.DEFINE_bool("gld23k", False, "landmark: the small variant, 203 classes and 233 clients.")
+    flags.DEFINE_bool(
+        "mask_padding", False, "ted_multi: leave padding out of the loss; Motley's code counts it."
+    )
     flags.DEFINE_enum(
         "adni_split", None, ["subject", "published"],
         "adni: how a vendor's slices are split: by subject, as if not given, or by Motley's rule, "
@@ -65,6 +68,7 @@ def options(values: flags.FlagValues) -> data_options.DataOptions:
         only_digits=values.only_digits,
         group_key=values.group_key,
         gld23k=values.gld23k,
+        mask_padding=values.mask_padding,
         adni_split=values.adni_split,
         val_split=values.val_split,
         test_split=values.test_split,

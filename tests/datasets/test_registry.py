@@ -47,7 +47,12 @@ def test_unknown_name_says_the_nearest_and_all():
 
 @pytest.mark.parametrize(
     ("option", "owner"),
-    [("only_digits", "emnist"), ("group_key", "emnist"), ("gld23k", "landmark")],
+    [
+        ("only_digits", "emnist"),
+        ("group_key", "emnist"),
+        ("gld23k", "landmark"),
+        ("mask_padding", "ted_multi"),
+    ],
 )
 def test_an_option_is_one_data_sets_alone(option, owner):
     datasets.check_options(datasets.DataOptions(owner, **{option: True}))
