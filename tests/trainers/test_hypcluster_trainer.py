@@ -139,7 +139,7 @@ def test_collapse_is_said_and_remedies_help(tmp_path):
     ("flags", "words"),
     [
         (["--num_clusters=0"], "--num_clusters=0"),
-        (["--path_to_initial_model_weights_list=a,b,c"], "has 3 paths, expected --num_clusters=1"),
+        (["--path_to_initial_model_weights_list=a,b,c"], "has 3 paths, expected --num_clusters=2"),
         (["--path_to_initial_model_weights=a"], "give k of them"),
         (["--warmstart_fraction=0.2", "--num_warmstart_fedavg_rounds=3"], "give one of them"),
         (["--warmstart_fraction=2"], "--warmstart_fraction=2"),
@@ -157,13 +157,13 @@ def test_collapse_is_said_and_remedies_help(tmp_path):
 def test_bad_flags_are_one_line_and_quick(tmp_path, flags, words):
     start = time.monotonic()
     base = ("--experiment_name=x", "--dataset_name=school", "--use_synthetic_data")
-    _, stderr = run(tmp_path, *base, *flags, status=2)
+    _, stderr = run(tmp_path, *base, "--num_clusters=2", *flags, status=2)
     assert time.monotonic() - start < 2
     assert stderr.count("\n") == 1 and words in stderr
 
 
 def test_what_is_found_out_later(tmp_path, clustered):
-    base = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=1")
+    base = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=1", "--num_clusters=2")
     _, stderr = run(tmp_path, "--experiment_name=x", *base, "--num_clusters=61", status=2)
     assert "school has 60 training clients" in stderr and stderr.count("\n") == 1
     rules = ("--num_warmstart_fedavg_rounds=2", "--acceptance=validated:0.2")
