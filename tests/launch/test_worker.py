@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import psutil
@@ -84,7 +86,7 @@ def _assert_same_tables(found, expected):
     for which in ("clients", "candidates"):
         one, other = (programs.table(d.parent, d.name, which) for d in (found, expected))
         numbers = other.select_dtypes("number").columns
-        np.testing.assert_allclose(one[numbers], other[numbers], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(one[numbers], other[numbers], rtol=1e-5, atol=1e-8)
 
 
 def test_fine_tuning_on_two_workers(two, alone, tmp_path):
@@ -99,10 +101,28 @@ def test_multi_task_learning_on_two_workers(two, tmp_path):
 
 def test_a_run_goes_on_elsewhere(two, tmp_path):
     """Its workers are no part of an experiment, the backend is."""
-    flags = ["--experiment_name=moved", *SCHOOL]
-    programs.run("finetuning_trainer", tmp_path, *flags, f"--tff_workers={two[1][0]}")
-    programs.run("finetuning_trainer", tmp_path, *flags, f"--tff_workers={two[1][1]}")
-    programs.run("finetuning_trainer", tmp_path, *flags, "--backend=tff")
+    long = ("--total_rounds=20", "--rounds_per_evaluation=20", "--rounds_per_checkpoint=1")
+    flags = ["--experiment_name=moved", *SCHOOL, *long]
+    cut, record = 0, tmp_path / "moved" / "run.json"
+    for target in two[1]:
+        process = programs.start("finetuning_trainer", tmp_path, *flags, f"--tff_workers={target}")
+        while _last_checkpoint(tmp_path / "moved") < cut + 2:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 143 and json.loads(record.read_text())["status"] == "stopped"
+        assert (f"train: goes on after {cut}/20" in stderr) == bool(cut)
+        cut = _last_checkpoint(tmp_path / "moved")
+        assert cut < 20
+    _, stderr = programs.run("finetuning_trainer", tmp_path, *flags, "--backend=tff")
+    assert f"train: goes on after {cut}/20" in stderr
+    rounds = programs.table(tmp_path, "moved", "rounds")
+    assert list(rounds["round"]) == list(range(1, 21))
+
+
+def _last_checkpoint(run):
+    return max((int(path.stem[6:]) for path in run.glob("checkpoints/round_*.npz")), default=0)
 
 
 def test_signals_and_the_end_of_the_binary():

@@ -131,15 +131,18 @@ def test_resume_is_exact(school, tmp_path, number):
     slow = ("--experiment_name=school", *SCHOOL)
     process = programs.start("finetuning_trainer", tmp_path, *slow)
     checkpoints = tmp_path / "school" / "checkpoints"
-    while not (checkpoints.is_dir() and os.listdir(checkpoints)):
+    while not list(checkpoints.glob("round_*.npz")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
-    if number != signal.SIGKILL and process.returncode != 0:
-        assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[number]
-        assert "Traceback" not in stderr
-    run(tmp_path, *slow)
+    expected = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
+    assert process.returncode == expected[number] and "Traceback" not in stderr
+    record = json.loads((tmp_path / "school" / "run.json").read_text())
+    assert record["status"] == ("running" if number == signal.SIGKILL else "stopped")
+    last = max(int(path.stem[6:]) for path in checkpoints.glob("round_*.npz"))
+    _, stderr = run(tmp_path, *slow)
+    assert f"train: goes on after {last}/12" in stderr
     programs.same_tables(school[0] / "school", tmp_path / "school")
     left = {p.name for p in (tmp_path / "school").rglob("*")}
     assert not [name for name in left if name.endswith(".tmp")]

@@ -38,7 +38,8 @@ def test_a_cohort_that_shrinks(tmp_path):
         "--dropout_rate=0.4", "--finetune_max_epochs=1",
     )  # fmt: skip
     rounds = programs.table(tmp_path, "x", "rounds")
-    assert rounds.num_clients.between(15, 55).all()  # Of 60.
+    # Of 60, of whom each stays with probability 0.6: 36, and a standard deviation of 3.8.
+    assert list(rounds.num_clients) == [32, 37]
     each = rounds.bytes_down.iloc[0] / 60
     np.testing.assert_allclose(rounds.bytes_up, each * rounds.num_clients)
     summary = programs.table(tmp_path, "x", "summary")
