@@ -42,9 +42,9 @@ def _rows(series: Series) -> list[Row]:
             for rule, *numbers in zip(table["rule"], *columns, strict=True):
                 found.setdefault(rule, []).append((run.seed, *numbers))
     rows = []
-    for rule, of_runs in found.items():
-        seeds, *values = zip(*of_runs, strict=True)
-        rows.append(Row(series.label, rule, *(Value.of(column, seeds) for column in values)))
+    for rule, numbers in found.items():
+        seeds, *others = zip(*numbers, strict=True)
+        rows.append(Row(series.label, rule, *(Value.of(column, seeds) for column in others)))
     return rows
 
 

@@ -75,7 +75,8 @@ REACHES = (
     Reaches("--ood_examples=3", "clients", "ood_personalized", beside=("--evaluate_ood",)),
     Reaches("--personalization_fraction=0.5", "clients", "num_personalization_examples"),
     Reaches("--personalization_fraction=1,0.5", "sizes", None),
-    Reaches("--acceptance=min_examples:10", "clients", "candidate"),
+    Reaches("--acceptance=min_examples:10", "clients", "candidate", beside=(
+        "--noinclude_baseline_candidate",)),
     Reaches("--acceptance=always,validated", "acceptance", None),
     Reaches("--export_scores", "scores", None, _KNN_PER, (
         "--dataset_name=vehicle", "--train_batch_size=256")),
@@ -97,7 +98,7 @@ REACHES = (
     Reaches("--proximal_strength=5", "clients", "baseline_loss", _KNN_PER, _of(
         "fedprox", "--train_epochs=3")),
     Reaches("--finetune_max_epochs=2", "candidates", "candidate"),
-    Reaches("--finetune_last_layer", "clients", "personalized_loss"),
+    Reaches("--finetune_last_layer", "candidates", "loss"),
     Reaches("--finetune_tuning=per_client", "clients", "candidate", beside=(
         "--finetune_learning_rate=0.05,0.5,2",)),
     Reaches("--finetune_every=1", "summary", "round"),
@@ -130,7 +131,8 @@ REACHES = (
     Reaches("--warmstart_server_adam_epsilon=0.7", "rounds", "train_loss", _HYPCLUSTER, (
         "--num_warmstart_fedavg_rounds=1", "--server_optimizer=adam")),
     Reaches("--cluster_initialization=updates", "rounds", "train_loss", _HYPCLUSTER),
-    Reaches("--balance=20", "rounds", "train_loss", _HYPCLUSTER, ("--total_rounds=6",)),
+    Reaches("--balance=20", "rounds", "train_loss", _HYPCLUSTER, (
+        "--total_rounds=6", "--num_clusters=3", "--base_random_seed=2", "--train_epochs=2")),
     Reaches("--share_base_layers", "rounds", "train_loss", _HYPCLUSTER),
     # Its clients change between clusters: one that is left moves on by its momentum.
     Reaches("--step_empty_clusters", "clients", "baseline_loss", _HYPCLUSTER, (
