@@ -163,6 +163,7 @@ SHOWN_ELSEWHERE = {
     "group_key": "trainers/test_flags",
     "l2_reg": "trainers/test_flags",
     "lam_svm": "trainers/test_flags",
+    "mask_padding": "trainers/test_flags",
     "only_digits": "trainers/test_flags",
     "path_to_initial_model_weights": "test_a_given_model_is_where_a_run_starts",
     "path_to_initial_model_weights_list": "test_a_given_model_is_where_a_run_starts",
@@ -230,8 +231,9 @@ def test_parameters_reach_their_optimizer(opened):
         prefix, optimizer, parameter = optimizer_flags.parameter_of(flag)
         other = True if parameter == "nesterov" else 0.125
         given = [f"--{prefix}_optimizer={optimizer}", f"--{prefix}_learning_rate=0.5"]
+        needed = ["--experiment_name=x", "--dataset_name=school"]
         with flagsaver.flagsaver():
-            flags.FLAGS(["x", *given, f"--{flag}={other}"], known_only=True)
+            flags.FLAGS(["x", *needed, *given, f"--{flag}={other}"])
             found = optimizer_flags.config(prefix, flags.FLAGS)
         assert found.parameters[parameter] == other, flag
         assert (found.name, found.learning_rate) == (optimizer, 0.5)

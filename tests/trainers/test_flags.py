@@ -75,6 +75,7 @@ def test_flags_of_one_data_set_reach_it():
     )
     expected = {
         "adni_split": "published", "gld23k": True, "group_key": "series", "l2_reg": 0.5,
+        "mask_padding": True,
         "lam_svm": 0.25, "only_digits": True, "test_split": 0.2, "val_split": 0.3,
     }  # fmt: skip
     given = [f"--{name}={value}" for name, value in expected.items()]
