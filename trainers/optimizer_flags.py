@@ -40,6 +40,8 @@ ALIASES = {
     ("adagrad", "initial_preconditioner_value"): "initial_accumulator_value",
 }
 DEFAULT = "sgd"
+# Before the name of a flag of clustering: what the rounds before it take instead.
+WARM_START = "warmstart_"
 _BELOW_ONE = ("momentum", "beta_1", "beta_2", "decay")
 
 _WHOSE = {
@@ -141,10 +143,15 @@ def parameter_of(flag: str) -> Parameter | None:
     return None
 
 
-def is_alias(flag: str) -> bool:
-    """Returns whether a flag is another name of one."""
+def parameter_behind(flag: str) -> Parameter | None:
+    """Returns the parameter whose optimizer a flag wants chosen: a warm start's has the same."""
+    return parameter_of(flag.removeprefix(WARM_START))
+
+
+def first_name(flag: str) -> str:
+    """Returns the name of a flag that has two, under which it counts."""
     parameter = parameter_of(flag)
-    return parameter is not None and parameter.flag != flag
+    return flag if parameter is None else parameter.flag
 
 
 def check_given(values: flags.FlagValues, given: Sequence[commandline.Given]) -> None:
@@ -163,13 +170,12 @@ def check_given(values: flags.FlagValues, given: Sequence[commandline.Given]) ->
     """
     names: dict[str, str] = {}
     for flag, _, flagfile in given:
-        parameter = parameter_of(flag)
-        if parameter is None or parameter.flag not in values:
+        parameter = parameter_behind(flag)
+        if parameter is None or parameter.choice not in values:
             continue
-        if names.setdefault(parameter.flag, flag) != flag:
-            raise UserError(
-                f"--{names[parameter.flag]} and --{flag} are two names of one flag; give one"
-            )
+        name = first_name(flag)
+        if names.setdefault(name, flag) != flag:
+            raise UserError(f"--{names[name]} and --{flag} are two names of one flag; give one")
         choice = parameter.choice
         if values[choice].value == parameter.optimizer:
             continue
@@ -179,7 +185,7 @@ def check_given(values: flags.FlagValues, given: Sequence[commandline.Given]) ->
                 f"{where}--{flag} is a flag of {parameter.optimizer}, but --{choice} is "
                 f"{values[choice].value}; leave it out, or give --{choice}={parameter.optimizer}"
             )
-        values[parameter.flag].unparse()
+        values[name].unparse()
 
 
 def _chosen_in(flagfile: str, choice: str, given: Sequence[commandline.Given]) -> str | None:

@@ -270,7 +270,7 @@ def deciding(values: flags.FlagValues) -> dict[str, Any]:
     found = {
         name: values[name].value
         for name in sorted(set(values) - foreign - _NOT_PART_OF_AN_EXPERIMENT)
-        if not optimizer_flags.is_alias(name)  # One setting, one name.
+        if optimizer_flags.first_name(name) == name  # One setting, one name.
     }
     # Other workers, or none and --backend=tff, may go on with what some began.
     return {**found, "backend": "tff"} if values.tff_workers else found

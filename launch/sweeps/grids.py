@@ -81,7 +81,7 @@ class Grid:
         return {
             flag: value
             for flag, value in self.fixed.items()
-            if (of := optimizer_flags.parameter_of(flag)) is None
+            if (of := optimizer_flags.parameter_behind(flag)) is None
             or {**self.fixed, **point}.get(of.choice, optimizer_flags.DEFAULT) == of.optimizer
         }
 
@@ -258,15 +258,16 @@ class _Reader:
         """Refuses flags of an optimizer that no run chooses, or, in `grid`, not every run."""
         names: dict[str, str] = {}
         for line, flag, _ in self.flags:
-            of = optimizer_flags.parameter_of(flag)
+            of = optimizer_flags.parameter_behind(flag)
             if of is None:
                 continue
             one = sections["fixed"].get(of.choice, optimizer_flags.DEFAULT)
             chosen = sections["grid"].get(of.choice, (one,))
-            if names.setdefault(of.flag, flag) != flag:
+            name = optimizer_flags.first_name(flag)
+            if names.setdefault(name, flag) != flag:
                 raise UserError(
-                    f"{self._path} line {line}: --{names[of.flag]} and --{flag} are two names of "
-                    "one flag; leave one"
+                    f"{self._path} line {line}: --{names[name]} and --{flag} are two names of one "
+                    "flag; leave one"
                 )
             if of.optimizer not in chosen or (flag in sections["grid"] and len(chosen) > 1):
                 raise UserError(

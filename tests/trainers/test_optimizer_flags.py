@@ -151,3 +151,18 @@ def test_flags_of_the_silo_code_are_answered_with_ours():
     # A flag that was only misspelt still finds its neighbour.
     (near,) = parsed(["--client_learning_rat=1"])
     assert near == "unknown flag --client_learning_rat; did you mean --client_learning_rate?"
+
+
+def test_a_warm_starts_epsilon_goes_with_clusterings_optimizer(preset):
+    adam = preset(
+        "--server_optimizer=adam", "--server_adam_epsilon=0.1", "--warmstart_server_adam_epsilon=1"
+    )
+    kept, aside, refused = parsed(
+        [adam],
+        [adam, "--server_optimizer=sgd"],
+        ["--warmstart_server_adam_epsilon=1"],
+        trainer="hypcluster_trainer",
+    )
+    assert (kept["server_adam_epsilon"], kept["warmstart_server_adam_epsilon"]) == (0.1, 1)
+    assert aside["server_adam_epsilon"] == 1e-7 and aside["warmstart_server_adam_epsilon"] is None
+    assert refused.startswith("--warmstart_server_adam_epsilon is a flag of adam")
