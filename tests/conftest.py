@@ -1,6 +1,7 @@
 """How many processes run the tests, and what a skipped test means where CI runs them."""
 
 import os
+import signal
 
 import psutil
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from motley_tff.core import cores
 from tests.trainers import programs
 
+# What a script starts in its background ignores Ctrl-C, and so would the programs that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # The dearest tests hold a data set, TensorFlow, and a trainer in a process of its own.
 _BYTES_A_PROCESS = 3e9
 
