@@ -9,9 +9,14 @@ import pytest
 from motley_tff.core import cores
 from tests.trainers import programs
 
-# What a script starts in its background ignores Ctrl-C, and so would the programs that tests start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# What a script starts in its background ignores Ctrl-C, what nohup starts a hangup; so would the
+# programs that tests start.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 # The dearest tests hold a data set, TensorFlow, and a trainer in a process of its own.
 _BYTES_A_PROCESS = 3e9
 

@@ -153,7 +153,7 @@ def run_stack(
     def init(args):
         row_hparams, sent, state, key, index, sizes = args
         client = client_work.Client(key, index, sizes, capacity)
-        return work_of(row_hparams).init(sent, state, client)
+        return capped_work_of(row_hparams).init(sent, state, client)
 
     states = rows.of_states(client_states)
     clients = rows.of_clients((keys, rows.under_seeds(stack.index), stack.sizes))
@@ -165,7 +165,7 @@ def run_stack(
             pass_keys = tensor_random.fold(keys, tensor_random.PASS, number)
 
             def pass_of(row_hparams, kind=kind, i=i):
-                return getattr(work_of(row_hparams), kind)[i]
+                return getattr(capped_work_of(row_hparams), kind)[i]
 
             carry = _run_pass(task, one, pass_of, row_hparams, rows, stack, pass_keys, loop, carry)
         return carry
@@ -177,7 +177,7 @@ def run_stack(
         carry = repeat(template.num_loops, lambda i, c: walk("loop", first, i % period, c), carry)
 
     def finish(args):
-        return work_of(args[0]).finish(args[1])
+        return capped_work_of(args[0]).finish(args[1])
 
     return rows.split(map_rows(finish, (row_hparams, carry)))
 

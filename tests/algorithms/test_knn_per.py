@@ -35,6 +35,7 @@ def _linear_data(seed, kind):
     return features, targets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_svm_is_scikit_learns_classifier(backend):
     task = vehicle.create_task_from_data(*_linear_data(0, "svm"), seed=1)
@@ -65,6 +66,7 @@ def _area(labels, scores):
     return metrics.roc_auc_score(labels, scores.astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_regression_is_scikit_learns(backend):
     task = school.create_task_from_data(*_linear_data(1, "regression"), seed=1)

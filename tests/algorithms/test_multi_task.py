@@ -101,6 +101,7 @@ def test_limits_that_are_local_training(name, limit, task):
     np.testing.assert_allclose(_numbers(models), _locally(), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ditto", "mocha"])
 def test_no_regularization_is_local_training_on_many_batches_too(name, silos):
     _, _, expected = _train(silos, _built("local", silos, _params(batch_size=4)))

@@ -20,6 +20,7 @@ def task():
     return vehicle.create_task_from_data(features, [*labels, np.ones(40)], seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in registry.BACKENDS if n != "parallel"])
 def test_roc_auc_is_scikit_learns(task, name):
     sgd = optimizers.OptimizerConfig("sgd", 1.0)

@@ -55,6 +55,7 @@ def test_without_stragglers_nothing_changes():
     assert stragglers.slowed(algorithm, 0.0) is algorithm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, backend", [("fedavg_adam", "tff"), ("ditto", "vectorized"), ("hypcluster", "tff")]
 )

@@ -197,6 +197,7 @@ def endings(tmp_path_factory):
         return dict(zip(ENDINGS, pool.map(lambda mode: _end_in(mode, path), ENDINGS), strict=True))
 
 
+@pytest.mark.slow
 @on_linux
 @pytest.mark.parametrize("mode", ENDINGS)
 def test_no_worker_outlives_its_program(endings, mode):
@@ -311,6 +312,7 @@ def test_a_worker_killed_during_a_computation_is_an_error():
             _total([1])
 
 
+@pytest.mark.slow
 def test_leaving_does_not_wait_for_a_computation_in_flight():
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), tff_worker.tff_runtime():

@@ -213,6 +213,7 @@ def _napping_task(seconds):
     return dataclasses.replace(task, train=clients.InGraphClients(source.ids, load))
 
 
+@pytest.mark.slow
 def test_a_round_goes_on_without_the_worker_that_was_killed():
     losses = []
     with _two_workers() as (one, other):
@@ -266,6 +267,7 @@ def test_no_worker_left():
                 total([1, 2])
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_the_workers(targets):
     with tff_workers.tff_workers_runtime(targets):
         assert _napping_total(0)([1, 2]) == 3

@@ -84,6 +84,7 @@ def _other_split(task_numbers, seed):
     return toy.scalar_task(mine, initial=0.3, drop_remainder=True, setting="cross_silo")
 
 
+@pytest.mark.slow
 def test_seeds_in_the_same_call():
     rng = np.random.default_rng(3)
     numbers = {name: rng.normal(size=n) for name, n in (("a", 11), ("b", 3), ("c", 24))}
@@ -114,6 +115,7 @@ def test_a_run_that_diverges_leaves_the_others_alone(task, together):
     assert not np.isfinite(means[-1][1]["loss"])
 
 
+@pytest.mark.slow
 def test_evaluation_of_several_models(task):
     sgd = optimizers.OptimizerConfig("sgd", 1.0)
     work = finetuning.build(task, finetuning.Params(sgd, (0.1, 0.5), 3, 4)).work(
@@ -135,6 +137,7 @@ def test_evaluation_of_several_models(task):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "expected"), [(2, [2, 4, 5]), (None, [5])])
 def test_an_untrained_model_of_a_grid_is_not_scored(task, every, expected):
     setting = {"client": 0.1, "server": 1.0, "mu": 0.0}

@@ -59,8 +59,8 @@ def opened(trainer):
         for flag in declared():
             delattr(known, flag)
         sys.modules.pop(f"trainers.{trainer}", None)
-        for flag, value in before.items():
-            known[flag] = value
+        for value in before.values():
+            flags.DEFINE_flag(value)  # As one of this module's, or it would not be found again.
 
 
 def declared():

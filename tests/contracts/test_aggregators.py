@@ -109,6 +109,7 @@ def test_an_outlier_is_bounded(name, aggregator):
         assert 0.02 < np.abs(bounded).max() < 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "aggregator"), _accepted("compressed", quick=["compressed"]))
 def test_compressed_quantizes(name, aggregator):
     rng = np.random.default_rng(0)
@@ -193,6 +194,7 @@ def test_fedavg_beside_another_half_is_as_alone():
         np.testing.assert_array_equal(mine, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregator", _first_quick("robust", "compressed", "secure"))
 def test_without_zeros_the_bounds_are_those_of_tff(aggregator):
     """A group that everybody is in, as one that somebody might be outside of."""

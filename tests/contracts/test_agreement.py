@@ -57,6 +57,7 @@ def _train_stateful(backend, task, build):
     return process.weights(state), process.client_states(state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.STATEFUL)
 def test_stateful_training(backend, name, silos):
     def compute(backend):
@@ -78,6 +79,7 @@ def _assert_close(found, expected):
 
 
 # A model that is the state itself, a mixture with the global one, a last layer.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ditto", "apfl", "fedper"])
 def test_personal_models_are_scored_alike(backend, name, silos):
     def compute(backend):
@@ -148,6 +150,7 @@ def test_training(backend, name, which, request):
         assert b.means == pytest.approx(a.means, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.PERSONALIZATIONS)
 def test_personalization(backend, name, task):
     group = ("evaluation",)
@@ -166,6 +169,7 @@ def test_personalization(backend, name, task):
             )
 
 
+@pytest.mark.slow
 def test_personalization_of_silos(backend, silos):
     def compute(backend):
         return _personalize(backend, silos, "finetuning", ("valid", "test"), "train")

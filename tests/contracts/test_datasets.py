@@ -60,6 +60,7 @@ def test_loss_and_metrics_have_an_entry_an_example(task):
         assert np.all(np.isfinite(values)) and np.all(weights >= 0)
 
 
+@pytest.mark.slow
 def test_the_seed_decides(name):
     def first(seed):
         options = DataOptions(dataset_name=name, use_synthetic_data=True, base_random_seed=seed)

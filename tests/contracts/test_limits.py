@@ -45,6 +45,7 @@ def test_hypcluster_with_one_model_is_fedavg(backend, task):
         np.testing.assert_allclose(found[0], one, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_coefficient_zero_and_epoch_zero_are_the_global_model(backend, task):
     weights = task.model.initial_weights(5)
     curves = []

@@ -104,6 +104,7 @@ def _in_graph(task):
     return toy.with_held_out(task, clients.InGraphClients(task.test.ids, load))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sequential", "tff"])
 def test_clients_loaded_by_id_are_cut_alike(backend):
     arrays = _task((10, 10, 10))

@@ -400,6 +400,7 @@ def _one_round(backend, task, client_ids=None, batch_size=2):
     return changes, results[0]
 
 
+@pytest.mark.slow
 def test_a_round_from_files_is_the_same_in_tffs_worker(small_task):
     from motley_tff.backends import tff_backend, tff_worker
 

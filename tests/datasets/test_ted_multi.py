@@ -197,6 +197,7 @@ def test_sqlite_by_tffs_writer_gives_what_memory_gives(tmp_path):
     assert task.model.num_weights == 4_769_824 - 96 * (15_814 - 5)
 
 
+@pytest.mark.slow
 def test_tffs_worker_agrees_with_this_process(tmp_path):
     """A round of two clients, loaded by id where they train."""
     from motley_tff.backends import tff_backend, tff_worker

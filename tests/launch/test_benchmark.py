@@ -41,6 +41,7 @@ def _benchmark(*arguments, timeout=120):
     )
 
 
+@pytest.mark.slow
 def test_runs_every_contender_and_reports(tmp_path):
     path = tmp_path / "times.json"
     result = _benchmark("--workloads=emnist_cnn", "--repeats=2", f"--json={path}", *_TINY)

@@ -90,6 +90,7 @@ def _run(folder, name, values, **more):
 SCHOOL = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trainer", "flags"),
     [

@@ -65,7 +65,7 @@ def test_commands_parse_and_hold_their_values(trainer):
             assert float(mine[0] if isinstance(mine, list) else mine) == float(value), (name, ours)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.parametrize("number", range(len(ROWS)))
 def test_each_runs(tmp_path, number):
     _, trainer, ours = ROWS[number]

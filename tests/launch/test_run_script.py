@@ -239,6 +239,7 @@ def test_failed_install_is_one_line_for_those_who_waited_too(project):
     assert project.pip_runs() == 1
 
 
+@pytest.mark.slow
 def test_wrong_hash_and_unreachable_index_are_one_line_each(project):
     good = project.pins["1.0"]
     project.lock(re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, good))

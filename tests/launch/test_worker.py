@@ -93,12 +93,14 @@ def test_fine_tuning_on_two_workers(two, alone, tmp_path):
     _assert_same_tables(_train_on(two[1], "finetuning_trainer", tmp_path), alone)
 
 
+@pytest.mark.slow
 def test_multi_task_learning_on_two_workers(two, tmp_path):
     ditto = "--algorithm=ditto"
     programs.run("mtl_trainer", tmp_path, "--experiment_name=alone", *SCHOOL, ditto)
     _assert_same_tables(_train_on(two[1], "mtl_trainer", tmp_path, ditto), tmp_path / "alone")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_elsewhere(two, tmp_path):
     """Its workers are no part of an experiment, the backend is."""
     long = ("--total_rounds=20", "--rounds_per_evaluation=20", "--rounds_per_checkpoint=1")
@@ -125,6 +127,7 @@ def _last_checkpoint(run):
     return max((int(path.stem[6:]) for path in run.glob("checkpoints/round_*.npz")), default=0)
 
 
+@pytest.mark.slow
 def test_signals_and_the_end_of_the_binary():
     with _workers(3) as (processes, _):
         binaries = [_binary_of(process) for process in processes]
@@ -216,6 +219,7 @@ def _ip(words):
         pytest.skip(f"may not make network namespaces here: {done.stderr.strip()}")
 
 
+@pytest.mark.slow
 def test_two_network_namespaces(alone, tmp_path):
     with _namespaces(2) as ((a, a_address), (b, b_address)), contextlib.ExitStack() as stack:
         processes = [

@@ -20,6 +20,7 @@ def court(tmp_path_factory):
     return verdicts.Court(tmp_path_factory.mktemp("faults"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _SHORT)
 def test_a_run_survives(court, name):
     (fault,) = (fault for fault in disturbances.FAULTS if fault.name == name)

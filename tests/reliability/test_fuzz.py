@@ -12,6 +12,7 @@ _SLOW = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", subjects.SUBJECTS)
 def test_damaged_files_are_taken_or_refused_in_one_line(name, tmp_path):
     subject = subjects.SUBJECTS[name]

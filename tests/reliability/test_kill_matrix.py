@@ -4,12 +4,15 @@ import random
 import signal
 import sys
 
+import pytest
+
 from tests.reliability import kills, trainer_runs
 
 _BY_TIME = kills.Kind(signal.SIGKILL, False)
 _IN_A_WRITE = kills.Kind(signal.SIGKILL, True)
 
 
+@pytest.mark.slow
 def test_killed_runs_leave_what_undisturbed_ones_do(tmp_path):
     """Of the trainer that leaves most files, on the backend with a process of its own."""
     setting = trainer_runs.Setting("mtl_trainer", "tff")

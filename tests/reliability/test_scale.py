@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.trainers import programs
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_is_killed_twice_goes_on(tmp_path):
     sizes = ("--train_clients=700", "--valid_clients=300", "--test_clients=1600", "--compare")
     result = subprocess.run(

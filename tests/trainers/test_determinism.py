@@ -18,6 +18,7 @@ FLAGS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("taskset") is None or len(os.sched_getaffinity(0)) < 2,
     reason="needs taskset and two cores",

@@ -1,6 +1,7 @@
-"""Every trainer, algorithm and task: a round on synthetic data, and numbers in the tables.
+"""Every trainer and algorithm on tasks of its own setting: a round on synthetic data, real tables.
 
-The default tier has each task, algorithm and trainer once, the slow one every pair.
+The default tier has each task once, the slow one every trainer on each; `contracts` has every
+algorithm on small data, and Motley's own commands are in `test_published_commands`.
 """
 
 import numpy as np
@@ -12,7 +13,7 @@ from tests.trainers import programs
 
 _FEW = (
     "--use_synthetic_data", "--total_rounds=1", "--final_evaluation_clients=2",
-    "--experiment_name=x",
+    "--experiment_name=x", "--backend=sequential",
 )  # fmt: skip
 # {trainer: flags of its own work, cut short}
 _OWN = {
@@ -20,23 +21,21 @@ _OWN = {
     "hypcluster_trainer": ("--num_clusters=2",),
     "knn_per_trainer": ("--coefficients=0.5",),
 }
-# What one data set is enough for.
-_QUICK = "school"
+# What takes minutes is left to the published commands.
+_DEAR = ("landmark",)
 
 
 def _pairs():
     """Yields (trainer, task, algorithm or None)."""
     for task in datasets.names():
         for trainer in _OWN:
-            yield trainer, task, None
-        if task in datasets.CROSS_SILO:
-            yield from (("mtl_trainer", task, name) for name in algorithms.MULTI_TASK)
-    for name in algorithms.TRAINING:
-        yield "finetuning_trainer", _QUICK, name
+            if trainer == "finetuning_trainer" or task not in _DEAR:
+                yield trainer, task, None
+    yield from (("mtl_trainer", "adni", name) for name in algorithms.MULTI_TASK)
 
 
 def _is_quick(trainer, task, algorithm):
-    return task == _QUICK or trainer == "finetuning_trainer"
+    return trainer == "finetuning_trainer" and task not in _DEAR
 
 
 @pytest.mark.parametrize(

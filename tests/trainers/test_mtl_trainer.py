@@ -63,6 +63,7 @@ def test_personal_models_are_exported(ditto):
         assert file["w000"].shape == kernels.shape[1:]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was(ditto, tmp_path):
     """Personal models come back from the checkpoint, to the last bit."""
     flags = ("--experiment_name=ditto", "--algorithm=ditto", *SCHOOL)
@@ -89,6 +90,7 @@ def test_tff_gives_the_same_tables(ditto, tmp_path):
         np.testing.assert_allclose(found[column], expected[column], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_mocha_leaves_its_relations(tmp_path):
     flags = [f for f in SCHOOL if not f.startswith("--backend")]
     run(tmp_path, "--experiment_name=mocha", "--algorithm=mocha", *flags, "--mocha_outer=2")
@@ -125,6 +127,7 @@ def test_an_algorithm_without_state(tmp_path):
     assert not (tmp_path / "maml" / "personal_models.npz").exists()
 
 
+@pytest.mark.slow
 def test_a_global_model_that_is_worse_than_nothing_is_named_again_and_again(tmp_path):
     """From zero, tiny steps: half of the mean score squared beside half the variance."""
     flags = ("--experiment_name=tiny", "--dataset_name=school", "--use_synthetic_data",
@@ -163,9 +166,7 @@ def test_a_global_model_that_is_worse_than_nothing_is_named_again_and_again(tmp_
         (["--dataset_name=school", "--personal_learning_rate=0"], "finite number above 0"),
     ],
 )  # fmt: skip
-def test_bad_flags_are_one_line_and_quick(tmp_path, flags, words):
-    start = time.monotonic()
+def test_bad_flags_are_one_line(tmp_path, flags, words):
     _, stderr = run(tmp_path, "--experiment_name=x", "--use_synthetic_data", *flags, status=2)
-    assert time.monotonic() - start < 2
     assert stderr.count("\n") == 1 and words in stderr
     assert not (tmp_path / "x").exists()

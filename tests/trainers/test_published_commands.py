@@ -110,8 +110,11 @@ def test_the_lists_misspellings_find_their_neighbours():
     assert optimizer.endswith("did you mean --finetune_optimizer?")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name"), COMMANDS)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [pytest.param(*c, marks=pytest.mark.slow if "emnist" in c else pytest.mark.study)
+     for c in COMMANDS],
+)  # fmt: skip
 def test_each_runs(tmp_path, kind, name):
     trainer, flags = command(kind, name)
     fewer = [FEWER_EPOCHS] if kind != "hypcluster" else []

@@ -8,6 +8,7 @@ from tests.trainers import programs
 SILOS = ("--use_synthetic_data", "--total_rounds=2", "--rounds_per_evaluation=2")
 
 
+@pytest.mark.slow
 def test_scores_give_back_the_metrics(tmp_path):
     """Accuracy and ROC-AUC of each sensor follow from its examples' scores."""
     flags = ("--export_scores", "--evaluate_ood", "--ood_examples=20", "--coefficients=0.5,1")
@@ -46,6 +47,7 @@ def test_a_cohort_that_shrinks(tmp_path):
     assert (summary.bytes_up_total == rounds.bytes_up.sum()).all()
 
 
+@pytest.mark.slow
 def test_clients_that_are_alike_and_central_training(tmp_path):
     programs.run(
         "finetuning_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,
@@ -56,6 +58,7 @@ def test_clients_that_are_alike_and_central_training(tmp_path):
     assert len(programs.table(tmp_path, "x", "clients").client_id.unique()) == 60
 
 
+@pytest.mark.slow
 def test_a_warm_start_is_counted(tmp_path):
     programs.run(
         "hypcluster_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,

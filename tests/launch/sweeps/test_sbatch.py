@@ -41,12 +41,14 @@ def submit(cluster, project, *arguments, status=0):
 QUICK = ("--dataset_name=school", "--use_synthetic_data", "--algorithm=local", "--total_rounds=1")
 
 
+@pytest.mark.slow
 def test_one_run(cluster, project):
     script = str(FOLDER / "trainer.sbatch")
     logs = submit(cluster, project, script, "mtl_trainer", *QUICK, "--experiment_name=mine")
     assert (project / "results" / "mine" / "clients.csv").exists() and "personalized" in logs
 
 
+@pytest.mark.slow
 def test_seeds(cluster, project):
     # The first bad flag ends a trainer at once: what is tested is the array.
     submit(cluster, project, str(FOLDER / "seeds.sbatch"), "mtl_trainer", "--oops", status=2)

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+import motley_tff
 from motley_tff.tables import schema
 from tests.trainers import programs
 
@@ -127,6 +128,7 @@ def test_tables(whole):
     assert {task["status"] for task in tasks} == {"finished"}
 
 
+@pytest.mark.slow
 def test_killed_at_any_time_and_given_again(folder, whole):
     flags = ("--root_output_dir=killed", "--max_parallel=1")
     directory = folder / "killed" / "fedavg"
@@ -143,6 +145,7 @@ def test_killed_at_any_time_and_given_again(folder, whole):
     same(directory, whole[0])
 
 
+@pytest.mark.slow
 def test_interrupted(folder):
     process = start(folder, "fedavg", f"--root_output_dir={folder / 'interrupted'}")
     while not _processes_of(folder / "interrupted" / "fedavg"):
@@ -251,7 +254,8 @@ def test_results_of_something_else_are_refused(folder, whole):
 def test_an_experiments_directory_is_refused(folder):
     place = folder / "experiments" / "fedavg"
     place.mkdir(parents=True)
-    (place / "run.json").write_text('{"flags": {}}', encoding="utf-8")
+    record = {"flags": {}, "results_version": motley_tff.RESULTS_VERSION}
+    (place / "run.json").write_text(json.dumps(record), encoding="utf-8")
     error = refused(folder, "fedavg", "--root_output_dir=experiments")
     assert "belongs to an experiment" in error
     (folder / "a_file").write_text("", encoding="utf-8")
@@ -290,6 +294,7 @@ def test_no_scheduler(folder):
 # --- Slurm ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_slurm_writes_the_same_tables(folder, whole, cluster):
     flags = ("--scheduler=slurm", "--root_output_dir=cluster")
     sweep(folder, "fedavg", *flags, environment=cluster)
@@ -305,6 +310,7 @@ def test_a_partition_that_refuses(folder, cluster):
     assert "Slurm refused the jobs" in error and "partition" in error
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_does_not_answer(folder, cluster, tmp_path):
     lines = pathlib.Path(cluster["SLURM_CONF"]).read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if not line.startswith("SlurmctldPort")]
