@@ -101,6 +101,7 @@ def test_how_many_clients_the_last_evaluation_takes(tmp_path):
                              "candidates").drop(columns="run_id")
             for n in (0, 2)
         )  # fmt: skip
-    assert len(some) == len(every) / 2
+    assert set(some.groupby("split").client_id.nunique()) == {2}
+    assert set(every.groupby("split").client_id.nunique()) == {3}
     rows = {tuple(row) for row in every.to_numpy()}
     assert {tuple(row) for row in some.to_numpy()} < rows
