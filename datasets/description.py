@@ -138,11 +138,11 @@ def label_shares(task: task_lib.Task, num_clients: int = 20, num_labels: int = 3
 
 
 def _labels(task: task_lib.Task, client_id: str) -> np.ndarray:
-    """Returns a client's labels that count in the loss, [n]."""
+    """Returns a client's labels that are no padding, [n]."""
     x, y = _inputs_and_labels(task, client_id, _MAX_LABELLED_EXAMPLES)
     first = tf.nest.map_structure(lambda t: t[:1], x)
     outputs = task.model.predict(task.model.initial_weights(0), first, False, None)
-    weights = task.loss(y, tf.repeat(outputs, len(y), axis=0))[1]
+    weights = task.entry_weights(y, tf.repeat(outputs, len(y), axis=0))
     return y.numpy()[weights.numpy() > 0]
 
 

@@ -223,6 +223,7 @@ def _task(
         setting="cross_device",
         model=model,
         loss=text.token_cross_entropy_with_padding,
+        counts=text.token_cross_entropy,
         metrics=tuple(task_lib.Metric(name, f, True) for name, f in metrics.items()),
         preprocess=preprocess,
         train=clients("train", split.train),

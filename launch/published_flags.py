@@ -45,7 +45,7 @@ SILO = {
     "ifca_warmstart_frac": f"{_here('warmstart_fraction')} of hypcluster_trainer",
     "ifca_ensemble_baseline": "here it is hypcluster_trainer with --total_rounds=0 and the rounds "
     "as --num_warmstart_fedavg_rounds",
-    "k": _here("num_clusters"),
+    "k": _here("num_clusters") + " of hypcluster_trainer",
     "ditto_secret_lr": f"{_here('personal_learning_rate')} of mtl_trainer",
     "seed": _here("base_random_seed"),
     "lambda": "mtl_trainer has it; of kNN-Per it is --coefficients here",

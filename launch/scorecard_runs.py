@@ -27,7 +27,7 @@ _UNDISTURBED = {"partition": "natural", "dropout_rate": 0.0, "straggler_rate": 0
 _SAME_NUMBERS = frozenset(
     {"backend", "memory_limit_gb", "threads_per_client", "rounds_per_checkpoint", "v"}
     | {"rounds_per_evaluation", "valid_clients_per_evaluation", "test_clients_per_evaluation"}
-    | {"evaluate_ood", "ood_examples", "export_scores"}
+    | {"evaluate_ood", "ood_examples", "export_scores", "group_key"}
 )
 _PROTECTED = {
     "compressed": "noised or compressed",

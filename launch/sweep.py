@@ -131,8 +131,9 @@ def _check_same(directory: Any, plan: Any) -> None:
             "--root_output_dir"
         )
     for name in now if then is not None else ():
-        if then.get(name) != now[name]:
-            which = "another grid" if name == "grid" else f"{name} {then.get(name)}"
+        before = then.get(name, 1 if name == "results_version" else None)
+        if before != now[name]:
+            which = "another grid" if name == "grid" else f"{name} {before}"
             mine = "" if name == "grid" else f", not {now[name]}"
             raise UserError(
                 f"{directory.path} holds results of {which}{mine}; choose another "

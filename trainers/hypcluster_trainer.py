@@ -161,11 +161,6 @@ def _check_number(paths: list[str]) -> None:
 
 def _check_warm_start() -> None:
     """Raises a UserError for flags of a warm start that would change nothing."""
-    if FLAGS["warmstart_server_adam_epsilon"].present and FLAGS.server_optimizer != "adam":
-        raise UserError(
-            "--warmstart_server_adam_epsilon is a flag of adam, but --server_optimizer is "
-            f"{FLAGS.server_optimizer}; leave it out, or give --server_optimizer=adam"
-        )
     given = [f"--{name}" for name in _WARM_START_RATES if FLAGS[name].present]
     if given and not _rounds().warm_start and FLAGS.cluster_initialization == "random":
         raise UserError(

@@ -152,6 +152,9 @@ def worse_than_nothing(
         if row.get("reference_mean"):
             nothing, what = float(row["reference_mean"]), "a client's own most frequent word"
         for column, name in names.items():
+            is_untrained = row.get("round") == "0" and row.get("algorithm") == "local"
+            if column == "baseline_mean" and is_untrained:
+                continue  # Nobody expects anything of an untrained model.
             value = float(row[column] or "nan")  # An empty cell is a mean that is not finite.
             is_as_good = nothing is None or (
                 value >= nothing if higher_is_better else value <= nothing

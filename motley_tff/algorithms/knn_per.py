@@ -157,8 +157,7 @@ def _remember(task, carry: Carry, batch: client_work.Batch) -> Memory:
     memory = carry.memory
     embeddings = task.model.embed(carry.weights, batch.x)
     outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
-    # What counts as an entry: the loss gives padded tokens no weight.
-    _, weights = task.loss(batch.y, outputs)
+    weights = task.entry_weights(batch.y, outputs)  # Padded tokens are no neighbours.
     mask = tf.reshape(batch.mask, [-1] + [1] * (len(weights.shape) - 1))
     is_real = tf.reshape(tf.cast(mask * weights > 0.0, tf.float32), [-1])
     said = outputs if task.neighbours == "predictions" else batch.y

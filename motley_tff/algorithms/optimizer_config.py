@@ -31,7 +31,7 @@ class OptimizerConfig:
             return self.learning_rate
         if self.name in ("sgd", "momentum"):
             default = 0.9 if self.name == "momentum" else 0.0
-            return self.learning_rate / (1.0 - (self.parameters.get("momentum") or default))
+            return self.learning_rate / (1.0 - self.parameters.get("momentum", default))
         return None
 
 
@@ -64,5 +64,5 @@ def _check_mean(server: OptimizerConfig) -> None:
     raise UserError(
         "mr_mtl's global model is the mean of the personal models: the server adds up their "
         f"changes, of which {server.name} at rate {server.learning_rate:g} makes {makes}; give "
-        "--server_learning_rate=1 with --server_optimizer=sgd or fedavgm"
+        "--server_learning_rate=1 with --server_optimizer=sgd without momentum, or fedavgm"
     )

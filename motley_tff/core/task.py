@@ -57,6 +57,8 @@ class Task:
       neighbours: What neighbours say in kNN-Per; see `algorithms.knn_per`.
       reference: `{client id: value}` on the metric's scale, for valid and test clients: what takes
         no model, such as always saying a client's most frequent word. Empty if there is none.
+      counts: Its weights tell real entries (tokens) from padding; by default the loss's do, which
+        may count padding.
       exports_scores: Whether evaluations give back every example's label and outputs; for tasks
         that have a `ranks` metric.
       label_names: What labels (of text: token ids) mean, for people: `label_names[label]`. Empty
@@ -80,6 +82,7 @@ class Task:
     reference: Mapping[str, float] = dataclasses.field(default_factory=dict)
     label_names: Sequence[str] = ()
     exports_scores: bool = False
+    counts: EntryFunction | None = None
 
     def __post_init__(self):
         if not self.metrics or self.metrics[0].ranks:
@@ -108,6 +111,10 @@ class Task:
     def splits(self) -> dict[str, clients_lib.Clients]:
         """The three client sets by name."""
         return {"train": self.train, "valid": self.valid, "test": self.test}
+
+    def entry_weights(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns the weights of a batch's entries, 0 for those that are padding."""
+        return (self.counts or self.loss)(labels, outputs)[1]
 
     def personalization_part(self, split: str) -> str:
         """Name of the part that personalizes a client of this split."""

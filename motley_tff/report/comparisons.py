@@ -32,7 +32,7 @@ _NO_SETTING = re.compile(
     "base_random_seed|.*_dir|experiment_name|.*path_to_.*|backend|v|verbosity|threads_per_client|"
     "memory_limit_gb|rounds_per_.*|.*_clients_per_evaluation|final_evaluation_clients|"
     "tensorboard|dataset_name|use_synthetic_data|evaluate_ood|ood_examples|"
-    "export_scores"
+    "export_scores|group_key"
 )
 _SHORT = {
     "num_warmstart_fedavg_rounds": "warm start",

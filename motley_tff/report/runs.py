@@ -309,7 +309,10 @@ def _flags(path: pathlib.Path) -> dict[str, Any]:
         known = json.loads(record.read_text(encoding="utf-8"))
         if "plan" not in known:
             data = known.get("data_files")
-            return {**known.get("flags", {}), **({"data_files": data} if data else {})}
+            # The first version was not written down; numbers of two do not belong together.
+            version = {"results_version": known.get("results_version", 1)}
+            flags = known.get("flags", {})
+            return {**flags, **version, **({"data_files": data} if data else {})}
         plan = known["plan"]
         fixed = dict(plan["grid"]["fixed"])
         return {**fixed, "use_synthetic_data": plan["use_synthetic_data"]}

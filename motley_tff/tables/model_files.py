@@ -38,7 +38,7 @@ def model_paths(given: Sequence[str]) -> list[str]:
     if len(given) > 1:
         return list(given)
     names = (CLUSTER_FILE_NAME.format(j) for j in itertools.count(1))
-    paths = (pathlib.Path(given[0]) / name for name in names)
+    paths = (pathlib.Path(given[0]).expanduser() / name for name in names)
     return list(map(str, itertools.takewhile(pathlib.Path.exists, paths))) or list(given)
 
 

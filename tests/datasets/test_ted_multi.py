@@ -179,6 +179,8 @@ def test_padding_may_be_left_out_of_the_loss(tmp_path):
     for mask_padding, expected in ((False, [[1, 1, 1]]), (True, [[1, 1, 0]])):
         task = create(path, mask_padding=mask_padding)
         np.testing.assert_array_equal(task.loss(y, logits)[1], expected)
+        # No neighbour of kNN-Per and no label of the doctor's is padding, whatever the loss counts.
+        np.testing.assert_array_equal(task.entry_weights(y, logits), [[1, 1, 0]])
 
 
 def test_sqlite_by_tffs_writer_gives_what_memory_gives(tmp_path):

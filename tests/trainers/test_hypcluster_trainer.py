@@ -107,6 +107,12 @@ def test_a_run_leaves_all_models_for_another(clustered, tmp_path):
     before = before[before["round"] == 12].reset_index()
     for column in ("client_id", "cluster_id", "baseline", "personalized"):
         assert (before[column] == again[column]).all(), column
+    home = f"--path_to_initial_model_weights_list=~/{earlier.relative_to('/')}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", "/")
+        flags_of_two = (*flags, "--num_clusters=2", "--total_rounds=0", home)
+        _, stderr = run(tmp_path, "--experiment_name=x", *flags_of_two, status=2)
+    assert "leads to 3 models" in stderr
     _, stderr = run(tmp_path, "--experiment_name=x", *flags, "--num_clusters=2", *given, status=2)
     assert "leads to 3 models, expected --num_clusters=2" in stderr and stderr.count("\n") == 1
 
