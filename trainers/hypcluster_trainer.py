@@ -125,6 +125,11 @@ def _check_flags() -> None:
             "--path_to_initial_model_weights holds one model; give k of them to "
             "--path_to_initial_model_weights_list"
         )
+    if paths is not None and not all(paths or [""]):
+        raise UserError(
+            "--path_to_initial_model_weights_list has an empty path; give k paths, or one run of "
+            "this trainer"
+        )
     if paths is not None:
         _check_number(paths)
     if paths is not None and FLAGS.cluster_initialization == "updates":
@@ -161,7 +166,9 @@ def _check_number(paths: list[str]) -> None:
 
 def _check_warm_start() -> None:
     """Raises a UserError for flags of a warm start that would change nothing."""
-    given = [f"--{name}" for name in _WARM_START_RATES if FLAGS[name].present]
+    # A preset's rates stand for nothing where its warm start is switched off behind it.
+    given = [f"--{one.name}" for one in commandline.given()
+             if one.name in _WARM_START_RATES and one.flagfile is None]
     if given and not _rounds().warm_start and FLAGS.cluster_initialization == "random":
         raise UserError(
             f"{given[0]} is for a warm start, of which there are no rounds; leave it out, or give "

@@ -6,7 +6,7 @@ chosen is refused: it would change nothing.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -168,14 +168,15 @@ def check_given(values: flags.FlagValues, given: Sequence[commandline.Given]) ->
       UserError: If another flag of an optimizer that is not chosen is given, or one setting by two
         names.
     """
-    names: dict[str, str] = {}
+    names: dict[tuple[str, str | None], str] = {}
     for flag, _, flagfile in given:
         parameter = parameter_behind(flag)
         if parameter is None or parameter.choice not in values:
             continue
         name = first_name(flag)
-        if names.setdefault(name, flag) != flag:
-            raise UserError(f"--{names[name]} and --{flag} are two names of one flag; give one")
+        first = names.setdefault((name, flagfile), flag)
+        if first != flag:  # Behind a flagfile, either name overrides what it has.
+            raise UserError(f"--{first} and --{flag} are two names of one flag; give one")
         choice = parameter.choice
         if values[choice].value == parameter.optimizer:
             continue
@@ -210,3 +211,14 @@ def config(
     rate = float(rate[0]) if isinstance(rate, list) else rate
     parameters = {p: values[f"{prefix}_{name}_{p}"].value for p in PARAMETERS[name]}
     return optimizer_config.OptimizerConfig(name, rate, parameters)
+
+
+def config_of_text(prefix: str, texts: Mapping[str, str]) -> optimizer_config.OptimizerConfig:
+    """Returns the prefix's `OptimizerConfig` of flags as a grid has them, `{name: text}`."""
+    name = texts.get(f"{prefix}_optimizer", DEFAULT)
+    momentum = texts.get(f"{prefix}_{name}_momentum")
+    return optimizer_config.OptimizerConfig(
+        name,
+        float(texts.get(f"{prefix}_learning_rate", 1.0)),
+        {} if momentum is None else {"momentum": float(momentum)},
+    )

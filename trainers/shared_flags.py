@@ -87,6 +87,11 @@ def _define_rounds() -> None:
         None,
         "Start from these weights: a run's directory, its global_model.npz, or a Keras SavedModel.",
     )
+    flags.register_validator(
+        "path_to_initial_model_weights",
+        lambda path: path is None or bool(path),
+        "expected a path, found nothing",
+    )
 
 
 def _define_cohort() -> None:

@@ -21,9 +21,11 @@ several optimizers, fixed flags of one are for the runs that choose it.
 
 import dataclasses
 import difflib
+import itertools
 import math
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -31,6 +33,7 @@ import yaml  # type: ignore[import-untyped]
 
 import datasets
 from launch.sweeps import flag_check
+from motley_tff.algorithms import optimizer_config
 from motley_tff.core.errors import UserError
 from trainers import optimizer_flags
 
@@ -116,7 +119,23 @@ def read(path: pathlib.Path) -> Grid:
     if complaint is not None:
         line, message = complaint
         raise UserError(f"{path} line {line}: {message}")
+    _check_algorithm(path, grid)
     return grid
+
+
+def _check_algorithm(path: pathlib.Path, grid: Grid) -> None:
+    """Refuses optimizers under which a setting's algorithm would not be itself."""
+    flags = {**{flag: (value,) for flag, value in grid.fixed.items()}, **grid.grid}
+    wanted = {f: v for f, v in flags.items() if re.match("algorithm$|server_|personal_", f)}
+    for values in itertools.product(*wanted.values()):
+        point = dict(zip(wanted, values, strict=True))
+        server, personal = (
+            optimizer_flags.config_of_text(prefix, point) for prefix in ("server", "personal")
+        )
+        try:
+            optimizer_config.check(point.get("algorithm", ""), server, personal)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
 
 
 def _compose(path: pathlib.Path) -> yaml.Node:
