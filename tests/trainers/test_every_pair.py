@@ -29,13 +29,13 @@ def _pairs():
     """Yields (trainer, task, algorithm or None)."""
     for task in datasets.names():
         for trainer in _OWN:
-            if trainer == "finetuning_trainer" or task not in _DEAR:
+            if task not in _DEAR:
                 yield trainer, task, None
     yield from (("mtl_trainer", "adni", name) for name in algorithms.MULTI_TASK)
 
 
 def _is_quick(trainer, task, algorithm):
-    return trainer == "finetuning_trainer" and task not in _DEAR
+    return trainer == "finetuning_trainer"
 
 
 @pytest.mark.parametrize(
