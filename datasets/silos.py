@@ -101,14 +101,20 @@ def preprocess(
     return examples["features"], examples["target"]
 
 
+def half_squared_norm(weights: tuple[tf.Tensor, ...], strength: float) -> tf.Tensor:
+    """Returns 0.5 * strength * the squared norm of all weights, biases included."""
+    return 0.5 * strength * tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
+
+
 def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
     """Returns a task whose training loss also has 0.5 * strength * the squared norm of all weights.
 
     In every training step, global or personal, fine-tuning too: `--l2_reg` of Motley's silo code.
+    Like any regularizer it also counts where HypCluster chooses a model; in that code it does not.
     """
 
     def regularizer(weights):
-        added = 0.5 * strength * tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
+        added = half_squared_norm(weights, strength)
         return added if task.regularizer is None else added + task.regularizer(weights)
 
     return dataclasses.replace(task, regularizer=regularizer)

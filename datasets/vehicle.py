@@ -181,7 +181,7 @@ def roc_auc(labels: tf.Tensor, margins: tf.Tensor, is_real: tf.Tensor) -> tf.Ten
 
 def regularizer(weights: tuple[tf.Tensor, ...], strength: float = _REGULARIZATION) -> tf.Tensor:
     """Returns 0.5 * strength * the squared norm of all weights, the bias included."""
-    return 0.5 * strength * tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
+    return silos.half_squared_norm(weights, strength)
 
 
 def _silo_id(index: int) -> str:

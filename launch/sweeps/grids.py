@@ -126,7 +126,8 @@ def read(path: pathlib.Path) -> Grid:
 def _check_algorithm(path: pathlib.Path, grid: Grid) -> None:
     """Refuses optimizers under which a setting's algorithm would not be itself."""
     flags = {**{flag: (value,) for flag, value in grid.fixed.items()}, **grid.grid}
-    wanted = {f: v for f, v in flags.items() if re.match("algorithm$|server_|personal_", f)}
+    asked = re.compile(r"algorithm|(server|personal)_(optimizer|learning_rate|\w+_momentum)")
+    wanted = {flag: values for flag, values in flags.items() if asked.fullmatch(flag)}
     for values in itertools.product(*wanted.values()):
         point = dict(zip(wanted, values, strict=True))
         server, personal = (
