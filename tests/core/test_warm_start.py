@@ -2,10 +2,24 @@
 
 import numpy as np
 
+from motley_tff.algorithms import fedavg
 from motley_tff.backends import sequential
 from motley_tff.core import progress, warm_start
 from tests import toy
 from tests.algorithms import test_hypcluster
+
+
+def _start(task, folder, **settings):
+    """Returns a warm start under seed 1, of FedAvg on the sequential backend."""
+    return warm_start.WarmStart(
+        task,
+        sequential.SequentialBackend(),
+        lambda weights: fedavg.build(task, test_hypcluster._params(), weights),
+        seed=1,
+        directory=folder,
+        progress=progress.Silent(),
+        **settings,
+    )
 
 
 def test_sketches_keep_what_updates_have_in_common():
@@ -26,23 +40,12 @@ def test_sketches_keep_what_updates_have_in_common():
 
 
 def test_clients_drop_out_of_a_warm_start_too(tmp_path):
-    from motley_tff.algorithms import fedavg
-
     task = toy.scalar_task({name: [1.0] for name in "abcdef"})
     found = {}
     for rate in (0.0, 0.5):
         folder = tmp_path / str(rate)
         folder.mkdir()
-        start = warm_start.WarmStart(
-            task,
-            sequential.SequentialBackend(),
-            lambda weights: fedavg.build(task, test_hypcluster._params(), weights),
-            seed=1,
-            cohort_size=4,
-            directory=folder,
-            progress=progress.Silent(),
-            dropout_rate=rate,
-        )
+        start = _start(task, folder, cohort_size=4, dropout_rate=rate)
         start.fedavg([(np.zeros([1, 1], np.float32),)], 10)
         found[rate] = start.communicated
     # One float32 to each of four clients, ten times.
@@ -53,18 +56,8 @@ def test_clients_drop_out_of_a_warm_start_too(tmp_path):
 
 def test_a_split_moves_a_model_towards_its_groups(tmp_path):
     """From 0, clients at 2 and 4 pull one way, those at -3 the other; full batches at rate 1/2."""
-    from motley_tff.algorithms import fedavg
-
     task = toy.scalar_task({"a": [2.0], "b": [4.0], "c": [-3.0], "d": [-3.0]})
-    start = warm_start.WarmStart(
-        task,
-        sequential.SequentialBackend(),
-        lambda weights: fedavg.build(task, test_hypcluster._params(), weights),
-        seed=1,
-        cohort_size=2,
-        directory=tmp_path,
-        progress=progress.Silent(),
-    )
+    start = _start(task, tmp_path, cohort_size=2)
     models = start.split((np.zeros([1, 1], np.float32),), 2)
     np.testing.assert_allclose(sorted(float(w[0][0, 0]) for w in models), [-1.5, 1.5], rtol=1e-6)
     # Every client got one model of one float32 and sent one back.
@@ -76,18 +69,8 @@ def test_a_split_moves_a_model_towards_its_groups(tmp_path):
 
 def test_a_split_moves_what_is_shared_by_everybody(tmp_path):
     """Outputs b + h from 0: a and b pull both numbers by 1 and 2, c by -1.5; b is shared."""
-    from motley_tff.algorithms import fedavg
-
     task = toy.with_pair(toy.scalar_task({"a": [2.0], "b": [4.0], "c": [-3.0]}))
-    start = warm_start.WarmStart(
-        task,
-        sequential.SequentialBackend(),
-        lambda weights: fedavg.build(task, test_hypcluster._params(), weights),
-        seed=1,
-        cohort_size=2,
-        directory=tmp_path,
-        progress=progress.Silent(),
-    )
+    start = _start(task, tmp_path, cohort_size=2)
     first = (np.zeros([1, 1], np.float32), np.zeros([1, 1], np.float32))
     models = start.split(first, 2, is_shared=(True, False))
     found = sorted((float(h[0, 0]), float(b[0, 0])) for b, h in models)
