@@ -1,7 +1,8 @@
 """Every trainer and algorithm on tasks of its own setting: a round on synthetic data, real tables.
 
-The default tier has each task once, the slow one every trainer on each; `contracts` has every
-algorithm on small data, and Motley's own commands are in `test_published_commands`.
+The default tier has each task but Landmarks once, the slow one every trainer on each; `contracts`
+has every algorithm on small data. Motley's own commands, on Landmarks too, are in
+`test_published_commands`.
 """
 
 import numpy as np
