@@ -17,6 +17,10 @@ for number, handler in (
 ):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # A process a core: more threads would only wait for each other.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 # The dearest tests hold a data set, TensorFlow, and a trainer in a process of its own.
 _BYTES_A_PROCESS = 3e9
 

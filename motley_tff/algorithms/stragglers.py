@@ -41,7 +41,7 @@ def slowed(algorithm: algorithm_lib.Algorithm, rate: float) -> algorithm_lib.Alg
     if not rate:
         return algorithm
     work = algorithm.work
-    walks = (*work.passes, *work.loop)
+    walks = work.all_passes
 
     def init(broadcast, client_state, client):
         inner = work.init(broadcast, client_state, client)

@@ -37,25 +37,18 @@ def run_client(
     num_examples = {part: num_rows(examples) for part, examples in parts.items()}
     client = client_work.Client(key, index, num_examples, capacity=num_examples)
     carry = work.init(broadcast, client_state, client)
+    every = work.all_passes
     keys = [
         tensor_random.fold(key, tensor_random.PASS, client_work.pass_number(one, i))
-        for i, one in enumerate((*work.passes, *work.loop))
+        for i, one in enumerate(every)
     ]
 
-    def walk(passes, first, loop, carry):
-        for i, one in enumerate(passes, first):
-            carry = _run_pass(task, one, parts[one.part], keys[i], loop, carry)
+    def walk(which, loop, carry):
+        for i in which:
+            carry = _run_pass(task, every[i], parts[every[i].part], keys[i], loop, carry)
         return carry
 
-    carry = walk(work.passes, 0, tf.constant(0), carry)
-    if work.num_loops:
-        period = work.loop_period or work.num_loops
-        carry = _repeat(
-            work.num_loops,
-            lambda i, c: walk(work.loop, len(work.passes), i % period, c),
-            carry,
-        )
-    return work.finish(carry)
+    return work.finish(client_work.fold(work, walk, _repeat, carry))
 
 
 def num_rows(examples: Mapping[str, tf.Tensor]) -> tf.Tensor:

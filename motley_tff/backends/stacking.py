@@ -8,8 +8,11 @@ import numpy as np
 from motley_tff.core import client_work, random_streams
 from motley_tff.core import clients as clients_lib
 
-# Padding may be this share of a group's batches.
+# Padding may be this share of the numbers that a compiled call goes through,
 MAX_PADDING = 0.3
+# or this many: a linear model goes through them in some hundredths of a second, while compiling
+# another group takes a second or more.
+MAX_PADDING_NUMBERS = 32_000_000
 
 
 class Stack(NamedTuple):
@@ -95,36 +98,37 @@ def _pad(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return padded
 
 
-def batches(sizes: dict[str, np.ndarray], work: client_work.ClientWork) -> np.ndarray:
-    """Returns how many batches each client's work has, per pass: int [clients, passes]."""
-    columns = []
-    for walk, times in (*((p, 1) for p in work.passes), *((p, work.num_loops) for p in work.loop)):
-        size = np.minimum(walk.batch_size, np.maximum(sizes[walk.part], 1))
+def numbers(stack: Stack, work: client_work.ClientWork) -> np.ndarray:
+    """Returns how many numbers each client's work goes through in whole batches: int [clients]."""
+    total = np.zeros(len(next(iter(stack.sizes.values()))), int)
+    for i, walk in enumerate(work.all_passes):
+        sizes, examples = stack.sizes[walk.part], stack.parts[walk.part].values()
+        size = np.minimum(walk.batch_size, np.maximum(sizes, 1))
         rounding = 0 if walk.drop_remainder else size - 1
-        columns.append((sizes[walk.part] + rounding) // size * walk.num_epochs * times)
-    return np.stack(columns, axis=1)
+        times = walk.num_epochs * (1 if i < len(work.passes) else work.num_loops)
+        per_batch = size * sum(int(np.prod(field.shape[2:])) for field in examples)
+        total += (sizes + rounding) // size * times * per_batch
+    return total
 
 
-def groups(batch_counts: np.ndarray, max_padding: float = MAX_PADDING) -> list[np.ndarray]:
-    """Splits clients into as few groups of similar size as keep padding within the bound.
+def groups(numbers: np.ndarray) -> list[np.ndarray]:
+    """Splits clients into as few groups of similar size as keep padding within the bounds.
 
     Each group is compiled on its own, so few groups matter as much as little padding.
 
     Args:
-      batch_counts: [clients, passes], see `batches`.
-      max_padding: Largest share of all stacked batches that may be padding, 0..1.
+      numbers: [clients], what each goes through in a call; see `numbers`.
 
     Returns:
       Arrays of client positions, each in ascending order; together all of them once.
     """
-    work = batch_counts.sum(axis=1)
-    lengths, counts = np.unique(work, return_counts=True)
+    lengths, counts = np.unique(numbers, return_counts=True)
     for num_groups in range(1, len(lengths) + 1):
         ends, cost = _cheapest_cuts(lengths, counts, num_groups)
-        if work.sum() >= (1 - max_padding) * cost:
+        if cost - numbers.sum() <= max(MAX_PADDING * cost, MAX_PADDING_NUMBERS):
             break
     bounds = lengths[ends]
-    which = np.searchsorted(bounds, work)
+    which = np.searchsorted(bounds, numbers)
     return [np.flatnonzero(which == g) for g in reversed(range(len(bounds)))]
 
 

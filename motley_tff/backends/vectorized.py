@@ -56,6 +56,7 @@ class StackCache:
         sources: tuple[clients_lib.Clients, ...],
         ids: tuple[str, ...],
         work: client_work.ClientWork,
+        times: int,
     ) -> list[tuple[np.ndarray, stacking.Stack]]:
         """Returns (positions in `ids`, stack of tensors) of groups of clients of similar size.
 
@@ -63,17 +64,18 @@ class StackCache:
           sources: The clients under each seed.
           ids: Which of them.
           work: What they will do.
+          times: How often a call does it: for every run and in every round.
         """
         # The sources themselves are part of the key, so that their identity is not used again.
-        cache_key = (sources, ids, work)
+        cache_key = (sources, ids, work, times)
         if cache_key not in self._stacks:
             whole = [stacking.build(clients, ids, work.parts) for clients in sources]
-            batches = np.max([stacking.batches(one.sizes, work) for one in whole], axis=0)
+            numbers = np.max([stacking.numbers(one, work) for one in whole], axis=0)
             if len(self._stacks) >= _MAX_CACHED_STACKS:
                 self._stacks.pop(next(iter(self._stacks)))
             self._stacks[cache_key] = [
                 (p, _tensors(stacking.join([stacking.take(one, p) for one in whole])))
-                for p in stacking.groups(batches)
+                for p in stacking.groups(times * numbers)
             ]
         return self._stacks[cache_key]
 
@@ -138,8 +140,9 @@ class VectorizedBackend:
         """
         function = self._map_function(task, work)
         broadcasts = tf.nest.map_structure(tf.convert_to_tensor, broadcasts)
+        num_runs = tf.nest.flatten(broadcasts)[0].shape[0]
         results: list[Nest] = [None] * len(client_ids)
-        for positions, stack in self._cache.grouped(sources, tuple(client_ids), work):
+        for positions, stack in self._cache.grouped(sources, tuple(client_ids), work, num_runs):
             states = tf.nest.map_structure(lambda s: s[:, positions], client_states)  # noqa: B023
             metrics = function(broadcasts, states, stack, tf.constant(keys, tf.int32))
             metrics = tf.nest.map_structure(lambda t: t.numpy(), metrics)
@@ -243,7 +246,9 @@ class VectorizedRuns:
     def _run(self, state, block, on_round):
         start = time.perf_counter()
         sources = tuple(task.train for task in self._tasks)
-        groups = self._cache.grouped(sources, block[0][0].client_ids, self._template.work)
+        times = self._num_runs * _ROUNDS_PER_CALL
+        ids = block[0][0].client_ids
+        groups = self._cache.grouped(sources, ids, self._template.work, times)
         keys = np.zeros((_ROUNDS_PER_CALL, len(self._tasks), 2), np.int32)
         keys[: len(block)] = [[one.key for one in seeds] for seeds in block]
         new_state, sums, diverged = self._block(

@@ -135,14 +135,63 @@ class ClientWork:
     loop_period: int = 0
 
     @property
+    def all_passes(self) -> tuple[Pass, ...]:
+        """The passes, then those of the loop."""
+        return (*self.passes, *self.loop)
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """Names of the parts that are read, sorted."""
-        return tuple(sorted({p.part for p in (*self.passes, *self.loop)}))
+        return tuple(sorted({p.part for p in self.all_passes}))
 
 
 def pass_number(walk: Pass, position: int) -> int:
     """Returns what a pass's random choices depend on: by default its position among all passes."""
     return position if walk.draws_as is None else walk.draws_as
+
+
+def fold(
+    work: ClientWork,
+    walk: Callable[[range, Any, Any], Any],
+    repeat: Callable[[int, Callable[[Any, Any], Any], Any], Any],
+    carry: Any,
+) -> Any:
+    """Returns the carry after all passes.
+
+    Where the loop ends in `passes` (fine-tuning evaluates first, then after every epoch), they are
+    traced once: the loop runs once more and its first time skips what comes before them.
+
+    Args:
+      work: Whose passes.
+      walk: `(which, loop, carry) -> carry`, passes `which` of `all_passes` in the loop of
+        number `loop` (int32 scalar).
+      repeat: `(times, body, carry) -> carry`, folds `body(i, carry)` over `range(times)`.
+      carry: What `init` returned.
+    """
+    passes, loop = range(len(work.passes)), range(len(work.passes), len(work.all_passes))
+    period = work.loop_period or work.num_loops
+    if not (work.num_loops and _ends_in_passes(work)):
+        carry = walk(passes, tf.constant(0), carry)
+        if work.num_loops:
+            carry = repeat(work.num_loops, lambda i, c: walk(loop, i % period, c), carry)
+        return carry
+
+    own = loop[: -len(passes)]
+
+    def body(i, carry):
+        def walk_own():
+            new = walk(own, (i - 1) % period, carry)
+            return tf.nest.map_structure(tf.convert_to_tensor, new)
+
+        return walk(passes, tf.constant(0), tf.cond(i > 0, walk_own, lambda: carry))
+
+    return repeat(work.num_loops + 1, body, carry)
+
+
+def _ends_in_passes(work: ClientWork) -> bool:
+    """Whether a loop's last passes are `passes` again, which draw nothing."""
+    again = work.loop[-len(work.passes) :] == work.passes
+    return bool(work.passes) and again and not any(p.training or draws_order(p) for p in work.passes)
 
 
 def capped(work: ClientWork, part: str, max_examples: int | None) -> ClientWork:

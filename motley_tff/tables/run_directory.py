@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import fcntl
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -298,6 +299,7 @@ def _folder_digest(path: str) -> str:
     return f"{total}:{found.hexdigest()}"
 
 
+@functools.cache  # Looking packages up takes longer than writing the record.
 def _versions() -> dict[str, str]:
     versions = {"python": sys.version.split()[0], "motley-tff": motley_tff.__version__}
     return versions | {p: importlib.metadata.version(p) for p in _PACKAGES}

@@ -18,35 +18,45 @@ def test_padding_and_sizes():
     np.testing.assert_array_equal(small.parts["train"]["x"], [[1]])
 
 
-def test_batches_by_hand():
+def test_numbers_by_hand():
+    """Batches of 4, or of the client's size, of examples of 3 numbers; an empty client has none."""
+
     def walk(**kwargs):
         return client_work.Pass("train", lambda c, b: c, 4, **kwargs)
 
-    sizes = {"train": np.array([0, 3, 4, 9])}
+    sizes = np.array([0, 3, 4, 9])
+    examples = {"x": np.zeros([4, 9, 2]), "y": np.zeros([4, 9])}
+    stack = stacking.Stack(np.arange(4), np.zeros([4, 2]), {"train": sizes}, {"train": examples})
     work = client_work.ClientWork(
         lambda *a: a, (walk(), walk(num_epochs=2, drop_remainder=True)), lambda c: c,
         loop=(walk(),), num_loops=3,
     )  # fmt: skip
-    np.testing.assert_array_equal(
-        stacking.batches(sizes, work), [[0, 0, 0], [1, 2, 3], [1, 2, 3], [3, 4, 9]]
-    )
+    batches = np.array([0, 1 + 2 + 3, 1 + 2 + 3, 3 + 4 + 9])
+    np.testing.assert_array_equal(stacking.numbers(stack, work), batches * [1, 3, 4, 4] * 3)
+
+
+_MILLION = 1_000_000
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_groups_hold_everyone_once_and_little_padding(seed):
-    counts = np.random.default_rng(seed).lognormal(2, 1, 200).astype(int)[:, None] + 1
-    found = stacking.groups(counts)
+    numbers = _MILLION * (np.random.default_rng(seed).lognormal(2, 1, 200).astype(int) + 1)
+    found = stacking.groups(numbers)
     np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(200))
-    stacked = sum(len(g) * counts[g].max() for g in found)
-    assert counts.sum() >= 0.7 * stacked
+    stacked = sum(len(g) * numbers[g].max() for g in found)
+    assert numbers.sum() >= 0.7 * stacked
     # No fewer groups would do: one group of all pads more than the bound.
-    assert len(found) == 1 or counts.sum() < 0.7 * 200 * counts.max()
+    assert len(found) == 1 or numbers.sum() < 0.7 * 200 * numbers.max()
 
 
 def test_fewest_groups_by_hand():
-    # One group: 16 of 40 batches are real. {10, 10} and {1, 1, 1, 1}: all of them.
-    counts = np.array([[1], [10], [1], [1], [10], [1]])
-    found = [list(g) for g in stacking.groups(counts)]
-    assert found == [[1, 4], [0, 2, 3, 5]]
-    assert [list(g) for g in stacking.groups(np.array([[3], [3], [2]]))] == [[0, 1, 2]]
-    assert [list(g) for g in stacking.groups(np.array([[0], [0]]))] == [[0, 1]]
+    # One group: 24 of 60 are real. {10, 10} and {1, 1, 1, 1}: all of them.
+    numbers = 6 * _MILLION * np.array([1, 10, 1, 1, 10, 1]) // 4
+
+    def of(numbers):
+        return [list(group) for group in stacking.groups(np.array(numbers))]
+
+    assert of(numbers) == [[1, 4], [0, 2, 3, 5]]
+    # The same of fewer numbers: 30 million of padding are not worth a group.
+    assert of(numbers // 2) == [[0, 1, 2, 3, 4, 5]]
+    assert of([3, 3, 2]) == of([0, 0, 0]) == [[0, 1, 2]]
