@@ -167,8 +167,11 @@ def _check_number(paths: list[str]) -> None:
 def _check_warm_start() -> None:
     """Raises a UserError for flags of a warm start that would change nothing."""
     # A preset's rates stand for nothing where its warm start is switched off behind it.
-    given = [f"--{one.name}" for one in commandline.given()
-             if one.name in _WARM_START_RATES and one.flagfile is None]
+    given = [
+        f"--{one.name}"
+        for one in commandline.given()
+        if one.name in _WARM_START_RATES and one.flagfile is None
+    ]
     if given and not _rounds().warm_start and FLAGS.cluster_initialization == "random":
         raise UserError(
             f"{given[0]} is for a warm start, of which there are no rounds; leave it out, or give "

@@ -272,9 +272,7 @@ def _select(is_new, new, old):
 def _map_hook(name, walk, pass_of, row_hparams, carry):
     if getattr(walk, name) is client_work.unchanged:
         return carry
-    return map_rows(
-        lambda args: getattr(pass_of(args[0]), name)(args[1]), (row_hparams, carry)
-    )
+    return map_rows(lambda args: getattr(pass_of(args[0]), name)(args[1]), (row_hparams, carry))
 
 
 def _orders(keys, n, padded):

@@ -191,7 +191,9 @@ def fold(
 def _ends_in_passes(work: ClientWork) -> bool:
     """Whether a loop's last passes are `passes` again, which draw nothing."""
     again = work.loop[-len(work.passes) :] == work.passes
-    return bool(work.passes) and again and not any(p.training or draws_order(p) for p in work.passes)
+    return (
+        bool(work.passes) and again and not any(p.training or draws_order(p) for p in work.passes)
+    )
 
 
 def capped(work: ClientWork, part: str, max_examples: int | None) -> ClientWork:

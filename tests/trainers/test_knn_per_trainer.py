@@ -1,6 +1,5 @@
 """knn_per_trainer from end to end, on synthetic schools."""
 
-
 import numpy as np
 import pytest
 

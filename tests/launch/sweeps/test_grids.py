@@ -338,7 +338,11 @@ def test_each_names_its_source():
 def test_a_setting_whose_algorithm_would_not_be_itself_is_refused(tmp_path):
     text = (FOLDER / "mr_mtl.school.yaml").read_text(encoding="utf-8")
     path = tmp_path / "mr_mtl.yaml"
-    path.write_text(text.replace("grid:\n", "grid:\n  server_learning_rate: [1, 10]\n").replace(
-        "  server_learning_rate: 1\n", ""), encoding="utf-8")
+    path.write_text(
+        text.replace("grid:\n", "grid:\n  server_learning_rate: [1, 10]\n").replace(
+            "  server_learning_rate: 1\n", ""
+        ),
+        encoding="utf-8",
+    )
     with pytest.raises(UserError, match="at rate 10 makes 10 times the whole"):
         grids.read(path)
