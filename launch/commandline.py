@@ -21,6 +21,7 @@ no flags behind a console entry.
 import contextlib
 import difflib
 import errno
+import gc
 import inspect
 import io
 import itertools
@@ -122,6 +123,8 @@ def run_main(
             raise
         status = _fail(name, f"ended by signal {_received[0]}{again}", 128 + _received[0])
     _settle_stdout()
+    # The interpreter's last collections would go through TensorFlow's objects for a second.
+    gc.freeze()
     sys.exit(status)
 
 

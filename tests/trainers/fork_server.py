@@ -7,10 +7,13 @@ A request is a line of JSON on stdin: `argv`, `environment`, `stdout` and `stder
 answer is a line on stdout: the exit status, or minus the number of the signal that ended it.
 """
 
+import atexit
 import json
 import os
 import runpy
 import sys
+import threading
+import traceback
 
 
 def main():
@@ -41,7 +44,20 @@ def _become(request):
     os.environ.update(request["environment"])
     module, *arguments = request["argv"]
     sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    # As an interpreter ends, but for taking TensorFlow apart.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
