@@ -31,6 +31,19 @@ def pytest_xdist_auto_num_workers(config):
     return max(1, min(cores.usable(), room))
 
 
+@pytest.fixture()
+def eagerly():
+    """Runs TensorFlow's functions without tracing them, for tests of what they compute.
+
+    Tracing takes longer than a few small clients do; `contracts` compares what is compiled.
+    """
+    import tensorflow as tf  # Not where no test needs it.
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     """Makes a skipped test a failed one under MOTLEY_NO_SKIPS, where all that tests need is there.

@@ -80,7 +80,7 @@ class SequentialBackend:
             try:
                 return function(
                     broadcast,
-                    state,
+                    tf.nest.map_structure(tf.convert_to_tensor, state),
                     {part: dict(parts[part]) for part in work.parts},
                     round_key,
                     tf.constant(random_streams.client_key(client_id)),
@@ -133,6 +133,9 @@ class SequentialTraining:
 
     def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
         """Runs rounds one after the other; see `base.TrainingProcess`."""
+        weights, optimizer_state, client_states = state
+        server = tf.nest.map_structure(tf.convert_to_tensor, (weights, optimizer_state))
+        state = (*server, client_states)
         for one in rounds:
             start = time.perf_counter()
             state, means = self._run_round(state, one)

@@ -8,6 +8,8 @@ from motley_tff.backends import sequential
 from motley_tff.core import random_streams
 from tests import toy
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 _SGD = optimizers.OptimizerConfig("sgd", 1.0)
 
 

@@ -11,6 +11,8 @@ from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
 from tests import toy
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 # Two clients near 2 (one of them with two examples), one at -1.
 CLIENTS = {"a": [2.0, 2.0], "b": [3.5], "c": [-1.0]}
 RATE = 0.5

@@ -8,6 +8,8 @@ from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
 from tests import toy
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def _config(name="sgd", rate=1.0, **parameters):
     return optimizers.OptimizerConfig(name, rate, parameters)

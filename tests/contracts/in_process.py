@@ -23,7 +23,7 @@ from datasets import options as data_options
 from datasets import vehicle
 from launch import commandline
 from motley_tff.core import tensor_random
-from motley_tff.tables import checkpoints, run_directory
+from motley_tff.tables import run_directory
 from tests import toy
 
 TRAINERS = ("finetuning_trainer", "hypcluster_trainer", "knn_per_trainer", "mtl_trainer")
@@ -76,15 +76,8 @@ def declared():
 @contextlib.contextmanager
 def _eagerly(really):
     tf.config.run_functions_eagerly(really)
-    load = checkpoints.load
-
-    def load_tensors(*arguments):
-        """What a function that is compiled makes of its arguments."""
-        return tf.nest.map_structure(tf.convert_to_tensor, load(*arguments))
-
     try:
-        with mock.patch.object(checkpoints, "load", load_tensors if really else load):
-            yield
+        yield
     finally:
         tf.config.run_functions_eagerly(False)
 

@@ -13,7 +13,7 @@ from tests.trainers import programs
 
 _FINETUNING, _HYPCLUSTER, _KNN_PER, _MTL = in_process.TRAINERS
 _FLAGS = (
-    "--total_rounds=6", "--rounds_per_evaluation=3", "--rounds_per_checkpoint=2",
+    "--total_rounds=4", "--rounds_per_evaluation=2", "--rounds_per_checkpoint=2",
     "--backend=sequential", "--server_optimizer=adam", "--server_learning_rate=0.1",
 )  # fmt: skip
 # (trainer, flags): what keeps another kind of state adds a line.
@@ -84,12 +84,12 @@ def begun(request, tmp_path):
 
 def test_only_the_rounds_that_are_left_are_trained(begun, tmp_path, capsys):
     whole = begun("whole")
-    assert whole.steps["train"] == 6 and whole.went_on_after["train"] == 0
-    # Without warning, in round 5, after the checkpoint of round 4; on a signal, after round 3.
-    for name, last, error, kept in (("killed", 5, _Killed, 4), ("ended", 3, KeyboardInterrupt, 3)):
+    assert whole.steps["train"] == 4 and whole.went_on_after["train"] == 0
+    # Without warning, in round 4, after the checkpoint of round 2; on a signal, after round 3.
+    for name, last, error, kept in (("killed", 4, _Killed, 2), ("ended", 3, KeyboardInterrupt, 3)):
         begun(name, "train", last, error)
         progress = begun(name)
-        assert (progress.went_on_after["train"], progress.steps["train"]) == (kept, 6 - kept)
+        assert (progress.went_on_after["train"], progress.steps["train"]) == (kept, 4 - kept)
         assert not [stage for stage in progress.steps if stage.startswith("warm start")]
         programs.same_tables(tmp_path / "whole", _renamed(tmp_path, name))
     capsys.readouterr()

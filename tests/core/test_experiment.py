@@ -12,6 +12,8 @@ from motley_tff.core import experiment
 from motley_tff.tables import checkpoints, csv_files, run_directory
 from tests import toy
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 _SGD = optimizers.OptimizerConfig("sgd", 0.5)
 _CONFIG = experiment.Config(
     total_rounds=4, rounds_per_evaluation=2, rounds_per_checkpoint=4, clients_per_train_round=None

@@ -11,6 +11,8 @@ from motley_tff.core import client_scores, evaluation, held_out
 from motley_tff.tables import score_blocks
 from tests import toy
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 _KEY = np.array([1, 2], np.int32)
 
 

@@ -14,6 +14,8 @@ from motley_tff.core.errors import UserError
 from tests import toy
 from tests.contracts import registry
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 # (personalization, evaluation): gains, is hurt, has nothing to hold out.
 _HELD = {"good": ([4.0] * 5, [4.0]), "bad": ([-4.0] * 5, [4.0]), "tiny": ([2.0], [2.0])}
 _ZERO = (np.zeros([1, 1], np.float32),)
