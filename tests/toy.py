@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import clients, functional_model, task
+from motley_tff.core import clients, functional_model, task, tensor_random
 
 
 class Scalar(tf.keras.Model):
@@ -48,10 +48,25 @@ class TwoLayers(tf.keras.Model):
         return self.hidden(x)
 
     def call(self, x, training=False, key=None):
-        from motley_tff.core import tensor_random
-
         h = self.embed(x)
         return self.logits(tensor_random.dropout(h, 0.25, key) if training else h)
+
+
+class _TwoLayers:
+    """`TwoLayers` without Keras."""
+
+    def _next(self):
+        """Returns the next of the weights that `FunctionalModel.apply` hands out."""
+        return tf.Variable(0.0, trainable=True)
+
+    def embed(self, x):
+        kernel, bias = self._next(), self._next()
+        return tf.tanh(x @ kernel + bias)
+
+    def __call__(self, x, training, key):
+        h = self.embed(x)
+        kernel, bias = self._next(), self._next()
+        return (tensor_random.dropout(h, 0.25, key) if training else h) @ kernel + bias
 
 
 class Pair(tf.keras.Model):
@@ -191,3 +206,10 @@ def without_dropout(classifier):
 
     model = functional_model.from_keras(Plain, np.zeros([1, 4], np.float32))
     return dataclasses.replace(classifier, model=model)
+
+
+def without_keras(classifier):
+    """Returns a classifier task whose model makes no Keras layers: most of an eager step."""
+    return dataclasses.replace(
+        classifier, model=dataclasses.replace(classifier.model, build=_TwoLayers)
+    )

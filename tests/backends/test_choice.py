@@ -4,12 +4,10 @@ import dataclasses
 
 import pytest
 
-import datasets
-from datasets.options import DataOptions
 from motley_tff.backends import choice
 from motley_tff.core import clients
 from motley_tff.core.errors import UserError
-from tests import toy
+from tests import synthetic, toy
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +49,7 @@ def test_aggregators_need_tff(linear):
 # The registered tasks whose model is linear; a new one adds its name.
 @pytest.mark.parametrize("name", ["school", "vehicle"])
 def test_linear_tasks_are_vectorized(name):
-    task = datasets.create_task(DataOptions(dataset_name=name, use_synthetic_data=True))
+    task = synthetic.task(name)
     assert len(task.model.shapes) == 2, "a linear model has a kernel and a bias"
     assert _choose(task, limit=4e9) == (
         "vectorized",

@@ -208,6 +208,7 @@ def test_no_worker_outlives_its_program(endings, mode):
     assert ending.stdout.strip().rpartition("\n")[2] == last_line
 
 
+@pytest.mark.slow
 @on_linux
 @pytest.mark.parametrize("mode", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_signals_get_through_during_a_computation(endings, mode):
@@ -216,6 +217,7 @@ def test_signals_get_through_during_a_computation(endings, mode):
     assert endings[mode].stderr == (f"some_command: {lines[mode]}" if mode in lines else "")
 
 
+@pytest.mark.slow
 @on_linux
 def test_a_program_whose_worker_died_says_so_in_one_line(endings):
     stderr = endings["raise_while_computing"].stderr
@@ -224,6 +226,7 @@ def test_a_program_whose_worker_died_says_so_in_one_line(endings):
     assert "SIGKILL" in stderr
 
 
+@pytest.mark.slow
 @on_linux
 def test_a_bug_keeps_its_stack_trace(endings):
     assert endings["raise"].stderr.rstrip().endswith("ValueError: a bug")

@@ -188,6 +188,7 @@ def test_the_workers_outlive_the_run_and_keep_nothing_of_it(targets):
         assert tff.framework.get_context_stack().current is before
 
 
+@pytest.mark.slow
 def test_long_work_is_not_taken_for_a_hang_and_workers_work_at_once(targets):
     total = _napping_total(6)
     with tff_workers.tff_workers_runtime(targets, pytest.fail, silence_seconds=4):
@@ -231,6 +232,7 @@ def test_a_round_goes_on_without_the_worker_that_was_killed():
     assert f"{one.target} does its part again, 1 of 2 are left" in loss
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_given_up():
     losses = []
     with _two_workers() as (one, other):

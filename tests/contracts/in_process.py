@@ -7,7 +7,6 @@ backend TensorFlow's functions run eagerly: tracing them would take three times 
 """
 
 import contextlib
-import dataclasses
 import functools
 import importlib
 import sys
@@ -22,7 +21,6 @@ import datasets
 from datasets import options as data_options
 from datasets import vehicle
 from launch import commandline
-from motley_tff.core import tensor_random
 from motley_tff.tables import run_directory
 from tests import toy
 
@@ -95,23 +93,6 @@ def _small():
         yield
 
 
-class _TwoLayers:
-    """`toy.TwoLayers` without Keras, which takes half the time where every batch makes a model."""
-
-    def _next(self):
-        """Returns the next of the weights that `FunctionalModel.apply` hands out."""
-        return tf.Variable(0.0, trainable=True)
-
-    def embed(self, x):
-        kernel, bias = self._next(), self._next()
-        return tf.tanh(x @ kernel + bias)
-
-    def __call__(self, x, training, key):
-        h = self.embed(x)
-        kernel, bias = self._next(), self._next()
-        return (tensor_random.dropout(h, 0.25, key) if training else h) @ kernel + bias
-
-
 @functools.cache
 def _create_task(options: data_options.DataOptions):
     datasets.check_options(options)
@@ -122,7 +103,7 @@ def _create_task(options: data_options.DataOptions):
         made = toy.classifier_silos(_SIZES, _SEED_OF_DATA)
     else:
         made = toy.classifier_task(len(_SIZES), _SIZES, _SEED_OF_DATA)
-    return dataclasses.replace(made, model=dataclasses.replace(made.model, build=_TwoLayers))
+    return toy.without_keras(made)
 
 
 def table(directory, name):

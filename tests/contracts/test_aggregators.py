@@ -144,6 +144,7 @@ def _cohort(rng, with_rare):
     return updates, weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregator", _first_quick("robust", "compressed", "secure"))
 def test_a_rare_cluster_still_learns_after_fifty_rounds(aggregator):
     rng = np.random.default_rng(0)

@@ -10,6 +10,7 @@ import tensorflow as tf
 import datasets
 from datasets.options import DataOptions
 from motley_tff.core import client_work, learning
+from tests import synthetic
 
 
 @pytest.fixture(scope="module", params=datasets.names())
@@ -19,7 +20,7 @@ def name(request):
 
 @pytest.fixture(scope="module")
 def task(name):
-    return datasets.create_task(DataOptions(dataset_name=name, use_synthetic_data=True))
+    return synthetic.task(name)
 
 
 def test_the_module_opens_with_a_card(name):
@@ -28,9 +29,11 @@ def test_the_module_opens_with_a_card(name):
         assert heading in module.__doc__, heading
 
 
-def test_splits(task):
+def test_splits(task, name):
+    assert task.dataset == name
     sets = {split: set(clients.ids) for split, clients in task.splits.items()}
     assert all(sets.values())
+    assert set(task.facts["client_groups"]) == set.union(*sets.values())
     if task.setting == "cross_device":
         assert not (sets["train"] & sets["valid"] | sets["valid"] & sets["test"])
         assert not sets["train"] & sets["test"]

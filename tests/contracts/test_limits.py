@@ -10,7 +10,13 @@ from tests import toy
 from tests.contracts import registry
 
 
-@pytest.fixture(scope="module", params=registry.BACKENDS)
+def _backends():
+    quick = ("sequential", "vectorized")
+    for name in registry.BACKENDS:
+        yield pytest.param(name, marks=[] if name in quick else pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=_backends())
 def backend(request):
     with registry.BACKENDS[request.param]() as opened:
         yield opened

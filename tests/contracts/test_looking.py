@@ -70,6 +70,7 @@ def _assert_shared_cells_are_equal(first, second, rtol=0.0):
                 np.testing.assert_array_equal(mine, theirs, err_msg=f"{name}: {column}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: "-".join((case.trainer, *case.flags)))
 def test_each_look_on_the_sequential_backend(case, tmp_path):
     flags = (*_SHORT, "--backend=sequential", *case.flags)
@@ -80,8 +81,14 @@ def test_each_look_on_the_sequential_backend(case, tmp_path):
             _assert_shared_cells_are_equal(without, looked)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("backend", "rtol"), [("tff", 0.0), ("vectorized", 1e-6)])
+@pytest.mark.parametrize(
+    ("backend", "rtol"),
+    [
+        ("sequential", 0.0),
+        pytest.param("tff", 0.0, marks=pytest.mark.slow),
+        pytest.param("vectorized", 1e-6, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: "-".join((case.trainer, *case.flags)))
 def test_all_looks_at_once(case, backend, rtol, tmp_path):
     flags = (*_SHORT, f"--backend={backend}", *case.flags)

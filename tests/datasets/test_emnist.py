@@ -9,6 +9,7 @@ import tensorflow as tf
 import datasets
 from datasets import emnist, splits
 from motley_tff.core import errors
+from tests import synthetic
 from tests.datasets.conftest import write_sqlite
 
 
@@ -44,7 +45,7 @@ def test_published_split_counts():
 
 
 def test_synthetic_task():
-    task = create(use_synthetic_data=True)
+    task = synthetic.task("emnist")
     assert [len(c) for c in task.splits.values()] == [292, 48, 60]
     assert task.train.spec["train"]["pixels"].dtype == tf.uint8
     assert task.model.num_weights == 1_206_590
@@ -52,6 +53,7 @@ def test_synthetic_task():
     assert task.facts["clients_left_out"] == {}
 
 
+@pytest.mark.slow
 def test_synthetic_digits():
     task = create(use_synthetic_data=True, only_digits=True)
     assert task.facts["num_classes"] == 10

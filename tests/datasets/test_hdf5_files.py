@@ -30,6 +30,7 @@ def test_no_hdf5(path):
     assert "signature" in hdf5_files.problem(path)
 
 
+@pytest.mark.slow
 def test_a_group_without_end(path):
     """A group's list of members whose next piece is itself."""
     data = bytearray(path.read_bytes())

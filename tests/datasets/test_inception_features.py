@@ -75,6 +75,7 @@ def test_images_that_are_none(model, images, words):
         inception_features.embed(model, images)
 
 
+@pytest.mark.slow
 def test_motley_generative_takes_images(files, model, tmp_path):
     clients = {"a": IMAGES, "b": IMAGES[:, ::-1]}
     np.savez(tmp_path / "clients.npz", **clients)
@@ -94,6 +95,7 @@ def test_motley_generative_takes_images(files, model, tmp_path):
             assert float(row[column]) == pytest.approx(value, rel=0.01), column
 
 
+@pytest.mark.slow
 def test_weights_that_are_others(files, tmp_path):
     load = inception_features.load
     with pytest.raises(UserError, match=r"\(no such file\); expected InceptionV3's"):

@@ -355,6 +355,7 @@ def test_batches(task):
         np.testing.assert_array_equal(y, rows["label"])
 
 
+@pytest.mark.slow
 def test_synthetic_task():
     task = create(use_synthetic_data=True)
     assert [len(c) for c in task.splits.values()] == [36, 5, 7]
@@ -415,6 +416,7 @@ def test_a_round_from_files_is_the_same_in_tffs_worker(small_task):
         assert np.abs(one).max() > 0
 
 
+@pytest.mark.slow
 def test_fine_tuning_a_client_from_files(small_task):
     task = small_task
     sgd = optimizers.OptimizerConfig("sgd", 1.0, {})

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import datasets
-from motley_tff.core import errors, task
+from motley_tff.core import errors
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -24,18 +24,6 @@ def test_importing_the_package_loads_no_tensorflow():
 
 def test_package_is_this_projects():
     assert pathlib.Path(datasets.__file__).resolve().parent == PROJECT / "datasets"
-
-
-@pytest.mark.parametrize("name", datasets.names())
-def test_every_dataset_makes_a_synthetic_task_and_opens_with_a_card(name):
-    made = datasets.create_task(datasets.DataOptions(name, use_synthetic_data=True))
-    assert isinstance(made, task.Task)
-    assert made.dataset == name
-    ids = set(made.train.ids) | set(made.valid.ids) | set(made.test.ids)
-    assert set(made.facts["client_groups"]) == ids
-    card = sys.modules[datasets.REGISTRY[name]].__doc__
-    for entry in ("Source:", "Licence:", "Clients:", "Fields:", "Split:", "Citation:"):
-        assert entry in card
 
 
 def test_unknown_name_says_the_nearest_and_all():

@@ -11,6 +11,7 @@ from datasets import stackoverflow, synthetic_posts, text, word_counts
 from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
 from motley_tff.core import errors
+from tests import synthetic
 
 WORDS = ["the", "a", "is", "of", "model", "table", "."]
 KEY = tf.zeros([2], tf.int32)
@@ -106,15 +107,15 @@ def tff_task(tff_dir):
 
 
 @pytest.fixture(scope="module")
-def synthetic():
-    return create(use_synthetic_data=True)
+def made():
+    return synthetic.task("stackoverflow")
 
 
 # --- model ----------------------------------------------------------------------------------------
 
 
-def test_model_has_the_published_weights(synthetic):
-    model = synthetic.model
+def test_model_has_the_published_weights(made):
+    model = made.model
     assert model.num_weights == 4_050_748
     assert model.shapes[0] == (10_004, 96)
     last = [name for name, is_last in zip(model.names, model.is_last_layer, strict=True) if is_last]
@@ -124,30 +125,30 @@ def test_model_has_the_published_weights(synthetic):
     assert (bias == bias[:, :1]).all()
 
 
-def test_outputs_are_those_of_tff_baselines_model(synthetic):
+def test_outputs_are_those_of_tff_baselines_model(made):
     from tensorflow_federated.python.simulation.baselines.stackoverflow import (
         word_prediction_models,
     )
 
     published = word_prediction_models.create_recurrent_model(vocab_size=10_004)
-    weights = synthetic.model.initial_weights(3)
+    weights = made.model.initial_weights(3)
     published.set_weights(weights)
     x = encoded(["the a is of", "model", "table is the a model of " * 5])[:, :-1]
-    found = synthetic.model.predict(weights, tf.constant(x), False, KEY)
+    found = made.model.predict(weights, tf.constant(x), False, KEY)
     assert found.shape == (3, 20, 10_004)
     np.testing.assert_allclose(
         found.numpy()[x > 0], published(x.astype(np.float32)).numpy()[x > 0], atol=1e-5
     )
 
 
-def test_a_token_is_represented_by_the_lstms_output(synthetic):
-    weights = synthetic.model.initial_weights(0)
+def test_a_token_is_represented_by_the_lstms_output(made):
+    weights = made.model.initial_weights(0)
     x = tf.constant(encoded(["the a"])[:, :-1])
-    h = synthetic.model.embed(weights, x)
+    h = made.model.embed(weights, x)
     assert h.shape == (1, 20, 670)
     logits = (h @ weights[4] + weights[5]) @ weights[6] + weights[7]
     np.testing.assert_allclose(
-        logits, synthetic.model.predict(weights, x, False, KEY), rtol=1e-4, atol=1e-6
+        logits, made.model.predict(weights, x, False, KEY), rtol=1e-4, atol=1e-6
     )
 
 
@@ -273,6 +274,7 @@ def test_other_dates_fail_with_a_user_error(tmp_path, date):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
     from motley_tff.algorithms import fedavg, optimizers
     from motley_tff.backends import base, sequential, tff_backend, tff_worker
@@ -470,11 +472,11 @@ def test_too_few_users():
 # --- synthetic users ------------------------------------------------------------------------------
 
 
-def test_synthetic_task(synthetic):
-    assert [len(c) for c in synthetic.splits.values()] == [36, 5, 7]
-    assert synthetic.facts["clients_left_out"] == {}
-    assert set(synthetic.facts["client_groups"].values()) == set(synthetic_posts.TOPICS)
-    assert 0.03 < synthetic.facts["unigram_accuracy"]["test"] < 0.2
+def test_synthetic_task(made):
+    assert [len(c) for c in made.splits.values()] == [36, 5, 7]
+    assert made.facts["clients_left_out"] == {}
+    assert set(made.facts["client_groups"].values()) == set(synthetic_posts.TOPICS)
+    assert 0.03 < made.facts["unigram_accuracy"]["test"] < 0.2
 
 
 def test_synthetic_users_are_dated_and_their_group_shows():

@@ -239,7 +239,8 @@ def test_cnn_as_keras_saves_it(saved_cnn):
 
 
 @pytest.mark.parametrize(
-    "name", ["lstm", pytest.param("mobilenet", marks=pytest.mark.slow), "transformer"]
+    "name",
+    ["transformer", *(pytest.param(n, marks=pytest.mark.slow) for n in ("lstm", "mobilenet"))],
 )
 def test_same_outputs(tmp_path, name):
     one = pair(name)
@@ -319,7 +320,9 @@ def test_what_keras_did_not_save(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cnn", "lstm", "mobilenet", "transformer"])
+@pytest.mark.parametrize(
+    "name", ["cnn", "mobilenet", "transformer", pytest.param("lstm", marks=pytest.mark.slow)]
+)
 def test_same_outputs_of_full_models(tmp_path, name):
     one = pair(name, full=True)
     _randomize(one.published)

@@ -17,6 +17,7 @@ VEHICLE = (
 )
 
 
+@pytest.mark.slow
 def test_robust_trains_another_model(tmp_path):
     rounds, clients = [], []
     for name in ("mean", "robust"):

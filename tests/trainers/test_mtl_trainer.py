@@ -81,6 +81,7 @@ def test_a_killed_run_goes_on_where_it_was(ditto, tmp_path):
         np.testing.assert_array_equal(a["w000"], b["w000"])
 
 
+@pytest.mark.slow
 def test_tff_gives_the_same_tables(ditto, tmp_path):
     flags = [f for f in SCHOOL if not f.startswith("--backend")]
     run(tmp_path, "--experiment_name=tff", "--algorithm=ditto", *flags, "--backend=tff")
