@@ -166,7 +166,7 @@ def test_the_bootstrap_interval():
     for gains in (rng.normal(0.1, 1, 500), rng.lognormal(0, 2, 5000)):
         expected = _direct_bootstrap(gains)
         width = expected[1] - expected[0]
-        np.testing.assert_allclose(_interval(gains), expected, atol=0.08 * width)
+        np.testing.assert_allclose(_interval(gains), expected, atol=0.05 * width)
 
 
 def test_a_population_is_summarized_quickly():
