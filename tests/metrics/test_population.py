@@ -161,12 +161,13 @@ def test_the_bootstrap_interval():
     np.testing.assert_allclose(_interval([0.0, 1.0]), [0, 1])
     np.testing.assert_allclose(_interval([0.25] * 5), [0.25, 0.25], rtol=1e-12)
     assert np.isnan(_interval([0.25])).all()
-    # In blocks (above 1,024 clients), with a heavy tail, as drawn one client at a time.
+    # As drawn one client at a time; above 1,024 clients in blocks, which are off by more where the
+    # tail is heavy. A tail of twice the size would be off by .08.
     rng = np.random.default_rng(0)
-    for gains in (rng.normal(0.1, 1, 500), rng.lognormal(0, 2, 5000)):
+    for gains, tolerance in ((rng.normal(0.1, 1, 500), 0.03), (rng.lognormal(0, 2, 5000), 0.08)):
         expected = _direct_bootstrap(gains)
         width = expected[1] - expected[0]
-        np.testing.assert_allclose(_interval(gains), expected, atol=0.05 * width)
+        np.testing.assert_allclose(_interval(gains), expected, atol=tolerance * width)
 
 
 def test_a_population_is_summarized_quickly():
