@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.contracts import in_process
 from tests.trainers import programs
 
 SCHOOL = (
@@ -91,15 +92,30 @@ def test_tff_gives_the_same_tables(ditto, tmp_path):
         np.testing.assert_allclose(found[column], expected[column], rtol=1e-5)
 
 
+def test_mocha_leaves_a_row_and_a_column_of_relations_for_each_silo(tmp_path):
+    flags = ("--algorithm=mocha", "--total_rounds=2", "--mocha_outer=2", "--backend=sequential")
+    with in_process.opened("mtl_trainer") as run_here:
+        relations = _relations(run_here(tmp_path, "mocha", *flags))
+    assert len(relations) == 3
+    assert len(set(np.round(np.diag(relations), 6))) == 3, "rows differ"
+
+
+def _relations(directory):
+    """Returns the matrix, which is of silos in one order and of trace 1, as Omega is."""
+    relations = pd.read_csv(directory / "relations.csv", index_col="client_id")
+    assert list(relations.index) == list(relations.columns)
+    matrix = relations.to_numpy()
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-6)
+    assert np.trace(matrix) == pytest.approx(1.0, abs=1e-4)
+    return relations
+
+
 @pytest.mark.slow
 def test_mocha_leaves_its_relations(tmp_path):
     flags = [f for f in SCHOOL if not f.startswith("--backend")]
     run(tmp_path, "--experiment_name=mocha", "--algorithm=mocha", *flags, "--mocha_outer=2")
-    relations = pd.read_csv(tmp_path / "mocha" / "relations.csv", index_col="client_id")
-    assert list(relations.index) == list(relations.columns) and len(relations) == 60
-    matrix = relations.to_numpy()
-    np.testing.assert_allclose(matrix, matrix.T, atol=1e-6)
-    assert np.trace(matrix) == pytest.approx(1.0, abs=1e-4)
+    relations = _relations(tmp_path / "mocha")
+    assert len(relations) == 60
     picture = tmp_path / "mocha" / "figures" / "relations.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     record = json.loads((tmp_path / "mocha" / "run.json").read_text())
