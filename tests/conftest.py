@@ -1,8 +1,10 @@
-"""How many processes run the tests, and what a skipped test means."""
+"""How many processes run the tests, on which examples, and what a skipped test means."""
 
 import os
+import pathlib
 import signal
 
+import hypothesis
 import psutil
 import pytest
 
@@ -23,6 +25,21 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 # The dearest tests hold a data set, TensorFlow, and a trainer in a process of its own.
 _BYTES_A_PROCESS = 3e9
+# Property tests: the same few examples every time, or many others with `--hypothesis-profile=search`,
+# which pytest reads after this file. What `search` finds it tries first the next time.
+hypothesis.settings.register_profile(
+    "same", derandomize=True, database=None, deadline=None, max_examples=50
+)
+hypothesis.settings.register_profile(
+    "search",
+    derandomize=False,
+    database=hypothesis.database.DirectoryBasedExampleDatabase(
+        pathlib.Path(__file__).parent.parent / ".hypothesis" / "examples"
+    ),
+    deadline=None,
+    max_examples=2000,
+)
+hypothesis.settings.load_profile("same")
 
 
 def pytest_xdist_auto_num_workers(config):

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from motley_tff.backends import run_groups
@@ -26,7 +26,6 @@ def test_by_hand():
 
 
 @given(st.permutations(GRID), st.permutations([100, 1100, 2100]), st.integers(1, 7))
-@settings(max_examples=50, deadline=None)
 def test_order_and_repetition_do_not_matter(points, seeds, most):
     groups = run_groups.group([*points, points[0]], [*seeds, seeds[0]], TRACED, most)
     assert groups == run_groups.group(GRID, [100, 1100, 2100], TRACED, most)
