@@ -100,6 +100,16 @@ def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
     )
 
 
+class _LineFeeds:
+    r"""A text file that gets whole rows, which end in `\r\n`, and writes `\n` in its place."""
+
+    def __init__(self, file: IO[str]):
+        self._file = file
+
+    def write(self, row: str) -> int:
+        return self._file.write(row.removesuffix("\r\n") + "\n")
+
+
 def _write_rows(
     file: IO[bytes],
     columns: Sequence[str],
@@ -108,7 +118,8 @@ def _write_rows(
 ) -> None:
     known, needed = set(columns), set(columns).difference(optional)
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    # Told that lines end in `\n` alone, the writer leaves a cell with `\r` without quotes.
+    writer = csv.writer(_LineFeeds(text), lineterminator="\r\n")
     try:
         for row in rows:
             if not needed <= row.keys() <= known:

@@ -87,6 +87,14 @@ def test_a_row_has_its_tables_keys(tmp_path, row, words):
     assert path.read_bytes() == before == b"id,x,y\n0,1,\n"
 
 
+def test_an_end_of_a_line_of_any_kind_is_in_quotes(tmp_path):
+    path = tmp_path / "t.csv"
+    cells = ["a\rb", "\r", "a\r\n", "\r\nb"]
+    csv_files.write(path, ["id", "x"], [{"id": cell, "x": 1} for cell in cells])
+    assert path.read_bytes() == b'id,x\n"a\rb",1\n"\r",1\n"a\r\n",1\n"\r\nb",1\n'
+    assert [row["id"] for row in csv_files.read(path)] == cells
+
+
 def test_append_starts_a_table_with_its_header(tmp_path):
     csv_files.append(tmp_path / "t.csv", ["round"], [])
     assert (tmp_path / "t.csv").read_text() == "round\n"
