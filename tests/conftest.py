@@ -25,8 +25,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 # The dearest tests hold a data set, TensorFlow, and a trainer in a process of its own.
 _BYTES_A_PROCESS = 3e9
-# Property tests: the same few examples every time, or many others with `--hypothesis-profile=search`,
-# which pytest reads after this file. What `search` finds it tries first the next time.
+# Property tests: the same few examples every time, or others with `--hypothesis-profile=search`.
+# That option is read after this file. What `search` finds it tries first the next time.
 hypothesis.settings.register_profile(
     "same", derandomize=True, database=None, deadline=None, max_examples=50
 )

@@ -1,0 +1,265 @@
+"""Laws of the columns of summary.csv, on any clients.
+
+Values are multiples of 1/64: sums and differences of them have no rounding, so that ties are ties.
+"""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from motley_tff import metrics
+from motley_tff.metrics import client_values
+
+NUMBERS = st.integers(-128, 128).map(lambda n: n / 64)
+LOCATIONS = ("min", "lower_quartile", "median", "upper_quartile", "max", "worst_10pct_mean",
+             "best_10pct_mean", "example_weighted_mean", "mean")  # fmt: skip
+
+
+@st.composite
+def clients(draw, least=1, most=25, numbers=NUMBERS):
+    """Returns some clients, each with a cluster and a group."""
+    columns = st.tuples(
+        numbers, numbers, st.integers(1, 9), st.integers(0, 2), st.sampled_from("xyz")
+    )
+    rows = draw(st.lists(columns, min_size=least, max_size=most))
+    baseline, personalized, sizes, found, groups = map(np.array, zip(*rows, strict=True))
+    return client_values.ClientValues(
+        np.arange(len(rows)).astype(str), baseline, personalized, draw(st.booleans()),
+        sizes, found, groups,
+    )  # fmt: skip
+
+
+def of(name, values):
+    return metrics.POPULATION[name](values)
+
+
+def take(values, rows):
+    fields = {field.name: getattr(values, field.name) for field in dataclasses.fields(values)}
+    return dataclasses.replace(
+        values, **{n: a[rows] for n, a in fields.items() if isinstance(a, np.ndarray)}
+    )
+
+
+def swapped(values):
+    return dataclasses.replace(values, baseline=values.personalized, personalized=values.baseline)
+
+
+def mapped(values, function, **others):
+    return dataclasses.replace(
+        values,
+        baseline=function(values.baseline),
+        personalized=function(values.personalized),
+        **others,
+    )
+
+
+def close(value):
+    return pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True)
+
+
+@given(clients(), st.randoms(use_true_random=False))
+def test_the_order_of_clients_does_not_matter(values, random):
+    order = random.sample(range(len(values.baseline)), len(values.baseline))
+    assert metrics.summarize(take(values, order)) == close(metrics.summarize(values))
+
+
+@given(clients())
+def test_every_client_twice_leaves_shares_and_means(values):
+    twice = metrics.summarize(take(values, np.repeat(np.arange(len(values.baseline)), 2)))
+    once = metrics.summarize(values)
+    same = ("pct_clients_hurt", "delta_mean", "personalized_mean", "personalized_variance",
+            "personalized_min", "personalized_max", "personalized_example_weighted_mean",
+            "largest_cluster_pct", "cluster_purity")  # fmt: skip
+    assert {n: twice[n] for n in same} == close({n: once[n] for n in same})
+    assert twice["num_clients"] == 2 * once["num_clients"]
+    # The median of two copies is the median; other quartiles lie between other neighbours.
+    assert twice["personalized_median"] == close(once["personalized_median"])
+
+
+@given(clients())
+def test_swapping_both_models_swaps_who_is_hurt(values):
+    same = 100 * np.mean(values.baseline == values.personalized)
+    other = swapped(values)
+    hurt, helped = of("pct_clients_hurt", values), of("pct_clients_hurt", other)
+    assert hurt + helped + same == close(100)
+    assert of("delta_mean", other) == close(-of("delta_mean", values))
+    assert of("wilcoxon_p", other) == close(of("wilcoxon_p", values))
+    if not same:
+        low, high = of("pct_clients_hurt_low", other), of("pct_clients_hurt_high", other)
+        assert of("pct_clients_hurt_low", values) == pytest.approx(100 - high, abs=1e-9)
+        assert of("pct_clients_hurt_high", values) == pytest.approx(100 - low, abs=1e-9)
+
+
+@given(clients())
+def test_errors_are_accuracies_with_the_sign_turned(values):
+    turned = mapped(values, np.negative, higher_is_better=not values.higher_is_better)
+    found, other = metrics.summarize(values), metrics.summarize(turned)
+    for name in ("pct_clients_hurt", "delta_mean", "delta_mean_low", "wilcoxon_p"):
+        assert other[name] == close(found[name])
+    for column in ("baseline", "personalized"):
+        assert other[f"{column}_variance"] == close(found[f"{column}_variance"])
+        pairs = {"min": "max", "max": "min", "lower_quartile": "upper_quartile",
+                 "median": "median", "worst_10pct_mean": "worst_10pct_mean",
+                 "best_10pct_mean": "best_10pct_mean"}  # fmt: skip
+        for name, image in pairs.items():
+            assert other[f"{column}_{image}"] == close(-found[f"{column}_{name}"])
+
+
+@given(clients(), st.sampled_from([0.25, 1.0, 8.0]), st.integers(-640, 640))
+def test_units_of_the_metric(values, scale, shift):
+    shift /= 64
+    found = metrics.summarize(values)
+    other = metrics.summarize(mapped(values, lambda v: scale * v + shift))
+    for column in ("baseline", "personalized"):
+        for name in LOCATIONS:
+            expected = scale * found[f"{column}_{name}"] + shift
+            assert other[f"{column}_{name}"] == close(expected)
+        assert other[f"{column}_variance"] == close(scale**2 * found[f"{column}_variance"])
+    for name in ("delta_mean", "delta_mean_low", "delta_mean_high"):
+        assert other[name] == close(scale * found[name])
+    for name in ("pct_clients_hurt", "pct_clients_hurt_low", "wilcoxon_p"):
+        assert other[name] == close(found[name])
+
+
+@given(clients())
+def test_what_lies_between_what(values):
+    found = metrics.summarize(values)
+    worst, best = ("min", "max") if values.higher_is_better else ("max", "min")
+    sign = 1 if values.higher_is_better else -1
+
+    def ascend(*numbers):
+        return all(a <= b + 1e-12 for a, b in itertools.pairwise(numbers))
+
+    for column in ("baseline", "personalized"):
+        of_column = {n: found[f"{column}_{n}"] for n in LOCATIONS}
+        quartiles = ("min", "lower_quartile", "median", "upper_quartile", "max")
+        assert ascend(*(of_column[n] for n in quartiles))
+        assert ascend(of_column["min"], of_column["example_weighted_mean"], of_column["max"])
+        towards_best = (worst, "worst_10pct_mean", "mean", "best_10pct_mean", best)
+        assert ascend(*(sign * of_column[n] for n in towards_best))
+    names = ("pct_clients_hurt_low", "pct_clients_hurt", "pct_clients_hurt_high")
+    assert ascend(0, *(found[n] for n in names), 100)
+    if len(values.baseline) > 1:
+        low, high = found["delta_mean_low"], found["delta_mean_high"]
+        assert ascend(values.delta.min(), low, high, values.delta.max())
+    assert 0 < found["wilcoxon_p"] <= 1 or not values.delta.any()
+
+
+@given(clients())
+def test_spread_and_weights_by_definition(values):
+    for column in ("baseline", "personalized"):
+        numbers = getattr(values, column)
+        # The mean squared difference of two clients is twice the variance.
+        pairs = np.mean((numbers[:, None] - numbers[None, :]) ** 2) / 2
+        assert of(f"{column}_variance", values) == close(pairs)
+        everyone = np.repeat(numbers, values.num_evaluation_examples)
+        assert of(f"{column}_example_weighted_mean", values) == close(everyone.mean())
+
+
+@given(clients())
+def test_quartiles_by_definition(values):
+    ordered = sorted(values.personalized)
+    for name, quarters in (("lower_quartile", 1), ("median", 2), ("upper_quartile", 3)):
+        whole, rest = divmod(quarters * (len(ordered) - 1), 4)
+        below, above = ordered[whole], ordered[min(whole + 1, len(ordered) - 1)]
+        expected = below + rest / 4 * (above - below)
+        assert of(f"personalized_{name}", values) == close(expected)
+
+
+@given(clients(), st.data(), st.sampled_from([math.nan, math.inf, -math.inf]))
+def test_who_diverges_is_hurt_and_nobody_else_changes(values, data, diverged):
+    who = data.draw(st.integers(0, len(values.baseline) - 1))
+    personalized = values.personalized.copy()
+    personalized[who] = diverged
+    other = dataclasses.replace(values, personalized=personalized)
+    assert other.is_hurt[who]
+    np.testing.assert_array_equal(np.delete(other.is_hurt, who), np.delete(values.is_hurt, who))
+    found = metrics.summarize(other)
+    assert not any(
+        np.isfinite(value)
+        for name, value in found.items()
+        if name.startswith(("personalized", "delta", "wilcoxon"))
+    )
+
+
+@given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
+def test_the_hurt_interval_is_that_of_scipy(counts):
+    count, hurt = counts
+    personalized = np.where(np.arange(count) < hurt, 0.0, 1.0)
+    values = client_values.ClientValues(
+        np.arange(count).astype(str), np.ones(count), personalized, True, None
+    )
+    expected = stats.binomtest(hurt, count).proportion_ci(0.95, "exact")
+    found = (of("pct_clients_hurt_low", values), of("pct_clients_hurt_high", values))
+    assert found == pytest.approx((100 * expected.low, 100 * expected.high), abs=1e-6)
+
+
+@given(clients(most=8, numbers=st.integers(-4, 4).map(float)))
+def test_the_paired_test_counts_all_signs(values):
+    gains = values.delta[values.delta != 0]
+    if not len(gains):
+        assert math.isnan(of("wilcoxon_p", values))
+        return
+    ranks = stats.rankdata(np.abs(gains))
+    middle = ranks.sum() / 2
+    extreme = abs(ranks[gains > 0].sum() - middle)
+    signs = np.array(list(itertools.product((0, 1), repeat=len(gains))))
+    assert of("wilcoxon_p", values) == close(np.mean(np.abs(signs @ ranks - middle) >= extreme))
+
+
+def _pairs(labels):
+    return {
+        (i, j) for i, j in itertools.combinations(range(len(labels)), 2) if labels[i] == labels[j]
+    }
+
+
+@given(clients())
+def test_clusters_and_groups_by_pairs_of_clients(values):
+    together, alike = _pairs(values.clusters), _pairs(values.groups)
+    pairs = math.comb(len(values.clusters), 2)
+    by_chance = len(together) * len(alike) / pairs if pairs else 0.0
+    most = (len(together) + len(alike)) / 2
+    # Where there is one possible value only, both are the same partition.
+    expected = (
+        1.0 if most == by_chance else (len(together & alike) - by_chance) / (most - by_chance)
+    )
+    assert of("cluster_ari", values) == close(expected)
+
+
+@given(clients(), st.permutations([0, 1, 2]), st.permutations("xyz"))
+def test_names_of_clusters_and_groups_do_not_matter(values, numbers, letters):
+    other = dataclasses.replace(
+        values,
+        clusters=np.array(numbers)[values.clusters],
+        groups=np.array([letters["xyz".index(group)] for group in values.groups]),
+    )
+    for name in ("largest_cluster_pct", "cluster_ari", "cluster_purity"):
+        assert of(name, other) == close(of(name, values))
+
+
+@given(clients())
+def test_what_clusters_can_tell_of_groups(values):
+    count = len(values.clusters)
+    largest_group = np.unique(values.groups, return_counts=True)[1].max() / count
+    assert largest_group - 1e-12 <= of("cluster_purity", values) <= 1
+    num_clusters = len(np.unique(values.clusters))
+    assert 100 / num_clusters - 1e-9 <= of("largest_cluster_pct", values) <= 100
+    # Clusters that join tell less.
+    joined = dataclasses.replace(values, clusters=np.minimum(values.clusters, 1))
+    assert of("cluster_purity", joined) <= of("cluster_purity", values) + 1e-12
+    assert of("largest_cluster_pct", joined) >= of("largest_cluster_pct", values)
+    by_itself = dataclasses.replace(
+        values, clusters=np.unique(values.groups, return_inverse=True)[1]
+    )
+    assert of("cluster_ari", by_itself) == of("cluster_purity", by_itself) == 1
+    table = metrics.clusters.composition(values.clusters, values.groups)
+    for cluster, row in table.items():
+        assert sum(row.values()) == np.sum(values.clusters == cluster)
+    for group in np.unique(values.groups):
+        assert sum(row[group] for row in table.values()) == np.sum(values.groups == group)

@@ -1,0 +1,68 @@
+"""Laws of FedEval's scorecard."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motley_tff.metrics import scorecard
+
+COSTS = st.floats(0, 1e6)
+CHANGES = st.floats(-1, 1) | st.sampled_from([0.01, 0.03, 0.05, 0.1, 0.2])
+VALUES = st.integers(-100, 100).map(lambda n: n / 16)
+
+
+def _score(cost, baseline):
+    one = scorecard.Cost(1.0, cost, 1.0)
+    return scorecard.cost_scores(one, scorecard.Cost(1.0, baseline, 1.0)).bytes
+
+
+@given(COSTS, COSTS, st.floats(1e-3, 1e6))
+def test_dearer_is_never_better(cost, other, baseline):
+    low, high = sorted((cost, other))
+    assert 0 <= _score(high, baseline) <= _score(low, baseline) <= scorecard.MOST
+    assert _score(baseline, baseline) == 1
+    assert _score(0, baseline) == scorecard.MOST
+
+
+@given(COSTS, st.floats(1e-3, 1e6), st.integers(-8, 8))
+def test_units_of_costs_do_not_matter(cost, baseline, power):
+    assert _score(cost * 2.0**power, baseline * 2.0**power) == pytest.approx(
+        _score(cost, baseline), rel=1e-12
+    )
+
+
+@given(*[st.tuples(st.floats(1, 1e6), COSTS, COSTS)] * 2)
+def test_efficiency_is_a_mean_of_costs_that_do_not_mix(cost, baseline):
+    cost, baseline = scorecard.Cost(*cost), scorecard.Cost(*baseline)
+    scores = scorecard.cost_scores(cost, baseline)
+    for field in scorecard.Cost._fields:
+        alone = baseline._replace(**{field: getattr(cost, field)})
+        assert getattr(scorecard.cost_scores(alone, baseline), field) == getattr(scores, field)
+    efficiency = scorecard.efficiency(scores)
+    assert min(scores) - 1e-9 <= efficiency <= max(scores) + 1e-9 <= scorecard.MOST + 1e-9
+
+
+@given(VALUES, VALUES, st.booleans(), st.sampled_from([0.25, 1, 8]))
+def test_disparity_has_a_direction_and_no_unit(value, reference, higher_is_better, scale):
+    found = scorecard.disparity(value, reference, higher_is_better)
+    assert scorecard.disparity(-value, -reference, not higher_is_better) == found
+    assert scorecard.disparity(value, reference, not higher_is_better) == -found
+    assert scorecard.disparity(scale * value, scale * reference, higher_is_better) == found
+    assert (found > 0) == (value < reference if higher_is_better else value > reference)
+    assert math.isinf(found) == (reference == 0 != value)
+
+
+@given(CHANGES, CHANGES)
+def test_worse_never_has_more_points(change, other):
+    low, high = sorted((change, other))
+    for points, most in (
+        (scorecard.iid_points, 3),
+        (scorecard.handled_points, 1),
+        (lambda found: scorecard.effectiveness(True, found), 5),
+    ):
+        assert 0 <= points(high) <= points(low) <= most
+        assert points(min(low, 0)) == most
+    # Who is handled has a point for alike clients, too.
+    assert scorecard.handled_points(low) == min(1, scorecard.iid_points(low))
