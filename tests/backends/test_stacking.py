@@ -1,7 +1,10 @@
 """Stacks: padding, groups."""
 
+import itertools
+
 import numpy as np
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from motley_tff.backends import stacking
 from motley_tff.core import client_work
@@ -38,15 +41,39 @@ def test_numbers_by_hand():
 _MILLION = 1_000_000
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_groups_hold_everyone_once_and_little_padding(seed):
-    numbers = _MILLION * (np.random.default_rng(seed).lognormal(2, 1, 200).astype(int) + 1)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 300), st.integers(1, 50)),
+        min_size=1,
+        max_size=9,
+        unique_by=lambda pair: pair[0],
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_groups_hold_everyone_once_and_little_padding(counted, random):
+    numbers = np.array([_MILLION * n for n, count in counted for _ in range(count)])
+    random.shuffle(numbers)
     found = stacking.groups(numbers)
-    np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(200))
-    stacked = sum(len(g) * numbers[g].max() for g in found)
-    assert numbers.sum() >= 0.7 * stacked
-    # No fewer groups would do: one group of all pads more than the bound.
-    assert len(found) == 1 or numbers.sum() < 0.7 * 200 * numbers.max()
+    np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(len(numbers)))
+    assert all(np.all(np.diff(group) > 0) for group in found), "in their order"
+
+    lengths, counts = np.unique(numbers, return_counts=True)
+
+    def cost(cuts):
+        bounds = [0, *cuts, len(lengths)]
+        return sum(counts[a:b].sum() * lengths[b - 1] for a, b in itertools.pairwise(bounds))
+
+    def is_much(cost):
+        bound = max(stacking.MAX_PADDING * cost, stacking.MAX_PADDING_NUMBERS)
+        return cost - numbers.sum() > bound
+
+    # Of all ways to cut, none into as many groups costs less, and none into fewer would do.
+    costs = [
+        min(map(cost, itertools.combinations(range(1, len(lengths)), num)))
+        for num in range(len(found))
+    ]
+    assert sum(len(g) * numbers[g].max() for g in found) == costs[-1]
+    assert [is_much(one) for one in costs] == [True] * (len(found) - 1) + [False]
 
 
 def test_fewest_groups_by_hand():

@@ -33,15 +33,6 @@ def test_fractions_are_rounded_up(fraction, sizes):
     assert tuple(found) == sizes
 
 
-def test_smaller_sets_are_parts_of_larger_ones_in_order():
-    whole = _task()
-    large, small = (held_out.with_fraction(whole, f, seed=3) for f in (0.6, 0.3))
-    for client_id in whole.test.ids:
-        a, b = (_numbers(t, client_id, "personalization") for t in (large, small))
-        assert set(b) <= set(a) <= set(_numbers(whole, client_id, "personalization"))
-        assert list(a) == sorted(a)
-
-
 def test_what_is_left_depends_on_the_seed_and_evaluation_sets_stay():
     a, b = (held_out.with_fraction(_task((40,)), 0.5, seed) for seed in (1, 2))
     assert list(_numbers(a, "c0", "personalization")) != list(_numbers(b, "c0", "personalization"))

@@ -17,18 +17,6 @@ def _all(source, parts):
     return sorted(x for i in source.ids for p in parts for x in np.asarray(source.fetch(i)[p]["x"]))
 
 
-def test_clients_keep_their_sizes_and_splits_their_examples():
-    task = toy.scalar_task(_TRAIN, _HELD)
-    dealt = partition.deal(task, 1, 1e9)
-    assert dealt.train.ids == task.train.ids
-    for split, parts in (("train", ["train"]), ("test", ["personalization", "evaluation"])):
-        before, after = task.splits[split], dealt.splits[split]
-        for i in before.ids:
-            for part in parts:
-                assert len(after.fetch(i)[part]["x"]) == len(before.fetch(i)[part]["x"])
-        assert _all(after, parts) == _all(before, parts)
-
-
 def test_clients_are_alike_afterwards():
     far = {"a": np.zeros(500), "b": np.ones(500)}
     dealt = partition.deal(toy.scalar_task(far), 1, 1e9)

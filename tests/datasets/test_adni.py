@@ -6,6 +6,8 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 import datasets
 from datasets import adni, adni_files
@@ -132,16 +134,16 @@ def test_split_by_subject():
     assert set(other["CPS"]["test"]) != set(rows["CPS"]["test"])
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_subject_of_two_vendors_is_in_one_part(seed):
-    rng = np.random.default_rng(seed)
-    everyone = np.array(_people(0, 60))
-    subjects = {
-        f"vendor_{i}": np.repeat(rng.choice(everyone, size, replace=False), 2)
-        for i, size in enumerate((1, 2, 4, 9, 30, 50))
-    }
+@given(
+    st.lists(st.lists(st.integers(0, 30), min_size=1, unique=True), min_size=1, max_size=6),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_subject_of_two_vendors_is_in_one_part(people, seed):
+    everyone = np.array(_people(0, 31))
+    subjects = {f"vendor_{i}": np.repeat(everyone[who], 2) for i, who in enumerate(people)}
     parts_of = {}
     for vendor, parts in adni.split_by_subject(subjects, seed).items():
+        assert sorted(np.concatenate(list(parts.values()))) == list(range(len(subjects[vendor])))
         for part, rows in parts.items():
             for subject in subjects[vendor][rows]:
                 parts_of.setdefault(subject, set()).add(part)

@@ -91,19 +91,6 @@ def test_errors_are_turned():
     np.testing.assert_allclose(found, [0.1, -0.1])
 
 
-@pytest.mark.parametrize("name", quantum.QUANTUM)
-def test_order_and_signs(name):
-    function = quantum.QUANTUM[name]
-    rng = np.random.default_rng(0)
-    found = rng.normal(size=101)
-    assert function(rng.permutation(found)) == pytest.approx(function(found), rel=1e-12)
-    turned = {"pui": None, "mpi": "mpd", "api": "apd"}.get(
-        name, name.replace("improved", "decreased")
-    )
-    if turned and turned != name:
-        assert quantum.QUANTUM[turned](-found) == pytest.approx(function(found), rel=1e-12)
-
-
 def test_unequal_shares_by_hand():
     part = np.array([1.0, 1.0, 4.0])
     assert quantum.cosine_similarity(part) == pytest.approx(2 / math.sqrt(6))

@@ -5,7 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn import metrics as sklearn_metrics
 
 from motley_tff.metrics import roc_auc
 
@@ -70,16 +69,10 @@ def test_equality_needs_the_right_weights():
     assert found.weighted_by_pairs == pytest.approx(found.weighted_by_positives)
 
 
-def test_by_hand_and_as_scikit_learn():
+def test_by_hand():
     # Pairs (positive, negative): 3 > 1, 3 > 2, 2 > 1, 2 = 2.
     labels, scores = np.array([0, 1, 0, 1]), np.array([1.0, 3.0, 2.0, 2.0])
     assert roc_auc.roc_auc(labels, scores) == 3.5 / 4
-    rng = np.random.default_rng(0)
-    labels, scores = rng.integers(2, size=200), rng.integers(20, size=200).astype(float)
-    expected = sklearn_metrics.roc_auc_score(labels, scores)
-    assert roc_auc.roc_auc(labels, scores) == pytest.approx(expected, rel=1e-12)
-    assert roc_auc.roc_auc(1 - labels, scores) == pytest.approx(1 - expected, rel=1e-12)
-    assert roc_auc.roc_auc(labels, np.exp(scores)) == roc_auc.roc_auc(labels, scores)
 
 
 def test_three_clients_with_weights_by_hand():

@@ -34,16 +34,6 @@ def test_costs_beside_a_baseline_without_any():
     assert scorecard.cost_scores(scorecard.Cost(2, 5, 5), nothing) == (math.exp(-1), 0, 0)
 
 
-def test_dearer_is_never_better():
-    costs = [0.0, 0.1, 0.5, 0.999, 1.0, 1.001, 2.0, 50.0]
-    baseline = scorecard.Cost(1.0, 1.0, 1.0)
-    scores = [
-        scorecard.cost_scores(scorecard.Cost(1.0, cost, 1.0), baseline).bytes for cost in costs
-    ]
-    assert scores == sorted(scores, reverse=True)
-    assert scores[0] == 5 and 0 < scores[-1] < 1e-9
-
-
 def test_nothing_is_made_of_what_was_not_measured():
     assert scorecard.efficiency(None) is None
     assert scorecard.robustness([3, 1, None]) is None

@@ -1,0 +1,145 @@
+"""Laws of splits: everybody and every example once, in parts of the promised sizes."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datasets import splits
+from datasets.options import SiloShares
+from motley_tff.core import errors
+
+SEEDS = st.integers(0, 2**32 - 1)
+COUNTS = st.integers(0, 12)
+
+
+@given(st.integers(1, 40), COUNTS, COUNTS, st.text(max_size=3))
+def test_each_client_is_in_one_split_whatever_its_name(num_clients, num_valid, num_test, prefix):
+    ids = [str(i) for i in range(num_clients)]
+    if num_clients <= num_valid + num_test:
+        with pytest.raises(errors.UserError):
+            splits.split_clients(ids, num_valid, num_test)
+        return
+    train, valid, test = splits.split_clients(ids, num_valid, num_test)
+    assert sorted([*train, *valid, *test], key=int) == ids
+    assert (len(valid), len(test)) == (num_valid, num_test)
+    renamed = splits.split_clients([prefix + i for i in ids], num_valid, num_test)
+    assert renamed == tuple(tuple(prefix + i for i in split) for split in (train, valid, test))
+    # More test clients are taken from those who would train.
+    if num_test:
+        fewer = splits.split_clients(ids, num_valid, num_test - 1)
+        assert fewer == ((test[-1], *train), valid, test[:-1])
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=25), st.integers(1, 6), st.integers(1, 6))
+def test_who_is_left_out_has_too_few_examples(examples, num_valid, num_test):
+    sizes = {f"c{i}": size for i, size in enumerate(examples)}
+    try:
+        found = splits.split_population(sizes, num_valid, num_test)
+    except errors.UserError:
+        if len(sizes) > num_valid + num_test:
+            whole = splits.split_clients(tuple(sizes), num_valid, num_test)
+            least = (1, 2, 2)
+            assert any(
+                all(sizes[i] < few for i in split) for split, few in zip(whole, least, strict=True)
+            )
+        return
+    whole = splits.split_clients(tuple(sizes), num_valid, num_test)
+    kept = (found.train, found.valid, found.test)
+    for split, before, least in zip(kept, whole, (1, 2, 2), strict=True):
+        assert split == tuple(i for i in before if sizes[i] >= least) != ()
+    gone = [i for ids in found.left_out.values() for i in ids]
+    assert sorted([*gone, *found.train, *found.valid, *found.test]) == sorted(sizes)
+    for reason, ids in found.left_out.items():
+        assert {sizes[i] for i in ids} == {0 if reason == "no examples" else 1}
+
+
+@given(st.integers(1, 10**6))
+def test_proportions_are_rounded_down_exactly(num_clients):
+    valid, test = splits.proportional_counts(num_clients)
+    assert valid == max(1, 3 * num_clients // 25) and test == max(1, 3 * num_clients // 20)
+
+
+@given(
+    st.integers(0, 60),
+    SEEDS,
+    st.integers(1, 98).flatmap(lambda v: st.tuples(st.just(v), st.integers(1, 99 - v))),
+)
+def test_each_example_of_a_silo_is_in_one_part(num_examples, seed, percents):
+    shares = SiloShares(*(percent / 100 for percent in percents))
+    try:
+        parts = splits.split_silo(num_examples, seed, shares)
+    except errors.UserError:
+        # Both are rounded up: nothing is left.
+        num_test = math.ceil(num_examples * shares.test)
+        rest = num_examples - num_test
+        assert rest - math.ceil(shares.valid / (1 - shares.test) * rest) <= 0
+        return
+    if parts is None:
+        assert num_examples < 3
+        return
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(num_examples))
+    assert all(len(rows) for rows in parts.values())
+    assert len(parts["test"]) == math.ceil(num_examples * shares.test)
+    rest = num_examples - len(parts["test"])
+    assert len(parts["valid"]) == math.ceil(shares.valid / (1 - shares.test) * rest)
+    again = splits.split_silo(num_examples, seed, shares)
+    for part, rows in parts.items():
+        np.testing.assert_array_equal(rows, again[part])
+    # Who tests does not depend on how many validate.
+    other = splits.split_silo(num_examples, seed, shares._replace(valid=1e-9))
+    np.testing.assert_array_equal(other["test"], parts["test"])
+
+
+TRACED = settings(max_examples=settings().max_examples // 2)
+
+
+@TRACED
+@given(st.integers(1, 300))
+def test_a_shuffle_is_a_permutation(num_examples):
+    order = splits.shuffled_order(num_examples).numpy()
+    assert sorted(order) == list(range(num_examples))
+    np.testing.assert_array_equal(splits.shuffled_order(tf.constant(num_examples)), order)
+
+
+@TRACED
+@given(st.integers(2, 80), st.booleans())
+def test_halves_are_the_whole(num_examples, shuffle):
+    rows = np.arange(num_examples)
+    examples = {"x": rows * 3, "y": np.stack([rows, -rows], axis=1)}
+    halves = splits.halve(examples, shuffle)
+    tensors = splits.halve({name: tf.constant(array) for name, array in examples.items()}, shuffle)
+    sizes = {part: len(half["x"]) for part, half in halves.items()}
+    assert sizes == {"personalization": num_examples // 2, "evaluation": -(-num_examples // 2)}
+    found = np.concatenate([half["y"][:, 0] for half in halves.values()])
+    assert sorted(found) == list(rows) and (shuffle or list(found) == list(rows))
+    for part, half in halves.items():
+        np.testing.assert_array_equal(half["x"], 3 * half["y"][:, 0])
+        for field, array in half.items():
+            np.testing.assert_array_equal(tensors[part][field], array)
+
+
+@st.composite
+def features(draw):
+    """Returns the parts of a silo, features of whole numbers."""
+    width = draw(st.integers(1, 3))
+    row = st.lists(st.integers(-9, 9), min_size=width, max_size=width)
+    parts = {"train": draw(st.lists(row, min_size=1, max_size=8))}
+    parts |= {part: draw(st.lists(row, max_size=3)) for part in ("valid", "test")}
+    return {part: np.array(x, np.float64).reshape(-1, width) for part, x in parts.items()}
+
+
+@given(features(), st.sampled_from([0.25, 1.0, 8.0]), st.integers(-20, 20))
+def test_scaling_takes_units_out(parts, scale, shift):
+    found = splits.scale_by_train(parts)
+    constant = np.ptp(parts["train"], axis=0) == 0
+    np.testing.assert_allclose(found["train"].mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(found["train"].std(axis=0), np.where(constant, 0, 1), atol=1e-12)
+    other = splits.scale_by_train({part: scale * x + shift for part, x in parts.items()})
+    for part, x in found.items():
+        # What is constant among training examples is only centred.
+        expected = np.where(constant, scale * x, x)
+        np.testing.assert_allclose(other[part], expected, rtol=1e-9, atol=1e-12)

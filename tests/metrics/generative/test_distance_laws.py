@@ -1,0 +1,107 @@
+"""Laws of the distances of sets of features, on any sets."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from motley_tff.metrics.generative import client_features, frechet, kernel, scores
+
+# Whole numbers: sums of their squares and cubes have no rounding.
+NUMBERS = st.integers(-5, 5).map(float)
+
+
+def sets(count, least=2, most=8):
+    """Returns so many sets [num_examples, num_features] of as many features."""
+    return st.integers(1, 4).flatmap(
+        lambda width: st.tuples(*[
+            arrays_of.arrays(
+                float, st.tuples(st.integers(least, most), st.just(width)), elements=NUMBERS
+            )
+        ] * count)
+    )  # fmt: skip
+
+
+def _fid(first, second):
+    return frechet.distance(*(frechet.fit(x, frechet.moments(x)) for x in (first, second)))
+
+
+def _kid(first, second, unbiased=False):
+    total = kernel.total(first, second)
+    return kernel.distance(kernel.within(first), kernel.within(second), total, unbiased)
+
+
+def close(value):
+    # Of a root of what is zero but for rounding, half the digits are left.
+    return pytest.approx(value, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("distance", [_fid, _kid])
+@given(sets(2), st.randoms(use_true_random=False))
+def test_a_distance_is_symmetric_not_negative_and_zero_to_itself(distance, both, random):
+    first, second = both
+    found = distance(first, second)
+    assert found >= -1e-9
+    assert distance(second, first) == close(found)
+    order = random.sample(range(len(first)), len(first))
+    assert distance(first[order], second) == close(found)
+    assert distance(first, first[order]) == close(0)
+
+
+@given(sets(2), st.integers(-9, 9), st.sampled_from([0.5, 2.0, -1.0]))
+def test_moving_and_scaling_both_sets(both, shift, scale):
+    first, second = (scale * x + shift for x in both)
+    assert _fid(first, second) == close(scale**2 * _fid(*both))
+    # A set and its copy elsewhere are as far apart as they were moved.
+    width = both[0].shape[1]
+    assert _fid(both[0], both[0] + shift) == close(shift**2 * width)
+
+
+@given(sets(2))
+def test_one_feature_in_closed_form(both):
+    first, second = (x[:, :1] for x in both)
+    expected = (first.mean() - second.mean()) ** 2 + (first.std(ddof=1) - second.std(ddof=1)) ** 2
+    assert _fid(first, second) == close(expected)
+
+
+@given(sets(1, most=16), st.integers(1, 15))
+def test_moments_of_parts_are_those_of_the_whole(found, cut):
+    (features,) = found
+    whole = frechet.moments(features)
+    if cut < len(features):
+        merged = frechet.merged(*map(frechet.moments, (features[:cut], features[cut:])))
+        assert merged.num == whole.num
+        np.testing.assert_allclose(merged.mean, whole.mean, atol=1e-9)
+        np.testing.assert_allclose(merged.scatter, whole.scatter, atol=1e-9)
+    centred = features - features.mean(axis=0)
+    np.testing.assert_allclose(whole.scatter, centred.T @ centred, atol=1e-9)
+
+
+@given(sets(2))
+def test_kernel_distances_by_all_pairs(both):
+    first, second = both
+
+    def pairs(a, b):
+        return (a @ b.T / a.shape[1] + 1) ** 3
+
+    def within(a, unbiased):
+        return pairs(a, a)[~np.eye(len(a), dtype=bool) | (not unbiased)].mean()
+
+    for unbiased in (False, True):
+        means = within(first, unbiased) + within(second, unbiased)
+        expected = means - 2 * pairs(first, second).mean()
+        assert _kid(first, second, unbiased) == close(expected)
+    assert kernel._total_by_pairs(first, second) == close(kernel.total(first, second))
+
+
+@given(sets(4))
+def test_the_biased_kernel_distance_is_convex(found):
+    """Observation 1 of the paper; it is about distributions, so not about unbiased forms."""
+    *own, generated = found
+    clients = client_features.from_arrays({str(i): x for i, x in enumerate(own)})
+    row = scores.table(clients, {"g": generated}, 0).rows[0]
+    num = sum(map(len, own))
+    biased = sum(len(x) / num * _kid(x, generated) for x in own)
+    assert row["kid_biased_avg"] == close(biased)
+    assert row["kid_biased_all"] <= row["kid_biased_avg"] + 1e-6
