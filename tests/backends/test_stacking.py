@@ -48,10 +48,11 @@ _MILLION = 1_000_000
         max_size=9,
         unique_by=lambda pair: pair[0],
     ),
+    st.sampled_from([1000, 100_000, _MILLION]),
     st.randoms(use_true_random=False),
 )
-def test_groups_hold_everyone_once_and_little_padding(counted, random):
-    numbers = np.array([_MILLION * n for n, count in counted for _ in range(count)])
+def test_groups_hold_everyone_once_and_little_padding(counted, unit, random):
+    numbers = np.array([unit * n for n, count in counted for _ in range(count)])
     random.shuffle(numbers)
     found = stacking.groups(numbers)
     np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(len(numbers)))

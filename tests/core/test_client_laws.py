@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from motley_tff.core import clients, cohorts, held_out, partition, random_streams
@@ -17,7 +17,7 @@ PLACES = st.tuples(
     st.sampled_from(random_streams.STREAMS),
     st.lists(st.integers(0, 3) | SEEDS, min_size=1, max_size=3),
 )
-IDS = st.text(st.characters(codec="utf-8"), max_size=5)
+IDS = st.text("ab", max_size=4) | st.text(st.characters(codec="utf-8"), max_size=5)
 
 
 @given(st.lists(PLACES, min_size=2, max_size=6))
@@ -130,11 +130,15 @@ def test_the_central_client_has_everything_in_order(task, train):
 
 
 PERCENTS = st.integers(1, 100)
-# TensorFlow traces what derives clients, in every example.
-FEW = settings(max_examples=settings().max_examples // 10)
+# TensorFlow traces what derives clients, in every example; to find a smaller one that fails would
+# take minutes.
+FEW = settings(
+    max_examples=settings().max_examples // 10,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
 
 
-def _held(task, held=tuple((size, 13 - size) for size in range(1, 13))):
+def _held(task, held=tuple((size, 3) for size in (1, 2, 3, 4, 7, 10, 50, 100))):
     """Returns a task whose clients have personalization and evaluation sets of these sizes."""
     task = _devices(task, [1], held)
     return dataclasses.replace(task, valid=task.test)
@@ -142,6 +146,7 @@ def _held(task, held=tuple((size, 13 - size) for size in range(1, 13))):
 
 @FEW
 @given(percent=PERCENTS, other=PERCENTS, seed=SEEDS)
+@example(percent=7, other=14, seed=1)  # 0.07 * 100 is above 7 as a float.
 def test_smaller_sets_are_parts_of_larger_ones(task, percent, other, seed):
     whole = _held(task)
     small, large = (

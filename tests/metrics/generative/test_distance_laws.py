@@ -58,11 +58,12 @@ def test_moving_and_scaling_both_sets(both, shift, scale):
     assert _fid(both[0], both[0] + shift) == close(shift**2 * width)
 
 
-@given(sets(2))
-def test_one_feature_in_closed_form(both):
+@given(sets(2), st.integers(0, 9))
+def test_one_feature_in_closed_form_beside_any_that_are_constant(both, num_others):
     first, second = (x[:, :1] for x in both)
     expected = (first.mean() - second.mean()) ** 2 + (first.std(ddof=1) - second.std(ddof=1)) ** 2
-    assert _fid(first, second) == close(expected)
+    wide = (np.pad(x, ((0, 0), (0, num_others)), constant_values=3) for x in (first, second))
+    assert _fid(*wide) == close(expected)
 
 
 @given(sets(1, most=16), st.integers(1, 15))
