@@ -28,7 +28,7 @@ _BYTES_A_PROCESS = 3e9
 # Property tests: the same few examples every time, or others with `--hypothesis-profile=search`.
 # That option is read after this file. What `search` finds it tries first the next time.
 hypothesis.settings.register_profile(
-    "same", derandomize=True, database=None, deadline=None, max_examples=50
+    "same", derandomize=True, database=None, deadline=None, max_examples=30
 )
 hypothesis.settings.register_profile(
     "search",

@@ -138,7 +138,7 @@ FEW = settings(
 )
 
 
-def _held(task, held=tuple((size, 3) for size in (1, 2, 3, 4, 7, 10, 50, 100))):
+def _held(task, held=tuple((size, 3) for size in (1, 2, 3, 10, 50, 100))):
     """Returns a task whose clients have personalization and evaluation sets of these sizes."""
     task = _devices(task, [1], held)
     return dataclasses.replace(task, valid=task.test)
