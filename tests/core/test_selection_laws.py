@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from motley_tff.core import acceptance, candidates
@@ -49,6 +49,7 @@ def test_the_first_of_the_best_is_chosen(values, higher_is_better, include_basel
 
 
 @given(tables(st.floats(-1, 1, width=32)), st.booleans())
+@example(np.array([[0.5, 0.500001]]), True)
 def test_none_is_better_than_the_chosen_but_for_rounding(values, higher_is_better):
     values = values.astype(np.float32)
     sign = 1 if higher_is_better else -1
