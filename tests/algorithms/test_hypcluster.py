@@ -158,6 +158,34 @@ def test_balance_by_hand(task):
     assert over[1] == plain[1]
 
 
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4))]
+)
+def test_balance_ends_a_collapse(seed):
+    """Clients near 1 and near -1; both models begin far above, so all take the lower one.
+
+    After round 1 the lower one has all shares and is near 1.6. The upper one is then favored by
+    4 * 5/6 * log(3) = 3.7: more than the 3 by which it is worse for clients near 1, less than the 7
+    by which it is worse for the others.
+    """
+    rng = np.random.default_rng(seed)
+    upper, lower = (center + rng.uniform(-0.2, 0.2, 2) for center in (1.0, -1.0))
+    means = np.concatenate([upper, lower])
+    planted = toy.scalar_task({f"c{i}": [mean] for i, mean in enumerate(means)})
+    first = np.sort(3.0 + rng.uniform(0.0, 1.0, 2))
+    collapsed, without = _train(planted, _params(), first, rounds=7)
+    assert all(result["cluster_1_share"] == 1.0 for result in without)
+    # It comes half of the way nearer to the mean of all each round: 2**-7 of at most 4.2 is left.
+    np.testing.assert_allclose(collapsed, [means.mean(), first[1]], atol=0.035)
+    found, balanced = _train(planted, _params(), first, rounds=7, balance=4.0, balance_rounds=6)
+    assert balanced[0]["cluster_1_share"] == 1.0 and balanced[-1]["cluster_1_share"] == 0.5
+    np.testing.assert_allclose(found, [lower.mean(), upper.mean()], atol=0.1)
+    # Half of the variance about the mean of all, about 1, and about those of groups 0.4 wide; a
+    # model that is 0.1 off, or was before its last step 0.2, costs another 0.02.
+    assert without[-1]["loss"] >= 0.5 * means.var() > 0.3
+    assert balanced[-1]["loss"] < 0.5 * 0.2**2 + 0.02
+
+
 def test_the_choice_of_held_out_clients(task):
     """By the personalization part alone: v is nearer to -1, w to 3, whatever they evaluate on."""
     work = hypcluster.personalization(task, 2).work(("evaluation",), "personalization")
