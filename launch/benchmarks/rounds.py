@@ -81,7 +81,7 @@ def backend(
         losses: list[float] = []
         end = process.run(state, plan, lambda result, _: losses.append(result.means["loss"]))
         process.weights(end)
-        return {"loss": losses[-1]}
+        return {"loss": float(losses[-1])}  # The vectorized backend's is NumPy's.
 
     return Contender(name, run, lambda: run(plan[:1]), scale, worker_pid=worker_pid)
 
