@@ -1,6 +1,7 @@
 """Tests of motley_benchmark, at sizes that say nothing about speed."""
 
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+import scipy.io
 
 from launch.benchmarks import measuring, report, sizes
 from tests import toy
@@ -58,6 +60,65 @@ def test_runs_every_contender_and_reports(tmp_path):
         assert row["peak_bytes"] > 1e8
         assert 1 < row["facts"]["loss"] < 20
     assert "x bare loop" in result.stdout
+
+
+_SMALL = {
+    "emnist_batch_size": 2,
+    "lstm_clients": 2, "lstm_sentences": 4, "lstm_tokens": 5, "lstm_batch_size": 2,
+    "lstm_vocabulary": 50, "lstm_units": 6,
+    "school_rounds": 4, "school_measured_rounds": 2, "school_batch_size": 16, "grid_seeds": 2,
+    "finetuning_clients": 4, "finetuning_measured_clients": 2, "finetuning_epochs": 2,
+    "finetuning_images": 3,
+}  # fmt: skip
+_WITHOUT_STOCK = ["bare loop", "sequential"]
+# {workload: names of its contenders begin so}
+_OTHERS = {
+    "stackoverflow_lstm": 2 * _WITHOUT_STOCK,
+    "school_fedavg": ["bare loop", "vectorized", "sequential", "stock TFF, defaults"],
+    "school_grid": ["vectorized, 50 runs a call"],
+    "finetuning_evaluation": [
+        *_WITHOUT_STOCK, "tff", "stock TFF, personalization eval", *_WITHOUT_STOCK, "tff",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_every_other_workload_runs_at_the_sizes_that_are_given(tmp_path):
+    cells = [np.empty((1, 4), object) for _ in range(2)]
+    rng = np.random.default_rng(0)
+    for school in range(4):
+        cells[0][0, school] = rng.normal(size=(30, 28))
+        cells[1][0, school] = rng.integers(1, 71, (30, 1)).astype(float)
+    scipy.io.savemat(tmp_path / "school.mat", dict(zip("XY", cells, strict=True)))
+    path = tmp_path / "times.json"
+    given = [f"--{name}={value}" for name, value in _SMALL.items()]
+    result = _benchmark(
+        f"--workloads={','.join(_OTHERS)}", "--repeats=1", f"--json={path}",
+        f"--data_dir={tmp_path}", *given, timeout=400,
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "")
+    found = json.loads(path.read_text())
+    assert found["repeats"] == 1 and found["sizes"].items() >= _SMALL.items()
+    rows = {each["workload"]: each["rows"] for each in found["workloads"]}
+    titles = {each["workload"]: each["title"] for each in found["workloads"]}
+    assert list(rows) == list(_OTHERS)
+    for workload, names in _OTHERS.items():
+        for row, name in zip(rows[workload], names, strict=True):
+            assert row["name"].startswith(name) and len(row["all_seconds"]) == 1
+            assert all(math.isfinite(value) for value in row["facts"].values())
+    assert "2 clients x 4 sentences of 5 tokens, batch 2" in titles["stackoverflow_lstm"]
+    # Untrained, words are as likely as each other: 50 of them.
+    for row in rows["stackoverflow_lstm"]:
+        assert row["facts"]["loss"] == pytest.approx(math.log(50), abs=0.1)
+    assert titles["school_fedavg"] == "4 rounds of FedAvg on School (mat data), 4 silos, batch 16"
+    # A round of four, all four, two of four.
+    assert [row["scale"] for row in rows["school_fedavg"]] == [4, 1, 2, 2]
+    assert "25 pairs of rates x 2 seeds" in titles["school_grid"]
+    assert rows["school_grid"][0]["facts"]["runs"] == 50
+    assert {row["scale"] for row in rows["finetuning_evaluation"]} == {2}
+    # Of two clients with three images each.
+    for row in rows["finetuning_evaluation"]:
+        assert row["facts"]["accuracy"] * 6 == pytest.approx(round(row["facts"]["accuracy"] * 6))
 
 
 def _check_ratios(rows):

@@ -184,6 +184,10 @@ def test_the_global_model(tmp_path):
     # 0.6 is less than local models' 0.65.
     names = ("value", "local_value", "effectiveness")
     assert _numbers(rows["fedavg+finetuning"], *names) == pytest.approx([0.6, 0.65, 0])
+    found = _run(tmp_path / "runs", "--model=global").stdout
+    line = next(line for line in found.splitlines() if line.startswith("fedavg"))
+    # Effectiveness, and the mean of all clients: 3 and 0.85 of the personalized models.
+    assert (line.split()[-4], line.split()[-1]) == ("0.00", "0.6")
 
 
 def test_costs_until_a_target(tmp_path):

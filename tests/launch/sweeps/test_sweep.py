@@ -12,6 +12,7 @@ import time
 import pytest
 
 import motley_tff
+from motley_tff.report import building, runs
 from motley_tff.tables import schema
 from tests.trainers import programs
 
@@ -126,6 +127,25 @@ def test_tables(whole):
     tasks = table(directory / "tasks.csv")
     assert len(tasks) == 2 and all(float(task["peak_memory_mb"]) > 100 for task in tasks)
     assert {task["status"] for task in tasks} == {"finished"}
+
+
+def test_a_report_shows_it(whole, tmp_path):
+    directory = whole[0]
+    built = building.build([str(directory)], tmp_path, "svg")
+    names = {path.stem.removeprefix("school_synthetic_half_squared_error_") for path in built.files}
+    assert "sweep_curves" in names and "tables" in names
+    best = {row["statistic"]: row for row in table(directory / "best.csv")}
+    (after,) = (
+        row
+        for row in table(tmp_path / "tables.csv")
+        if row["statistic"].endswith("metric after FT")
+    )
+    assert after["num_seeds"] == "2" and after["dataset"] == "school (synthetic)"
+    mean = float(best["personalized_mean"]["mean"])
+    assert float(after["mean"]) == pytest.approx(mean, rel=1e-6)
+    (sweep,) = runs.find([str(directory)]).sweeps
+    assert sweep.hyperparameters == ["train_batch_size", "client_learning_rate"]
+    assert (len(sweep.rows), sweep.num_failed) == (8, 0)
 
 
 @pytest.mark.slow
