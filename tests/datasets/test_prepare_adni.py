@@ -89,12 +89,13 @@ def test_a_round_and_its_csv(folder, tmp_path):
     assert np.isfinite(clients[["baseline", "personalized"]]).all(axis=None)
 
 
-def test_command(folder, tmp_path):
+def _command(root, tmp_path, *flags):
+    """Returns what the command prints when it takes one slice of each scan."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "datasets.prepare.adni", f"--dicom_dir={folder / 'dicom'}"),
-            *(f"--metadata_dir={folder / 'xml'}", f"--suvr_csv={folder / 'av45.csv'}"),
-            *(f"--output={tmp_path / 'a.npz'}", "--first_slice=50", "--last_slice=50"),
+            *(sys.executable, "-m", "datasets.prepare.adni", f"--dicom_dir={root / 'dicom'}"),
+            *(f"--metadata_dir={root / 'xml'}", f"--suvr_csv={root / 'av45.csv'}"),
+            *(f"--output={tmp_path / 'a.npz'}", "--first_slice=50", "--last_slice=50", *flags),
         ],
         env=programs.environment(),
         capture_output=True,
@@ -102,9 +103,34 @@ def test_command(folder, tmp_path):
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "a.npz: 9 slices of 3 vendors" in done.stdout
-    assert "0 slices, 0 scans, 0 subjects: HERMES (no labelled scan: dropped)" in done.stdout
-    assert "        1 scans: a subject without a label row" in done.stdout
+    return done.stdout
+
+
+def test_command(folder, tmp_path):
+    printed = _command(folder, tmp_path)
+    assert "a.npz: 9 slices of 3 vendors" in printed
+    assert "0 slices, 0 scans, 0 subjects: HERMES (no labelled scan: dropped)" in printed
+    assert "        1 scans: a subject without a label row" in printed
+
+
+def test_the_commands_choice_of_scans_and_of_labels(tmp_path):
+    """Of two scans of the processing step that is asked for, one has a label of another year."""
+    rows = []
+    steps = ("Other Step", "Other Step", archive.PROCESSING)
+    for i, (step, year) in enumerate(zip(steps, (2011, 2012, 2011), strict=True)):
+        archive.series(tmp_path / "dicom", SUBJECTS[i], 1000 + i, "2011-06-02", [49, 50])
+        archive.metadata(tmp_path / "xml", SUBJECTS[i], 1000 + i, "2011-06-02", VENDORS[0], step)
+        rows.append((200 + i, f"{year}-06-01", 1.0 + i))
+    archive.labels(tmp_path / "av45.csv", rows)
+    asked = "--processing=other step"
+    by_date = _command(tmp_path, tmp_path, asked, "--join=date")
+    assert "a.npz: 1 slices of 1 vendors" in by_date
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
+        assert arrays["scan_0"].tolist() == ["I1000"]
+    in_order = _command(tmp_path, tmp_path, asked, "--join=visit_order")
+    assert "a.npz: 2 slices of 1 vendors" in in_order
+    assert "1 scans have a label of a date more than" in in_order
+    assert f"processing step {archive.PROCESSING!r}" in by_date
 
 
 @pytest.mark.parametrize(

@@ -324,6 +324,11 @@ def test_command(tmp_path):
         ["1", "no owner"],
         ["1", "neither a question nor an answer"],
     ]
+    path = dump(tmp_path / "Posts.xml", row("Ёлка, ça va?"))
+    for flags, tokens in (((), [", a va ?"]), (("--keep_non_ascii",), ["ёлка , ça va ?"])):
+        assert run(f"--posts_xml={path}", output, *flags).returncode == 0
+        ((_, examples),) = read(tmp_path / "stack_exchange.sqlite").items()
+        assert [example["tokens"] for example in examples] == tokens
     failed = run(output)
     assert failed.returncode == 2
     assert failed.stderr == "stack_exchange: --posts_xml is required; give --posts_xml=...\n"

@@ -48,7 +48,8 @@ def _wait_until_ready(process):
 def _workers(number):
     """Yields the processes and where they listen, once they do."""
     ports = [_free_port() for _ in range(number)]
-    processes = [_start(f"--port={port}") for port in ports]
+    threads = {1: ["--threads=3"]}  # Of the second.
+    processes = [_start(f"--port={p}", *threads.get(i, ())) for i, p in enumerate(ports)]
     try:
         for process in processes:
             _wait_until_ready(process)
@@ -87,6 +88,13 @@ def _assert_same_tables(found, expected):
         one, other = (programs.table(d.parent, d.name, which) for d in (found, expected))
         numbers = other.select_dtypes("number").columns
         np.testing.assert_allclose(one[numbers], other[numbers], rtol=1e-5, atol=1e-8)
+
+
+def test_threads_reach_tffs_program(two):
+    default, given = (_binary_of(process).environ() for process in two[0])
+    assert given["TF_NUM_INTEROP_THREADS"] == "3"
+    assert default.get("TF_NUM_INTEROP_THREADS") == os.environ.get("TF_NUM_INTEROP_THREADS")
+    assert default["TF_NUM_INTRAOP_THREADS"] == given["TF_NUM_INTRAOP_THREADS"] == "1"
 
 
 def test_fine_tuning_on_two_workers(two, alone, tmp_path):
