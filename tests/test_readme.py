@@ -78,14 +78,44 @@ def test_examples_of_several_lines_can_be_copied(helps):
                 assert line.endswith(" \\"), (name, line)
 
 
+@pytest.mark.slow
+def test_the_first_command_ends_as_the_readme_shows(tmp_path):
+    """After one round of the twenty, and one epoch of fine-tuning."""
+    name, flags = _commands()[0]
+    assert (name, "--total_rounds=20") == ("finetuning_trainer", flags[-1])
+    short = ("--total_rounds=1", "--finetune_max_epochs=1")
+    stdout, _ = programs.run(name, tmp_path, *flags, *short)
+    shown = README[README.index("    accuracy, mean and std over clients") :].splitlines()[:5]
+    printed = stdout[stdout.index("accuracy, mean and std over clients") :].splitlines()[:5]
+    heading, empty, columns, *splits = (line.split() for line in shown)
+    assert [line.split() for line in printed[:3]] == [heading, empty, columns]
+    for line, expected in zip(printed[3:], splits, strict=True):
+        assert line.split()[:2] == expected[:2]  # The split and its number of clients.
+        assert len(line.split()) == len(expected)
+    left = {path.name for path in (tmp_path / "quickstart").glob("*.csv")}
+    assert left == {"candidates.csv", "clients.csv", "rounds.csv", "summary.csv"}
+    assert "The first command" in README and "`results/quickstart`" in README
+
+
 def test_ci_calls_the_test_command_of_the_readme():
     command = "./launch/run pytest"
-    assert command in README
-    assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert f"    {command}\n" in README
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert f"check {command}" in lines
 
 
 def test_columns_are_those_of_the_files():
+    """The table of tables names every column beside a row's keys, and none that there is not."""
     from motley_tff.tables import schema
 
-    for column in (*schema.CLIENTS, *schema.summary("cross_silo")[6:8], *schema.rounds("x")[3:4]):
+    rows = dict(re.findall(r"^\| `(\w+)\.csv` \| [^|]*\| ([^|]*) \|$", README, re.MULTILINE))
+    named = {table: set(re.findall(r"`([a-z_<>]+)`", text)) for table, text in rows.items()}
+    keys = {*schema.RUN, "client_id"}
+    metric = "<metric>"
+    assert named["clients"] - keys == set(schema.CLIENTS) - keys
+    assert named["candidates"] == set(schema.CANDIDATES) - keys - {"candidate", "metric"}
+    assert named["rounds"] == set(schema.rounds(metric)) - keys
+    # Of the metrics it has, of which there is a list.
+    assert named["summary"] - {"baseline", "personalized"} <= set(schema.summary("cross_device"))
+    for column in (*schema.OOD_CLIENTS, *schema.OOD_CANDIDATES):
         assert f"`{column}`" in README, column
