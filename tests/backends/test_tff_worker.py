@@ -135,7 +135,7 @@ ENDINGS = {
 
 
 class _Ending(types.SimpleNamespace):
-    """How one program ended: status, stdout, stderr, seconds after the signal, survivors."""
+    """How one program ended: status, stdout, stderr, survivors."""
 
 
 def _marked(mark):
@@ -165,16 +165,14 @@ def _end_in(mode, path):
         time.sleep(0.3)
         # The whole process group, as a terminal does.
         os.killpg(process.pid, getattr(signal, mode))
-    start = time.monotonic()
-    # Returns when nobody holds the pipe any more, as `| tail` does.
+    # Returns when nobody holds the pipe any more, as `| tail` does; a computation has no end.
     try:
         stdout, stderr = process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
         for each in _marked(mark):
             each.kill()
         raise
-    seconds = time.monotonic() - start
-    _wait_until(lambda: not _marked(mark), 3)
+    _wait_until(lambda: not _marked(mark))
     survivors = _marked(mark)
     for survivor in survivors:
         survivor.kill()
@@ -183,7 +181,6 @@ def _end_in(mode, path):
         status=process.returncode,
         stdout=stdout,
         stderr=stderr,
-        seconds=seconds,
         survivors=survivors,
     )
 
@@ -212,7 +209,6 @@ def test_no_worker_outlives_its_program(endings, mode):
 @on_linux
 @pytest.mark.parametrize("mode", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_signals_get_through_during_a_computation(endings, mode):
-    assert endings[mode].seconds < 8
     lines = {"SIGINT": "interrupted\n", "SIGTERM": "ended by SIGTERM\n"}
     assert endings[mode].stderr == (f"some_command: {lines[mode]}" if mode in lines else "")
 
@@ -301,10 +297,8 @@ def test_a_worker_killed_during_a_computation_is_an_error():
     with tff_worker.tff_runtime() as worker:
         assert _multiply(1) > 0
         threading.Timer(0.5, lambda: os.kill(worker.pid, signal.SIGKILL)).start()
-        start = time.monotonic()
         with pytest.raises(WorkerError) as caught:
             _multiply(_FOREVER)
-        assert time.monotonic() - start < 6
         message = str(caught.value)
         assert f"pid {worker.pid}, port {worker.port}" in message
         assert "signal 9 (SIGKILL)" in message
@@ -317,12 +311,10 @@ def test_a_worker_killed_during_a_computation_is_an_error():
 
 @pytest.mark.slow
 def test_leaving_does_not_wait_for_a_computation_in_flight():
-    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), tff_worker.tff_runtime():
         assert _multiply(1) > 0
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         _multiply(_FOREVER)
-    assert time.monotonic() - start < 10
 
 
 def test_the_connection_ignores_proxies(monkeypatch):
@@ -421,17 +413,17 @@ def _running(path):
 
 
 def test_a_worker_that_never_listens(fake_binary):
-    start = time.monotonic()
     with pytest.raises(WorkerError, match=r"did not answer on 127.0.0.1:\d+ within 0.5 seconds"):
-        tff_worker.start_worker(binary=fake_binary("exec sleep 60"), start_timeout_seconds=0.5)
-    assert time.monotonic() - start < 5
+        tff_worker.start_worker(binary=fake_binary("exec sleep 600"), start_timeout_seconds=0.5)
 
 
 def test_a_worker_that_dies_at_once(fake_binary):
     start = time.monotonic()
     with pytest.raises(WorkerError) as caught:
-        tff_worker.start_worker(binary=fake_binary("echo no luck today; exit 3"))
-    assert time.monotonic() - start < 5
+        tff_worker.start_worker(
+            binary=fake_binary("echo no luck today; exit 3"), start_timeout_seconds=100
+        )
+    assert time.monotonic() - start < 60  # It does not wait for an answer.
     assert "with exit status 3, its last words 'no luck today'" in str(caught.value)
 
 

@@ -190,15 +190,24 @@ def test_the_workers_outlive_the_run_and_keep_nothing_of_it(targets):
 
 @pytest.mark.slow
 def test_long_work_is_not_taken_for_a_hang_and_workers_work_at_once(targets):
-    total = _napping_total(6)
+    @tff.tensorflow.computation(np.int32)
+    def nap(value):
+        start = tf.timestamp()
+        with tf.control_dependencies([start]):
+            rested = _after(6, value)
+        with tf.control_dependencies([rested]):
+            return tf.stack([start, tf.timestamp()])
+
+    @tff.federated_computation(_NUMBERS)
+    def times(values):
+        return tff.federated_map(nap, values)
+
     with tff_workers.tff_workers_runtime(targets, pytest.fail, silence_seconds=4):
-        assert _napping_total(0)([1, 1]) == 2
-        start = time.monotonic()
-        assert total([1, 2]) == 3
-        if time.monotonic() - start > 11.5:  # Compiling takes part of it.
-            start = time.monotonic()
-            assert total([1, 2]) == 3
-        assert time.monotonic() - start < 11.5
+        (one, other) = times([1, 2])
+    for start, end in (one, other):
+        assert end - start >= 6
+    # Each began before the other one ended.
+    assert max(one[0], other[0]) < min(one[1], other[1])
 
 
 def _napping_task(seconds):
@@ -273,11 +282,16 @@ def test_no_worker_left():
 def test_ctrl_c_does_not_wait_for_the_workers(targets):
     with tff_workers.tff_workers_runtime(targets):
         assert _napping_total(0)([1, 2]) == 3
-    start = time.monotonic()
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
     with pytest.raises(KeyboardInterrupt), tff_workers.tff_workers_runtime(targets):
-        threading.Timer(3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        threading.Timer(3, interrupt).start()
         _napping_total(45)([1, 2])
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - sent[0] < 35  # They nap for 42 more.
 
 
 def test_an_error_of_the_computation_names_the_worker(spread, targets):
@@ -321,7 +335,7 @@ def _unreachable(target, seconds=1.0):
         tff_workers.tff_workers_runtime([target], connect_seconds=seconds),
     ):
         pass
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60
     assert target in str(caught.value)
     return caught.value
 

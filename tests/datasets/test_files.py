@@ -75,7 +75,7 @@ def test_host_that_never_answers_is_given_up(tmp_path, monkeypatch):
         start = time.monotonic()
         with pytest.raises(errors.UserError, match=r"no answer within 0\.3 seconds"):
             files.download_lzma(f"http://127.0.0.1:{server.getsockname()[1]}/x", tmp_path, "0" * 64)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 60  # Without a limit it would wait for ever.
 
 
 def test_emnist_is_downloaded_into_tffs_layout(tmp_path, monkeypatch, sqlite_dir):

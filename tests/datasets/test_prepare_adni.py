@@ -191,10 +191,11 @@ def test_one_file_of_many_frames(tmp_path):
 def test_more_frames_declared_than_anybody_has(tmp_path):
     path = tmp_path / "x_1_S1_I5.dcm"
     archive.dicom(path, np.stack([archive.brain(1)] * 3), frames=2**31 - 1)
-    start = time.monotonic()
+    start = time.process_time()
     images, skipped = _slices([path], 2, 3)
     assert images == [] and sum(skipped.values()) == 2
-    assert time.monotonic() - start < 5
+    # Milliseconds; looking at each of two thousand million frames takes many minutes.
+    assert time.process_time() - start < 30
 
 
 def test_broken_files_are_counted_by_reason(tmp_path):

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
@@ -156,7 +155,7 @@ def test_signals_run_finally_blocks(command, number, status, word):
     body = f"""
     try:
         print("started", flush=True)
-        time.sleep(60)
+        time.sleep(600)
     finally:
         if {number} != signal.SIGINT:
             signal.raise_signal({number})  # An impatient sender.
@@ -167,10 +166,8 @@ def test_signals_run_finally_blocks(command, number, status, word):
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        start = time.monotonic()
         process.send_signal(number)
-        stdout, stderr = process.communicate(timeout=30)
-    assert time.monotonic() - start < 10
+        stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (status, "cleaned up\n")
     assert stderr.startswith("some_command: ")
     assert stderr.count("\n") == 1

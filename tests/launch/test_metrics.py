@@ -386,5 +386,6 @@ def test_400_000_clients(tmp_path):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert result.returncode == 0, result.stderr
     assert _printed(result.stdout)["num_clients"] == ["400000"]
-    # Of the processor, whatever else the machine does.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
+    # Of the processor, whatever else the machine does: three seconds of an idle one. Work that
+    # grows with the square of the clients takes hours.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 60

@@ -193,11 +193,9 @@ def test_names_that_would_be_the_same_file_are_told_apart():
 
 
 def test_nothing_waits_for_tensorflow():
-    # Processor time: other tests share the machine.
     code = (
-        "import sys, time, launch.report; from motley_tff.report import building;"
-        "print(time.process_time());"
-        "print(any(name in sys.modules for name in ('tensorflow', 'jax', 'keras')))"
+        "import sys, launch.report; from motley_tff.report import building;"
+        "print(*{'tensorflow', 'jax', 'keras'} & set(sys.modules))"
     )
     result = subprocess.run(
         [sys.executable, "-c", code],
@@ -207,5 +205,4 @@ def test_nothing_waits_for_tensorflow():
         timeout=60,
         check=True,
     )
-    seconds, is_imported = result.stdout.splitlines()
-    assert is_imported == "False" and float(seconds) < 1.5
+    assert result.stdout == "\n"

@@ -4,11 +4,11 @@ import hashlib
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
 import textwrap
-import time
 import zipfile
 
 import pytest
@@ -149,6 +149,12 @@ def test_first_use_installs_and_runs(installed):
     )
 
 
+def _processor_seconds():
+    """Returns what ended children have taken."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_second_use_is_quiet_fast_and_runs_the_sources_of_the_checkout(installed):
     stamp = installed.root / ".venv" / ".motley-stamp"
     before = stamp.stat().st_mtime_ns
@@ -162,9 +168,10 @@ def test_second_use_is_quiet_fast_and_runs_the_sources_of_the_checkout(installed
     (installed.root / ".venv" / "bin" / "nothing").symlink_to("/bin/true")
     seconds = []
     for _ in range(10):
-        start = time.perf_counter()
+        start = _processor_seconds()
         assert installed.run("nothing").returncode == 0
-        seconds.append(time.perf_counter() - start)
+        seconds.append(_processor_seconds() - start)
+    # Of the processor, whatever else the machine does: starting Python takes more.
     assert min(seconds) < 0.05
 
 
@@ -176,9 +183,10 @@ def test_arguments_folder_and_exit_status_are_passed_on(installed):
 
 
 def test_the_command_does_not_hold_the_install_lock(installed):
-    with installed.start("python", "-c", "import time; time.sleep(60)") as process:
+    code = "import time; print('started', flush=True); time.sleep(60)"
+    with installed.start("python", "-c", code) as process:
         try:
-            time.sleep(0.2)
+            assert process.stdout.readline() == "started\n"
             attempt = ["flock", "-n", installed.root / ".venv.lock", "true"]
             assert subprocess.run(attempt, timeout=10).returncode == 0
         finally:

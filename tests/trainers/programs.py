@@ -25,6 +25,12 @@ def environment():
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
+def environment_without_tensorflow(folder):
+    """Returns an environment in which importing TensorFlow ends a program."""
+    (folder / "tensorflow.py").write_text("raise SystemExit('TensorFlow was imported')\n")
+    return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+
+
 def start(trainer, root, *flags, prefix=()):
     """Starts a trainer, behind a command such as `taskset` if one is given."""
     return subprocess.Popen(

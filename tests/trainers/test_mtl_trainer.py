@@ -75,7 +75,10 @@ def test_a_killed_run_goes_on_where_it_was(ditto, tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
-    run(tmp_path, *flags)
+    assert process.returncode == -signal.SIGKILL
+    last = max(int(path.stem[6:]) for path in checkpoints.glob("round_*.npz"))
+    _, stderr = run(tmp_path, *flags)
+    assert f"train: goes on after {last}/" in stderr
     programs.same_tables(ditto[0] / "ditto", tmp_path / "ditto")
     first, second = (root / "ditto" / "personal_models.npz" for root in (ditto[0], tmp_path))
     with np.load(first) as a, np.load(second) as b:
