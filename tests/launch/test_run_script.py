@@ -183,6 +183,8 @@ def test_arguments_folder_and_exit_status_are_passed_on(installed):
 
 
 def test_the_command_does_not_hold_the_install_lock(installed):
+    with (installed.root / "setup.py").open("a", encoding="utf-8") as file:
+        file.write("# Changed, so that the command is one that has installed.\n")
     code = "import time; print('started', flush=True); time.sleep(60)"
     with installed.start("python", "-c", code) as process:
         try:
