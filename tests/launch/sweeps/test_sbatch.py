@@ -79,7 +79,9 @@ def test_a_run_whose_time_is_up_goes_on(cluster, project):
     assert process.wait(250) == 0
     (log,) = project.glob("*.log")
     text = log.read_text(encoding="utf-8")
-    assert text.count("ended by SIGTERM") == 1 and "personalized" in text.partition("SIGTERM")[2]
+    before, ended, after = text.partition("ended by SIGTERM")
+    assert ended and "ended by SIGTERM" not in after and "personalized" in after
+    assert "train: goes on after " in after and "goes on" not in before
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
