@@ -111,6 +111,7 @@ def test_equal_to_stock_fed_avg(plain_task):
     assert not np.allclose(ours.weights(state)[0], initial[0])
 
 
+@pytest.mark.slow
 def test_differential_privacy_adds_noise_and_clips(plain_task):
     initial = plain_task.model.initial_weights(_SEED)
     algorithm = fedavg.build(plain_task, _params(), initial)

@@ -118,6 +118,7 @@ def test_a_report_shows_what_the_runs_left(reported, tmp_path):
     assert len(found.sources) == len(stems)
 
 
+@pytest.mark.slow
 def test_a_scorecard_says_what_the_runs_say(reported, tmp_path):
     others = {name: (_FINETUNING, (*_TUNED, _RARELY, flag)) for name, flag in _SCORED.items()}
     _run_all(tmp_path, others)

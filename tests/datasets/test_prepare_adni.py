@@ -70,6 +70,7 @@ def test_the_loader_reads_it(folder, tmp_path):
     assert task.facts["preparation"]["slices_of_a_scan"] == [50, 56]
 
 
+@pytest.mark.slow
 def test_a_round_and_its_csv(folder, tmp_path):
     prepare_adni.prepare(_sources(folder), tmp_path / "adni" / "adni.npz")
     programs.run(

@@ -41,6 +41,7 @@ def test_all_is_well(tmp_path):
     assert lines[-1].endswith("contains emnist_all.sqlite (4 bytes), school/")
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_the_last_line(tmp_path):
     result = _doctor(f"--data_dir={tmp_path / 'nowhere'}")
     assert result.returncode == 1

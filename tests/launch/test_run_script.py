@@ -218,6 +218,7 @@ def test_unknown_command_names_the_known_ones(installed, project):
     assert not (project.root / ".venv").exists()
 
 
+@pytest.mark.slow
 def test_interrupted_install_is_made_again(project):
     venv = project.root / ".venv"
     (venv / "bin").mkdir(parents=True)
@@ -227,6 +228,7 @@ def test_interrupted_install_is_made_again(project):
     assert project.run("hello").stdout_text == "hello\n"
 
 
+@pytest.mark.slow
 def test_eight_first_uses_at_once_make_one_install(project):
     processes = [project.start("hello") for _ in range(8)]
     answers = [process.communicate(timeout=120) for process in processes]

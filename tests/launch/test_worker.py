@@ -90,6 +90,7 @@ def _assert_same_tables(found, expected):
         np.testing.assert_allclose(one[numbers], other[numbers], rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_threads_reach_tffs_program(two):
     default, given = (_binary_of(process).environ() for process in two[0])
     assert given["TF_NUM_INTEROP_THREADS"] == "3"
@@ -116,23 +117,19 @@ def test_a_run_goes_on_elsewhere(two, tmp_path):
     cut, record = 0, tmp_path / "moved" / "run.json"
     for target in two[1]:
         process = programs.start("finetuning_trainer", tmp_path, *flags, f"--tff_workers={target}")
-        while _last_checkpoint(tmp_path / "moved") < cut + 2:
+        while programs.last_checkpoint(tmp_path / "moved") < cut + 2:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 143 and json.loads(record.read_text())["status"] == "stopped"
         assert (f"train: goes on after {cut}/20" in stderr) == bool(cut)
-        cut = _last_checkpoint(tmp_path / "moved")
+        cut = programs.last_checkpoint(tmp_path / "moved")
         assert cut < 20
     _, stderr = programs.run("finetuning_trainer", tmp_path, *flags, "--backend=tff")
     assert f"train: goes on after {cut}/20" in stderr
     rounds = programs.table(tmp_path, "moved", "rounds")
     assert list(rounds["round"]) == list(range(1, 21))
-
-
-def _last_checkpoint(run):
-    return max((int(path.stem[6:]) for path in run.glob("checkpoints/round_*.npz")), default=0)
 
 
 @pytest.mark.slow

@@ -4,9 +4,11 @@ import functools
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 import pandas as pd
 
@@ -40,6 +42,29 @@ def start(trainer, root, *flags, prefix=()):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def cut(trainer, root, *flags, at, number):
+    """Starts a trainer and signals it once `at()` holds; returns (exit status, stderr).
+
+    Beside much other work the run may end before the signal comes: then it is begun anew.
+    """
+    for _ in range(5):
+        process = start(trainer, root, *flags)
+        while process.poll() is None and not at():
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=120)
+        if process.returncode:
+            return process.returncode, stderr
+        shutil.rmtree(root)
+        root.mkdir()
+    raise AssertionError("the run ended before each of five signals")
+
+
+def last_checkpoint(run):
+    """Returns the number of a run's newest checkpoint, 0 without one."""
+    return max((int(path.stem[6:]) for path in run.glob("checkpoints/round_*.npz")), default=0)
 
 
 def run(trainer, root, *flags, status=0):

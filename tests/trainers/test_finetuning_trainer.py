@@ -1,10 +1,10 @@
 """The fine-tuning trainer as its users run it."""
 
+import functools
 import json
 import os
 import re
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -131,20 +131,15 @@ def test_other_flags_are_refused_quickly(school):
 def test_resume_is_exact(school, tmp_path, number):
     """A run that is cut while it trains and started again writes the same bytes."""
     slow = ("--experiment_name=school", *SCHOOL)
-    process = programs.start("finetuning_trainer", tmp_path, *slow)
-    checkpoints = tmp_path / "school" / "checkpoints"
-    while not list(checkpoints.glob("round_*.npz")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    last = functools.partial(programs.last_checkpoint, tmp_path / "school")
+    status, stderr = programs.cut("finetuning_trainer", tmp_path, *slow, at=last, number=number)
     expected = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
-    assert process.returncode == expected[number] and "Traceback" not in stderr
+    assert status == expected[number] and "Traceback" not in stderr
     record = json.loads((tmp_path / "school" / "run.json").read_text())
     assert record["status"] == ("running" if number == signal.SIGKILL else "stopped")
-    last = max(int(path.stem[6:]) for path in checkpoints.glob("round_*.npz"))
+    done = last()
     _, stderr = run(tmp_path, *slow)
-    assert f"train: goes on after {last}/12" in stderr
+    assert f"train: goes on after {done}/12" in stderr
     programs.same_tables(school[0] / "school", tmp_path / "school")
     left = {p.name for p in (tmp_path / "school").rglob("*")}
     assert not [name for name in left if name.endswith(".tmp")]
@@ -189,6 +184,7 @@ def test_tensorboard(tmp_path):
     np.testing.assert_allclose(losses, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_per_client_tuning_without_the_baseline(tmp_path):
     flags = (
         "--finetune_tuning=per_client",
@@ -286,6 +282,7 @@ def test_values_no_run_could_use(tmp_path, flags):
     assert stderr.count("\n") == 1 and flags[0].split("=")[0] in stderr
 
 
+@pytest.mark.slow
 def test_finetune_every_reports_the_best_round(school, tmp_path):
     """An untrained model is never fine-tuned; validation decides, and both ways are there."""
     flags = ("--finetune_every=6", "--finetune_tuning=per_client")

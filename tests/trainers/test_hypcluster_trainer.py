@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 
 import numpy as np
 import pandas as pd
@@ -15,10 +14,10 @@ SCHOOL = (
     "--dataset_name=school",
     "--use_synthetic_data",
     "--num_clusters=3",
-    "--num_warmstart_fedavg_rounds=8",
-    "--total_rounds=12",
-    "--rounds_per_evaluation=6",
-    "--rounds_per_checkpoint=4",
+    "--num_warmstart_fedavg_rounds=3",
+    "--total_rounds=6",
+    "--rounds_per_evaluation=3",
+    "--rounds_per_checkpoint=2",
     "--train_batch_size=32",
     "--backend=sequential",
 )
@@ -37,7 +36,7 @@ def clustered(tmp_path_factory):
 
 def test_files(clustered):
     root, stdout, stderr = clustered
-    assert "warm start of model 3: 8/8" in stderr and "chosen" in stdout
+    assert "warm start of model 3: 3/3" in stderr and "chosen" in stdout
     clients = programs.table(root, "run", "clients")
     assert set(clients.candidate) == {"chosen"} and set(clients.cluster_id) <= {1, 2, 3}
     # The baseline is the first cluster's model.
@@ -49,7 +48,7 @@ def test_files(clustered):
     assert (rounds.bytes_down == 3 * rounds.bytes_up).all()
     summary = programs.table(root, "run", "summary").iloc[-1]
     table = pd.read_csv(root / "run" / "clusters.csv")
-    last = table[(table["round"] == 12) & (table.split == "test")]
+    last = table[(table["round"] == 6) & (table.split == "test")]
     sizes = last.groupby("cluster_id").num_clients.sum()
     assert summary.largest_cluster_pct == pytest.approx(100 * sizes.max() / 60)
     best = last.groupby("cluster_id").num_clients.max().sum()
@@ -60,13 +59,11 @@ def test_files(clustered):
 @pytest.mark.slow
 def test_a_run_that_is_cut_in_its_warm_start(clustered, tmp_path):
     flags = ("--experiment_name=run", *SCHOOL)
-    process = programs.start("hypcluster_trainer", tmp_path, *flags)
-    while not (tmp_path / "run" / "warm_start_2.npz").exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 143 and "Traceback" not in stderr
+    second = tmp_path / "run" / "warm_start_2.npz"
+    status, stderr = programs.cut(
+        "hypcluster_trainer", tmp_path, *flags, at=second.exists, number=signal.SIGTERM
+    )
+    assert status == 143 and "Traceback" not in stderr
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "stopped"
     before = os.stat(tmp_path / "run" / "warm_start_1.npz").st_mtime_ns
     run(tmp_path, *flags)
@@ -82,7 +79,7 @@ def test_ensemble_of_fedavg_models(clustered, tmp_path):
     flags = [f for f in SCHOOL if not f.startswith(("--total", "--num_warm"))]
     given = f"--path_to_initial_model_weights_list={paths}"
     run(tmp_path, "--experiment_name=given", *flags, "--total_rounds=0", given)
-    again = ("--total_rounds=0", "--num_warmstart_fedavg_rounds=8")
+    again = ("--total_rounds=0", "--num_warmstart_fedavg_rounds=3")
     run(tmp_path, "--experiment_name=ensemble", *flags, *again)
     given, trained = (programs.table(tmp_path, name, "clients") for name in ("given", "ensemble"))
     assert (given.cluster_id == trained.cluster_id).all()
@@ -104,7 +101,7 @@ def test_a_run_leaves_all_models_for_another(clustered, tmp_path):
     before, again = (
         programs.table(r, n, "clients") for r, n in ((root, "run"), (tmp_path, "again"))
     )
-    before = before[before["round"] == 12].reset_index()
+    before = before[before["round"] == 6].reset_index()
     for column in ("client_id", "cluster_id", "baseline", "personalized"):
         assert (before[column] == again[column]).all(), column
     home = f"--path_to_initial_model_weights_list=~/{earlier.relative_to('/')}"
@@ -138,6 +135,7 @@ def test_a_warm_start_has_rates_of_its_own(tmp_path):
 @pytest.mark.slow
 def test_collapse_is_said_and_remedies_help(tmp_path):
     flags = [f for f in SCHOOL if not f.startswith(("--backend", "--num_warm", "--rounds_per"))]
+    flags.append("--total_rounds=12")
     stdout, _ = run(tmp_path, "--experiment_name=collapsed", *flags, "--balance=0.001")
     assert "mode collapse" in stdout
     remedy = ("--cluster_initialization=updates", "--num_warmstart_fedavg_rounds=8")

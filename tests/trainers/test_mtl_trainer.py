@@ -1,10 +1,9 @@
 """mtl_trainer from end to end, on synthetic silos, as a user runs it."""
 
+import functools
 import json
-import os
 import re
 import signal
-import time
 
 import numpy as np
 import pandas as pd
@@ -68,17 +67,12 @@ def test_personal_models_are_exported(ditto):
 def test_a_killed_run_goes_on_where_it_was(ditto, tmp_path):
     """Personal models come back from the checkpoint, to the last bit."""
     flags = ("--experiment_name=ditto", "--algorithm=ditto", *SCHOOL)
-    process = programs.start("mtl_trainer", tmp_path, *flags)
-    checkpoints = tmp_path / "ditto" / "checkpoints"
-    while not (checkpoints.is_dir() and os.listdir(checkpoints)):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
-    last = max(int(path.stem[6:]) for path in checkpoints.glob("round_*.npz"))
+    last = functools.partial(programs.last_checkpoint, tmp_path / "ditto")
+    status, _ = programs.cut("mtl_trainer", tmp_path, *flags, at=last, number=signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    done = last()
     _, stderr = run(tmp_path, *flags)
-    assert f"train: goes on after {last}/" in stderr
+    assert f"train: goes on after {done}/12" in stderr
     programs.same_tables(ditto[0] / "ditto", tmp_path / "ditto")
     first, second = (root / "ditto" / "personal_models.npz" for root in (ditto[0], tmp_path))
     with np.load(first) as a, np.load(second) as b:
