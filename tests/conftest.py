@@ -1,5 +1,6 @@
 """How many processes run the tests, on which examples, and what a skipped test means."""
 
+import gc
 import os
 import pathlib
 import signal
@@ -40,6 +41,12 @@ hypothesis.settings.register_profile(
     max_examples=2000,
 )
 hypothesis.settings.load_profile("same")
+
+
+def pytest_collection_finish(session):
+    """Leaves what was imported, TensorFlow first, to no garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers(config):

@@ -28,7 +28,13 @@ def silos():
     return toy.scalar_task(numbers, initial=0.3, drop_remainder=True, setting="cross_silo")
 
 
-@pytest.fixture(scope="module", params=_OTHERS)
+def _backends():
+    # Several clients at once differ from one by one in the order of sums alone.
+    for name in _OTHERS:
+        yield pytest.param(name, marks=pytest.mark.slow if name == "parallel" else [])
+
+
+@pytest.fixture(scope="module", params=_backends())
 def backend(request):
     with registry.BACKENDS[request.param]() as opened:
         yield opened

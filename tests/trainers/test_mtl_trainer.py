@@ -15,13 +15,14 @@ from tests.trainers import programs
 SCHOOL = (
     "--dataset_name=school",
     "--use_synthetic_data",
-    "--total_rounds=12",
-    "--rounds_per_evaluation=6",
-    "--rounds_per_checkpoint=4",
+    "--total_rounds=6",
+    "--rounds_per_evaluation=3",
+    "--rounds_per_checkpoint=2",
     "--train_batch_size=32",
     "--base_random_seed=3",
     "--backend=sequential",
 )
+DITTO = ("--algorithm=ditto", "--personal_learning_rate=0.03", *SCHOOL)
 
 
 def run(root, *flags, status=0):
@@ -31,7 +32,7 @@ def run(root, *flags, status=0):
 @pytest.fixture(scope="module")
 def ditto(tmp_path_factory):
     root = tmp_path_factory.mktemp("ditto")
-    stdout, stderr = run(root, "--experiment_name=ditto", "--algorithm=ditto", *SCHOOL)
+    stdout, stderr = run(root, "--experiment_name=ditto", *DITTO)
     return root, stdout, stderr
 
 
@@ -39,9 +40,9 @@ def test_files(ditto):
     root, stdout, stderr = ditto
     assert "personal" in stdout and "% hurt" in stdout and "Traceback" not in stderr
     clients = programs.table(root, "ditto", "clients")
-    assert set(clients["round"]) == {6, 12} and set(clients.split) == {"valid", "test"}
+    assert set(clients["round"]) == {3, 6} and set(clients.split) == {"valid", "test"}
     assert set(clients.candidate) == {"personal"} and set(clients.algorithm) == {"ditto"}
-    last = clients[clients["round"] == 12]
+    last = clients[clients["round"] == 6]
     assert last.personalized.mean() < last.baseline.mean()
     assert not np.allclose(last.personalized_squared_error, last.personalized)
     np.testing.assert_allclose(last.personalized_squared_error, 2 * last.personalized, rtol=1e-5)
@@ -66,13 +67,13 @@ def test_personal_models_are_exported(ditto):
 @pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was(ditto, tmp_path):
     """Personal models come back from the checkpoint, to the last bit."""
-    flags = ("--experiment_name=ditto", "--algorithm=ditto", *SCHOOL)
+    flags = ("--experiment_name=ditto", *DITTO)
     last = functools.partial(programs.last_checkpoint, tmp_path / "ditto")
     status, _ = programs.cut("mtl_trainer", tmp_path, *flags, at=last, number=signal.SIGKILL)
     assert status == -signal.SIGKILL
     done = last()
     _, stderr = run(tmp_path, *flags)
-    assert f"train: goes on after {done}/12" in stderr
+    assert f"train: goes on after {done}/6" in stderr
     programs.same_tables(ditto[0] / "ditto", tmp_path / "ditto")
     first, second = (root / "ditto" / "personal_models.npz" for root in (ditto[0], tmp_path))
     with np.load(first) as a, np.load(second) as b:
@@ -81,8 +82,8 @@ def test_a_killed_run_goes_on_where_it_was(ditto, tmp_path):
 
 @pytest.mark.slow
 def test_tff_gives_the_same_tables(ditto, tmp_path):
-    flags = [f for f in SCHOOL if not f.startswith("--backend")]
-    run(tmp_path, "--experiment_name=tff", "--algorithm=ditto", *flags, "--backend=tff")
+    flags = [f for f in DITTO if not f.startswith("--backend")]
+    run(tmp_path, "--experiment_name=tff", *flags, "--backend=tff")
     expected = programs.table(ditto[0], "ditto", "clients")
     found = programs.table(tmp_path, "tff", "clients")
     for column in ("baseline", "personalized"):
