@@ -22,7 +22,12 @@ SCHOOL = (
     "--base_random_seed=3",
     "--backend=sequential",
 )
-DITTO = ("--algorithm=ditto", "--personal_learning_rate=0.03", *SCHOOL)
+DITTO = (
+    "--algorithm=ditto",
+    "--client_learning_rate=0.01",
+    "--personal_learning_rate=0.03",
+    *SCHOOL,
+)
 
 
 def run(root, *flags, status=0):
