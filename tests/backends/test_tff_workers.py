@@ -123,6 +123,7 @@ def test_secure_sums_split_as_well(spread):
     assert both([3, 1, 2]) == collections.OrderedDict(secure=6, plain=3)
 
 
+@pytest.mark.slow
 def test_clients_keep_their_own_state(spread):
     task = toy.classifier_silos()
     found = _states(task, tff_backend.TffBackend())

@@ -250,6 +250,7 @@ def test_large_data_are_checked_when_loaded(tmp_path, taken, unchecked, capfd):
         task.test.fetch(ids["b"])
 
 
+@pytest.mark.slow
 def test_training_on_large_data_reads_headers_and_decodes_what_it_draws(
     tmp_path, taken, unchecked, monkeypatch
 ):

@@ -157,6 +157,7 @@ def test_tff_and_vectorized_give_the_same_tables(school, tmp_path):
         assert (found.candidate == expected.candidate).all()
 
 
+@pytest.mark.slow
 def test_local_training_and_warm_start(school, tmp_path):
     flags = [f for f in SCHOOL if not f.startswith(("--total_rounds", "--rounds_per"))]
     run(tmp_path, "--experiment_name=local", *flags, "--total_rounds=0")

@@ -33,6 +33,7 @@ def test_scores_give_back_the_metrics(tmp_path):
             np.testing.assert_allclose(area, clients.loc[key][f"{which}_roc_auc"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_cohort_that_shrinks(tmp_path):
     programs.run(
         "finetuning_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,
