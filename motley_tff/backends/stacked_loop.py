@@ -222,6 +222,7 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
     batch_size = tf.minimum(walk.batch_size, tf.maximum(n, 1))
     columns = tf.range(min(walk.batch_size, padded))[None, :]
     steps = client_work.steps_per_epoch(num_all, walk)
+    fold = tensor_random.fold if client_work.draws(walk) else lambda key, *_: key
 
     def one_row(own, shared):
         row_hparams, carry = own
@@ -230,7 +231,7 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
         return pass_of(row_hparams).step(carry, client_work.Batch(x, y, mask, key))
 
     def epoch_body(epoch, carry):
-        keys = tensor_random.fold(pass_keys, tensor_random.EPOCH, loop * walk.num_epochs + epoch)
+        keys = fold(pass_keys, tensor_random.EPOCH, loop * walk.num_epochs + epoch)
         shuffle_keys = tensor_random.fold(keys, tensor_random.SHUFFLE, 0)
         draws = client_work.draws_order(walk)
         order = _orders(shuffle_keys, num_all, padded) if draws else None
@@ -241,7 +242,7 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
             position = tf.where(is_real, position, 0)
             drawn = position if order is None else tf.gather(order, position, batch_dims=1)
             raw = {f: tf.gather(v, drawn, batch_dims=1) for f, v in examples.items()}
-            step_keys = tensor_random.fold(keys, tensor_random.STEP, step)
+            step_keys = fold(keys, tensor_random.STEP, step)
             batch = (raw, tf.cast(is_real, tf.float32), step_keys)
             new = rows.map_step(one_row, (row_hparams, carry), batch)
             return _select(rows.of_clients(step < steps), new, carry)

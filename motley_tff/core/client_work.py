@@ -191,9 +191,7 @@ def fold(
 def _ends_in_passes(work: ClientWork) -> bool:
     """Whether a loop's last passes are `passes` again, which draw nothing."""
     again = work.loop[-len(work.passes) :] == work.passes
-    return (
-        bool(work.passes) and again and not any(p.training or draws_order(p) for p in work.passes)
-    )
+    return bool(work.passes) and again and not any(map(draws, work.passes))
 
 
 def capped(work: ClientWork, part: str, max_examples: int | None) -> ClientWork:
@@ -230,6 +228,11 @@ def examples_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
     if walk.max_examples is None:
         return num_examples
     return tf.minimum(num_examples, walk.max_examples)
+
+
+def draws(walk: Pass) -> bool:
+    """Returns whether a pass makes random choices; if not, all its batches have the pass's key."""
+    return walk.training or draws_order(walk)
 
 
 def draws_order(walk: Pass) -> bool:
