@@ -48,7 +48,7 @@ def run_client(
             carry = _run_pass(task, every[i], parts[every[i].part], keys[i], loop, carry)
         return carry
 
-    return work.finish(client_work.fold(work, walk, _repeat, carry))
+    return work.finish(client_work.walk_over(work, walk, _repeat, carry))
 
 
 def num_rows(examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -61,11 +61,10 @@ def _run_pass(task, walk, examples, pass_key, loop, carry):
     n = client_work.examples_per_epoch(num_all, walk)
     batch_size = tf.minimum(walk.batch_size, tf.maximum(n, 1))
     steps = client_work.steps_per_epoch(num_all, walk)
-    fold = tensor_random.fold if client_work.draws(walk) else lambda key, *_: key
 
     def epoch_body(epoch, carry):
         number = loop * walk.num_epochs + epoch
-        epoch_key = fold(pass_key, tensor_random.EPOCH, number)
+        epoch_key = client_work.fold_key(walk, pass_key, tensor_random.EPOCH, number)
         if client_work.draws_order(walk):
             order = tensor_random.permutation(
                 tensor_random.fold(epoch_key, tensor_random.SHUFFLE, 0), num_all
@@ -76,7 +75,7 @@ def _run_pass(task, walk, examples, pass_key, loop, carry):
         def step_body(step, carry):
             rows = order[step * batch_size : tf.minimum((step + 1) * batch_size, n)]
             raw = {field: tf.gather(values, rows) for field, values in examples.items()}
-            key = fold(epoch_key, tensor_random.STEP, step)
+            key = client_work.fold_key(walk, epoch_key, tensor_random.STEP, step)
             x, y = task.preprocess(raw, walk.training, key)
             mask = tf.ones([tf.shape(rows)[0]])
             return walk.step(carry, client_work.Batch(x, y, mask, key))

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from motley_tff.core import tensor_random
+
 
 class Client(NamedTuple):
     """What a client's work knows about the client.
@@ -150,7 +152,7 @@ def pass_number(walk: Pass, position: int) -> int:
     return position if walk.draws_as is None else walk.draws_as
 
 
-def fold(
+def walk_over(
     work: ClientWork,
     walk: Callable[[range, Any, Any], Any],
     repeat: Callable[[int, Callable[[Any, Any], Any], Any], Any],
@@ -231,8 +233,13 @@ def examples_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
 
 
 def draws(walk: Pass) -> bool:
-    """Returns whether a pass makes random choices; if not, all its batches have the pass's key."""
+    """Returns whether a pass makes random choices."""
     return walk.training or draws_order(walk)
+
+
+def fold_key(walk: Pass, key: tf.Tensor, purpose: int, number: Any) -> tf.Tensor:
+    """Returns a new key as `tensor_random.fold` does, or the same in a pass that draws nothing."""
+    return tensor_random.fold(key, purpose, number) if draws(walk) else key
 
 
 def draws_order(walk: Pass) -> bool:

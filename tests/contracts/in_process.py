@@ -3,7 +3,7 @@
 `with opened("mtl_trainer") as run: run(root, "name", "--algorithm=ditto")` is what the trainer
 does with these flags, but for signals and exit status. The data are made up: `school` is
 `toy.classifier_silos`, `emnist` `toy.classifier_task`, `vehicle` a few sensors. On the sequential
-backend TensorFlow's functions run eagerly: tracing them would take three times as long as the rest.
+backend TensorFlow's functions run eagerly: tracing them would take longer than all the rest.
 """
 
 import contextlib

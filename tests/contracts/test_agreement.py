@@ -29,7 +29,7 @@ def silos():
 
 
 def _backends():
-    # Several clients at once differ from one by one in the order of sums alone.
+    # The reference itself, in several threads.
     for name in _OTHERS:
         yield pytest.param(name, marks=pytest.mark.slow if name == "parallel" else [])
 

@@ -29,7 +29,7 @@ def _walked(work):
             carry = body(tf.constant(i), carry)
         return carry
 
-    client_work.fold(work, walk, repeat, tf.constant(0.0))
+    client_work.walk_over(work, walk, repeat, tf.constant(0.0))
     return walked
 
 
