@@ -1,4 +1,6 @@
-"""Whether two commits write the same tables: `./launch/run python -m tests.compare_commits a0cb7e5`.
+"""Whether two commits write the same tables, byte by byte.
+
+    ./launch/run python -m tests.compare_commits [--all] a-commit [another, or HEAD]
 
 Checks out both commits on this machine, starts the same runs of each commit's own trainers on
 synthetic data, and compares their CSV files byte by byte. Only times differ between two runs of
@@ -42,13 +44,13 @@ def combined_runs():
     """Yields (name, trainer, flags): few runs in which many features meet."""
     yield "drop_outs", "finetuning_trainer", (
         "--dataset_name=emnist", "--backend=sequential", *_COHORTS, *_OWN["finetuning_trainer"],
-        "--dropout_rate=0.3", "--straggler_rate=0.5", "--acceptance=min_examples:12", "--evaluate_ood",
-        "--ood_examples=8", "--personalization_fraction=0.25,0.5", "--finetune_last_layer",
-        "--include_baseline_candidate", "--algorithm=fedprox",
+        "--dropout_rate=0.3", "--straggler_rate=0.5", "--acceptance=min_examples:12",
+        "--evaluate_ood", "--ood_examples=8", "--personalization_fraction=0.25,0.5",
+        "--finetune_last_layer", "--include_baseline_candidate", "--algorithm=fedprox",
     )  # fmt: skip
     yield "robust", "finetuning_trainer", (
-        "--dataset_name=vehicle", "--aggregator=robust", "--export_scores", "--finetune_tuning=per_client",
-        "--finetune_every=2", *_OWN["finetuning_trainer"],
+        "--dataset_name=vehicle", "--aggregator=robust", "--export_scores",
+        "--finetune_tuning=per_client", "--finetune_every=2", *_OWN["finetuning_trainer"],
     )  # fmt: skip
     for algorithm in ("fedsgd", "centralized"):
         yield algorithm, "finetuning_trainer", (
@@ -62,7 +64,8 @@ def combined_runs():
         "--dataset_name=adni", "--share_base_layers", "--step_empty_clusters", *_HYPCLUSTER,
     )  # fmt: skip
     yield "neighbors", "knn_per_trainer", (
-        "--dataset_name=emnist", "--backend=sequential", *_COHORTS, "--num_neighbors=3", "--coefficients=0.1,0.5,1", "--evaluate_ood",
+        "--dataset_name=emnist", "--backend=sequential", *_COHORTS, "--num_neighbors=3",
+        "--coefficients=0.1,0.5,1", "--evaluate_ood",
     )  # fmt: skip
     for algorithm in _MULTI_TASK:
         flags = ["--dataset_name=school", f"--algorithm={algorithm}"]

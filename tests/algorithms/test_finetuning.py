@@ -44,10 +44,10 @@ def test_many_rates_by_hand():
 def test_a_candidate_does_not_depend_on_other_rates():
     task = toy.classifier_task()
     weights = task.model.initial_weights(0)
-    both = curves(task, finetuning.Params(_SGD, (0.1, 0.3), 4, batch_size=3), weights)["loss"]
-    alone = curves(task, finetuning.Params(_SGD, (0.3,), 4, batch_size=3), weights)["loss"]
-    np.testing.assert_allclose(both[5:], alone[1:], rtol=1e-6)
-    assert len(set(both)) == 9
+    both = curves(task, finetuning.Params(_SGD, (0.1, 0.3), 2, batch_size=3), weights)["loss"]
+    alone = curves(task, finetuning.Params(_SGD, (0.3,), 2, batch_size=3), weights)["loss"]
+    np.testing.assert_allclose(both[3:], alone[1:], rtol=1e-6)
+    assert len(set(both)) == 5
 
 
 def test_a_candidate_does_not_depend_on_what_is_scored_beside():

@@ -141,7 +141,8 @@ def test_every_registered_algorithm_is_compared(task, silos):
 
 def _trainings():
     """Yields (algorithm, which task); each algorithm once, and what silos change, by default."""
-    same = ("hypcluster", "fedsgd")  # As hypcluster_shared and fedprox to the backends.
+    # As hypcluster, fedprox and fedavg_fedavgm to the backends.
+    same = ("hypcluster_shared", "fedsgd", "fedavg_adam")
     for name in registry.TRAINING:
         yield pytest.param(name, "task", marks=pytest.mark.slow if name in same else [])
         quick = name == "fedavg_fedavgm"

@@ -11,9 +11,8 @@ from tests.contracts import registry
 
 
 def _backends():
-    quick = ("sequential", "vectorized")
     for name in registry.BACKENDS:
-        yield pytest.param(name, marks=[] if name in quick else pytest.mark.slow)
+        yield pytest.param(name, marks=[] if name == "sequential" else pytest.mark.slow)
 
 
 @pytest.fixture(scope="module", params=_backends())

@@ -59,7 +59,15 @@ class _Counted:
         self._stages.pop()
 
 
-@pytest.fixture(params=RUNS, ids=lambda one: "-".join((one[0], *one[1])))
+def _runs():
+    # Others have what these keep, and more.
+    repeated = (("--finetune_max_epochs=1",), ("--num_clusters=2", "--balance=0.5"))
+    for trainer, flags in RUNS:
+        marks = pytest.mark.slow if flags in repeated else []
+        yield pytest.param((trainer, flags), id="-".join((trainer, *flags)), marks=marks)
+
+
+@pytest.fixture(params=_runs())
 def begun(request, tmp_path):
     """Runs a trainer once more under a progress that counts; returns that."""
     trainer, flags = request.param

@@ -21,7 +21,7 @@ def evaluator(monkeypatch):
     monkeypatch.setattr(evaluation, "BLOCK", 2)
     task = held_out.with_ood(toy.without_keras(toy.classifier_task()), 10, seed=1)
     rate = optimizers.OptimizerConfig("sgd", 0.1)
-    tuned = finetuning.build(task, finetuning.Params(rate, (0.1,), 2, 4))
+    tuned = finetuning.build(task, finetuning.Params(rate, (0.1,), 1, 16))
     return evaluation.Evaluator(sequential.SequentialBackend(), task, tuned)
 
 

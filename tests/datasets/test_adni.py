@@ -94,6 +94,7 @@ def _one_round(backend, task):
     return [w - i for w, i in zip(process.weights(state), initial, strict=True)], results[0]
 
 
+@pytest.mark.slow
 def test_a_round_is_the_same_in_tffs_worker():
     from motley_tff.backends import tff_backend, tff_worker
 

@@ -44,6 +44,7 @@ def test_published_split_counts():
     assert (len(split.valid), len(split.test), len(split.train)) == (400, 500, 2500)
 
 
+@pytest.mark.slow
 def test_synthetic_task():
     task = synthetic.task("emnist")
     assert [len(c) for c in task.splits.values()] == [292, 48, 60]

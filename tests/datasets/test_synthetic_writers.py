@@ -19,12 +19,12 @@ def mean_images(writing, labels):
     return found
 
 
-def test_same_seed_same_bytes_and_another_seed_others(writing):
-    again = synthetic_writers.write(11, 60)
-    for a, b in zip(writing, again, strict=True):
+def test_same_seed_same_bytes_and_another_seed_others():
+    few = (synthetic_writers.write(seed, 10) for seed in (11, 11, 12))
+    one, again, other = few
+    for a, b in zip(one, again, strict=True):
         np.testing.assert_array_equal(a, b)
-    other = synthetic_writers.write(12, 60)
-    assert other.groups != writing.groups
+    assert other.groups != one.groups
 
 
 def test_a_writer_does_not_depend_on_how_many_there_are(writing):
@@ -71,7 +71,7 @@ def test_writers_differ_in_labels_and_in_size(writing):
 def test_a_writers_examples_are_more_alike_than_other_writers(writing):
     """The style carries over: the same digit by the same writer is closer than by another."""
     own, others = [], []
-    for label in range(10):
+    for label in (2, 3, 5, 8):
         rows = writing.labels == label
         images = writing.images[rows].astype(np.float32) / 255
         writers = writing.writer_ids[rows]

@@ -357,6 +357,7 @@ def test_help_and_errors_as_a_program(tmp_path):
     assert (wrong.returncode, wrong.stdout) == (2, "") and wrong.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_400_000_clients(tmp_path):
     rng = np.random.default_rng(0)
     pairs = rng.random((400_000, 2)).astype(np.float32)

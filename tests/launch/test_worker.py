@@ -98,6 +98,12 @@ def test_threads_reach_tffs_program(two):
     assert default["TF_NUM_INTRAOP_THREADS"] == given["TF_NUM_INTRAOP_THREADS"] == "1"
 
 
+def test_fine_tuning_on_a_worker(alone, tmp_path):
+    with _workers(1) as (_, targets):
+        _assert_same_tables(_train_on(targets, "finetuning_trainer", tmp_path), alone)
+
+
+@pytest.mark.slow
 def test_fine_tuning_on_two_workers(two, alone, tmp_path):
     _assert_same_tables(_train_on(two[1], "finetuning_trainer", tmp_path), alone)
 

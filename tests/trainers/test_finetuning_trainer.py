@@ -171,6 +171,7 @@ def test_local_training_and_warm_start(school, tmp_path):
     np.testing.assert_allclose(warm.baseline, trained.baseline.to_numpy(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_tensorboard(tmp_path):
     from tensorboard.backend.event_processing import event_accumulator
 

@@ -188,7 +188,7 @@ def test_theorem_1_fid_avg_is_a_bound_where_they_do_not_commute():
     )
     assert lowest == pytest.approx(said, rel=1e-6)
     gaps = []
-    for factor in rng.normal(size=(20, 3, 3)):
+    for factor in rng.normal(size=(5, 3, 3)):
         generator = _normal(np.zeros(3), factor @ factor.T)
         found, said = _theorem_1_2(shares, means, covariances, generator)
         assert lowest < found < said * (1 + 1e-9)
