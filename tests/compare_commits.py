@@ -14,12 +14,15 @@ second comparison with the same commit runs the other one alone.
 import argparse
 import csv
 import io
+import json
 import os
 import pathlib
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
 
 _DEVICE = ("emnist", "stackoverflow", "ted_multi", "landmark")
 _SILO = ("vehicle", "school", "adni")
@@ -181,28 +184,35 @@ def _tables(commit, runs, directory):
     if not tree.exists():
         tree.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(("git", "clone", "-q", "--no-checkout", ".", tree), check=True)
-        subprocess.run(("git", "checkout", "-q", commit), cwd=tree, check=True)
-    missing = [run for run in runs if not (tables / run[0] / "summary.csv").exists()]
+    subprocess.run(("git", "checkout", "-q", commit), cwd=tree, check=True)
+    # A run that ended well is kept, with the flags that it had.
+    missing = [run for run in runs if _flags_of(tables, run[0]) != list(run[2])]
     # One process imports TensorFlow and is forked for every run.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow_federated  # noqa: F401
 
     for name, trainer, flags in missing:
         print(f"{commit[:7]} {name}", flush=True)
-        flags = (*_SHORT, *flags, "--use_synthetic_data", f"--root_output_dir={tables}")
-        _fork(tree, trainer, [*flags, f"--experiment_name={name}"], tables / f"{name}.log")
+        shutil.rmtree(tables / name, ignore_errors=True)
+        given = (*_SHORT, *flags, "--use_synthetic_data", f"--root_output_dir={tables}")
+        log = tables / f"{name}.log"
+        if _fork(tree, trainer, [*given, f"--experiment_name={name}"], log):
+            raise SystemExit(f"{name} of {commit[:7]} failed: {log.read_text()[-500:]}")
+        (tables / f"{name}.json").write_text(json.dumps(flags))
     return tables
+
+
+def _flags_of(tables, name):
+    path = tables / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def _fork(tree, trainer, flags, log):
     log.parent.mkdir(parents=True, exist_ok=True)
     child = os.fork()
     if child:
-        _, status = os.waitpid(child, 0)
-        if status:
-            print(f"  ended with {os.waitstatus_to_exitcode(status)}: {log.read_text()[-300:]}")
-        return
-    status = 1
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status, here = 1, os.getcwd()
     try:
         with open(log, "w") as output:
             os.dup2(output.fileno(), 1)
@@ -210,13 +220,15 @@ def _fork(tree, trainer, flags, log):
         os.chdir(tree)
         for module in [m for m in sys.modules if m.partition(".")[0] in ("tests", "datasets")]:
             del sys.modules[module]
-        sys.path[:] = [str(tree), *(p for p in sys.path if p not in ("", os.getcwd()))]
+        sys.path[:] = [str(tree), *(p for p in sys.path if p not in ("", here))]
         sys.argv = [trainer, *flags]
         os.environ["PYTHONPATH"] = str(tree)
         runpy.run_module(f"trainers.{trainer}", run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

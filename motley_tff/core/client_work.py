@@ -43,7 +43,8 @@ class Batch(NamedTuple):
       x: Model inputs [batch, ...].
       y: Labels [batch, ...].
       mask: float32 [batch], 1.0 for real rows, 0.0 for padding.
-      key: int32 [2], for the batch's own random choices (dropout).
+      key: int32 [2], for the batch's own random choices (dropout). In a pass that draws nothing
+        (see `draws`) all batches have the same one.
     """
 
     x: Any
@@ -233,7 +234,7 @@ def examples_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
 
 
 def draws(walk: Pass) -> bool:
-    """Returns whether a pass makes random choices."""
+    """Returns whether a pass makes random choices: it trains, shuffles, or takes some examples."""
     return walk.training or draws_order(walk)
 
 

@@ -40,6 +40,18 @@ def backend(request):
         yield opened
 
 
+@pytest.fixture()
+def several_groups(monkeypatch):
+    """Clients of similar size are stacked, however little is saved; elsewhere all are one stack."""
+    monkeypatch.setattr(stacking, "MAX_PADDING_NUMBERS", 0)
+    group, made = stacking.groups, []
+    monkeypatch.setattr(
+        stacking, "groups", lambda *args, **named: made.append(group(*args, **named)) or made[-1]
+    )
+    yield
+    assert not made or any(len(groups) > 1 for groups in made)
+
+
 def _train(backend, task, build, changing=False, rounds=3):
     """Trains on one cohort or a changing one; returns (weights, results)."""
     process = backend.training(task, build(task, task.model.initial_weights(7)))
@@ -63,8 +75,11 @@ def _train_stateful(backend, task, build):
     return process.weights(state), process.client_states(state)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", registry.STATEFUL)
+@pytest.mark.usefixtures("several_groups")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n == "ditto" else pytest.mark.slow) for n in registry.STATEFUL],
+)
 def test_stateful_training(backend, name, silos):
     def compute(backend):
         return _train_stateful(backend, silos, registry.STATEFUL[name])
@@ -86,6 +101,7 @@ def _assert_close(found, expected):
 
 # A model that is the state itself, a mixture with the global one, a last layer.
 @pytest.mark.slow
+@pytest.mark.usefixtures("several_groups")
 @pytest.mark.parametrize("name", ["ditto", "apfl", "fedper"])
 def test_personal_models_are_scored_alike(backend, name, silos):
     def compute(backend):
@@ -150,10 +166,10 @@ def _trainings():
 
 
 @pytest.mark.parametrize(("name", "which"), _trainings())
-def test_training(backend, name, which, request, monkeypatch):
+def test_training(backend, name, which, request):
     task = request.getfixturevalue(which)
-    if name == "fedprox":  # Groups of similar size, however little is saved.
-        monkeypatch.setattr(stacking, "MAX_PADDING_NUMBERS", 0)
+    if name == "fedprox":
+        request.getfixturevalue("several_groups")
     build = registry.TRAINING[name]
     changing = (name, which) == ("fedavg_adam", "task")
     expected, expected_results = _reference(
@@ -199,8 +215,9 @@ def test_personalization_of_silos(backend, silos):
             )
 
 
+@pytest.mark.usefixtures("several_groups")
 def test_divergence(backend):
-    task = toy.scalar_task({"good": [1.0], "bad": [np.inf]})
+    task = toy.scalar_task({"good": [1.0], "bad": [1.0, 2.0, 3.0, np.inf]})
     algorithm = registry.TRAINING["fedprox"](task, task.model.initial_weights(0))
     process = backend.training(task, algorithm)
     plan = [base.Round(4, task.train.ids, random_streams.key(0, "local_training", 4))]

@@ -105,6 +105,25 @@ def test_only_the_rounds_that_are_left_are_trained(begun, tmp_path, capsys):
     assert "whole" in capsys.readouterr().out
 
 
+def test_an_evaluation_that_was_due_is_made_up_for(tmp_path):
+    """A run that is ended right after a round that is to be evaluated begins with that."""
+    flags = ("--algorithm=ditto", *_FLAGS)
+    with in_process.opened(_MTL) as run:
+        from trainers import terminal
+
+        run(tmp_path, "whole", *flags)
+        cut, rest = _Counted("train", 2, KeyboardInterrupt), _Counted()
+        with mock.patch.object(terminal, "TerminalProgress", cut), pytest.raises(KeyboardInterrupt):
+            run(tmp_path, "owed", *flags)
+        assert programs.last_checkpoint(tmp_path / "owed") == 2 and len(cut.steps) == 1
+        with mock.patch.object(terminal, "TerminalProgress", rest):
+            run(tmp_path, "owed", *flags)
+    assert [stage for stage in rest.steps if stage != "train"] == [
+        "evaluate round 2", "evaluate round 4"
+    ]  # fmt: skip
+    programs.same_tables(tmp_path / "whole", _renamed(tmp_path, "owed"))
+
+
 def _renamed(root, name):
     """Returns the run's directory with the run_id `whole` in its tables."""
     for path in (root / name).glob("*.csv"):

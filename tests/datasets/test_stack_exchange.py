@@ -382,7 +382,7 @@ def test_a_broken_example_of_a_prepared_dump(tmp_path):
 def test_real_dumps(real_data_dir, tmp_path, name, posts, users, skipped):
     path = real_data_dir / "stack_exchange" / f"{name}_Posts.xml"
     if not path.is_file():
-        pytest.skip(f"no {path}")
+        pytest.skip(f"no real data: {path}")
     report = stack_exchange.prepare(path, tmp_path / "stack_exchange.sqlite")
     assert (report.posts, report.users, set(report.skipped.values())) == (posts, users, skipped)
     if name == "matheducators":  # one is enough

@@ -320,9 +320,7 @@ def test_what_keras_did_not_save(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["cnn", "mobilenet", "transformer", pytest.param("lstm", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["cnn", "mobilenet", "transformer", "lstm"])
 def test_same_outputs_of_full_models(tmp_path, name):
     one = pair(name, full=True)
     _randomize(one.published)

@@ -48,7 +48,10 @@ def _become(request):
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as end:
-        status = int(end.code or 0)
+        is_number = end.code is None or isinstance(end.code, int)
+        status = int(end.code or 0) if is_number else 1
+        if not is_number:
+            print(end.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
         status = 1

@@ -47,7 +47,7 @@ def start(trainer, root, *flags, prefix=()):
 def cut(trainer, root, *flags, at, number):
     """Starts a trainer and signals it once `at()` holds; returns (exit status, stderr).
 
-    Beside much other work the run may end before the signal comes: then it is begun anew.
+    Beside much other work the run may be finished before the signal comes: then it is begun anew.
     """
     for _ in range(5):
         process = start(trainer, root, *flags)
@@ -55,7 +55,9 @@ def cut(trainer, root, *flags, at, number):
             time.sleep(0.01)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=120)
-        if process.returncode:
+        assert process.returncode in (0, -number, 128 + number), stderr
+        records = [json.loads(path.read_text()) for path in root.glob("*/run.json")]
+        if not any(record["status"] == "finished" for record in records):
             return process.returncode, stderr
         shutil.rmtree(root)
         root.mkdir()
