@@ -238,6 +238,8 @@ def _take_signals() -> None:
             signal.signal(number, _terminate)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _terminate)
+    # Whoever started this may ignore the ends of children, whose statuses would all read 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     sys.unraisablehook = _unraisable
 
 

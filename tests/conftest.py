@@ -12,11 +12,15 @@ import pytest
 from motley_tff.core import cores
 from tests.trainers import programs
 
+if not __debug__:  # What helpers assert would be gone.
+    raise pytest.UsageError("found PYTHONOPTIMIZE or -O, under which tests pass; leave it out")
 # What a script starts in its background ignores Ctrl-C, what nohup starts a hangup; so would the
-# programs that tests start.
+# programs that tests start. Where SIGCHLD is ignored every exit status is 0.
 for number, handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGTERM, signal.SIG_DFL),
+    (signal.SIGCHLD, signal.SIG_DFL),
 ):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)

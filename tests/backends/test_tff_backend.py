@@ -1,7 +1,9 @@
 """The TFF backend against stock TFF, its aggregators, and data loaded by id."""
 
 import collections
+import threading
 
+import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -169,3 +171,41 @@ def test_data_that_cannot_be_read_are_named(plain_task):
     with pytest.raises(UserError, match="the data of client 'cx' cannot be read") as caught:
         process.run(process.initialize(), _plan(a_task.train.ids, 1), lambda *_: None)
     assert "\n" not in str(caught.value)
+
+
+class _LostWorkerError(grpc.RpcError):
+    """What gRPC raises when a worker is gone."""
+
+
+class _Clients(clients.InMemoryClients):
+    """Clients of which one cannot be read; told by their ids inside graphs."""
+
+    in_graph = True
+
+    def fetch(self, client_id):
+        if client_id == "bad":
+            raise UserError("bad cannot be read")
+        return super().fetch(client_id)
+
+
+@pytest.mark.parametrize("error", [_LostWorkerError(), tff_worker.RemoteComputationError("lost")])
+def test_a_workers_error_names_the_client_that_cannot_be_read_or_comes_out(error):
+    examples = {"train": {"x": np.zeros(1)}}
+    some = _Clients({"good": examples, "bad": examples})
+    with (
+        pytest.raises(UserError, match="bad cannot"),
+        tff_backend._naming_unreadable(some, ("good", "bad")),
+    ):
+        raise error
+    # Who took no part is not read.
+    with pytest.raises(type(error)), tff_backend._naming_unreadable(some, ("good",)):
+        raise error
+
+
+def test_the_thread_of_a_runtime_does_not_keep_the_program():
+    thread = tff_worker.LoopThread("some-thread")
+    (found,) = (t for t in threading.enumerate() if t.name == "some-thread")
+    assert found.daemon
+    thread.close()
+    found.join(10)
+    assert not found.is_alive()

@@ -40,6 +40,12 @@ def backend(request):
         yield opened
 
 
+def _first_quick(first, *names):
+    """Returns a name for the default tier, and the others."""
+    others = [name for name in names if name != first]
+    return [first, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
+
+
 @pytest.fixture()
 def several_groups(monkeypatch):
     """Clients of similar size are stacked, however little is saved; elsewhere all are one stack."""
@@ -76,10 +82,7 @@ def _train_stateful(backend, task, build):
 
 
 @pytest.mark.usefixtures("several_groups")
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n == "ditto" else pytest.mark.slow) for n in registry.STATEFUL],
-)
+@pytest.mark.parametrize("name", _first_quick("ditto", *registry.STATEFUL))
 def test_stateful_training(backend, name, silos):
     def compute(backend):
         return _train_stateful(backend, silos, registry.STATEFUL[name])
@@ -100,9 +103,8 @@ def _assert_close(found, expected):
 
 
 # A model that is the state itself, a mixture with the global one, a last layer.
-@pytest.mark.slow
 @pytest.mark.usefixtures("several_groups")
-@pytest.mark.parametrize("name", ["ditto", "apfl", "fedper"])
+@pytest.mark.parametrize("name", _first_quick("ditto", "apfl", "fedper"))
 def test_personal_models_are_scored_alike(backend, name, silos):
     def compute(backend):
         algorithm = registry.STATEFUL[name](silos, silos.model.initial_weights(7))
@@ -183,8 +185,7 @@ def test_training(backend, name, which, request):
         assert b.means == pytest.approx(a.means, rel=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", registry.PERSONALIZATIONS)
+@pytest.mark.parametrize("name", _first_quick("finetuning", *registry.PERSONALIZATIONS))
 def test_personalization(backend, name, task):
     group = ("evaluation",)
 

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
@@ -207,3 +208,15 @@ def test_other_clients_examples_are_a_sample_without_ones_own(task, held, num_ex
             assert len(sample & set(_of(whole.test, client, "evaluation"))) <= each
         most = sum(min(each, size) for _, size in held)
         assert len(sample) == min(num_examples, most)
+
+
+def test_a_subset_has_the_order_it_is_given():
+    arrays = {name: {"train": {"x": np.array([i])}} for i, name in enumerate("abc")}
+    names = tf.constant(["a", "b", "c"])
+    by_id = clients.InGraphClients(
+        ("a", "b", "c"), lambda i: {"train": {"x": tf.where(names == i)[:, 0]}}
+    )
+    for source in (clients.InMemoryClients(arrays), by_id):
+        few = clients.subset(source, ("c", "a"))
+        assert few.ids == ("c", "a") and few.index == {"c": 0, "a": 1}
+        assert [int(few.fetch(i)["train"]["x"][0]) for i in few.ids] == [2, 0]

@@ -27,6 +27,7 @@ def test_the_reference_stands_beside_the_accuracy():
     task = dataclasses.replace(task, reference={ids[0]: 0.25, ids[1]: 0.5})
     report = _report(task)
     cells = {row["client_id"]: row["reference"] for row in report.clients}
+    assert evaluation.client_cell(task, "007") == "toy:007"
     assert cells[evaluation.client_cell(task, ids[0])] == 0.25
     means = {row["split"]: row["reference_mean"] for row in report.summary}
     assert means["test"] == pytest.approx(0.375)

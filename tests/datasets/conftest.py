@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import os
 import pathlib
 import sqlite3
 
@@ -11,16 +10,16 @@ import pytest
 import tensorflow as tf
 
 from datasets import emnist
+from tests.trainers import programs
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
 def real_data_dir() -> pathlib.Path:
-    folder = pathlib.Path(os.environ.get("MOTLEY_DATA_DIR", PROJECT.parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"no real data in {folder} (MOTLEY_DATA_DIR)")
-    return folder
+    if not programs.DATA.is_dir():
+        pytest.skip(f"no real data in {programs.DATA} (MOTLEY_DATA_DIR)")
+    return programs.DATA
 
 
 @pytest.fixture(scope="session")

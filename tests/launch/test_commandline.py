@@ -38,7 +38,7 @@ def command(tmp_path):
     def write(body="print('ran', *values)", positional=(), declarations=""):
         path = tmp_path / "some_command.py"
         body = textwrap.indent(textwrap.dedent(body), "    ")
-        path.write_text(PROGRAM.format(**locals()))
+        path.write_text(PROGRAM.format(**locals()), encoding="utf-8")
         return [sys.executable, str(path)]
 
     return write
@@ -172,6 +172,14 @@ def test_signals_run_finally_blocks(command, number, status, word):
     assert stderr.startswith("some_command: ")
     assert stderr.count("\n") == 1
     assert word in stderr
+
+
+def test_the_ends_of_children_are_seen_whoever_started_the_program(command):
+    body = "print(subprocess.run(['false'], check=False).returncode)"
+    line = [*command(body, declarations="import subprocess")]
+    ignoring = ["bash", "-c", "trap '' CHLD; exec \"$@\"", "bash", *line]
+    result = subprocess.run(ignoring, env=_environment(), capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("1\n", "")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """motley_report as a user runs it: files, messages, start-up, and the page in a real browser."""
 
 import csv
+import html
 import pathlib
 import shutil
 import subprocess
@@ -174,7 +175,10 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
     assert "Figure 10" not in result.stdout and "scorecard" not in result.stdout
     text = (tmp_path / "out" / "report.html").read_text()
     test_page.check(text)
-    assert f"From sweep.csv of {tmp_path}/in/grid. Files: toy_accuracy_sweep_curves" in text
+    grid = html.escape(f"{tmp_path}/in/grid")
+    assert f"From sweep.csv of {grid}. Files: toy_accuracy_sweep_curves" in text
+    assert "Files: radar_1" in text and "Files: heterogeneity_toy" in text
+    assert "figures: 3" in result.stdout
 
 
 def test_names_that_are_formulas_are_text_in_tables(tmp_path):

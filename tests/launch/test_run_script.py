@@ -90,7 +90,7 @@ class Project:
             "MOTLEY_PYTHON": BASE_PYTHON,
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_NO_INDEX": "1",
-            "PIP_FIND_LINKS": str(self.wheels),
+            "PIP_FIND_LINKS": self.wheels.as_uri(),
             **changes,
         }
 

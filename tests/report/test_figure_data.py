@@ -112,7 +112,9 @@ def test_rates_take_the_epoch_that_validation_clients_choose(tmp_path):
     tables = {"candidates": written.candidates(SCORES)}
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
     comparison = compare(tmp_path)
-    (curve,) = candidate_curves.rates(comparison).curves
+    data = candidate_curves.rates(comparison)
+    assert data.metric_label == comparison.metric_label
+    (curve,) = data.curves
     assert curve.x == [0.1, 1.0, 10.0]
     assert [v.mean for v in curve.metric] == [0.625, 0.75, 0.125]
     assert [v.mean for v in curve.pct_hurt] == [0.0, 50.0, 100.0]

@@ -13,7 +13,7 @@ import time
 import pandas as pd
 
 ROOT = pathlib.Path(__file__).parents[2]
-DATA = pathlib.Path(os.environ.get("MOTLEY_DATA_DIR", ROOT.parent / "shared" / "data"))
+DATA = pathlib.Path(os.environ.get("MOTLEY_DATA_DIR") or ROOT.parent / "shared" / "data")
 
 
 def command(trainer, root, *flags):
@@ -77,13 +77,22 @@ def run(trainer, root, *flags, status=0):
         for path in paths.values():
             path.touch()
         request = {"argv": module, "environment": environment()}
-        server = _fork_server()
-        server.stdin.write(json.dumps(request | {n: str(p) for n, p in paths.items()}) + "\n")
-        server.stdin.flush()
-        returncode = int(server.stdout.readline())
+        returncode = _ask(request | {name: str(path) for name, path in paths.items()})
         stdout, stderr = (path.read_text(encoding="utf-8") for path in paths.values())
     assert returncode == status, (returncode, stdout, stderr)
     return stdout, stderr
+
+
+def _ask(request):
+    """Returns the exit status of a program that the fork server runs."""
+    server = _fork_server()
+    try:
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        return int(server.stdout.readline())
+    except (OSError, ValueError):
+        _fork_server.cache_clear()  # The next test has a new one.
+        raise AssertionError(f"the fork server ended with {server.wait(10)}") from None
 
 
 @functools.cache

@@ -91,6 +91,7 @@ def running(root: pathlib.Path, cpus=2):
                 daemon.wait(20)
             except subprocess.TimeoutExpired:
                 daemon.kill()
+                daemon.wait()
 
 
 _MUNGE_FILES = ("socket", "key-file", "pid-file", "log-file", "seed-file")
