@@ -18,7 +18,7 @@ from PIL import Image
 
 from datasets import files
 from motley_tff.core.errors import UserError
-from motley_tff.tables import array_files
+from motley_tff.files import array_files
 
 SIDE = 32
 COLUMNS = ("vendor", "file", "subject", "scan", "suvr")

@@ -20,7 +20,7 @@ import numpy as np
 
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
-from motley_tff.tables import array_files
+from motley_tff.files import array_files
 
 # A host that cannot be reached must be known within ten seconds of the command's start, of which
 # TensorFlow's import takes four to six; a slow one gets longer per read.

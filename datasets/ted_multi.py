@@ -46,7 +46,7 @@ from motley_tff.core import clients as clients_lib
 from motley_tff.core import functional_model
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files
+from motley_tff.files import csv_files
 
 _PATHS = ("ted_multi.sqlite", "ted_multi/ted_multi.sqlite")
 _TSV = "all_talks_{train,dev,test}.tsv"

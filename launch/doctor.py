@@ -20,7 +20,7 @@ from typing import Any
 from absl import flags
 
 import datasets
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core import cores
 from motley_tff.core.errors import UserError
 from trainers import data_flags
@@ -156,7 +156,7 @@ def _import_tensorflow() -> str:
 
 
 def _start_worker(stack: contextlib.ExitStack) -> str:
-    from motley_tff.backends import tff_worker  # Imports TensorFlow.
+    from motley_tff.backends.tff import worker as tff_worker  # Imports TensorFlow.
 
     start = time.perf_counter()
     timeout = FLAGS.worker_timeout_seconds

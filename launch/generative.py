@@ -20,7 +20,8 @@ from typing import Any
 
 from absl import flags
 
-from launch import commandline, metrics_output
+from launch.metrics import output as metrics_output
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -138,7 +139,7 @@ def _print(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> None:
 
 
 def _print_scores(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    from motley_tff.tables import text_tables
+    from motley_tff.files import text_tables
 
     header = ("generated", "examples", *columns)
     lines = [

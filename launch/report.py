@@ -14,7 +14,7 @@ import sys
 
 from absl import flags
 
-from launch import commandline
+from motley_tff import commandline
 
 FLAGS = flags.FLAGS
 

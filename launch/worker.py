@@ -21,8 +21,8 @@ second for an address that is new.
 
 from absl import flags
 
-from launch import commandline
-from motley_tff.backends import interface_guard
+from motley_tff import commandline
+from motley_tff.backends.tff import guard as interface_guard
 from motley_tff.core.errors import WorkerError
 
 FLAGS = flags.FLAGS
@@ -57,7 +57,7 @@ _LOOK_SECONDS = 1.0
 def main() -> None:
     """Runs a worker until a signal ends it, or its own end does."""
     interface_guard.check(FLAGS.listen_address)
-    from motley_tff.backends import tff_worker  # Imports TensorFlow.
+    from motley_tff.backends.tff import worker as tff_worker  # Imports TensorFlow.
 
     with tff_worker.start_worker(
         port=FLAGS.port,

@@ -15,15 +15,21 @@ import tensorflow as tf
 from absl import flags
 
 import datasets
-from launch import commandline
-from motley_tff import algorithms
+from motley_tff import algorithms, commandline
 from motley_tff.algorithms import fedavg, finetuning, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import constant_prediction, cores, experiment, partition, studies
+from motley_tff.core import cores, partition
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
-from motley_tff.tables import model_files, run_directory, tensorboard
+from motley_tff.experiment import (
+    constant_prediction,
+    experiment,
+    run_directory,
+    studies,
+    tensorboard,
+)
+from motley_tff.files import model_files
 from trainers import data_flags, optimizer_flags, terminal
 
 # (task, initial weights) -> (training algorithm, personalization, name in the tables)
@@ -316,7 +322,10 @@ def open_backend(
 
 @contextlib.contextmanager
 def _tff_backend(values: flags.FlagValues, clients_per_round: int) -> Iterator[base.Backend]:
-    from motley_tff.backends import tff_aggregators, tff_backend, tff_worker, tff_workers
+    from motley_tff.backends.tff import aggregators as tff_aggregators
+    from motley_tff.backends.tff import backend as tff_backend
+    from motley_tff.backends.tff import worker as tff_worker
+    from motley_tff.backends.tff import workers as tff_workers
 
     aggregator = tff_aggregators.build(
         values.aggregator, values.dp_noise_multiplier, clients_per_round

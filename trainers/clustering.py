@@ -9,9 +9,9 @@ from motley_tff.algorithms import fedavg, hypcluster, stragglers
 from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import task as task_lib
-from motley_tff.core import warm_start
 from motley_tff.core.errors import UserError
-from motley_tff.tables import model_files, run_directory
+from motley_tff.experiment import run_directory, warm_start
+from motley_tff.files import model_files
 from trainers import assembly, shared_flags, terminal
 
 

@@ -13,10 +13,9 @@ import contextlib
 from absl import flags
 
 import datasets
-from launch import commandline
-from motley_tff import algorithms
+from motley_tff import algorithms, commandline
 from motley_tff.core.errors import UserError
-from trainers import optimizer_flags, shared_flags
+from trainers import optimizer_flags, published_flags, shared_flags
 
 FLAGS = flags.FLAGS
 
@@ -90,7 +89,7 @@ def _build(task, initial_weights):
 
 def run() -> None:
     """Entry point of the console command."""
-    commandline.run_main(main, goes_on=True)
+    commandline.run_main(main, goes_on=True, advice=published_flags.advice)
 
 
 if __name__ == "__main__":

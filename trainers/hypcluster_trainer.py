@@ -16,10 +16,10 @@ import contextlib
 from absl import flags
 
 import datasets
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
-from motley_tff.tables import model_files
-from trainers import optimizer_flags, shared_flags
+from motley_tff.files import model_files
+from trainers import optimizer_flags, published_flags, shared_flags
 
 FLAGS = flags.FLAGS
 
@@ -189,7 +189,7 @@ def _rounds() -> shared_flags.Rounds:
 
 def run() -> None:
     """Entry point of the console command."""
-    commandline.run_main(main, goes_on=True)
+    commandline.run_main(main, goes_on=True, advice=published_flags.advice)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,10 @@ from typing import Any
 from absl import flags
 
 import datasets
-from launch import commandline
-from motley_tff import algorithms
+from motley_tff import algorithms, commandline
 from motley_tff.algorithms import optimizer_config
 from motley_tff.core.errors import UserError
-from trainers import optimizer_flags, shared_flags
+from trainers import optimizer_flags, published_flags, shared_flags
 
 FLAGS = flags.FLAGS
 
@@ -137,7 +136,7 @@ def _adaptation(task: Any, optimizer: Any) -> Any:
 
 def run() -> None:
     """Entry point of the console command."""
-    commandline.run_main(main, goes_on=True)
+    commandline.run_main(main, goes_on=True, advice=published_flags.advice)
 
 
 if __name__ == "__main__":

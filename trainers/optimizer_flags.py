@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.algorithms import optimizer_config
 from motley_tff.core.errors import UserError
 

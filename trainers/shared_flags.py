@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 from absl import flags
 
 import datasets
-from launch import commandline
-from motley_tff.backends import worker_targets
-from motley_tff.core import acceptance
+from motley_tff import commandline
+from motley_tff.backends.tff import targets as worker_targets
 from motley_tff.core.errors import UserError
-from motley_tff.tables import run_directory
+from motley_tff.experiment import acceptance, run_directory
 from trainers import data_flags, optimizer_flags
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tqdm
 
-from launch import commandline
+from motley_tff import commandline
 
 # In a log file, at most a line every so many seconds.
 _SECONDS_BETWEEN_LINES = 30.0
@@ -143,7 +143,7 @@ def worse_than_nothing(
       rows: Rows of `summary.csv`.
       metric: The reported metric.
       higher_is_better: Its direction.
-      constant: What `core.constant_prediction` found, by split.
+      constant: What `experiment.constant_prediction` found, by split.
     """
     found = []
     names = {"baseline_mean": "the global model", "personalized_mean": "the personalized model"}

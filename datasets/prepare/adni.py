@@ -24,7 +24,7 @@ from absl import flags
 
 from datasets import adni_files
 from datasets.prepare import adni_tables
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS

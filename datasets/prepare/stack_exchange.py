@@ -26,7 +26,7 @@ from absl import flags
 
 from datasets import files
 from datasets.prepare import stack_exchange_text, stack_exchange_xml
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS

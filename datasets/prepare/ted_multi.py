@@ -36,9 +36,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files
+from motley_tff.files import csv_files
 
 FLAGS = flags.FLAGS
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from launch.benchmarks import ALL_THREADS, images, rounds, stock
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
-from motley_tff.backends import tff_backend, tff_worker
+from motley_tff.backends.tff import backend as tff_backend
+from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.core.federated import tff
 
 _LEARNING_RATE = 0.1

@@ -16,7 +16,8 @@ from launch.benchmarks import ALL_THREADS, bare_finetuning, images, rounds, stoc
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
 from motley_tff.algorithms import finetuning, optimizers, scoring
-from motley_tff.backends import tff_backend, tff_worker
+from motley_tff.backends.tff import backend as tff_backend
+from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.core import random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.federated import tff

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import psutil
 from absl import flags
 
-from launch import benchmarks, commandline
+from launch import benchmarks
 from launch.benchmarks.sizes import Sizes
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
 Facts = Mapping[str, float]

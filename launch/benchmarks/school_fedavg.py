@@ -15,7 +15,8 @@ from datasets.options import DataOptions
 from launch.benchmarks import rounds, stock
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
-from motley_tff.backends import tff_worker, vectorized
+from motley_tff.backends import vectorized
+from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.core import task as task_lib
 
 _LEARNING_RATE = 0.01

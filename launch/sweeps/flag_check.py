@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
 

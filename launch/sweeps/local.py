@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from launch import commandline
 from launch.sweeps import plans, processes
+from motley_tff import commandline
 from motley_tff.core import signals
 
 _SECONDS_BETWEEN_LOOKS = 0.1

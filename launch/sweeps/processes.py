@@ -18,7 +18,7 @@ from typing import Any
 from launch.sweeps import plans, results
 from motley_tff.core import candidates, cores, signals
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files
+from motley_tff.files import csv_files
 
 # Run by a bare Python that becomes the task's process: code between fork and exec in this one,
 # whose libraries have threads, could deadlock. 1 is PR_SET_PDEATHSIG. Slurm sends its signals to

@@ -14,7 +14,8 @@ import numpy as np
 from launch.sweeps import grids, plans
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files, schema
+from motley_tff.files import csv_files
+from motley_tff.tables import schema
 
 SPLITS = ("valid", "test")
 _NUMBERS = tuple(f"{split}_{name}" for split in SPLITS for name in grids.STATISTICS)

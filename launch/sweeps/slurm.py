@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from launch import commandline
 from launch.sweeps import plans, processes, results
+from motley_tff import commandline
 from motley_tff.core import cores, signals
 from motley_tff.core.errors import UserError
 

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from launch import commandline
 from launch.sweeps import plans, results
+from motley_tff import commandline
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files, schema
+from motley_tff.files import csv_files
+from motley_tff.tables import schema
 
 FLAGS = flags.FLAGS
 
@@ -89,7 +90,7 @@ class _Group:
 
     def _best_rounds(self) -> list[_Kept]:
         """Returns each run, in the order of the task, after its round of best validation mean."""
-        from motley_tff.core import grid
+        from motley_tff.experiment import grid
 
         best: dict[tuple[Any, ...], _Kept] = {}
         every = FLAGS.finetune_every if "finetune_every" in FLAGS else None
@@ -123,7 +124,7 @@ class _Group:
         return mean if metric.higher_is_better else -mean
 
     def _report(self, one: _Kept) -> Any:
-        from motley_tff.core import evaluation
+        from motley_tff.experiment import evaluation
 
         return evaluation.report(
             self._first, self._personalization.candidates, one.scores, *choice(FLAGS)
@@ -167,7 +168,7 @@ class _Group:
 
     def _data_files(self) -> dict[str, str]:
         """Returns what tells the data files from others."""
-        from motley_tff.tables import run_directory
+        from motley_tff.experiment import run_directory
 
         files = self._first.facts.get("files", ())
         return {os.path.basename(path): run_directory.digest(str(path)) for path in files}

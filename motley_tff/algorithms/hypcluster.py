@@ -10,7 +10,7 @@ published cross-device code does, so that momentum still moves it. k = 1 gives b
 
 A cluster's changes are a group of their own: TFF's aggregators bound, zero or quantize each
 cluster by itself, as in the published code, and with k = 1 as FedAvg's. Unlike there, clients
-outside a cluster do not move its bounds; see `backends.tff_aggregators`.
+outside a cluster do not move its bounds; see `backends.tff.aggregators`.
 
 With `shares_base_layers` (IFCA section 5.3, "weight sharing") the clusters have last layers of
 their own on one base, the first model's at the start, which all clients' changes move; the base is

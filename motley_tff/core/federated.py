@@ -1,7 +1,7 @@
 """TensorFlow Federated, imported so that nothing runs until a runtime is opened.
 
 On import TFF installs a local runtime that would start a worker of its own at the first
-computation, one that nobody reaps. Here that default is an error; `backends.tff_worker.tff_runtime`
+computation, one that nobody reaps. Here that default is an error; `backends.tff.worker.tff_runtime`
 opens a runtime whose worker is ours.
 """
 
@@ -17,7 +17,7 @@ class _NoRuntime(tff.framework.SyncContext):
         """Raises RuntimeError: there is no runtime here."""
         raise RuntimeError(
             "No TFF runtime is open; run TFF computations inside "
-            "motley_tff.backends.tff_worker.tff_runtime()."
+            "motley_tff.backends.tff.worker.tff_runtime()."
         )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files
 from motley_tff.metrics import scorecard
 from motley_tff.report import (
     comparisons,
@@ -20,7 +21,6 @@ from motley_tff.report import (
     sections,
     style,
 )
-from motley_tff.tables import csv_files
 
 # (title, what it needs)
 _LABELS = ("Label distributions (Figure 10)", "a heterogeneity_*.csv, which motley_doctor writes")

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from motley_tff.tables import csv_files
+from motley_tff.files import csv_files
 
 
 def draw(ax: Axes, client_ids: Sequence[str], images: Sequence[np.ndarray]) -> Axes:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files
+from motley_tff.files import csv_files
 
 # Longer ones would leave no room for the picture.
 _MAX_NAME = 28

@@ -8,7 +8,7 @@ import scipy.cluster.hierarchy
 from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files
+from motley_tff.files import csv_files
 
 # More names than this cannot be read.
 _MAX_NAMES = 60

@@ -17,8 +17,9 @@ import pandas as pd
 
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files
 from motley_tff.metrics import client_values
-from motley_tff.tables import client_tables, csv_files
+from motley_tff.tables import client_tables
 
 # Cells of these columns are text; all others are numbers.
 _TEXT = (

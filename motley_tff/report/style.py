@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from motley_tff.tables import csv_files
+from motley_tff.files import csv_files
 
 # Inches: a column of a two-column paper.
 COLUMN_WIDTH = 3.3

@@ -5,7 +5,8 @@ import pytest
 
 from motley_tff.algorithms import fedavg, fedprox, finetuning, optimizers
 from motley_tff.backends import base, run_groups, sequential, vectorized
-from motley_tff.core import grid, random_streams
+from motley_tff.core import random_streams
+from motley_tff.experiment import grid
 from tests import toy
 
 GRID = [

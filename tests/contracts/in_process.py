@@ -20,8 +20,8 @@ from absl.testing import flagsaver
 import datasets
 from datasets import options as data_options
 from datasets import vehicle
-from launch import commandline
-from motley_tff.tables import run_directory
+from motley_tff import commandline
+from motley_tff.experiment import run_directory
 from tests import toy
 
 TRAINERS = ("finetuning_trainer", "hypcluster_trainer", "knn_per_trainer", "mtl_trainer")

@@ -292,7 +292,8 @@ PERSONALIZATIONS = {
 
 @contextlib.contextmanager
 def _tff():
-    from motley_tff.backends import tff_backend, tff_worker
+    from motley_tff.backends.tff import backend as tff_backend
+    from motley_tff.backends.tff import worker as tff_worker
 
     with tff_worker.tff_runtime():
         yield tff_backend.TffBackend()

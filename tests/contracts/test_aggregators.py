@@ -12,7 +12,9 @@ import pytest
 import tensorflow as tf
 
 from motley_tff.algorithms import hypcluster
-from motley_tff.backends import tff_aggregators, tff_backend, tff_worker
+from motley_tff.backends.tff import aggregators as tff_aggregators
+from motley_tff.backends.tff import backend as tff_backend
+from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.core.errors import UserError
 from motley_tff.core.federated import tff
 from tests import toy

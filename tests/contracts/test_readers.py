@@ -11,7 +11,8 @@ import math
 import numpy as np
 import pytest
 
-from launch import scorecard_rows, scorecard_runs
+from launch.scorecard import rows as scorecard_rows
+from launch.scorecard import runs as scorecard_runs
 from motley_tff.report import building, comparisons, figures, paper_tables, runs, sections
 from tests.contracts import in_process
 from tests.report import test_page

@@ -9,7 +9,8 @@ import tensorflow as tf
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from motley_tff.core import clients, cohorts, held_out, partition, random_streams
+from motley_tff.core import clients, partition, random_streams
+from motley_tff.experiment import cohorts, held_out
 from tests import toy
 
 SEEDS = st.integers(0, 2**32 - 1)

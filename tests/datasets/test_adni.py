@@ -96,7 +96,8 @@ def _one_round(backend, task):
 
 @pytest.mark.slow
 def test_a_round_is_the_same_in_tffs_worker():
-    from motley_tff.backends import tff_backend, tff_worker
+    from motley_tff.backends.tff import backend as tff_backend
+    from motley_tff.backends.tff import worker as tff_worker
 
     # Ten and five training slices: the short last batches are kept.
     vendors = {"CPS": _scans(_people(0, 7)), "Siemens/CTI": _scans(_people(7, 7), 1, seed=1)}

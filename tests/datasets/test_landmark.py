@@ -13,7 +13,7 @@ from datasets.options import DataOptions
 from motley_tff.algorithms import fedavg, finetuning, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import errors
-from motley_tff.tables import run_directory
+from motley_tff.experiment import run_directory
 
 # Of twelve clients, permuted by seed 13, the first validates and the second tests.
 IDS = sorted(str(i) for i in range(12))
@@ -404,7 +404,8 @@ def _one_round(backend, task, client_ids=None, batch_size=2):
 
 @pytest.mark.slow
 def test_a_round_from_files_is_the_same_in_tffs_worker(small_task):
-    from motley_tff.backends import tff_backend, tff_worker
+    from motley_tff.backends.tff import backend as tff_backend
+    from motley_tff.backends.tff import worker as tff_worker
 
     task = small_task
     changes, means = _one_round(sequential.SequentialBackend(), task)

@@ -277,7 +277,9 @@ def test_other_dates_fail_with_a_user_error(tmp_path, date):
 @pytest.mark.slow
 def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
     from motley_tff.algorithms import fedavg, optimizers
-    from motley_tff.backends import base, sequential, tff_backend, tff_worker
+    from motley_tff.backends import base, sequential
+    from motley_tff.backends.tff import backend as tff_backend
+    from motley_tff.backends.tff import worker as tff_worker
     from motley_tff.core import random_streams
 
     sgd = optimizers.OptimizerConfig("sgd", 1.0, {})

@@ -202,7 +202,8 @@ def test_sqlite_by_tffs_writer_gives_what_memory_gives(tmp_path):
 @pytest.mark.slow
 def test_tffs_worker_agrees_with_this_process(tmp_path):
     """A round of two clients, loaded by id where they train."""
-    from motley_tff.backends import tff_backend, tff_worker
+    from motley_tff.backends.tff import backend as tff_backend
+    from motley_tff.backends.tff import worker as tff_worker
 
     task = create(save(tmp_path / "ted_multi.sqlite"))
     params = fedavg.Params(

@@ -34,7 +34,7 @@ _CONTENDERS = [
 
 def _benchmark(*arguments, timeout=120, environment=None):
     return subprocess.run(
-        [sys.executable, "-m", "launch.benchmark", *arguments],
+        [sys.executable, "-m", "launch.benchmarks.command", *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,

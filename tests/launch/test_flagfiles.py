@@ -116,7 +116,7 @@ def _parsed(path: pathlib.Path):
     # A device trains alone by fine-tuning what it got.
     trainer = TRAINERS["finetuning" if name == "local" and dataset in LOCAL else name]
     code = (
-        "import json, sys; from launch import commandline; "
+        "import json, sys; from motley_tff import commandline; "
         f"from trainers import {trainer} as t, optimizer_flags; commandline.parse(sys.argv); "
         "optimizer_flags.check_given(t.FLAGS, commandline.given()); "
         "print(json.dumps({n: t.FLAGS[n].value for n in t.FLAGS}, default=str))"

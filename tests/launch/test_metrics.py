@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from motley_tff import metrics
-from motley_tff.tables import client_tables, csv_files, schema
+from motley_tff.files import csv_files
+from motley_tff.tables import client_tables, schema
 from tests.trainers import programs
 
 RUN = {
@@ -24,7 +25,8 @@ RUN = {
 SERVER = """
 import contextlib, io, json, sys
 from absl.testing import flagsaver
-from launch import commandline, metrics
+from launch.metrics import command as metrics
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
 for line in sys.stdin:
@@ -347,7 +349,7 @@ def test_roc_auc(motley_metrics, tmp_path):
 def test_help_and_errors_as_a_program(tmp_path):
     def start(*arguments):
         return subprocess.run(
-            [sys.executable, "-m", "launch.metrics", *arguments],
+            [sys.executable, "-m", "launch.metrics.command", *arguments],
             env=programs.environment(), capture_output=True, text=True, check=False,
         )  # fmt: skip
 
@@ -372,7 +374,7 @@ def test_400_000_clients(tmp_path):
         )
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = (
-        "import sys; from launch import commandline, metrics\n"
+        "import sys; from launch.metrics import command as metrics\n"
         "assert 'pandas' not in sys.modules and 'scipy' not in sys.modules\n"
         "metrics.FLAGS(sys.argv); metrics.main(*sys.argv[1:])\n"
         "assert 'tensorflow' not in sys.modules\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch import metrics_output
+from launch.metrics import output as metrics_output
 from motley_tff.core.errors import UserError
 
 TABLE = metrics_output.Table(

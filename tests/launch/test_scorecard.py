@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from launch import scorecard_rows, scorecard_runs
+from launch.scorecard import rows as scorecard_rows
+from launch.scorecard import runs as scorecard_runs
 from motley_tff.core.errors import UserError
 from motley_tff.metrics import scorecard
 from motley_tff.report import runs
@@ -75,7 +76,7 @@ def _references(root):
 
 
 def _run(*arguments, status=0):
-    command = [sys.executable, "-m", "launch.scorecard", *map(str, arguments)]
+    command = [sys.executable, "-m", "launch.scorecard.command", *map(str, arguments)]
     result = subprocess.run(
         command, capture_output=True, text=True, env=programs.environment(), timeout=60, check=False
     )

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
-from motley_tff.tables import text_tables
+from motley_tff.files import text_tables
 from tests.reliability import trainer_runs
 
 FLAGS = flags.FLAGS

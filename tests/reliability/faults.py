@@ -14,9 +14,9 @@ import tempfile
 
 from absl import flags
 
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
-from motley_tff.tables import text_tables
+from motley_tff.files import text_tables
 from tests.reliability import disturbances, verdicts
 
 FLAGS = flags.FLAGS

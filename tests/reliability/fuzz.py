@@ -27,9 +27,9 @@ import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
-from motley_tff.tables import text_tables
+from motley_tff.files import text_tables
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _SECONDS_EACH = 60

@@ -20,8 +20,8 @@ import time
 
 from absl import flags
 
-from launch import commandline
-from motley_tff.tables import text_tables
+from motley_tff import commandline
+from motley_tff.files import text_tables
 from tests.reliability import kills, trainer_runs
 
 FLAGS = flags.FLAGS

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from tests.reliability import trainer_runs
 

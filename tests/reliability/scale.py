@@ -33,8 +33,7 @@ def run(directory: pathlib.Path, sizes: argparse.Namespace) -> None:
     from launch.benchmarks import population
     from motley_tff.algorithms import fedavg, finetuning, optimizers
     from motley_tff.backends import sequential
-    from motley_tff.core import experiment
-    from motley_tff.tables import run_directory
+    from motley_tff.experiment import experiment, run_directory
     from trainers import terminal
 
     own = run_directory.RunDirectory(str(directory.parent), directory.name, {})
@@ -161,7 +160,7 @@ def main() -> None:
 
 def check(sizes: argparse.Namespace, arguments: list[str], directory: pathlib.Path) -> None:
     """Kills a run twice, lets it end, and looks at what it left."""
-    from motley_tff.core import evaluation
+    from motley_tff.experiment import evaluation
 
     num_blocks = sum(n // evaluation.BLOCK for n in (sizes.valid_clients, sizes.test_clients))
     watched = _kill_and_go_on(directory, arguments, num_blocks, (0.4, 0.7))

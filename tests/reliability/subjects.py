@@ -19,11 +19,16 @@ import tensorflow as tf
 import datasets
 from datasets.models import inception_features
 from datasets.prepare import adni, stack_exchange, ted_multi
-from launch import metrics_output, metrics_tables, scorecard_rows, scorecard_runs
+from launch.metrics import output as metrics_output
+from launch.metrics import tables as metrics_tables
+from launch.scorecard import rows as scorecard_rows
+from launch.scorecard import runs as scorecard_runs
 from launch.sweeps import grids, plans, results
+from motley_tff.experiment import checkpoints, run_directory
+from motley_tff.files import model_files
 from motley_tff.metrics.generative import client_features, scores
 from motley_tff.report import building, runs
-from motley_tff.tables import checkpoints, client_tables, model_files, run_directory
+from motley_tff.tables import client_tables
 from tests.datasets import (
     adni_archive,
     ted_lines,

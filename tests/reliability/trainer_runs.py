@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from motley_tff.tables import csv_files
+from motley_tff.files import csv_files
 from tests.trainers import programs
 
 BACKENDS = ("sequential", "vectorized", "tff")

@@ -5,8 +5,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files
 from motley_tff.report import relations
-from motley_tff.tables import csv_files
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 import json
 
-from motley_tff.tables import csv_files, schema
+from motley_tff.files import csv_files
+from motley_tff.tables import schema
 
 _RESULTS = ("valid_personalized_mean", "test_personalized_mean", "test_pct_clients_hurt")
 

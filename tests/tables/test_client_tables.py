@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from motley_tff.core.errors import UserError
-from motley_tff.tables import client_tables, csv_files, schema
+from motley_tff.files import csv_files
+from motley_tff.tables import client_tables, schema
 
 ROW = {
     "run_id": "r", "dataset": "d", "algorithm": "a", "base_random_seed": 0, "round": 3,

@@ -69,7 +69,7 @@ def test_published_flags_keep_names_and_defaults(trainer, published):
 
 def test_flags_of_one_data_set_reach_it():
     code = (
-        "import sys; from launch import commandline; "
+        "import sys; from motley_tff import commandline; "
         "from trainers import finetuning_trainer as t, data_flags; commandline.parse(sys.argv); "
         "o = data_flags.options(t.FLAGS); print({n: getattr(o, n) for n in datasets.OWN_OPTIONS})"
     )

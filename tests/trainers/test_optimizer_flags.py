@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from launch import published_flags
 from tests.trainers import programs
+from trainers import published_flags
 
 # Parses each command line of stdin, and says what a run would record, or why there is none.
 _PROGRAM = """
 import json, sys
-from launch import commandline
+from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from trainers import {trainer} as t, optimizer_flags, shared_flags
 defaults = [t.FLAGS[n].default for n in t.FLAGS]

@@ -9,8 +9,8 @@ import types
 
 import pytest
 
-from motley_tff.core import experiment
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import experiment
 from tests import toy
 from tests.trainers import programs, test_optimizer_flags
 from trainers import assembly

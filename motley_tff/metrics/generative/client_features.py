@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from motley_tff.core.errors import UserError
+from motley_tff.files import array_files
 from motley_tff.metrics.generative import blocks
-from motley_tff.tables import array_files
 
 _EXAMPLES, _CLIENT = ("features", "images"), "client_id"
 # The sixth power of larger ones, which kernels take, would be no float64.

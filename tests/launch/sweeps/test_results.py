@@ -7,7 +7,7 @@ import pytest
 from launch.sweeps import grids, plans, results
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
-from motley_tff.tables import csv_files
+from motley_tff.files import csv_files
 
 GRID = grids.Grid(
     "ditto", "school", "mtl_trainer", {"algorithm": "ditto"}, {},

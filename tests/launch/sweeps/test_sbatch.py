@@ -15,7 +15,7 @@ SCRIPTS = sorted(FOLDER.glob("*.sbatch"))
 RUN = f"""#!/bin/bash
 name=$1
 shift
-[[ $name == motley_sweep ]] && exec {sys.executable} -m launch.sweep "$@"
+[[ $name == motley_sweep ]] && exec {sys.executable} -m launch.sweeps.command "$@"
 exec {sys.executable} -m "trainers.$name" "$@"
 """
 

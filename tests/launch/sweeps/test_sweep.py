@@ -73,7 +73,7 @@ def folder(tmp_path_factory):
 
 
 def start(folder, grid, *flags, environment=None, synthetic=True):
-    command = [sys.executable, "-m", "launch.sweep", f"{grid}.yaml", "--seeds=2", *flags]
+    command = [sys.executable, "-m", "launch.sweeps.command", f"{grid}.yaml", "--seeds=2", *flags]
     return subprocess.Popen(
         [*command, *(["--use_synthetic_data"] if synthetic else [])],
         cwd=folder, env={**programs.environment(), **(environment or {})},

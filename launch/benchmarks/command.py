@@ -1,0 +1,90 @@
+"""motley_benchmark: how fast the backends are here, and how much memory they take.
+
+Runs each backend, the bare loop (the same batches through the same model, with no federation
+around them) and stock TFF on the same work, and prints a table for each workload. Contenders take
+turns; times are medians over the repeats, and a ratio is the median of the ratios of neighbouring
+runs. An idle machine gives the steadiest numbers.
+
+    motley_benchmark --workloads=emnist_cnn,school_fedavg --data_dir=DATA --json=times.json
+"""
+
+import importlib.metadata
+import pathlib
+import platform
+import sys
+
+from absl import flags
+
+from launch import benchmarks
+from launch.benchmarks import measuring, report, sizes
+from motley_tff import commandline
+from motley_tff.core import cores
+from motley_tff.core.errors import UserError
+
+FLAGS = flags.FLAGS
+_PACKAGES = ("tensorflow", "tensorflow-federated", "numpy")
+
+flags.DEFINE_list("workloads", list(benchmarks.REGISTRY), "What to measure, separated by commas.")
+flags.DEFINE_integer("repeats", 5, "Runs of each contender.", lower_bound=1)
+flags.DEFINE_string("json", None, "File that gets all numbers as JSON; - for stdout, no table.")
+flags.DEFINE_string(
+    "data_dir", None, "Folder with school.mat and client_sizes/*.csv; made-up data without it."
+)
+for _field in sizes.size_fields():
+    flags.DEFINE_integer(_field.name, _field.default, _field.metadata["help"], lower_bound=1)
+
+
+@flags.validator("workloads", f"expected some of {', '.join(benchmarks.REGISTRY)}")
+def _are_workloads(names: list[str]) -> bool:
+    return bool(names) and set(names) <= set(benchmarks.REGISTRY)
+
+
+def main() -> None:
+    """Measures and reports."""
+    to_stdout = FLAGS.json == "-"
+    _check_writable()
+    tables = []
+    for name in dict.fromkeys(FLAGS.workloads):
+        title, results = measuring.run_workload(name, _sizes(), FLAGS.repeats)
+        tables.append(report.tabulate(name, title, results))
+        print(report.to_text(tables[-1]), file=sys.stderr if to_stdout else None, flush=True)
+    if FLAGS.json:
+        text = report.to_json(tables, _about())
+        if to_stdout:
+            print(text, end="")
+        else:
+            pathlib.Path(FLAGS.json).write_text(text, encoding="utf-8")
+
+
+def run() -> None:
+    """The console entry."""
+    commandline.run_main(main)
+
+
+def _sizes() -> sizes.Sizes:
+    chosen = {field.name: FLAGS[field.name].value for field in sizes.size_fields()}
+    return sizes.Sizes(data_dir=FLAGS.data_dir, **chosen)
+
+
+def _check_writable() -> None:
+    """Fails now rather than after all has been measured."""
+    if FLAGS.json and FLAGS.json != "-":
+        try:
+            pathlib.Path(FLAGS.json).open("a").close()
+        except OSError as error:
+            raise UserError(f"--json={FLAGS.json}: {error.strerror}; name another file") from error
+
+
+def _about() -> dict[str, object]:
+    return {
+        "repeats": FLAGS.repeats,
+        "cores": cores.usable(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "sizes": {field.name: FLAGS[field.name].value for field in sizes.size_fields()},
+    }
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,1 @@
+"""Metrics of tables that runs left: reading, computing, writing."""

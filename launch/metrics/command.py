@@ -1,0 +1,180 @@
+"""motley_metrics: every metric of a table of clients, runs side by side, federated ROC-AUC.
+
+Each PATH is a run's directory (or one above, or a pattern), a CSV with a row per client, or a run's
+scores.csv. Without more flags the run's summary.csv is computed again from its clients.csv.
+
+    motley_metrics results/quickstart
+    motley_metrics metrics_stat.csv                              # LEAF's
+    motley_metrics mine.csv --columns=client=user,baseline=fedavg,personalized=mine
+    motley_metrics results/ditto results/mocha --compare --output=compared.tex
+    motley_metrics results/ditto --global=results/fedavg --local=results/local
+    motley_metrics results/vehicle/scores.csv
+
+--global or --local print the quantum of improvement, F = P - max(G, L). Worst, best and gains
+follow the metric's direction. The README says what the columns mean.
+"""
+
+import dataclasses
+import pathlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from absl import flags
+
+from launch.metrics import output as metrics_output
+from launch.metrics import tables as metrics_tables
+from motley_tff import commandline
+from motley_tff.core.errors import UserError
+from motley_tff.tables import client_tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FLAGS = flags.FLAGS
+_MOST_DIGITS = 15
+
+flags.DEFINE_list(
+    "columns",
+    None,
+    "A foreign CSV's columns: client=...,baseline=... and, if it has them, personalized=, run=, "
+    "round=, split=, examples=, cluster=, group=.",
+)
+flags.DEFINE_string("metric", None, "What a foreign CSV's values are, such as accuracy.")
+flags.DEFINE_bool("higher_is_better", None, "Of a foreign CSV whose values are no accuracies.")
+flags.DEFINE_string("round", "last", "Which rounds: a number, last (of each run) or all.")
+flags.DEFINE_list("splits", None, "Which splits, separated by commas; all without it.")
+flags.DEFINE_bool("compare", False, "Runs side by side, on the clients that all of them have.")
+flags.DEFINE_string("global", None, "Run with the global model; each PATH's own baseline without.")
+flags.DEFINE_string("local", None, "Run with a model trained on each client alone.")
+flags.DEFINE_bool("per_client", False, "Write a row per client to --output, not the table.")
+flags.DEFINE_string("output", None, "File that gets the table, by its suffix: .csv, .md or .tex.")
+
+
+@flags.validator("round", "expected last, all or a whole number")
+def _is_round(value: str) -> bool:
+    # Python takes no number of thousands of digits.
+    return value in ("last", "all") or (value.isdecimal() and len(value) <= _MOST_DIGITS)
+
+
+@flags.validator("columns", "expected our name=the file's, separated by commas, each of ours once")
+def _is_mapping(pairs: list[str] | None) -> bool:
+    if pairs is None:
+        return True
+    ours = {pair.split("=")[0] for pair in pairs}
+    return len(ours) == len(pairs) and all(0 < p.find("=") < len(p) - 1 for p in pairs)
+
+
+def main(*paths: str) -> None:
+    """Computes, prints and writes."""
+    _check_flags()
+    found = client_tables.find(paths)
+    scores = [path for path in found if client_tables.is_scores(path)]
+    if scores and len(scores) < len(found):
+        raise UserError(f"{scores[0]} has scores and other files have clients; give one kind")
+    table, clients = _of_scores(scores) if scores else _of_clients(found)
+    print("\n".join(metrics_output.text(table)))
+    if FLAGS.output:
+        metrics_output.write(FLAGS.output, clients if clients and FLAGS.per_client else table)
+
+
+def run() -> None:
+    """The console entry."""
+    commandline.run_main(main, positional=("PATH...",))
+
+
+def _check_flags() -> None:
+    if FLAGS.output:
+        metrics_output.check_output(FLAGS.output)
+    if FLAGS.compare and _is_quantum():
+        raise UserError("--compare: expected without --global and --local; leave either out")
+    if FLAGS.per_client and not FLAGS.output:
+        raise UserError("--per_client: expected with --output; name a file")
+    if FLAGS.round == "all" and (FLAGS.compare or _is_quantum()):
+        raise UserError("--round=all: expected one round of each run to compare")
+
+
+def _is_quantum() -> bool:
+    return FLAGS["global"].value is not None or FLAGS.local is not None
+
+
+# The table and, where asked for, one with a row per client.
+_Tables = tuple[metrics_output.Table, metrics_output.Table | None]
+
+
+def _of_scores(paths: Sequence[pathlib.Path]) -> _Tables:
+    if FLAGS.compare or _is_quantum():
+        raise UserError(f"{paths[0]} has scores; expected tables of clients to compare")
+    tables = (client_tables.read_scores(path) for path in paths)
+    return metrics_tables.roc_aucs(
+        client_tables.choose(table, _round(), FLAGS.splits) for table in tables
+    )
+
+
+def _of_clients(paths: Sequence[pathlib.Path]) -> _Tables:
+    found = [e for evaluations in _read(paths).values() for e in evaluations]
+    if FLAGS.compare:
+        return metrics_tables.compare(found)
+    if _is_quantum():
+        return metrics_tables.quantum(found, _other("global"), _other("local"))
+    if FLAGS.per_client:
+        raise UserError("--per_client: expected with --compare, --global, --local or a scores.csv")
+    return metrics_tables.summary(found), None
+
+
+def _other(flag: str) -> list[client_tables.Evaluation] | None:
+    path = FLAGS[flag].value
+    if path is None:
+        return None
+    return [e for found in _read(client_tables.find([path])).values() for e in found]
+
+
+def _round() -> int | Literal["last", "all"]:
+    return int(FLAGS.round) if FLAGS.round.isdecimal() else FLAGS.round
+
+
+def _read(paths: Iterable[pathlib.Path]) -> dict[pathlib.Path, list[client_tables.Evaluation]]:
+    """Returns the chosen evaluations of each file."""
+    columns = None if FLAGS.columns is None else dict(pair.split("=", 1) for pair in FLAGS.columns)
+    found = {}
+    for path in paths:
+        table = client_tables.read(path, columns, FLAGS.metric, FLAGS.higher_is_better)
+        chosen = client_tables.choose(table, _round(), FLAGS.splits)
+        if chosen.empty:
+            raise UserError(_nothing_of(path, table))
+        found[path] = client_tables.evaluations(chosen)
+    return _named_apart(found) if FLAGS.compare else found
+
+
+def _nothing_of(path: pathlib.Path, table: "pd.DataFrame") -> str:
+    """Returns what to tell somebody who chose what a table does not have."""
+    asked = f"--round={FLAGS.round}" + (
+        f" and --splits={','.join(FLAGS.splits)}" if FLAGS.splits is not None else ""
+    )
+    has = [
+        f"{name}s {', '.join(map(str, sorted(table[name].unique())))}"
+        for name in ("round", "split")
+        if name in table
+    ]
+    return f"{path} has nothing of {asked}; it has {' and '.join(has)}"
+
+
+def _named_apart(
+    found: dict[pathlib.Path, list[client_tables.Evaluation]],
+) -> dict[pathlib.Path, list[client_tables.Evaluation]]:
+    """Returns runs of the same name under their paths."""
+    names = {path: {e.keys["run_id"] for e in evaluations} for path, evaluations in found.items()}
+    times = Counter(name for of_file in names.values() for name in of_file)
+    return {
+        path: [
+            dataclasses.replace(e, keys={**e.keys, "run_id": str(client_tables.place(path))})
+            if times[e.keys["run_id"]] > 1
+            else e
+            for e in evaluations
+        ]
+        for path, evaluations in found.items()
+    }
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,377 @@
+"""The tables of `motley_metrics`: rows of statistics from tables of clients and of scores."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from launch.metrics.output import Table
+from motley_tff import metrics
+from motley_tff.core.errors import UserError
+from motley_tff.metrics import client_values, roc_auc
+from motley_tff.metrics import quantum_of_improvement as quantum_lib
+from motley_tff.tables import client_tables, schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LISTED = 5
+_TUNINGS = ("global", "per_client")
+_GROUPED = ("cluster_ari", "cluster_purity")
+# What a comparison calls the metrics of "the first run is the baseline, this one personalized".
+_DIFFERENCES = {
+    "difference_mean": "delta_mean",
+    "difference_low": "delta_mean_low",
+    "difference_high": "delta_mean_high",
+    "wilcoxon_p": "wilcoxon_p",
+    "pct_clients_worse": "pct_clients_hurt",
+}
+_MODELS = ("baseline", "personalized")
+_COMPARED = ("run_id", "algorithm", "round", "split")
+_ROC_AUC = (
+    "num_clients", "num_one_class_clients", "num_not_finite", *roc_auc.RocAuc._fields,
+    "negatives_statistic", "negatives_p", "positives_statistic", "positives_p", "equals_pooled",
+)  # fmt: skip
+_ROC_AUC_CLIENT = ("client_id", "roc_auc", "num_positives", "num_negatives")
+
+
+def _name(evaluation: client_tables.Evaluation) -> str:
+    keys = evaluation.keys
+    return " ".join(str(keys[key]) for key in ("run_id", "round", "split") if key in keys)
+
+
+def _present(columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Returns the columns that any row has."""
+    return tuple(name for name in columns if any(name in row for row in rows))
+
+
+# --- summary --------------------------------------------------------------------------------------
+
+
+def summary(evaluations: Sequence[client_tables.Evaluation]) -> Table:
+    """Returns what `summary.csv` says, computed from the clients: a row per evaluation."""
+    rows = [summary_row(evaluation) for evaluation in evaluations]
+    columns = _present((*schema.summary("cross_silo"), *schema.OOD_SUMMARY), rows)
+    return Table(columns, rows, [n for e in evaluations for n in _summary_notes(e)])
+
+
+def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
+    """Returns an evaluation's row of `summary.csv`."""
+    values, rows = evaluation.values, evaluation.rows
+    found: dict[str, Any] = {**evaluation.keys, **metrics.summarize(values)}
+    if not evaluation.is_personalized:
+        own = (*evaluation.keys, "num_clients")
+        return {
+            name: value
+            for name, value in found.items()
+            if name in own or name.startswith("baseline")
+        }
+    found["candidate"] = _candidate(rows, "candidate")
+    if "reference" in rows:
+        found["reference_mean"] = _mean(rows["reference"].dropna())
+    for column in schema.OOD_CLIENTS:
+        if column in rows:
+            found[f"{column}_mean"] = _mean(rows[column])
+    for how in _TUNINGS:
+        if f"personalized_{how}" in rows:
+            found |= _tuned(evaluation, how)
+    return found
+
+
+def _mean(column: "pd.Series") -> float:
+    return float(np.mean(column.to_numpy())) if len(column) else float("nan")
+
+
+def _candidate(rows: "pd.DataFrame", column: str) -> str | None:
+    if column not in rows:
+        return None
+    labels = rows[column].unique()
+    return str(labels[0]) if len(labels) == 1 else "per_client"
+
+
+def _tuned(evaluation: client_tables.Evaluation, how: str) -> dict[str, Any]:
+    """Returns what silos have under one way of choosing."""
+    personalized = evaluation.rows[f"personalized_{how}"].to_numpy()
+    values = dataclasses.replace(evaluation.values, personalized=personalized)
+    return {
+        f"candidate_{how}": _candidate(evaluation.rows, f"candidate_{how}"),
+        f"personalized_mean_{how}": np.mean(personalized),
+        f"personalized_std_{how}": np.std(personalized),
+        f"pct_clients_hurt_{how}": metrics.POPULATION["pct_clients_hurt"](values),
+    }
+
+
+def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
+    values, name = evaluation.values, _name(evaluation)
+    if not evaluation.is_personalized:
+        yield f"{name}: one model, called the baseline; no personalized values, no gains"
+        return
+    if values.clusters is not None and values.groups is None:
+        yield f"{name}: {' and '.join(_GROUPED)} need a column 'group', which its clients lack"
+    for column in _MODELS:
+        diverged = int(np.sum(~np.isfinite(getattr(values, column))))
+        if diverged:
+            yield f"{name}: {diverged} clients have no finite {column} value: no statistics of it"
+    if not np.any(values.delta):
+        yield f"{name}: no client's value changes, so there is no wilcoxon_p"
+
+
+# --- runs side by side ----------------------------------------------------------------------------
+
+
+def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Table]:
+    """Returns runs side by side on the clients that all have, and a row for each client.
+
+    Differences are from the first run of the same split, positive where a run is better. A split of
+    one run only is left out.
+
+    Raises:
+      UserError: If there is one run, no split or no client is in several, metrics differ, or a run
+        has several rounds.
+    """
+    names = dict.fromkeys(str(e.keys["run_id"]) for e in evaluations)
+    if len(names) < 2:
+        raise UserError(f"--compare: expected two runs or more, found {', '.join(names)}")
+    rows: list[dict[str, Any]] = []
+    clients, notes = [], []
+    splits = _by_split(evaluations)
+    if all(len(runs) < 2 for runs in splits.values()):
+        found = ", ".join(f"{next(iter(runs))} has {split}" for split, runs in splits.items())
+        raise UserError(f"--compare: expected a split that two runs have; {found}")
+    for split, runs in splits.items():
+        absent = [name for name in names if name not in runs]
+        if absent:
+            notes.append(f"split {split}: not in {', '.join(absent)}")
+        if len(runs) < 2:
+            continue
+        joined, left_out = _join(split, runs, {name: _own(run) for name, run in runs.items()})
+        notes.extend(left_out)
+        first = next(iter(runs))
+        for name, run in runs.items():
+            rows.append(_compared(run, joined[name], None if name == first else joined[first]))
+            if name != first and joined[name].equals(joined[first]):
+                notes.append(f"{_name(run)}: no client differs from {first}: no wilcoxon_p")
+        clients.append(_client_rows({"split": split}, joined))
+    columns = (*_COMPARED, "num_clients", "num_left_out", "mean", "std", *_DIFFERENCES)
+    return (
+        Table(_present(columns, rows), rows, notes),
+        Table(("split", "client_id", *names), itertools.chain.from_iterable(clients)),
+    )
+
+
+def _by_split(
+    evaluations: Sequence[client_tables.Evaluation],
+) -> dict[str, dict[str, client_tables.Evaluation]]:
+    """Returns `{split: {run: evaluation}}`."""
+    found: dict[str, dict[str, client_tables.Evaluation]] = {}
+    for evaluation in evaluations:
+        runs = found.setdefault(evaluation.keys.get("split", ""), {})
+        run = str(evaluation.keys["run_id"])
+        if run in runs:
+            raise UserError(f"{run}: expected one round to compare, found several; name one")
+        runs[run] = evaluation
+    return found
+
+
+def _own(evaluation: client_tables.Evaluation) -> "pd.Series":
+    """Returns the metric under each client's own model, or the only one there is."""
+    return _column(evaluation, "personalized" if evaluation.is_personalized else "baseline")
+
+
+def _column(evaluation: client_tables.Evaluation, name: str) -> "pd.Series":
+    return evaluation.rows.set_index("client_id")[name]
+
+
+def _join(
+    split: str, runs: Mapping[str, client_tables.Evaluation], columns: Mapping[str, "pd.Series"]
+) -> tuple["pd.DataFrame", list[str]]:
+    """Returns the columns of clients that all have, and notes on the others.
+
+    Raises:
+      UserError: If no client is in all, or the runs' metrics differ.
+    """
+    import pandas as pd
+
+    kinds = {(run.metric, run.values.higher_is_better): name for name, run in runs.items()}
+    if len(kinds) > 1:
+        found = ", ".join(
+            f"{name} has {metric}, {'higher' if higher else 'lower'} is better"
+            for (metric, higher), name in kinds.items()
+        )
+        raise UserError(f"runs of different metrics cannot be compared: {found}")
+    joined = pd.concat(columns, axis=1, join="inner")
+    if joined.empty:
+        raise UserError(f"no client is in all of {', '.join(columns)}; expected the same clients")
+    return joined, [
+        f"{name} {split}: {len(others)} clients are not in all runs and left out: "
+        f"{', '.join(others[:_LISTED])}{', ...' if len(others) > _LISTED else ''}"
+        for name, column in columns.items()
+        if len(others := column.index.difference(joined.index, sort=False))
+    ]
+
+
+def _compared(
+    run: client_tables.Evaluation, own: "pd.Series", first: "pd.Series | None"
+) -> dict[str, Any]:
+    row = {
+        **run.keys,
+        "num_clients": len(own),
+        "num_left_out": len(run.rows) - len(own),
+        "mean": np.mean(own.to_numpy()),
+        "std": np.std(own.to_numpy()),
+    }
+    if first is None:
+        return row
+    both = client_values.ClientValues(
+        own.index.to_numpy(), first.to_numpy(), own.to_numpy(), run.values.higher_is_better, None
+    )
+    return row | {name: metrics.POPULATION[which](both) for name, which in _DIFFERENCES.items()}
+
+
+def _client_rows(keys: Mapping[str, Any], joined: "pd.DataFrame") -> Iterable[dict[str, Any]]:
+    for client_id, values in zip(joined.index, joined.to_dict("records"), strict=True):
+        yield {**keys, "client_id": client_id, **values}
+
+
+# --- quantum of improvement -----------------------------------------------------------------------
+
+
+def quantum(
+    evaluations: Sequence[client_tables.Evaluation],
+    global_runs: Sequence[client_tables.Evaluation] | None,
+    local_runs: Sequence[client_tables.Evaluation] | None,
+) -> tuple[Table, Table]:
+    """Returns the quantum of improvement of each evaluation, and a row for each client.
+
+    Args:
+      evaluations: Whose personalized models.
+      global_runs: Whose baseline is the global model; None takes each evaluation's own.
+      local_runs: Whose personalized (or only) models are the local ones; None leaves them out.
+
+    Raises:
+      UserError: If one of them lacks a split, or clients or metrics do not fit.
+    """
+    rows: list[dict[str, Any]] = []
+    clients, notes = [], []
+    for evaluation in evaluations:
+        runs, values = _three_models(evaluation, global_runs, local_runs)
+        joined, left_out = _join(evaluation.keys.get("split", ""), runs, values)
+        arrays = {name: column.to_numpy() for name, column in joined.items()}
+        found = quantum_lib.quantum(
+            arrays["personalized"], arrays["global"], arrays.get("local"),
+            evaluation.values.higher_is_better,
+        )  # fmt: skip
+        rows.append(_quantum_row(evaluation, found))
+        notes += [*left_out, *_quantum_notes(_name(evaluation), found)]
+        clients.append(_client_rows(evaluation.keys, joined.assign(quantum=found)))
+    columns = (*_COMPARED, "num_clients", "num_left_out", *quantum_lib.QUANTUM)
+    each = (*_COMPARED, "client_id", "personalized", "global", "local", "quantum")
+    return (
+        Table(_present(columns, rows), rows, notes),
+        Table(each, itertools.chain.from_iterable(clients)),
+    )
+
+
+def _three_models(
+    evaluation: client_tables.Evaluation,
+    global_runs: Sequence[client_tables.Evaluation] | None,
+    local_runs: Sequence[client_tables.Evaluation] | None,
+) -> tuple[dict[str, client_tables.Evaluation], dict[str, "pd.Series"]]:
+    """Returns the runs of the personalized, global and local models, and their values."""
+    split = evaluation.keys.get("split", "")
+    runs = {"personalized": evaluation, "global": evaluation}
+    if global_runs is not None:
+        runs["global"] = _of_split("global", global_runs, split)
+    values = {"personalized": _own(evaluation), "global": _column(runs["global"], "baseline")}
+    if local_runs is not None:
+        runs["local"] = _of_split("local", local_runs, split)
+        values["local"] = _own(runs["local"])
+    return runs, values
+
+
+def _of_split(
+    flag: str, evaluations: Sequence[client_tables.Evaluation], split: str
+) -> client_tables.Evaluation:
+    found = [e for e in evaluations if e.keys.get("split", "") == split]
+    if len(found) != 1:
+        splits = ", ".join(_name(e) for e in evaluations)
+        raise UserError(f"--{flag}: expected one run with a split {split!r}; found {splits}")
+    return found[0]
+
+
+def _quantum_row(evaluation: client_tables.Evaluation, found: np.ndarray) -> dict[str, Any]:
+    return {
+        **evaluation.keys,
+        "num_clients": len(found),
+        "num_left_out": len(evaluation.rows) - len(found),
+        **{name: function(found) for name, function in quantum_lib.QUANTUM.items()},
+    }
+
+
+def _quantum_notes(name: str, found: np.ndarray) -> Iterable[str]:
+    for part, what in ((quantum_lib.improved, "improves"), (quantum_lib.decreased, "decreases")):
+        if not len(part(found)):
+            yield f"{name}: nobody {what}, so what is over those that do is empty"
+
+
+# --- ROC-AUC --------------------------------------------------------------------------------------
+
+
+def roc_aucs(tables: Iterable["pd.DataFrame"]) -> tuple[Table, Table]:
+    """Returns pooled and averaged ROC-AUC of each model, and a row for each client.
+
+    Args:
+      tables: Of `client_tables.read_scores`.
+    """
+    rows: list[dict[str, Any]] = []
+    clients: list[dict[str, Any]] = []
+    for table in tables:
+        for key, group in table.groupby(list(schema.RUN), sort=False):
+            keys = dict(zip(schema.RUN, key, strict=True))
+            ids, labels = group["client_id"].to_numpy(), group["label"].to_numpy()
+            for model in _MODELS:
+                scores = group[f"{model}_score"].to_numpy()
+                own = roc_auc.of_clients(ids, labels, scores)
+                rows.append({**keys, "model": model, **_roc_auc_row(ids, labels, scores, own)})
+                clients.extend(
+                    {**keys, "model": model, **dict(zip(_ROC_AUC_CLIENT, values, strict=True))}
+                    for values in zip(*own, strict=True)
+                )
+    keys_and_model = (*_COMPARED, "model")
+    return (
+        Table((*keys_and_model, *_ROC_AUC), rows, list(_roc_auc_notes(rows))),
+        Table((*keys_and_model, *_ROC_AUC_CLIENT), clients),
+    )
+
+
+def _roc_auc_row(
+    ids: np.ndarray, labels: np.ndarray, scores: np.ndarray, own: roc_auc.Clients
+) -> dict[str, Any]:
+    negatives, positives = (
+        roc_auc.homogeneity(ids[labels == label], scores[labels == label]) for label in (0, 1)
+    )
+    return {
+        "num_clients": len(own.client_ids),
+        "num_one_class_clients": int(np.sum(own.num_positives * own.num_negatives == 0)),
+        "num_not_finite": int(np.sum(~np.isfinite(scores))),
+        **roc_auc.summarize(ids, labels, scores)._asdict(),
+        "negatives_statistic": negatives.statistic,
+        "negatives_p": negatives.p_value,
+        "positives_statistic": positives.statistic,
+        "positives_p": positives.p_value,
+        "equals_pooled": roc_auc.equals_pooled(own, negatives, positives),
+    }
+
+
+def _roc_auc_notes(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    for row in rows:
+        which = f"{row['run_id']} {row['split']} {row['model']}"
+        if row["num_not_finite"]:
+            yield f"{which}: {row['num_not_finite']} scores are not finite, so there is no ROC-AUC"
+        if row["num_one_class_clients"]:
+            yield (
+                f"{which}: {row['num_one_class_clients']} clients have one class only; "
+                "averages leave them out, the pooled value does not"
+            )

@@ -1,0 +1,1 @@
+"""FedEval's scorecard: from runs to its rows."""

@@ -1,0 +1,121 @@
+r"""motley_scorecard: FedEval's five scores of methods, from run directories, and their radar chart.
+
+    motley_scorecard results/fedsgd results/fedavg results/fedavg_iid results/fedavg_dropout \
+        results/fedavg_straggler results/centralized results/local --output_dir=scorecard
+
+Which run is what follows from its flags. One with --partition=iid, --dropout_rate or
+--straggler_rate is compared with the one that has the same flags but for that. Costs are compared
+with those of --algorithm=fedsgd, effectiveness with --algorithm=centralized and local training. The
+more of them are given, the more axes are measured; the others are drawn as not measured.
+
+Scores go from 0 to 5: motley_tff/metrics/scorecard.py has the formulas. Costs are of all rounds of
+a run, or, with --target, of those it takes until the validation clients' mean is there. Rounds and
+seconds of HypCluster's warm start are in no table and not among them; its bytes are.
+"""
+
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from motley_tff import commandline
+from motley_tff.core.errors import UserError
+
+FLAGS = flags.FLAGS
+_DASH = "not measured"
+# {axis: what it takes}
+_NEEDS = {
+    "efficiency": "a FedSGD run or --baseline=RUN; with --target, both runs get there",
+    "robustness": "the method's runs with --partition=iid, --dropout_rate and --straggler_rate",
+    "effectiveness": "a run with --algorithm=centralized and one of local training",
+}
+
+flags.DEFINE_string("baseline", None, "Run that costs are compared with, in place of FedSGD's.")
+flags.DEFINE_enum(
+    "model", "personalized", ["personalized", "global"],
+    "Which model of a method is scored: each client's own, or the global one before it.",
+)  # fmt: skip
+flags.DEFINE_float(
+    "target", None, "Count rounds, bytes and seconds until validation clients' mean metric is here."
+)
+flags.DEFINE_string("output_dir", None, "Directory that gets scorecard.csv, radar.svg, radar.png.")
+
+
+def main(*paths: str) -> None:
+    """Scores, prints and draws."""
+    folder = _output_dir()
+    from launch.scorecard import rows as scorecard_rows  # Imports pandas.
+    from launch.scorecard import runs as scorecard_runs
+    from motley_tff.report import runs
+
+    found = runs.find(paths).runs
+    if not found:
+        raise UserError(f"no runs in {', '.join(paths)}; expected directories with a clients.csv")
+    baseline = pathlib.Path(os.path.expanduser(FLAGS.baseline)) if FLAGS.baseline else None
+    column = scorecard_rows.GLOBAL if FLAGS.model == "global" else scorecard_rows.PERSONALIZED
+    rows = scorecard_rows.build(scorecard_runs.assign(found, baseline), column, FLAGS.target)
+    _print(rows, found[0].metric)
+    if folder is not None:
+        _write(folder, rows)
+
+
+def _output_dir() -> pathlib.Path | None:
+    """Returns --output_dir, checked before anything is computed."""
+    if not FLAGS.output_dir:
+        return None
+    folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir))
+    if not folder.absolute().parent.is_dir() or (folder.exists() and not folder.is_dir()):
+        raise UserError(f"--output_dir={folder}: expected a directory, or the name of one to make")
+    return folder
+
+
+def _print(rows: Sequence[Mapping[str, Any]], metric: str) -> None:
+    from motley_tff.files import text_tables
+    from motley_tff.metrics import scorecard
+
+    header = ("0 to 5", *scorecard.AXES, metric)
+    lines = [
+        (row["method"], *(_score(row.get(axis)) for axis in scorecard.AXES), f"{row['value']:.5g}")
+        for row in rows
+    ]
+    print("\n".join(text_tables.aligned([header, *lines])))
+    for note in _notes(rows):
+        print(note)
+
+
+def _score(value: float | None) -> str:
+    return _DASH if value is None else f"{value:.2f}"
+
+
+def _notes(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields what is missing, an axis a line."""
+    for axis, needed in _NEEDS.items():
+        missing = [row["method"] for row in rows if row.get(axis) is None]
+        if missing:
+            yield f"{axis} of {', '.join(missing)} is not measured: it takes {needed}"
+
+
+def _write(folder: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    from launch.scorecard import rows as scorecard_rows
+    from motley_tff.files import csv_files
+    from motley_tff.metrics import scorecard
+    from motley_tff.report import radar
+
+    folder.mkdir(exist_ok=True)
+    table = folder / "scorecard.csv"
+    columns, safe = scorecard_rows.COLUMNS, map(csv_files.formula_safe, rows)
+    csv_files.write(table, columns, safe, optional=columns)
+    scores = {row["method"]: [row.get(axis) for axis in scorecard.AXES] for row in rows}
+    for path in (table, *radar.save(folder, scorecard.AXES, scores, scorecard.MOST)):
+        print(path)
+
+
+def run() -> None:
+    """Entry point of the console command."""
+    commandline.run_main(main, ("RUN...",))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,130 @@
+"""A row of FedEval's scorecard for each method, from its run and those it is compared with."""
+
+from typing import Any
+
+import numpy as np
+
+from launch.scorecard import runs as scorecard_runs
+from motley_tff.core.errors import UserError
+from motley_tff.metrics import scorecard
+from motley_tff.report.runs import Run
+
+COLUMNS = (
+    "method", "run_id", *scorecard.AXES, "value", "local_value", "central_value",
+    "central_disparity", "rounds", "bytes", "seconds", "rounds_score", "bytes_score",
+    "seconds_score", "iid_disparity", "dropout_disparity", "straggler_disparity", "iid_points",
+    "dropout_points", "straggler_points", "exchange",
+)  # fmt: skip
+PERSONALIZED, GLOBAL = "personalized", "baseline"
+
+
+def build(roles: scorecard_runs.Roles, column: str, target: float | None) -> list[dict[str, Any]]:
+    """Returns `COLUMNS` of each method; None, or nothing, where a run for it is missing.
+
+    Args:
+      roles: What each run is for.
+      column: `PERSONALIZED` or `GLOBAL`, which model of the methods is scored.
+      target: Costs are counted until validation clients' mean metric is here; None counts all.
+
+    Raises:
+      UserError: If a run was cut, or a client of it has no value.
+    """
+    names = scorecard_runs.names(roles.methods)
+    rows = []
+    for name, (run, variants) in zip(names, roles.methods, strict=True):
+        exchange = scorecard_runs.exchange(run)
+        rows.append({
+            "method": name,
+            "run_id": run.run_id,
+            "value": _value(run, column),
+            **_efficiency(run, roles.baseline, column, target),
+            **_robustness(run, variants, column),
+            **_effectiveness(run, roles, column),
+            "exchange": exchange,
+            "privacy": scorecard.privacy(exchange),
+            "security": scorecard.security(exchange),
+        })  # fmt: skip
+    return rows
+
+
+def _efficiency(
+    run: Run, baseline: Run | None, column: str, target: float | None
+) -> dict[str, Any]:
+    cost = _cost(run, column, target)
+    other = None if baseline is None else _cost(baseline, column, target)
+    if cost is None or other is None:
+        return {} if cost is None else cost._asdict()
+    scores = scorecard.cost_scores(cost, other)
+    named = {f"{name}_score": score for name, score in scores._asdict().items()}
+    return {**cost._asdict(), **named, "efficiency": scorecard.efficiency(scores)}
+
+
+def _num_rounds(run: Run) -> int:
+    """Returns how many rows a finished run's `rounds.csv` has: a warm start is not in it."""
+    total = int(run.flags.get("total_rounds", 0))
+    return total - round(total * float(run.flags.get("warmstart_fraction") or 0.0))
+
+
+def _cost(run: Run, column: str, target: float | None) -> scorecard.Cost | None:
+    """Returns what a run took, all of it or until the target; None if it is never there."""
+    rounds, summary = run.table("rounds"), run.table("summary")
+    total = _num_rounds(run)
+    done = 0 if rounds is None else int(rounds["round"].max())
+    if rounds is None and not total:
+        raise UserError(f"{run.path} has no rounds, which costs are counted in; leave it out")
+    if rounds is None or summary is None or done < total:
+        raise UserError(f"{run.path} has {done} of {total} rounds; run it to its end, or leave it")
+    rows = summary[(summary["run_id"] == run.run_id) & (summary["split"] == "valid")]
+    if target is not None:
+        means = rows[f"{column}_mean"]
+        rows = rows[means >= target] if run.higher_is_better else rows[means <= target]
+        if rows.empty:
+            return None
+    last = rows.sort_values("round").iloc[-1 if target is None else 0]
+    counted = rounds[rounds["round"] <= last["round"]]
+    # The summary's totals know of a warm start as well.
+    sent = [last.get(f"bytes_{way}_total", counted[f"bytes_{way}"].sum()) for way in ("down", "up")]
+    return scorecard.Cost(len(counted), float(sum(sent)), float(counted["seconds"].sum()))
+
+
+def _robustness(run: Run, variants: scorecard_runs.Variants, column: str) -> dict[str, Any]:
+    """Returns the worst disparity of each kind, and its points."""
+    value = _value(run, column)
+    row: dict[str, Any] = {}
+    for kind, others in variants.items():
+        # Alike clients are the easier problem, faults the harder.
+        pairs = [
+            (value, other) if kind == "iid" else (other, value)
+            for other in (_value(one, column) for one in others)
+        ]
+        found = [scorecard.disparity(*pair, run.higher_is_better) for pair in pairs]
+        points = scorecard.iid_points if kind == "iid" else scorecard.handled_points
+        row[f"{kind}_disparity"] = max(found, default=None)
+        row[f"{kind}_points"] = points(max(found)) if found else None
+    return row | {"robustness": scorecard.robustness([row[f"{kind}_points"] for kind in variants])}
+
+
+def _effectiveness(run: Run, roles: scorecard_runs.Roles, column: str) -> dict[str, Any]:
+    value = _value(run, column)
+    local = None if roles.local is None else _value(roles.local, PERSONALIZED)
+    # The central model itself, whatever clients made of it afterwards.
+    central = None if roles.centralized is None else _value(roles.centralized, GLOBAL)
+    row: dict[str, Any] = {"local_value": local, "central_value": central}
+    if central is not None:
+        row["central_disparity"] = scorecard.disparity(value, central, run.higher_is_better)
+        if local is not None:
+            is_better = value > local if run.higher_is_better else value < local
+            row["effectiveness"] = scorecard.effectiveness(is_better, row["central_disparity"])
+    return row
+
+
+def _value(run: Run, column: str) -> float:
+    """Returns the mean of a column over the test clients of the reported evaluation."""
+    values = getattr(run.values, column)
+    missing = int(np.isnan(values).sum())
+    if missing or not len(values):
+        raise UserError(
+            f"{run.path}: {missing} of {len(values)} test clients have no "
+            f"{column} {run.metric}; if training has diverged, lower the learning rates"
+        )
+    return float(values.mean())

@@ -1,0 +1,192 @@
+"""motley_sweep: tries every setting of a grid under several seeds, and chooses on validation data.
+
+Grids are small YAML files; launch/grids has the paper's (Appendix F), one for each algorithm and
+data set. What the vectorized backend can train together is trained together, everything else by a
+trainer's process for each run. Results are in <root_output_dir>/<name of the grid>: sweep.csv (a
+row per run), best.csv (the setting of best validation mean, as the paper's Tables 6 and 7),
+clients.csv (its clients), tasks.csv (time and memory). The same command given again goes on with
+what is missing and tries what failed once more.
+
+    motley_sweep launch/grids/ditto.school.yaml --data_dir=DATA
+
+The exit status is 0 if all runs finished, 1 if some failed, 2 if the command cannot be run.
+"""
+
+import contextlib
+import pathlib
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from absl import flags
+
+from motley_tff import commandline
+from motley_tff.core.errors import UserError
+
+FLAGS = flags.FLAGS
+# More runs than this want to be asked for; more than that do not fit in any plan.
+_MANY_RUNS, _TOO_MANY_RUNS = 20_000, 10_000_000
+# Seconds a run on one core, at the least: in a compiled call (Ditto on School, 500 rounds), and as
+# a process, most of it starting.
+_SECONDS_IN_A_GROUP, _SECONDS_ALONE = 0.3, 10.0
+_SECONDS_BETWEEN_LINES = 30.0
+
+flags.DEFINE_integer("seeds", 5, "Seeds 100, 1100, 2100, ...", lower_bound=1, upper_bound=1000)
+flags.DEFINE_enum("scheduler", "local", ["local", "slurm"], "What runs the tasks.")
+flags.DEFINE_integer(
+    "max_parallel", None, "Tasks at once (default: as many as there are cores for; with slurm, "
+    "all).", lower_bound=1,
+)  # fmt: skip
+flags.DEFINE_integer("cpus_per_task", 1, "Cores for each task.", lower_bound=1)
+flags.DEFINE_string("root_output_dir", "results", "Directory that gets the sweep's directory.")
+flags.DEFINE_string("data_dir", None, "Directory that holds the data sets and their caches.")
+flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; compares with nothing.")
+flags.DEFINE_bool("dry_run", False, "Print the tasks' commands and run nothing.")
+flags.DEFINE_bool("yes", False, f"Run more than {_MANY_RUNS} runs, too.")
+flags.DEFINE_string("slurm_partition", None, "Partition (default: the cluster's).")
+flags.DEFINE_float("slurm_hours", 12.0, "Time limit of a job, which then goes on in another.")
+flags.DEFINE_float("slurm_memory_gb", None, "Memory of a job (default: the partition's).")
+
+
+def main(grid_file: str) -> int:
+    """Runs the sweep of a grid's file; returns the exit status."""
+    from launch.sweeps import closing, grids, plans, results
+
+    path = pathlib.Path(grid_file)
+    plan = plans.Plan(
+        grids.read(path), FLAGS.seeds, plans.absolute(FLAGS.data_dir), FLAGS.use_synthetic_data
+    )
+    _check_size(plan)
+    if FLAGS.dry_run:
+        _print_tasks(plan, pathlib.Path(FLAGS.root_output_dir) / path.stem)
+        return 0
+    if FLAGS.scheduler == "slurm":
+        from launch.sweeps import slurm
+
+        slurm.check()
+    with _directory(path.stem, plan) as directory:
+        _run_tasks(plan, directory)
+        rows = results.write(directory, plan)
+        best = results.best_rows(plan, rows, results.best_point(plan, rows))
+    print(closing.text(plan, rows, best))
+    names = ("sweep", "best", "clients", "tasks")
+    tables = [directory / f"{name}.csv" for name in names]
+    print("\n" + "\n".join(str(table) for table in tables if table.exists()))
+    return int(any(row["status"] == "failed" for row in rows))
+
+
+def _check_size(plan: Any) -> None:
+    """Asks before a sweep that would take very long."""
+    from launch.sweeps import plans
+
+    if plan.num_runs > _MANY_RUNS and not (FLAGS.yes or FLAGS.dry_run):
+        each = _SECONDS_IN_A_GROUP if plans.is_grouped(plan.grid) else _SECONDS_ALONE
+        days = plan.num_runs * each / 86400
+        raise UserError(
+            f"{plan.grid.num_points} settings x {plan.num_seeds} seeds are {plan.num_runs} runs, "
+            f"{days:.2g} days of one core or more; give --yes to run them, or fewer values"
+        )
+    if plan.num_runs > _TOO_MANY_RUNS:
+        raise UserError(f"{plan.num_runs} runs; expected at most {_TOO_MANY_RUNS}")
+
+
+def _print_tasks(plan: Any, directory: pathlib.Path) -> None:
+    for task in plan.tasks:
+        print(f"# task {task.name}: {len(task.runs)} runs")
+        print(shlex.join(plan.command(task, directory)))
+    print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
+
+
+@contextlib.contextmanager
+def _directory(name: str, plan: Any) -> Iterator[pathlib.Path]:
+    """Yields the sweep's directory, held by this process.
+
+    Raises:
+      UserError: If it cannot be written, is in use, or holds results of something else.
+    """
+    from motley_tff.experiment import run_directory
+
+    try:
+        directory = run_directory.RunDirectory(FLAGS.root_output_dir, name, {})
+    except UserError as error:
+        raise UserError(str(error).replace("--experiment_name", "--root_output_dir")) from error
+    with contextlib.closing(directory):
+        _check_same(directory, plan)
+        for folder in ("tasks", "logs", "runs", "scratch"):
+            (directory.path / folder).mkdir(exist_ok=True)
+        facts = {"plan": plan.identity(), "data_dir": plan.data_dir}
+        directory.write_record(**facts, status="running")
+        yield directory.path
+        directory.write_record(**facts, status="finished")
+
+
+def _check_same(directory: Any, plan: Any) -> None:
+    """Refuses a directory with results of another version, grid or number of seeds."""
+    then, now = directory.record.get("plan"), plan.identity()
+    if then is None and directory.record:
+        raise UserError(
+            f"{directory.path} belongs to an experiment, not to a sweep; choose another "
+            "--root_output_dir"
+        )
+    for name in now if then is not None else ():
+        before = then.get(name, 1 if name == "results_version" else None)
+        if before != now[name]:
+            which = "another grid" if name == "grid" else f"{name} {before}"
+            mine = "" if name == "grid" else f", not {now[name]}"
+            raise UserError(
+                f"{directory.path} holds results of {which}{mine}; choose another "
+                "--root_output_dir, or move them away"
+            )
+
+
+def _run_tasks(plan: Any, directory: pathlib.Path) -> None:
+    """Runs what is not finished."""
+    from launch.sweeps import local, processes, results, slurm
+
+    waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
+    for task in waiting:  # What failed is tried again.
+        results.path_of(directory, task).unlink(missing_ok=True)
+    progress = _Progress(plan, sum(len(task.runs) for task in waiting))
+    if FLAGS.scheduler == "slurm":
+        resources = slurm.Resources(
+            FLAGS.cpus_per_task, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition
+        )
+        at_once = FLAGS.max_parallel or max(1, len(waiting))
+        slurm.run(plan, directory, waiting, at_once, progress.done, resources)
+    else:
+        at_once = FLAGS.max_parallel or processes.share_of_cores(FLAGS.cpus_per_task)
+        local.run(plan, directory, waiting, at_once, progress.done)
+
+
+class _Progress:
+    """A line on stderr now and then: how many runs are done, and how long the rest may take."""
+
+    def __init__(self, plan: Any, left: int):
+        self._total, self._left, self._todo = plan.num_runs, left, left
+        self._failed = 0
+        self._start = self._last = time.monotonic()
+
+    def done(self, task: Any, content: dict[str, Any]) -> None:
+        """Takes note of a task that ended."""
+        self._left -= len(task.runs)
+        self._failed += sum(row["status"] == "failed" for row in content["runs"])
+        now = time.monotonic()
+        if not self._left or now - self._last > _SECONDS_BETWEEN_LINES:
+            self._last = now
+            rate = (self._todo - self._left) / (now - self._start)
+            print(
+                f"{self._total - self._left}/{self._total} runs, {self._failed} failed, "
+                f"{self._left / rate / 60:.0f} min left",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+
+
+def run() -> None:
+    """Entry point of the console command."""
+    commandline.run_main(main, ("GRID",), goes_on=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,1 @@
+"""TFF as a backend: its own worker or several, and its aggregators."""

@@ -1,0 +1,448 @@
+"""The TFF backend: client work in TensorFlow Federated's runtime.
+
+Stateless algorithms become a `tff.learning.templates` process: a distributor, our client work, a
+pluggable aggregator, and the server optimizer as finalizer. Evaluation is one federated map whose
+results stay apart by client. Data reach a client as a sequence of one element, all of its
+examples; where a source can load by id inside the graph, only ids cross the wire.
+"""
+
+import collections
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.backends import base, client_loop
+from motley_tff.backends.tff import aggregators as tff_aggregators
+from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import client_work, random_streams, tensor_random
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import task as task_lib
+from motley_tff.core.federated import tff
+
+Nest = Any
+# Clients whose results are held at once during an evaluation.
+_EVALUATION_BLOCK = 64
+
+
+class TffBackend:
+    """Runs client work in TFF's current default execution context.
+
+    Args:
+      aggregator: Of the clients' updates; by default the plain weighted mean.
+    """
+
+    name = "tff"
+
+    def __init__(self, aggregator: tff_aggregators.Aggregator | None = None):
+        self._aggregator = aggregator or tff_aggregators.MEAN
+        self._maps: dict[Any, Any] = {}
+
+    def training(
+        self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
+    ) -> base.TrainingProcess:
+        """Returns the algorithm's training process; see `base.Backend`."""
+        if algorithm.initial_client_state is not None:
+            return TffStatefulTraining(task, algorithm, self._aggregator)
+        return TffTraining(task, algorithm, self._aggregator)
+
+    def map_clients(
+        self,
+        task: task_lib.Task,
+        work: client_work.ClientWork,
+        broadcast: Nest,
+        clients: clients_lib.Clients,
+        client_ids: Sequence[str],
+        key: np.ndarray,
+        client_states: Sequence[Nest] | None = None,
+    ) -> Iterator[tuple[str, Nest]]:
+        """Yields each client's metrics; see `base.Backend`."""
+        inputs = _ClientInputs(clients, work.parts)
+        states = client_states or [()] * len(client_ids)
+        mapped = self._mapped(task, work, broadcast, states[0], inputs)
+        for first in range(0, len(client_ids), _EVALUATION_BLOCK):
+            block = slice(first, first + _EVALUATION_BLOCK)
+            values = zip(inputs.values(client_ids[block], key), states[block], strict=True)
+            with _naming_unreadable(clients, client_ids[block]):
+                results = mapped(broadcast, list(values))
+            yield from zip(client_ids[block], results, strict=True)
+
+    def _mapped(self, task, work, broadcast, state, inputs):
+        cache_key = (id(task), work, str(inputs.type))
+        if cache_key not in self._maps:
+            self._maps[cache_key] = _build_map(task, work, broadcast, state, inputs)
+        return self._maps[cache_key]
+
+
+class _Training:
+    """What both kinds of training share: running rounds and reading measurements."""
+
+    def __init__(self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm):
+        self._task = task
+        self._inputs = _ClientInputs(task.train, algorithm.work.parts)
+
+    def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
+        """Runs rounds one after the other; see `base.TrainingProcess`."""
+        for one in rounds:
+            start = time.perf_counter()
+            with _naming_unreadable(self._task.train, one.client_ids):
+                new_state, measured = self._next(state, one)
+            if measured["diverged_index"] >= 0:
+                client_id = self._task.train.ids[measured["diverged_index"]]
+                raise base.DivergedError(one.number, client_id)
+            totals, weights = measured["sums"]
+            means = base.mean_metrics(_floats(totals), _floats(weights))
+            state, seconds = new_state, time.perf_counter() - start
+            on_round(base.RoundResult(one.number, len(one.client_ids), means, seconds), state)
+        return state
+
+    def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
+        raise NotImplementedError
+
+
+@contextlib.contextmanager
+def _naming_unreadable(clients: clients_lib.Clients, client_ids: Sequence[str]) -> Iterator[None]:
+    """Where TFF's worker fails because data cannot be read, says whose.
+
+    Raises:
+      UserError: Names the client; the worker's own error is many lines and names none.
+    """
+    try:
+        yield
+    except (grpc.RpcError, tff_worker.RemoteComputationError):
+        if clients.in_graph:
+            for client_id in client_ids:
+                clients.fetch(client_id)
+        raise
+
+
+class TffTraining(_Training):
+    """A `tff.learning.templates.LearningProcess`; states are its states."""
+
+    def __init__(
+        self,
+        task: task_lib.Task,
+        algorithm: algorithm_lib.Algorithm,
+        aggregator: tff_aggregators.Aggregator,
+    ):
+        super().__init__(task, algorithm)
+        self._process = build_learning_process(task, algorithm, aggregator, self._inputs)
+
+    def initialize(self) -> Nest:
+        """Returns the state before the first round."""
+        return self._process.initialize()
+
+    def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
+        output = self._process.next(state, self._inputs.values(one.client_ids, one.key))
+        return output.state, output.metrics["client_work"]
+
+    def weights(self, state: Nest) -> Nest:
+        """Returns the server's weights as NumPy arrays."""
+        return tf.nest.map_structure(np.asarray, state.global_model_weights.trainable)
+
+    def client_states(self, state: Nest) -> dict[str, Nest]:
+        """Returns nothing: the templates' clients keep no state."""
+        return {}
+
+
+class TffStatefulTraining(_Training):
+    """Training whose clients have a state, a CLIENTS-placed value in and out of every round.
+
+    TFF's templates know no client state, so the round is two federated computations of its own,
+    with the same aggregators: a map over the clients, and what the server makes of their updates.
+    One for both would run the clients' work twice where it is spread over several workers. A state
+    is `(weights, optimizer state, aggregator state, {id: state})`.
+    """
+
+    def __init__(
+        self,
+        task: task_lib.Task,
+        algorithm: algorithm_lib.Algorithm,
+        aggregator: tff_aggregators.Aggregator,
+    ):
+        super().__init__(task, algorithm)
+        self._algorithm = algorithm
+        self._work, results_type = _build_stateful_work(task, algorithm, self._inputs)
+        self._initial_aggregator, self._server_step = _build_server_step(
+            algorithm, aggregator, results_type
+        )
+
+    def initialize(self) -> Nest:
+        """Returns the state before the first round."""
+        algorithm = self._algorithm
+        assert algorithm.initial_client_state is not None
+        states = {
+            client_id: tf.nest.map_structure(np.asarray, algorithm.initial_client_state(i))
+            for i, client_id in enumerate(self._task.train.ids)
+        }
+        weights = tf.nest.map_structure(np.asarray, algorithm.initial_weights)
+        optimizer_state = _initial_optimizer_state(algorithm)
+        return weights, optimizer_state, self._initial_aggregator(), states
+
+    def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
+        weights, optimizer_state, aggregator_state, states = state
+        values = self._inputs.values(one.client_ids, one.key)
+        mine = [states[client_id] for client_id in one.client_ids]
+        results = self._work(weights, list(zip(mine, values, strict=True)))
+        server, aggregator_state, measured = self._server_step(
+            (weights, optimizer_state), aggregator_state, [result for _, result in results]
+        )
+        weights, optimizer_state = server
+        new_states = (new_state for new_state, _ in results)
+        states = {**states, **dict(zip(one.client_ids, new_states, strict=True))}
+        return (weights, optimizer_state, aggregator_state, states), measured
+
+    def weights(self, state: Nest) -> Nest:
+        """Returns the server's weights as NumPy arrays."""
+        return tf.nest.map_structure(np.asarray, state[0])
+
+    def client_states(self, state: Nest) -> dict[str, Nest]:
+        """Returns the clients' own states by id as NumPy arrays."""
+        return {i: tf.nest.map_structure(np.asarray, s) for i, s in state[3].items()}
+
+
+class _ClientInputs:
+    """What crosses the wire for each client, and the computation that makes data of it."""
+
+    def __init__(self, clients: clients_lib.Clients, parts: tuple[str, ...]):
+        self._clients, self._parts = clients, parts
+        data = (
+            tf.TensorSpec([], tf.string)
+            if clients.in_graph
+            else _ordered({part: clients.spec[part] for part in parts})
+        )
+        key = tf.TensorSpec([2], tf.int32)
+        self.type = type_of(
+            collections.OrderedDict(
+                client_key=key, data=data, index=tf.TensorSpec([], tf.int32), round_key=key
+            )
+        )
+
+    def values(self, client_ids: Sequence[str], round_key: np.ndarray) -> list[Nest]:
+        """Returns one CLIENTS-placed value: a structure per client."""
+        return [
+            collections.OrderedDict(
+                client_key=random_streams.client_key(client_id),
+                data=self._data(client_id),
+                index=np.int32(self._clients.index[client_id]),
+                round_key=round_key,
+            )
+            for client_id in client_ids
+        ]
+
+    def _data(self, client_id: str) -> Nest:
+        if self._clients.in_graph:
+            return client_id
+        parts = self._clients.fetch(client_id)
+        return _ordered({part: parts[part] for part in self._parts})
+
+    def unpack(self, value: Nest) -> Nest:
+        """Inside a graph: replaces an id by the parts it stands for."""
+        value = collections.OrderedDict(value)
+        if self._clients.in_graph:
+            parts = self._clients.load(value["data"])
+            value["data"] = _ordered({part: parts[part] for part in self._parts})
+        return value
+
+    def dataset_computation(self) -> tff.Computation:
+        """Returns the computation from one client's value to a sequence of one element."""
+
+        @tff.tensorflow.computation(self.type)
+        def one_element(value):
+            return tf.data.Dataset.from_tensors(self.unpack(value))
+
+        return one_element
+
+
+def type_of(nest: Nest) -> tff.Type:
+    """Returns TFF's type of a nest of arrays, tensors or tensor specs."""
+
+    def one(leaf):
+        dtype = tf.as_dtype(leaf.dtype)
+        of = np.str_ if dtype == tf.string else dtype.as_numpy_dtype
+        return tff.TensorType(of, list(leaf.shape))
+
+    return tff.to_type(tf.nest.map_structure(one, nest))
+
+
+def _ordered(parts: Nest) -> Nest:
+    """Returns nested ordered dictionaries in sorted order: TFF's types are ordered."""
+    return collections.OrderedDict(
+        (part, collections.OrderedDict(sorted(parts[part].items()))) for part in sorted(parts)
+    )
+
+
+def _run(task, work, broadcast, value, state=()) -> client_work.ClientOutput:
+    """Runs one client inside a graph."""
+    key = tensor_random.client_round_key(value["round_key"], value["client_key"])
+    return client_loop.run_client(task, work, broadcast, state, value["data"], key, value["index"])
+
+
+def _diverged_index(output: client_work.ClientOutput, value: Nest) -> tf.Tensor:
+    """Returns the client's position if its loss is not finite, else -1."""
+    return tf.where(tf.math.is_finite(output.metrics.totals["loss"]), -1, value["index"])
+
+
+def _measured(sums, diverged):
+    """Returns the measurements of a round, placed at the server."""
+    return tff.federated_zip(
+        collections.OrderedDict(
+            sums=tff.federated_sum(sums), diverged_index=tff.federated_max(diverged)
+        )
+    )
+
+
+def _build_map(task, work, broadcast, state, inputs) -> tff.Computation:
+    """Returns `(broadcast, clients' (value, state) pairs) -> clients' metrics`."""
+    broadcast_type = type_of(broadcast)
+    pair_type = tff.to_type((inputs.type, type_of(state)))
+
+    @tff.tensorflow.computation(broadcast_type, pair_type)
+    def one_client(weights, pair):
+        value, state = pair
+        return _run(task, work, weights, inputs.unpack(value), state).metrics
+
+    @tff.federated_computation(
+        tff.FederatedType(broadcast_type, tff.SERVER), tff.FederatedType(pair_type, tff.CLIENTS)
+    )
+    def every_client(weights, pairs):
+        return tff.federated_map(one_client, (tff.federated_broadcast(weights), pairs))
+
+    return every_client
+
+
+def build_learning_process(
+    task: task_lib.Task,
+    algorithm: algorithm_lib.Algorithm,
+    aggregator: tff_aggregators.Aggregator,
+    inputs: _ClientInputs,
+) -> tff.learning.templates.LearningProcess:
+    """Composes the algorithm's process from `tff.learning.templates`."""
+    initial = tff.learning.models.ModelWeights(algorithm.initial_weights, ())
+
+    @tff.tensorflow.computation
+    def initial_weights():
+        return tff.learning.models.ModelWeights(
+            tf.nest.map_structure(tf.constant, initial.trainable), ()
+        )
+
+    weights_type = initial_weights.type_signature.result
+    dataset_computation = inputs.dataset_computation()
+    work = _build_client_work(
+        task, algorithm.work, weights_type, dataset_computation.type_signature.result
+    )
+    process = tff.learning.templates.compose_learning_process(
+        initial_weights,
+        tff.learning.templates.build_broadcast_process(weights_type),
+        work,
+        aggregator.process(weights_type.trainable, algorithm.groups),
+        tff.learning.templates.build_apply_optimizer_finalizer(
+            algorithm.server_optimizer, weights_type
+        ),
+    )
+    return tff.simulation.compose_dataset_computation_with_learning_process(
+        dataset_computation, process
+    )
+
+
+def _build_client_work(task, work, weights_type, data_type):
+    """Returns the algorithm's work as a `ClientWorkProcess` without state."""
+
+    @tff.tensorflow.computation(weights_type, data_type)
+    def one_client(weights, dataset):
+        value = dataset.get_single_element()
+        output = _run(task, work, weights.trainable, value)
+        return (
+            tff.learning.templates.ClientResult(output.update, output.weight),
+            output.metrics,
+            _diverged_index(output, value),
+        )
+
+    @tff.federated_computation
+    def initialize():
+        return tff.federated_value((), tff.SERVER)
+
+    @tff.federated_computation(
+        initialize.type_signature.result,
+        tff.FederatedType(weights_type, tff.CLIENTS),
+        tff.FederatedType(data_type, tff.CLIENTS),
+    )
+    def next_round(state, weights, datasets):
+        result, sums, diverged = tff.federated_map(one_client, (weights, datasets))
+        return tff.templates.MeasuredProcessOutput(state, result, _measured(sums, diverged))
+
+    return tff.learning.templates.ClientWorkProcess(initialize, next_round)
+
+
+def _initial_optimizer_state(algorithm: algorithm_lib.Algorithm) -> Nest:
+    specs = tf.nest.map_structure(
+        lambda w: tf.TensorSpec(np.shape(w), tf.float32), algorithm.initial_weights
+    )
+    state = algorithm.server_optimizer.initialize(specs)
+    return tf.nest.map_structure(lambda leaf: tf.convert_to_tensor(leaf).numpy(), state)
+
+
+def _build_stateful_work(task, algorithm, inputs):
+    """Returns (`(weights, clients' (state, value)) -> clients' (new state, result)`, result type).
+
+    A result is `(update, weight, metrics, position if the client diverged)`.
+    """
+    assert algorithm.initial_client_state is not None
+    weights_type = type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
+    state_type = type_of(tf.nest.map_structure(np.asarray, algorithm.initial_client_state(0)))
+    pair_type = tff.to_type((state_type, inputs.type))
+
+    @tff.tensorflow.computation(weights_type, pair_type)
+    def one_client(weights, pair):
+        state, value = pair
+        value = inputs.unpack(value)
+        output = _run(task, algorithm.work, weights, value, state)
+        result = output.update, output.weight, output.metrics, _diverged_index(output, value)
+        return output.client_state, result
+
+    @tff.federated_computation(
+        tff.FederatedType(weights_type, tff.SERVER), tff.FederatedType(pair_type, tff.CLIENTS)
+    )
+    def every_client(weights, pairs):
+        return tff.federated_map(one_client, (tff.federated_broadcast(weights), pairs))
+
+    return every_client, one_client.type_signature.result[1]
+
+
+def _build_server_step(algorithm, aggregator, results_type):
+    """Returns (computation of the aggregator's first state, computation of a round's end).
+
+    The latter: `(server, aggregator's state, clients' results) -> (server, aggregator's state,
+    measurements)`.
+    """
+    weights_type = type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
+    server_type = tff.to_type((weights_type, type_of(_initial_optimizer_state(algorithm))))
+    aggregation = aggregator.process(weights_type, algorithm.groups)
+
+    @tff.tensorflow.computation(server_type, weights_type)
+    def apply(server, update):
+        weights, optimizer_state = server
+        state, weights = algorithm.server_optimizer.next(optimizer_state, weights, update)
+        return weights, state
+
+    @tff.federated_computation(
+        tff.FederatedType(server_type, tff.SERVER),
+        aggregation.initialize.type_signature.result,
+        tff.FederatedType(results_type, tff.CLIENTS),
+    )
+    def server_step(server, aggregator_state, results):
+        update, weight, sums, diverged = results
+        aggregated = aggregation.next(aggregator_state, update, weight)
+        server = tff.federated_map(apply, (server, aggregated.result))
+        return server, aggregated.state, _measured(sums, diverged)
+
+    return aggregation.initialize, server_step
+
+
+def _floats(values: Nest) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}

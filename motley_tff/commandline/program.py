@@ -1,0 +1,273 @@
+"""What every command shares: flags, help, signals, errors of one line, exit statuses.
+
+    def main() -> int | None: ...
+
+    def run() -> None:  # the console entry
+        commandline.run_main(main)
+
+| exit status | when |
+|---|---|
+| 0 | `main` returned None or 0; --help |
+| 2 | the user can mend it: a flag, an argument, any `UserError` |
+| 1 | a stack trace, or an error that says so (`UserError.exit_status`) |
+| 130, 143, 129 | Ctrl-C, SIGTERM, SIGHUP: `finally` blocks have run |
+| 141 | stdout's reader went away |
+
+Only absl's flags and logging are imported here: what a wrong flag is told does not wait for
+TensorFlow. `absl.app` is not used: its errors take several lines, its --help exits with 1 and finds
+no flags behind a console entry.
+"""
+
+import contextlib
+import errno
+import gc
+import io
+import logging as python_logging
+import os
+import pathlib
+import select
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import NoReturn
+
+from absl import flags, logging
+
+from motley_tff.commandline import help_text, parsing
+from motley_tff.core.errors import Terminated, UserError
+
+_HELP = frozenset({"-h", "-?", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"})
+_TERMINATING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_INTERRUPTED = 128 + signal.SIGINT
+# Signals that asked this program to end, in order.
+_received: list[int] = []
+# What a user can do about an error of the disk, and about one of a path.
+_ROOM = "make room and start again"
+_DISK_ERRORS = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EROFS: "make it writable and start again",
+    errno.EIO: "see to the disk and start again",
+}
+_PATH_ERRORS = {
+    errno.EACCES: "name another path, or let this user have this one",
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "mend the link, or give another path",
+}
+_BROKEN_PIPE = 128 + signal.SIGPIPE
+
+
+def run_main(
+    main: Callable[..., int | None],
+    positional: Sequence[str] = (),
+    goes_on: bool = False,
+    advice: Callable[[str], str | None] = lambda flag: None,
+) -> NoReturn:
+    """Parses `sys.argv`, runs a command, and exits.
+
+    Args:
+      main: The command. Gets the values of the positional arguments; returns its exit status.
+      positional: Their names for messages, e.g. `("GRID",)`; a last one that ends in "..." takes
+        one or more.
+      goes_on: Whether a run that was cut goes on when it is given again; its last line says so.
+      advice: `unknown flag -> what to give instead`, or None.
+
+    Raises:
+      SystemExit: With the exit status; see the module's table.
+    """
+    name = command_name()
+    again = "; the same command goes on from there" if goes_on else ""
+    _take_signals()
+    _open_what_is_closed()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # A terminal that knows ASCII only.
+            stream.reconfigure(errors="replace")
+    try:
+        with _leaving_without_memory(name):
+            status = _run(main, positional, name, advice)
+    except BrokenPipeError:
+        if not _stdout_is_broken():
+            raise  # Another pipe broke: a bug of ours.
+        status = _BROKEN_PIPE
+    except UserError as error:
+        status = _fail(name, str(error), error.exit_status)
+    except OSError as error:
+        hint = os_hint(error)
+        if hint is None:
+            raise
+        what = error.filename or "a file or stdout"
+        status = _fail(name, f"{what}: {error.strerror}; {hint}", 2)
+    except KeyboardInterrupt:
+        status = _fail(name, f"interrupted{again}", _INTERRUPTED)
+    except Terminated as end:
+        status = _fail(name, f"ended by {end.signal_name}{again}", end.exit_status)
+    except Exception:
+        # A signal that lands inside a library's own error handling comes out as another error.
+        if not _received:
+            raise
+        status = _fail(name, f"ended by signal {_received[0]}{again}", 128 + _received[0])
+    _settle_stdout()
+    # The interpreter's last collections would go through TensorFlow's objects for a second.
+    gc.freeze()
+    sys.exit(status)
+
+
+def _open_what_is_closed() -> None:
+    """Leads standard streams that were closed (`>&-`) to nowhere.
+
+    Or the next files that are opened would get their numbers, and with them what libraries print.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - as long as the program
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def os_hint(error: OSError) -> str | None:
+    """Returns what a user can do about an error of the system, None if that is not known."""
+    known = _DISK_ERRORS if error.filename is None else _DISK_ERRORS | _PATH_ERRORS
+    return known.get(error.errno or 0)
+
+
+def command_name() -> str:
+    """Returns the name this program was started by."""
+    path = pathlib.Path(sys.argv[0])
+    return path.parent.name if path.stem in ("__main__", "command") else path.stem
+
+
+def _run(
+    main: Callable[..., int | None],
+    positional: Sequence[str],
+    name: str,
+    advice: Callable[[str], str | None],
+) -> int:
+    if _HELP.intersection(_before_double_dash(sys.argv[1:])):
+        print(help_text.text(main, positional, name))
+    else:
+        values = parsing.parse(sys.argv, positional, name, advice)
+        silence_libraries()
+        return _flushed(main(*values) or 0)
+    return _flushed(0)
+
+
+@contextlib.contextmanager
+def _leaving_without_memory(name: str) -> Iterator[None]:
+    """Ends the program at once where memory ran out.
+
+    An allocation that failed inside TensorFlow leaves its locks taken: its destructors would wait
+    for them forever.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+        what = "memory ran out; give the program more, or fewer clients and examples at once"
+        status = _fail(name, f"{what}, and start again", 2)
+        _settle_stdout()
+        os._exit(status)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """TensorFlow's own error is told by its name: nothing heavy is imported here."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+
+
+def _before_double_dash(arguments: Sequence[str]) -> Sequence[str]:
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def _flushed(status: int) -> int:
+    """Writes what is left for stdout while errors can still be reported."""
+    # Its reader may be gone by now: the work is done, and its status stands.
+    with contextlib.suppress(BrokenPipeError):
+        print(end="", flush=True)
+    return status
+
+
+def _stdout_is_broken() -> bool:
+    """Returns whether nobody reads stdout any more."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _settle_stdout() -> None:
+    """Sees that Python has nothing to complain about when it flushes stdout at its end."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(name: str, message: str, status: int) -> int:
+    with contextlib.suppress(OSError):  # A terminal that was closed.
+        print(f"{name}: {message}", file=sys.stderr, flush=True)
+    return status
+
+
+def raise_if_ended() -> None:
+    """Raises again for a signal that asked for the end and was not heeded.
+
+    To be called now and then in long work. A handler's exception lands wherever the main thread
+    is; inside a destructor or a callback (TensorFlow's tracing is full of them) Python drops it.
+    """
+    if _received:
+        raise _end(_received[0])
+
+
+def _take_signals() -> None:
+    """Makes the signals that end a program exceptions; those that are ignored (nohup) stay so."""
+    for number in _TERMINATING_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminate)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _terminate)
+    # Whoever started this may ignore the ends of children, whose statuses would all read 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    sys.unraisablehook = _unraisable
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
+    for each in _TERMINATING_SIGNALS:
+        signal.signal(each, signal.SIG_IGN)  # A second one would cut the cleaning up short.
+    raise _end(number)
+
+
+def _end(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
+
+
+def _unraisable(dropped: "sys.UnraisableHookArgs") -> None:
+    """Says nothing of an end that Python drops: `raise_if_ended` brings it back."""
+    if not isinstance(dropped.exc_value, KeyboardInterrupt | Terminated):
+        sys.__unraisablehook__(dropped)
+
+
+def silence_libraries() -> None:
+    """Sets what libraries may say, by --verbosity; to be called before TensorFlow is imported.
+
+    By default only errors are shown, and nothing of TensorFlow's C++ side, which reports as errors
+    what are none. What the environment says counts for nothing: jax, once imported, puts its own
+    idea there, and programs that this one starts inherit it.
+    """
+    chosen = not flags.FLAGS["verbosity"].using_default_value
+    verbosity = flags.FLAGS.verbosity if chosen else logging.ERROR
+    logging.use_absl_handler()
+    logging.set_verbosity(verbosity)
+    # absl counts down from INFO = 0 to FATAL = -3, TensorFlow up from 0.
+    level = max(0, min(3, -verbosity)) if chosen else 3
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = str(level)
+    os.environ["GRPC_VERBOSITY"] = "ERROR"
+    if level > 1:
+        # gRPC logs a stack trace of its own where a worker's error quotes bytes that are no text.
+        python_logging.getLogger("grpc").setLevel(python_logging.CRITICAL)
+    if level > 1 and not sys.warnoptions:
+        warnings.simplefilter("ignore")

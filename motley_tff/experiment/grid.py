@@ -1,0 +1,141 @@
+"""Trains a whole group of a grid's runs at once on silos, and scores every one of them.
+
+What `Experiment` is to one run: the same algorithms, the same random streams and the same rules of
+choice, but all settings and seeds of a `RunGroup` in the calls of the vectorized backend. Numbers
+are those of separate runs, to float tolerance.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff.backends import base, run_groups, vectorized
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import random_streams
+from motley_tff.core import task as task_lib
+from motley_tff.experiment import client_scores
+
+Nest = Any
+# (task, seed, {traced hyperparameter: value}) -> algorithm; also called inside graphs.
+Build = Callable[[task_lib.Task, int, Mapping[str, Any]], algorithm_lib.Algorithm]
+
+
+class Scored(NamedTuple):
+    """One run after one round.
+
+    Attributes:
+      setting: Its traced hyperparameters.
+      seed: Its seed.
+      round_number: After which round.
+      scores: By split.
+      has_diverged: Whether a training loss was not finite by then, which ends a run that is alone.
+    """
+
+    setting: dict[str, float]
+    seed: int
+    round_number: int
+    scores: dict[str, client_scores.Scores]
+    has_diverged: bool
+
+
+def run(
+    tasks: Mapping[int, task_lib.Task],
+    group: run_groups.RunGroup,
+    build: Build,
+    personalization: algorithm_lib.Personalization,
+    total_rounds: int,
+    evaluate_every: int | None = None,
+    on_round: Callable[[int], None] = lambda number: None,
+) -> Iterator[Scored]:
+    """Yields every run of a group, scored after the last round and, if asked for, on the way.
+
+    Args:
+      tasks: The task under each of the group's seeds; silos.
+      group: The runs.
+      build: Makes the algorithm of a run.
+      personalization: Scores candidates; the same for all settings.
+      total_rounds: Rounds.
+      evaluate_every: Also after every so many rounds.
+      on_round: Called after each round with its number.
+    """
+    mine = [tasks[seed] for seed in group.seeds]
+
+    def build_first(hparams):
+        return build(mine[0], group.seeds[0], hparams)
+
+    runs = vectorized.VectorizedRuns(mine, vectorized.Runs(build_first, group.settings))
+    template = build_first(group.settings[0])
+    evaluator = _GroupEvaluator(mine, group, template, personalization)
+    state = runs.initialize(
+        [
+            build(task, seed, setting)
+            for setting in group.settings
+            for task, seed in zip(mine, group.seeds, strict=True)
+        ]
+    )
+    every = evaluate_every or total_rounds
+    stops = sorted({*range(every, total_rounds, every), total_rounds})
+    done = 0
+    diverged: set[int] = set()
+
+    def after_round(seeds, means, *_):
+        diverged.update(i for i, one in enumerate(means) if not np.isfinite(one["loss"]))
+        on_round(seeds[0].number)
+
+    for stop in stops:
+        rounds = [_round(mine, group.seeds, n) for n in range(done + 1, stop + 1)]
+        state = runs.run(state, rounds, after_round)
+        done = stop
+        yield from evaluator.score(state, stop, diverged)
+
+
+def _round(tasks, seeds, number) -> tuple[base.Round, ...]:
+    return tuple(
+        base.Round(number, task.train.ids, random_streams.key(seed, "local_training", number))
+        for task, seed in zip(tasks, seeds, strict=True)
+    )
+
+
+class _GroupEvaluator:
+    """Scores all runs of a group in one call per group of silos."""
+
+    def __init__(self, tasks, group, template, personalization):
+        self._tasks, self._group = tasks, group
+        self._template, self._personalization = template, personalization
+        self._backend = vectorized.VectorizedBackend()
+        train = ("train",) if personalization.scores_train else ()
+        self._work = personalization.work((*client_scores.SPLITS, *train), "train")
+
+    def score(self, state: Nest, round_number: int, diverged: Collection[int]) -> Iterator[Scored]:
+        """Yields every run with its scores."""
+        task, seeds = self._tasks[0], self._group.seeds
+        ids = task.test.ids
+        weights, client_states = state[0], ()
+        if self._personalization.wants_server_weights:
+            rows = np.array([task.train.index[i] for i in ids])
+            client_states = tf.nest.map_structure(lambda s: s.numpy()[:, rows], state[2])
+        else:
+            weights = self._template.global_model(weights)
+        keys = np.stack(
+            [random_streams.key(seed, "personalization", round_number) for seed in seeds]
+        )
+        sources = tuple(one.test for one in self._tasks)
+        outputs = [
+            metrics
+            for _, metrics in self._backend.map_runs(
+                task, self._work, weights, sources, ids, keys, client_states
+            )
+        ]
+        for number, setting in enumerate(self._group.settings):
+            for which, seed in enumerate(seeds):
+                run_index = number * len(seeds) + which
+                mine = [
+                    tf.nest.map_structure(lambda a, r=run_index: a[r], output) for output in outputs
+                ]
+                scores = {
+                    split: client_scores.collect(task, split, ids, mine)
+                    for split in client_scores.SPLITS
+                }
+                yield Scored(dict(setting), seed, round_number, scores, run_index in diverged)

@@ -1,0 +1,325 @@
+"""One experiment's directory: its lock, `run.json`, its flags."""
+
+import contextlib
+import datetime
+import fcntl
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import IO, Any
+
+import motley_tff
+from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files
+
+_LOCK = ".lock"
+_HASHED_WHOLE, _HASHED_PIECE, _HASHED_OF_EACH = 2**26, 2**20, 2**12
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# Of what is read again; the rest is for people.
+_KINDS = {
+    "seconds": float, "status": str, "metric": str, "backend": str, "backend_reason": str,
+    "results_version": int,
+}  # fmt: skip
+_PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-learn", "scipy")
+
+
+def check_name(experiment_name: str) -> None:
+    """Raises UserError unless the name is a file name that no spreadsheet takes for a formula."""
+    if not _NAME.fullmatch(experiment_name):
+        raise UserError(
+            f"--experiment_name={experiment_name!r} is not usable; expected at most 128 letters, "
+            "digits, '.', '_' and '-', beginning with a letter or digit"
+        )
+
+
+class RunDirectory:
+    """`<root_output_dir>/<experiment_name>/`, held by one process at a time.
+
+    Args:
+      root: `--root_output_dir`.
+      experiment_name: See `check_name`.
+      flags: What decides the numbers; a directory with others is refused.
+      defaults: What a flag stood at in a run that was made before there was such a flag.
+
+    Raises:
+      UserError: If the name is no file name, the directory cannot be written, another process
+        holds it, or it belongs to an experiment with other flags, or an unfinished one whose
+        results are of another version.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        experiment_name: str,
+        flags: Mapping[str, Any],
+        defaults: Mapping[str, Any] | None = None,
+    ):
+        check_name(experiment_name)
+        self.run_id = experiment_name
+        self.path = pathlib.Path(os.path.expanduser(root)) / experiment_name
+        self._flags, self._defaults = dict(flags), dict(defaults or {})
+        self._start = time.monotonic()
+        self._lock_file = self._lock()
+        try:
+            self._record = self._read_record()
+            self._check_flags()
+            self._check_version()
+            self._sweep()
+        except UserError:
+            self._lock_file.close()
+            raise
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        """Where checkpoints are."""
+        return self.path / "checkpoints"
+
+    @property
+    def figures(self) -> pathlib.Path:
+        """Where pictures are."""
+        return self.path / "figures"
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What `run.json` says."""
+        return self._record
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the experiment ran to its end."""
+        return self._record.get("status") == "finished"
+
+    def table(self, name: str) -> pathlib.Path:
+        """Returns the path of a CSV file, such as `clients`."""
+        return self.path / f"{name}.csv"
+
+    def close(self) -> None:
+        """Lets go of the directory; one in which nothing was written is taken away again."""
+        with contextlib.suppress(OSError):  # It may be gone, or be wanted by another run by now.
+            if os.listdir(self.path) == [_LOCK]:
+                (self.path / _LOCK).unlink()
+                for made in self._made:
+                    made.rmdir()
+        self._lock_file.close()
+
+    def write_record(self, **facts: Any) -> None:
+        """Writes `run.json`: flags, versions and whatever is told, over what was known."""
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        known = self._record.get("seconds_before", 0.0)
+        code = {"versions": _versions(), "git_commit": _git_commit()}
+        self._record = {
+            "run_id": self.run_id,
+            "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+            "flags": self._flags,
+            "results_version": motley_tff.RESULTS_VERSION,
+            **code,
+            **self._continued(code),
+            "started": now,
+            "cores": os.cpu_count(),
+            **self._record,
+            **facts,
+            "updated": now,
+            "seconds": round(known + time.monotonic() - self._start, 3),
+            "peak_memory_mb": _peak_memory_mb(),
+        }
+        with csv_files.replacing(self.path / "run.json") as file:
+            json.dump(self._record, file, indent=2, sort_keys=True, allow_nan=False)
+            file.write("\n")
+
+    def _continued(self, code: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what else than the first code has worked on this run."""
+        known = self._record.get("continued_with", [])
+        first = {name: self._record.get(name, mine) for name, mine in code.items()}
+        if code in (first, *known):
+            return {}
+        return {"continued_with": [*known, code]}
+
+    def _lock(self) -> IO[str]:
+        """Makes the directory and takes its lock, which dies with this process."""
+        path = self.path / _LOCK
+        # Innermost first.
+        self._made = [p for p in (self.path, *self.path.parents) if not p.exists()]
+        while True:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                file = open(path, "a")  # noqa: SIM115 - held while the run lives
+            except OSError as error:
+                raise UserError(
+                    f"cannot write the output directory {self.path}: {error.strerror}; "
+                    "choose another --root_output_dir"
+                ) from error
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.close()
+                raise UserError(
+                    f"another process is running this experiment in {self.path}; "
+                    "wait for it or choose another --experiment_name"
+                ) from error
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    return file
+            file.close()  # A process that wrote nothing has just taken the directory away.
+
+    def _has_results(self) -> bool:
+        kinds = ("*.csv", "warm_start_*.npz", "tasks/*.json")
+        return self.checkpoints.exists() or any(any(self.path.glob(kind)) for kind in kinds)
+
+    def _read_record(self) -> dict[str, Any]:
+        path = self.path / "run.json"
+        if not path.exists():
+            if self._has_results():
+                raise UserError(
+                    f"{self.path} holds results but no run.json to say of what; move it away or "
+                    "choose another --experiment_name"
+                )
+            return {}
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            _check_record(record)
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError(f"{path} cannot be read: {error}; move the directory away") from error
+        record["seconds_before"] = record.get("seconds", 0.0)
+        return record
+
+    def check_same(self, name: str, found: Mapping[str, Any], what: str) -> None:
+        """Refuses to go on where something that is no flag is not what the run began with.
+
+        Args:
+          name: The key in `run.json` that holds it.
+          found: What is there now.
+          what: What it is, for the message.
+
+        Raises:
+          UserError: If `run.json` holds something else.
+        """
+        known = self._record.get(name)
+        if known is not None and known != dict(found):
+            raise UserError(
+                f"experiment {self.run_id!r} was begun with other {what}: {known} then, "
+                f"{dict(found)} now; give it back, or another --experiment_name"
+            )
+
+    def _sweep(self) -> None:
+        """Removes temporary files of a process that was killed while it wrote."""
+        for folder in (self.path, self.checkpoints, self.figures, self.path / "tasks"):
+            for left in folder.glob(".*.tmp"):
+                with contextlib.suppress(OSError):
+                    left.unlink()
+
+    def _check_flags(self) -> None:
+        """Refuses to go on with an experiment under flags that it was not started with.
+
+        One that came to nothing, of a command that was refused, say, is forgotten.
+        """
+        if not self._record:
+            return
+        defaults, mine = (json.loads(json.dumps(f)) for f in (self._defaults, self._flags))
+        known = {**defaults, **self._record["flags"]}
+        changed = sorted(k for k in mine.keys() | known.keys() if mine.get(k) != known.get(k))
+        if changed and not self.is_finished and not self._has_results():
+            self._record = {}
+        elif changed:
+            listed = ", ".join(f"--{k} ({known.get(k)} then, {mine.get(k)} now)" for k in changed)
+            raise UserError(
+                f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
+                f"{listed}; give the same flags to go on, or another --experiment_name"
+            )
+
+    def _check_version(self) -> None:
+        """Refuses to go on where the same flags gave other numbers.
+
+        What is finished is only shown; what came to nothing is forgotten.
+        """
+        # The first version was not written down.
+        found, mine = self._record.get("results_version", 1), motley_tff.RESULTS_VERSION
+        if not self._record or found == mine or self.is_finished:
+            return
+        if self._has_results():
+            raise UserError(
+                f"experiment {self.run_id!r} was begun with results of version {found}, expected "
+                f"{mine}: the same flags give other numbers now; choose another "
+                f"--experiment_name, or delete {self.path}"
+            )
+        self._record = {}
+
+
+def _check_record(record: Any) -> None:
+    """Raises ValueError unless a record is of the form that other code takes it to have."""
+    if not isinstance(record, dict) or not isinstance(record.get("flags"), dict):
+        raise ValueError("expected an object with flags")
+    for name, kind in _KINDS.items():
+        if not isinstance(record.get(name, kind()), kind):
+            raise ValueError(f"found {record[name]!r} for {name}, expected {kind.__name__}")
+    json.dumps(record, allow_nan=False)  # It will be written again.
+
+
+def digest(path: str) -> str:
+    """Returns what tells a data file from another: its size and a hash of its bytes.
+
+    Of a file over 64 MB, the beginning, the middle and the end are hashed; of a folder, such as
+    Landmarks' of a file for each client, the names, sizes and last bytes of its files.
+
+    Raises:
+      UserError: If it cannot be read.
+    """
+    try:
+        if os.path.isdir(path):
+            return _folder_digest(path)
+        size = os.path.getsize(path)
+        starts = [0] if size <= _HASHED_WHOLE else [0, size // 2, size - _HASHED_PIECE]
+        length = _HASHED_WHOLE if size <= _HASHED_WHOLE else _HASHED_PIECE
+        found = hashlib.sha256()
+        with open(path, "rb") as file:
+            for start in starts:
+                file.seek(start)
+                found.update(file.read(length))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    return f"{size}:{found.hexdigest()}"
+
+
+def _folder_digest(path: str) -> str:
+    total, found = 0, hashlib.sha256()
+    for file in sorted(p for p in pathlib.Path(path).iterdir() if p.is_file()):
+        size = file.stat().st_size
+        with file.open("rb") as opened:
+            opened.seek(max(0, size - _HASHED_OF_EACH))
+            found.update(f"{file.name}\0{size}\0".encode() + opened.read())
+        total += size
+    return f"{total}:{found.hexdigest()}"
+
+
+@functools.cache  # Looking packages up takes longer than writing the record.
+def _versions() -> dict[str, str]:
+    versions = {"python": sys.version.split()[0], "motley-tff": motley_tff.__version__}
+    return versions | {p: importlib.metadata.version(p) for p in _PACKAGES}
+
+
+def _git_commit() -> str | None:
+    """Returns the commit of the code, marked if files were changed, or None outside git."""
+    top = pathlib.Path(motley_tff.__file__).parents[1]
+    command = ["git", "-C", str(top), "describe", "--always", "--dirty", "--abbrev=40"]
+    command += ["--exclude", "*"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() or None
+
+
+def _peak_memory_mb() -> float:
+    """Returns the peak resident memory of this process and the largest of its children."""
+    units = 1024.0**2 if sys.platform == "darwin" else 1024.0
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return round((own + children) / units, 1)

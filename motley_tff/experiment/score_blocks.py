@@ -1,0 +1,64 @@
+"""Blocks of an evaluation that is not whole yet, for a run that is cut in the middle of one.
+
+`evaluation/round_<number>.<block>.npz` beside the tables, gone once the tables have it all.
+"""
+
+import contextlib
+import pathlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from motley_tff.experiment import client_scores
+from motley_tff.files import array_files
+
+_FOLDER = "evaluation"
+_NAME = re.compile(r"round_(\d{8})\..*\.npz")
+
+
+class ScoreBlocks:
+    """The blocks of one round's evaluation.
+
+    Args:
+      directory: The run's.
+      round_number: After which round it is.
+    """
+
+    def __init__(self, directory: pathlib.Path, round_number: int):
+        self._folder, self._number = directory / _FOLDER, round_number
+
+    def load(self, name: str, client_ids: Sequence[str]) -> dict[str, client_scores.Scores] | None:
+        """Returns a block's scores by split, or None if it is not there, damaged or of others."""
+        try:
+            arrays = array_files.read(self._path(name))
+            splits = dict.fromkeys(array.split("/")[0] for array in arrays)
+            found = {s: client_scores.from_arrays(client_scores.below(arrays, s)) for s in splits}
+        except (OSError, ValueError, KeyError):  # What cannot be read is scored again.
+            return None
+        same = all(scores.client_ids == tuple(client_ids) for scores in found.values())
+        return found if same else None
+
+    def save(self, name: str, scores: Mapping[str, client_scores.Scores]) -> None:
+        """Keeps a block's scores by split."""
+        self._folder.mkdir(exist_ok=True)
+        arrays = {
+            f"{split}/{array}": values
+            for split, one in scores.items()
+            for array, values in client_scores.to_arrays(one).items()
+        }
+        array_files.save(self._path(name), arrays)
+
+    def _path(self, name: str) -> pathlib.Path:
+        return self._folder / f"round_{self._number:08d}.{name}.npz"
+
+
+def forget(directory: pathlib.Path, rounds: Collection[int]) -> None:
+    """Removes the blocks of rounds whose tables are whole, and what a killed process left."""
+    folder = directory / _FOLDER
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        match = _NAME.fullmatch(path.name)
+        if path.suffix == ".tmp" or (match and int(match.group(1)) in rounds):
+            path.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()  # Where blocks of another round are left, it stays.

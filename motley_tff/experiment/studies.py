@@ -1,0 +1,215 @@
+"""An evaluation and what else it may look at: shift, smaller personalization sets, acceptance.
+
+Everything here scores the same global model on the same clients once more, with other parts of
+their data (`experiment.held_out`).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from motley_tff.backends import base
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import candidates
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+from motley_tff.experiment import acceptance, client_scores, evaluation, held_out
+from motley_tff.tables import schema
+
+Scores = dict[str, client_scores.Scores]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What is looked at. The tables of an evaluation are at the first fraction and rule.
+
+    Attributes:
+      personalization_fractions: Shares of the personalization set, each in (0, 1].
+      acceptance: Rules, see `experiment.acceptance`.
+      ood_examples: Size of the out-of-distribution set; 0 for none.
+      tuning: Whose validation score chooses a candidate.
+      include_baseline_candidate: Whether the global model itself may be chosen.
+    """
+
+    personalization_fractions: tuple[float, ...] = (1.0,)
+    acceptance: tuple[str, ...] = ("always",)
+    ood_examples: int = 0
+    tuning: candidates.Tuning = "global"
+    include_baseline_candidate: bool = True
+
+
+def check(config: Config, task: task_lib.Task) -> None:
+    """Raises a UserError for rules that do not fit the task, before anything is trained."""
+    for text in config.acceptance:
+        acceptance.parse(text, task.setting == "cross_silo")
+
+
+class Studies:
+    """Evaluates one personalization on one backend.
+
+    Args:
+      config: What to look at.
+      backend: Where the clients' work runs.
+      task: Whose clients.
+      personalization: What they do.
+      seed: The run's.
+
+    Raises:
+      UserError: If the settings do not fit the task or the personalization.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        backend: base.Backend,
+        task: task_lib.Task,
+        personalization: algorithm_lib.Personalization,
+        seed: int,
+    ):
+        self._config, self._task = config, task
+        self._labels = personalization.candidates
+        self._is_silo = task.setting == "cross_silo"
+        self._rules = [acceptance.parse(text, self._is_silo) for text in config.acceptance]
+        fractions = config.personalization_fractions
+        # Only models that are personalized while the rounds run are scored on their training part.
+        if personalization.scores_train and fractions != (1.0,):
+            raise UserError(
+                "--personalization_fraction cuts what clients personalize on after training; "
+                "these models are personalized while the rounds run. Leave it out"
+            )
+        sized = {f: held_out.with_fraction(task, f, seed) for f in fractions}
+        main = sized[fractions[0]]
+        if config.ood_examples:
+            main = held_out.with_ood(main, config.ood_examples, seed)
+
+        def evaluator(one: task_lib.Task, name: str) -> evaluation.Evaluator:
+            return evaluation.Evaluator(backend, one, personalization, name)
+
+        def without(share: float) -> evaluation.Evaluator:
+            held = held_out.with_holdout(sized[fractions[0]], share, seed)
+            return evaluator(held, f"holdout_{share}")
+
+        self._main = evaluator(main, "main")
+        self._sizes = {f: evaluator(sized[f], f"fraction_{f}") for f in fractions[1:]}
+        self._holdouts = {
+            rule.value: without(rule.value)
+            for rule in self._rules
+            if rule.validates and rule.value is not None
+        }
+
+    @property
+    def num_evaluations(self) -> int:
+        """How often every client is scored."""
+        return 1 + len(self._sizes) + len(self._holdouts)
+
+    def evaluate(
+        self,
+        weights: Any,
+        client_states: Mapping[str, Any] | None,
+        client_ids: Mapping[str, Sequence[str]],
+        key: np.ndarray,
+        on_client: Callable[[], None],
+        blocks: evaluation.Blocks | None = None,
+    ) -> tuple[Scores, dict[str, Iterable[dict[str, Any]]]]:
+        """Returns the scores of the tables, and `{table: rows}` without the keys of the run.
+
+        Args:
+          weights: See `evaluation.Evaluator.score`, as the others.
+          client_states: The same.
+          client_ids: The same.
+          key: The same.
+          on_client: Called each time a client was scored.
+          blocks: See `evaluation.Evaluator.score`.
+        """
+
+        def score(one: evaluation.Evaluator) -> Scores:
+            return one.score(weights, client_states, client_ids, key, on_client, blocks)
+
+        scores = score(self._main)
+        held = {fraction: score(one) for fraction, one in self._holdouts.items()}
+        config = self._config
+        report = evaluation.report(
+            self._task,
+            self._labels,
+            scores,
+            config.tuning,
+            config.include_baseline_candidate,
+            self._accept(self._rules[0], scores, held),
+        )
+        sizes = {fraction: score(one) for fraction, one in self._sizes.items()}
+        tables = {
+            "candidates": report.candidates,
+            "clients": report.clients,
+            "clusters": report.clusters,
+            "scores": report.scores,
+            "sizes": self._size_rows({config.personalization_fractions[0]: scores, **sizes}),
+            "acceptance": self._acceptance_rows(scores, held),
+            "summary": report.summary,
+        }
+        return scores, tables
+
+    def _accept(self, rule, scores, held) -> evaluation.Accept:
+        def accept(split, chosen):
+            return acceptance.accepts(rule, self._evidence(rule, scores, held, split, chosen))
+
+        return accept
+
+    def _evidence(self, rule, scores, held, split, chosen) -> acceptance.Evidence:
+        """Returns what clients know of their candidates without their evaluation sets."""
+        sizes = scores[split].num_personalization_examples
+        if not rule.validates:
+            return acceptance.Evidence(sizes, {}, {})
+        if self._is_silo:
+            on = scores["valid"]
+        else:
+            on = held[rule.value][split].beside[held_out.HOLDOUT]
+        sign = -1.0 if self._task.metric.higher_is_better else 1.0
+        values = {"loss": on.values["loss"], "metric": sign * on.values[self._task.metric.name]}
+        return acceptance.Evidence(
+            sizes,
+            {name: v[:, 0] for name, v in values.items()},
+            {name: candidates.take(v, chosen) for name, v in values.items()},
+        )
+
+    def _size_rows(self, sizes):
+        """Returns a row per fraction and split; none if there is one fraction only."""
+        if len(sizes) < 2:
+            return []
+        rows: list[dict[str, Any]] = []
+        for fraction, scores in sizes.items():
+            # Everybody takes the model: rules of acceptance have a table of their own.
+            chosen = self._choose(scores, None)
+            own = {"personalization_fraction": fraction}
+            rows.extend(
+                self._summary(schema.SIZES, split, scores, chosen, own)
+                for split in client_scores.SPLITS
+            )
+        return rows
+
+    def _acceptance_rows(self, scores, held):
+        """Returns a row per rule and split; none if everybody always accepts."""
+        if [rule.kind for rule in self._rules] == ["always"]:
+            return []
+        rows = []
+        for rule in self._rules:
+            accept = self._accept(rule, scores, held)
+            chosen, whole = self._choose(scores, accept), self._choose(scores, None)
+            for split in client_scores.SPLITS:
+                accepted = int(np.sum(accept(split, whole[split])))
+                own = {"rule": rule.text, "num_accepted": accepted}
+                rows.append(self._summary(schema.ACCEPTANCE, split, scores, chosen, own))
+        return rows
+
+    def _choose(self, scores, accept):
+        config = self._config
+        return evaluation.choose(
+            self._task, scores, config.tuning, config.include_baseline_candidate, accept
+        )
+
+    def _summary(self, columns, split, scores, chosen, own):
+        """Returns a table's own cells and those that it has of a split's summary."""
+        mine = scores[split], chosen[split]
+        row = evaluation.summarize(self._task, self._labels, split, *mine)
+        return {**{name: cell for name, cell in row.items() if name in columns}, **own}

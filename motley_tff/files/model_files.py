@@ -1,0 +1,84 @@
+"""Model weights on disk: an `.npz` that trainers export, and that and SavedModels to start from."""
+
+import itertools
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from motley_tff.core.errors import UserError
+from motley_tff.files import array_files
+
+FILE_NAME = "global_model.npz"
+PERSONAL_FILE_NAME = "personal_models.npz"
+# Of the clusters 1 to k, each as `FILE_NAME`.
+CLUSTER_FILE_NAME = "cluster_{}_model.npz"
+
+
+def save(path: pathlib.Path, names: Sequence[str], weights: Sequence[np.ndarray]) -> None:
+    """Writes weights in creation order: arrays `w000`, `w001`, ... and their `names`."""
+    arrays = {f"w{i:03d}": np.asarray(w) for i, w in enumerate(weights)}
+    array_files.save(path, {"names": np.asarray(names), **arrays})
+
+
+def save_personal(
+    path: pathlib.Path, names: Sequence[str], models: Mapping[str, Sequence[np.ndarray]]
+) -> None:
+    """Writes every client's model: as `save`, with a leading axis of clients, and `client_ids`."""
+    stacked = [
+        np.stack([np.asarray(w) for w in leaf]) for leaf in zip(*models.values(), strict=True)
+    ]
+    arrays = {f"w{i:03d}": w for i, w in enumerate(stacked)}
+    ids = np.asarray(list(models))
+    array_files.save(path, {"names": np.asarray(names), "client_ids": ids, **arrays})
+
+
+def model_paths(given: Sequence[str]) -> list[str]:
+    """Returns the given paths; of one run of HypCluster, given alone, those of all its models."""
+    if len(given) > 1:
+        return list(given)
+    names = (CLUSTER_FILE_NAME.format(j) for j in itertools.count(1))
+    paths = (pathlib.Path(given[0]).expanduser() / name for name in names)
+    return list(map(str, itertools.takewhile(pathlib.Path.exists, paths))) or list(given)
+
+
+def load(
+    path: str, shapes: Sequence[tuple[int, ...]], names: Sequence[str] = ()
+) -> tuple[np.ndarray, ...]:
+    """Reads weights that a trainer exported, or Keras saved.
+
+    Args:
+      path: A run's directory, an `.npz` of this format, or a Keras SavedModel's directory.
+      shapes: The model's weight shapes, in creation order.
+      names: Their names; only a SavedModel needs them.
+
+    Raises:
+      UserError: If it is none of them, damaged, or of another model.
+    """
+    from motley_tff.files import saved_models  # Imports TensorFlow: more than a second.
+
+    file = pathlib.Path(path).expanduser()
+    if saved_models.is_saved_model(file):
+        weights = saved_models.load(file, names, shapes)
+    else:
+        file = file / FILE_NAME if file.is_dir() else file
+        weights = _exported(file)
+    found = [w.shape for w in weights]
+    if found != [tuple(s) for s in shapes] or any(w.dtype != np.float32 for w in weights):
+        raise UserError(
+            f"{file} holds weights of shapes {found}; this model expects {list(shapes)} in float32"
+        )
+    if not all(np.isfinite(w).all() for w in weights):
+        raise UserError(f"{file} holds weights that are not finite; expected a trained model")
+    return weights
+
+
+def _exported(file: pathlib.Path) -> tuple[np.ndarray, ...]:
+    try:
+        arrays = array_files.read(file, lambda name: name.startswith("w"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"cannot read initial model weights from {file}: {error}; expected a run directory of "
+            f"this program, its {FILE_NAME}, or a Keras SavedModel's directory"
+        ) from error
+    return tuple(arrays[name] for name in sorted(arrays))

@@ -1,0 +1,475 @@
+"""Tests that TFF's worker starts, computes, dies with us, and is missed when it dies alone."""
+
+import concurrent.futures
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+import uuid
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.core.errors import UserError, WorkerError
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+MARK = "MOTLEY_TEST_MARK"
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+
+
+@tff.tensorflow.computation(np.int32)
+def _multiply(times):
+    """Takes about a millisecond for each of `times`."""
+    start = (0, tf.ones((200, 200)) / 200.0)
+    _, product = tf.while_loop(
+        lambda i, x: i < times, lambda i, x: (i + 1, tf.linalg.matmul(x, x)), start
+    )
+    return product[0, 0]
+
+
+@tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+def _total(values):
+    return tff.federated_sum(values)
+
+
+@tff.tensorflow.computation(np.int32)
+def _fail_unless_positive(value):
+    with tf.control_dependencies([tf.debugging.Assert(value > 0, ["negative!"])]):
+        return tf.identity(value)
+
+
+_FOREVER = 10**9
+
+
+@pytest.fixture(autouse=True)
+def deadline():
+    """Makes a failure of a test that would hang: what is tested here is that nothing does."""
+
+    def fail(number, frame):
+        raise TimeoutError("the test hangs")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def _wait_until(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+# --- programs of their own that end in every possible way -----------------------------------------
+
+PROGRAM = """
+import os, signal, sys, threading, time
+import psutil
+from motley_tff import commandline
+
+def forever():
+    import tensorflow as tf, tensorflow_federated as tff
+
+    @tff.tensorflow.computation
+    def spin():
+        return tf.while_loop(lambda i: i >= 0, lambda i: i * 1, [tf.constant(0)])
+
+    print("computing", flush=True)
+    spin()
+
+def main(mode):
+    from motley_tff.backends.tff import worker as tff_worker
+    assert not psutil.Process().children()  # Importing starts nothing.
+    if mode == "unmanaged":
+        worker = tff_worker.start_worker()
+        assert worker.is_alive
+        return None
+    with tff_worker.tff_runtime() as worker:
+        if mode == "exit":
+            sys.exit(5)
+        if mode == "raise":
+            raise ValueError("a bug")
+        if mode == "raise_while_computing":
+            threading.Thread(target=lambda: (time.sleep(1), os.kill(worker.pid, 9))).start()
+            forever()
+        if mode == "os_exit":
+            os._exit(6)
+        if mode.startswith("SIG"):
+            try:
+                forever()
+            except BaseException:
+                time.sleep(0.2)
+                print("alive" if worker.is_alive else "dead", flush=True)
+                raise
+
+if __name__ == "__main__":
+    commandline.run_main(main, ("MODE",))
+"""
+
+# What each way to end gives: exit status, last line of stdout.
+ENDINGS = {
+    "return": (0, ""),
+    "unmanaged": (0, ""),
+    "exit": (5, ""),
+    "raise": (1, ""),
+    "raise_while_computing": (1, "computing"),
+    "os_exit": (6, ""),
+    "SIGINT": (130, "alive"),
+    "SIGTERM": (143, "alive"),
+    "SIGKILL": (-9, "computing"),
+}
+
+
+class _Ending(types.SimpleNamespace):
+    """How one program ended: status, stdout, stderr, survivors."""
+
+
+def _marked(mark):
+    """Returns the processes that carry a mark in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _end_in(mode, path):
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        [sys.executable, str(path), mode],
+        env={**os.environ, MARK: mark, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    head = ""
+    if mode.startswith("SIG"):
+        assert process.stdout is not None
+        head = process.stdout.readline()
+        time.sleep(0.3)
+        # The whole process group, as a terminal does.
+        os.killpg(process.pid, getattr(signal, mode))
+    # Returns when nobody holds the pipe any more, as `| tail` does; a computation has no end.
+    try:
+        stdout, stderr = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        for each in _marked(mark):
+            each.kill()
+        raise
+    _wait_until(lambda: not _marked(mark))
+    survivors = _marked(mark)
+    for survivor in survivors:
+        survivor.kill()
+    stdout = head + stdout
+    return _Ending(
+        status=process.returncode,
+        stdout=stdout,
+        stderr=stderr,
+        survivors=survivors,
+    )
+
+
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory):
+    """Runs all the programs, two at a time: they spend most of it importing TensorFlow."""
+    path = tmp_path_factory.mktemp("program") / "some_command.py"
+    path.write_text(PROGRAM)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return dict(zip(ENDINGS, pool.map(lambda mode: _end_in(mode, path), ENDINGS), strict=True))
+
+
+@pytest.mark.slow
+@on_linux
+@pytest.mark.parametrize("mode", ENDINGS)
+def test_no_worker_outlives_its_program(endings, mode):
+    ending = endings[mode]
+    assert not ending.survivors
+    status, last_line = ENDINGS[mode]
+    assert ending.status == status, ending.stderr
+    assert ending.stdout.strip().rpartition("\n")[2] == last_line
+
+
+@pytest.mark.slow
+@on_linux
+@pytest.mark.parametrize("mode", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_signals_get_through_during_a_computation(endings, mode):
+    lines = {"SIGINT": "interrupted\n", "SIGTERM": "ended by SIGTERM\n"}
+    assert endings[mode].stderr == (f"some_command: {lines[mode]}" if mode in lines else "")
+
+
+@pytest.mark.slow
+@on_linux
+def test_a_program_whose_worker_died_says_so_in_one_line(endings):
+    stderr = endings["raise_while_computing"].stderr
+    assert stderr.startswith("some_command: TFF's worker (pid ")
+    assert stderr.count("\n") == 1
+    assert "SIGKILL" in stderr
+
+
+@pytest.mark.slow
+@on_linux
+def test_a_bug_keeps_its_stack_trace(endings):
+    assert endings["raise"].stderr.rstrip().endswith("ValueError: a bug")
+
+
+# --- a runtime in this process --------------------------------------------------------------------
+
+
+def test_two_runtimes_one_after_the_other():
+    before = tff.framework.get_context_stack().current
+    workers = []
+    for clients in ([1, 2, 3], [4, 5]):
+        with tff_worker.tff_runtime() as worker:
+            assert _total(clients) == sum(clients)
+            workers.append(worker)
+        assert tff.framework.get_context_stack().current is before
+        assert not psutil.pid_exists(worker.pid)
+    assert workers[0].pid != workers[1].pid
+
+
+def test_the_context_before_is_back_after_an_error():
+    def fail():
+        raise ZeroDivisionError
+
+    before = tff.framework.get_context_stack().current
+    with pytest.raises(ZeroDivisionError), tff_worker.tff_runtime():
+        fail()
+    assert tff.framework.get_context_stack().current is before
+
+
+def test_runtimes_can_be_nested():
+    with tff_worker.tff_runtime() as outer, tff_worker.tff_runtime() as inner:
+        assert outer.port != inner.port
+        assert _total([1, 1]) == 2
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with tff_worker.tff_runtime(threads=2, intra_op_threads=1) as worker:
+        yield worker
+
+
+def test_the_number_of_clients_may_change(runtime):
+    for cohort in range(1, 15):
+        assert _total([1] * cohort) == cohort
+
+
+def test_default_number_of_clients():
+    @tff.federated_computation
+    def ones():
+        return tff.federated_sum(tff.federated_value(1, tff.CLIENTS))
+
+    with tff_worker.tff_runtime(default_num_clients=3):
+        assert ones() == 3
+
+
+def test_a_computation_that_fails_keeps_its_own_error(runtime):
+    with pytest.raises(grpc.RpcError, match="negative!"):
+        _fail_unless_positive(-1)
+    assert _fail_unless_positive(1) == 1
+
+
+@on_linux
+def test_the_worker_ignores_signals_meant_for_us(runtime):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        os.kill(runtime.pid, number)
+    assert _total([1, 1]) == 2
+    assert os.getsid(runtime.pid) != os.getsid(0)
+
+
+def test_a_worker_killed_during_a_computation_is_an_error():
+    with tff_worker.tff_runtime() as worker:
+        assert _multiply(1) > 0
+        threading.Timer(0.5, lambda: os.kill(worker.pid, signal.SIGKILL)).start()
+        with pytest.raises(WorkerError) as caught:
+            _multiply(_FOREVER)
+        message = str(caught.value)
+        assert f"pid {worker.pid}, port {worker.port}" in message
+        assert "signal 9 (SIGKILL)" in message
+        assert "\n" not in message
+        assert caught.value.exit_status == 1
+        # Nobody starts it again behind our back.
+        with pytest.raises(WorkerError, match="SIGKILL"):
+            _total([1])
+
+
+@pytest.mark.slow
+def test_leaving_does_not_wait_for_a_computation_in_flight():
+    with pytest.raises(KeyboardInterrupt), tff_worker.tff_runtime():
+        assert _multiply(1) > 0
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        _multiply(_FOREVER)
+
+
+def test_the_connection_ignores_proxies(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with tff_worker.tff_runtime(start_timeout_seconds=20):
+        assert _total([1, 1]) == 2
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+def test_the_worker_outlives_the_thread_that_started_it():
+    workers = []
+    thread = threading.Thread(target=lambda: workers.append(tff_worker.start_worker()))
+    thread.start()
+    thread.join()
+    with workers[0] as worker:
+        time.sleep(0.3)
+        assert worker.is_alive
+        assert worker.obituary() is None
+
+
+def test_close_is_idempotent():
+    worker = tff_worker.start_worker()
+    worker.close()
+    worker.close()
+    assert not worker.is_alive
+    assert not psutil.pid_exists(worker.pid)
+    with pytest.raises(WorkerError):
+        worker.stub.get_executor(None)
+
+
+def test_a_forked_child_leaves_its_parents_worker_alone(monkeypatch):
+    with tff_worker.start_worker() as worker:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            worker.close()
+        assert worker.is_alive
+
+
+def test_two_workers_never_share_a_port():
+    worker = tff_worker.start_worker()
+    with worker, pytest.raises(UserError, match=f"port {worker.port}: expected a free port"):
+        tff_worker.start_worker(port=worker.port)
+    with tff_worker.start_worker(port=worker.port) as successor:
+        assert successor.port == worker.port
+
+
+def test_its_threads_can_be_limited(monkeypatch):
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    with tff_worker.start_worker(threads=3, intra_op_threads=1) as worker:
+        environment = psutil.Process(worker.pid).environ()
+        assert environment["TF_NUM_INTEROP_THREADS"] == "3"
+        assert environment["TF_NUM_INTRAOP_THREADS"] == "1"
+
+
+def test_its_log(tmp_path):
+    path = tmp_path / "worker.log"
+    path.write_text("earlier\n")
+    with tff_worker.start_worker(log_path=path) as worker:
+        assert _wait_until(lambda: "listening on" in path.read_text())
+        assert "listening on" in worker.last_words()
+    assert path.read_text().startswith("earlier\n")
+
+
+def test_a_log_that_cannot_be_written(tmp_path):
+    with pytest.raises(UserError, match="expected a file to log to, found No such file"):
+        tff_worker.start_worker(log_path=tmp_path / "nowhere" / "worker.log")
+
+
+# --- workers that do not start --------------------------------------------------------------------
+
+
+@pytest.fixture
+def fake_binary(tmp_path):
+    """Makes a shell script that stands in for TFF's binary, and says whether one still runs."""
+    path = tmp_path / "worker_binary"
+
+    def write(script):
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    yield write
+    assert _wait_until(lambda: not _running(path))
+
+
+def _running(path):
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(path) in process.cmdline():
+                found.append(process)
+    return found
+
+
+def test_a_worker_that_never_listens(fake_binary):
+    with pytest.raises(WorkerError, match=r"did not answer on 127.0.0.1:\d+ within 0.5 seconds"):
+        tff_worker.start_worker(binary=fake_binary("exec sleep 600"), start_timeout_seconds=0.5)
+
+
+def test_a_worker_that_dies_at_once(fake_binary):
+    start = time.monotonic()
+    with pytest.raises(WorkerError) as caught:
+        tff_worker.start_worker(
+            binary=fake_binary("echo no luck today; exit 3"), start_timeout_seconds=100
+        )
+    assert time.monotonic() - start < 60  # It does not wait for an answer.
+    assert "with exit status 3, its last words 'no luck today'" in str(caught.value)
+
+
+def test_a_worker_that_is_no_program(tmp_path):
+    with pytest.raises(WorkerError, match="No such file"):
+        tff_worker.start_worker(binary=tmp_path / "missing")
+
+
+def test_nothing_answers_at_a_remote_address():
+    with tff_worker._reserve_port(None) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(WorkerError, match=f"did not answer on 127.0.0.1:{port} within 0.3"):
+            tff_worker.connect(f"127.0.0.1:{port}", timeout_seconds=0.3)
+
+
+def test_a_remote_worker_that_is_lost():
+    with tff_worker.start_worker() as worker:
+        stub = tff_worker.connect(worker.target)
+        context = tff_worker.RuntimeContext(tff_worker.execution_context(stub))
+        with tff.framework.get_context_stack().install(context):
+            assert _total([1, 1]) == 2
+            worker.close()
+            with pytest.raises(WorkerError, match=f"lost TFF's worker at {worker.target}"):
+                _total([1, 1])
+        context.close()
+        stub.close()
+
+
+# --- executors ------------------------------------------------------------------------------------
+
+
+def test_executors_that_are_no_longer_kept_are_closed():
+    closed = []
+
+    def build(cardinalities):
+        return types.SimpleNamespace(close=lambda: closed.append(cardinalities[tff.CLIENTS]))
+
+    executors = tff_worker._Executors(build)
+    first = executors.create_executor({tff.CLIENTS: 0})
+    assert executors.create_executor({tff.CLIENTS: 0}) is first
+    for size in range(1, tff_worker._MAX_EXECUTORS):
+        executors.create_executor({tff.CLIENTS: size})
+    executors.create_executor({tff.CLIENTS: 0})
+    assert not closed
+    executors.create_executor({tff.CLIENTS: 99})
+    assert closed == [1]
+    executors.clean_up_executor({tff.CLIENTS: 99})
+    executors.clean_up_executor({tff.CLIENTS: 99})
+    assert closed == [1, 99]

@@ -1,0 +1,85 @@
+"""Checkpoints and model files: exact, safe, and clear about what does not fit."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from motley_tff.core.errors import UserError
+from motley_tff.experiment import checkpoints
+from motley_tff.files import model_files
+
+STATE = (
+    (np.float32([[1 / 3, -0.0]]),),
+    collections.OrderedDict(learning_rate=np.float32(0.1), step=np.int32(3)),
+    {"silo": np.float32([np.nan, np.inf])},
+    (),
+)
+
+
+def test_a_state_comes_back_exactly(tmp_path):
+    checkpoints.save(tmp_path, 7, STATE)
+    found = checkpoints.load(tmp_path, 7, STATE)
+    assert found[0][0].tobytes() == STATE[0][0].tobytes()
+    assert found[1]["step"] == 3
+    assert isinstance(found[1], collections.OrderedDict)
+    np.testing.assert_array_equal(found[2]["silo"], STATE[2]["silo"])
+
+
+def test_the_newest_two_are_kept(tmp_path):
+    for number in (1, 20, 3):
+        checkpoints.save(tmp_path, number, STATE)
+    assert checkpoints.rounds(tmp_path) == [3, 20]
+    assert checkpoints.rounds(tmp_path / "none") == []
+
+
+def test_what_a_save_that_was_killed_had_still_to_remove(tmp_path, monkeypatch):
+    with monkeypatch.context() as killed:
+        killed.setattr(checkpoints, "forget_old", lambda directory: None)
+        for number in (1, 2, 3):
+            checkpoints.save(tmp_path, number, STATE)
+    assert checkpoints.rounds(tmp_path) == [1, 2, 3]
+    checkpoints.forget_old(tmp_path)
+    assert checkpoints.rounds(tmp_path) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        STATE[:1],
+        (STATE[0], STATE[1], {"silo": np.zeros(3, np.float32)}, ()),
+        ((np.float64([[1, 2]]),), *STATE[1:]),
+    ],
+)
+def test_another_models_state_is_refused(tmp_path, other):
+    checkpoints.save(tmp_path, 1, other)
+    with pytest.raises(UserError, match="checkpoint"):
+        checkpoints.load(tmp_path, 1, STATE)
+
+
+def test_damaged_and_pickled_files_are_refused(tmp_path):
+    checkpoints.save(tmp_path, 1, STATE)
+    path = tmp_path / "round_00000001.npz"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError, match="cannot be read"):
+        checkpoints.load(tmp_path, 1, STATE)
+    np.savez(path, **{"00000": np.array([{"code": print}], dtype=object)})
+    with pytest.raises(UserError, match="cannot be read"):
+        checkpoints.load(tmp_path, 1, STATE)
+
+
+def test_model_files(tmp_path):
+    weights = (np.float32([[1, 2]]), np.float32([3]))
+    path = tmp_path / model_files.FILE_NAME
+    model_files.save(path, ["kernel", "bias"], weights)
+    for place in (path, tmp_path):
+        found = model_files.load(str(place), [(1, 2), (1,)])
+        for a, b in zip(weights, found, strict=True):
+            np.testing.assert_array_equal(a, b)
+    with pytest.raises(UserError, match="expects"):
+        model_files.load(str(path), [(1, 2)])
+    with pytest.raises(UserError, match="SavedModel"):
+        model_files.load(str(tmp_path / "nowhere"), [(1, 2)])
+    path.write_bytes(b"PK\x03\x04 no zip")
+    with pytest.raises(UserError, match="cannot read initial model weights"):
+        model_files.load(str(path), [(1, 2)])

@@ -1,0 +1,190 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from motley_tff.experiment import client_scores, evaluation
+from motley_tff.tables import schema
+from tests import toy
+
+
+def _report(task):
+    def scores(ids):
+        values = {
+            name: np.zeros((len(ids), 2), np.float32)
+            for name in ("loss", *(m.name for m in task.metrics))
+        }
+        sizes = np.ones(len(ids), np.int64)
+        return client_scores.Scores(tuple(ids), values, sizes, sizes)
+
+    by_split = {name: scores(task.splits[name].ids) for name in client_scores.SPLITS}
+    return evaluation.report(task, ("0", "1"), by_split, "global", True)
+
+
+def test_the_reference_stands_beside_the_accuracy():
+    task = toy.classifier_task()
+    ids = task.test.ids
+    task = dataclasses.replace(task, reference={ids[0]: 0.25, ids[1]: 0.5})
+    report = _report(task)
+    cells = {row["client_id"]: row["reference"] for row in report.clients}
+    assert evaluation.client_cell(task, "007") == "toy:007"
+    assert cells[evaluation.client_cell(task, ids[0])] == 0.25
+    means = {row["split"]: row["reference_mean"] for row in report.summary}
+    assert means["test"] == pytest.approx(0.375)
+    assert "reference" in schema.clients("x") and "reference_mean" in schema.summary("x")
+
+
+def test_without_a_reference_the_cells_are_empty():
+    report = _report(toy.classifier_task())
+    assert {row["reference"] for row in report.clients} == {None}
+    assert [row["reference_mean"] for row in report.summary] == [None, None]
+
+
+# Three clients at the baseline and after one epoch: on validation data the epoch is better for the
+# first two and on average; of the test clients one gains, one is hurt, one stays.
+VALID = [[0.5, 0.75], [0.5, 0.625], [0.5, 0.25]]
+TEST = [[0.25, 0.75], [0.875, 0.5], [0.5, 0.5]]
+LOSS = [[2.0, 1.0], [1.0, 3.0], [4.0, 4.0]]
+CLUSTERS = np.array([0, 1, 1])
+GROUPS = ("x", "x", "y")
+
+
+def _scores(ids, values, **more):
+    by_name = {"accuracy": np.float32(values), "loss": np.float32(LOSS)}
+    sizes = np.array([10, 20, 30]), np.array([1, 2, 3])
+    return evaluation.Scores(tuple(ids), by_name, *sizes, **more)
+
+
+def _task(task=None):
+    task = task or toy.classifier_task(3)
+    groups = dict(zip(task.test.ids, GROUPS, strict=False))
+    return dataclasses.replace(task, facts={"client_groups": groups})
+
+
+def _both(task, **more):
+    """Returns scores of both splits, `more` on test clients."""
+    return {
+        "valid": _scores(task.valid.ids[:3], VALID),
+        "test": _scores(task.test.ids[:3], TEST, **more),
+    }
+
+
+def _of_test(rows):
+    mine = [dict(row) for row in rows if row["split"] == "test"]
+    return [row for row in mine if row.pop("split")]
+
+
+def test_rows_of_clients_by_hand():
+    task = _task()
+    report = evaluation.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
+    first, second, third = _of_test(report.clients)
+    assert first == {
+        "client_id": "toy:e0", "cluster_id": 1, "candidate": "1",
+        "num_personalization_examples": 10, "num_evaluation_examples": 1, "metric": "accuracy",
+        "higher_is_better": True, "baseline": 0.25, "personalized": 0.75, "delta": 0.5,
+        "is_hurt": False, "reference": None, "group": "x", "baseline_loss": 2.0,
+        "personalized_loss": 1.0,
+    }  # fmt: skip
+    assert (second["delta"], second["is_hurt"], second["personalized_loss"]) == (-0.375, True, 3)
+    assert (third["delta"], third["is_hurt"], third["group"]) == (0, False, "y")
+    assert [row["cluster_id"] for row in (second, third)] == [2, 2]
+    assert [row["split"] for row in report.clients] == ["valid"] * 3 + ["test"] * 3
+
+
+def test_curves_and_clusters_by_hand():
+    task = _task()
+    report = evaluation.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
+    curve = [
+        (row["client_id"], row["candidate"], row["value"], row["loss"])
+        for row in _of_test(report.candidates)
+    ]
+    assert curve == [
+        ("toy:e0", "0", 0.25, 2), ("toy:e0", "1", 0.75, 1), ("toy:e1", "0", 0.875, 1),
+        ("toy:e1", "1", 0.5, 3), ("toy:e2", "0", 0.5, 4), ("toy:e2", "1", 0.5, 4),
+    ]  # fmt: skip
+    assert not any("ood_value" in row for row in report.candidates)
+    members = [tuple(row.values()) for row in report.clusters]
+    assert members == [
+        ("test", 1, "x", 1), ("test", 1, "y", 0), ("test", 2, "x", 1), ("test", 2, "y", 1),
+    ]  # fmt: skip
+
+
+def test_clusters_without_known_groups():
+    task = toy.classifier_task(3)
+    report = evaluation.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
+    members = [tuple(row.values()) for row in report.clusters]
+    assert members == [("test", 1, None, 1), ("test", 2, None, 2)]
+    assert {row["group"] for row in report.clients} == {None}
+    partly = dataclasses.replace(task, facts={"client_groups": {task.test.ids[0]: "x"}})
+    rows = evaluation.report(partly, ("0", "1"), _both(partly), "global", True).clients
+    assert {row["group"] for row in rows} == {None}
+
+
+def test_the_summary_by_hand():
+    task = _task()
+    report = evaluation.report(task, ("0", "1"), _both(task), "global", True)
+    valid, test = report.summary
+    assert (valid["split"], test["split"], test["candidate"]) == ("valid", "test", "1")
+    assert test["num_clients"] == 3
+    assert test["baseline_mean"] == pytest.approx(1.625 / 3)
+    assert test["personalized_mean"] == pytest.approx(1.75 / 3)
+    assert test["pct_clients_hurt"] == pytest.approx(100 / 3)
+    assert not [name for name in test if name.startswith("ood")]
+
+
+def test_the_choice_is_made_on_validation_clients():
+    task = _task()
+    scores = _both(task)
+    found = evaluation.choose(task, scores, "global", True)
+    assert {split: chosen.tolist() for split, chosen in found.items()} == {
+        "valid": [1, 1, 1], "test": [1, 1, 1]
+    }  # fmt: skip
+    one_says_no = evaluation.report(
+        task, ("0", "1"), scores, "global", True, lambda split, mine: np.array([True, False, True])
+    )
+    assert [row["candidate"] for row in _of_test(one_says_no.clients)] == ["1", "0", "1"]
+    assert one_says_no.summary[1]["candidate"] == "per_client"
+    assert one_says_no.summary[1]["pct_clients_hurt"] == 0
+
+
+def test_silos_are_reported_under_both_choices():
+    task = _task(toy.classifier_silos((7, 12, 3)))
+    scores = {**_both(task), "train": _scores(task.test.ids, TEST)}
+    report = evaluation.report(task, ("0", "1"), scores, "per_client", True)
+    rows = _of_test(report.clients)
+    assert [row["candidate"] for row in rows] == ["1", "1", "0"]
+    assert [row["candidate_global"] for row in rows] == ["1", "1", "1"]
+    assert [row["candidate_per_client"] for row in rows] == ["1", "1", "0"]
+    assert [row["personalized_per_client"] for row in rows] == [0.75, 0.5, 0.5]
+    assert [bool(row["is_hurt_global"]) for row in rows] == [False, True, False]
+    summary = report.summary[1]
+    assert (summary["candidate_global"], summary["candidate_per_client"]) == ("1", "per_client")
+    assert summary["personalized_mean_global"] == pytest.approx(1.75 / 3)
+    deviation = np.sqrt(((0.75 - 1.75 / 3) ** 2 + 2 * (0.5 - 1.75 / 3) ** 2) / 3)
+    assert summary["personalized_std_per_client"] == pytest.approx(deviation)
+    assert summary["pct_clients_hurt_global"] == pytest.approx(100 / 3)
+    # Of training parts the curves alone.
+    assert {row["split"] for row in report.candidates} == {"valid", "test", "train"}
+    assert len(list(report.clients)) == 6 and len(report.summary) == 2
+
+
+def test_scores_of_examples_and_of_others_data():
+    task = _task()
+    examples = [(np.array([-1.0, 0.0, 1.0]), np.array([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7]]))]
+    examples += [(np.array([1.0]), np.array([[0.4, 0.6]]))] * 2
+    beside = {"ood": _scores(task.test.ids, [[0.5, 0.25], [0.25, 0.125], [0.75, 0.75]])}
+    scores = _both(task, examples=examples, beside=beside)
+    report = evaluation.report(task, ("0", "1"), scores, "global", True)
+    found = [(r["client_id"], r["label"], r["baseline_score"], r["personalized_score"])
+             for r in report.scores]  # fmt: skip
+    assert found == [
+        ("toy:e0", 0, 0.1, 0.9), ("toy:e0", 0, 0.2, 0.8), ("toy:e0", 1, 0.3, 0.7),
+        ("toy:e1", 1, 0.4, 0.6), ("toy:e2", 1, 0.4, 0.6),
+    ]  # fmt: skip
+    rows = _of_test(report.clients)
+    assert [(row["ood_baseline"], row["ood_personalized"]) for row in rows] == [
+        (0.5, 0.25), (0.25, 0.125), (0.75, 0.75)
+    ]  # fmt: skip
+    assert [row["ood_value"] for row in _of_test(report.candidates)][:3] == [0.5, 0.25, 0.25]
+    assert report.summary[1]["ood_baseline_mean"] == pytest.approx(0.5)
+    assert report.summary[1]["ood_personalized_mean"] == pytest.approx(1.125 / 3)

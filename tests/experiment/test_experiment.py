@@ -1,0 +1,74 @@
+"""The experiment loop, cut at moments of its own."""
+
+import contextlib
+import dataclasses
+import signal
+
+import pytest
+
+from motley_tff.algorithms import fedavg, finetuning, optimizers
+from motley_tff.backends import sequential
+from motley_tff.experiment import checkpoints, experiment, run_directory
+from motley_tff.files import csv_files
+from tests import toy
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+_SGD = optimizers.OptimizerConfig("sgd", 0.5)
+_CONFIG = experiment.Config(
+    total_rounds=4, rounds_per_evaluation=2, rounds_per_checkpoint=4, clients_per_train_round=None
+)
+
+
+def run(root, **config):
+    """Runs, or goes on with, four rounds of a scalar model."""
+    task = toy.scalar_task({"a": [1.0], "b": [3.0]})
+    training = fedavg.build(task, fedavg.Params(_SGD, _SGD), task.model.initial_weights(0))
+    tuned = finetuning.build(task, finetuning.Params(_SGD, (0.5,), 1))
+    with contextlib.closing(run_directory.RunDirectory(str(root), "run", {})) as directory:
+        directory.write_record(status="running")
+        backend = sequential.SequentialBackend()
+        changed = dataclasses.replace(_CONFIG, **config)
+        experiment.Experiment(changed, task, training, tuned, backend, directory, "toy").run()
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_signal_while_rounds_are_written_loses_none(tmp_path, monkeypatch, written):
+    """A checkpoint follows, after which a resumed run would not do these rounds again."""
+    append = csv_files.append
+
+    def cut(path, columns, rows, *optional):
+        if rows and not written:
+            signal.raise_signal(signal.SIGINT)
+        append(path, columns, rows, *optional)
+        if rows and written:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(csv_files, "append", cut)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    monkeypatch.undo()
+    assert checkpoints.rounds(tmp_path / "run" / "checkpoints") == [2]
+    run(tmp_path)
+    rows = csv_files.read(tmp_path / "run" / "rounds.csv")
+    assert [row["round"] for row in rows] == ["1", "2", "3", "4"]
+
+
+def test_a_checkpoint_that_was_not_yet_removed_does_not_stay(tmp_path):
+    """As after a kill between the last checkpoint and the removal of an old one."""
+    run(tmp_path)
+    folder = tmp_path / "run" / "checkpoints"
+    (newest,) = folder.iterdir()
+    for name in ("round_00000001.npz", "round_00000002.npz"):
+        (folder / name).write_bytes(newest.read_bytes())
+    run(tmp_path)
+    assert checkpoints.rounds(folder) == [2, 4]
+
+
+@pytest.mark.parametrize(("total", "every", "expected"), [(0, 2, "0"), (3, 2, "23"), (3, 1, "123")])
+def test_an_untrained_model_is_looked_at_only_where_none_is_trained(
+    tmp_path, total, every, expected
+):
+    run(tmp_path, total_rounds=total, rounds_per_evaluation=every)
+    rows = csv_files.read(tmp_path / "run" / "summary.csv")
+    assert [row["round"] for row in rows if row["split"] == "test"] == list(expected)

@@ -1,0 +1,191 @@
+"""An experiment's directory: names, locks, flags."""
+
+import contextlib
+import json
+import os
+
+import pytest
+
+import motley_tff
+from motley_tff.core.errors import UserError
+from motley_tff.experiment import run_directory
+
+FLAGS = {"total_rounds": 3, "client_learning_rate": 0.1, "finetune_learning_rate": ["0.1"]}
+
+
+def opened(root, name="run", flags=FLAGS):
+    return contextlib.closing(run_directory.RunDirectory(str(root), name, flags))
+
+
+def test_record(tmp_path):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="running")
+        directory.write_record(status="finished")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["flags"] == FLAGS
+    assert record["versions"]["tensorflow"].startswith("2.")
+    assert record["peak_memory_mb"] > 10
+    with opened(tmp_path) as directory:
+        assert directory.is_finished
+
+
+def test_other_flags_are_refused_by_name(tmp_path):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="running")
+        directory.table("rounds").write_text("round\n1\n")
+    with pytest.raises(UserError, match=r"--total_rounds \(3 then, 4 now\)"):
+        run_directory.RunDirectory(str(tmp_path), "run", {**FLAGS, "total_rounds": 4})
+
+
+def test_what_came_to_nothing_may_be_begun_with_other_flags(tmp_path):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="stopped", reason="refused", data_files={"a": "1"})
+    with opened(tmp_path, flags={**FLAGS, "total_rounds": 4}) as directory:
+        directory.write_record(status="running")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["flags"]["total_rounds"] == 4 and not {"reason", "data_files"} & set(record)
+
+
+def test_a_warm_start_is_not_taken_for_that_of_other_flags(tmp_path):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="stopped")
+        (directory.path / "warm_start_1.npz").write_bytes(b"")
+    with pytest.raises(UserError, match=r"client_learning_rate \(0.1 then, 0.2 now\)"):
+        run_directory.RunDirectory(str(tmp_path), "run", {**FLAGS, "client_learning_rate": 0.2})
+
+
+def test_other_code_that_goes_on_with_a_run_is_named(tmp_path):
+    path = tmp_path / "run" / "run.json"
+    with opened(tmp_path) as directory:
+        directory.write_record(status="running")
+        directory.write_record(status="running")
+    record = json.loads(path.read_text())
+    assert "continued_with" not in record
+    path.write_text(json.dumps({**record, "git_commit": "an older one"}))
+    for _ in range(2):
+        with opened(tmp_path) as directory:
+            directory.write_record(status="running")
+    found = json.loads(path.read_text())
+    assert found["git_commit"] == "an older one"
+    mine = {name: record[name] for name in ("git_commit", "versions")}
+    assert found["continued_with"] == [mine]
+
+
+def test_two_at_once_are_refused(tmp_path):
+    with opened(tmp_path), pytest.raises(UserError, match="another process"):
+        run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
+    with opened(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["=1+1", "../up", "", "a/b", "-x", ".", "a b", "x" * 200])
+def test_names_that_are_no_file_names(tmp_path, name):
+    with pytest.raises(UserError, match="experiment_name"):
+        run_directory.RunDirectory(str(tmp_path), name, FLAGS)
+
+
+def test_a_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write the output directory"):
+        run_directory.RunDirectory(str(tmp_path / "file"), "run", FLAGS)
+
+
+def test_damaged_record(tmp_path):
+    os.makedirs(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text("{")
+    with pytest.raises(UserError, match="run.json cannot be read"):
+        run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
+
+
+def test_what_a_killed_process_left_half_written_is_swept(tmp_path):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="running")
+        for folder in (directory.path, directory.checkpoints, directory.figures):
+            folder.mkdir(exist_ok=True)
+            (folder / ".name.csv.x1y2.tmp").write_text("ha")
+    with opened(tmp_path) as directory:
+        assert not list(directory.path.rglob("*.tmp"))
+        assert (directory.path / "run.json").exists()
+
+
+def test_a_clock_that_is_set_back_makes_no_run_last_less_than_nothing(tmp_path, monkeypatch):
+    with opened(tmp_path) as directory:
+        monkeypatch.setattr("time.time", lambda: 0.0)
+        directory.write_record(status="running")
+        assert 0 <= directory.record["seconds"] < 60
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"flags": []}, "expected an object with flags"),
+        ({"flags": {}, "seconds": "long"}, "found 'long' for seconds, expected float"),
+        ({"flags": {}, "status": 1}, "found 1 for status, expected str"),
+        ({"flags": {}, "data": float("nan")}, "not JSON compliant"),
+    ],
+)
+def test_a_record_that_was_changed(tmp_path, record, words):
+    os.makedirs(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=words):
+        run_directory.RunDirectory(str(tmp_path), "run", {})
+    (tmp_path / "run" / "run.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match="cannot be read: maximum recursion depth"):
+        run_directory.RunDirectory(str(tmp_path), "run", {})
+
+
+def test_a_directory_that_was_moved_away_hides_no_error(tmp_path):
+    found = r"cannot write .*run.json: No such file"
+    with pytest.raises(UserError, match=found), opened(tmp_path) as directory:
+        directory.path.rename(tmp_path / "elsewhere")
+        directory.write_record(status="running")
+
+
+def _made_before(root, name="run", version=None, status="running", flags=FLAGS):
+    """Writes the record of a run whose results were of another version; returns its directory."""
+    with opened(root, name, flags) as directory:
+        directory.write_record(status=status)
+    record = root / name / "run.json"
+    content = json.loads(record.read_text())
+    assert content.pop("results_version") == motley_tff.RESULTS_VERSION
+    more = {} if version is None else {"results_version": version}
+    record.write_text(json.dumps({**content, **more}))
+    return root / name
+
+
+@pytest.mark.parametrize("version", [None, 1, motley_tff.RESULTS_VERSION + 1])
+@pytest.mark.parametrize("left", ["rounds.csv", "checkpoints", "warm_start_0.npz", "tasks/1.json"])
+def test_a_run_of_other_results_is_not_gone_on_with(tmp_path, version, left):
+    path = _made_before(tmp_path, version=version)
+    (path / left).mkdir(parents=True)
+    before = (path / "run.json").read_bytes()
+    expected = (
+        rf"version {version or 1}, expected {motley_tff.RESULTS_VERSION}: .*--experiment_name"
+    )
+    with pytest.raises(UserError, match=expected) as error:
+        run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    assert (path / "run.json").read_bytes() == before
+
+
+def test_a_finished_run_of_other_results_is_still_shown(tmp_path):
+    path = _made_before(tmp_path, status="finished")
+    (path / "rounds.csv").write_text("round\n1\n")
+    with opened(tmp_path) as directory:
+        assert directory.is_finished
+
+
+def test_a_run_of_other_results_that_came_to_nothing_is_begun_anew(tmp_path):
+    _made_before(tmp_path)
+    with opened(tmp_path) as directory:
+        directory.write_record(status="running")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["results_version"] == motley_tff.RESULTS_VERSION
+
+
+def test_a_flag_that_an_older_run_did_not_have_stood_at_its_default(tmp_path):
+    _made_before(tmp_path, status="finished")
+    flags = {**FLAGS, "l2": 0.0, "rates": (1, 2)}
+    run_directory.RunDirectory(str(tmp_path), "run", flags, {**flags, "total_rounds": 9}).close()
+    with pytest.raises(UserError, match=r"--l2 \(0.0 then, 0.5 now\)"):
+        run_directory.RunDirectory(str(tmp_path), "run", {**flags, "l2": 0.5}, flags)

@@ -1,0 +1,191 @@
+"""Laws of selection: the chosen candidate is the first of the best on validation data."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from motley_tff.core import candidates
+from motley_tff.core.errors import UserError
+from motley_tff.experiment import acceptance
+
+# Multiples of 1/64, of which means of 1, 2, 4 or 8 clients have no rounding.
+FINITE = st.integers(-8, 8).map(lambda n: n / 64)
+ANY = FINITE | st.sampled_from([math.nan, math.inf, -math.inf])
+
+
+@st.composite
+def tables(draw, numbers=FINITE):
+    """Returns values [num_clients, num_candidates]."""
+    num_clients, num_candidates = draw(st.sampled_from([1, 2, 4, 8])), draw(st.integers(1, 6))
+    row = st.lists(numbers, min_size=num_candidates, max_size=num_candidates)
+    return np.array(draw(st.lists(row, min_size=num_clients, max_size=num_clients)))
+
+
+def choose(values, higher_is_better=True, tuning="global", include_baseline=True):
+    with np.errstate(invalid="ignore"):
+        return candidates.choose(values, higher_is_better, tuning, include_baseline)
+
+
+def _first_best(scores):
+    """The rule in words: the first that none is above, of those that are finite."""
+    finite = [score for score in scores if math.isfinite(score)]
+    return next(
+        (i for i, score in enumerate(scores) if score in finite and score == max(finite)), 0
+    )
+
+
+@given(tables(ANY), st.booleans(), st.booleans())
+def test_the_first_of_the_best_is_chosen(values, higher_is_better, include_baseline):
+    first = 0 if include_baseline or values.shape[1] == 1 else 1
+    sign = 1 if higher_is_better else -1
+    with np.errstate(invalid="ignore"):
+        means = sign * values.mean(axis=0)
+    chosen = choose(values, higher_is_better, "global", include_baseline)
+    assert chosen == first + _first_best(list(means[first:]))
+    own = choose(values, higher_is_better, "per_client", include_baseline)
+    assert list(own) == [first + _first_best(list(sign * row[first:])) for row in values]
+
+
+@given(tables(st.floats(-1, 1, width=32)), st.booleans())
+@example(np.array([[0.5, 0.500001]]), True)
+def test_none_is_better_than_the_chosen_but_for_rounding(values, higher_is_better):
+    values = values.astype(np.float32)
+    sign = 1 if higher_is_better else -1
+    means = sign * values.astype(np.float64).mean(axis=0)
+    chosen = choose(values, higher_is_better)
+    assert means[chosen] >= means.max() - 1.01e-7 * abs(means.max())
+    assert np.all(means[:chosen] < means.max())
+    own = candidates.take(sign * values, choose(values, higher_is_better, "per_client"))
+    best = (sign * values).max(axis=1)
+    assert np.all(own >= best - 1.3e-7 * np.abs(best))
+
+
+@given(tables(ANY), st.booleans())
+def test_errors_are_chosen_as_their_negatives(values, higher_is_better):
+    for tuning in ("global", "per_client"):
+        np.testing.assert_array_equal(
+            choose(values, higher_is_better, tuning), choose(-values, not higher_is_better, tuning)
+        )
+
+
+@given(tables(ANY), st.randoms(use_true_random=False))
+def test_the_order_of_clients_does_not_matter(values, random):
+    order = random.sample(range(len(values)), len(values))
+    assert choose(values[order]) == choose(values)
+    own = choose(values, tuning="per_client")
+    np.testing.assert_array_equal(choose(values[order], tuning="per_client"), own[order])
+    # A client's own choice is that of a population of one.
+    assert [choose(row[None]) for row in values] == list(own)
+
+
+@given(tables(ANY), st.data())
+def test_who_comes_later_must_be_better(values, data):
+    again = data.draw(st.lists(st.integers(0, values.shape[1] - 1)))
+    longer = np.concatenate([values, values[:, again]], axis=1)
+    for tuning in ("global", "per_client"):
+        np.testing.assert_array_equal(choose(longer, tuning=tuning), choose(values, tuning=tuning))
+
+
+@given(tables(ANY), st.integers(-60, 60))
+def test_units_of_the_metric_do_not_matter(values, power):
+    for tuning in ("global", "per_client"):
+        np.testing.assert_array_equal(
+            choose(values * 2.0**power, tuning=tuning), choose(values, tuning=tuning)
+        )
+
+
+@given(tables(ANY).filter(lambda values: values.shape[1] > 1), st.booleans())
+def test_without_the_baseline_the_others_are_chosen_from(values, higher_is_better):
+    for tuning in ("global", "per_client"):
+        without = choose(values, higher_is_better, tuning, include_baseline=False)
+        np.testing.assert_array_equal(without, 1 + choose(values[:, 1:], higher_is_better, tuning))
+        chosen = choose(values, higher_is_better, tuning)
+        assert np.all((chosen == 0) | (chosen == without))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["valid", "test"]), st.none() | FINITE), min_size=1),
+    st.booleans(),
+)
+def test_the_best_round_is_the_first_of_the_best_validation_means(found, higher_is_better):
+    rows = [
+        {"round": str(i), "split": split, "personalized_mean": "" if v is None else f"{v:.9g}"}
+        for i, (split, v) in enumerate(found)
+    ]
+    best = candidates.best_round(rows, higher_is_better)
+    sign = 1 if higher_is_better else -1
+    known = {
+        i: sign * v for i, (split, v) in enumerate(found) if split == "valid" and v is not None
+    }
+    expected = min((i for i in known if known[i] == max(known.values())), default=len(found) - 1)
+    assert best == str(expected)
+
+
+EVIDENCE = st.lists(
+    st.tuples(st.integers(0, 20), *[FINITE | st.just(math.nan)] * 4), min_size=1, max_size=8
+)
+RULES = st.sampled_from(["always", "min_examples:0", "min_examples:7", "validated",
+                         "validated:0.5", "validated_loss"])  # fmt: skip
+
+
+def _evidence(rows):
+    sizes, *columns = map(np.array, zip(*rows, strict=True))
+    before, after = columns[:2], columns[2:]
+    names = ("metric", "loss")
+    return acceptance.Evidence(
+        sizes, dict(zip(names, before, strict=True)), dict(zip(names, after, strict=True))
+    )
+
+
+def _accepts(text, rows):
+    rule = acceptance.parse(text, is_silo=False)
+    return list(acceptance.accepts(rule, _evidence(rows)))
+
+
+@given(EVIDENCE, RULES)
+def test_each_client_accepts_on_its_own_evidence(rows, text):
+    assert _accepts(text, rows) == [_accepts(text, [row])[0] for row in rows]
+
+
+@given(EVIDENCE, st.integers(0, 21), st.integers(0, 21))
+def test_more_examples_accept_at_least_as_well(rows, number, other):
+    low, high = (_accepts(f"min_examples:{n}", rows) for n in sorted((number, other)))
+    assert all(a or not b for a, b in zip(low, high, strict=True))
+    assert low == [row[0] >= min(number, other) for row in rows]
+
+
+@given(EVIDENCE, st.sampled_from(["validated", "validated_loss"]))
+def test_a_validated_model_is_strictly_better(rows, text):
+    turned = [(size, c, d, a, b) for size, a, b, c, d in rows]
+    one, other = _accepts(text, rows), _accepts(text, turned)
+    assert not np.any(np.logical_and(one, other))
+    for row, accepted, refused in zip(rows, one, other, strict=True):
+        before, after = (row[1], row[3]) if text == "validated" else (row[2], row[4])
+        assert accepted == (after < before) and refused == (before < after)
+
+
+@given(st.sampled_from(["validated", "validated_loss"]), st.floats(allow_nan=False))
+def test_a_fraction_lies_between_0_and_1(kind, fraction):
+    text = f"{kind}:{fraction!r}"
+    if 0 < fraction < 1:
+        assert acceptance.parse(text, is_silo=False) == acceptance.Rule(text, kind, fraction)
+    else:
+        with pytest.raises(UserError):
+            acceptance.parse(text, is_silo=False)
+
+
+@given(
+    st.text() | st.tuples(RULES, st.text(":.0123456789e-+_ \n", max_size=3)).map("".join),
+    st.booleans(),
+)
+def test_any_text_is_a_rule_or_one_line_of_an_error(text, is_silo):
+    try:
+        rule = acceptance.parse(text, is_silo)
+    except UserError as error:
+        assert len(str(error).splitlines()) == 1
+    else:
+        assert rule.text == text and text.partition(":")[0] == rule.kind
+        assert rule.value is None or rule.value >= 0

@@ -1,0 +1,165 @@
+"""CSV files: cells, whole files, resumed files."""
+
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (True, "1"),
+        (np.bool_(False), "0"),
+        (np.int64(7), "7"),
+        (0.1, "0.1"),
+        (np.float32(1 / 3), "0.333333343"),
+        (1e-12, "1e-12"),
+        (float("nan"), ""),
+        (np.inf, ""),
+        ("emnist:007", "emnist:007"),
+    ],
+)
+def test_cells(value, text):
+    assert csv_files.cell(value) == text
+
+
+def test_lists_are_no_cells():
+    with pytest.raises(TypeError, match="scalar"):
+        csv_files.cell([1, 2])
+
+
+def test_text_that_a_spreadsheet_would_run_is_text():
+    row = {"a": "=1+1", "b": "-x", "c": -1.5, "d": "a=1", "e": None, "f": "\t=1"}
+    assert csv_files.formula_safe(row) == {**row, "a": "'=1+1", "b": "'-x", "f": "'\t=1"}
+
+
+@pytest.mark.parametrize("text", ["-1", "-0.5", "-1.5e-07", "-2e+10", "'=1", "a\n=1", ""])
+def test_text_that_is_left_alone(text):
+    assert csv_files.formula_safe({"a": text}) == {"a": text}
+
+
+@pytest.mark.parametrize(
+    "text", ["+1", "-1-1", "-1 ", "--a", "-e", "@a", "\n=1", "\r=1", "＝1", "－1＋1", "-inf", "-１"]
+)
+def test_text_that_is_guarded(text):
+    assert csv_files.formula_safe({"a": text}) == {"a": f"'{text}"}
+
+
+def test_written_tables_are_rfc_4180_and_load_in_pandas(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [{"id": 'a "b", c', "x": 1.5}, {"id": "school:00511299", "x": None}]
+    csv_files.write(path, ["id", "x"], rows)
+    csv_files.append(path, ["id", "x"], [{"id": "é\nz", "x": 2}])
+    assert path.read_bytes() == (b'id,x\n"a ""b"", c",1.5\nschool:00511299,\n"\xc3\xa9\nz",2\n')
+    frame = pd.read_csv(path)
+    assert list(frame.x.fillna(-1)) == [1.5, -1.0, 2.0]
+    assert frame.id[1] == "school:00511299"
+    assert [row["id"] for row in csv_files.read(path)] == ['a "b", c', "school:00511299", "é\nz"]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"id": 1, "x": 2, "y": 3, "z": 4}, r"lacks \[\] and has \['z'\]"),
+        ({"id": 1, "y": 3}, r"lacks \['x'\] and has \[\]"),
+        ({"id": 1, "xx": 2}, r"lacks \['x'\] and has \['xx'\]"),
+    ],
+)
+def test_a_row_has_its_tables_keys(tmp_path, row, words):
+    path = tmp_path / "t.csv"
+    columns = ("id", "x", "y")
+    for write in (csv_files.write, csv_files.append):
+        with pytest.raises(ValueError, match=words):
+            write(path, columns, [{"id": 0, "x": None}, row], optional=["y"])
+        assert not path.exists()
+    csv_files.write(path, columns, [{"id": 0, "x": 1}], optional=["y"])
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=words):
+        csv_files.append(path, columns, [row], optional=["y"])
+    assert path.read_bytes() == before == b"id,x,y\n0,1,\n"
+
+
+def test_an_end_of_a_line_of_any_kind_is_in_quotes(tmp_path):
+    path = tmp_path / "t.csv"
+    cells = ["a\rb", "\r", "a\r\n", "\r\nb"]
+    csv_files.write(path, ["id", "x"], [{"id": cell, "x": 1} for cell in cells])
+    assert path.read_bytes() == b'id,x\n"a\rb",1\n"\r",1\n"a\r\n",1\n"\r\nb",1\n'
+    assert [row["id"] for row in csv_files.read(path)] == cells
+
+
+def test_append_starts_a_table_with_its_header(tmp_path):
+    csv_files.append(tmp_path / "t.csv", ["round"], [])
+    assert (tmp_path / "t.csv").read_text() == "round\n"
+
+
+def test_keep_rounds_keeps_the_bytes_before(tmp_path):
+    path = tmp_path / "t.csv"
+    columns = ["round", "text", "x"]
+    csv_files.write(path, columns, [{"round": r, "text": 'q"', "x": r / 3} for r in (1, 2)])
+    before = path.read_bytes()
+    csv_files.append(path, columns, [{"round": r} for r in (3, 4)], optional=columns)
+    csv_files.keep_rounds(path, 2)
+    assert path.read_bytes() == before
+    assert csv_files.rounds(path) == {1, 2}
+
+
+def test_an_error_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "t.csv"
+    csv_files.write(path, ["x"], [{"x": 1}])
+
+    def broken():
+        yield {"x": 2}
+        raise RuntimeError("cut")
+
+    with pytest.raises(RuntimeError):
+        csv_files.write(path, ["x"], broken())
+    assert os.listdir(tmp_path) == ["t.csv"]
+    assert path.read_text() == "x\n1\n"
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of 64 kB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_one_line_and_the_file_stays_whole(tiny_disk: pathlib.Path):
+    path = tiny_disk / "t.csv"
+    csv_files.write(path, ["x"], [{"x": i} for i in range(1000)])
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="No space left") as caught:
+        csv_files.append(path, ["x"], [{"x": i} for i in range(20_000)])
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == before
+    assert os.listdir(tiny_disk) == ["t.csv"]
+
+
+def test_bad_files_are_named(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"")
+    with pytest.raises(UserError, match="t.csv is empty"):
+        list(csv_files.read(path))
+    path.write_bytes(b"a,b\n1\n")
+    with pytest.raises(UserError, match="line 2: found 1 cells, expected 2"):
+        list(csv_files.read(path))
+    path.write_bytes(b"a,b\n\xff,1\n")
+    with pytest.raises(UserError, match="UTF-8"):
+        list(csv_files.read(path))
