@@ -46,7 +46,7 @@ def open_split(path: Path, split_name: str) -> SqliteSplit:
     check_whole(path)
     sizes = _client_sizes(path, split_name)
     # Only here: a run on other data should not wait for this import.
-    from motley_tff.core.federated import tff
+    from motley_tff.core.lazy import tff
 
     create_dataset = tff.simulation.datasets.SqlClientData(
         str(path), split_name

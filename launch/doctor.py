@@ -23,7 +23,7 @@ import datasets
 from motley_tff import commandline
 from motley_tff.core import cores
 from motley_tff.core.errors import UserError
-from trainers import data_flags
+from trainers import config, data_flags
 
 FLAGS = flags.FLAGS
 
@@ -87,7 +87,7 @@ def main() -> None:
     """Runs all checks."""
     if FLAGS.dataset_name is not None:
         # What is wrong there does not wait for TensorFlow.
-        datasets.check_options(data_flags.options(FLAGS))
+        datasets.check_options(config.data_options())
     report = _Report()
     report.check("python", _python)
     report.check("packages", _packages)
@@ -151,7 +151,7 @@ def _memory_limit() -> int | None:
 
 def _import_tensorflow() -> str:
     start = time.perf_counter()
-    module = importlib.import_module("motley_tff.core.federated")
+    module = importlib.import_module("motley_tff.core.lazy")
     return f"TFF {module.tff.__version__} imported in {time.perf_counter() - start:.1f} s"
 
 
@@ -167,7 +167,7 @@ def _start_worker(stack: contextlib.ExitStack) -> str:
 def _compute() -> str:
     import numpy as np
 
-    from motley_tff.core.federated import tff
+    from motley_tff.core.lazy import tff
 
     @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
     def total(values):
@@ -221,7 +221,7 @@ def _dataset() -> str:
     """Loads a data set; returns what is in it, several lines."""
     from datasets import description
 
-    task = datasets.create_task(data_flags.options(FLAGS))
+    task = datasets.create_task(config.data_options())
     lines = [f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights"]
     lines += [f"{k}: {_short(v)}" for k, v in task.facts.items() if v or v == 0]
     # A silo is in every split, with a part of its data each time.

@@ -1,9 +1,8 @@
-"""Flags that say which data, for the trainers and the doctor."""
+"""Flags that say which data, for the trainers and the doctor; `trainers.config` reads them."""
 
 from absl import flags
 
 import datasets
-from datasets import options as data_options
 from motley_tff.core.errors import UserError
 
 
@@ -55,24 +54,3 @@ def _is_dataset(name: str | None) -> bool:
         except UserError as error:
             raise flags.ValidationError(str(error)) from error
     return True
-
-
-def options(values: flags.FlagValues) -> data_options.DataOptions:
-    """Returns the data options; a program without `--base_random_seed` has seed 0."""
-    seed = {"base_random_seed": values.base_random_seed} if "base_random_seed" in values else {}
-    return data_options.DataOptions(
-        dataset_name=values.dataset_name,
-        data_dir=values.data_dir,
-        data_file=values.data_file,
-        use_synthetic_data=values.use_synthetic_data,
-        only_digits=values.only_digits,
-        group_key=values.group_key,
-        gld23k=values.gld23k,
-        mask_padding=values.mask_padding,
-        adni_split=values.adni_split,
-        val_split=values.val_split,
-        test_split=values.test_split,
-        lam_svm=values.lam_svm,
-        l2_reg=values.l2_reg,
-        **seed,
-    )

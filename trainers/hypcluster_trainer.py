@@ -11,18 +11,11 @@ best for FedAvg alone: --warmstart_client_learning_rate, --warmstart_server_lear
 With --total_rounds=0 the warm-started models are the "ensemble of k FedAvg models" baseline.
 """
 
-import contextlib
-
 from absl import flags
 
-import datasets
-from motley_tff import commandline
-from motley_tff.core.errors import UserError
-from motley_tff.files import model_files
-from trainers import optimizer_flags, published_flags, shared_flags
+from trainers import data_flags, optimizer_flags, program, shared_flags
 
-FLAGS = flags.FLAGS
-
+data_flags.define()
 shared_flags.define()
 optimizer_flags.define("client", default_rate=0.1)
 optimizer_flags.define("server", default_rate=1.0)
@@ -39,11 +32,6 @@ flags.DEFINE_float(
     "On silos, instead: the share of --total_rounds that is such a warm start.",
     lower_bound=0.0,
     upper_bound=1.0,
-)
-_WARM_START_RATES = (
-    "warmstart_client_learning_rate",
-    "warmstart_server_learning_rate",
-    "warmstart_server_adam_epsilon",
 )
 flags.DEFINE_float(
     "warmstart_client_learning_rate",
@@ -102,94 +90,12 @@ flags.DEFINE_bool(
 
 def main() -> None:
     """Runs the experiment that the flags describe."""
-    _check_flags()
-    with contextlib.closing(shared_flags.open_directory(FLAGS)) as directory:
-        from trainers import assembly, clustering  # Import TensorFlow: after the flags are right.
-
-        rounds = _rounds()
-        assembly.run(
-            FLAGS,
-            directory,
-            clustering.build(FLAGS, rounds),
-            prepare=clustering.initial_models(FLAGS, rounds),
-            total_rounds=rounds.clustering,
-            include_baseline_candidate=False,
-        )
-
-
-def _check_flags() -> None:
-    """Raises a UserError for flags that contradict each other."""
-    paths = FLAGS.path_to_initial_model_weights_list
-    if FLAGS.path_to_initial_model_weights:
-        raise UserError(
-            "--path_to_initial_model_weights holds one model; give k of them to "
-            "--path_to_initial_model_weights_list"
-        )
-    if paths is not None and not all(paths or [""]):
-        raise UserError(
-            "--path_to_initial_model_weights_list has an empty path; give k paths, or one run of "
-            "this trainer"
-        )
-    if paths is not None:
-        _check_number(paths)
-    if paths is not None and FLAGS.cluster_initialization == "updates":
-        raise UserError(
-            "--cluster_initialization=updates makes all models from one; leave "
-            "--path_to_initial_model_weights_list out"
-        )
-    if FLAGS.num_clusters > 1 and FLAGS.aggregator == "differentially_private":
-        raise UserError(
-            "--aggregator=differentially_private weights all clients alike and cannot leave out "
-            "those outside a cluster; choose another aggregator"
-        )
-    if FLAGS.warmstart_fraction is not None:
-        if FLAGS.dataset_name not in datasets.CROSS_SILO:
-            raise UserError(
-                "--warmstart_fraction is for silos "
-                f"({', '.join(datasets.CROSS_SILO)}); give --num_warmstart_fedavg_rounds"
-            )
-        if FLAGS["num_warmstart_fedavg_rounds"].present:
-            raise UserError(
-                "--warmstart_fraction and --num_warmstart_fedavg_rounds both say how long the "
-                "warm start is; give one of them"
-            )
-    _check_warm_start()
-
-
-def _check_number(paths: list[str]) -> None:
-    """Raises a UserError unless there is a model for each cluster."""
-    found, k = len(model_files.model_paths(paths)), FLAGS.num_clusters
-    if found != k:
-        what = f"has {len(paths)} paths" if found == len(paths) else f"leads to {found} models"
-        raise UserError(f"--path_to_initial_model_weights_list {what}, expected --num_clusters={k}")
-
-
-def _check_warm_start() -> None:
-    """Raises a UserError for flags of a warm start that would change nothing."""
-    # A preset's rates stand for nothing where its warm start is switched off behind it.
-    given = [
-        f"--{one.name}"
-        for one in commandline.given()
-        if one.name in _WARM_START_RATES and one.flagfile is None
-    ]
-    if given and not _rounds().warm_start and FLAGS.cluster_initialization == "random":
-        raise UserError(
-            f"{given[0]} is for a warm start, of which there are no rounds; leave it out, or give "
-            "--num_warmstart_fedavg_rounds"
-        )
-
-
-def _rounds() -> shared_flags.Rounds:
-    """Returns how many rounds each stage has."""
-    if FLAGS.warmstart_fraction is None:
-        return shared_flags.Rounds(FLAGS.num_warmstart_fedavg_rounds, FLAGS.total_rounds)
-    warm = round(FLAGS.warmstart_fraction * FLAGS.total_rounds)
-    return shared_flags.Rounds(warm, FLAGS.total_rounds - warm)
+    program.train("hypcluster_trainer")
 
 
 def run() -> None:
     """Entry point of the console command."""
-    commandline.run_main(main, goes_on=True, advice=published_flags.advice)
+    program.run(main)
 
 
 if __name__ == "__main__":

@@ -9,28 +9,18 @@ validation clients; the baseline is the global model.
         --experiment_name=knn
 """
 
-import contextlib
-
 import numpy as np
 from absl import flags
 
-from motley_tff import algorithms, commandline
-from motley_tff.core.errors import UserError
-from trainers import optimizer_flags, published_flags, shared_flags
-
-FLAGS = flags.FLAGS
+from trainers import algorithm_flags, data_flags, optimizer_flags, program, shared_flags
 
 _CROSS_DEVICE = tuple(round(0.1 * i, 1) for i in range(1, 11))
 
+data_flags.define()
 shared_flags.define()
 optimizer_flags.define("client", default_rate=0.1)
 optimizer_flags.define("server", default_rate=1.0)
-flags.DEFINE_enum(
-    "algorithm", "fedavg", list(algorithms.TRAINING), "How the global model is trained."
-)
-flags.DEFINE_float(
-    "proximal_strength", 0.1, "mu of --algorithm=fedprox; 0 is FedAvg.", lower_bound=0.0
-)
+algorithm_flags.define("knn_per_trainer", "How the global model is trained.")
 flags.DEFINE_list("num_neighbors", ["10"], "Numbers of neighbours, k, to choose from.")
 flags.DEFINE_list(
     "coefficients",
@@ -72,39 +62,12 @@ def _are_different(values: list) -> bool:
 
 def main() -> None:
     """Runs the experiment that the flags describe."""
-    if not FLAGS.total_rounds and not FLAGS.path_to_initial_model_weights:
-        raise UserError(
-            "--total_rounds=0 trains no global model; give --path_to_initial_model_weights, or "
-            "rounds"
-        )
-    with contextlib.closing(shared_flags.open_directory(FLAGS)) as directory:
-        from trainers import assembly  # Imports TensorFlow: after all that can be known is right.
-
-        assembly.run(
-            FLAGS,
-            directory,
-            _build,
-            tuning=FLAGS.knn_tuning,
-            include_baseline_candidate=FLAGS.include_baseline_candidate,
-        )
-
-
-def _build(task, initial_weights):
-    """Returns (training algorithm, personalization, name for the tables)."""
-    from motley_tff.algorithms import knn_per
-    from trainers import assembly
-
-    training = assembly.training_algorithm(FLAGS, task, initial_weights)
-    params = knn_per.Params(
-        tuple(int(k) for k in FLAGS.num_neighbors), tuple(float(c) for c in FLAGS.coefficients)
-    )
-    name = f"{training.name}+knn_per" if FLAGS.total_rounds else "knn_per"
-    return training, knn_per.build(task, params), name
+    program.train("knn_per_trainer")
 
 
 def run() -> None:
     """Entry point of the console command."""
-    commandline.run_main(main, goes_on=True, advice=published_flags.advice)
+    program.run(main)
 
 
 if __name__ == "__main__":

@@ -6,31 +6,17 @@ chosen is refused: it would change nothing.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from absl import flags
 
 from motley_tff import commandline
-from motley_tff.algorithms import optimizer_config
+from motley_tff.algorithms.optimizers import PARAMETERS
 from motley_tff.core.errors import UserError
 
-# {optimizer: {parameter: default}} beside the learning rate, by the names TFF gives them.
-PARAMETERS: dict[str, dict[str, float]] = {
-    "sgd": {"momentum": 0.0, "nesterov": False},
-    "momentum": {"momentum": 0.9},
-    "fedavgm": {"momentum": 0.9},
-    "adam": {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7},
-    "yogi": {
-        "beta_1": 0.9,
-        "beta_2": 0.999,
-        "epsilon": 1e-3,
-        "initial_preconditioner_value": 1e-6,
-    },
-    "adagrad": {"initial_preconditioner_value": 0.1, "epsilon": 1e-7},
-    "rmsprop": {"decay": 0.9, "epsilon": 1e-7},
-}
+FLAGS = flags.FLAGS
 # {(optimizer, parameter): its other name}. Motley's two trainers took their optimizers from two
 # libraries: HypCluster's are TFF's, those of fine-tuning are Keras's.
 ALIASES = {
@@ -154,14 +140,13 @@ def first_name(flag: str) -> str:
     return flag if parameter is None else parameter.flag
 
 
-def check_given(values: flags.FlagValues, given: Sequence[commandline.Given]) -> None:
+def check_given(given: Sequence[commandline.Given]) -> None:
     """Sees to it that only flags of the chosen optimizers count.
 
     What a flagfile says of the optimizer that it chooses itself is put aside where another one is
     chosen after it, as in `--flagfile=PRESET --server_optimizer=sgd`.
 
     Args:
-      values: The parsed flags.
       given: All flags in the order in which they were given.
 
     Raises:
@@ -171,54 +156,25 @@ def check_given(values: flags.FlagValues, given: Sequence[commandline.Given]) ->
     names: dict[tuple[str, str | None], str] = {}
     for flag, _, flagfile in given:
         parameter = parameter_behind(flag)
-        if parameter is None or parameter.choice not in values:
+        if parameter is None or parameter.choice not in FLAGS:
             continue
         name = first_name(flag)
         first = names.setdefault((name, flagfile), flag)
         if first != flag:  # Behind a flagfile, either name overrides what it has.
             raise UserError(f"--{first} and --{flag} are two names of one flag; give one")
         choice = parameter.choice
-        if values[choice].value == parameter.optimizer:
+        if FLAGS[choice].value == parameter.optimizer:
             continue
         if flagfile is None or _chosen_in(flagfile, choice, given) != parameter.optimizer:
             where = f"{flagfile}: " if flagfile else ""
             raise UserError(
                 f"{where}--{flag} is a flag of {parameter.optimizer}, but --{choice} is "
-                f"{values[choice].value}; leave it out, or give --{choice}={parameter.optimizer}"
+                f"{FLAGS[choice].value}; leave it out, or give --{choice}={parameter.optimizer}"
             )
-        values[name].unparse()
+        FLAGS[name].unparse()
 
 
 def _chosen_in(flagfile: str, choice: str, given: Sequence[commandline.Given]) -> str | None:
     """Returns the optimizer that a flagfile chooses."""
     chosen = [one.value for one in given if one.flagfile == flagfile and one.name == choice]
     return chosen[-1] if chosen else None
-
-
-def config(
-    prefix: str, values: flags.FlagValues, default_share: float = 1.0
-) -> optimizer_config.OptimizerConfig:
-    """Returns the prefix's `OptimizerConfig`; of a list of rates, with the first.
-
-    Args:
-      prefix: As in `define`.
-      values: The parsed flags.
-      default_share: A rate that was not given is so much of the clients'.
-    """
-    name = values[f"{prefix}_optimizer"].value
-    rate = values[f"{prefix}_learning_rate"].value
-    rate = default_share * values.client_learning_rate if rate is None else rate
-    rate = float(rate[0]) if isinstance(rate, list) else rate
-    parameters = {p: values[f"{prefix}_{name}_{p}"].value for p in PARAMETERS[name]}
-    return optimizer_config.OptimizerConfig(name, rate, parameters)
-
-
-def config_of_text(prefix: str, texts: Mapping[str, str]) -> optimizer_config.OptimizerConfig:
-    """Returns the prefix's `OptimizerConfig` of flags as a grid has them, `{name: text}`."""
-    name = texts.get(f"{prefix}_optimizer", DEFAULT)
-    momentum = texts.get(f"{prefix}_{name}_momentum")
-    return optimizer_config.OptimizerConfig(
-        name,
-        float(texts.get(f"{prefix}_learning_rate", 1.0)),
-        {} if momentum is None else {"momentum": float(momentum)},
-    )

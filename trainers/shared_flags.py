@@ -1,41 +1,21 @@
-"""Flags that every trainer has, and the frozen configs they become.
+"""Flags that every trainer has; `trainers.config` reads them.
 
 The names of the published trainers stay as they were. Nothing here imports TensorFlow, so that a
 wrong command line fails at once.
 """
 
-import tempfile
-from typing import Any, NamedTuple
-
 from absl import flags
 
-import datasets
-from motley_tff import commandline
 from motley_tff.backends.tff import targets as worker_targets
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import acceptance, run_directory
-from trainers import data_flags, optimizer_flags
-
-
-class Rounds(NamedTuple):
-    """How many rounds a run has: of FedAvg to start from, then of clustering."""
-
-    warm_start: int
-    clustering: int
-
 
 BACKENDS = ("auto", "tff", "sequential", "vectorized")
 AGGREGATORS = ("mean", "robust", "compressed", "secure", "differentially_private")
 
-# Where the answer lies, not what it is: these may differ when an experiment is resumed.
-_NOT_PART_OF_AN_EXPERIMENT = frozenset(
-    {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard", "tff_workers"}
-)
-
 
 def define() -> None:
-    """Declares the flags of data, rounds, evaluation and backend."""
-    data_flags.define()
+    """Declares the flags of rounds, evaluation and backend."""
     _define_experiment()
     _define_rounds()
     _define_cohort()
@@ -237,48 +217,3 @@ def _are_workers(targets: list[str]) -> bool:
     except UserError as error:
         raise flags.ValidationError(str(error)) from error
     return True
-
-
-def open_directory(values: flags.FlagValues) -> run_directory.RunDirectory:
-    """Returns the experiment's directory, held by this process.
-
-    Raises:
-      UserError: If it cannot be written, is in use, or belongs to other flags; if an optimizer or
-        the data set lacks an option it is given; or if there is no temporary directory.
-    """
-    optimizer_flags.check_given(values, commandline.given())
-    datasets.check_options(data_flags.options(values))
-    _check_temporary_directory()
-    decides = deciding(values)
-    defaults = {name: values[name].default for name in decides}
-    return run_directory.RunDirectory(
-        values.root_output_dir, values.experiment_name, decides, defaults
-    )
-
-
-def _check_temporary_directory() -> None:
-    """Raises a UserError where TensorFlow, which wants one when it is imported, would fail."""
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError as error:
-        raise UserError(
-            f"TensorFlow needs a temporary directory: {error.strerror}; make room there, or set "
-            "TMPDIR to one that can be written"
-        ) from error
-
-
-def deciding(values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the flags that decide an experiment's numbers, for `run.json`."""
-    by_module = values.flags_by_module_dict()
-    foreign = {f.name for m, fs in by_module.items() if _is_foreign(m) for f in fs}
-    found = {
-        name: values[name].value
-        for name in sorted(set(values) - foreign - _NOT_PART_OF_AN_EXPERIMENT)
-        if optimizer_flags.first_name(name) == name  # One setting, one name.
-    }
-    # Other workers, or none and --backend=tff, may go on with what some began.
-    return {**found, "backend": "tff"} if values.tff_workers else found
-
-
-def _is_foreign(module: str) -> bool:
-    return module.partition(".")[0] in ("absl", "tensorflow", "tensorflow_federated", "launch")

@@ -9,7 +9,7 @@ from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff import worker as tff_worker
-from motley_tff.core.federated import tff
+from motley_tff.core.lazy import tff
 
 _LEARNING_RATE = 0.1
 

@@ -20,7 +20,7 @@ from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.core import random_streams
 from motley_tff.core import task as task_lib
-from motley_tff.core.federated import tff
+from motley_tff.core.lazy import tff
 
 _LEARNING_RATE = 0.01
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from launch.benchmarks.measuring import Contender
-from motley_tff.core.federated import tff
+from motley_tff.core.lazy import tff
 
 IMAGE_SPEC = (tf.TensorSpec([None, 28, 28, 1]), tf.TensorSpec([None], tf.int32))
 

@@ -33,7 +33,7 @@ import yaml  # type: ignore[import-untyped]
 
 import datasets
 from launch.sweeps import flag_check
-from motley_tff.algorithms import optimizer_config
+from motley_tff import algorithms
 from motley_tff.core.errors import UserError
 from trainers import optimizer_flags
 
@@ -125,18 +125,31 @@ def read(path: pathlib.Path) -> Grid:
 
 def _check_algorithm(path: pathlib.Path, grid: Grid) -> None:
     """Refuses optimizers under which a setting's algorithm would not be itself."""
+    if grid.trainer != "mtl_trainer":
+        return
     flags = {**{flag: (value,) for flag, value in grid.fixed.items()}, **grid.grid}
     asked = re.compile(r"algorithm|(server|personal)_(optimizer|learning_rate|\w+_momentum)")
     wanted = {flag: values for flag, values in flags.items() if asked.fullmatch(flag)}
     for values in itertools.product(*wanted.values()):
         point = dict(zip(wanted, values, strict=True))
-        server, personal = (
-            optimizer_flags.config_of_text(prefix, point) for prefix in ("server", "personal")
-        )
+        optimizers = {f"{p}_optimizer": _optimizer(p, point) for p in ("server", "personal")}
         try:
-            optimizer_config.check(point.get("algorithm", ""), server, personal)
+            algorithms.TRAINING[point.get("algorithm", algorithms.DEFAULTS[grid.trainer])](
+                **optimizers
+            ).check()
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
+
+
+def _optimizer(prefix: str, texts: Mapping[str, str]) -> algorithms.OptimizerConfig:
+    """Returns an optimizer of flags as a grid has them, as far as algorithms ask for more of it."""
+    name = texts.get(f"{prefix}_optimizer", optimizer_flags.DEFAULT)
+    momentum = texts.get(f"{prefix}_{name}_momentum")
+    return algorithms.OptimizerConfig(
+        name,
+        float(texts.get(f"{prefix}_learning_rate", 1.0)),
+        {} if momentum is None else {"momentum": float(momentum)},
+    )
 
 
 def _compose(path: pathlib.Path) -> yaml.Node:

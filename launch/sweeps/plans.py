@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import motley_tff
 from launch.sweeps import grids
+from motley_tff import algorithms
 from motley_tff.backends import run_groups
 
 # Results of another form of `tasks/*.json` are refused.
@@ -25,20 +26,14 @@ _STACKED_DATASETS = ("school", "vehicle")
 TRACED = (
     "client_learning_rate", "server_learning_rate", "personal_learning_rate", "lambda",
 )  # fmt: skip
-# Flags that `train_group` heeds; a grid with any other one is run by its trainer.
-_HEEDED = frozenset(
+# Others that `train_group` knows; a grid with any other one is run by its trainer.
+_KNOWN = frozenset(
     {*TRACED, "algorithm", "total_rounds", "train_epochs", "train_batch_size",
-     "rounds_per_evaluation", "rounds_per_checkpoint", "mocha_outer", "alpha", "inner_steps",
-     "proximal_strength", "finetune_learning_rate", "finetune_max_epochs", "finetune_every",
-     "finetune_last_layer", "finetune_tuning", "include_baseline_candidate", "val_split",
-     "test_split", "lam_svm", "l2_reg"}
+     "rounds_per_evaluation", "rounds_per_checkpoint", "finetune_learning_rate",
+     "finetune_max_epochs", "finetune_every", "finetune_last_layer", "finetune_tuning",
+     "include_baseline_candidate", "val_split", "test_split", "lam_svm", "l2_reg"}
 )  # fmt: skip
 _OPTIMIZERS = ("client_", "server_", "finetune_", "personal_")
-# {trainer: algorithms whose runs are trained together}
-_GROUPED = {
-    "mtl_trainer": ("local", "ditto", "mocha", "mr_mtl", "apfl", "fedper", "pfedme"),
-    "finetuning_trainer": ("fedavg", "fedprox", "fedsgd"),
-}
 # Every candidate's scores of every run are kept until a call ends.
 _MAX_SCORES_A_CALL = 2560
 
@@ -186,25 +181,35 @@ def absolute(path: str | None) -> str | None:
 
 def is_grouped(grid: grids.Grid) -> bool:
     """Returns whether the vectorized backend trains this grid's runs together."""
-    if grid.dataset not in _STACKED_DATASETS or grid.trainer not in _GROUPED:
-        return False
     flags = {*grid.fixed, *grid.inside, *grid.grid}
-    names = grid.grid.get("algorithm") or (grid.fixed.get("algorithm", "fedavg"),)
-    optimizers = {
-        value
-        for flag, value in [*grid.fixed.items(), *((f, v) for f in grid.grid for v in grid.grid[f])]
-        if flag.endswith("_optimizer")
-    }
-    if "rmsprop" in optimizers:  # TFF's compares its rate with 0, which a tensor cannot be.
+    values = [*grid.fixed.items(), *((f, v) for f in grid.grid for v in grid.grid[f])]
+    optimizers = {value for flag, value in values if flag.endswith("_optimizer")}
+    # TFF's RMSprop compares its rate with 0, which a tensor cannot be.
+    if grid.dataset not in _STACKED_DATASETS or "rmsprop" in optimizers:
         return False
-    is_known = set(names) <= set(_GROUPED[grid.trainer]) and grid.fixed.get("total_rounds") != "0"
-    return is_known and all(flag in _HEEDED or flag.startswith(_OPTIMIZERS) for flag in flags)
+    trained = [algorithms.TRAINING[name] for name in _algorithms(grid)]
+    personalizations = algorithms.PERSONALIZATIONS.values()
+    kinds = [*trained, *(p for p in personalizations if grid.trainer in p.card.trainers)]
+    own = {parameter.flag for kind in trained for parameter in algorithms.parameters(kind)}
+    return (
+        all(kind.card.can_be_grouped for kind in kinds)
+        and grid.fixed.get("total_rounds") != "0"
+        and all(flag in _KNOWN | own or flag.startswith(_OPTIMIZERS) for flag in flags)
+    )
+
+
+def _algorithms(grid: grids.Grid) -> tuple[str, ...]:
+    """Returns the training algorithms of a grid."""
+    if "algorithm" in grid.grid:
+        return grid.grid["algorithm"]
+    return (grid.fixed.get("algorithm", algorithms.DEFAULTS[grid.trainer]),)
 
 
 def max_settings(grid: grids.Grid) -> int:
     """Returns how many settings are trained in one call; fewer where each has many candidates."""
     own = {**grid.fixed, **{flag: values[-1] for flag, values in grid.grid.items()}}
-    epochs = int(own.get("finetune_max_epochs", "20")) if grid.trainer[0] == "f" else 1
+    is_tuned = grid.trainer in algorithms.FineTuning.card.trainers
+    epochs = int(own.get("finetune_max_epochs", "20")) if is_tuned else 1
     candidates = 1 + epochs * len(grid.inside.get("finetune_learning_rate", ("",)))
     return max(1, min(run_groups.MAX_SETTINGS, _MAX_SCORES_A_CALL // candidates))
 

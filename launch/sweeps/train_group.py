@@ -10,21 +10,19 @@ import importlib
 import json
 import os
 import pathlib
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import flags
 
+import datasets
 from launch.sweeps import plans, results
-from motley_tff import commandline
+from motley_tff import algorithms, commandline
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.tables import schema
-
-FLAGS = flags.FLAGS
+from trainers import config
 
 
 def main(directory: str, number: str) -> None:
@@ -39,9 +37,9 @@ def main(directory: str, number: str) -> None:
         ) from error
     plan = plans.from_record(json.loads(record))
     task = plan.tasks[int(number)]
-    trainer = importlib.import_module(f"trainers.{plan.grid.trainer}")
-    commandline.parse([trainer.__name__, *plan.arguments(task.runs[0], folder)])
-    _Group(folder, plan, task).run()
+    importlib.import_module(f"trainers.{plan.grid.trainer}")  # Declares its flags.
+    commandline.parse([plan.grid.trainer, *plan.arguments(task.runs[0], folder)])
+    _Group(folder, plan, task, config.read(plan.grid.trainer)).run()
 
 
 class _Kept(NamedTuple):
@@ -54,24 +52,29 @@ class _Kept(NamedTuple):
 
 
 class _Group:
-    def __init__(self, directory: pathlib.Path, plan: plans.Plan, task: plans.Task):
-        import datasets
-        from trainers import assembly, data_flags
+    def __init__(
+        self, directory: pathlib.Path, plan: plans.Plan, task: plans.Task, given: config.Config
+    ):
+        # TensorFlow takes 3 s: after the flags are right.
+        from motley_tff.experiment import runner
 
-        assembly.limit_threads(1)  # As many calls run side by side as there are cores.
+        runner.limit_threads(1)  # As many calls run side by side as there are cores.
         if task.group is None:
             raise ValueError(f"Task {task.name} is no group.")
         self._directory, self._plan, self._task, self._group = directory, plan, task, task.group
-        options = data_flags.options(FLAGS)
+        self._given, self._run = given, given.run
         self._tasks = {
-            seed: datasets.create_task(dataclasses.replace(options, base_random_seed=seed))
+            seed: datasets.create_task(dataclasses.replace(given.data, base_random_seed=seed))
             for seed in task.group.seeds
         }
         self._first = self._tasks[task.group.seeds[0]]
         # Drawn here: algorithms are also built inside graphs.
         self._initial = {seed: one.model.initial_weights(seed) for seed, one in self._tasks.items()}
         template = self._build(self._first, task.group.seeds[0], dict(task.group.settings[0]))
-        self._personalization, self._name = personalization(FLAGS, self._first, template)
+        if self._run.personalization is None:
+            self._personalization = self._run.algorithm.personalization(self._first, template)
+        else:
+            self._personalization = self._run.personalization.build(self._first)
 
     def run(self) -> None:
         """Trains, takes each run's best round, and writes what came of it."""
@@ -93,9 +96,10 @@ class _Group:
         from motley_tff.experiment import grid
 
         best: dict[tuple[Any, ...], _Kept] = {}
-        every = FLAGS.finetune_every if "finetune_every" in FLAGS else None
+        loop = self._run.loop
+        every = loop.rounds_per_evaluation if self._given.selects_round else None
         for one in grid.run(
-            self._tasks, self._group, self._build, self._personalization, FLAGS.total_rounds,
+            self._tasks, self._group, self._build, self._personalization, loop.total_rounds,
             every, lambda number: commandline.raise_if_ended(),
         ):  # fmt: skip
             run = (*one.setting.values(), one.seed)
@@ -118,8 +122,7 @@ class _Group:
         """Returns the validation mean as tables have it, made such that higher is better."""
         metric = self._first.metric
         values = scores["valid"].values[metric.name].astype(np.float64)
-        tuning, include_baseline = choice(FLAGS)
-        chosen = candidates.choose(values, metric.higher_is_better, tuning, include_baseline)
+        chosen = candidates.choose(values, metric.higher_is_better, *self._choice)
         mean = float(csv_files.cell(candidates.take(values, chosen).mean()) or "nan")
         return mean if metric.higher_is_better else -mean
 
@@ -127,7 +130,7 @@ class _Group:
         from motley_tff.experiment import evaluation
 
         return evaluation.report(
-            self._first, self._personalization.candidates, one.scores, *choice(FLAGS)
+            self._first, self._personalization.candidates, one.scores, *self._choice
         )
 
     def _cells(self, run: plans.Run, one: _Kept, row: Mapping[str, Any]) -> dict[str, str]:
@@ -135,7 +138,7 @@ class _Group:
         keys = {
             "run_id": run.run_id,
             "dataset": self._first.dataset,
-            "algorithm": self._name,
+            "algorithm": self._run.algorithm_name,
             "base_random_seed": run.seed,
             "round": one.round_number,
         }
@@ -174,64 +177,14 @@ class _Group:
         return {os.path.basename(path): run_directory.digest(str(path)) for path in files}
 
     def _build(self, task: Any, seed: int, hparams: Mapping[str, Any]) -> Any:
-        values = with_values(FLAGS, {**self._group.fixed, **hparams})
-        return training(values, task, self._initial[seed])
+        algorithm = algorithms.with_values(self._run.algorithm, hparams)
+        return algorithm.build(task, self._initial[seed])
 
-
-class _Values:
-    """Flags, some of which have values that no flag can have: tensors of a compiled call."""
-
-    def __init__(self, values: flags.FlagValues, own: Mapping[str, Any]):
-        self._values, self._own = values, own
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._own:
-            return types.SimpleNamespace(value=self._own[name])
-        return self._values[name]
-
-    def __getattr__(self, name: str) -> Any:
-        return self[name].value
-
-
-def with_values(values: flags.FlagValues, own: Mapping[str, Any]) -> Any:
-    """Returns flags of which some have other values; those of a group's fixed flags are parsed.
-
-    Args:
-      values: The parsed flags.
-      own: `{flag: value}`; text is parsed as the flag would.
-    """
-    parsed = {
-        name: values[name].parser.parse(value) if isinstance(value, str) else value
-        for name, value in own.items()
-    }
-    return _Values(values, parsed)
-
-
-def training(values: Any, task: Any, initial_weights: Any) -> Any:
-    """Returns the training algorithm that a trainer builds from these flags."""
-    from trainers import assembly, optimizer_flags
-
-    if "personal_optimizer" not in FLAGS:
-        return assembly.training_algorithm(values, task, initial_weights)
-    rate = optimizer_flags.config("personal", values)
-    return assembly.multi_task_algorithm(values, task, rate, initial_weights)
-
-
-def personalization(values: Any, task: Any, template: Any) -> tuple[Any, str]:
-    """Returns (how a trainer scores with these flags, the algorithm's name in its tables)."""
-    from motley_tff.algorithms import personal
-    from trainers import assembly
-
-    if template.personal_model is not None:
-        return personal.build(task, template), template.name
-    return assembly.fine_tuning(values, task), f"{template.name}+finetuning"
-
-
-def choice(values: Any) -> tuple[Any, bool]:
-    """Returns (whose validation score chooses a candidate, whether the baseline may be chosen)."""
-    if "finetune_tuning" not in FLAGS:
-        return "global", False
-    return values.finetune_tuning, values.include_baseline_candidate
+    @property
+    def _choice(self) -> tuple[candidates.Tuning, bool]:
+        """Whose validation score chooses a candidate, and whether the baseline may be chosen."""
+        evaluation = self._run.loop.evaluation
+        return evaluation.tuning, evaluation.include_baseline_candidate
 
 
 def run() -> None:

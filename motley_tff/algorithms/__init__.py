@@ -1,83 +1,51 @@
-"""Algorithms, one file each: paper and equation, Params, pure functions.
+# ruff: isort: skip_file
+"""Algorithms and personalizations, one file each: paper and equation, hyperparameters, functions.
 
-The registries; importing them imports no TensorFlow. A new global training algorithm is a file
-`<name>.py` with `build(task, params, initial_weights, **own)` and a line in `TRAINING`; a new
-algorithm for silos one with `build(task, Params, initial_weights)` and a line in `MULTI_TASK`.
+A new one is a file with a frozen dataclass and its `card`, and a line here, in the order of help
+texts and reports. Importing all of them imports no TensorFlow.
 """
 
-import importlib
-from collections.abc import Mapping
 from typing import Any
 
-# {name: names of its own parameters beside FedAvg's}; trainers have a flag of each name.
-TRAINING: Mapping[str, tuple[str, ...]] = {
-    "fedavg": (),
-    "fedprox": ("proximal_strength",),
-    "fedsgd": (),
-    "centralized": (),
+from motley_tff.algorithms.card import Card as Card
+from motley_tff.algorithms.card import Parameter as Parameter
+from motley_tff.algorithms.card import parameters as parameters
+from motley_tff.algorithms.card import with_values as with_values
+from motley_tff.algorithms.optimizers import OptimizerConfig as OptimizerConfig
+
+from motley_tff.algorithms.local import Local as Local
+from motley_tff.algorithms.fedavg import FedAvg as FedAvg
+from motley_tff.algorithms.fedprox import FedProx as FedProx
+from motley_tff.algorithms.fedsgd import FedSgd as FedSgd
+from motley_tff.algorithms.centralized import Centralized as Centralized
+from motley_tff.algorithms.hypcluster import HypCluster as HypCluster
+from motley_tff.algorithms.ditto import Ditto as Ditto
+from motley_tff.algorithms.mocha import Mocha as Mocha
+from motley_tff.algorithms.mr_mtl import MrMtl as MrMtl
+from motley_tff.algorithms.apfl import Apfl as Apfl
+from motley_tff.algorithms.fedper import FedPer as FedPer
+from motley_tff.algorithms.pfedme import PFedMe as PFedMe
+from motley_tff.algorithms.per_fedavg import PerFedAvg as PerFedAvg
+
+from motley_tff.algorithms.finetuning import FineTuning as FineTuning
+from motley_tff.algorithms.knn_per import KnnPer as KnnPer
+
+_ALL: dict[str, Any] = {
+    value.card.name: value for value in list(globals().values()) if hasattr(value, "card")
+}
+# {name: dataclass} of what trains models, and of what personalizes one that is trained.
+TRAINING: dict[str, type[FedAvg]] = {n: c for n, c in _ALL.items() if issubclass(c, FedAvg)}
+PERSONALIZATIONS: dict[str, Any] = {n: c for n, c in _ALL.items() if n not in TRAINING}
+
+# The one that a trainer takes unless it is told another.
+DEFAULTS = {
+    "finetuning_trainer": "fedavg",
+    "knn_per_trainer": "fedavg",
+    "hypcluster_trainer": "hypcluster",
+    "mtl_trainer": "ditto",
 }
 
-# Those that train on everybody's examples in one place.
-CENTRAL: tuple[str, ...] = ("centralized",)
 
-# {name: {flag: parameter of its Params}} of the algorithms that train a model for each silo; every
-# one has `personal_optimizer` beside.
-MULTI_TASK: Mapping[str, Mapping[str, str]] = {
-    "local": {},
-    "ditto": {"lambda": "regularization"},
-    "mocha": {"lambda": "regularization", "mocha_outer": "outer"},
-    "mr_mtl": {"lambda": "regularization"},
-    "apfl": {"alpha": "alpha"},
-    "fedper": {},
-    "pfedme": {"lambda": "regularization", "inner_steps": "inner_steps"},
-    "per_fedavg": {},
-}
-
-# Algorithms that train several models, one for each cluster of clients.
-CLUSTERING: tuple[str, ...] = ("hypcluster",)
-
-
-def build_multi_task(
-    name: str,
-    task: Any,
-    params: Any,
-    personal_optimizer: Any,
-    initial_weights: Any,
-    own: Mapping[str, float],
-) -> Any:
-    """Returns a registered algorithm for silos.
-
-    Args:
-      name: A key of `MULTI_TASK`.
-      task: A `core.task.Task` of silos.
-      params: A `fedavg.Params`.
-      personal_optimizer: An `OptimizerConfig`, of the silos' own models.
-      initial_weights: The model's first weights.
-      own: `{flag: value}` of the algorithm's own parameters; its defaults for those left out.
-
-    Returns:
-      A `core.algorithm.Algorithm`.
-    """
-    module = importlib.import_module(f"motley_tff.algorithms.{name}")
-    names = MULTI_TASK[name]
-    mine = {names[flag]: value for flag, value in own.items()}
-    return module.build(task, module.Params(params, personal_optimizer, **mine), initial_weights)
-
-
-def build_training(
-    name: str, task: Any, params: Any, initial_weights: Any, own: Mapping[str, float]
-) -> Any:
-    """Returns a registered training algorithm.
-
-    Args:
-      name: A key of `TRAINING`.
-      task: A `core.task.Task`.
-      params: A `fedavg.Params`.
-      initial_weights: The model's first weights.
-      own: The algorithm's own parameters.
-
-    Returns:
-      A `core.algorithm.Algorithm`.
-    """
-    module = importlib.import_module(f"motley_tff.algorithms.{name}")
-    return module.build(task, params, initial_weights, **own)
+def offered_by(trainer: str) -> dict[str, type[FedAvg]]:
+    """Returns the training algorithms that a trainer offers, by name."""
+    return {name: c for name, c in TRAINING.items() if trainer in c.card.trainers}

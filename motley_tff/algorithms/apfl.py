@@ -8,57 +8,65 @@ the iterates; the mixing weight is fixed here, the paper's first variant). alpha
 FedAvg, alpha = 1 local training.
 """
 
-import dataclasses
+from __future__ import annotations
 
-from motley_tff.algorithms import beside_fedavg, fedavg, optimizers
+import dataclasses
+from typing import ClassVar
+
+from motley_tff.algorithms import personal_training
+from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import algorithm, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class Apfl(SiloAlgorithm):
+    """APFL's hyperparameters.
 
     Attributes:
-      fedavg: Those of the global model.
-      personal_optimizer: Optimizer of the clients' own models; its state starts anew every round.
       alpha: Share of the own model in the mixture, 0 to 1.
     """
 
-    fedavg: fedavg.Params
-    personal_optimizer: optimizers.OptimizerConfig
-    alpha: float = 0.5
-
-
-def build(
-    task: task_lib.Task, params: Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns APFL; a client's state is v."""
-    optimizer = optimizers.build(params.personal_optimizer)
-    trained = (True,) * len(task.model.shapes)
-
-    def mixed(own, world):
-        return tuple(
-            params.alpha * v + (1.0 - params.alpha) * w for v, w in zip(own, world, strict=True)
-        )
-
-    def start(shared, state, client):
-        return beside_fedavg.Mine(learning.start(task, optimizer, state, trained), ())
-
-    def step(own, batch, base):
-        mixture = mixed(own.learner.weights, base.learner.weights)
-        gradients, sums = learning.gradients(task, mixture, batch, own.learner.sums, trained)
-        scaled = tuple(params.alpha * g for g in gradients)
-        state, new = optimizer.next(own.learner.optimizer_state, own.learner.weights, scaled)
-        return own._replace(learner=learning.Learner(tuple(new), state, sums))
-
-    return beside_fedavg.build(
-        task,
+    card: ClassVar[Card] = Card(
         "apfl",
-        params.fedavg,
-        initial_weights,
-        beside_fedavg.Own(start, step, lambda own: own.learner.weights, same_batches=True),
-        initial_client_state=lambda index: tuple(initial_weights),
-        personal_model=lambda weights, state: mixed(state, weights[0]),
-        communicated=tuple(initial_weights),
+        "APFL",
+        ("mtl_trainer",),
+        "a mixture of an own and the global model, --alpha of the own",
+        can_be_grouped=True,
     )
+    alpha: float = parameter(
+        0.5, "Share of apfl's own model: 0 is FedAvg, 1 local training", upper=1.0
+    )
+
+    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+        """Returns APFL; a client's state is v."""
+        trainer = personal_training.Trainer(task, self)
+
+        def mixed(personal_weights, global_weights):
+            return tuple(
+                self.alpha * v + (1.0 - self.alpha) * w
+                for v, w in zip(personal_weights, global_weights, strict=True)
+            )
+
+        def start(shared, state, client):
+            return Personal(trainer.start(state))
+
+        def step(personal, batch, base):
+            learner = personal.learner
+            mixture = mixed(learner.weights, base.learner.weights)
+            gradients, sums = trainer.gradients(mixture, batch, learner.sums)
+            scaled = tuple(self.alpha * g for g in gradients)
+            state, new = trainer.optimizer.next(learner.optimizer_state, learner.weights, scaled)
+            return personal._replace(learner=learning.Learner(tuple(new), state, sums))
+
+        return personal_training.build(
+            task,
+            "apfl",
+            self,
+            initial_weights,
+            PersonalTraining(start, step, same_batches=True),
+            communicated=tuple(initial_weights),
+            personal_model=lambda weights, state: mixed(state, weights[0]),
+        )

@@ -6,31 +6,37 @@ whose update the server applies as it is; nothing is communicated.
 """
 
 import dataclasses
+from typing import ClassVar
 
 from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms.card import Card
 from motley_tff.core import algorithm, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.task import Task
 
 _AS_IT_IS = optimizers.OptimizerConfig("sgd", 1.0)
 
 
-def build(
-    task: task_lib.Task, params: fedavg.Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns central training.
+@dataclasses.dataclass(frozen=True)
+class Centralized(fedavg.FedAvg):
+    """FedAvg's hyperparameters; the server's optimizer is not used."""
 
-    Args:
-      task: A task with one training client.
-      params: Of FedAvg; the server's optimizer is not used, and the client's starts anew every
-        round.
-      initial_weights: The model's first weights.
+    card: ClassVar[Card] = Card(
+        "centralized", "Centralized", ("finetuning_trainer", "knn_per_trainer"), is_central=True
+    )
 
-    Raises:
-      ValueError: If there are several training clients.
-    """
-    if len(task.train) != 1:
-        raise ValueError(f"Expected one training client, found {len(task.train)}.")
-    alone = dataclasses.replace(params, server_optimizer=_AS_IT_IS)
-    base = fedavg.build(task, alone, initial_weights)
-    nothing = algorithm.Communicated((), ())
-    return dataclasses.replace(base, name="centralized", communicated=nothing)
+    def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
+        """Returns central training.
+
+        Args:
+          task: A task with one training client.
+          initial_weights: The model's first weights.
+
+        Raises:
+          ValueError: If there are several training clients.
+        """
+        if len(task.train) != 1:
+            raise ValueError(f"Expected one training client, found {len(task.train)}.")
+        alone = dataclasses.replace(self, server_optimizer=_AS_IT_IS)
+        base = fedavg.build(task, alone, initial_weights)
+        nothing = algorithm.Communicated((), ())
+        return dataclasses.replace(base, name="centralized", communicated=nothing)

@@ -6,53 +6,52 @@ loss(v) + lambda / 2 * ||v - w||^2. The two passes use different shuffles, as th
 code does. lambda = 0 is local training of v beside FedAvg.
 """
 
-import dataclasses
+from __future__ import annotations
 
-from motley_tff.algorithms import beside_fedavg, fedavg, optimizers
-from motley_tff.core import algorithm, learning
-from motley_tff.core import task as task_lib
+import dataclasses
+from typing import ClassVar
+
+from motley_tff.algorithms import personal_training
+from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.core import algorithm
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class Ditto(SiloAlgorithm):
+    """Ditto's hyperparameters.
 
     Attributes:
-      fedavg: Those of the global model.
-      personal_optimizer: Optimizer of the personal models; its state starts anew every round.
       regularization: lambda, at least 0; 0 gives back local training.
     """
 
-    fedavg: fedavg.Params
-    personal_optimizer: optimizers.OptimizerConfig
-    regularization: float = 1.0
-
-
-def build(
-    task: task_lib.Task, params: Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns Ditto; a client's state is its personal weights."""
-    optimizer = optimizers.build(params.personal_optimizer)
-    trained = (True,) * len(task.model.shapes)
-
-    def start(shared, state, client):
-        return beside_fedavg.Mine(learning.start(task, optimizer, state, trained), ())
-
-    def step(own, batch, base):
-        def penalty(weights):
-            distance = learning.squared_distance(weights, base.incoming)
-            return 0.5 * params.regularization * distance
-
-        learner = learning.train(task, optimizer, own.learner, batch, trained, penalty)
-        return own._replace(learner=learner)
-
-    return beside_fedavg.build(
-        task,
+    card: ClassVar[Card] = Card(
         "ditto",
-        params.fedavg,
-        initial_weights,
-        beside_fedavg.Own(start, step, lambda own: own.learner.weights, params.fedavg.train_epochs),
-        initial_client_state=lambda index: tuple(initial_weights),
-        personal_model=lambda weights, state: state,
-        communicated=tuple(initial_weights),
+        "Ditto",
+        ("mtl_trainer",),
+        "a personal model pulled towards FedAvg's by --lambda",
+        "MTL (Ditto)",
+        can_be_grouped=True,
     )
+    regularization: float = parameter(
+        1.0, "Strength of the regularization; 0 is local training", "lambda"
+    )
+
+    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+        """Returns Ditto; a client's state is its personal weights."""
+        trainer = personal_training.Trainer(task, self, self.regularization)
+
+        def start(shared, state, client):
+            return Personal(trainer.start(state))
+
+        def step(personal, batch, base):
+            return personal._replace(
+                learner=trainer.step(personal.learner, batch, anchor=base.incoming)
+            )
+
+        training = PersonalTraining(start, step, num_epochs=self.train_epochs)
+        return personal_training.build(
+            task, "ditto", self, initial_weights, training, communicated=tuple(initial_weights)
+        )

@@ -7,23 +7,26 @@ with Adam the paper's FedAdam, with `fedavgm` the silo runs' FedAvgM. A client's
 number of training examples.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
-
-import tensorflow as tf
+from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import optimizers
+from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.optimizers import OptimizerConfig
 from motley_tff.core import algorithm, client_work, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.lazy import tf
+from motley_tff.core.task import Task
 
 # (weights, incoming weights) -> scalar added to a batch's loss.
-Proximity = Callable[[learning.Weights, learning.Weights], tf.Tensor]
+Proximity = Callable[[learning.Weights, learning.Weights], "tf.Tensor"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class FedAvg:
+    """FedAvg's hyperparameters, which every federated algorithm has.
 
     Attributes:
       client_optimizer: The clients' optimizer; its state starts anew every round.
@@ -32,10 +35,26 @@ class Params:
       train_batch_size: Examples a batch, at least 1.
     """
 
-    client_optimizer: optimizers.OptimizerConfig
-    server_optimizer: optimizers.OptimizerConfig
+    card: ClassVar[Card] = Card(
+        "fedavg", "FedAvg", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
+    )
+    client_optimizer: OptimizerConfig = OptimizerConfig("sgd", 0.1)
+    server_optimizer: OptimizerConfig = OptimizerConfig("sgd", 1.0)
     train_epochs: int = 1
     train_batch_size: int = 10
+
+    def check(self) -> None:
+        """Raises a UserError if the algorithm would not be itself under these optimizers."""
+
+    def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
+        """Returns the algorithm: client work and a server optimizer."""
+        return build(task, self, initial_weights)
+
+    def personalization(
+        self, task: Task, built: algorithm.Algorithm
+    ) -> algorithm.Personalization | None:
+        """Returns how the models it trains for each client are scored; None if it trains none."""
+        return None
 
 
 class Carry(NamedTuple):
@@ -47,8 +66,8 @@ class Carry(NamedTuple):
 
 
 def build(
-    task: task_lib.Task,
-    params: Params,
+    task: Task,
+    params: FedAvg,
     initial_weights: learning.Weights,
     proximity: Proximity | None = None,
 ) -> algorithm.Algorithm:
@@ -68,9 +87,7 @@ def build(
     )
 
 
-def _client_work(
-    task: task_lib.Task, params: Params, proximity: Proximity | None
-) -> client_work.ClientWork:
+def _client_work(task: Task, params: FedAvg, proximity: Proximity | None) -> client_work.ClientWork:
     optimizer = optimizers.build(params.client_optimizer)
     trained = (True,) * len(task.model.shapes)
 

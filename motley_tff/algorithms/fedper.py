@@ -6,71 +6,79 @@ A model of one layer has nothing left to share: FedPer then is local training. W
 layers it is FedAvg. FedAvg is trained beside it as the baseline.
 """
 
-import dataclasses
+from __future__ import annotations
 
-from motley_tff.algorithms import beside_fedavg, fedavg, optimizers
+import dataclasses
+from typing import ClassVar
+
+from motley_tff.algorithms import optimizers, personal_training
+from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import algorithm, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class FedPer(SiloAlgorithm):
+    """FedPer's hyperparameters.
+
+    The server optimizer is that of the shared layers too, the personal optimizer that of both
+    halves of a client's model.
 
     Attributes:
-      fedavg: Those of the baseline; its server optimizer is that of the shared layers too.
-      personal_optimizer: Optimizer of both halves of a client's model; its state starts anew
-        every round.
       personal_layers: 1, the last layer, or 0, which gives back FedAvg.
     """
 
-    fedavg: fedavg.Params
-    personal_optimizer: optimizers.OptimizerConfig
+    card: ClassVar[Card] = Card(
+        "fedper",
+        "FedPer",
+        ("mtl_trainer",),
+        "own last layers on shared first ones",
+        can_be_grouped=True,
+    )
     personal_layers: int = 1
 
+    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+        """Returns FedPer; a client's state is its last layer, the server shares the others."""
+        trainer = personal_training.Trainer(task, self)
+        is_personal = tuple(
+            bool(self.personal_layers) and last for last in task.model.is_last_layer
+        )
+        is_shared = tuple(not personal for personal in is_personal)
 
-def build(
-    task: task_lib.Task, params: Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns FedPer; a client's state is its last layer, the server shares the others."""
-    optimizer = optimizers.build(params.personal_optimizer)
-    trained = (True,) * len(task.model.shapes)
-    is_own = tuple(bool(params.personal_layers) and last for last in task.model.is_last_layer)
-    is_shared = tuple(not mine for mine in is_own)
+        def joined(layers, state):
+            whole = learning.merge(tuple(initial_weights), layers, is_shared)
+            return learning.merge(whole, state, is_personal)
 
-    def joined(layers, state):
-        whole = learning.merge(tuple(initial_weights), layers, is_shared)
-        return learning.merge(whole, state, is_own)
+        def pick(weights, mask):
+            return tuple(w for w, wanted in zip(weights, mask, strict=True) if wanted)
 
-    def pick(weights, mask):
-        return tuple(w for w, wanted in zip(weights, mask, strict=True) if wanted)
+        def start(shared, state, client):
+            return Personal(trainer.start(joined(shared, state)), tuple(shared))
 
-    def start(shared, state, client):
-        learner = learning.start(task, optimizer, joined(shared, state), trained)
-        return beside_fedavg.Mine(learner, tuple(shared))
+        def step(personal, batch, base):
+            return personal._replace(learner=trainer.step(personal.learner, batch))
 
-    def step(own, batch, base):
-        return own._replace(learner=learning.train(task, optimizer, own.learner, batch, trained))
+        def contribution(personal):
+            return learning.subtract(personal.memory, pick(personal.learner.weights, is_shared))
 
-    def contribution(own):
-        return learning.subtract(own.memory, pick(own.learner.weights, is_shared))
-
-    layers = pick(initial_weights, is_shared)
-    return beside_fedavg.build(
-        task,
-        "fedper",
-        params.fedavg,
-        initial_weights,
-        beside_fedavg.Own(
-            start,
-            step,
-            lambda own: pick(own.learner.weights, is_own),
-            params.fedavg.train_epochs,
-            contribution=contribution,
-        ),
-        initial_client_state=lambda index: pick(initial_weights, is_own),
-        personal_model=lambda weights, state: joined(weights[1], state),
-        communicated=layers,
-        shared=layers,
-        shared_optimizer=optimizers.build(params.fedavg.server_optimizer) if layers else None,
-    )
+        layers = pick(initial_weights, is_shared)
+        return personal_training.build(
+            task,
+            "fedper",
+            self,
+            initial_weights,
+            PersonalTraining(
+                start,
+                step,
+                lambda personal: pick(personal.learner.weights, is_personal),
+                contribution,
+                num_epochs=self.train_epochs,
+            ),
+            communicated=layers,
+            initial_state=pick(initial_weights, is_personal),
+            personal_model=lambda weights, state: joined(weights[1], state),
+            shared=layers,
+            shared_optimizer=optimizers.build(self.server_optimizer) if layers else None,
+        )

@@ -6,29 +6,32 @@ simulated).
 """
 
 import dataclasses
+from typing import ClassVar
 
 from motley_tff.algorithms import fedavg
+from motley_tff.algorithms.card import Card, parameter
 from motley_tff.core import algorithm, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.task import Task
 
 
-def build(
-    task: task_lib.Task,
-    params: fedavg.Params,
-    initial_weights: learning.Weights,
-    proximal_strength: float,
-) -> algorithm.Algorithm:
-    """Returns FedProx.
+@dataclasses.dataclass(frozen=True)
+class FedProx(fedavg.FedAvg):
+    """FedAvg's hyperparameters and mu.
 
-    Args:
-      task: The task.
-      params: FedAvg's hyperparameters.
-      initial_weights: The model's first weights.
-      proximal_strength: mu, at least 0.
+    Attributes:
+      proximal_strength: mu, at least 0; 0 is FedAvg.
     """
 
-    def proximity(weights, incoming):
-        return 0.5 * proximal_strength * learning.squared_distance(weights, incoming)
+    card: ClassVar[Card] = Card(
+        "fedprox", "FedProx", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
+    )
+    proximal_strength: float = parameter(0.1, "mu of fedprox; 0 is FedAvg")
 
-    base = fedavg.build(task, params, initial_weights, proximity)
-    return dataclasses.replace(base, name="fedprox")
+    def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
+        """Returns FedProx."""
+
+        def proximity(weights, incoming):
+            return 0.5 * self.proximal_strength * learning.squared_distance(weights, incoming)
+
+        base = fedavg.build(task, self, initial_weights, proximity)
+        return dataclasses.replace(base, name="fedprox")

@@ -6,13 +6,16 @@ one full-batch local SGD step at rate 1. The batch size only bounds memory: grad
 are summed. The client optimizer and the number of epochs play no part.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
-import tensorflow as tf
+import dataclasses
+from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms.card import Card
 from motley_tff.core import algorithm, client_work, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.lazy import tf
+from motley_tff.core.task import Task
 
 
 class Carry(NamedTuple):
@@ -24,19 +27,25 @@ class Carry(NamedTuple):
     sums: learning.Sums
 
 
-def build(
-    task: task_lib.Task, params: fedavg.Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns FedSGD; of `params` the server optimizer and the batch size are used."""
-    return algorithm.Algorithm(
-        name="fedsgd",
-        initial_weights=tuple(initial_weights),
-        work=_client_work(task, params.train_batch_size),
-        server_optimizer=optimizers.build(params.server_optimizer),
+@dataclasses.dataclass(frozen=True)
+class FedSgd(fedavg.FedAvg):
+    """FedAvg's hyperparameters, of which the server optimizer and the batch size are used."""
+
+    card: ClassVar[Card] = Card(
+        "fedsgd", "FedSGD", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
     )
 
+    def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
+        """Returns FedSGD."""
+        return algorithm.Algorithm(
+            name="fedsgd",
+            initial_weights=tuple(initial_weights),
+            work=_client_work(task, self.train_batch_size),
+            server_optimizer=optimizers.build(self.server_optimizer),
+        )
 
-def _client_work(task: task_lib.Task, batch_size: int) -> client_work.ClientWork:
+
+def _client_work(task: Task, batch_size: int) -> client_work.ClientWork:
     trained = (True,) * len(task.model.shapes)
 
     def init(broadcast, client_state, client):

@@ -11,15 +11,19 @@ in the order of their sentences. There batches would be of neighbours and number
 a file was written.)
 """
 
+from __future__ import annotations
+
 import dataclasses
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from motley_tff.algorithms import optimizers, scoring
+from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.optimizers import OptimizerConfig
 from motley_tff.core import algorithm, client_work, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.lazy import tf
+from motley_tff.core.task import Task
 
 # The pass whose random choices an epoch's are, wherever it stands among evaluation passes, which
 # draw nothing; 2 is where it stands on silos that are scored on two parts.
@@ -27,8 +31,8 @@ _DRAWS_AS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class FineTuning:
+    """Fine-tuning's hyperparameters.
 
     Attributes:
       optimizer: The fine-tuning optimizer; its learning rate is replaced by each of
@@ -39,11 +43,29 @@ class Params:
       last_layer: Tune the last layer only.
     """
 
-    optimizer: optimizers.OptimizerConfig
-    learning_rates: tuple[float, ...]
+    card: ClassVar[Card] = Card("finetuning", "FT", ("finetuning_trainer",), can_be_grouped=True)
+    optimizer: OptimizerConfig = OptimizerConfig("sgd", 0.01)
+    learning_rates: tuple[float, ...] = (0.01,)
     max_epochs: int = 20
     batch_size: int = 10
     last_layer: bool = False
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Labels: `0`, `1`, ... epochs, or `lr<rate>_epoch<epoch>` of several rates."""
+        epochs = range(1, self.max_epochs + 1)
+        if len(self.learning_rates) == 1:
+            return ("0", *(str(epoch) for epoch in epochs))
+        rates = self.learning_rates
+        return ("0", *(f"lr{rate!r}_epoch{epoch}" for rate in rates for epoch in epochs))
+
+    def build(self, task: Task) -> algorithm.Personalization:
+        """Returns fine-tuning for a task."""
+
+        def work(evaluation_parts, personalization_part):
+            return _client_work(task, self, evaluation_parts, personalization_part)
+
+        return algorithm.Personalization("finetuning", self.candidates, work)
 
 
 class Carry(NamedTuple):
@@ -54,32 +76,14 @@ class Carry(NamedTuple):
     board: scoring.Board
 
 
-def candidates(params: Params) -> tuple[str, ...]:
-    """Returns the candidates' labels: `0`, `1`, ... epochs, or `lr<rate>_epoch<epoch>` for many."""
-    epochs = range(1, params.max_epochs + 1)
-    if len(params.learning_rates) == 1:
-        return ("0", *(str(epoch) for epoch in epochs))
-    rates = params.learning_rates
-    return ("0", *(f"lr{rate!r}_epoch{epoch}" for rate in rates for epoch in epochs))
-
-
-def build(task: task_lib.Task, params: Params) -> algorithm.Personalization:
-    """Returns fine-tuning for a task."""
-
-    def work(evaluation_parts, personalization_part):
-        return _client_work(task, params, evaluation_parts, personalization_part)
-
-    return algorithm.Personalization("finetuning", candidates(params), work)
-
-
 def _client_work(
-    task: task_lib.Task,
-    params: Params,
+    task: Task,
+    params: FineTuning,
     evaluation_parts: tuple[str, ...],
     personalization_part: str,
 ) -> client_work.ClientWork:
     trained = task.model.is_last_layer if params.last_layer else (True,) * len(task.model.shapes)
-    num_candidates = len(candidates(params))
+    num_candidates = len(params.candidates)
     rates = np.asarray(params.learning_rates, np.float32)
 
     def optimizer_at(rate):

@@ -22,35 +22,51 @@ examples whose clients took it; a popular model has to be better by that much. 0
 the published rule; evaluations never use it.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
+from motley_tff.algorithms.card import Card
 from motley_tff.core import algorithm, client_work, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.lazy import tf
+from motley_tff.core.task import Task, masked_sum
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class HypCluster(fedavg.FedAvg):
+    """HypCluster's hyperparameters: FedAvg's for every cluster, and its own.
 
     Attributes:
-      fedavg: Those of every cluster's training.
+      num_clusters: k, at least 1.
       steps_empty_clusters: Whether a cluster without clients takes a server step on zero.
       shares_base_layers: Whether all models have the same layers except for the last.
       balance: Strength of the penalty on popular models, in units of the loss, at least 0.
       balance_rounds: The penalty goes linearly to nothing in so many rounds, at least 1.
     """
 
-    fedavg: fedavg.Params
+    card: ClassVar[Card] = Card(
+        "hypcluster", "HypCluster", ("hypcluster_trainer",), paper_row="HypCluster / IFCA"
+    )
+    num_clusters: int = 1
     steps_empty_clusters: bool = False
     shares_base_layers: bool = False
     balance: float = 0.0
     balance_rounds: int = 1
+
+    def build(self, task: Task, initial_weights: Sequence[learning.Weights]) -> algorithm.Algorithm:
+        """Returns HypCluster of the k models' first weights."""
+        return build(task, self, initial_weights)
+
+    def personalization(
+        self, task: Task, built: algorithm.Algorithm
+    ) -> algorithm.Personalization | None:
+        """Returns the choice of a cluster."""
+        return personalization(task, self.num_clusters)
 
 
 class Losses(NamedTuple):
@@ -71,7 +87,7 @@ class Carry(NamedTuple):
 
 
 def build(
-    task: task_lib.Task, params: Params, initial_models: Sequence[learning.Weights]
+    task: Task, params: HypCluster, initial_models: Sequence[learning.Weights]
 ) -> algorithm.Algorithm:
     """Returns HypCluster.
 
@@ -91,14 +107,12 @@ def build(
         for leaves, shared in zip(zip(*initial_models, strict=True), is_shared, strict=True)
     )
     sent = tuple(a[0] if shared else a for a, shared in zip(stacked, is_shared, strict=True))
-    base = fedavg.build(task, params.fedavg, initial_models[0])
+    base = fedavg.build(task, params, initial_models[0])
     return algorithm.Algorithm(
         name="hypcluster",
         initial_weights=(stacked, np.zeros(k, np.float32)),
         work=_client_work(task, base.work, k),
-        server_optimizer=_Server(
-            optimizers.build(params.fedavg.server_optimizer), k, params, is_shared
-        ),
+        server_optimizer=_Server(optimizers.build(params.server_optimizer), k, params, is_shared),
         global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
         cluster_models=lambda weights: [tuple(leaf[j] for leaf in weights[0]) for j in range(k)],
         communicated=algorithm.Communicated(sent, initial_models[0]),
@@ -135,9 +149,7 @@ def _split(leaves, is_shared):
     return tuple(a for a, s in pairs if not s), tuple(a for a, s in pairs if s)
 
 
-def _client_work(
-    task: task_lib.Task, base: client_work.ClientWork, k: int
-) -> client_work.ClientWork:
+def _client_work(task: Task, base: client_work.ClientWork, k: int) -> client_work.ClientWork:
     (training,) = base.passes
 
     def init(broadcast, client_state, client):
@@ -186,7 +198,7 @@ def no_losses(k: int) -> Losses:
     return Losses(tf.zeros([k]), tf.zeros([]))
 
 
-def loss_pass(task: task_lib.Task, part: str) -> client_work.Pass:
+def loss_pass(task: Task, part: str) -> client_work.Pass:
     """Returns a pass that sums the losses of `carry.models` into `carry.losses`.
 
     The task's regularizer is part of a model's loss, as in the published silo code (Vehicle's SVM).
@@ -198,7 +210,7 @@ def loss_pass(task: task_lib.Task, part: str) -> client_work.Pass:
         for j in range(k):
             weights = tuple(leaf[j] for leaf in carry.models)
             outputs = task.model.predict(weights, batch.x, False, batch.key)
-            total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
+            total, weight = masked_sum(task.loss, batch.y, outputs, batch.mask)
             if task.regularizer is not None:
                 total += weight * task.regularizer(weights)
             sums.append((total, weight))
@@ -229,7 +241,7 @@ class _Server:
         self,
         optimizer: algorithm.ServerOptimizer,
         k: int,
-        params: Params,
+        params: HypCluster,
         is_shared: tuple[bool, ...],
     ):
         self._optimizer, self._k, self._params = optimizer, k, params
@@ -300,7 +312,7 @@ class ScoringCarry(NamedTuple):
 CANDIDATES = ("0", "chosen")
 
 
-def personalization(task: task_lib.Task, k: int) -> algorithm.Personalization:
+def personalization(task: Task, k: int) -> algorithm.Personalization:
     """Returns the choice of a model by its loss on the personalization part.
 
     Candidate `0` is the first cluster's model, `chosen` the client's.

@@ -20,14 +20,16 @@ alone. A coefficient weighs the neighbours everywhere (in the published ADNI cod
 model). At coefficient 1 a label that no neighbour has gets a probability of 1e-30, not 0.
 """
 
-import dataclasses
-from typing import NamedTuple
+from __future__ import annotations
 
-import tensorflow as tf
+import dataclasses
+from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import scoring
+from motley_tff.algorithms.card import Card
 from motley_tff.core import algorithm, client_work, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.lazy import tf
+from motley_tff.core.task import Task, masked_sum
 
 _SMALLEST = 1e-30
 # Distances of a batch to all of a client's examples are held at once: of tokens there are many.
@@ -35,16 +37,38 @@ _BATCH_SIZE, _TOKEN_BATCH_SIZE = 128, 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class KnnPer:
+    """kNN-Per's hyperparameters.
 
     Attributes:
       num_neighbors: Numbers of neighbours to try, each at least 1.
       coefficients: Weights of the neighbours to try, in (0, 1]; candidate 0 is the global model.
     """
 
+    card: ClassVar[Card] = Card("knn_per", "kNN-Per", ("knn_per_trainer",))
     num_neighbors: tuple[int, ...] = (10,)
     coefficients: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Labels: `0`, then `c0.1`, ..., or `k5_c0.1`, ... where several k are tried."""
+        several = len(self.num_neighbors) > 1
+        return (
+            "0",
+            *(
+                f"k{k}_c{c:g}" if several else f"c{c:g}"
+                for k in self.num_neighbors
+                for c in self.coefficients
+            ),
+        )
+
+    def build(self, task: Task) -> algorithm.Personalization:
+        """Returns kNN-Per for a task."""
+
+        def work(evaluation_parts, personalization_part):
+            return _client_work(task, self, evaluation_parts, personalization_part)
+
+        return algorithm.Personalization("knn_per", self.candidates, work)
 
 
 class Memory(NamedTuple):
@@ -81,30 +105,8 @@ class Carry(NamedTuple):
     num_examples: dict[str, tf.Tensor]
 
 
-def candidates(params: Params) -> tuple[str, ...]:
-    """Returns the labels: `0`, then `c0.1`, ..., or `k5_c0.1`, ... where several k are tried."""
-    several = len(params.num_neighbors) > 1
-    return (
-        "0",
-        *(
-            f"k{k}_c{c:g}" if several else f"c{c:g}"
-            for k in params.num_neighbors
-            for c in params.coefficients
-        ),
-    )
-
-
-def build(task: task_lib.Task, params: Params) -> algorithm.Personalization:
-    """Returns kNN-Per for a task."""
-
-    def work(evaluation_parts, personalization_part):
-        return _client_work(task, params, evaluation_parts, personalization_part)
-
-    return algorithm.Personalization("knn_per", candidates(params), work)
-
-
 def _client_work(task, params, evaluation_parts, personalization_part) -> client_work.ClientWork:
-    num_candidates = len(candidates(params))
+    num_candidates = len(params.candidates)
     dim, num_tokens = _embedding_shape(task)
 
     def init(broadcast, client_state, client):
@@ -139,7 +141,7 @@ def _client_work(task, params, evaluation_parts, personalization_part) -> client
     return client_work.ClientWork(init, passes, lambda carry: _finish(task, carry))
 
 
-def _embedding_shape(task: task_lib.Task) -> tuple[int, int]:
+def _embedding_shape(task: Task) -> tuple[int, int]:
     """Returns (length of a representation, tokens an example; 1 where it is not text)."""
     spec = task.train.spec["train"]
     weights = [tf.TensorSpec(shape, tf.float32) for shape in task.model.shapes]
@@ -210,7 +212,7 @@ def nearest(memory: Memory, embeddings: tf.Tensor, k: int, exact: bool) -> Neigh
     return Neighbours(tf.sqrt(-found), tf.gather(memory.values, places), tf.gather(is_real, places))
 
 
-def _scoring_step(task, params: Params, part: str):
+def _scoring_step(task, params: KnnPer, part: str):
     """Returns a step that adds a batch's scores under every candidate."""
 
     def step(carry, batch):
@@ -237,7 +239,7 @@ def _scoring_step(task, params: Params, part: str):
 def _add(task, batch, every, sums: learning.Sums) -> learning.Sums:
     functions = learning.entry_functions(task)
     scored = {
-        name: [task_lib.masked_sum(function, batch.y, outputs, batch.mask) for outputs in every]
+        name: [masked_sum(function, batch.y, outputs, batch.mask) for outputs in every]
         for name, function in functions.items()
     }
     return learning.Sums(

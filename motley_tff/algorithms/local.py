@@ -5,46 +5,38 @@ are R * train_epochs epochs, evaluated like any other algorithm's rounds. FedAvg
 it as the baseline.
 """
 
-import dataclasses
+from __future__ import annotations
 
-from motley_tff.algorithms import beside_fedavg, fedavg, optimizers
-from motley_tff.core import algorithm, learning
-from motley_tff.core import task as task_lib
+import dataclasses
+from typing import ClassVar
+
+from motley_tff.algorithms import personal_training
+from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.core import algorithm
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class Local(SiloAlgorithm):
+    """Local training's hyperparameters; it has as many epochs a round as the baseline."""
 
-    Attributes:
-      fedavg: Those of the baseline; local training has as many epochs a round.
-      personal_optimizer: Optimizer of the silos' own models; its state starts anew every round.
-    """
-
-    fedavg: fedavg.Params
-    personal_optimizer: optimizers.OptimizerConfig
-
-
-def build(
-    task: task_lib.Task, params: Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns local training; a client's state is its weights."""
-    optimizer = optimizers.build(params.personal_optimizer)
-    trained = (True,) * len(task.model.shapes)
-
-    def start(shared, state, client):
-        return beside_fedavg.Mine(learning.start(task, optimizer, state, trained), ())
-
-    def step(own, batch, base):
-        return own._replace(learner=learning.train(task, optimizer, own.learner, batch, trained))
-
-    return beside_fedavg.build(
-        task,
-        "local",
-        params.fedavg,
-        initial_weights,
-        beside_fedavg.Own(start, step, lambda own: own.learner.weights, params.fedavg.train_epochs),
-        initial_client_state=lambda index: tuple(initial_weights),
-        personal_model=lambda weights, state: state,
-        communicated=(),
+    card: ClassVar[Card] = Card(
+        "local", "Local training", ("mtl_trainer",), "every silo alone", "Local training", True
     )
+
+    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+        """Returns local training; a client's state is its weights."""
+        trainer = personal_training.Trainer(task, self)
+
+        def start(shared, state, client):
+            return Personal(trainer.start(state))
+
+        def step(personal, batch, base):
+            return personal._replace(learner=trainer.step(personal.learner, batch))
+
+        training = PersonalTraining(start, step, num_epochs=self.train_epochs)
+        return personal_training.build(
+            task, "local", self, initial_weights, training, communicated=()
+        )

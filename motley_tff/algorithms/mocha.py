@@ -16,34 +16,107 @@ A silo that is absent keeps its model, and its row stays in W and in S. The serv
 itself, so every aggregator but the plain mean, which the rows pass unchanged, is refused.
 """
 
+from __future__ import annotations
+
 import dataclasses
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from motley_tff.algorithms import beside_fedavg, fedavg, optimizers, own_models
-from motley_tff.core import algorithm, learning
-from motley_tff.core import task as task_lib
+from motley_tff.algorithms import personal_training
+from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.core import algorithm
+from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
 
 _FLOOR = 1e-8
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class Mocha(SiloAlgorithm):
+    """Mocha's hyperparameters.
 
     Attributes:
-      fedavg: Those of the baseline.
-      personal_optimizer: Optimizer of the local models; its state starts anew every round.
       regularization: lambda, at least 0; 0 gives back local training.
       outer: `mocha_outer`, local passes a round before S is renewed, at least 1.
     """
 
-    fedavg: fedavg.Params
-    personal_optimizer: optimizers.OptimizerConfig
-    regularization: float = 0.01
-    outer: int = 1
+    card: ClassVar[Card] = Card(
+        "mocha",
+        "Mocha",
+        ("mtl_trainer",),
+        "all models and their relations together (primal), weighted by --lambda",
+        "MTL (Mocha)",
+        can_be_grouped=True,
+        wants_mean="every silo's row of the models, of which nothing is averaged",
+    )
+    regularization: float = parameter(
+        0.01, "Strength of the regularization; 0 is local training", "lambda"
+    )
+    outer: int = parameter(
+        1,
+        "Local passes a round before mocha renews the relations",
+        "mocha_outer",
+        lower=1,
+        upper=10_000,
+    )
+
+    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+        """Returns Mocha; a silo's state is its row of W."""
+        trainer = personal_training.Trainer(task, self)
+        num_silos = len(task.train)
+
+        def start(shared, state, client):
+            own_relations, others = shared
+            memory = Memory(
+                client.index,
+                tf.cast(client.num_examples["train"], tf.float32),
+                tf.gather(own_relations, client.index),
+                tuple(tf.gather(leaf, client.index) for leaf in others),
+            )
+            return Personal(trainer.start(state), memory)
+
+        def step(personal, batch, base):
+            def penalty(weights):
+                """Returns lambda / 2 * tr(W' S W) but for what does not depend on this row."""
+                memory = personal.memory
+                squares = tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
+                products = tf.add_n(
+                    [tf.reduce_sum(w * o) for w, o in zip(weights, memory.others, strict=True)]
+                )
+                return self.regularization * (0.5 * memory.own_relation * squares + products)
+
+            return personal._replace(learner=trainer.step(personal.learner, batch, penalty=penalty))
+
+        def contribution(personal):
+            """Returns the silo's row in its place, over its weight in the mean, and that place."""
+            memory = personal.memory
+            place = personal_training.place(num_silos, memory.index, memory.weight)
+            return place, tuple(tf.tensordot(place, w, axes=0) for w in personal.learner.weights)
+
+        first = tuple(np.repeat(np.asarray(w)[None], num_silos, axis=0) for w in initial_weights)
+        built = personal_training.build(
+            task,
+            "mocha",
+            self,
+            initial_weights,
+            PersonalTraining(
+                start,
+                step,
+                contribution=contribution,
+                num_epochs=self.train_epochs * self.outer,
+            ),
+            communicated=tuple(initial_weights),
+            # S = I / K at first.
+            shared=(
+                np.full(num_silos, 1.0 / num_silos, np.float32),
+                tuple(np.zeros_like(leaf) for leaf in first),
+            ),
+            shared_optimizer=_Server(first),
+        )
+        return dataclasses.replace(built, matrices=_matrices)
 
 
 class Memory(NamedTuple):
@@ -55,68 +128,7 @@ class Memory(NamedTuple):
     index: tf.Tensor
     weight: tf.Tensor
     own_relation: tf.Tensor
-    others: learning.Weights
-
-
-def build(
-    task: task_lib.Task, params: Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns Mocha; a silo's state is its row of W."""
-    num_silos = len(task.train)
-    optimizer = optimizers.build(params.personal_optimizer)
-    trained = (True,) * len(task.model.shapes)
-
-    def start(shared, state, client):
-        own_relations, others = shared
-        memory = Memory(
-            client.index,
-            tf.cast(client.num_examples["train"], tf.float32),
-            tf.gather(own_relations, client.index),
-            tuple(tf.gather(leaf, client.index) for leaf in others),
-        )
-        return beside_fedavg.Mine(learning.start(task, optimizer, state, trained), memory)
-
-    def step(own, batch, base):
-        def penalty(weights):
-            """Returns lambda / 2 * tr(W' S W) but for what does not depend on this row."""
-            squares = tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
-            products = tf.add_n(
-                [tf.reduce_sum(w * o) for w, o in zip(weights, own.memory.others, strict=True)]
-            )
-            return params.regularization * (0.5 * own.memory.own_relation * squares + products)
-
-        learner = learning.train(task, optimizer, own.learner, batch, trained, penalty)
-        return own._replace(learner=learner)
-
-    def contribution(own):
-        """Returns the silo's row in its place, over its weight in the mean, and that place."""
-        place = own_models.place(num_silos, own.memory.index, own.memory.weight)
-        return place, tuple(tf.tensordot(place, w, axes=0) for w in own.learner.weights)
-
-    first = tuple(np.repeat(np.asarray(w)[None], num_silos, axis=0) for w in initial_weights)
-    built = beside_fedavg.build(
-        task,
-        "mocha",
-        params.fedavg,
-        initial_weights,
-        beside_fedavg.Own(
-            start,
-            step,
-            lambda own: own.learner.weights,
-            params.fedavg.train_epochs * params.outer,
-            contribution=contribution,
-        ),
-        initial_client_state=lambda index: tuple(initial_weights),
-        personal_model=lambda weights, state: state,
-        communicated=tuple(initial_weights),
-        # S = I / K at first.
-        shared=(
-            np.full(num_silos, 1.0 / num_silos, np.float32),
-            tuple(np.zeros_like(leaf) for leaf in first),
-        ),
-        shared_optimizer=_Server(first),
-    )
-    return dataclasses.replace(built, matrices=_matrices)
+    others: Weights
 
 
 def _matrices(states):
@@ -124,7 +136,7 @@ def _matrices(states):
     return {"relations": relations(tuple(tf.constant(leaf) for leaf in rows)).numpy()}
 
 
-def relations(models: learning.Weights) -> tf.Tensor:
+def relations(models: Weights) -> tf.Tensor:
     """Returns S of local models, leaves [silos, ...]: sqrt(W W') / tr(sqrt(W W')).
 
     W W' has the squared singular values of W. Where W has fewer columns than rows, the smaller
@@ -153,7 +165,7 @@ class _Server:
       first: W at first, leaves [silos, ...].
     """
 
-    def __init__(self, first: learning.Weights):
+    def __init__(self, first: Weights):
         self._first = first
 
     def initialize(self, specs):

@@ -24,75 +24,117 @@ knows anyway; here, where backends hand it a mean alone, it rides along in the u
 is not counted, as FedAvg's weights are not.
 """
 
+from __future__ import annotations
+
 import dataclasses
+import math
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from motley_tff.algorithms import fedavg, optimizer_config, optimizers, own_models
+from motley_tff.algorithms import optimizers, personal_training
+from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import algorithm, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class MrMtl(SiloAlgorithm):
+    """MR-MTL's hyperparameters; the client optimizer is not used.
 
     Attributes:
-      fedavg: Epochs, batch size and server optimizer, of total gain 1; the client optimizer is not
-        used.
-      personal_optimizer: Optimizer of the personal models; its state starts anew every round.
       regularization: lambda, at least 0; 0 gives back local training.
     """
 
-    fedavg: fedavg.Params
-    personal_optimizer: optimizers.OptimizerConfig
-    regularization: float = 0.1
-
-
-def build(
-    task: task_lib.Task, params: Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns MR-MTL; a client's state is its personal weights.
-
-    Raises:
-      UserError: If the server optimizer's total gain is not 1. A rate that is a tensor (of several
-        runs in one call) is not looked at: their builder is also called with each run's number.
-    """
-    server, personal = params.fedavg.server_optimizer, params.personal_optimizer
-    if not tf.is_tensor(server.learning_rate):
-        optimizer_config.check("mr_mtl", server, personal)
-    num_silos = len(task.train)
-    model = tuple(initial_weights)
-
-    def step(carry, batch, train):
-        mean, _ = carry.incoming
-        return carry._replace(own=train(carry.own, batch, mean))
-
-    def update(carry):
-        change = learning.subtract(carry.sent, carry.own.weights)
-        return change, own_models.place(num_silos, carry.index, carry.weight)
-
-    built = own_models.build(
-        task,
+    card: ClassVar[Card] = Card(
         "mr_mtl",
-        params.fedavg,
-        personal,
-        params.regularization,
-        model,
-        own_models.Own(begin=lambda incoming, before: before, step=step, update=update),
+        "MR-MTL",
+        ("mtl_trainer",),
+        "personal models pulled towards their mean by --lambda; server rate 1",
+        can_be_grouped=True,
+        wants_mean="the silos' changes, whose mean moves the mean of their models",
     )
-    return dataclasses.replace(
-        built,
-        # What is sent has the form of what comes back; of the places the server sends none.
-        initial_weights=(model, np.zeros(num_silos, np.float32)),
-        server_optimizer=_Server(built.server_optimizer, _num_examples(task)),
-        global_model=lambda weights: weights[0],
-        communicated=algorithm.Communicated(model, model),
+    regularization: float = parameter(
+        0.1, "Strength of the regularization; 0 is local training", "lambda"
     )
 
+    def check(self) -> None:
+        """Raises a UserError if the server optimizer's total gain is not 1."""
+        server = self.server_optimizer
+        gain = server.total_gain
+        if gain is not None and math.isclose(gain, 1.0, rel_tol=1e-6):
+            return
+        makes = "no fixed share" if gain is None else f"{gain:.6g} times the whole"
+        raise UserError(
+            "mr_mtl's global model is the mean of the personal models: the server adds up their "
+            f"changes, of which {server.name} at rate {server.learning_rate:g} makes {makes}; give "
+            "--server_learning_rate=1 with --server_optimizer=sgd without momentum, or fedavgm"
+        )
 
-def _num_examples(task: task_lib.Task) -> int:
+    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+        """Returns MR-MTL; a client's state is its personal weights.
+
+        Raises:
+          UserError: As `check`. A rate that is a tensor (of several runs in one call) is not looked
+            at: their builder is also called with each run's number.
+        """
+        if not tf.is_tensor(self.server_optimizer.learning_rate):
+            self.check()
+        trainer = personal_training.Trainer(task, self, self.regularization)
+        num_silos = len(task.train)
+        model = tuple(initial_weights)
+
+        def start(shared, state, client):
+            mean, _ = shared
+            weight = tf.cast(client.num_examples["train"], tf.float32)
+            return Personal(
+                trainer.start(state), Memory(tuple(mean), tuple(state), client.index, weight)
+            )
+
+        def step(personal, batch, base):
+            return personal._replace(
+                learner=trainer.step(personal.learner, batch, anchor=personal.memory.mean)
+            )
+
+        def contribution(personal):
+            memory = personal.memory
+            change = learning.subtract(memory.before, personal.learner.weights)
+            return change, personal_training.place(num_silos, memory.index, memory.weight)
+
+        built = personal_training.build(
+            task,
+            "mr_mtl",
+            self,
+            initial_weights,
+            PersonalTraining(
+                start,
+                step,
+                contribution=contribution,
+                num_epochs=self.train_epochs,
+                replaces_fedavg=True,
+            ),
+            communicated=model,
+            # What is sent has the form of what comes back; of the places the server sends none.
+            shared=(model, np.zeros(num_silos, np.float32)),
+            shared_optimizer=_Server(optimizers.build(self.server_optimizer), _num_examples(task)),
+        )
+        return dataclasses.replace(built, global_model=lambda weights: weights[0])
+
+
+class Memory(NamedTuple):
+    """The mean of the models as it came, the own one before the round, number and weight."""
+
+    mean: Weights
+    before: Weights
+    index: tf.Tensor
+    weight: tf.Tensor
+
+
+def _num_examples(task: Task) -> int:
     parts = (task.train.fetch(i)["train"] for i in task.train.ids)
     return sum(len(next(iter(examples.values()))) for examples in parts)
 

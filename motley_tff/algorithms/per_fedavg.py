@@ -8,49 +8,84 @@ global one after a few epochs of steps at rate a on its own examples; clients ke
 adaptation is plain SGD, in training and after: any other personal optimizer is refused.
 """
 
-import dataclasses
+from __future__ import annotations
 
-from motley_tff.algorithms import fedavg, optimizer_config, optimizers
+import dataclasses
+from typing import ClassVar
+
+from motley_tff.algorithms import fedavg, finetuning, optimizers
+from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.core import algorithm, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class PerFedAvg(SiloAlgorithm):
+    """Per-FedAvg's hyperparameters.
+
+    The personal optimizer is SGD; its rate is that of the adaptation, at least 0, by default a
+    tenth of the clients'; 0 gives back FedAvg.
 
     Attributes:
-      fedavg: The outer training.
-      personal_optimizer: SGD; its rate is that of the adaptation, at least 0; 0 gives back FedAvg.
+      adaptation_epochs: Most epochs of a client's adaptation, at least 1.
     """
 
-    fedavg: fedavg.Params
-    personal_optimizer: optimizers.OptimizerConfig
+    card: ClassVar[Card] = Card(
+        "per_fedavg",
+        "Per-FedAvg",
+        ("mtl_trainer",),
+        "a global model that is good after adaptation, by default at a tenth of the clients' rate, "
+        "for the number of epochs that is best on validation data",
+    )
+    # Adapting at the rate of training leaves a global model that is of little use by itself.
+    default_share: ClassVar[float] = 0.1
+    adaptation_epochs: int = parameter(
+        5, "Most epochs of per_fedavg's adaptation", lower=1, upper=1000
+    )
 
+    def check(self) -> None:
+        """Raises a UserError if the personal optimizer is not plain SGD."""
+        optimizer = self.personal
+        if optimizer.name != "sgd" or optimizer.parameters.get("momentum"):
+            raise UserError(
+                f"the personal optimizer is {optimizer.name}: per_fedavg trains the model for a "
+                "step of plain SGD, and adapts it by such steps; give --personal_optimizer=sgd "
+                "without momentum"
+            )
 
-def build(
-    task: task_lib.Task, params: Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns Per-FedAvg's global training; personalize with fine-tuning at rate a.
+    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+        """Returns Per-FedAvg's global training.
 
-    Raises:
-      UserError: If the personal optimizer is not SGD.
-    """
-    optimizer_config.check("per_fedavg", params.fedavg.server_optimizer, params.personal_optimizer)
-    base = fedavg.build(task, params.fedavg, initial_weights)
-    (walk,) = base.work.passes
-    optimizer = optimizers.build(params.fedavg.client_optimizer)
-    rate = params.personal_optimizer.learning_rate
-    trained = (True,) * len(task.model.shapes)
+        Raises:
+          UserError: As `check`.
+        """
+        self.check()
+        base = fedavg.build(task, self, initial_weights)
+        (walk,) = base.work.passes
+        optimizer = optimizers.build(self.client_optimizer)
+        rate = self.personal.learning_rate
+        trained = (True,) * len(task.model.shapes)
 
-    def step(carry, batch):
-        learner = carry.learner
-        inner, sums = learning.gradients(task, learner.weights, batch, learner.sums, trained)
-        adapted = tuple(w - rate * g for w, g in zip(learner.weights, inner, strict=True))
-        outer, _ = learning.gradients(task, adapted, batch, learner.sums, trained)
-        state, new = optimizer.next(learner.optimizer_state, learner.weights, outer)
-        return carry._replace(learner=learning.Learner(tuple(new), state, sums))
+        def step(carry, batch):
+            learner = carry.learner
+            inner, sums = learning.gradients(task, learner.weights, batch, learner.sums, trained)
+            adapted = tuple(w - rate * g for w, g in zip(learner.weights, inner, strict=True))
+            outer, _ = learning.gradients(task, adapted, batch, learner.sums, trained)
+            state, new = optimizer.next(learner.optimizer_state, learner.weights, outer)
+            return carry._replace(learner=learning.Learner(tuple(new), state, sums))
 
-    passes = (dataclasses.replace(walk, step=step),)
-    work = dataclasses.replace(base.work, passes=passes)
-    return dataclasses.replace(base, name="per_fedavg", work=work)
+        passes = (dataclasses.replace(walk, step=step),)
+        work = dataclasses.replace(base.work, passes=passes)
+        return dataclasses.replace(base, name="per_fedavg", work=work)
+
+    def personalization(
+        self, task: Task, built: algorithm.Algorithm
+    ) -> algorithm.Personalization | None:
+        """Returns a few epochs of steps from the global model: what it was trained for."""
+        rates = (self.personal.learning_rate,)
+        return finetuning.FineTuning(
+            self.personal, rates, self.adaptation_epochs, self.train_batch_size
+        ).build(task)

@@ -8,56 +8,83 @@ the paper's beta. lambda = 0 with one inner step gives back local training of th
 model that never moves. The baseline is the global model.
 """
 
-import dataclasses
+from __future__ import annotations
 
-from motley_tff.algorithms import fedavg, optimizers, own_models
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+from motley_tff.algorithms import personal_training
+from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import algorithm, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Params:
-    """Hyperparameters.
+class PFedMe(SiloAlgorithm):
+    """pFedMe's hyperparameters; the client optimizer's rate is eta.
 
     Attributes:
-      fedavg: Epochs, batch size, server optimizer; the client optimizer's rate is eta.
-      personal_optimizer: Optimizer of the inner problem; its state starts anew every round.
       regularization: lambda, at least 0; eta * lambda should not exceed 1.
       inner_steps: Steps on the inner problem a batch, at least 1.
     """
 
-    fedavg: fedavg.Params
-    personal_optimizer: optimizers.OptimizerConfig
-    regularization: float = 1.0
-    inner_steps: int = 5
-
-
-def build(
-    task: task_lib.Task, params: Params, initial_weights: learning.Weights
-) -> algorithm.Algorithm:
-    """Returns pFedMe; a client's state is theta."""
-    pull = params.fedavg.client_optimizer.learning_rate * params.regularization
-
-    def step(carry, batch, train):
-        """Moves theta towards the local copy, which is what will be sent, and that after it."""
-        copy = carry.sent
-        first = theta = train(carry.own, batch, copy)
-        for _ in range(params.inner_steps - 1):
-            theta = train(theta, batch, copy)
-        copy = tuple(w - pull * (w - t) for w, t in zip(copy, theta.weights, strict=True))
-        # The metrics are those of the model that met the batch, once.
-        return carry._replace(own=theta._replace(sums=first.sums), sent=copy)
-
-    return own_models.build(
-        task,
+    card: ClassVar[Card] = Card(
         "pfedme",
-        params.fedavg,
-        params.personal_optimizer,
-        params.regularization,
-        initial_weights,
-        own_models.Own(
-            begin=lambda incoming, theta: incoming,
-            step=step,
-            update=lambda carry: learning.subtract(carry.incoming, carry.sent),
-        ),
+        "pFedMe",
+        ("mtl_trainer",),
+        "Moreau envelopes: the personal model solves a problem of strength --lambda",
+        can_be_grouped=True,
     )
+    regularization: float = parameter(
+        1.0, "Strength of the regularization; 0 is local training", "lambda"
+    )
+    inner_steps: int = parameter(
+        5, "pfedme's steps on its inner problem a batch", lower=1, upper=1000
+    )
+
+    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+        """Returns pFedMe; a client's state is theta."""
+        trainer = personal_training.Trainer(task, self, self.regularization)
+        pull = self.client_optimizer.learning_rate * self.regularization
+
+        def start(shared, state, client):
+            return Personal(trainer.start(state), Memory(tuple(shared), tuple(shared)))
+
+        def step(personal, batch, base):
+            """Moves theta towards the local copy, which is what will be sent, and that after it."""
+            copy = personal.memory.copy
+            first = theta = trainer.step(personal.learner, batch, anchor=copy)
+            for _ in range(self.inner_steps - 1):
+                theta = trainer.step(theta, batch, anchor=copy)
+            copy = tuple(w - pull * (w - t) for w, t in zip(copy, theta.weights, strict=True))
+            # The metrics are those of the model that met the batch, once.
+            learner = theta._replace(sums=first.sums)
+            return Personal(learner, personal.memory._replace(copy=copy))
+
+        def contribution(personal):
+            return learning.subtract(personal.memory.incoming, personal.memory.copy)
+
+        return personal_training.build(
+            task,
+            "pfedme",
+            self,
+            initial_weights,
+            PersonalTraining(
+                start,
+                step,
+                contribution=contribution,
+                num_epochs=self.train_epochs,
+                replaces_fedavg=True,
+            ),
+            communicated=tuple(initial_weights),
+            shared=tuple(initial_weights),
+        )
+
+
+class Memory(NamedTuple):
+    """The server's weights as they came, and the silo's local copy of them."""
+
+    incoming: Weights
+    copy: Weights

@@ -4,13 +4,14 @@ A carry that has a field `board` and holds the model to score can be given `eval
 metrics that `output` makes of the board are what `core.algorithm.Personalization` promises.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from motley_tff.core import client_work, learning
 from motley_tff.core import task as task_lib
+from motley_tff.core.lazy import tf
 
 # Bounds memory only: metrics are sums over entries.
 EVALUATION_BATCH_SIZE = 128

@@ -8,13 +8,14 @@ that is cut as much as the first. Passes that only look at data, such as the cho
 are not cut.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, learning, tensor_random
+from motley_tff.core.lazy import tf
 
 
 class Carry(NamedTuple):

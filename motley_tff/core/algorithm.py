@@ -1,13 +1,15 @@
 """What a training algorithm and a personalization are, for every backend."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import tensorflow as tf
 
 from motley_tff.core import client_work
+from motley_tff.core.lazy import tf
 
 Nest = Any
 

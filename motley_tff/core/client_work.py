@@ -10,13 +10,14 @@ epoch, evaluate, again). Functions hold no state and use TensorFlow ops only; wh
 carry. Backends differ in how they walk over batches and clients, never in what is computed.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from motley_tff.core import tensor_random
+from motley_tff.core.lazy import tf
 
 
 class Client(NamedTuple):

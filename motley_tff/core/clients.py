@@ -9,21 +9,23 @@ Two kinds of source: arrays in memory, and a function of the client's id that ca
 graph (TFF's `ClientData` on disk), which is what remote workers and large populations need.
 """
 
+from __future__ import annotations
+
 import abc
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from motley_tff.core.errors import UserError
+from motley_tff.core.lazy import tf
 
 # {field: array or tensor [num_examples, ...]}
-Examples = Mapping[str, np.ndarray | tf.Tensor]
+Examples = Mapping[str, "np.ndarray | tf.Tensor"]
 # {part name: examples}
 Parts = Mapping[str, Examples]
-PartsSpec = dict[str, dict[str, tf.TensorSpec]]
+PartsSpec = dict[str, dict[str, "tf.TensorSpec"]]
 
 
 class Clients(abc.ABC):

@@ -7,17 +7,19 @@ and no `input_shape` (inside TFF their placeholders are never fed), and no state
 takes a `key` (see `tensor_random.dropout`).
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from motley_tff.core import random_streams
+from motley_tff.core.lazy import tf
 
-Weights = tuple[tf.Tensor, ...]
+Weights = tuple["tf.Tensor", ...]
 
 
 @dataclasses.dataclass(frozen=True)

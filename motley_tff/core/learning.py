@@ -1,16 +1,17 @@
 """Pieces that client work is built from: one training step, one evaluation step, running sums."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from motley_tff.core import client_work
 from motley_tff.core import task as task_lib
+from motley_tff.core.lazy import tf
 
-Weights = tuple[tf.Tensor, ...]
+Weights = tuple["tf.Tensor", ...]
 # weights -> scalar that is added to a batch's loss.
-Penalty = Callable[[Weights], tf.Tensor]
+Penalty = Callable[[Weights], "tf.Tensor"]
 
 
 class Sums(NamedTuple):

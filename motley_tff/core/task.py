@@ -1,18 +1,19 @@
 """A task: who the clients are, what the model is, and how it is judged. Frozen, checks itself."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-import tensorflow as tf
-
 from motley_tff.core import clients as clients_lib
 from motley_tff.core import functional_model
 from motley_tff.core.errors import UserError
+from motley_tff.core.lazy import tf
 
 # (labels, model outputs) -> (value of each entry, weight of each entry). Entries are examples, or
 # tokens of examples ([batch, time]); a weight of zero leaves an entry out (padding, say).
-EntryFunction = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+EntryFunction = Callable[["tf.Tensor", "tf.Tensor"], tuple["tf.Tensor", "tf.Tensor"]]
 
 
 class Metric(NamedTuple):

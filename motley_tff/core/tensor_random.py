@@ -4,7 +4,9 @@ Floats of `stateless_uniform` differ between XLA and other kernels, 32-bit integ
 keys, permutations and dropout masks are all made from integers.
 """
 
-import tensorflow as tf
+from __future__ import annotations
+
+from motley_tff.core.lazy import tf
 
 # Tells folds of the same number for different purposes apart.
 CLIENT, PASS, EPOCH, SHUFFLE, STEP, LAYER, FAULT = 1, 2, 3, 4, 5, 6, 7

@@ -4,7 +4,6 @@ Everything a round does depends on the seed and the round's number alone, so a r
 resumed from a checkpoint writes the same bytes as one that was not (times aside).
 """
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ import tensorflow as tf
 
 from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import candidates, random_streams, signals
+from motley_tff.core import random_streams, signals
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import (
@@ -24,41 +23,13 @@ from motley_tff.experiment import (
     evaluation,
     run_directory,
     score_blocks,
+    summaries,
 )
 from motley_tff.experiment import progress as progress_lib
 from motley_tff.experiment import studies as studies_lib
+from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files, model_files
 from motley_tff.tables import schema
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """What the loop itself needs to know.
-
-    Attributes:
-      total_rounds: Training rounds; 0 leaves the initial model as it is.
-      rounds_per_evaluation: Evaluate a sample of clients every so many rounds.
-      rounds_per_checkpoint: Save the state every so many rounds.
-      clients_per_train_round: Cohort size; None for all clients.
-      valid_clients_per_evaluation: Validation clients in an evaluation during training.
-      test_clients_per_evaluation: Test clients in an evaluation during training.
-      final_evaluation_clients: Clients a split in the last evaluation; 0 for all.
-      base_random_seed: Seed of every stream.
-      dropout_rate: Probability that a client of a cohort gets the model and sends nothing back, in
-        [0, 1). One client always does.
-      studies: How evaluations choose candidates, and what else they look at.
-    """
-
-    total_rounds: int = 100
-    rounds_per_evaluation: int = 10
-    rounds_per_checkpoint: int = 50
-    clients_per_train_round: int | None = 10
-    valid_clients_per_evaluation: int = 100
-    test_clients_per_evaluation: int = 100
-    final_evaluation_clients: int = 0
-    base_random_seed: int = 0
-    dropout_rate: float = 0.0
-    studies: studies_lib.Config = dataclasses.field(default_factory=studies_lib.Config)
 
 
 class Experiment:
@@ -82,7 +53,7 @@ class Experiment:
 
     def __init__(
         self,
-        config: Config,
+        config: LoopConfig,
         task: task_lib.Task,
         algorithm: algorithm_lib.Algorithm,
         personalization: algorithm_lib.Personalization,
@@ -108,7 +79,7 @@ class Experiment:
         check_config(config, task)
         self._process = backend.training(task, algorithm)
         self._studies = studies_lib.Studies(
-            config.studies, backend, task, personalization, config.base_random_seed
+            config.evaluation, backend, task, personalization, config.base_random_seed
         )
         self._round_rows: list[dict[str, Any]] = []
         self._state: Any = None
@@ -138,7 +109,7 @@ class Experiment:
         finally:
             self._flush_rounds()
             self._progress.finish()
-        return last_summary(self._directory)
+        return summaries.last(self._directory)
 
     def _do_what_is_due(self) -> None:
         """Checkpoints and evaluates after the round just done, if it is time and not yet done.
@@ -297,7 +268,7 @@ class Experiment:
     ) -> None:
         keys = {**self._run, "round": number}
         extra = tuple(metric.name for metric in self._task.metrics[1:])
-        ood = bool(self._config.studies.ood_examples)
+        ood = bool(self._config.evaluation.ood_examples)
         columns = {
             "candidates": (*schema.CANDIDATES, *(schema.OOD_CANDIDATES if ood else ())),
             "clients": (
@@ -372,7 +343,7 @@ class Experiment:
         csv_files.write(self._directory.table(name), ("client_id", *ids), rows)
 
 
-def check_config(config: Config, task: task_lib.Task) -> None:
+def check_config(config: LoopConfig, task: task_lib.Task) -> None:
     """Checks settings against the task's clients.
 
     Raises:
@@ -390,43 +361,12 @@ def check_config(config: Config, task: task_lib.Task) -> None:
             f"--dropout_rate={config.dropout_rate:g} but {task.dataset} has one training client, "
             "who always answers; leave it out"
         )
-    studies_lib.check(config.studies, task)
-    if config.studies.tuning == "per_client" and task.setting != "cross_silo":
+    studies_lib.check(config.evaluation, task)
+    if config.evaluation.tuning == "per_client" and task.setting != "cross_silo":
         raise UserError(
             "choosing per_client needs silos with validation data of their own; "
             f"{task.dataset} is cross-device, choose global"
         )
-
-
-def last_summary(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
-    """Returns the rows of the last evaluation in `summary.csv`, as text."""
-    rows = _summary_rows(directory)
-    return [row for row in rows if row["round"] == rows[-1]["round"]]
-
-
-def selected_summary(
-    directory: run_directory.RunDirectory, higher_is_better: bool
-) -> list[dict[str, str]]:
-    """Returns the rows of the evaluation that is best on validation clients; of equals the first.
-
-    Args:
-      directory: The experiment's.
-      higher_is_better: Direction of the metric.
-    """
-    rows = _summary_rows(directory)
-    best = candidates.best_round(rows, higher_is_better)
-    return [row for row in rows if row["round"] == best]
-
-
-def _summary_rows(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
-    path = directory.table("summary")
-    rows = list(csv_files.read(path))
-    expected = (*schema.RUN, "personalized_mean")
-    if not rows or not set(expected) <= set(rows[0]):
-        raise UserError(
-            f"{path} is not as this program wrote it; expected columns {expected} and rows"
-        )
-    return rows
 
 
 def _is_finite(weights: Any) -> bool:

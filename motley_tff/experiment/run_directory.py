@@ -224,7 +224,9 @@ class RunDirectory:
         if not self._record:
             return
         defaults, mine = (json.loads(json.dumps(f)) for f in (self._defaults, self._flags))
-        known = {**defaults, **self._record["flags"]}
+        recorded = self._record["flags"].items()
+        # Some flags once stood at nothing unless they were given.
+        known = defaults | {k: defaults.get(k) if v is None else v for k, v in recorded}
         changed = sorted(k for k in mine.keys() | known.keys() if mine.get(k) != known.get(k))
         if changed and not self.is_finished and not self._has_results():
             self._record = {}

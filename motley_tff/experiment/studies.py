@@ -4,7 +4,6 @@ Everything here scores the same global model on the same clients once more, with
 their data (`experiment.held_out`).
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,31 +15,13 @@ from motley_tff.core import candidates
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import acceptance, client_scores, evaluation, held_out
+from motley_tff.experiment.config import EvaluationConfig
 from motley_tff.tables import schema
 
 Scores = dict[str, client_scores.Scores]
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """What is looked at. The tables of an evaluation are at the first fraction and rule.
-
-    Attributes:
-      personalization_fractions: Shares of the personalization set, each in (0, 1].
-      acceptance: Rules, see `experiment.acceptance`.
-      ood_examples: Size of the out-of-distribution set; 0 for none.
-      tuning: Whose validation score chooses a candidate.
-      include_baseline_candidate: Whether the global model itself may be chosen.
-    """
-
-    personalization_fractions: tuple[float, ...] = (1.0,)
-    acceptance: tuple[str, ...] = ("always",)
-    ood_examples: int = 0
-    tuning: candidates.Tuning = "global"
-    include_baseline_candidate: bool = True
-
-
-def check(config: Config, task: task_lib.Task) -> None:
+def check(config: EvaluationConfig, task: task_lib.Task) -> None:
     """Raises a UserError for rules that do not fit the task, before anything is trained."""
     for text in config.acceptance:
         acceptance.parse(text, task.setting == "cross_silo")
@@ -62,7 +43,7 @@ class Studies:
 
     def __init__(
         self,
-        config: Config,
+        config: EvaluationConfig,
         backend: base.Backend,
         task: task_lib.Task,
         personalization: algorithm_lib.Personalization,

@@ -4,7 +4,7 @@ import asyncio
 import pathlib
 from collections.abc import Callable, Mapping
 
-from motley_tff.core.federated import tff
+from motley_tff.core.lazy import tff
 
 # (values by name, round)
 Release = Callable[[Mapping[str, float], int], None]

@@ -16,7 +16,7 @@ from motley_tff.backends.tff import aggregators as tff_aggregators
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.core.errors import UserError
-from motley_tff.core.federated import tff
+from motley_tff.core.lazy import tff
 from tests import toy
 from tests.contracts import registry
 from trainers import shared_flags

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core.errors import UserError
-from motley_tff.core.federated import tff
+from motley_tff.core.lazy import tff
 
 Weighted: TypeAlias = tff.aggregators.WeightedAggregationFactory
 Unweighted: TypeAlias = tff.aggregators.UnweightedAggregationFactory

@@ -23,7 +23,7 @@ from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, random_streams, tensor_random
 from motley_tff.core import clients as clients_lib
 from motley_tff.core import task as task_lib
-from motley_tff.core.federated import tff
+from motley_tff.core.lazy import tff
 
 Nest = Any
 # Clients whose results are held at once during an evaluation.

@@ -40,7 +40,7 @@ import grpc
 
 from motley_tff.backends.tff import guard as interface_guard
 from motley_tff.core.errors import UserError, WorkerError
-from motley_tff.core.federated import tff
+from motley_tff.core.lazy import tff
 
 # TFF's own limit; a model larger than this cannot cross the wire.
 _MAX_MESSAGE_BYTES = 2_000_000_000

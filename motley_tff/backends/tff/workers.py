@@ -36,7 +36,7 @@ import grpc
 from motley_tff.backends.tff import targets as worker_targets
 from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.core.errors import UserError, WorkerError
-from motley_tff.core.federated import tff
+from motley_tff.core.lazy import tff
 
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 60.0

@@ -22,7 +22,7 @@ from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.backends.tff import workers as tff_workers
 from motley_tff.core import clients, random_streams
 from motley_tff.core.errors import UserError, WorkerError
-from motley_tff.core.federated import tff
+from motley_tff.core.lazy import tff
 from tests import toy
 from tests.contracts import registry
 

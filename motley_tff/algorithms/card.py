@@ -1,0 +1,101 @@
+"""What an algorithm says of itself, and its parameters as trainers offer them.
+
+An algorithm is a frozen dataclass of its hyperparameters with a `card`; from the two come the flags
+and the help of its trainer, what sweeps can group, and its names in reports and tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """Facts of an algorithm.
+
+    Attributes:
+      name: In flags and tables.
+      title: In figures and reports.
+      trainers: Those that offer it.
+      summary: What it does, for --help.
+      paper_row: Its rows in Motley's Tables 4 and 5; empty where it is in neither.
+      can_be_grouped: Whether runs that differ in rates alone can be trained in one compiled call.
+      wants_mean: Why no aggregator but the plain mean fits; empty where any does.
+      is_central: Whether it trains on all clients' examples in one place.
+    """
+
+    name: str
+    title: str
+    trainers: tuple[str, ...]
+    summary: str = ""
+    paper_row: str = ""
+    can_be_grouped: bool = False
+    wants_mean: str = ""
+    is_central: bool = False
+
+
+class Parameter(NamedTuple):
+    """A hyperparameter that is a flag.
+
+    Attributes:
+      field: Its name in the dataclass.
+      flag: Its flag.
+      default: Its default.
+      meaning: Its help, which does not end in a full stop.
+      lower: Least value.
+      upper: Largest value, None if there is no bound.
+    """
+
+    field: str
+    flag: str
+    default: Any
+    meaning: str
+    lower: float
+    upper: float | None
+
+
+def parameter(
+    default: Any, meaning: str, flag: str = "", lower: float = 0, upper: float | None = None
+) -> Any:
+    """Returns a field of an algorithm's dataclass that becomes a flag.
+
+    Args:
+      default: Its default.
+      meaning: Its help; without the default, which is added.
+      flag: Its flag, where that is not the field's name.
+      lower: Least value.
+      upper: Largest value.
+    """
+    metadata = {"meaning": meaning, "flag": flag, "lower": lower, "upper": upper}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def parameters(algorithm: type) -> list[Parameter]:
+    """Returns the parameters of an algorithm's dataclass that are flags."""
+    return [
+        Parameter(f.name, m["flag"] or f.name, f.default, m["meaning"], m["lower"], m["upper"])
+        for f, m in ((f, f.metadata) for f in dataclasses.fields(algorithm))
+        if m
+    ]
+
+
+def with_values(algorithm: Any, values: Mapping[str, Any]) -> Any:
+    """Returns an algorithm with other hyperparameters.
+
+    Args:
+      algorithm: An instance of its dataclass.
+      values: `{flag: value}`, of its own parameters or an optimizer's learning rate, such as
+        `client_learning_rate`; numbers, or tensors where several runs are trained in one call.
+    """
+    fields = {parameter.flag: parameter.field for parameter in parameters(type(algorithm))}
+    changes = {}
+    for flag, value in values.items():
+        if flag in fields:
+            changes[fields[flag]] = value
+            continue
+        field = f"{flag.removesuffix('_learning_rate')}_optimizer"
+        optimizer = getattr(algorithm, field)
+        changes[field] = dataclasses.replace(optimizer, learning_rate=value)
+    return dataclasses.replace(algorithm, **changes)

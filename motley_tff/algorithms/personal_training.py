@@ -1,0 +1,309 @@
+"""The frame of the algorithms for silos: every silo trains a model that it keeps.
+
+One round, for a silo with the state s (its own model v, or a part of it), under the server's
+weights (w, shared):
+
+    base = FedAvg's client work from w                  # but where `replaces_fedavg`
+    personal = start(shared, s, client)                 # v's learner, and what its steps need
+    for batch in the silo's batches:                    # of `num_epochs` epochs, shuffled anew
+        personal = step(personal, batch, base)
+    s = state(personal)                                 # stays with the silo
+    send (w - base's weights, contribution(personal))   # to the server, weighted by examples
+
+and at the server, with the weighted means of what was sent,
+
+    w = server optimizer(w, mean of FedAvg's updates)
+    shared = shared optimizer(shared, mean of the contributions)
+
+FedAvg's global model is trained as ever, on the same shuffles as without the other. It is Ditto's
+anchor and APFL's other half; elsewhere it is the baseline that "% clients hurt" is counted against.
+The two halves of an update are groups of their own: an aggregator that bounds updates bounds either
+by itself, and one that adds noise (differential privacy) protects either by itself. MR-MTL and
+pFedMe have no FedAvg beside them: theirs is the shared half alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+from motley_tff.algorithms import fedavg, optimizers, personal_scoring
+from motley_tff.algorithms.optimizers import OptimizerConfig
+from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core.lazy import tf
+from motley_tff.core.task import Task
+
+Nest = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class SiloAlgorithm(fedavg.FedAvg):
+    """FedAvg's hyperparameters, and those of the silos' own models.
+
+    Attributes:
+      personal_optimizer: Optimizer of the silos' own models; its state starts anew every round. A
+        rate of None is the clients', times `default_share`.
+    """
+
+    default_share: ClassVar[float] = 1.0
+    personal_optimizer: OptimizerConfig = OptimizerConfig("sgd", None)
+
+    @property
+    def personal(self) -> OptimizerConfig:
+        """The optimizer of the silos' own models, with its rate."""
+        if self.personal_optimizer.learning_rate is not None:
+            return self.personal_optimizer
+        rate = self.default_share * self.client_optimizer.learning_rate
+        return dataclasses.replace(self.personal_optimizer, learning_rate=rate)
+
+    def personalization(
+        self, task: Task, built: algorithm.Algorithm
+    ) -> algorithm.Personalization | None:
+        """Returns how the silos' own models are scored."""
+        return personal_scoring.build(task, built)
+
+
+class Personal(NamedTuple):
+    """A silo's own training: its model, and what else its steps need."""
+
+    learner: learning.Learner
+    memory: Nest = ()
+
+
+class Carry(NamedTuple):
+    """A silo's round: FedAvg's carry (without FedAvg, the silo's weight), and its own training."""
+
+    base: Any
+    personal: Personal
+
+
+def _weights(personal: Personal) -> Nest:
+    return personal.learner.weights
+
+
+def _nothing(personal: Personal) -> Nest:
+    return ()
+
+
+@dataclasses.dataclass(frozen=True)
+class PersonalTraining:
+    """What a silo does for its own model.
+
+    Attributes:
+      start: `(shared, client state, client) -> Personal`.
+      step: `(personal, batch, FedAvg's carry) -> personal`.
+      state: `personal -> client state`; by default the model's weights.
+      contribution: `personal -> update` of the shared nest; by default none.
+      num_epochs: Local epochs a round.
+      same_batches: Step on the same batches as FedAvg, each right before FedAvg does (so that both
+        gradients are taken where the batch found the models), not in a pass with shuffles of its
+        own.
+      replaces_fedavg: Train no global model beside it; the server's weights are the shared nest.
+    """
+
+    start: Callable[[Nest, Nest, client_work.Client], Personal]
+    step: Callable[[Personal, client_work.Batch, Any], Personal]
+    state: Callable[[Personal], Nest] = _weights
+    contribution: Callable[[Personal], Nest] = _nothing
+    num_epochs: int = 1
+    same_batches: bool = False
+    replaces_fedavg: bool = False
+
+
+def build(
+    task: Task,
+    name: str,
+    params: SiloAlgorithm,
+    initial_weights: learning.Weights,
+    training: PersonalTraining,
+    communicated: Nest,
+    initial_state: Nest | None = None,
+    personal_model: algorithm.PersonalModel = lambda weights, state: state,
+    shared: Nest = (),
+    shared_optimizer: algorithm.ServerOptimizer | None = None,
+) -> algorithm.Algorithm:
+    """Returns an algorithm for silos; the server's weights are (FedAvg's, shared), or shared alone.
+
+    Args:
+      task: The task.
+      name: The algorithm's name.
+      params: Its hyperparameters.
+      initial_weights: The first weights of the global model.
+      training: What silos do for themselves.
+      communicated: What crosses the wire for the algorithm's sake, each way.
+      initial_state: Every silo's first state; by default the initial weights.
+      personal_model: `(server weights, client state) -> model weights`; by default the state.
+      shared: What the server keeps beside FedAvg's weights.
+      shared_optimizer: Updates that from the weighted mean of the contributions.
+    """
+    base = fedavg.build(task, params, initial_weights)
+    state = tuple(initial_weights) if initial_state is None else initial_state
+    optimizer: algorithm.ServerOptimizer
+    if training.replaces_fedavg:
+        weights, optimizer = shared, shared_optimizer or base.server_optimizer
+        global_model = base.global_model
+    else:
+        weights = (base.initial_weights, shared)
+        optimizer = _Halves(base.server_optimizer, shared_optimizer or _NothingShared())
+        global_model = _first_half
+    return dataclasses.replace(
+        base,
+        name=name,
+        initial_weights=weights,
+        work=_client_work(base.work, training),
+        server_optimizer=optimizer,
+        initial_client_state=lambda index: state,
+        global_model=global_model,
+        personal_model=personal_model,
+        communicated=algorithm.Communicated(communicated, communicated),
+        groups=_HALVES if shared_optimizer and not training.replaces_fedavg else None,
+    )
+
+
+def _first_half(weights: Nest) -> Nest:
+    return weights[0]
+
+
+_HALVES = algorithm.Groups(
+    split=lambda update, weight: tuple((half, weight) for half in update),
+    join=lambda means, totals: tuple(means),
+    is_partial=(False, False),
+)
+
+
+class _NothingShared:
+    """The optimizer of an empty nest."""
+
+    def initialize(self, specs: Nest) -> Nest:
+        """Returns no state."""
+        return ()
+
+    def next(self, state: Nest, weights: Nest, gradients: Nest) -> tuple[Nest, Nest]:
+        """Returns the nothing it was given."""
+        return state, weights
+
+
+class _Halves:
+    """One optimizer on FedAvg's half, another on the shared one."""
+
+    def __init__(self, first: algorithm.ServerOptimizer, second: algorithm.ServerOptimizer):
+        self._optimizers = (first, second)
+
+    def initialize(self, specs: Nest) -> Nest:
+        """Returns both first states; see `algorithm.ServerOptimizer`."""
+        pairs = zip(self._optimizers, specs, strict=True)
+        return tuple(optimizer.initialize(half) for optimizer, half in pairs)
+
+    def next(self, state: Nest, weights: Nest, gradients: Nest) -> tuple[Nest, Nest]:
+        """Returns (new states, new weights); see `algorithm.ServerOptimizer`."""
+        done = [
+            optimizer.next(*half)
+            for optimizer, *half in zip(self._optimizers, state, weights, gradients, strict=True)
+        ]
+        return tuple(new for new, _ in done), tuple(new for _, new in done)
+
+
+def _client_work(
+    base: client_work.ClientWork, training: PersonalTraining
+) -> client_work.ClientWork:
+    (global_pass,) = base.passes
+
+    def init(broadcast, client_state, client):
+        if training.replaces_fedavg:
+            weight = tf.cast(client.num_examples["train"], tf.float32)
+            return Carry(weight, training.start(broadcast, client_state, client))
+        weights, shared = broadcast
+        return Carry(base.init(weights, (), client), training.start(shared, client_state, client))
+
+    def global_step(carry, batch):
+        return carry._replace(base=global_pass.step(carry.base, batch))
+
+    def personal_step(carry, batch):
+        return carry._replace(personal=training.step(carry.personal, batch, carry.base))
+
+    def both_steps(carry, batch):
+        return global_step(personal_step(carry, batch), batch)
+
+    def finish(carry):
+        contribution = training.contribution(carry.personal)
+        sums = carry.personal.learner.sums
+        if training.replaces_fedavg:
+            output = client_work.ClientOutput(contribution, carry.base, (), sums)
+        else:
+            output = base.finish(carry.base)
+            # A personal model may diverge where the global one does not: its loss tells.
+            totals = dict(output.metrics.totals)
+            totals["loss"] += tf.zeros([]) * sums.totals["loss"]
+            output = output._replace(
+                update=(output.update, contribution),
+                metrics=output.metrics._replace(totals=totals),
+            )
+        return output._replace(client_state=training.state(carry.personal))
+
+    steps = {"step": personal_step, "num_epochs": training.num_epochs}
+    if training.replaces_fedavg:
+        passes = (dataclasses.replace(global_pass, **steps),)
+    elif training.same_batches:
+        passes = (dataclasses.replace(global_pass, step=both_steps),)
+    else:
+        passes = (
+            dataclasses.replace(global_pass, step=global_step),
+            dataclasses.replace(global_pass, **steps),
+        )
+    return client_work.ClientWork(init, passes, finish)
+
+
+class Trainer:
+    """Trains silos' own models, all layers, on loss + strength / 2 * ||weights - anchor||^2.
+
+    Args:
+      task: The task.
+      params: The algorithm's; its personal optimizer is used.
+      strength: Of the pull towards an anchor.
+    """
+
+    def __init__(self, task: Task, params: SiloAlgorithm, strength: Any = 0.0):
+        self._task, self._strength = task, strength
+        self.optimizer = optimizers.build(params.personal)
+        self._trained = (True,) * len(task.model.shapes)
+
+    def start(self, weights: learning.Weights) -> learning.Learner:
+        """Returns a learner at these weights."""
+        return learning.start(self._task, self.optimizer, weights, self._trained)
+
+    def step(
+        self,
+        learner: learning.Learner,
+        batch: client_work.Batch,
+        anchor: learning.Weights | None = None,
+        penalty: Callable[[learning.Weights], tf.Tensor] | None = None,
+    ) -> learning.Learner:
+        """Returns the learner after a step on the loss and a pull to `anchor`, or `penalty`."""
+
+        def pull(weights):
+            return 0.5 * self._strength * learning.squared_distance(weights, anchor)
+
+        penalty = pull if anchor is not None else penalty
+        return learning.train(self._task, self.optimizer, learner, batch, self._trained, penalty)
+
+    def gradients(
+        self, weights: learning.Weights, batch: client_work.Batch, sums: learning.Sums
+    ) -> tuple[learning.Weights, learning.Sums]:
+        """Returns (the loss's gradients at `weights`, the sums with the batch)."""
+        return learning.gradients(self._task, weights, batch, sums, self._trained)
+
+
+def place(num_silos: int, index: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """Returns a silo's mark in the mean of a cohort: float32 [silos], 1 / weight in its place.
+
+    The weighted mean of these has 1 / (weight of the whole cohort) where a silo took part and 0
+    where it did not, so a server that is given means alone knows who took part, and how much.
+
+    Args:
+      num_silos: How many there are.
+      index: The silo's number.
+      weight: Its weight in the mean.
+    """
+    is_own = tf.equal(tf.range(num_silos), index)
+    return tf.where(is_own, tf.math.divide_no_nan(1.0, weight), 0.0)

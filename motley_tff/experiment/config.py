@@ -1,0 +1,142 @@
+"""What a run is, as frozen values; no TensorFlow.
+
+A trainer makes a `RunConfig` of its flags, `motley_tff.run` of its arguments, and nothing below
+either reads a flag.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
+from motley_tff.core import candidates
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """What evaluations look at. Their tables are at the first fraction and rule.
+
+    Attributes:
+      personalization_fractions: Shares of the personalization set, each in (0, 1].
+      acceptance: Rules, see `experiment.acceptance`.
+      ood_examples: Size of the out-of-distribution set; 0 for none.
+      tuning: Whose validation score chooses a candidate.
+      include_baseline_candidate: Whether the global model itself may be chosen.
+    """
+
+    personalization_fractions: tuple[float, ...] = (1.0,)
+    acceptance: tuple[str, ...] = ("always",)
+    ood_examples: int = 0
+    tuning: candidates.Tuning = "global"
+    include_baseline_candidate: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopConfig:
+    """What the loop of rounds needs to know.
+
+    Attributes:
+      total_rounds: Training rounds; 0 leaves the initial model as it is.
+      rounds_per_evaluation: Evaluate a sample of clients every so many rounds.
+      rounds_per_checkpoint: Save the state every so many rounds.
+      clients_per_train_round: Cohort size; None for all clients.
+      valid_clients_per_evaluation: Validation clients in an evaluation during training.
+      test_clients_per_evaluation: Test clients in an evaluation during training.
+      final_evaluation_clients: Clients a split in the last evaluation; 0 for all.
+      base_random_seed: Seed of every stream.
+      dropout_rate: Probability that a client of a cohort gets the model and sends nothing back, in
+        [0, 1). One client always does.
+      evaluation: What evaluations look at.
+    """
+
+    total_rounds: int = 100
+    rounds_per_evaluation: int = 10
+    rounds_per_checkpoint: int = 50
+    clients_per_train_round: int | None = 10
+    valid_clients_per_evaluation: int = 100
+    test_clients_per_evaluation: int = 100
+    final_evaluation_clients: int = 0
+    base_random_seed: int = 0
+    dropout_rate: float = 0.0
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class BackendConfig:
+    """What runs the clients' work.
+
+    Attributes:
+      name: `auto`, `tff`, `sequential` or `vectorized`.
+      aggregator: `mean`, or another one of TFF's: `robust`, `compressed`, `secure`,
+        `differentially_private`.
+      dp_noise_multiplier: Noise of the last one, relative to the clipping norm.
+      tff_workers: `host:port` of TFF workers; none for one of our own.
+      threads_per_client: Threads inside one client's arithmetic; 0 lets TensorFlow choose.
+      memory_limit_gb: What the clients that the vectorized backend stacks may take.
+    """
+
+    name: str = "auto"
+    aggregator: str = "mean"
+    dp_noise_multiplier: float = 1.0
+    tff_workers: tuple[str, ...] = ()
+    threads_per_client: int = 1
+    memory_limit_gb: float = 4.0
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartConfig:
+    """What HypCluster's models start from.
+
+    Attributes:
+      algorithm: FedAvg, with the warm start's own rates.
+      total_rounds: Rounds of it for each model.
+      initialization: `random` draws (and warm-starts) every model by itself, `updates` trains one
+        and splits it by clients' updates.
+    """
+
+    algorithm: FedAvg = FedAvg()
+    total_rounds: int = 0
+    initialization: str = "random"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """One run on a task.
+
+    Attributes:
+      algorithm: What trains the models.
+      personalization: How clients personalize the global model; None where the algorithm trains
+        models for each client, or clusters, which are then scored.
+      loop: Rounds, cohorts and evaluations.
+      backend: What runs the clients' work.
+      initial_models: Paths of the models to start from; none for new ones.
+      warm_start: What clusters start from.
+      partition: `iid` deals the examples to the clients again; `natural` leaves them.
+      straggler_rate: Probability that a client has time for a share of its steps only.
+      export_scores: Whether every example's score is written.
+      tensorboard: Whether TensorBoard's scalars are written.
+    """
+
+    algorithm: FedAvg = FedAvg()
+    personalization: FineTuning | KnnPer | None = None
+    loop: LoopConfig = LoopConfig()
+    backend: BackendConfig = BackendConfig()
+    initial_models: tuple[str, ...] = ()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    partition: str = "natural"
+    straggler_rate: float = 0.0
+    export_scores: bool = False
+    tensorboard: bool = False
+
+    @property
+    def algorithm_name(self) -> str:
+        """What the tables' `algorithm` column says."""
+        name = self.algorithm.card.name
+        if self.personalization is None:
+            return name
+        personalization = self.personalization.card.name
+        if self.loop.total_rounds:
+            return f"{name}+{personalization}"
+        # Without rounds there is no training to name: fine-tuning of new weights is local training.
+        is_local = personalization == "finetuning" and not self.initial_models
+        return "local" if is_local else personalization

@@ -1,0 +1,242 @@
+"""Runs an experiment: a task and a `RunConfig` in, a run directory out."""
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from motley_tff import commandline
+from motley_tff.algorithms import HypCluster, stragglers
+from motley_tff.backends import base, choice, sequential, vectorized
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import cores, partition
+from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
+from motley_tff.experiment import (
+    constant_prediction,
+    experiment,
+    progress,
+    run_directory,
+    tensorboard,
+    warm_start,
+)
+from motley_tff.experiment.config import BackendConfig, LoopConfig, RunConfig
+from motley_tff.files import model_files
+
+
+def limit_threads(threads_per_client: int) -> None:
+    """Sets TensorFlow's threads before it starts; see `--threads_per_client`."""
+    tf.config.threading.set_intra_op_parallelism_threads(threads_per_client)
+
+
+def run(
+    task: Task,
+    config: RunConfig,
+    directory: run_directory.RunDirectory,
+    reporter: progress.Progress,
+    warn: Callable[[str], None],
+) -> None:
+    """Runs an experiment to its end, from the last checkpoint if there is one.
+
+    Args:
+      task: The task, as its data set makes it.
+      config: What to run.
+      directory: The run's; held by this process.
+      reporter: Told what happens.
+      warn: Given lines that a user should see.
+
+    Raises:
+      UserError: If the settings do not fit the task, or the directory holds another experiment.
+    """
+    task = _partitioned(task, config)
+    facts = _check_data(task, directory)
+    loop = _cut_to_population(task, config.loop, warn)
+    experiment.check_config(loop, task)
+    models = _initial_models(task, config)
+    with _open_backend(task, config.backend, loop, warn) as (backend, reason):
+        directory.write_record(
+            status="running",
+            backend=backend.name,
+            backend_reason=reason,
+            data=dict(task.facts),
+            metric=task.metric.name,
+            higher_is_better=task.metric.higher_is_better,
+            num_weights=task.model.num_weights,
+            constant_prediction=constant_prediction.scores(task),
+            **facts,
+        )
+        try:
+            weights, sent = models, algorithm_lib.NO_BYTES
+            if isinstance(config.algorithm, HypCluster):
+                weights, sent = _warm_start(
+                    task, config, config.algorithm, loop, models, backend, directory, reporter
+                )
+            start = {"sha256": _digest(weights)}
+            directory.check_same("initial_weights", start, "initial weights")
+            directory.write_record(initial_weights=start)
+            built = config.algorithm.build(task, weights)
+            if config.personalization is None:
+                personalization = config.algorithm.personalization(task, built)
+            else:
+                personalization = config.personalization.build(task)
+            experiment.Experiment(
+                loop, task, stragglers.slowed(built, config.straggler_rate), personalization,
+                backend, directory, config.algorithm_name, reporter, bytes_before=sent,
+                **_release(config, directory),
+            ).run()  # fmt: skip
+        except BaseException as error:
+            with contextlib.suppress(UserError):  # On a full disk, say.
+                directory.write_record(status="stopped", reason=f"{type(error).__name__}: {error}")
+            raise
+    directory.write_record(status="finished", reason=None)
+
+
+def _partitioned(task: Task, config: RunConfig) -> Task:
+    """Returns the task with its examples where the partition and the algorithm want them."""
+    limit = config.backend.memory_limit_gb * 1e9
+    if config.partition == "iid":
+        task = partition.deal(task, config.loop.base_random_seed, limit, commandline.raise_if_ended)
+    if config.algorithm.card.is_central:
+        task = partition.centralize(task, limit, commandline.raise_if_ended)
+    return dataclasses.replace(task, exports_scores=True) if config.export_scores else task
+
+
+def _check_data(task: Task, directory: run_directory.RunDirectory) -> dict[str, Any]:
+    """Checks that a resumed run has the data it began with; returns what tells them apart."""
+    files = {str(path): run_directory.digest(path) for path in task.facts.get("files", ())}
+    digests = {os.path.basename(path): digest for path, digest in files.items()}
+    directory.check_same("data_files", digests, "data files")
+    ids = hashlib.sha256("\0".join(task.train.ids).encode()).hexdigest()
+    clients = {"number": len(task.train), "sha256": ids}
+    directory.check_same("clients", clients, "clients")
+    return {"data_files": digests, "clients": clients}
+
+
+def _cut_to_population(task: Task, loop: LoopConfig, warn: Callable[[str], None]) -> LoopConfig:
+    """Returns the loop's settings; of a made-up population that is too small, all take part.
+
+    Real data refuse it, as Motley's sampling without replacement did: a round of fewer clients is
+    another experiment.
+    """
+    size = loop.clients_per_train_round
+    if task.train.ids == (partition.CENTRAL_CLIENT,):
+        return dataclasses.replace(loop, clients_per_train_round=None)
+    is_made_up = task.facts.get("source") == "synthetic" and task.setting == "cross_device"
+    if is_made_up and size is not None and size > len(task.train):
+        warn(
+            f"--clients_per_train_round={size}, but synthetic {task.dataset} has "
+            f"{len(task.train)} training clients: all take part"
+        )
+        return dataclasses.replace(loop, clients_per_train_round=None)
+    return loop
+
+
+def _initial_models(task: Task, config: RunConfig) -> Any:
+    """Returns the weights to start from; for clusters a list, empty if they are to be drawn."""
+    given = [
+        model_files.load(path, task.model.shapes, task.model.names)
+        for path in config.initial_models
+    ]
+    if isinstance(config.algorithm, HypCluster):
+        k = config.algorithm.num_clusters
+        if k > len(task.train):
+            raise UserError(
+                f"--num_clusters={k} but {task.dataset} has {len(task.train)} training clients; "
+                "give at most that many"
+            )
+        return given
+    return given[0] if given else task.model.initial_weights(config.loop.base_random_seed)
+
+
+def _warm_start(
+    task: Task,
+    config: RunConfig,
+    algorithm: HypCluster,
+    loop: LoopConfig,
+    given: Sequence[Any],
+    backend: base.Backend,
+    directory: run_directory.RunDirectory,
+    reporter: progress.Progress,
+) -> tuple[Sequence[Any], algorithm_lib.Bytes]:
+    """Returns (the k models that clustering starts from, what making them communicated)."""
+    before, seed, k = config.warm_start, loop.base_random_seed, algorithm.num_clusters
+
+    def build(weights: Any) -> algorithm_lib.Algorithm:
+        return stragglers.slowed(before.algorithm.build(task, weights), config.straggler_rate)
+
+    start = warm_start.WarmStart(
+        task, backend, build, seed, loop.clients_per_train_round, directory.path, reporter,
+        loop.dropout_rate,
+    )  # fmt: skip
+    if before.initialization == "updates":
+        first = (list(given) or [task.model.initial_weights(seed)])[:1]
+        (trained,) = start.fedavg(first, before.total_rounds)
+        is_shared = [algorithm.shares_base_layers and not last for last in task.model.is_last_layer]
+        models = start.split(trained, k, is_shared)
+    else:
+        models = list(given) or warm_start.random_models(task, seed, k)
+        models = start.fedavg(models, before.total_rounds)
+    return models, start.communicated
+
+
+def _digest(weights: Any) -> str:
+    leaves = tf.nest.flatten(weights)
+    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
+
+
+def _release(config: RunConfig, directory: run_directory.RunDirectory) -> dict[str, Any]:
+    if not config.tensorboard:
+        return {}
+    return {"release": tensorboard.writer(directory.path / "tensorboard")}
+
+
+@contextlib.contextmanager
+def _open_backend(
+    task: Task, config: BackendConfig, loop: LoopConfig, warn: Callable[[str], None]
+) -> Iterator[tuple[base.Backend, str]]:
+    """Yields (the backend, why it was chosen); TFF's worker lives as long."""
+    cohort = loop.clients_per_train_round
+    name, reason = choice.choose(
+        config.name,
+        config.aggregator,
+        task,
+        cohort_changes=bool(loop.dropout_rate) or (cohort is not None and cohort < len(task.train)),
+        memory_limit_bytes=config.memory_limit_gb * 1e9,
+        has_workers=bool(config.tff_workers),
+    )
+    if name == "tff":
+        with _tff_backend(config, cohort or len(task.train), warn) as backend:
+            yield backend, reason
+    elif name == "vectorized":
+        yield vectorized.VectorizedBackend(), reason
+    else:
+        yield sequential.SequentialBackend(_parallel_clients(config.threads_per_client)), reason
+
+
+@contextlib.contextmanager
+def _tff_backend(
+    config: BackendConfig, clients_per_round: int, warn: Callable[[str], None]
+) -> Iterator[base.Backend]:
+    # TFF's imports take 1.5 s, which other backends need not wait for.
+    from motley_tff.backends.tff import aggregators, backend, worker, workers
+
+    aggregator = aggregators.build(config.aggregator, config.dp_noise_multiplier, clients_per_round)
+    runtime: contextlib.AbstractContextManager[Any]
+    if config.tff_workers:
+        runtime = workers.tff_workers_runtime(config.tff_workers, warn)
+    else:
+        runtime = worker.tff_runtime(intra_op_threads=config.threads_per_client or None)
+    with runtime:
+        yield backend.TffBackend(aggregator)
+
+
+def _parallel_clients(threads_per_client: int) -> int:
+    """Returns how many clients run at once on the cores this process may use."""
+    if threads_per_client == 0:
+        return 1
+    return max(1, cores.usable() // threads_per_client)

@@ -1,0 +1,349 @@
+"""Reads a trainer's flags, once, into frozen values; nothing behind it reads a flag.
+
+No TensorFlow here: what is wrong with a command line is said at once.
+"""
+
+import dataclasses
+from typing import Any
+
+from absl import flags
+
+import datasets
+from datasets.options import DataOptions
+from motley_tff import algorithms, commandline
+from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer, OptimizerConfig
+from motley_tff.core.errors import UserError
+from motley_tff.experiment.config import (
+    BackendConfig,
+    EvaluationConfig,
+    LoopConfig,
+    RunConfig,
+    WarmStartConfig,
+)
+from motley_tff.files import model_files
+from trainers import optimizer_flags
+
+FLAGS = flags.FLAGS
+# Where the answer lies, not what it is: these may differ when an experiment is resumed.
+_NOT_PART_OF_AN_EXPERIMENT = frozenset(
+    {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard", "tff_workers"}
+)
+_WARM_START_RATES = (
+    "warmstart_client_learning_rate",
+    "warmstart_server_learning_rate",
+    "warmstart_server_adam_epsilon",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What a trainer's command line asks for.
+
+    Attributes:
+      data: Which data.
+      run: What is run on them.
+      root_output_dir: Folder of the experiments.
+      experiment_name: This one's folder in it.
+      deciding_flags: `{flag: value}` of those that decide the numbers, for `run.json`.
+      default_flags: Their defaults.
+      selects_round: Whether the closing table is that of the round that is best on validation
+        clients; else of the last.
+    """
+
+    data: DataOptions
+    run: RunConfig
+    root_output_dir: str
+    experiment_name: str
+    deciding_flags: dict[str, Any]
+    default_flags: dict[str, Any]
+    selects_round: bool
+
+
+def read(trainer: str) -> Config:
+    """Returns what the parsed flags of a trainer ask for.
+
+    Raises:
+      UserError: If flags contradict each other, or the data set or an optimizer lacks an option it
+        is given.
+    """
+    optimizer_flags.check_given(commandline.given())
+    run = {
+        "finetuning_trainer": _fine_tuning,
+        "knn_per_trainer": _knn_per,
+        "hypcluster_trainer": _clustering,
+        "mtl_trainer": _multi_task,
+    }[trainer]()
+    data = data_options()
+    datasets.check_options(data)
+    run.algorithm.check()
+    decides = deciding_flags()
+    return Config(
+        data=data,
+        run=run,
+        root_output_dir=FLAGS.root_output_dir,
+        experiment_name=FLAGS.experiment_name,
+        deciding_flags=decides,
+        default_flags={name: FLAGS[name].default for name in decides},
+        selects_round="finetune_every" in FLAGS and FLAGS.finetune_every is not None,
+    )
+
+
+def data_options() -> DataOptions:
+    """Returns which data; a program without `--base_random_seed` has seed 0."""
+    names = [field.name for field in dataclasses.fields(DataOptions)]
+    return DataOptions(**{name: FLAGS[name].value for name in names if name in FLAGS})
+
+
+def deciding_flags() -> dict[str, Any]:
+    """Returns the flags that decide an experiment's numbers."""
+    by_module = FLAGS.flags_by_module_dict()
+    foreign = {f.name for m, fs in by_module.items() if _is_foreign(m) for f in fs}
+    decides = {
+        name: FLAGS[name].value
+        for name in sorted(set(FLAGS) - foreign - _NOT_PART_OF_AN_EXPERIMENT)
+        if optimizer_flags.first_name(name) == name  # One setting, one name.
+    }
+    # Other workers, or none and --backend=tff, may go on with what some began.
+    return {**decides, "backend": "tff"} if FLAGS.tff_workers else decides
+
+
+def _is_foreign(module: str) -> bool:
+    return module.partition(".")[0] in ("absl", "tensorflow", "tensorflow_federated", "launch")
+
+
+# --- a trainer each -------------------------------------------------------------------------------
+
+
+def _fine_tuning() -> RunConfig:
+    every = FLAGS.finetune_every
+    if every is not None and FLAGS.dataset_name not in datasets.CROSS_SILO:
+        raise UserError(
+            "--finetune_every takes the best of several evaluations, which must be of the same "
+            f"clients: it is for silos ({', '.join(datasets.CROSS_SILO)}); give "
+            "--rounds_per_evaluation"
+        )
+    rates = tuple(float(rate) for rate in FLAGS.finetune_learning_rate)
+    personalization = FineTuning(
+        optimizer=_optimizer("finetune", rates[0]),
+        learning_rates=rates,
+        max_epochs=FLAGS.finetune_max_epochs,
+        batch_size=FLAGS.train_batch_size,
+        last_layer=FLAGS.finetune_last_layer,
+    )
+    loop = _loop(FLAGS.finetune_tuning, FLAGS.include_baseline_candidate)
+    if every is not None:
+        loop = dataclasses.replace(loop, rounds_per_evaluation=every)
+    return _run(_algorithm("finetuning_trainer"), personalization, loop)
+
+
+def _knn_per() -> RunConfig:
+    if not FLAGS.total_rounds and not FLAGS.path_to_initial_model_weights:
+        raise UserError(
+            "--total_rounds=0 trains no global model; give --path_to_initial_model_weights, or "
+            "rounds"
+        )
+    personalization = KnnPer(
+        num_neighbors=tuple(int(k) for k in FLAGS.num_neighbors),
+        coefficients=tuple(float(c) for c in FLAGS.coefficients),
+    )
+    loop = _loop(FLAGS.knn_tuning, FLAGS.include_baseline_candidate)
+    return _run(_algorithm("knn_per_trainer"), personalization, loop)
+
+
+def _multi_task() -> RunConfig:
+    if FLAGS.dataset_name not in datasets.CROSS_SILO:
+        raise UserError(
+            f"--dataset_name={FLAGS.dataset_name} has thousands of clients that come and go, "
+            "which keep no state; mtl_trainer needs silos: one of "
+            f"{', '.join(datasets.CROSS_SILO)}"
+        )
+    algorithm = _algorithm(
+        "mtl_trainer", personal_optimizer=_optimizer("personal", FLAGS.personal_learning_rate)
+    )
+    why = algorithm.card.wants_mean
+    if why and FLAGS.aggregator != "mean":
+        raise UserError(
+            f"--aggregator={FLAGS.aggregator} would clip, round or blur what --algorithm="
+            f"{FLAGS.algorithm} needs as it is: {why}; leave --aggregator out"
+        )
+    return _run(algorithm, None, _loop(include_baseline_candidate=False))
+
+
+def _clustering() -> RunConfig:
+    paths = _cluster_models()
+    if FLAGS.num_clusters > 1 and FLAGS.aggregator == "differentially_private":
+        raise UserError(
+            "--aggregator=differentially_private weights all clients alike and cannot leave out "
+            "those outside a cluster; choose another aggregator"
+        )
+    before = _warm_start()
+    loop = _loop(include_baseline_candidate=False)
+    if FLAGS.warmstart_fraction is not None:
+        loop = dataclasses.replace(loop, total_rounds=loop.total_rounds - before.total_rounds)
+    algorithm = HypCluster(
+        **_fedavg(),
+        num_clusters=FLAGS.num_clusters,
+        steps_empty_clusters=FLAGS.step_empty_clusters,
+        shares_base_layers=FLAGS.share_base_layers,
+        balance=FLAGS.balance,
+        balance_rounds=max(1, loop.total_rounds // 2),
+    )
+    run = _run(algorithm, None, loop)
+    return dataclasses.replace(run, initial_models=paths, warm_start=before)
+
+
+def _cluster_models() -> tuple[str, ...]:
+    """Returns the paths of the k models to start from, none for new ones."""
+    if FLAGS.path_to_initial_model_weights:
+        raise UserError(
+            "--path_to_initial_model_weights holds one model; give k of them to "
+            "--path_to_initial_model_weights_list"
+        )
+    given = FLAGS.path_to_initial_model_weights_list
+    if given is None:
+        return ()
+    if not all(given or [""]):
+        raise UserError(
+            "--path_to_initial_model_weights_list has an empty path; give k paths, or one run of "
+            "this trainer"
+        )
+    paths, k = model_files.model_paths(given), FLAGS.num_clusters
+    if len(paths) != k:
+        what = f"has {len(given)} paths"
+        if len(paths) != len(given):
+            what = f"leads to {len(paths)} models"
+        raise UserError(f"--path_to_initial_model_weights_list {what}, expected --num_clusters={k}")
+    if FLAGS.cluster_initialization == "updates":
+        raise UserError(
+            "--cluster_initialization=updates makes all models from one; leave "
+            "--path_to_initial_model_weights_list out"
+        )
+    return tuple(paths)
+
+
+def _warm_start() -> WarmStartConfig:
+    """Returns what clusters start from: FedAvg, with other rates where they are given."""
+    num_rounds = FLAGS.num_warmstart_fedavg_rounds
+    if FLAGS.warmstart_fraction is not None:
+        if FLAGS.dataset_name not in datasets.CROSS_SILO:
+            raise UserError(
+                f"--warmstart_fraction is for silos ({', '.join(datasets.CROSS_SILO)}); give "
+                "--num_warmstart_fedavg_rounds"
+            )
+        if FLAGS["num_warmstart_fedavg_rounds"].present:
+            raise UserError(
+                "--warmstart_fraction and --num_warmstart_fedavg_rounds both say how long the "
+                "warm start is; give one of them"
+            )
+        num_rounds = round(FLAGS.warmstart_fraction * FLAGS.total_rounds)
+    # A preset's rates stand for nothing where its warm start is switched off behind it.
+    given = [
+        f"--{one.name}"
+        for one in commandline.given()
+        if one.name in _WARM_START_RATES and one.flagfile is None
+    ]
+    if given and not num_rounds and FLAGS.cluster_initialization == "random":
+        raise UserError(
+            f"{given[0]} is for a warm start, of which there are no rounds; leave it out, or give "
+            "--num_warmstart_fedavg_rounds"
+        )
+    algorithm = FedAvg(**_fedavg())
+    client, server = algorithm.client_optimizer, algorithm.server_optimizer
+    if FLAGS.warmstart_client_learning_rate is not None:
+        client = dataclasses.replace(client, learning_rate=FLAGS.warmstart_client_learning_rate)
+    if FLAGS.warmstart_server_learning_rate is not None:
+        server = dataclasses.replace(server, learning_rate=FLAGS.warmstart_server_learning_rate)
+    if FLAGS.warmstart_server_adam_epsilon is not None:
+        parameters = {**server.parameters, "epsilon": FLAGS.warmstart_server_adam_epsilon}
+        server = dataclasses.replace(server, parameters=parameters)
+    algorithm = dataclasses.replace(algorithm, client_optimizer=client, server_optimizer=server)
+    return WarmStartConfig(algorithm, num_rounds, FLAGS.cluster_initialization)
+
+
+# --- what all have --------------------------------------------------------------------------------
+
+
+def _run(algorithm: FedAvg, personalization: Any, loop: LoopConfig) -> RunConfig:
+    path = FLAGS.path_to_initial_model_weights
+    return RunConfig(
+        algorithm=algorithm,
+        personalization=personalization,
+        loop=loop,
+        backend=BackendConfig(
+            name=FLAGS.backend,
+            aggregator=FLAGS.aggregator,
+            dp_noise_multiplier=FLAGS.dp_noise_multiplier,
+            tff_workers=tuple(FLAGS.tff_workers),
+            threads_per_client=FLAGS.threads_per_client,
+            memory_limit_gb=FLAGS.memory_limit_gb,
+        ),
+        initial_models=(path,) if path else (),
+        partition=FLAGS.partition,
+        straggler_rate=FLAGS.straggler_rate,
+        export_scores=FLAGS.export_scores,
+        tensorboard=FLAGS.tensorboard,
+    )
+
+
+def _algorithm(trainer: str, **more: Any) -> FedAvg:
+    """Returns `--algorithm` with its hyperparameters.
+
+    Raises:
+      UserError: If a flag of another algorithm is given.
+    """
+    offered = algorithms.offered_by(trainer)
+    own = {p.flag: p for p in algorithms.parameters(offered[FLAGS.algorithm])}
+    for kind in offered.values():
+        for parameter in algorithms.parameters(kind):
+            flag = parameter.flag
+            if flag not in own and FLAGS[flag].present:
+                owners = [
+                    n for n, k in offered.items()
+                    if flag in {p.flag for p in algorithms.parameters(k)}
+                ]  # fmt: skip
+                raise UserError(
+                    f"--{flag} is a flag of {', '.join(owners)}, not of --algorithm="
+                    f"{FLAGS.algorithm}; leave it out"
+                )
+    given = {p.field: FLAGS[p.flag].value for p in own.values()}
+    hyperparameters = {field: value for field, value in given.items() if value is not None}
+    return offered[FLAGS.algorithm](**_fedavg(), **hyperparameters, **more)
+
+
+def _fedavg() -> dict[str, Any]:
+    return {
+        "client_optimizer": _optimizer("client", FLAGS.client_learning_rate),
+        "server_optimizer": _optimizer("server", FLAGS.server_learning_rate),
+        "train_epochs": FLAGS.train_epochs,
+        "train_batch_size": FLAGS.train_batch_size,
+    }
+
+
+def _optimizer(prefix: str, rate: float | None) -> OptimizerConfig:
+    name = FLAGS[f"{prefix}_optimizer"].value
+    parameters = optimizer_flags.PARAMETERS[name]
+    return OptimizerConfig(name, rate, {p: FLAGS[f"{prefix}_{name}_{p}"].value for p in parameters})
+
+
+def _loop(tuning: str = "global", include_baseline_candidate: bool = True) -> LoopConfig:
+    size = FLAGS.clients_per_train_round
+    if FLAGS.dataset_name in datasets.CROSS_SILO and not FLAGS["clients_per_train_round"].present:
+        size = None
+    return LoopConfig(
+        total_rounds=FLAGS.total_rounds,
+        rounds_per_evaluation=FLAGS.rounds_per_evaluation,
+        rounds_per_checkpoint=FLAGS.rounds_per_checkpoint,
+        clients_per_train_round=size,
+        valid_clients_per_evaluation=FLAGS.valid_clients_per_evaluation,
+        test_clients_per_evaluation=FLAGS.test_clients_per_evaluation,
+        final_evaluation_clients=FLAGS.final_evaluation_clients,
+        base_random_seed=FLAGS.base_random_seed,
+        dropout_rate=FLAGS.dropout_rate,
+        evaluation=EvaluationConfig(
+            personalization_fractions=tuple(float(f) for f in FLAGS.personalization_fraction),
+            acceptance=tuple(FLAGS.acceptance),
+            ood_examples=FLAGS.ood_examples if FLAGS.evaluate_ood else 0,
+            tuning=tuning,
+            include_baseline_candidate=include_baseline_candidate,
+        ),
+    )

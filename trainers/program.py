@@ -1,0 +1,97 @@
+"""What every trainer does: reads its flags, runs the experiment, prints the closing table."""
+
+import contextlib
+import os
+import tempfile
+from typing import Any
+
+import datasets
+from motley_tff import commandline
+from motley_tff.core.errors import UserError
+from motley_tff.experiment import run_directory, summaries
+from trainers import config, published_flags, terminal
+
+
+def run(main: Any) -> None:
+    """Runs a trainer's `main` as a console command."""
+    commandline.run_main(main, goes_on=True, advice=published_flags.advice)
+
+
+def train(trainer: str) -> None:
+    """Runs the experiment that a trainer's flags describe, or finds it there.
+
+    Raises:
+      UserError: If flags or data are wrong, or the directory cannot be written, is in use or
+        belongs to other flags.
+    """
+    wanted = config.read(trainer)
+    _check_temporary_directory()
+    with contextlib.closing(
+        run_directory.RunDirectory(
+            wanted.root_output_dir,
+            wanted.experiment_name,
+            wanted.deciding_flags,
+            wanted.default_flags,
+        )
+    ) as directory:
+        if directory.is_finished:
+            _check_data_file(wanted, directory)
+        else:
+            # TensorFlow takes 3 s: after all that can be known is right.
+            from motley_tff.experiment import runner
+
+            runner.limit_threads(wanted.run.backend.threads_per_client)
+            task = datasets.create_task(wanted.data)
+            runner.run(task, wanted.run, directory, terminal.TerminalProgress(), terminal.warn)
+        _draw(directory)
+        _print_closing_table(directory, wanted.selects_round)
+
+
+def _check_temporary_directory() -> None:
+    """Raises a UserError where TensorFlow, which wants one when it is imported, would fail."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise UserError(
+            f"TensorFlow needs a temporary directory: {error.strerror}; make room there, or set "
+            "TMPDIR to one that can be written"
+        ) from error
+
+
+def _check_data_file(wanted: config.Config, directory: run_directory.RunDirectory) -> None:
+    """Refuses to show results of one file for another."""
+    if wanted.data.data_file and not wanted.data.use_synthetic_data:
+        name = os.path.basename(wanted.data.data_file)
+        digest = run_directory.digest(os.path.expanduser(wanted.data.data_file))
+        directory.check_same("data_files", {name: digest}, "data files")
+
+
+def _draw(directory: run_directory.RunDirectory) -> None:
+    """Draws what the run exported, if the pictures are not there."""
+    table, picture = directory.table("relations"), directory.figures / "relations.png"
+    if table.exists() and not picture.exists():
+        from motley_tff.report import relations  # Matplotlib takes 0.5 s.
+
+        picture.parent.mkdir(exist_ok=True)
+        relations.save(picture, table)
+
+
+def _print_closing_table(directory: run_directory.RunDirectory, selects_round: bool) -> None:
+    first = [directory.table(name) for name in ("summary", "clients", "candidates", "rounds")]
+    others = sorted(set(directory.path.glob("*.csv")) - set(first))  # Of flags: sizes.csv, say.
+    metric, higher_is_better = (directory.record[k] for k in ("metric", "higher_is_better"))
+    title = metric
+    if selects_round:
+        rows = summaries.selected(directory, higher_is_better)
+        title += f" after round {rows[0]['round']} (the best on validation clients)"
+    else:
+        rows = summaries.last(directory)
+    terminal.print_summary(
+        rows,
+        title,
+        f"{directory.record['backend']} ({directory.record['backend_reason']})",
+        [*first, *others, directory.path / "run.json"],
+        terminal.worse_than_nothing(
+            rows, metric, higher_is_better, directory.record.get("constant_prediction", {})
+        ),
+    )
