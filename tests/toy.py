@@ -213,3 +213,8 @@ def without_keras(classifier):
     return dataclasses.replace(
         classifier, model=dataclasses.replace(classifier.model, build=_TwoLayers)
     )
+
+
+def like(params, kind, **own):
+    """Returns an algorithm with FedAvg's hyperparameters `params` and others of its own."""
+    return kind(**vars(params), **own)

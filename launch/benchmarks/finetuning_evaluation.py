@@ -15,7 +15,7 @@ import tensorflow as tf
 from launch.benchmarks import ALL_THREADS, bare_finetuning, images, rounds, stock
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
-from motley_tff.algorithms import finetuning, optimizers, scoring
+from motley_tff.algorithms import FineTuning, optimizers, scoring
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.core import random_streams
@@ -67,13 +67,13 @@ def _ours(
     scale: float,
     worker_pid: int | None = None,
 ) -> Contender:
-    params = finetuning.Params(
+    params = FineTuning(
         optimizers.OptimizerConfig("sgd", _LEARNING_RATE),
         (_LEARNING_RATE,),
         max_epochs=sizes.finetuning_epochs,
         batch_size=sizes.emnist_batch_size,
     )
-    work = finetuning.build(task, params).work(("evaluation",), "personalization")
+    work = params.build(task).work(("evaluation",), "personalization")
     weights = task.model.initial_weights(rounds.SEED)
     key = random_streams.key(rounds.SEED, "personalization", 0)
 

@@ -20,7 +20,7 @@ from datasets.models import linear
 from launch.benchmarks import rounds
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base
 from motley_tff.core import clients, functional_model, random_streams
 from motley_tff.core import task as task_lib
@@ -134,12 +134,12 @@ def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[
     """Runs all rounds; returns times in seconds and resident memory in megabytes."""
     begin = time.perf_counter()
     task = create_task(client_sizes, client_sizes[:1], client_sizes[:1])
-    params = fedavg.Params(
+    params = FedAvg(
         optimizers.OptimizerConfig("sgd", 0.01),
         optimizers.OptimizerConfig("sgd", 1.0),
         train_batch_size=_BATCH_SIZE,
     )
-    algorithm = fedavg.build(task, params, task.model.initial_weights(rounds.SEED))
+    algorithm = params.build(task, task.model.initial_weights(rounds.SEED))
     process = backend.training(task, algorithm)
     state = process.initialize()
     seconds: list[float] = []

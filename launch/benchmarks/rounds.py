@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from launch.benchmarks import ALL_THREADS, bare_loop
 from launch.benchmarks.measuring import Contender
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import cores, random_streams
@@ -30,12 +30,12 @@ class Training(NamedTuple):
     @property
     def algorithm(self) -> algorithm_lib.Algorithm:
         """FedAvg with server SGD at rate 1, one epoch a round."""
-        params = fedavg.Params(
+        params = FedAvg(
             optimizers.OptimizerConfig("sgd", self.learning_rate),
             optimizers.OptimizerConfig("sgd", 1.0),
             train_batch_size=self.batch_size,
         )
-        return fedavg.build(self.task, params, self.task.model.initial_weights(SEED))
+        return params.build(self.task, self.task.model.initial_weights(SEED))
 
     def plan(self, rounds: int) -> list[base.Round]:
         """Returns rounds 1, 2, ..."""

@@ -13,7 +13,7 @@ import numpy as np
 from launch.benchmarks import school_fedavg
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, run_groups, vectorized
 from motley_tff.core import random_streams
 from motley_tff.core import task as task_lib
@@ -68,11 +68,11 @@ def _builder(task: task_lib.Task, batch_size: int) -> Any:
     initial = task.model.initial_weights(0)
 
     def build(hparams: Mapping[str, Any]):
-        params = fedavg.Params(
+        params = FedAvg(
             optimizers.OptimizerConfig("sgd", hparams["client"]),
             optimizers.OptimizerConfig("fedavgm", hparams["server"], {"momentum": 0.9}),
             train_batch_size=batch_size,
         )
-        return fedavg.build(task, params, initial)
+        return params.build(task, initial)
 
     return build

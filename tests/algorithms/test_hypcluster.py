@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from motley_tff.algorithms import fedavg, hypcluster, optimizers
+from motley_tff.algorithms import FedAvg, HypCluster, hypcluster, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
 from tests import toy
@@ -20,7 +20,7 @@ RATE = 0.5
 
 def _params(server="sgd", rate=1.0, **parameters):
     sgd = optimizers.OptimizerConfig("sgd", RATE)
-    return fedavg.Params(sgd, optimizers.OptimizerConfig(server, rate, parameters), 1, 10)
+    return FedAvg(sgd, optimizers.OptimizerConfig(server, rate, parameters), 1, 10)
 
 
 def _model(value):
@@ -34,7 +34,7 @@ def task():
 
 def _train(task, params, values, rounds=1, **own):
     models = [_model(v) for v in values]
-    algorithm = hypcluster.build(task, hypcluster.Params(params, **own), models)
+    algorithm = toy.like(params, HypCluster, num_clusters=len(models), **own).build(task, models)
     process = sequential.SequentialBackend().training(task, algorithm)
     plan = [
         base.Round(n, task.train.ids, random_streams.key(0, "local_training", n))
@@ -57,7 +57,7 @@ def test_one_round_by_hand(task):
 def test_one_cluster_is_fedavg(task):
     for params in (_params(), _params("adam", 0.1, beta_1=0.9, beta_2=0.99, epsilon=1e-3)):
         found, _ = _train(task, params, [0.3], rounds=3)
-        algorithm = fedavg.build(task, params, _model(0.3))
+        algorithm = params.build(task, _model(0.3))
         process = sequential.SequentialBackend().training(task, algorithm)
         plan = [
             base.Round(n, task.train.ids, random_streams.key(0, "local_training", n))
@@ -71,9 +71,7 @@ def test_shared_base_layers_by_hand(task):
     """The base is the first model's and moves by everybody's mean; heads by their own clients'."""
     task = toy.with_pair(task)
     models = [tuple(np.array([[v]], np.float32) for v in pair) for pair in ((0.0, 0.0), (9.0, 1.0))]
-    algorithm = hypcluster.build(
-        task, hypcluster.Params(_params(), shares_base_layers=True), models
-    )
+    algorithm = toy.like(_params(), HypCluster, shares_base_layers=True).build(task, models)
     # What is sent: one base and two heads down, a model up; float32.
     assert algorithm.bytes_per_client == (12, 8)
     process = sequential.SequentialBackend().training(task, algorithm)

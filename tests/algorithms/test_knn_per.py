@@ -6,18 +6,18 @@ import tensorflow as tf
 from sklearn import metrics, neighbors
 
 from datasets import school, vehicle
-from motley_tff.algorithms import knn_per
+from motley_tff.algorithms import KnnPer, knn_per
 from motley_tff.core import clients as clients_lib
 from motley_tff.core import random_streams
 from tests import toy
 from tests.contracts import registry
 
-PARAMS = knn_per.Params((3, 10), (0.25, 1.0))
+PARAMS = KnnPer((3, 10), (0.25, 1.0))
 BACKENDS = [name for name in registry.BACKENDS if name != "parallel"]
 
 
 def _scores(task, backend, weights, params, parts, personalization_part):
-    work = knn_per.build(task, params).work(parts, personalization_part)
+    work = params.build(task).work(parts, personalization_part)
     key = random_streams.key(0, "personalization", 1)
     with registry.BACKENDS[backend]() as opened:
         return dict(opened.map_clients(task, work, weights, task.test, task.test.ids, key))
@@ -138,7 +138,7 @@ def test_a_client_with_one_example_and_a_client_with_none():
     )
     task = toy.with_held_out(toy.classifier_task(), held_out)
     weights = task.model.initial_weights(2)
-    params = knn_per.Params((10,), (0.5, 1.0))
+    params = KnnPer((10,), (0.5, 1.0))
     found = _scores(task, "sequential", weights, params, ("evaluation",), "personalization")
     alone = found["none"]["curves"]["evaluation"]
     np.testing.assert_allclose(alone["accuracy"], alone["accuracy"][0])
@@ -171,7 +171,7 @@ def test_a_label_that_was_never_seen_in_training():
     task = toy.with_held_out(toy.without_dropout(toy.classifier_task()), held_out)
     weights = list(task.model.initial_weights(2))
     weights[-1] = np.array([0.0, 0.0, -50.0], np.float32)  # The bias of label 2.
-    params = knn_per.Params((3,), (0.5, 1.0))
+    params = KnnPer((3,), (0.5, 1.0))
     found = _scores(task, "sequential", weights, params, ("evaluation",), "personalization")
     curve = found["a"]["curves"]["evaluation"]
     assert curve["accuracy"][0] <= 0.5 and np.isfinite(curve["loss"]).all()
@@ -179,5 +179,5 @@ def test_a_label_that_was_never_seen_in_training():
 
 
 def test_labels_of_candidates():
-    assert knn_per.candidates(knn_per.Params((10,), (0.1, 1.0))) == ("0", "c0.1", "c1")
-    assert knn_per.candidates(PARAMS) == ("0", "k3_c0.25", "k3_c1", "k10_c0.25", "k10_c1")
+    assert knn_per.candidates(KnnPer((10,), (0.1, 1.0))) == ("0", "c0.1", "c1")
+    assert PARAMS.candidates == ("0", "k3_c0.25", "k3_c1", "k10_c0.25", "k10_c1")

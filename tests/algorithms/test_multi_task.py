@@ -12,7 +12,14 @@ import scipy.linalg
 import tensorflow as tf
 
 from motley_tff import algorithms
-from motley_tff.algorithms import fedavg, fedper, mocha, optimizers, per_fedavg, personal
+from motley_tff.algorithms import (
+    FedAvg,
+    FedPer,
+    PerFedAvg,
+    mocha,
+    optimizers,
+    personal_scoring,
+)
 from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
 from motley_tff.core.errors import UserError
@@ -26,7 +33,7 @@ OWN = optimizers.OptimizerConfig("sgd", RATE)
 
 def _params(client_rate=0.3, batch_size=10):
     sgd = optimizers.OptimizerConfig
-    return fedavg.Params(sgd("sgd", client_rate), sgd("sgd", 1.0), train_batch_size=batch_size)
+    return FedAvg(sgd("sgd", client_rate), sgd("sgd", 1.0), train_batch_size=batch_size)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +63,11 @@ def _train(task, algorithm, rounds=ROUNDS):
 
 
 def _built(name, task, params=None, **own):
-    initial = task.model.initial_weights(0)
-    return algorithms.build_multi_task(name, task, params or _params(), OWN, initial, own)
+    kind = algorithms.TRAINING[name]
+    fields = {parameter.flag: parameter.field for parameter in algorithms.parameters(kind)}
+    own = {fields[flag]: value for flag, value in own.items()}
+    algorithm = toy.like(params or _params(), kind, personal_optimizer=OWN, **own)
+    return algorithm.build(task, task.model.initial_weights(0))
 
 
 def _numbers(models):
@@ -65,7 +75,7 @@ def _numbers(models):
 
 
 def _train_fedavg(task):
-    algorithm = fedavg.build(task, _params(), task.model.initial_weights(0))
+    algorithm = _params().build(task, task.model.initial_weights(0))
     return _train(task, algorithm)[0]
 
 
@@ -120,9 +130,9 @@ def test_fedper_without_personal_layers_is_fedavg(silos):
     # The silo's own pass has other shuffles and dropout than FedAvg's: full batches and none.
     plain = toy.without_dropout(silos)
     initial, params = plain.model.initial_weights(0), _params(batch_size=100)
-    own = fedper.Params(params, params.client_optimizer, personal_layers=0)
-    _, states, models = _train(plain, fedper.build(plain, own, initial))
-    expected, _, _ = _train(plain, fedavg.build(plain, params, initial))
+    own = toy.like(params, FedPer, personal_optimizer=params.client_optimizer, personal_layers=0)
+    _, states, models = _train(plain, own.build(plain, initial))
+    expected, _, _ = _train(plain, params.build(plain, initial))
     assert all(state == () for state in states.values())
     for model in models.values():
         _assert_same(model, expected)
@@ -140,7 +150,7 @@ def test_fedper_shares_all_but_the_last_layer(silos):
 def test_per_fedavg_without_adaptation_is_fedavg(task):
     initial = task.model.initial_weights(0)
     still = optimizers.OptimizerConfig("sgd", 0.0)
-    algorithm = per_fedavg.build(task, per_fedavg.Params(_params(), still), initial)
+    algorithm = toy.like(_params(), PerFedAvg, personal_optimizer=still).build(task, initial)
     _assert_same(_train(task, algorithm)[0], _train_fedavg(task))
 
 
@@ -224,7 +234,9 @@ def test_mr_mtl_wants_a_server_that_makes_the_mean(server, is_mean, task):
 def test_per_fedavg_adapts_by_plain_steps(task):
     adam = optimizers.OptimizerConfig("adam", 0.1)
     with pytest.raises(UserError, match="plain SGD"):
-        per_fedavg.build(task, per_fedavg.Params(_params(), adam), task.model.initial_weights(0))
+        toy.like(_params(), PerFedAvg, personal_optimizer=adam).build(
+            task, task.model.initial_weights(0)
+        )
 
 
 def test_apfl_by_hand(task):
@@ -317,7 +329,7 @@ def test_a_silo_that_stays_away_keeps_its_row(task):
 def test_scoring_of_personal_models(task):
     algorithm = _built("ditto", task, **{"lambda": 0.7})
     weights, states, models = _train(task, algorithm)
-    work = personal.build(task, algorithm).work(("valid", "test", "train"), "train")
+    work = personal_scoring.build(task, algorithm).work(("valid", "test", "train"), "train")
     key = random_streams.key(0, "personalization", 1)
     found = sequential.SequentialBackend().map_clients(
         task, work, weights, task.valid, ("a",), key, [states["a"]]
@@ -335,6 +347,8 @@ def test_only_what_an_algorithm_sends_is_counted(silos):
 
     model = sum(4 * int(np.prod(shape)) for shape in silos.model.shapes)
     last = 4 * (8 * 3 + 3)
-    sizes = {name: _built(name, silos).bytes_per_client for name in algorithms.MULTI_TASK}
+    sizes = {
+        name: _built(name, silos).bytes_per_client for name in algorithms.offered_by("mtl_trainer")
+    }
     assert sizes.pop("local") == (0, 0) and sizes.pop("fedper") == (model - last,) * 2
     assert set(sizes.values()) == {(model, model)}

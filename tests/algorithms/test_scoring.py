@@ -5,7 +5,7 @@ import pytest
 from sklearn import metrics
 
 from datasets import vehicle
-from motley_tff.algorithms import finetuning, optimizers
+from motley_tff.algorithms import FineTuning, optimizers
 from motley_tff.core import random_streams
 from tests.contracts import registry
 
@@ -25,7 +25,7 @@ def task():
 def test_roc_auc_is_scikit_learns(task, name):
     sgd = optimizers.OptimizerConfig("sgd", 1.0)
     parts = ("valid", "test")
-    work = finetuning.build(task, finetuning.Params(sgd, (0.1,), 1, 32)).work(parts, "train")
+    work = FineTuning(sgd, (0.1,), 1, 32).build(task).work(parts, "train")
     weights = (np.array([[0.3], [-0.2], [0.1]], np.float32), np.array([0.4], np.float32))
     key = random_streams.key(0, "personalization", 1)
     with registry.BACKENDS[name]() as backend:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from motley_tff import algorithms
-from motley_tff.algorithms import centralized, fedavg, optimizers, stragglers
+from motley_tff.algorithms import Centralized, FedAvg, optimizers, stragglers
 from motley_tff.backends import base
 from motley_tff.core import partition
 from tests import toy
@@ -16,8 +16,8 @@ _NUMBERS = {f"c{i}": np.full(20, 1.0) for i in range(40)}
 
 
 def _fedavg(task, epochs=1, size=1):
-    params = fedavg.Params(_SGD, _SERVER, train_epochs=epochs, train_batch_size=size)
-    return fedavg.build(task, params, (np.zeros([1, 1], np.float32),))
+    params = FedAvg(_SGD, _SERVER, train_epochs=epochs, train_batch_size=size)
+    return params.build(task, (np.zeros([1, 1], np.float32),))
 
 
 def _updates(task, algorithm, backend="sequential"):
@@ -84,10 +84,11 @@ def test_every_training_pass_is_cut_by_the_same_share(name):
     """
     numbers = {f"s{i}": np.full(20, 1.0) for i in range(30)}
     task = toy.scalar_task(numbers, setting="cross_silo")
-    params = fedavg.Params(_SGD, _SERVER, train_batch_size=1)
-    own = {} if name in ("local", "fedper") else {"lambda": 0.0}
-    algorithm = algorithms.build_multi_task(
-        name, task, params, _SGD, (np.zeros([1, 1], np.float32),), own
+    params = FedAvg(_SGD, _SERVER, train_batch_size=1)
+    own = {} if name in ("local", "fedper") else {"regularization": 0.0}
+    kind = algorithms.TRAINING[name]
+    algorithm = toy.like(params, kind, personal_optimizer=_SGD, **own).build(
+        task, (np.zeros([1, 1], np.float32),)
     )
     steps = []
     with registry.BACKENDS["sequential"]() as one:
@@ -111,8 +112,8 @@ def _leaves(nest):
 def test_central_training_is_gradient_descent_on_everything():
     """Full batches at rate 1/2 from 0: the mean of (1, 2, 9) is 4, so 2 and then 3."""
     task = partition.centralize(toy.scalar_task({"a": [1.0, 2.0], "b": [9.0]}), 1e9)
-    params = fedavg.Params(_SGD, optimizers.OptimizerConfig("adam", 9.0), 1, 10)
-    algorithm = centralized.build(task, params, (np.zeros([1, 1], np.float32),))
+    params = Centralized(_SGD, optimizers.OptimizerConfig("adam", 9.0), 1, 10)
+    algorithm = params.build(task, (np.zeros([1, 1], np.float32),))
     with registry.BACKENDS["sequential"]() as one:
         process = one.training(task, algorithm)
         rounds = [base.Round(n, task.train.ids, np.array([n, 3], np.int32)) for n in (1, 2)]
@@ -126,6 +127,6 @@ def test_central_training_is_gradient_descent_on_everything():
 
 def test_central_training_wants_one_client():
     task = toy.scalar_task({"a": [1.0], "b": [2.0]})
-    params = fedavg.Params(_SGD, _SERVER)
+    params = Centralized(_SGD, _SERVER)
     with pytest.raises(ValueError, match="one training client, found 2"):
-        centralized.build(task, params, (np.zeros([1, 1], np.float32),))
+        params.build(task, (np.zeros([1, 1], np.float32),))

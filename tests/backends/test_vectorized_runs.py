@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import fedavg, fedprox, finetuning, optimizers
+from motley_tff.algorithms import FedProx, FineTuning, optimizers
 from motley_tff.backends import base, run_groups, sequential, vectorized
 from motley_tff.core import random_streams
 from motley_tff.experiment import grid
@@ -26,12 +26,13 @@ def _builder(task):
     initial = task.model.initial_weights(0)
 
     def build(h):
-        params = fedavg.Params(
+        params = FedProx(
             optimizers.OptimizerConfig("sgd", h["client"]),
             optimizers.OptimizerConfig("fedavgm", h["server"], {"momentum": 0.9}),
             train_batch_size=4,
+            proximal_strength=h["mu"],
         )
-        return fedprox.build(task, params, initial, h["mu"])
+        return params.build(task, initial)
 
     return build
 
@@ -119,9 +120,7 @@ def test_a_run_that_diverges_leaves_the_others_alone(task, together):
 @pytest.mark.slow
 def test_evaluation_of_several_models(task):
     sgd = optimizers.OptimizerConfig("sgd", 1.0)
-    work = finetuning.build(task, finetuning.Params(sgd, (0.1, 0.5), 3, 4)).work(
-        ("valid", "test"), "train"
-    )
+    work = FineTuning(sgd, (0.1, 0.5), 3, 4).build(task).work(("valid", "test"), "train")
     key = random_streams.key(0, "personalization", 1)
     backend = vectorized.VectorizedBackend()
     models = (np.array([[[0.0]], [[2.0]]], np.float32),)
@@ -143,7 +142,7 @@ def test_evaluation_of_several_models(task):
 def test_an_untrained_model_of_a_grid_is_not_scored(task, every, expected):
     setting = {"client": 0.1, "server": 1.0, "mu": 0.0}
     sgd = optimizers.OptimizerConfig("sgd", 1.0)
-    tuned = finetuning.build(task, finetuning.Params(sgd, (0.1,), 1, 4))
+    tuned = FineTuning(sgd, (0.1,), 1, 4).build(task)
     build = _builder(task)
     found = grid.run(
         {7: task}, run_groups.RunGroup({}, (setting,), (7,)),

@@ -82,12 +82,12 @@ def _eagerly(really):
 
 @contextlib.contextmanager
 def _small():
-    from trainers import assembly
+    from motley_tff.experiment import runner
 
     with (
         mock.patch.object(datasets, "create_task", _create_task),
         # TensorFlow runs already.
-        mock.patch.object(assembly, "limit_threads", lambda threads: None),
+        mock.patch.object(runner, "limit_threads", lambda threads: None),
         mock.patch.object(run_directory, "_git_commit", lambda: None),
     ):
         yield

@@ -7,36 +7,38 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.algorithms import (
-    apfl,
-    ditto,
-    fedavg,
-    fedper,
-    fedprox,
-    fedsgd,
-    finetuning,
+    Apfl,
+    Ditto,
+    FedAvg,
+    FedPer,
+    FedProx,
+    FedSgd,
+    FineTuning,
+    HypCluster,
+    KnnPer,
+    Local,
+    Mocha,
+    MrMtl,
+    PerFedAvg,
+    PFedMe,
     hypcluster,
-    knn_per,
-    local,
-    mocha,
-    mr_mtl,
     optimizers,
-    per_fedavg,
-    pfedme,
 )
 from motley_tff.backends import sequential, vectorized
+from tests import toy
 
 
 def _config(name, rate, **parameters):
     return optimizers.OptimizerConfig(name, rate, parameters)
 
 
-PARAMS = fedavg.Params(
+PARAMS = FedAvg(
     client_optimizer=_config("sgd", 0.1),
     server_optimizer=_config("adam", 0.03, beta_1=0.9, beta_2=0.99, epsilon=1e-3),
     train_epochs=2,
     train_batch_size=4,
 )
-_MOMENTUM = fedavg.Params(
+_MOMENTUM = FedAvg(
     client_optimizer=_config("momentum", 0.05, momentum=0.5),
     server_optimizer=_config("fedavgm", 2.0, momentum=0.9),
     train_epochs=1,
@@ -57,59 +59,65 @@ def several_models(weights):
 
 # name -> builder(task, initial weights)
 TRAINING = {
-    "fedavg_adam": lambda task, w: fedavg.build(task, PARAMS, w),
-    "fedavg_fedavgm": lambda task, w: fedavg.build(task, _MOMENTUM, w),
-    "fedprox": lambda task, w: fedprox.build(task, PARAMS, w, 0.5),
-    "fedsgd": lambda task, w: fedsgd.build(task, PARAMS, w),
-    "per_fedavg": lambda task, w: per_fedavg.build(
-        task, per_fedavg.Params(_MOMENTUM, _config("sgd", 0.1)), w
-    ),
-    "hypcluster": lambda task, w: hypcluster.build(
-        task, hypcluster.Params(PARAMS), several_models(w)
-    ),
-    "hypcluster_shared": lambda task, w: hypcluster.build(
-        task, hypcluster.Params(PARAMS, shares_base_layers=True), several_models(w)
-    ),
+    "fedavg_adam": lambda task, w: PARAMS.build(task, w),
+    "fedavg_fedavgm": lambda task, w: _MOMENTUM.build(task, w),
+    "fedprox": lambda task, w: toy.like(PARAMS, FedProx, proximal_strength=0.5).build(task, w),
+    "fedsgd": lambda task, w: toy.like(PARAMS, FedSgd).build(task, w),
+    "per_fedavg": lambda task, w: toy.like(
+        _MOMENTUM, PerFedAvg, personal_optimizer=_config("sgd", 0.1)
+    ).build(task, w),
+    "hypcluster": lambda task, w: toy.like(PARAMS, HypCluster).build(task, several_models(w)),
+    "hypcluster_shared": lambda task, w: toy.like(
+        PARAMS, HypCluster, shares_base_layers=True
+    ).build(task, several_models(w)),
 }
 
 # Algorithms whose clients keep a state; on silos.
 OWN = _config("sgd", 0.2)
+
+
+def _silo(params, kind, **own):
+    return toy.like(params, kind, personal_optimizer=OWN, **own)
+
+
 STATEFUL = {
-    "local": lambda task, w: local.build(task, local.Params(PARAMS, OWN), w),
-    "ditto": lambda task, w: ditto.build(task, ditto.Params(PARAMS, OWN, 0.5), w),
-    "mocha": lambda task, w: mocha.build(task, mocha.Params(PARAMS, OWN, 0.5, outer=2), w),
-    "mr_mtl": lambda task, w: mr_mtl.build(task, mr_mtl.Params(_OF_GAIN_1, OWN, 0.5), w),
-    "apfl": lambda task, w: apfl.build(task, apfl.Params(PARAMS, OWN, 0.3), w),
-    "fedper": lambda task, w: fedper.build(task, fedper.Params(PARAMS, OWN), w),
-    "pfedme": lambda task, w: pfedme.build(task, pfedme.Params(_MOMENTUM, OWN, 2.0, 3), w),
+    "local": lambda task, w: _silo(PARAMS, Local).build(task, w),
+    "ditto": lambda task, w: _silo(PARAMS, Ditto, regularization=0.5).build(task, w),
+    "mocha": lambda task, w: _silo(PARAMS, Mocha, regularization=0.5, outer=2).build(task, w),
+    "mr_mtl": lambda task, w: _silo(_OF_GAIN_1, MrMtl, regularization=0.5).build(task, w),
+    "apfl": lambda task, w: _silo(PARAMS, Apfl, alpha=0.3).build(task, w),
+    "fedper": lambda task, w: _silo(PARAMS, FedPer).build(task, w),
+    "pfedme": lambda task, w: _silo(_MOMENTUM, PFedMe, regularization=2.0, inner_steps=3).build(
+        task, w
+    ),
 }
 
 # --- laws: what stays true when clients are absent or slow ----------------------------------------
 
-PLAIN = fedavg.Params(_config("sgd", 0.2), _config("sgd", 1.0), 2, 4)
+PLAIN = FedAvg(_config("sgd", 0.2), _config("sgd", 1.0), 2, 4)
 # Passes with shuffles of their own do the same only on full batches.
 _FULL = dataclasses.replace(PLAIN, train_batch_size=100)
-_ONE_STEP = fedavg.Params(_config("sgd", 1.0), _config("sgd", 1.0), 1, 100)
+_ONE_STEP = FedAvg(_config("sgd", 1.0), _config("sgd", 1.0), 1, 100)
 
 
 def _fedavg(task, w):
-    return fedavg.build(task, PLAIN, w)
+    return PLAIN.build(task, w)
 
 
 def _full_fedavg(task, w):
-    return fedavg.build(task, _FULL, w)
+    return _FULL.build(task, w)
 
 
 def _one_step(task, w):
-    return fedavg.build(task, _ONE_STEP, w)
+    return _ONE_STEP.build(task, w)
 
 
 def _local(task, w):
-    return local.build(task, local.Params(PLAIN, OWN), w)
+    return _silo(PLAIN, Local).build(task, w)
 
 
 def _full_local(task, w):
-    return local.build(task, local.Params(_FULL, OWN), w)
+    return _silo(_FULL, Local).build(task, w)
 
 
 def _of_global_model(run):
@@ -151,7 +159,7 @@ def _mean_of_the_cohort(train):
 
 def _mean_of_all_silos(train):
     """Law: MR-MTL's model is the mean of all silos' models, also of those who were absent."""
-    run = train(lambda task, w: mr_mtl.build(task, mr_mtl.Params(PLAIN, OWN, 0.5), w))
+    run = train(lambda task, w: _silo(PLAIN, MrMtl, regularization=0.5).build(task, w))
     for found, states in zip(_of_global_model(run), run.states, strict=True):
         sizes = [run.sizes[i] for i in states]
         leaves = zip(*states.values(), strict=True)
@@ -169,8 +177,8 @@ def _rows_are_the_silos_models(train):
         rows = np.array([np.ravel(model) for (model,) in states.values()])
         _close(own, np.diag(relations))
         _close(others, (relations - np.diag(own)) @ rows)
-    without = mocha.Params(PLAIN, OWN, 0.0)
-    _gives_back(_local, _of_own_models, lambda task, w: mocha.build(task, without, w))(train)
+    without = _silo(PLAIN, Mocha, regularization=0.0)
+    _gives_back(_local, _of_own_models, lambda task, w: without.build(task, w))(train)
 
 
 # name -> law(train); `train(builder, cohorts)` returns a `test_absence.Run` on slow silos, of which
@@ -179,51 +187,57 @@ LAWS = {
     "fedavg_adam": _mean_of_the_cohort,
     "fedavg_fedavgm": _mean_of_the_cohort,
     "fedprox": _gives_back(
-        _fedavg, _of_global_model, lambda task, w: fedprox.build(task, PLAIN, w, 0.0)
+        _fedavg,
+        _of_global_model,
+        lambda task, w: toy.like(PLAIN, FedProx, proximal_strength=0.0).build(task, w),
     ),
     "fedsgd": _gives_back(
-        _one_step, _of_global_model, lambda task, w: fedsgd.build(task, _ONE_STEP, w)
+        _one_step,
+        _of_global_model,
+        lambda task, w: toy.like(_ONE_STEP, FedSgd).build(task, w),
     ),
     "per_fedavg": _gives_back(
         _fedavg,
         _of_global_model,
-        lambda task, w: per_fedavg.build(task, per_fedavg.Params(PLAIN, _config("sgd", 0.0)), w),
+        lambda task, w: toy.like(PLAIN, PerFedAvg, personal_optimizer=_config("sgd", 0.0)).build(
+            task, w
+        ),
     ),
     "hypcluster": _gives_back(
         _fedavg,
         _of_global_model,
-        lambda task, w: hypcluster.build(task, hypcluster.Params(PLAIN), [w]),
+        lambda task, w: toy.like(PLAIN, HypCluster).build(task, [w]),
     ),
     "hypcluster_shared": _gives_back(
         _fedavg,
         _of_global_model,
-        lambda task, w: hypcluster.build(
-            task, hypcluster.Params(PLAIN, shares_base_layers=True), [w]
-        ),
+        lambda task, w: toy.like(PLAIN, HypCluster, shares_base_layers=True).build(task, [w]),
     ),
     "local": _gives_back(_fedavg, _of_global_model, _local),
     "ditto": _gives_back(
         _local,
         _of_own_models,
-        lambda task, w: ditto.build(task, ditto.Params(PLAIN, OWN, 0.0), w),
+        lambda task, w: _silo(PLAIN, Ditto, regularization=0.0).build(task, w),
     ),
     "mocha": _rows_are_the_silos_models,
     "mr_mtl": _mean_of_all_silos,
     "apfl": _gives_back(
         _fedavg,
         _of_global_model,
-        lambda task, w: apfl.build(task, apfl.Params(PLAIN, OWN, 0.3), w),
+        lambda task, w: _silo(PLAIN, Apfl, alpha=0.3).build(task, w),
     ),
     "fedper": _gives_back(
         _full_fedavg,
         _of_shared_layers,
-        lambda task, w: fedper.build(task, fedper.Params(_FULL, _FULL.client_optimizer, 0), w),
+        lambda task, w: toy.like(
+            _FULL, FedPer, personal_optimizer=_FULL.client_optimizer, personal_layers=0
+        ).build(task, w),
         _of_global_model,
     ),
     "pfedme": _gives_back(
         _full_local,
         _of_own_models,
-        lambda task, w: pfedme.build(task, pfedme.Params(_FULL, OWN, 0.0, 1), w),
+        lambda task, w: _silo(_FULL, PFedMe, regularization=0.0, inner_steps=1).build(task, w),
     ),
 }
 
@@ -275,18 +289,17 @@ BROADCASTS = {
 
 # name -> builder(task)
 PERSONALIZATIONS = {
-    "finetuning": lambda task: finetuning.build(
-        task, finetuning.Params(_config("sgd", 1.0), (0.1,), max_epochs=3, batch_size=4)
-    ),
-    "finetuning_rates": lambda task: finetuning.build(
-        task, finetuning.Params(_config("adam", 1.0), (0.01, 0.1), max_epochs=2, batch_size=4)
-    ),
+    "finetuning": lambda task: FineTuning(
+        _config("sgd", 1.0), (0.1,), max_epochs=3, batch_size=4
+    ).build(task),
+    "finetuning_rates": lambda task: FineTuning(
+        _config("adam", 1.0), (0.01, 0.1), max_epochs=2, batch_size=4
+    ).build(task),
     "hypcluster": lambda task: hypcluster.personalization(task, 3),
-    "knn_per": lambda task: knn_per.build(task, knn_per.Params((2, 5), (0.3, 1.0))),
-    "finetuning_last_layer": lambda task: finetuning.build(
-        task,
-        finetuning.Params(_config("sgd", 1.0), (0.1,), 2, batch_size=4, last_layer=True),
-    ),
+    "knn_per": lambda task: KnnPer((2, 5), (0.3, 1.0)).build(task),
+    "finetuning_last_layer": lambda task: FineTuning(
+        _config("sgd", 1.0), (0.1,), 2, batch_size=4, last_layer=True
+    ).build(task),
 }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from motley_tff.algorithms import hypcluster
+from motley_tff.algorithms import HypCluster
 from motley_tff.backends.tff import aggregators as tff_aggregators
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff import worker as tff_worker
@@ -171,9 +171,7 @@ def _lengths(changes, mass):
 @pytest.mark.parametrize("aggregator", _first_quick("robust", "compressed", "secure"))
 def test_one_cluster_is_fedavg(aggregator):
     task = _task(2)
-    alone = hypcluster.build(
-        task, hypcluster.Params(registry.PARAMS), [task.model.initial_weights(0)]
-    )
+    alone = toy.like(registry.PARAMS, HypCluster).build(task, [task.model.initial_weights(0)])
     process = _cached_process(aggregator, tff_backend.type_of(alone.initial_weights), alone.groups)
     changes = [_update("fedavg_adam", [i, 1.0], [0.1, -i]) for i in range(6)]
     weights = [100.0 * (1 + i) for i in range(6)]

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from motley_tff import algorithms
-from motley_tff.algorithms import personal
+from motley_tff.algorithms import personal_scoring
 from motley_tff.backends import base, stacking
 from motley_tff.core import random_streams
 from tests import toy
@@ -118,7 +118,7 @@ def test_personal_models_are_scored_alike(backend, name, silos):
             )
             for i in range(len(ids))
         ]
-        work = personal.build(silos, algorithm).work(("valid", "train"), "train")
+        work = personal_scoring.build(silos, algorithm).work(("valid", "train"), "train")
         key = random_streams.key(5, "personalization", 3)
         return list(backend.map_clients(silos, work, weights, silos.valid, ids, key, states))
 
@@ -152,9 +152,8 @@ def test_every_registered_algorithm_is_compared(task, silos):
     compared = {build(task, weights).name for build in registry.TRAINING.values()}
     compared |= {build(silos, own).name for build in registry.STATEFUL.values()}
     # Central training is FedAvg with one client.
-    federated = set(algorithms.TRAINING) - set(algorithms.CENTRAL)
-    expected = {*federated, *algorithms.MULTI_TASK, *algorithms.CLUSTERING}
-    assert compared == expected
+    federated = {n for n, kind in algorithms.TRAINING.items() if not kind.card.is_central}
+    assert compared == federated
 
 
 def _trainings():

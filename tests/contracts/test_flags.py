@@ -15,7 +15,7 @@ from absl.testing import flagsaver
 
 from motley_tff.algorithms import optimizers
 from tests.contracts import in_process
-from trainers import optimizer_flags
+from trainers import config, optimizer_flags
 
 _FINETUNING, _HYPCLUSTER, _KNN_PER, _MTL = in_process.TRAINERS
 _SHORT = ("--total_rounds=2", "--rounds_per_evaluation=2", "--backend=sequential")
@@ -234,7 +234,8 @@ def test_parameters_reach_their_optimizer(opened):
         needed = ["--experiment_name=x", "--dataset_name=school"]
         with flagsaver.flagsaver():
             flags.FLAGS(["x", *needed, *given, f"--{flag}={other}"])
-            found = optimizer_flags.config(prefix, flags.FLAGS)
+            rate = flags.FLAGS[f"{prefix}_learning_rate"].value
+            found = config._optimizer(prefix, 0.5 if isinstance(rate, list) else rate)
         assert found.parameters[parameter] == other, flag
         assert (found.name, found.learning_rate) == (optimizer, 0.5)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from motley_tff.algorithms import fedavg, optimizers, stragglers
+from motley_tff.algorithms import FedAvg, optimizers, stragglers
 from motley_tff.backends import base
 from motley_tff.core import client_work, clients, functional_model, partition, random_streams
 from tests import toy
@@ -73,8 +73,8 @@ def _rounds(backend, task, ids, num_epochs=1, num_rounds=2, change=lambda a: a, 
     """Returns the weights' change in each round, [rounds, weights]."""
     sgd = optimizers.OptimizerConfig("sgd", _RATE, {})
     server = optimizers.OptimizerConfig("sgd", 1.0, {})
-    params = fedavg.Params(sgd, server, num_epochs, batch_size)
-    algorithm = change(fedavg.build(task, params, task.model.initial_weights(0)))
+    params = FedAvg(sgd, server, num_epochs, batch_size)
+    algorithm = change(params.build(task, task.model.initial_weights(0)))
     process = backend.training(task, algorithm)
     state = process.initialize()
     weights = [np.ravel(process.weights(state)[0])]

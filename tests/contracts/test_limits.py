@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import fedavg, finetuning, hypcluster, knn_per, optimizers
+from motley_tff.algorithms import (
+    FedAvg,
+    FineTuning,
+    HypCluster,
+    KnnPer,
+    optimizers,
+)
 from motley_tff.backends import base
 from motley_tff.core import random_streams
 from tests import toy
@@ -39,12 +45,10 @@ def _train(backend, task, algorithm):
 
 
 def test_hypcluster_with_one_model_is_fedavg(backend, task):
-    params = fedavg.Params(
-        _sgd(0.1), optimizers.OptimizerConfig("fedavgm", 1.5, {"momentum": 0.9}), 2, 4
-    )
+    params = FedAvg(_sgd(0.1), optimizers.OptimizerConfig("fedavgm", 1.5, {"momentum": 0.9}), 2, 4)
     weights = task.model.initial_weights(5)
-    expected = _train(backend, task, fedavg.build(task, params, weights))
-    models, _ = _train(backend, task, hypcluster.build(task, hypcluster.Params(params), [weights]))
+    expected = _train(backend, task, params.build(task, weights))
+    models, _ = _train(backend, task, toy.like(params, HypCluster).build(task, [weights]))
     assert any(np.any(a != b) for a, b in zip(expected, weights, strict=True))
     for found, one in zip(models, expected, strict=True):
         np.testing.assert_allclose(found[0], one, rtol=1e-5, atol=1e-6)
@@ -55,8 +59,8 @@ def test_coefficient_zero_and_epoch_zero_are_the_global_model(backend, task):
     weights = task.model.initial_weights(5)
     curves = []
     for personalization in (
-        knn_per.build(task, knn_per.Params((3,), (0.5,))),
-        finetuning.build(task, finetuning.Params(_sgd(0.1), (0.1,), 1, 4)),
+        KnnPer((3,), (0.5,)).build(task),
+        FineTuning(_sgd(0.1), (0.1,), 1, 4).build(task),
     ):
         work = personalization.work(("evaluation",), "personalization")
         key = random_streams.key(3, "personalization", 1)

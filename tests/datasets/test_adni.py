@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import datasets
 from datasets import adni, adni_files
 from datasets.models import adni_cnn
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import functional_model
 from motley_tff.core.errors import UserError
@@ -85,8 +85,8 @@ def test_each_slice_is_scaled_by_its_own_maximum(dtype):
 
 def _one_round(backend, task):
     sgd = optimizers.OptimizerConfig("sgd", 0.02, {})
-    params = fedavg.Params(sgd, optimizers.OptimizerConfig("sgd", 1.0, {}), 1, 4)
-    process = backend.training(task, fedavg.build(task, params, task.model.initial_weights(0)))
+    params = FedAvg(sgd, optimizers.OptimizerConfig("sgd", 1.0, {}), 1, 4)
+    process = backend.training(task, params.build(task, task.model.initial_weights(0)))
     results = []
     cohort = base.Round(1, task.train.ids, np.array([3, 4], np.int32))
     state = process.run(process.initialize(), [cohort], lambda r, s: results.append(r.means))

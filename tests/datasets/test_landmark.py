@@ -10,7 +10,7 @@ import tensorflow as tf
 from datasets import landmark, splits, synthetic_photographers, tfrecord_clients
 from datasets.models import mobilenet_v2
 from datasets.options import DataOptions
-from motley_tff.algorithms import fedavg, finetuning, optimizers
+from motley_tff.algorithms import FedAvg, FineTuning, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import errors
 from motley_tff.experiment import run_directory
@@ -392,9 +392,9 @@ def _one_round(backend, task, client_ids=None, batch_size=2):
     """Returns (the weights' change, the round's means)."""
     sgd = optimizers.OptimizerConfig("sgd", 0.1, {})
     server = optimizers.OptimizerConfig("sgd", 1.0, {})
-    params = fedavg.Params(sgd, server, train_epochs=1, train_batch_size=batch_size)
+    params = FedAvg(sgd, server, train_epochs=1, train_batch_size=batch_size)
     initial = task.model.initial_weights(0)
-    process = backend.training(task, fedavg.build(task, params, initial))
+    process = backend.training(task, params.build(task, initial))
     results = []
     cohort = base.Round(1, client_ids or task.train.ids[1:3], np.array([3, 4], np.int32))
     state = process.run(process.initialize(), [cohort], lambda r, s: results.append(r.means))
@@ -422,7 +422,7 @@ def test_a_round_from_files_is_the_same_in_tffs_worker(small_task):
 def test_fine_tuning_a_client_from_files(small_task):
     task = small_task
     sgd = optimizers.OptimizerConfig("sgd", 1.0, {})
-    personalization = finetuning.build(task, finetuning.Params(sgd, (0.02,), 3, batch_size=4))
+    personalization = FineTuning(sgd, (0.02,), 3, batch_size=4).build(task)
     work = personalization.work(("evaluation",), "personalization")
     weights = task.model.initial_weights(0)
     ((client_id, metrics),) = sequential.SequentialBackend().map_clients(

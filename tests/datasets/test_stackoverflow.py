@@ -10,6 +10,7 @@ import tensorflow as tf
 from datasets import stackoverflow, synthetic_posts, text, word_counts
 from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
+from motley_tff.algorithms import FedAvg
 from motley_tff.core import errors
 from tests import synthetic
 
@@ -276,18 +277,18 @@ def test_other_dates_fail_with_a_user_error(tmp_path, date):
 
 @pytest.mark.slow
 def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
-    from motley_tff.algorithms import fedavg, optimizers
+    from motley_tff.algorithms import optimizers
     from motley_tff.backends import base, sequential
     from motley_tff.backends.tff import backend as tff_backend
     from motley_tff.backends.tff import worker as tff_worker
     from motley_tff.core import random_streams
 
     sgd = optimizers.OptimizerConfig("sgd", 1.0, {})
-    params = fedavg.Params(sgd, sgd, train_epochs=1, train_batch_size=2)
+    params = FedAvg(sgd, sgd, train_epochs=1, train_batch_size=2)
     weights = tff_task.model.initial_weights(0)
 
     def train(backend):
-        process = backend.training(tff_task, fedavg.build(tff_task, params, weights))
+        process = backend.training(tff_task, params.build(tff_task, weights))
         plan = [base.Round(1, ("111", "o'neil"), random_streams.key(0, "local_training", 1))]
         results = []
         state = process.run(process.initialize(), plan, lambda result, _: results.append(result))

@@ -9,7 +9,7 @@ import tensorflow as tf
 import datasets
 from datasets import synthetic_talks, ted_multi
 from datasets.prepare import ted_multi as prepare_ted_multi
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
 from motley_tff.core.errors import UserError
@@ -206,13 +206,13 @@ def test_tffs_worker_agrees_with_this_process(tmp_path):
     from motley_tff.backends.tff import worker as tff_worker
 
     task = create(save(tmp_path / "ted_multi.sqlite"))
-    params = fedavg.Params(
+    params = FedAvg(
         optimizers.OptimizerConfig("sgd", 0.1),
         optimizers.OptimizerConfig("sgd", 1.0),
         train_batch_size=2,
     )
     initial = task.model.initial_weights(0)
-    algorithm = fedavg.build(task, params, initial)
+    algorithm = params.build(task, initial)
     one = base.Round(1, task.train.ids, random_streams.key(0, "local_training", 1))
     with tff_worker.tff_runtime():
         found = []

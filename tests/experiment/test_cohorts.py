@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import fedavg, finetuning, optimizers
+from motley_tff.algorithms import FedAvg, FineTuning, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
 from motley_tff.experiment import cohorts, experiment, run_directory
+from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files
 from tests import toy
 
@@ -54,12 +55,12 @@ def _run(root, setting="cross_device", **config):
     """Returns ({round: cohort}, {(round, split): evaluated clients})."""
     config = {"total_rounds": 4, "rounds_per_evaluation": 2, "clients_per_train_round": 3} | config
     task = toy.scalar_task(_TRAIN, _HELD_OUT, setting=setting)
-    training = fedavg.build(task, fedavg.Params(_SGD, _SGD), task.model.initial_weights(0))
-    tuned, backend = finetuning.build(task, finetuning.Params(_SGD, (0.5,), 1)), _Backend()
+    training = FedAvg(_SGD, _SGD).build(task, task.model.initial_weights(0))
+    tuned, backend = FineTuning(_SGD, (0.5,), 1).build(task), _Backend()
     name = f"run{len(list(root.iterdir()))}"
     with contextlib.closing(run_directory.RunDirectory(str(root), name, {})) as directory:
         directory.write_record(status="running")
-        made = experiment.Config(rounds_per_checkpoint=1000, **config)
+        made = LoopConfig(rounds_per_checkpoint=1000, **config)
         experiment.Experiment(made, task, training, tuned, backend, directory, "toy").run()
     looked_at = collections.defaultdict(list)
     for row in csv_files.read(root / name / "clients.csv"):

@@ -6,16 +6,17 @@ import signal
 
 import pytest
 
-from motley_tff.algorithms import fedavg, finetuning, optimizers
+from motley_tff.algorithms import FedAvg, FineTuning, optimizers
 from motley_tff.backends import sequential
 from motley_tff.experiment import checkpoints, experiment, run_directory
+from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 _SGD = optimizers.OptimizerConfig("sgd", 0.5)
-_CONFIG = experiment.Config(
+_CONFIG = LoopConfig(
     total_rounds=4, rounds_per_evaluation=2, rounds_per_checkpoint=4, clients_per_train_round=None
 )
 
@@ -23,8 +24,8 @@ _CONFIG = experiment.Config(
 def run(root, **config):
     """Runs, or goes on with, four rounds of a scalar model."""
     task = toy.scalar_task({"a": [1.0], "b": [3.0]})
-    training = fedavg.build(task, fedavg.Params(_SGD, _SGD), task.model.initial_weights(0))
-    tuned = finetuning.build(task, finetuning.Params(_SGD, (0.5,), 1))
+    training = FedAvg(_SGD, _SGD).build(task, task.model.initial_weights(0))
+    tuned = FineTuning(_SGD, (0.5,), 1).build(task)
     with contextlib.closing(run_directory.RunDirectory(str(root), "run", {})) as directory:
         directory.write_record(status="running")
         backend = sequential.SequentialBackend()

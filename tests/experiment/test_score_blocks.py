@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import finetuning, optimizers
+from motley_tff.algorithms import FineTuning, optimizers
 from motley_tff.backends import sequential
 from motley_tff.experiment import client_scores, evaluation, held_out, score_blocks
 from tests import toy
@@ -20,7 +20,7 @@ def evaluator(monkeypatch):
     monkeypatch.setattr(evaluation, "BLOCK", 2)
     task = held_out.with_ood(toy.without_keras(toy.classifier_task()), 10, seed=1)
     rate = optimizers.OptimizerConfig("sgd", 0.1)
-    tuned = finetuning.build(task, finetuning.Params(rate, (0.1,), 1, 16))
+    tuned = FineTuning(rate, (0.1,), 1, 16).build(task)
     return evaluation.Evaluator(sequential.SequentialBackend(), task, tuned)
 
 

@@ -7,10 +7,11 @@ the mean of the personalization examples.
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import finetuning, local, optimizers, personal
+from motley_tff.algorithms import FineTuning, local, optimizers, personal_scoring
 from motley_tff.backends import sequential
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import studies
+from motley_tff.experiment.config import EvaluationConfig
 from tests import toy
 from tests.contracts import registry
 
@@ -25,8 +26,8 @@ def _evaluate(task=None, weights=_ZERO, **config):
     """Returns `{table: rows}` of an evaluation that takes one step of fine-tuning."""
     task = task or toy.scalar_task({"t": [1.0]}, _HELD)
     rate = optimizers.OptimizerConfig("sgd", 1.0)
-    tuned = finetuning.build(task, finetuning.Params(rate, (1.0,), 1, 10))
-    config = studies.Config(include_baseline_candidate=False, **config)
+    tuned = FineTuning(rate, (1.0,), 1, 10).build(task)
+    config = EvaluationConfig(include_baseline_candidate=False, **config)
     one = studies.Studies(config, sequential.SequentialBackend(), task, tuned, seed=1)
     ids = {split: task.splits[split].ids for split in ("valid", "test")}
     calls = []
@@ -137,8 +138,12 @@ def test_models_that_are_personalized_in_training_have_no_set_to_cut():
     silos = toy.classifier_silos()
     training = registry.STATEFUL["local"](silos, silos.model.initial_weights(0))
     assert training.name == local.__name__.rpartition(".")[2]
-    config = studies.Config(personalization_fractions=(0.5,))
+    config = EvaluationConfig(personalization_fractions=(0.5,))
     with pytest.raises(UserError, match="personalized while the rounds run"):
         studies.Studies(
-            config, sequential.SequentialBackend(), silos, personal.build(silos, training), 1
+            config,
+            sequential.SequentialBackend(),
+            silos,
+            personal_scoring.build(silos, training),
+            1,
         )

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from motley_tff.algorithms import fedavg
 from motley_tff.backends import sequential
 from motley_tff.experiment import progress, warm_start
 from tests import toy
@@ -14,7 +13,7 @@ def _start(task, folder, **settings):
     return warm_start.WarmStart(
         task,
         sequential.SequentialBackend(),
-        lambda weights: fedavg.build(task, test_hypcluster._params(), weights),
+        lambda weights: test_hypcluster._params().build(task, weights),
         seed=1,
         directory=folder,
         progress=progress.Silent(),

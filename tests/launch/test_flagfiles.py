@@ -117,9 +117,9 @@ def _parsed(path: pathlib.Path):
     trainer = TRAINERS["finetuning" if name == "local" and dataset in LOCAL else name]
     code = (
         "import json, sys; from motley_tff import commandline; "
-        f"from trainers import {trainer} as t, optimizer_flags; commandline.parse(sys.argv); "
-        "optimizer_flags.check_given(t.FLAGS, commandline.given()); "
-        "print(json.dumps({n: t.FLAGS[n].value for n in t.FLAGS}, default=str))"
+        f"from trainers import {trainer}, optimizer_flags; from absl.flags import FLAGS; "
+        "commandline.parse(sys.argv); optimizer_flags.check_given(commandline.given()); "
+        "print(json.dumps({n: FLAGS[n].value for n in FLAGS}, default=str))"
     )
     result = subprocess.run(
         [sys.executable, "-c", code, f"--flagfile={path}", "--experiment_name=x"],

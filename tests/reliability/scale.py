@@ -31,9 +31,10 @@ _TABLES = ("candidates", "clients", "rounds", "summary")
 def run(directory: pathlib.Path, sizes: argparse.Namespace) -> None:
     """Trains two rounds and evaluates everybody, as a trainer does."""
     from launch.benchmarks import population
-    from motley_tff.algorithms import fedavg, finetuning, optimizers
+    from motley_tff.algorithms import FedAvg, FineTuning, optimizers
     from motley_tff.backends import sequential
     from motley_tff.experiment import experiment, run_directory
+    from motley_tff.experiment.config import LoopConfig
     from trainers import terminal
 
     own = run_directory.RunDirectory(str(directory.parent), directory.name, {})
@@ -42,12 +43,12 @@ def run(directory: pathlib.Path, sizes: argparse.Namespace) -> None:
     numbers = (sizes.train_clients, sizes.valid_clients, sizes.test_clients)
     task = population.create_task(*(1 + np.arange(number) % 7 for number in numbers))
     rate = optimizers.OptimizerConfig("sgd", 0.01)
-    params = fedavg.Params(rate, optimizers.OptimizerConfig("sgd", 1.0), train_batch_size=4)
+    params = FedAvg(rate, optimizers.OptimizerConfig("sgd", 1.0), train_batch_size=4)
     experiment.Experiment(
-        experiment.Config(total_rounds=2, clients_per_train_round=_COHORT),
+        LoopConfig(total_rounds=2, clients_per_train_round=_COHORT),
         task,
-        fedavg.build(task, params, task.model.initial_weights(0)),
-        finetuning.build(task, finetuning.Params(rate, (0.01,), 2, 4)),
+        params.build(task, task.model.initial_weights(0)),
+        FineTuning(rate, (0.01,), 2, 4).build(task),
         sequential.SequentialBackend(),
         own,
         "fedavg+finetuning",

@@ -21,8 +21,7 @@ def main():
     # Imported, not used: what has run an operation has threads, and cannot be forked.
     import tensorflow_federated  # noqa: F401
 
-    import trainers.assembly
-    import trainers.clustering  # noqa: F401
+    import motley_tff.experiment.runner  # noqa: F401
 
     for line in sys.stdin:
         request = json.loads(line)

@@ -32,7 +32,7 @@ def _pairs():
         for trainer in _OWN:
             if task not in _DEAR:
                 yield trainer, task, None
-    yield from (("mtl_trainer", "adni", name) for name in algorithms.MULTI_TASK)
+    yield from (("mtl_trainer", "adni", name) for name in algorithms.offered_by("mtl_trainer"))
 
 
 def _is_quick(trainer, task, algorithm):

@@ -6,11 +6,10 @@ import sys
 
 import pytest
 
-from datasets import options as data_options
 from motley_tff.algorithms import optimizers
 from motley_tff.core.errors import UserError
 from tests.trainers import programs
-from trainers import optimizer_flags, shared_flags
+from trainers import config, program
 
 # Motley's flags and their published defaults.
 PUBLISHED = {
@@ -38,12 +37,11 @@ HYPCLUSTER = {
 
 
 def test_optimizer_flags_are_the_optimizers_parameters():
-    assert set(optimizer_flags.PARAMETERS) == set(optimizers.BUILDERS)
-    for name, build in optimizers.BUILDERS.items():
-        parameters = dict(inspect.signature(build).parameters)
+    for name, expected in optimizers.PARAMETERS.items():
+        parameters = dict(inspect.signature(optimizers.builder(name)).parameters)
         parameters.pop("learning_rate")
         found = {p.name: p.default for p in parameters.values()}
-        assert found == optimizer_flags.PARAMETERS[name], name
+        assert found == expected, name
 
 
 @pytest.mark.parametrize(
@@ -55,8 +53,8 @@ def test_optimizer_flags_are_the_optimizers_parameters():
 )
 def test_published_flags_keep_names_and_defaults(trainer, published):
     code = (
-        f"import sys; from trainers import {trainer} as t; "
-        "print({n: t.FLAGS[n].default for n in "
+        f"import sys; from absl import flags; from trainers import {trainer}; "
+        "print({n: flags.FLAGS[n].default for n in "
         f"{list(published)!r}"
         "}); assert 'tensorflow' not in sys.modules"
     )
@@ -70,8 +68,8 @@ def test_published_flags_keep_names_and_defaults(trainer, published):
 def test_flags_of_one_data_set_reach_it():
     code = (
         "import sys; from motley_tff import commandline; "
-        "from trainers import finetuning_trainer as t, data_flags; commandline.parse(sys.argv); "
-        "o = data_flags.options(t.FLAGS); print({n: getattr(o, n) for n in datasets.OWN_OPTIONS})"
+        "from trainers import config, finetuning_trainer; commandline.parse(sys.argv); "
+        "o = config.data_options(); print({n: getattr(o, n) for n in datasets.OWN_OPTIONS})"
     )
     expected = {
         "adni_split": "published", "gld23k": True, "group_key": "series", "l2_reg": 0.5,
@@ -103,8 +101,7 @@ def test_no_temporary_directory_is_one_line(monkeypatch):
     def none():
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
 
-    options = data_options.DataOptions("school", None, None, True, 0)
-    monkeypatch.setattr(shared_flags.data_flags, "options", lambda values: options)
+    monkeypatch.setattr(config, "read", lambda trainer: None)
     monkeypatch.setattr("tempfile.gettempdir", none)
     with pytest.raises(UserError, match=r"found in \['/tmp'\]; make room there, or set TMPDIR"):
-        shared_flags.open_directory(None)
+        program.train("finetuning_trainer")

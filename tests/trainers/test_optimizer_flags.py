@@ -14,16 +14,16 @@ _PROGRAM = """
 import json, sys
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
-from trainers import {trainer} as t, optimizer_flags, shared_flags
-defaults = [t.FLAGS[n].default for n in t.FLAGS]
+from trainers import {trainer}, config, optimizer_flags
+from absl.flags import FLAGS
 for line in sys.stdin:
-    for name in t.FLAGS:
-        t.FLAGS[name].unparse()
+    for name in FLAGS:
+        FLAGS[name].unparse()
     try:
         commandline.parse(["trainer", "--experiment_name=x", "--dataset_name=emnist",
                            *json.loads(line)])
-        optimizer_flags.check_given(t.FLAGS, commandline.given())
-        print(json.dumps(shared_flags.deciding(t.FLAGS)))
+        optimizer_flags.check_given(commandline.given())
+        print(json.dumps(config.deciding_flags()))
     except UserError as error:
         print(json.dumps(str(error)))
 assert "tensorflow" not in sys.modules

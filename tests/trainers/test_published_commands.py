@@ -5,15 +5,15 @@ command", and the values in bold), without the part that is Bazel's. Its misspel
 (`valid_clients_per_round`, `finetune_optimzier`) are in its lists, not in the command.
 """
 
-import types
+import dataclasses
 
 import pytest
 
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import experiment
+from motley_tff.experiment import experiment, runner
+from motley_tff.experiment.config import LoopConfig
 from tests import toy
 from tests.trainers import programs, test_optimizer_flags
-from trainers import assembly
 
 # {data set: rates of clients and server, Adam's epsilon, cohort, batch, validation and test clients
 # an evaluation, rounds an evaluation and a checkpoint, fine-tuning rate, last layer only, epochs}
@@ -127,18 +127,15 @@ def test_each_runs(tmp_path, kind, name):
 @pytest.mark.parametrize(
     ("is_made_up", "asked", "size"), [(True, 4, None), (True, 3, 3), (False, 4, 4)]
 )
-def test_a_cohort_above_a_made_up_population_is_all_of_it(capsys, is_made_up, asked, size):
+def test_a_cohort_above_a_made_up_population_is_all_of_it(is_made_up, asked, size):
     task = toy.scalar_task({"a": [1.0], "b": [2.0], "c": [3.0]})
-    values = types.SimpleNamespace(
-        use_synthetic_data=is_made_up, clients_per_train_round=asked, rounds_per_checkpoint=1,
-        valid_clients_per_evaluation=1, test_clients_per_evaluation=1, final_evaluation_clients=0,
-        base_random_seed=0, dropout_rate=0.0, personalization_fraction=["1"], acceptance=["always"],
-        evaluate_ood=False, total_rounds=1, rounds_per_evaluation=1,
-    )  # fmt: skip
-    config = assembly.experiment_config(values, task, {})
-    assert config.clients_per_train_round == size
-    warned = "warning: --clients_per_train_round=4, but synthetic toy has 3 training clients"
-    assert (warned in capsys.readouterr().err) is (size is None)
+    if is_made_up:
+        task = dataclasses.replace(task, facts={"source": "synthetic"})
+    said = []
+    loop = runner._cut_to_population(task, LoopConfig(clients_per_train_round=asked), said.append)
+    assert loop.clients_per_train_round == size
+    warning = "--clients_per_train_round=4, but synthetic toy has 3 training clients"
+    assert [line.startswith(warning) for line in said] == [True] * (size is None)
     if not is_made_up:  # Of real data it is still refused.
         with pytest.raises(UserError, match="has 3 training clients; give at most that many"):
-            experiment.check_config(config, task)
+            experiment.check_config(loop, task)

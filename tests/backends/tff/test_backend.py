@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.backends.tff import aggregators as tff_aggregators
 from motley_tff.backends.tff import backend as tff_backend
@@ -53,7 +53,7 @@ def _plan(ids, rounds):
 
 
 def _params():
-    return fedavg.Params(
+    return FedAvg(
         optimizers.OptimizerConfig("sgd", 0.2),
         optimizers.OptimizerConfig("momentum", 0.5, {"momentum": 0.9}),
         train_batch_size=_BATCH,
@@ -100,9 +100,7 @@ def _stock_process(a_task, initial):
 def test_equal_to_stock_fed_avg(plain_task):
     """Same batches, same weights after three rounds."""
     initial = plain_task.model.initial_weights(_SEED)
-    ours = tff_backend.TffBackend().training(
-        plain_task, fedavg.build(plain_task, _params(), initial)
-    )
+    ours = tff_backend.TffBackend().training(plain_task, _params().build(plain_task, initial))
     plan = _plan(plain_task.train.ids, 3)
     state = ours.run(ours.initialize(), plan, lambda *_: None)
     stock, stock_state = _stock_process(plain_task, initial)
@@ -119,7 +117,7 @@ def test_equal_to_stock_fed_avg(plain_task):
 @pytest.mark.slow
 def test_differential_privacy_adds_noise_and_clips(plain_task):
     initial = plain_task.model.initial_weights(_SEED)
-    algorithm = fedavg.build(plain_task, _params(), initial)
+    algorithm = _params().build(plain_task, initial)
     steps = {}
     for noise in (0.001, 1.0):
         aggregator = tff_aggregators.build("differentially_private", noise, 50)
@@ -157,7 +155,7 @@ def _in_graph_task(plain_task, ids=("c0", "c1", "c2", "c3")):
 def test_clients_loaded_by_id_inside_the_computation(plain_task):
     a_task = _in_graph_task(plain_task)
     assert isinstance(a_task, task.Task)
-    algorithm = fedavg.build(a_task, _params(), a_task.model.initial_weights(0))
+    algorithm = _params().build(a_task, a_task.model.initial_weights(0))
     found = []
     for backend in (sequential.SequentialBackend(), tff_backend.TffBackend()):
         process = backend.training(a_task, algorithm)
@@ -169,7 +167,7 @@ def test_clients_loaded_by_id_inside_the_computation(plain_task):
 
 def test_data_that_cannot_be_read_are_named(plain_task):
     a_task = _in_graph_task(plain_task, ("c0", "c1", "cx"))
-    algorithm = fedavg.build(a_task, _params(), a_task.model.initial_weights(0))
+    algorithm = _params().build(a_task, a_task.model.initial_weights(0))
     process = tff_backend.TffBackend().training(a_task, algorithm)
     with pytest.raises(UserError, match="the data of client 'cx' cannot be read") as caught:
         process.run(process.initialize(), _plan(a_task.train.ids, 1), lambda *_: None)

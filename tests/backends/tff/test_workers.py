@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import testing
 
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff import targets as worker_targets
@@ -70,12 +70,12 @@ def spread(targets):
 
 
 def _trained(task, on_round=lambda *_: None, rounds=2, backend=None):
-    params = fedavg.Params(
+    params = FedAvg(
         optimizers.OptimizerConfig("sgd", 0.2),
         optimizers.OptimizerConfig("momentum", 0.5, {"momentum": 0.9}),
         train_batch_size=4,
     )
-    algorithm = fedavg.build(task, params, task.model.initial_weights(3))
+    algorithm = params.build(task, task.model.initial_weights(3))
     process = (backend or tff_backend.TffBackend()).training(task, algorithm)
     keys = [random_streams.key(7, "local_training", r) for r in range(1, rounds + 1)]
     plan = [base.Round(r, task.train.ids, key) for r, key in enumerate(keys, 1)]
