@@ -21,7 +21,7 @@ import numpy as np
 from motley_tff.algorithms import optimizers, scoring
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import algorithm, candidate_labels, client_work, learning
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
@@ -52,12 +52,8 @@ class FineTuning:
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """Labels: `0`, `1`, ... epochs, or `lr<rate>_epoch<epoch>` of several rates."""
-        epochs = range(1, self.max_epochs + 1)
-        if len(self.learning_rates) == 1:
-            return ("0", *(str(epoch) for epoch in epochs))
-        rates = self.learning_rates
-        return ("0", *(f"lr{rate!r}_epoch{epoch}" for rate in rates for epoch in epochs))
+        """The candidates' labels."""
+        return candidate_labels.of_epochs(self.learning_rates, self.max_epochs)
 
     def build(self, task: Task) -> algorithm.Personalization:
         """Returns fine-tuning for a task."""

@@ -32,7 +32,7 @@ import numpy as np
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.card import Card
-from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import algorithm, candidate_labels, client_work, learning
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task, masked_sum
 
@@ -309,9 +309,6 @@ class ScoringCarry(NamedTuple):
     board: scoring.Board
 
 
-CANDIDATES = ("0", "chosen")
-
-
 def personalization(task: Task, k: int) -> algorithm.Personalization:
     """Returns the choice of a model by its loss on the personalization part.
 
@@ -322,7 +319,7 @@ def personalization(task: Task, k: int) -> algorithm.Personalization:
         def init(broadcast, client_state, client):
             models, _ = broadcast
             first = tuple(leaf[0] for leaf in models)
-            board = scoring.start(task, evaluation_parts, len(CANDIDATES), client)
+            board = scoring.start(task, evaluation_parts, len(candidate_labels.CLUSTER), client)
             return ScoringCarry(tuple(models), no_losses(k), first, board)
 
         passes = tuple(
@@ -348,4 +345,6 @@ def personalization(task: Task, k: int) -> algorithm.Personalization:
             num_loops=1,
         )
 
-    return algorithm.Personalization("hypcluster", CANDIDATES, work, wants_server_weights=True)
+    return algorithm.Personalization(
+        "hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True
+    )

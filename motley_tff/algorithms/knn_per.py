@@ -27,7 +27,7 @@ from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import scoring
 from motley_tff.algorithms.card import Card
-from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import algorithm, candidate_labels, client_work, learning
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task, masked_sum
 
@@ -51,16 +51,8 @@ class KnnPer:
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """Labels: `0`, then `c0.1`, ..., or `k5_c0.1`, ... where several k are tried."""
-        several = len(self.num_neighbors) > 1
-        return (
-            "0",
-            *(
-                f"k{k}_c{c:g}" if several else f"c{c:g}"
-                for k in self.num_neighbors
-                for c in self.coefficients
-            ),
-        )
+        """The candidates' labels."""
+        return candidate_labels.of_neighbors(self.num_neighbors, self.coefficients)
 
     def build(self, task: Task) -> algorithm.Personalization:
         """Returns kNN-Per for a task."""

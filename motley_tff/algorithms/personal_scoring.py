@@ -7,10 +7,8 @@ import dataclasses
 from typing import NamedTuple
 
 from motley_tff.algorithms import scoring
-from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import algorithm, candidate_labels, client_work, learning
 from motley_tff.core import task as task_lib
-
-CANDIDATES = ("0", "personal")
 
 
 class Carry(NamedTuple):
@@ -38,7 +36,7 @@ def build(task: task_lib.Task, training: algorithm.Algorithm) -> algorithm.Perso
             return Carry(
                 current=tuple(training.global_model(broadcast)),
                 personal=tuple(personal_model(broadcast, client_state)),
-                board=scoring.start(task, evaluation_parts, len(CANDIDATES), client),
+                board=scoring.start(task, evaluation_parts, len(candidate_labels.PERSONAL), client),
             )
 
         def turn_and_begin(carry):
@@ -58,5 +56,5 @@ def build(task: task_lib.Task, training: algorithm.Algorithm) -> algorithm.Perso
         )
 
     return algorithm.Personalization(
-        "personal", CANDIDATES, work, wants_server_weights=True, scores_train=True
+        "personal", candidate_labels.PERSONAL, work, wants_server_weights=True, scores_train=True
     )

@@ -6,7 +6,6 @@ candidates have two hyperparameters, the other one is chosen, for each value of 
 mean over validation clients.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,17 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from motley_tff.core import candidate_labels
 from motley_tff.core import candidates as candidates_lib
 from motley_tff.metrics import client_values
 from motley_tff.report import deltas, style
 from motley_tff.report.comparisons import Comparison, Series, Value
 from motley_tff.report.runs import Run
 
-_PATTERNS = {
-    "rate": re.compile(r"lr(?P<x>[-+.\de]+)_epoch(\d+)"),
-    "coefficient": re.compile(r"(?:k\d+_)?c(?P<x>[-+.\de]+)"),
-    "epoch": re.compile(r"(?:lr[-+.\de]+_epoch)?(?P<x>\d+)"),
-}
 _X_LABELS = {
     "rate": "fine-tuning learning rate",
     "coefficient": "weight of the neighbours (0 = global model)",
@@ -54,7 +49,7 @@ class Curve(NamedTuple):
 class Data(NamedTuple):
     """Curves over one hyperparameter."""
 
-    kind: str
+    kind: candidate_labels.Kind
     curves: Sequence[Curve]
     metric_label: str
 
@@ -74,12 +69,12 @@ def epochs(comparison: Comparison) -> Data | None:
     return _data(comparison, "epoch")
 
 
-def _data(comparison: Comparison, kind: str) -> Data | None:
+def _data(comparison: Comparison, kind: candidate_labels.Kind) -> Data | None:
     curves = [c for s in comparison.series if (c := _curve(s, kind)) is not None]
     return Data(kind, curves, comparison.metric_label) if curves else None
 
 
-def _curve(series: Series, kind: str, split: str = "test") -> Curve | None:
+def _curve(series: Series, kind: candidate_labels.Kind, split: str = "test") -> Curve | None:
     points: dict[float, list[tuple[int, float, float]]] = {}
     for run in series.runs:
         for x, (personalized, baseline) in values_at(run, kind, split).items():
@@ -99,7 +94,7 @@ def curve_through(label: str, points: Mapping[float, Sequence[tuple[int, float, 
 
 
 def values_at(
-    run: Run, kind: str, split: str = "test"
+    run: Run, kind: candidate_labels.Kind, split: str = "test"
 ) -> dict[float, tuple[np.ndarray, np.ndarray]]:
     """Returns `{x: (personalized, baseline)}`, each [clients], empty without such candidates.
 
@@ -118,19 +113,25 @@ def values_at(
     found = {}
     for x, labels in groups.items():
         chosen = candidates_lib.choose(valid[labels].to_numpy(), run.higher_is_better)
-        found[x] = (mine[labels[int(chosen)]].to_numpy(), mine["0"].to_numpy())
+        found[x] = (
+            mine[labels[int(chosen)]].to_numpy(),
+            mine[candidate_labels.BASELINE].to_numpy(),
+        )
     if kind != "rate":
-        found[0.0] = (mine["0"].to_numpy(), mine["0"].to_numpy())
+        found[0.0] = (
+            mine[candidate_labels.BASELINE].to_numpy(),
+            mine[candidate_labels.BASELINE].to_numpy(),
+        )
     return found
 
 
-def group(labels: Sequence[str], kind: str) -> dict[float, list[str]]:
+def group(labels: Sequence[str], kind: candidate_labels.Kind) -> dict[float, list[str]]:
     """Returns the labels that have each value of a hyperparameter; the baseline is in none."""
     groups: dict[float, list[str]] = {}
     for label in labels:
-        match = _PATTERNS[kind].fullmatch(label)
-        if match and label != "0":
-            groups.setdefault(float(match["x"]), []).append(label)
+        value = candidate_labels.value(label, kind)
+        if value is not None:
+            groups.setdefault(value, []).append(label)
     return groups
 
 

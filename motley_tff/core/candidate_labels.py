@@ -1,0 +1,47 @@
+"""Labels of candidates in tables: made where candidates are scored, read where they are drawn.
+
+| candidates | labels |
+|---|---|
+| the global model | `0` |
+| fine-tuning, one rate | `1`, `2`, ...: epochs |
+| fine-tuning, several rates | `lr0.01_epoch3` |
+| kNN-Per, one number of neighbours | `c0.5`: the coefficient |
+| kNN-Per, several | `k10_c0.5` |
+| a silo's own model | `personal` |
+| a client's cluster | `chosen` |
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+BASELINE = "0"
+PERSONAL = (BASELINE, "personal")
+CLUSTER = (BASELINE, "chosen")
+Kind = Literal["rate", "epoch", "coefficient"]
+_NUMBER = r"[-+.\de]+"
+_PATTERNS: dict[Kind, re.Pattern[str]] = {
+    "rate": re.compile(rf"lr({_NUMBER})_epoch\d+"),
+    "epoch": re.compile(rf"(?:lr{_NUMBER}_epoch)?(\d+)"),
+    "coefficient": re.compile(rf"(?:k\d+_)?c({_NUMBER})"),
+}
+
+
+def of_epochs(learning_rates: Sequence[float], max_epochs: int) -> tuple[str, ...]:
+    """Returns the labels of fine-tuning's candidates."""
+    epochs = range(1, max_epochs + 1)
+    if len(learning_rates) == 1:
+        return (BASELINE, *map(str, epochs))
+    return (BASELINE, *(f"lr{rate!r}_epoch{e}" for rate in learning_rates for e in epochs))
+
+
+def of_neighbors(num_neighbors: Sequence[int], coefficients: Sequence[float]) -> tuple[str, ...]:
+    """Returns the labels of kNN-Per's candidates."""
+    prefixes = [f"k{k}_" for k in num_neighbors] if len(num_neighbors) > 1 else [""]
+    return (BASELINE, *(f"{prefix}c{c:g}" for prefix in prefixes for c in coefficients))
+
+
+def value(label: str, kind: Kind) -> float | None:
+    """Returns a candidate's rate, epoch or coefficient; None of the baseline, or without such."""
+    match = _PATTERNS[kind].fullmatch(label)
+    return float(match[1]) if match and label != BASELINE else None
