@@ -179,5 +179,5 @@ def test_a_label_that_was_never_seen_in_training():
 
 
 def test_labels_of_candidates():
-    assert knn_per.candidates(KnnPer((10,), (0.1, 1.0))) == ("0", "c0.1", "c1")
+    assert KnnPer((10,), (0.1, 1.0)).candidates == ("0", "c0.1", "c1")
     assert PARAMS.candidates == ("0", "k3_c0.25", "k3_c1", "k10_c0.25", "k10_c1")

@@ -14,14 +14,14 @@ _PROGRAM = """
 import json, sys
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
-from trainers import {trainer}, config, optimizer_flags
+from trainers import {trainer}, config, optimizer_flags, published_flags
 from absl.flags import FLAGS
 for line in sys.stdin:
     for name in FLAGS:
         FLAGS[name].unparse()
     try:
         commandline.parse(["trainer", "--experiment_name=x", "--dataset_name=emnist",
-                           *json.loads(line)])
+                           *json.loads(line)], advice=published_flags.advice)
         optimizer_flags.check_given(commandline.given())
         print(json.dumps(config.deciding_flags()))
     except UserError as error:
