@@ -190,7 +190,8 @@ def is_grouped(grid: grids.Grid) -> bool:
     trained = [algorithms.TRAINING[name] for name in _algorithms(grid)]
     personalizations = algorithms.PERSONALIZATIONS.values()
     kinds = [*trained, *(p for p in personalizations if grid.trainer in p.card.trainers)]
-    own = {parameter.flag for kind in trained for parameter in algorithms.parameters(kind)}
+    offered = algorithms.offered_by(grid.trainer).values()
+    own = {parameter.flag for kind in offered for parameter in algorithms.parameters(kind)}
     return (
         all(kind.card.can_be_grouped for kind in kinds)
         and grid.fixed.get("total_rounds") != "0"

@@ -251,7 +251,7 @@ def test_fine_tuning_in_groups_chooses_as_the_trainer(folder):
 
 def refused(folder, grid, *flags, **how):
     stdout, stderr = sweep(folder, grid, *flags, status=2, **how)
-    assert stdout == "" and stderr.count("\n") == 1 and stderr.startswith("sweep: ")
+    assert stdout == "" and stderr.count("\n") == 1 and stderr.startswith("sweeps: ")
     return stderr
 
 
