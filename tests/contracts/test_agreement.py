@@ -163,8 +163,7 @@ def _trainings():
     same = ("hypcluster_shared", "fedsgd", "fedavg_adam")
     for name in registry.TRAINING:
         yield pytest.param(name, "task", marks=pytest.mark.slow if name in same else [])
-        quick = name == "fedavg_fedavgm"
-        yield pytest.param(name, "silos", marks=[] if quick else pytest.mark.slow)
+        yield pytest.param(name, "silos", marks=pytest.mark.slow)  # As ditto, to the backends.
 
 
 @pytest.mark.parametrize(("name", "which"), _trainings())
