@@ -17,13 +17,12 @@ import io
 import json
 import os
 import pathlib
-import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
-import traceback
 
+# Written out, as the registries of two commits may differ.
 _DEVICE = ("emnist", "stackoverflow", "ted_multi", "landmark")
 _SILO = ("vehicle", "school", "adni")
 _MULTI_TASK = ("local", "ditto", "mocha", "mr_mtl", "apfl", "fedper", "pfedme", "per_fedavg")
@@ -187,16 +186,12 @@ def _tables(commit, runs, directory):
     subprocess.run(("git", "checkout", "-q", commit), cwd=tree, check=True)
     # A run that ended well is kept, with the flags that it had.
     missing = [run for run in runs if _flags_of(tables, run[0]) != list(run[2])]
-    # One process imports TensorFlow and is forked for every run.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow_federated  # noqa: F401
-
     for name, trainer, flags in missing:
         print(f"{commit[:7]} {name}", flush=True)
         shutil.rmtree(tables / name, ignore_errors=True)
         given = (*_SHORT, *flags, "--use_synthetic_data", f"--root_output_dir={tables}")
         log = tables / f"{name}.log"
-        if _fork(tree, trainer, [*given, f"--experiment_name={name}"], log):
+        if _run(tree, trainer, [*given, f"--experiment_name={name}"], log):
             raise SystemExit(f"{name} of {commit[:7]} failed: {log.read_text()[-500:]}")
         (tables / f"{name}.json").write_text(json.dumps(flags))
     return tables
@@ -207,32 +202,15 @@ def _flags_of(tables, name):
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def _fork(tree, trainer, flags, log):
+def _run(tree, trainer, flags, log):
+    """Starts a checkout's trainer and returns its exit status; the log has what it said."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    status, here = 1, os.getcwd()
-    try:
-        with open(log, "w") as output:
-            os.dup2(output.fileno(), 1)
-            os.dup2(output.fileno(), 2)
-        os.chdir(tree)
-        for module in [m for m in sys.modules if m.partition(".")[0] in ("tests", "datasets")]:
-            del sys.modules[module]
-        sys.path[:] = [str(tree), *(p for p in sys.path if p not in ("", here))]
-        sys.argv = [trainer, *flags]
-        os.environ["PYTHONPATH"] = str(tree)
-        runpy.run_module(f"trainers.{trainer}", run_name="__main__", alter_sys=True)
-        status = 0
-    except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+    environment = {**os.environ, "PYTHONPATH": str(tree), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with open(log, "w") as output:
+        return subprocess.run(
+            (sys.executable, "-m", f"trainers.{trainer}", *flags),
+            cwd=tree, env=environment, stdout=output, stderr=subprocess.STDOUT,
+        ).returncode  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -28,8 +28,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # A process a core: more threads would only wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
-# The dearest tests hold a data set, TensorFlow, and a trainer in a process of its own.
-_BYTES_A_PROCESS = 3e9
+# The dearest tests hold a data set, TensorFlow, and a trainer in a process of its own. What was
+# compiled in a process stays there: in the slow tier up to 5 GB were seen.
+_BYTES_A_PROCESS, _BYTES_A_SLOW_PROCESS = 3e9, 5e9
 # Property tests: the same few examples every time, or others with `--hypothesis-profile=search`.
 # That option is read after this file. What `search` finds it tries first the next time.
 hypothesis.settings.register_profile(
@@ -55,7 +56,9 @@ def pytest_collection_finish(session):
 
 def pytest_xdist_auto_num_workers(config):
     """Returns how many processes `-n auto` starts."""
-    room = int(psutil.virtual_memory().available // _BYTES_A_PROCESS)
+    is_quick = "not slow" in config.option.markexpr
+    each = _BYTES_A_PROCESS if is_quick else _BYTES_A_SLOW_PROCESS
+    room = int(psutil.virtual_memory().available // each)
     return max(1, min(cores.usable(), room))
 
 

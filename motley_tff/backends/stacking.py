@@ -11,8 +11,8 @@ from motley_tff.core import clients as clients_lib
 # Padding may be this share of the numbers that a compiled call goes through,
 MAX_PADDING = 0.3
 # or this many: a group takes a second to compile. With School's 11 million of padding in an
-# evaluation, one group ended a whole run of 500 rounds and 51 evaluations sooner than two; three
-# times that many are still hundredths of a second a call.
+# evaluation, one group ended a whole run of 500 rounds and 51 evaluations sooner than two. Three
+# times that many is a guess at where a second group begins to pay.
 MAX_PADDING_NUMBERS = 32_000_000
 
 

@@ -202,16 +202,20 @@ def test_mr_mtl_is_the_mean_of_all_silos_whoever_answers(task):
     np.testing.assert_allclose(_numbers(process.client_states(state)), v, rtol=1e-6)
 
 
+def _slowly(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("server", "is_mean"),
     [
-        (("sgd", 1.0, {}), True),
+        _slowly(("sgd", 1.0, {}), True),
         (("fedavgm", 1.0, {"momentum": 0.9}), True),
-        (("momentum", 0.1, {"momentum": 0.9}), True),
+        _slowly(("momentum", 0.1, {"momentum": 0.9}), True),
         (("sgd", 0.5, {}), False),
         (("fedavgm", 10.0, {"momentum": 0.9}), False),
         (("momentum", 1.0, {"momentum": 0.9}), False),
-        (("momentum", 1.0, {"momentum": 0.0}), True),
+        _slowly(("momentum", 1.0, {"momentum": 0.0}), True),
         (("momentum", 0.1, {"momentum": 0.0}), False),
         (("sgd", 1.0, {"momentum": 0.9}), False),
         (("adam", 1.0, {}), False),

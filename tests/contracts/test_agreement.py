@@ -158,18 +158,17 @@ def test_every_registered_algorithm_is_compared(task, silos):
 
 def _trainings():
     """Yields (algorithm, which task); each algorithm once, and what silos change, by default."""
-    # As hypcluster, fedprox and fedavg_fedavgm to the backends.
-    same = ("hypcluster_shared", "fedsgd", "fedavg_adam")
+    # As hypcluster and fedavg_fedavgm to the backends.
+    same = ("hypcluster_shared", "fedprox", "fedsgd", "fedavg_adam")
     for name in registry.TRAINING:
         yield pytest.param(name, "task", marks=pytest.mark.slow if name in same else [])
-        quick = name == "fedavg_fedavgm"
-        yield pytest.param(name, "silos", marks=[] if quick else pytest.mark.slow)
+        yield pytest.param(name, "silos", marks=pytest.mark.slow)  # As ditto, to the backends.
 
 
 @pytest.mark.parametrize(("name", "which"), _trainings())
 def test_training(backend, name, which, request):
     task = request.getfixturevalue(which)
-    if name == "fedprox":
+    if name == "fedavg_fedavgm":
         request.getfixturevalue("several_groups")
     build = registry.TRAINING[name]
     changing = (name, which) == ("fedavg_adam", "task")

@@ -61,7 +61,10 @@ class _Counted:
 
 def _runs():
     # Others have what these keep, and more.
-    repeated = (("--finetune_max_epochs=1",), ("--num_clusters=2", "--balance=0.5"))
+    repeated = (
+        ("--finetune_max_epochs=1",), ("--num_clusters=2", "--balance=0.5"),
+        ("--algorithm=mocha",), ("--algorithm=per_fedavg",),
+    )  # fmt: skip
     for trainer, flags in RUNS:
         marks = pytest.mark.slow if flags in repeated else []
         yield pytest.param((trainer, flags), id="-".join((trainer, *flags)), marks=marks)

@@ -39,6 +39,7 @@ def model(files):
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 9, 9, 3), np.uint8)
 
 
+@pytest.mark.slow
 def test_features_are_what_the_classifier_takes(network, files, model):
     found = inception_features.embed(model, IMAGES)
     assert found.shape == (2, inception_features.NUM_FEATURES) and found.dtype == np.float32

@@ -183,6 +183,7 @@ def test_padding_may_be_left_out_of_the_loss(tmp_path):
         np.testing.assert_array_equal(task.entry_weights(y, logits), [[1, 1, 0]])
 
 
+@pytest.mark.slow
 def test_sqlite_by_tffs_writer_gives_what_memory_gives(tmp_path):
     task = create(save(tmp_path / "ted_multi.sqlite"))
     expected = ted_multi.create_task_from_data(TALKS, VOCABULARY)

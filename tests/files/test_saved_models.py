@@ -238,10 +238,8 @@ def test_cnn_as_keras_saves_it(saved_cnn):
     _assert_same_outputs(*saved_cnn)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["transformer", *(pytest.param(n, marks=pytest.mark.slow) for n in ("lstm", "mobilenet"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["transformer", "lstm", "mobilenet"])
 def test_same_outputs(tmp_path, name):
     one = pair(name)
     _randomize(one.published)

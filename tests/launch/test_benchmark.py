@@ -134,6 +134,7 @@ def _check_ratios(rows):
         assert row["faster_than_stock"] == pytest.approx(np.median(np.array(stock) / mine))
 
 
+@pytest.mark.slow
 def test_json_on_stdout_is_nothing_but_json():
     result = _benchmark("--workloads=population", "--json=-", *_TINY)
     assert result.returncode == 0

@@ -125,6 +125,7 @@ def test_a_missing_package_fails(monkeypatch):
         doctor._packages()
 
 
+@pytest.mark.slow
 def test_describes_a_data_set(tmp_path):
     result = subprocess.run(
         [

@@ -241,6 +241,7 @@ def test_eight_first_uses_at_once_make_one_install(project):
     assert project.pip_runs() == 2  # the lock, and the project
 
 
+@pytest.mark.slow
 def test_failed_install_is_one_line_for_those_who_waited_too(project):
     (project.wheels / "pebble-1.0-py3-none-any.whl").unlink()
     processes = [project.start("hello") for _ in range(3)]

@@ -166,6 +166,7 @@ def _refused(process):
     return err
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

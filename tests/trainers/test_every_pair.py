@@ -1,7 +1,7 @@
 """Every trainer and algorithm on tasks of its own setting: a round on synthetic data, real tables.
 
-The default tier has each task but Landmarks once, the slow one every trainer on each; `contracts`
-has every algorithm on small data. Motley's own commands, on Landmarks too, are in
+The default tier has each task but Landmarks and School once, the slow one every trainer on each;
+`contracts` has every algorithm on small data. Motley's own commands, on Landmarks too, are in
 `test_published_commands`.
 """
 
@@ -36,7 +36,8 @@ def _pairs():
 
 
 def _is_quick(trainer, task, algorithm):
-    return trainer == "finetuning_trainer"
+    # The trainers' own tests run on School.
+    return trainer == "finetuning_trainer" and task != "school"
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,7 @@ def _block_contrast(relations, groups):
     return correlation[same].mean() - correlation[other].mean()
 
 
+@pytest.mark.slow
 def test_an_algorithm_without_state(tmp_path):
     flags = [f.replace("school", "vehicle") for f in SCHOOL]
     run(tmp_path, "--experiment_name=maml", "--algorithm=per_fedavg", *flags)

@@ -102,6 +102,7 @@ def trained_by_one():
         return _trained(toy.classifier_task())
 
 
+@pytest.mark.slow
 def test_two_workers_train_as_one_does(spread, trained_by_one):
     _assert_same(_trained(toy.classifier_task()), trained_by_one)
 
