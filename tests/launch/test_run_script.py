@@ -1,4 +1,4 @@
-"""launch/run, tried on tiny projects: real venv and pip, wheels from a folder, no network."""
+"""launch/run, tried on tiny projects: real uv and pip, wheels from a folder, no network."""
 
 import hashlib
 import os
@@ -13,6 +13,9 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# launch/run puts uv here where it is not on PATH.
+_INSTALLED_UV = pathlib.Path(sys.prefix) / ".uv" / "bin" / "uv"
+UV = str(_INSTALLED_UV) if _INSTALLED_UV.exists() else shutil.which("uv") or "no uv"
 BASE_PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 # Builds the editable wheel of a tiny project without setuptools.
@@ -62,6 +65,10 @@ class Project:
         self.wheels.mkdir(parents=True)
         (self.root / "launch").mkdir(parents=True)
         shutil.copy(ROOT / "launch" / "run", self.root / "launch" / "run")
+        tools = folder / "tools"
+        tools.mkdir()
+        (tools / "uv").symlink_to(UV)
+        self.path = f"{tools}:{os.environ['PATH']}"
         self.write("tiny_backend.py", BACKEND)
         self.write(
             "pyproject.toml",
@@ -85,9 +92,13 @@ class Project:
         (self.root / "requirements.txt").write_text(text, encoding="utf-8")
 
     def environment(self, **changes):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "MOTLEY_"))}
-        return clean | {
+        ours = ("MOTLEY_", "PIP_", "UV_")
+        return {k: v for k, v in os.environ.items() if not k.startswith(ours)} | {
+            "PATH": self.path,
             "MOTLEY_PYTHON": BASE_PYTHON,
+            "UV_CACHE_DIR": str(self.root.parent / "cache"),
+            "UV_NO_CONFIG": "1",
+            # As people name a mirror; launch/run tells uv of it.
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": self.wheels.as_uri(),
@@ -110,8 +121,8 @@ class Project:
             process.stdout_text, process.stderr_text = process.communicate(timeout=120)
         return process
 
-    def pip_runs(self):
-        return self.log().count(" -m pip install ")
+    def installs(self):
+        return self.log().count(" pip sync ")
 
     def log(self):
         return (self.root / ".venv-install.log").read_text(encoding="utf-8")
@@ -131,7 +142,8 @@ def installed(tmp_path_factory):
 
 
 def assert_one_line_and_status_2(process, *words):
-    lines = [line for line in process.stderr_text.splitlines() if "installing" not in line]
+    lines = process.stderr_text.splitlines()
+    lines = [line for line in lines if not re.search("installing|updating", line)]
     assert process.returncode == 2, process.stderr_text
     assert len(lines) == 1, process.stderr_text
     assert lines[0].startswith("motley: ")
@@ -238,7 +250,7 @@ def test_eight_first_uses_at_once_make_one_install(project):
     errors = [answer[1] for answer in answers]
     assert sum("installing 2 packages" in error for error in errors) == 1
     assert all(len(error.splitlines()) <= 1 for error in errors)
-    assert project.pip_runs() == 2  # the lock, and the project
+    assert project.installs() == 1
 
 
 @pytest.mark.slow
@@ -251,17 +263,17 @@ def test_failed_install_is_one_line_for_those_who_waited_too(project):
             line for line in process.stderr_text.splitlines(True) if "waiting for it" not in line
         )
         assert_one_line_and_status_2(process, "no pebble==1.0", ".venv-install.log")
-    assert project.pip_runs() == 1
+    assert project.installs() == 1
 
 
 @pytest.mark.slow
 def test_wrong_hash_and_unreachable_index_are_one_line_each(project):
     good = project.pins["1.0"]
     project.lock(re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, good))
-    assert_one_line_and_status_2(project.run("hello"), "requirements.txt pins (pebble==1.0")
-    project.lock("pebble==3.0\n")
+    assert_one_line_and_status_2(project.run("hello"), "not the one that is pinned (pebble==1.0")
+    project.lock("granite==3.0 --hash=sha256:" + "0" * 64 + "\n")
     process = project.run(
-        "hello", PIP_NO_INDEX="0", PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="1"
+        "hello", PIP_NO_INDEX="0", PIP_INDEX_URL="http://127.0.0.1:9/", UV_HTTP_RETRIES="0"
     )
     assert_one_line_and_status_2(process, "the package index cannot be reached")
     project.lock(good)
@@ -275,61 +287,79 @@ def _program(path, text):
 
 
 def test_unsuitable_motley_python_is_one_line(project, tmp_path):
-    other = _program(tmp_path / "other", "echo cpython 3.12.1 12 ok /usr/bin/python3.12")
-    bare = _program(tmp_path / "bare", "echo cpython 3.11.2 11 without-venv /usr/bin/python3.11")
-    expected = "CPython 3.11 or 3.10"
+    other = _program(tmp_path / "other", "echo cpython 3.12.1")
     for value, words in {
-        str(other): ["cpython 3.12.1", expected],
-        str(bare): ["3.11.2 without-venv", expected],
-        "/bin/true": ["not a Python", expected],
-        "/nonexistent/python": ["not a program", expected],
+        str(other): ["cpython 3.12.1", "CPython 3.11 or 3.10"],
+        "/bin/true": ["not a Python", "CPython 3.11 or 3.10"],
+        "/nonexistent/python": ["not a Python", "CPython 3.11 or 3.10"],
     }.items():
         assert_one_line_and_status_2(project.run("hello", MOTLEY_PYTHON=value), value, *words)
 
 
-def _hide_pythons(project, tmp_path):
-    """A PATH of the tools launch/run needs, and a launch/run that looks nowhere else."""
-    tools = tmp_path / "tools"
+def _hide_pythons(tmp_path, *shown):
+    """Returns changes to the environment: a PATH of the tools that launch/run needs."""
+    tools = tmp_path / "few tools"
     tools.mkdir()
     for name in (
-        "awk bash cat comm df env find flock grep head ls mkdir mv readlink rm sed sha256sum sort"
-        " tail timeout tr uname"
+        "awk bash cat dirname df env find flock grep head ls mkdir mv readlink rm sed sha256sum"
+        " sort tail tr uname"
     ).split():
         (tools / name).symlink_to(shutil.which(name))
-    script = project.root / "launch" / "run"
-    text = script.read_text()
-    places = "/usr/local/bin /usr/bin /opt/python*/bin /opt/python/*/bin"
-    assert places in text
-    script.write_text(text.replace(places, ""))
+    for name, path in shown:
+        (tools / name).symlink_to(path)
     home = tmp_path / "home"
     home.mkdir()
-    return tools, {"MOTLEY_PYTHON": "", "HOME": str(home), "PATH": str(tools), "PYENV_ROOT": ""}
+    return {"MOTLEY_PYTHON": "", "HOME": str(home), "PATH": str(tools)}
 
 
-def test_no_suitable_python_lists_what_was_found(project, tmp_path):
-    tools, environment = _hide_pythons(project, tmp_path)
-    assert_one_line_and_status_2(
-        project.run("hello", **environment), "no suitable Python", "found none", "MOTLEY_PYTHON"
+def test_no_python_and_none_to_be_had_is_one_line(project, tmp_path):
+    mirror = (tmp_path / "no mirror").as_uri()
+    environment = _hide_pythons(tmp_path, ("uv", UV)) | {"UV_PYTHON_INSTALL_MIRROR": mirror}
+    process = project.run("hello", **environment, UV_PYTHON_INSTALL_DIR=str(tmp_path / "pythons"))
+    process.stderr_text = "".join(
+        line for line in process.stderr_text.splitlines(True) if "fetching" not in line
     )
-    _program(tools / "python3", "echo cpython 3.12.1 12 ok /usr/bin/python3.12")
-    _program(tools / "python3.11", "echo cpython 3.11.2 11 without-venv /usr/bin/python3.11")
-    assert_one_line_and_status_2(
-        project.run("hello", **environment), "3.12.1 (/usr", "3.11.2 without-venv"
-    )
-    assert not (project.root / ".venv" / "bin").exists()
+    assert_one_line_and_status_2(process, "no CPython 3.11 or 3.10", "MOTLEY_PYTHON")
 
 
-def test_python_3_11_is_preferred_wherever_it_is_and_shims_are_not_run(project, tmp_path):
-    tools, environment = _hide_pythons(project, tmp_path)
-    shims, versions = tmp_path / "shims", tmp_path / "versions" / "3.11.9" / "bin"
-    shims.mkdir()
-    versions.mkdir(parents=True)
-    for name in ("python3", "python3.11"):
-        _program(shims / name, "echo a shim was run >&2; sleep 60")
-    _program(tools / "python3.10", "echo cpython 3.10.1 10 ok /nonexistent/python3.10")
-    _program(versions / "python3.11", "echo cpython 3.11.9 11 ok /nonexistent/python3.11")
-    project.run("hello", **environment | {"PATH": f"{shims}:{tools}"})
-    assert "/nonexistent/python3.11 -I -m venv" in project.log()
+def test_neither_uv_nor_pip_is_one_line(project, tmp_path):
+    process = project.run("hello", **_hide_pythons(tmp_path))
+    assert_one_line_and_status_2(process, "neither uv", "nor a Python 3 with pip")
+
+
+def _uv_wheel(folder, version):
+    """Writes a wheel whose program is the real uv, and returns its line of launch/uv.txt."""
+    path = folder / f"uv-{version}-py3-none-any.whl"
+    info = f"uv-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        program = zipfile.ZipInfo(f"uv-{version}.data/scripts/uv")
+        program.external_attr = 0o100755 << 16
+        wheel.writestr(program, f'#!/bin/sh\nexec {UV} "$@"\n')
+        wheel.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: uv\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+    return f"uv=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+
+
+@pytest.mark.parametrize("on_path", [None, "uv 0.7.2"])
+def test_uv_is_installed_by_pip_where_there_is_none_or_an_old_one(project, tmp_path, on_path):
+    pin = _uv_wheel(project.wheels, "9.9.9")
+    project.write("launch/uv.txt", pin)
+    shown = [("python3", sys.executable)]
+    if on_path:
+        shown.append(("uv", _program(tmp_path / "old uv", f"echo {on_path}")))
+    environment = _hide_pythons(tmp_path, *shown) | {"MOTLEY_PYTHON": BASE_PYTHON}
+    process = project.run("hello", **environment)
+    assert process.stdout_text == "hello\n", process.stderr_text + project.log()
+    assert (project.root / ".venv" / ".uv" / "bin" / "uv").exists()
+    project.write("launch/uv.txt", re.sub(r"sha256:.*", "sha256:" + "0" * 64, pin))
+    project.lock(project.pins["2.0"])
+    shutil.rmtree(project.root / ".venv" / ".uv")
+    assert_one_line_and_status_2(project.run("hello", **environment), "not the one that is pinned")
 
 
 def test_a_venv_made_by_someone_else_is_left_alone(project):
