@@ -12,7 +12,8 @@ from motley_tff import metrics
 from motley_tff.core.errors import UserError
 from motley_tff.metrics import client_values, roc_auc
 from motley_tff.metrics import quantum_of_improvement as quantum_lib
-from motley_tff.tables import client_tables, schema
+from motley_tff.tables import client_tables
+from motley_tff.tables import columns as columns_lib
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,8 @@ def _present(columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> tuple
 def summary(evaluations: Sequence[client_tables.Evaluation]) -> Table:
     """Returns what `summary.csv` says, computed from the clients: a row per evaluation."""
     rows = [summary_row(evaluation) for evaluation in evaluations]
-    columns = _present((*schema.summary("cross_silo"), *schema.OOD_SUMMARY), rows)
+    every = columns_lib.of_task("cross_silo", with_ood=True)
+    columns = _present(columns_lib.names("summary", **every), rows)
     return Table(columns, rows, [n for e in evaluations for n in _summary_notes(e)])
 
 
@@ -71,7 +73,7 @@ def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
     found["candidate"] = _candidate(rows, "candidate")
     if "reference" in rows:
         found["reference_mean"] = _mean(rows["reference"].dropna())
-    for column in schema.OOD_CLIENTS:
+    for column in ("ood_baseline", "ood_personalized"):
         if column in rows:
             found[f"{column}_mean"] = _mean(rows[column])
     for how in _TUNINGS:
@@ -328,8 +330,8 @@ def roc_aucs(tables: Iterable["pd.DataFrame"]) -> tuple[Table, Table]:
     rows: list[dict[str, Any]] = []
     clients: list[dict[str, Any]] = []
     for table in tables:
-        for key, group in table.groupby(list(schema.RUN), sort=False):
-            keys = dict(zip(schema.RUN, key, strict=True))
+        for key, group in table.groupby(list(columns_lib.RUN), sort=False):
+            keys = dict(zip(columns_lib.RUN, key, strict=True))
             ids, labels = group["client_id"].to_numpy(), group["label"].to_numpy()
             for model in _MODELS:
                 scores = group[f"{model}_score"].to_numpy()

@@ -15,7 +15,7 @@ from launch.sweeps import grids, plans
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
-from motley_tff.tables import schema
+from motley_tff.tables import columns as columns_lib
 
 SPLITS = ("valid", "test")
 _NUMBERS = tuple(f"{split}_{name}" for split in SPLITS for name in grids.STATISTICS)
@@ -282,7 +282,7 @@ def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None)
                 if client["run_id"] == run.run_id and client["round"] == row["round"]
                 and client["split"] in SPLITS
             )  # fmt: skip
-    columns = list(found[0]) if found else list(schema.CLIENTS)
+    columns = list(found[0]) if found else list(columns_lib.names("clients"))
     csv_files.write(path, columns, found)
 
 

@@ -21,7 +21,7 @@ from motley_tff import algorithms, commandline
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
-from motley_tff.tables import schema
+from motley_tff.tables import columns
 from trainers import config
 
 
@@ -156,9 +156,9 @@ class _Group:
             if run.point in near
             for row in self._report(one).clients
         ]
-        columns = schema.clients(self._first.setting, extra)
+        names = columns.names("clients", **columns.of_task(self._first.setting, extra))
         path = results.clients_path(self._directory, self._task, self._task.runs[0])
-        csv_files.write(path, columns, clients)
+        csv_files.write(path, names, clients)
 
     def _points_near_the_best(self, rows: Sequence[Mapping[str, Any]]) -> set[int]:
         points = np.array([run.point for run in self._task.runs]).reshape(-1, self._plan.num_seeds)

@@ -29,7 +29,7 @@ from motley_tff.experiment import progress as progress_lib
 from motley_tff.experiment import studies as studies_lib
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files, model_files
-from motley_tff.tables import schema
+from motley_tff.tables import columns
 
 
 class Experiment:
@@ -156,7 +156,7 @@ class Experiment:
                     f"--total_rounds={self._config.total_rounds}; choose another --experiment_name"
                 )
             self._state = checkpoints.load(self._directory.checkpoints, self._done, self._state)
-        tables = {name: self._directory.table(name) for name in schema.EVALUATION_TABLES}
+        tables = {name: self._directory.table(name) for name in columns.EVALUATION_TABLES}
         csv_files.keep_rounds(self._directory.table("rounds"), self._done)
         csv_files.keep_rounds(tables["summary"], self._done)
         self._evaluated = csv_files.rounds(tables["summary"])
@@ -214,10 +214,14 @@ class Experiment:
         return name if name in self._algorithm.shares else f"train_{name}"
 
     def _flush_rounds(self) -> None:
-        columns = schema.rounds(self._task.metric.name, self._algorithm.shares)
+        names = columns.names(
+            "rounds",
+            metric=[self._task.metric.name],
+            i=[share.split("_")[1] for share in self._algorithm.shares],
+        )
         rows = [row for row in self._round_rows if row["round"] <= self._done]
         with signals.held():  # Cut in two, rows would be lost, or written twice.
-            csv_files.append(self._directory.table("rounds"), columns, rows)
+            csv_files.append(self._directory.table("rounds"), names, rows)
             self._round_rows = []
 
     def _evaluate(self) -> None:
@@ -267,29 +271,20 @@ class Experiment:
         self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
     ) -> None:
         keys = {**self._run, "round": number}
-        extra = tuple(metric.name for metric in self._task.metrics[1:])
-        ood = bool(self._config.evaluation.ood_examples)
-        columns = {
-            "candidates": (*schema.CANDIDATES, *(schema.OOD_CANDIDATES if ood else ())),
-            "clients": (
-                *schema.clients(self._task.setting, extra), *(schema.OOD_CLIENTS if ood else ())
-            ),
-            "clusters": schema.CLUSTERS,
-            "sizes": schema.SIZES,
-            "acceptance": schema.ACCEPTANCE,
-            "scores": schema.SCORES,
-            "summary": (
-                *schema.summary(self._task.setting), *(schema.OOD_SUMMARY if ood else ())
-            ),
-        }  # fmt: skip
-        for name in schema.EVALUATION_TABLES:
-            mine = {key: value for key, value in keys.items() if key in columns[name]}
+        placeholders = columns.of_task(
+            self._task.setting,
+            [metric.name for metric in self._task.metrics[1:]],
+            bool(self._config.evaluation.ood_examples),
+        )
+        for name in columns.EVALUATION_TABLES:
+            names = columns.names(name, **placeholders)
+            keys_of_table = {key: value for key, value in keys.items() if key in names}
             rows = iter(tables[name])
             first = next(rows, None)
             if first is not None:  # A table that has nothing to say is not written.
-                full = ({**mine, **row} for row in itertools.chain([first], rows))
+                full = ({**keys_of_table, **row} for row in itertools.chain([first], rows))
                 path = self._directory.table(name)
-                csv_files.append(path, columns[name], full, schema.OPTIONAL)
+                csv_files.append(path, names, full, columns.OPTIONAL)
 
     def _sample(self, split: str, number: int) -> Sequence[str]:
         """Returns the clients to evaluate: a sample while training, all at the end."""

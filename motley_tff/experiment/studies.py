@@ -16,7 +16,7 @@ from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import acceptance, client_scores, evaluation, held_out
 from motley_tff.experiment.config import EvaluationConfig
-from motley_tff.tables import schema
+from motley_tff.tables import columns
 
 Scores = dict[str, client_scores.Scores]
 
@@ -164,8 +164,7 @@ class Studies:
             chosen = self._choose(scores, None)
             own = {"personalization_fraction": fraction}
             rows.extend(
-                self._summary(schema.SIZES, split, scores, chosen, own)
-                for split in client_scores.SPLITS
+                self._summary("sizes", split, scores, chosen, own) for split in client_scores.SPLITS
             )
         return rows
 
@@ -180,7 +179,7 @@ class Studies:
             for split in client_scores.SPLITS:
                 accepted = int(np.sum(accept(split, whole[split])))
                 own = {"rule": rule.text, "num_accepted": accepted}
-                rows.append(self._summary(schema.ACCEPTANCE, split, scores, chosen, own))
+                rows.append(self._summary("acceptance", split, scores, chosen, own))
         return rows
 
     def _choose(self, scores, accept):
@@ -189,8 +188,8 @@ class Studies:
             self._task, scores, config.tuning, config.include_baseline_candidate, accept
         )
 
-    def _summary(self, columns, split, scores, chosen, own):
+    def _summary(self, table, split, scores, chosen, own):
         """Returns a table's own cells and those that it has of a split's summary."""
-        mine = scores[split], chosen[split]
-        row = evaluation.summarize(self._task, self._labels, split, *mine)
-        return {**{name: cell for name, cell in row.items() if name in columns}, **own}
+        row = evaluation.summarize(self._task, self._labels, split, scores[split], chosen[split])
+        names = columns.names(table)
+        return {**{name: cell for name, cell in row.items() if name in names}, **own}

@@ -4,7 +4,7 @@ from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory
 from motley_tff.files import csv_files
-from motley_tff.tables import schema
+from motley_tff.tables import columns
 
 
 def last(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
@@ -28,7 +28,7 @@ def selected(directory: run_directory.RunDirectory, higher_is_better: bool) -> l
 def _summary_rows(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
     path = directory.table("summary")
     rows = list(csv_files.read(path))
-    expected = (*schema.RUN, "personalized_mean")
+    expected = (*columns.RUN, "personalized_mean")
     if not rows or not set(expected) <= set(rows[0]):
         raise UserError(
             f"{path} is not as this program wrote it; expected columns {expected} and rows"

@@ -5,6 +5,7 @@ file with its equation and source, and one line here.
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -50,6 +51,15 @@ POPULATION: Mapping[str, Callable[[client_values.ClientValues], float]] = {
     "cluster_ari": clusters.cluster_ari,
     "cluster_purity": clusters.cluster_purity,
 }
+
+
+def meaning(name: str) -> str:
+    """Returns what a registered metric is, in words: the first line of its docstring."""
+    function = POPULATION[name]
+    settings = getattr(function, "keywords", {})
+    text = (inspect.getdoc(getattr(function, "func", function)) or "").splitlines()[0]
+    text = text.removeprefix("Returns ").rstrip(".")
+    return f"{text} ({', '.join(f'{value}' for value in settings.values())})" if settings else text
 
 
 def summarize(values: client_values.ClientValues) -> dict[str, float]:

@@ -141,10 +141,7 @@ class _Report:
         """Draws and adds radar charts."""
         images = []
         for place, path in enumerate(paths):
-            table = runs.read(path)
-            if not {"method", *scorecard.AXES} <= set(table.columns):
-                raise UserError(f"{path}: expected columns method, {', '.join(scorecard.AXES)}")
-            runs.check(path, table, scorecard.AXES)
+            table = runs.read(path, ("method", *scorecard.AXES))
             rows = table[list(scorecard.AXES)].astype(object)
             scores = dict(zip(table["method"], rows.where(rows.notna(), None).values, strict=True))
             caption = "Scores from 0 to 5, the best at the rim; a line a method."

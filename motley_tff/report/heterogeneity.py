@@ -62,10 +62,9 @@ def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
     """
     from motley_tff.report import runs
 
-    table = runs.read(path)
-    if not {"client_id", "label", "share"} <= set(table.columns) or table.empty:
+    table = runs.read(path, ("client_id", "label", "share"))
+    if table.empty:
         raise UserError(f"{path}: expected rows with client_id, label and share")
-    runs.check(path, table, ("client_id", "label", "share"))
     wide = table.pivot_table(index="client_id", columns="label", values="share", sort=False)
     ids, labels = ([_plain(str(name)) for name in axis] for axis in (wide.index, wide.columns))
     return ids, labels, wide.to_numpy(float)

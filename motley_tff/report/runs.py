@@ -19,13 +19,8 @@ from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.metrics import client_values
-from motley_tff.tables import client_tables
+from motley_tff.tables import client_tables, columns, reading
 
-# Cells of these columns are text; all others are numbers.
-_TEXT = (
-    "run_id", "dataset", "algorithm", "split", "client_id", "candidate", "metric", "group", "rule",
-    "label", "status", "reason", "method", "exchange", "candidate_global", "candidate_per_client",
-)  # fmt: skip
 _SWEEP = (
     "run_id", "algorithm", "dataset", "base_random_seed", "status", "metric", "higher_is_better",
     "valid_personalized_mean", "test_personalized_mean", "test_pct_clients_hurt",
@@ -40,7 +35,6 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "sizes": ("split", "personalization_fraction", "personalized_mean", "pct_clients_hurt"),
     "summary": ("run_id", "split"),
 }  # fmt: skip
-_NUMBERS = ("baseline_", "bytes_", "cluster_", "ood_", "personalized_", "seconds", "train_")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +97,7 @@ class Run:
           UserError: If it is not as a run wrote it.
         """
         path = self.path / f"{name}.csv"
-        table = _read_optional(path)
-        if table is not None:
-            check(path, table, ("round", *_COLUMNS[name]))
-        return table
+        return _read_optional(path, ("round", *_COLUMNS[name]))
 
     def reported(self, name: str, split: str = "test") -> pd.DataFrame | None:
         """Returns a table's rows of the reported round and a split, None if there are none."""
@@ -241,12 +232,9 @@ def _is_empty(path: pathlib.Path) -> bool:
 
 
 def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
-    rows = read(path / "sweep.csv")
-    lacking = set(_SWEEP) - set(rows.columns)
-    if lacking or rows.empty:
-        what = f"lacks columns {', '.join(sorted(lacking))}" if lacking else "has no rows"
-        raise UserError(f"{path / 'sweep.csv'} {what}; expected what motley_sweep writes")
-    check(path / "sweep.csv", rows, _SWEEP)
+    rows = read(path / "sweep.csv", _SWEEP)
+    if rows.empty:
+        raise UserError(f"{path / 'sweep.csv'} has no rows; expected what motley_sweep writes")
     done = rows[rows["status"] == "finished"]
     if done.empty:
         raise UserError(f"{path / 'sweep.csv'}: no run of it finished; see its column `reason`")
@@ -322,53 +310,25 @@ def _flags(path: pathlib.Path) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=256)
-def _read_optional(path: pathlib.Path) -> pd.DataFrame | None:
-    table = read(path) if path.exists() else None
+def _read_optional(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame | None:
+    table = read(path, required) if path.exists() else None
     return None if table is None or table.empty else table
 
 
-def read(path: pathlib.Path) -> pd.DataFrame:
-    """Returns a table of ours: text where it should be, else numbers, nan where a cell is empty.
-
-    Raises:
-      UserError: If it cannot be read, or text stands where a number should.
-    """
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not a UTF-8 CSV file: {error}") from error
-    for column in table.columns.difference(_TEXT):
-        text = table[column]
-        numbers = pd.to_numeric(text, errors="coerce").astype(np.float64)
-        wrong = np.flatnonzero(~np.isfinite(numbers) & (text != ""))
-        if len(wrong) == len(text):
-            continue  # A column of words that is none of ours.
-        if len(wrong):
-            raise UserError(
-                f"{path} line {wrong[0] + 2}, column {column!r}: found {text.iloc[wrong[0]]!r}, "
-                "expected a number"
-            )
-        table[column] = numbers
-    return table
-
-
-def check(path: pathlib.Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
-    """Raises UserError unless a table has some columns, with numbers where they should be.
+def read(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame:
+    """Returns a table of ours: numbers, nan where a cell is empty, or text.
 
     Args:
-      path: Its file, for messages.
-      table: From `read`.
-      columns: What it must have.
+      path: Its file, under the name that it was written with.
+      required: Columns that it must have.
+
+    Raises:
+      UserError: If it cannot be read, lacks a column, or a cell is not what it should be.
     """
-    lacking = [name for name in columns if name not in table]
-    if lacking:
-        raise UserError(f"{path} lacks columns {', '.join(lacking)}; expected what a run wrote")
-    for name in table.columns.difference(_TEXT):
-        if (name in columns or name.startswith(_NUMBERS)) and table[name].dtype == object:
-            raise UserError(f"{path}: found words in column {name!r}, expected numbers")
-    for name in {"round", "cluster_id"}.intersection(columns):
-        if (table[name] % 1 != 0).any():
-            raise UserError(f"{path}: column {name!r} has what is no whole number")
+    file = reading.open_file(path)
+    reading.require(file, required)
+    table = reading.read(file, columns.table_of(path.stem), guess=True)
     keys = ["round", "split", "client_id", "candidate"]
-    if set(keys) <= set(columns) and table.duplicated(keys).any():
+    if set(keys) <= set(required) and table.duplicated(keys).any():
         raise UserError(f"{path}: a client has two rows of one candidate; expected one")
+    return table

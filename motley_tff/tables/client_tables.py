@@ -8,21 +8,19 @@ Whatever is wrong with a file is one line that names the file, the line (the hea
 a spreadsheet) and the column.
 """
 
-import csv
 import dataclasses
 import glob
-import io
 import os
 import pathlib
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from motley_tff.core.errors import UserError
 from motley_tff.metrics import client_values
-from motley_tff.tables import schema
+from motley_tff.tables import columns as columns_lib
+from motley_tff.tables import reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,26 +46,11 @@ MAPPABLE = (
     "client_id", "baseline", "personalized", "run_id", "round", "split",
     "num_evaluation_examples", "cluster_id", "group",
 )  # fmt: skip
-SCORES = (*schema.RUN, "client_id", "label", "baseline_score", "personalized_score")
 
 _REQUIRED = (
-    "client_id",
-    "round",
-    "split",
-    "metric",
-    "higher_is_better",
-    "baseline",
-    "personalized",
-)
-_NUMBERS = ("round", "cluster_id", "label", "delta", "reference")
-_NUMBER_PREFIXES = ("baseline", "personalized", "num_", "is_hurt", "ood_")
-# Whole numbers of which no cell may be empty; elsewhere that is a value that is not finite.
-_WHOLE = ("round", "label", "num_evaluation_examples", "higher_is_better")
-# Up to here float64 tells whole numbers apart.
-_MOST = 2.0**53
-_EXPECTED_WHOLE = "a whole number, 0 or more (to 2^53)"
-# Of these, where a file of ours has to say yes or no.
-_BINARY = ("label", "higher_is_better")
+    "client_id", "round", "split", "metric", "higher_is_better", "baseline", "personalized",
+)  # fmt: skip
+_MAP = "name the columns of a foreign file with --columns"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +58,7 @@ class Evaluation:
     """One (run, round, split) of a table.
 
     Attributes:
-      keys: What it has of the run's keys (`schema.RUN`): `run_id`, `round` and so on.
+      keys: What it has of the run's keys (`columns.RUN`): `run_id`, `round` and so on.
       metric: The metric's name.
       values: What metrics are functions of; `personalized` is not-a-number throughout where
         `is_personalized` is false.
@@ -154,25 +137,22 @@ def read(
       UserError: If the file is empty or no CSV, columns are missing, a cell is not what it should
         be, a client has two rows, or metrics are mixed.
     """
-    path = pathlib.Path(path)
-    data = _bytes(path)
-    header = _header(path, data)
-    if _is_leaf(header):
-        table = _leaf(path, data, header)
-    elif columns is None or set(_REQUIRED) <= set(header):
-        table = _own(path, data, header)
+    file = reading.open_file(path)
+    if _is_leaf(file.header):
+        table = _leaf(file)
+    elif columns is None or set(_REQUIRED) <= set(file.header):
+        table = _ours(file)
     else:
-        table = _foreign(path, data, header, columns, metric, higher_is_better)
+        table = _foreign(file, columns, metric, higher_is_better)
     if "run_id" not in table:
-        table = table.assign(run_id=_name(path))
-    _check(path, table)
+        table = table.assign(run_id=_name(file.path))
+    _check(file.path, table)
     return table.astype({"round": np.int64}) if "round" in table else table
 
 
 def is_scores(path: str | os.PathLike[str]) -> bool:
     """Returns whether a file has the columns of `scores.csv`."""
-    path = pathlib.Path(path)
-    return {"label", "baseline_score"} <= set(_header(path, _bytes(path)))
+    return {"label", "baseline_score"} <= set(reading.open_file(path).header)
 
 
 def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
@@ -181,23 +161,22 @@ def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
     Raises:
       UserError: As `read`.
     """
-    path = pathlib.Path(path)
-    data = _bytes(path)
-    header = _header(path, data)
-    _require(path, header, SCORES)
-    table = _parse(path, data, {name: name for name in SCORES})
-    _check_whole(path, table)
+    file = reading.open_file(path)
+    names = columns_lib.names("scores")
+    reading.require(file, names)
+    table = reading.read(file, "scores", {name: name for name in names})
+    reading.refuse_no_rows(file.path, table)
     return table
 
 
-def _own(path: pathlib.Path, data: bytes, header: Sequence[str]) -> "pd.DataFrame":
-    _require(path, header, _REQUIRED)
-    # A column without a name is pandas's index.
-    table = _parse(path, data, {name: name for name in header if name})
-    _check_whole(path, table)
+def _ours(file: reading.File) -> "pd.DataFrame":
+    reading.require(file, _REQUIRED, _MAP)
+    table = reading.read(file, "clients")
+    reading.refuse_no_rows(file.path, table)
     with np.errstate(over="ignore"):
         for name in table.columns:
-            if name.startswith(("baseline", "personalized", "ood_")):
+            column = columns_lib.find("clients", name)
+            if column and column.kind == "score":
                 # Nine digits name a float32: here it is again, to the bit.
                 table[name] = table[name].astype(np.float32).astype(np.float64)
     table["higher_is_better"] = table["higher_is_better"] == 1
@@ -208,12 +187,11 @@ def _is_leaf(header: Sequence[str]) -> bool:
     return {"client_id", "round_number", "num_samples", "accuracy"} <= set(header)
 
 
-def _leaf(path: pathlib.Path, data: bytes, header: Sequence[str]) -> "pd.DataFrame":
-    table = _parse(path, data, {ours: name for ours, name in LEAF.items() if name in header})
+def _leaf(file: reading.File) -> "pd.DataFrame":
+    names = {ours: name for ours, name in LEAF.items() if name in file.header}
     # It writes a row for every client, with empty cells for those that it did not score.
-    table = table[table["baseline"].notna()]
-    _refuse_no_rows(path, table)
-    _check_whole(path, table)
+    table = reading.read(file, "clients", names, with_cell="baseline")
+    reading.refuse_no_rows(file.path, table)
     return table.assign(metric="accuracy", higher_is_better=True)
 
 
@@ -227,28 +205,26 @@ def _name(path: pathlib.Path) -> str:
 
 
 def _foreign(
-    path: pathlib.Path,
-    data: bytes,
-    header: Sequence[str],
+    file: reading.File,
     columns: Mapping[str, str],
     metric: str | None,
     higher_is_better: bool | None,
 ) -> "pd.DataFrame":
     names = _mapping(columns)
-    _require(path, header, names.values())
+    reading.require(file, names.values(), _MAP)
     values = [names[n].lower() for n in ("baseline", "personalized") if n in names]
     metric = metric or ("accuracy" if any("accuracy" in name for name in values) else "value")
     if higher_is_better is None:
         if "accuracy" not in metric:
             raise UserError(
-                f"{path} does not say whether higher values are better; "
+                f"{file.path} does not say whether higher values are better; "
                 "give --higher_is_better or --nohigher_is_better"
             )
         higher_is_better = True
-    table = _parse(path, data, names)
-    _check_whole(path, table)
+    table = reading.read(file, "clients", names)
+    reading.refuse_no_rows(file.path, table)
     for name in _present(table, ("baseline", "personalized")):
-        _refuse(path, table, name, table[name].isna(), "a number")
+        reading.refuse(file.path, table, name, table[name].isna(), "a number")
     return table.assign(metric=metric, higher_is_better=higher_is_better)
 
 
@@ -264,130 +240,11 @@ def _mapping(columns: Mapping[str, str]) -> dict[str, str]:
     return names
 
 
-# --- cells ----------------------------------------------------------------------------------------
-
-
-def _bytes(path: pathlib.Path) -> bytes:
-    try:
-        return path.read_bytes().rstrip(b"\r\n")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _header(path: pathlib.Path, data: bytes) -> list[str]:
-    if b"\0" in data:
-        raise UserError(f"{path} is not a UTF-8 CSV file: it has NUL bytes")
-    header = next(_rows(path, data), None)
-    if not header:
-        raise UserError(f"{path} is empty; expected a header line")
-    twice = [name for name in header if header.count(name) > 1]
-    if twice:
-        raise UserError(f"{path}: column {twice[0]!r} stands twice in the header")
-    return header
-
-
-def _rows(path: pathlib.Path, data: bytes) -> Iterator[list[str]]:
-    """Yields rows as csv reads them, slowly."""
-    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
-    try:
-        yield from csv.reader(text, strict=True)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not a UTF-8 CSV file: {error}") from error
-
-
-def _require(path: pathlib.Path, header: Sequence[str], names: Iterable[str]) -> None:
-    missing = [name for name in names if name not in header]
-    if missing and len(header) == 1 and (separator := re.search(r"[;\t|]", header[0])):
-        raise UserError(f"{path}: found cells separated by {separator[0]!r}, expected commas")
-    if missing:
-        raise UserError(
-            f"{path} lacks columns {', '.join(missing)}; found {', '.join(header)}; "
-            "name the columns of a foreign file with --columns"
-        )
-
-
-def _is_number(name: str) -> bool:
-    return name in (*_NUMBERS, *_WHOLE) or name.startswith(_NUMBER_PREFIXES)
-
-
-def _parse(path: pathlib.Path, data: bytes, names: Mapping[str, str]) -> "pd.DataFrame":
-    """Returns the columns that `names` (ours to the file's) names, numbers as float64."""
-    _check_cells(path, data)
-    try:
-        table = _columns(data, names, {name: float for name in names if _is_number(name)})
-    except ValueError:
-        table = _columns(data, names, {})
-        for name in filter(_is_number, names):
-            table[name] = _numbers(path, names[name], table[name])
-    _refuse_no_rows(path, table)
-    table.attrs["names"] = dict(names)
-    for name in filter(_is_number, names):
-        _refuse(path, table, name, np.isinf(table[name]), "a finite number")
-    return table
-
-
-def _columns(data: bytes, names: Mapping[str, str], types: Mapping[str, Any]) -> "pd.DataFrame":
-    import pandas as pd
-
-    chosen = {theirs: types.get(ours, str) for ours, theirs in names.items()}
-    table = pd.read_csv(
-        io.BytesIO(data), usecols=list(chosen), dtype=chosen, keep_default_na=False,
-        na_values={names[ours]: [""] for ours in types}, index_col=False, encoding="utf-8-sig",
-        skip_blank_lines=False, float_precision="round_trip",
-    )  # fmt: skip
-    return table.rename(columns={theirs: ours for ours, theirs in names.items()})
-
-
-def _numbers(path: pathlib.Path, name: str, column: "pd.Series") -> "pd.Series":
-    """Returns a column of text as numbers, or says which cell is none."""
-    import pandas as pd
-
-    numbers = pd.to_numeric(column, errors="coerce").astype(np.float64)
-    for i in np.flatnonzero(numbers.isna() & (column != "")):
-        raise UserError(
-            f"{path} line {i + 2}, column {name!r}: found {column[i]!r}, expected a number"
-        )
-    return numbers
-
-
-def _check_cells(path: pathlib.Path, data: bytes) -> None:
-    """Raises for the first line with more or fewer cells than the header."""
-    if b'"' in data:  # Commas inside quotes separate nothing.
-        counts = np.fromiter((len(row) for row in _rows(path, data)), np.int64)
-    else:
-        text = np.frombuffer(data, np.uint8)
-        ends = np.append(np.flatnonzero(text == ord("\n")), len(text))
-        commas = np.searchsorted(np.flatnonzero(text == ord(",")), ends)
-        counts = np.diff(commas, prepend=0) + 1
-    for i in np.flatnonzero(counts != counts[0]):
-        raise UserError(f"{path} line {i + 1}: found {counts[i]} cells, expected {counts[0]}")
-
-
 # --- checks ---------------------------------------------------------------------------------------
-
-
-def _refuse_no_rows(path: pathlib.Path, table: "pd.DataFrame") -> None:
-    if table.empty:
-        raise UserError(f"{path} has a header and no rows; expected a row per client")
 
 
 def _present(table: "pd.DataFrame", names: Iterable[str]) -> list[str]:
     return [name for name in names if name in table]
-
-
-def _check_whole(path: pathlib.Path, table: "pd.DataFrame") -> None:
-    for name in _present(table, _WHOLE):
-        column = table[name]
-        expected = "0 or 1" if name in _BINARY else _EXPECTED_WHOLE
-        bad = ~column.isin((0, 1)) if name in _BINARY else _is_not_whole(column)
-        _refuse(path, table, name, bad, expected)
-    for name in _present(table, ("cluster_id",)):
-        bad = _is_not_whole(table[name]) & table[name].notna()
-        _refuse(path, table, name, bad, f"{_EXPECTED_WHOLE}, or nothing")
-
-
-def _is_not_whole(column: "pd.Series") -> "pd.Series":
-    return (column < 0) | (column % 1 != 0) | (column > _MOST)
 
 
 def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
@@ -398,16 +255,16 @@ def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
                 f"{path} mixes metrics: column {name!r} holds {', '.join(map(str, found))}; "
                 "expected one of them throughout"
             )
-    _refuse(path, table, "client_id", table["client_id"] == "", "a client's id")
+    reading.refuse(path, table, "client_id", table["client_id"] == "", "a client's id")
     if "accuracy" in table["metric"].iloc[0]:
         for name in _present(table, ("baseline", "personalized")):
             outside = (table[name] < 0) | (table[name] > 1)
-            _refuse(path, table, name, outside, "an accuracy within [0, 1]")
+            reading.refuse(path, table, name, outside, "an accuracy within [0, 1]")
     _refuse_duplicates(path, table)
 
 
 def _refuse_duplicates(path: pathlib.Path, table: "pd.DataFrame") -> None:
-    keys = _present(table, (*schema.RUN, "client_id"))
+    keys = _present(table, (*columns_lib.RUN, "client_id"))
     for i in np.flatnonzero(table.duplicated(keys)):
         values = {name: table[name].iloc[i] for name in keys if name != "client_id"}
         where = ", ".join(
@@ -417,17 +274,6 @@ def _refuse_duplicates(path: pathlib.Path, table: "pd.DataFrame") -> None:
         raise UserError(
             f"{path} line {table.index[i] + 2}: client {table['client_id'].iloc[i]!r} has a second "
             f"row ({where}); expected one"
-        )
-
-
-def _refuse(path: pathlib.Path, table: "pd.DataFrame", name: str, bad: Any, expected: str) -> None:
-    """Raises for the first row where `bad` holds."""
-    for i in np.flatnonzero(bad):
-        value, column = table[name].iloc[i], table.attrs["names"][name]
-        found = "an empty cell" if value == "" or value != value else f"{value:g}"
-        raise UserError(
-            f"{path} line {table.index[i] + 2}, column {column!r}: found {found}, "
-            f"expected {expected}"
         )
 
 
@@ -458,7 +304,7 @@ def evaluations(table: "pd.DataFrame") -> list[Evaluation]:
     Args:
       table: From `read`.
     """
-    keys = _present(table, schema.RUN)
+    keys = _present(table, columns_lib.RUN)
     groups = table.groupby(keys, sort=False, dropna=False)
     return [
         Evaluation(

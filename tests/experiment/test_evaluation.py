@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from motley_tff.experiment import client_scores, evaluation
-from motley_tff.tables import schema
+from motley_tff.tables import columns
 from tests import toy
 
 
@@ -31,7 +31,8 @@ def test_the_reference_stands_beside_the_accuracy():
     assert cells[evaluation.client_cell(task, ids[0])] == 0.25
     means = {row["split"]: row["reference_mean"] for row in report.summary}
     assert means["test"] == pytest.approx(0.375)
-    assert "reference" in schema.clients("x") and "reference_mean" in schema.summary("x")
+    assert "reference" in columns.names("clients")
+    assert "reference_mean" in columns.names("summary")
 
 
 def test_without_a_reference_the_cells_are_empty():

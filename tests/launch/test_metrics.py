@@ -11,7 +11,7 @@ import pytest
 
 from motley_tff import metrics
 from motley_tff.files import csv_files
-from motley_tff.tables import client_tables, schema
+from motley_tff.tables import columns as columns_lib
 from tests.trainers import programs
 
 RUN = {
@@ -82,7 +82,7 @@ def _run(folder, name, values, **more):
         {**RUN, "run_id": name, "client_id": i, "baseline": b, "personalized": p, **more}
         for i, (b, p) in values.items()
     ]
-    columns = schema.clients("cross_device")
+    columns = columns_lib.names("clients")
     csv_files.write(folder / name / "clients.csv", columns, rows, optional=columns)
     return folder / name
 
@@ -318,10 +318,10 @@ def test_roc_auc(motley_metrics, tmp_path):
         ("d:b", 1, 0.9, 0.9), ("d:b", 1, 0.8, 0.8), ("d:b", 0, 0.1, 0.1), ("d:c", 1, 0.3, 0.7),
     ]  # fmt: skip
     columns = ("client_id", "label", "baseline_score", "personalized_score")
-    keys = {name: {**RUN, "run_id": "r"}[name] for name in schema.RUN}
+    keys = {name: {**RUN, "run_id": "r"}[name] for name in columns_lib.RUN}
     rows = [{**keys, **dict(zip(columns, e, strict=True))} for e in examples]
     path, output = tmp_path / "scores.csv", tmp_path / "out.csv"
-    csv_files.write(path, client_tables.SCORES, rows)
+    csv_files.write(path, columns_lib.names("scores"), rows)
     stdout = motley_metrics(path, f"--output={output}")
     baseline, personalized = _rows(output)
     # Pairs of all: 0.5 beats 2 negatives, 0.9 and 0.8 beat 3, 0.3 beats 1.
@@ -335,7 +335,8 @@ def test_roc_auc(motley_metrics, tmp_path):
         ("d:a", "baseline", "0.5", "1"), ("d:b", "baseline", "1", "2"), ("d:c", "baseline", "", "1")
     ]  # fmt: skip
     assert "has scores" in motley_metrics(path, "--compare", fails=True)
-    csv_files.write(path, client_tables.SCORES, [*rows[:-1], {**rows[-1], "baseline_score": None}])
+    rows[-1]["baseline_score"] = None
+    csv_files.write(path, columns_lib.names("scores"), rows)
     stdout = motley_metrics(path)
     assert "r test baseline: 1 scores are not finite" in stdout
     assert _printed(stdout)["pooled"] == ["1"]  # The personalized model's.
@@ -363,9 +364,11 @@ def test_help_and_errors_as_a_program(tmp_path):
 def test_400_000_clients(tmp_path):
     rng = np.random.default_rng(0)
     pairs = rng.random((400_000, 2)).astype(np.float32)
-    constant = ",".join(str(RUN[c]) for c in schema.RUN[1:])
-    header = (*schema.RUN, "client_id", "metric", "higher_is_better", "num_evaluation_examples",
-              "baseline", "personalized", "delta", "candidate")  # fmt: skip
+    constant = ",".join(str(RUN[c]) for c in columns_lib.RUN[1:])
+    header = (
+        *columns_lib.RUN, "client_id", "metric", "higher_is_better", "num_evaluation_examples",
+        "baseline", "personalized", "delta", "candidate",
+    )  # fmt: skip
     with open(tmp_path / "clients.csv", "w") as file:
         file.write(",".join(header) + "\n")
         file.writelines(

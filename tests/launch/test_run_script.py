@@ -335,9 +335,7 @@ def _uv_wheel(folder, version):
         program = zipfile.ZipInfo(f"uv-{version}.data/scripts/uv")
         program.external_attr = 0o100755 << 16
         wheel.writestr(program, f'#!/bin/sh\nexec {UV} "$@"\n')
-        wheel.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: uv\nVersion: {version}\n"
-        )
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: uv\nVersion: {version}\n")
         wheel.writestr(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )

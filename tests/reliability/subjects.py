@@ -28,7 +28,7 @@ from motley_tff.experiment import checkpoints, run_directory
 from motley_tff.files import model_files
 from motley_tff.metrics.generative import client_features, scores
 from motley_tff.report import building, runs
-from motley_tff.tables import client_tables
+from motley_tff.tables import client_tables, columns
 from tests.datasets import (
     adni_archive,
     ted_lines,
@@ -342,7 +342,7 @@ def _read_csv(folder: Path, name: str, columns: Any = None) -> None:
 
 
 def _scores(folder: Path) -> None:
-    lines = [",".join(client_tables.SCORES)]
+    lines = [",".join(columns.names("scores"))]
     lines += [
         f"r,vehicle,fedavg,0,5,test,vehicle:{c},{i % 2},{i / 7:.3f},{i / 9:.3f}"
         for c in "abc" for i in range(8)

@@ -22,5 +22,5 @@ def test_the_table_beside_the_picture_says_the_same(tmp_path):
 def test_another_table_is_refused(tmp_path):
     path = tmp_path / "heterogeneity_toy.csv"
     path.write_text("client_id,share\na,1\n")
-    with pytest.raises(UserError, match="expected rows with client_id, label and share"):
+    with pytest.raises(UserError, match="lacks columns label"):
         heterogeneity.read(path)

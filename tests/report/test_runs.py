@@ -120,7 +120,7 @@ def test_a_run_without_test_clients(tmp_path):
 def test_a_sweep_that_is_none(tmp_path):
     (tmp_path / "sweep.csv").write_text("a,b\n1,2\n")
     with pytest.raises(
-        UserError, match=r"sweep.csv lacks columns algorithm, base_random_seed, dataset"
+        UserError, match=r"sweep.csv lacks columns run_id, algorithm, dataset, base_random_seed"
     ):
         runs.find([str(tmp_path)])
 
@@ -159,7 +159,7 @@ def test_text_among_numbers_is_named(tmp_path):
     with pytest.raises(
         UserError, match="line 3, column 'bytes_up': found 'many', expected a number"
     ):
-        runs.read(path)
+        runs.read(path, ("round",))
 
 
 def test_a_broken_run_json(tmp_path):
@@ -249,16 +249,16 @@ def test_algorithms_have_the_order_of_the_paper(tmp_path):
     ("name", "rows", "words"),
     [
         ("candidates", "round,split,client_id,candidate\n10,test,a,0\n", "lacks columns value"),
-        ("candidates", f"{_CURVE},test,a,0,1\n", "no whole number"),
-        ("candidates", f"{_CURVE}10,test,a,0,x\n", "found words in"),
-        ("candidates", f"{_CURVE}10,test,a,0,inf\n10,test,b,0,1\n", "found 'inf'"),
+        ("candidates", f"{_CURVE},test,a,0,1\n", "expected a whole number"),
+        ("candidates", f"{_CURVE}10,test,a,0,x\n", "expected a number"),
+        ("candidates", f"{_CURVE}10,test,a,0,inf\n10,test,b,0,1\n", "expected a finite number"),
         ("candidates", f"{_CURVE}1,test,a,0,1\n1,test,a,0,1\n", "two rows"),
-        ("rounds", "round,cluster_1_share\n1,x\n", "found words in column 'cluster_1_share'"),
-        ("rounds", "round,seconds\n1.5,1\n", "'round' has what is no whole number"),
-        ("summary", "round,run_id,split,bytes_up_total\n1,one,test,x\n", "found words in column"),
+        ("rounds", "round,cluster_1_share\n1,x\n", "column 'cluster_1_share': found 'x'"),
+        ("rounds", "round,seconds\n1.5,1\n", "'round': found 1.5, expected a whole"),
+        ("summary", "round,run_id,split,bytes_up_total\n1,one,test,x\n", "found 'x'"),
         ("sizes", "round,split\n10,test\n", "lacks columns personalization_fraction, personal"),
         ("acceptance", "round,split,rule\n10,test,x\n", "lacks columns num_clients"),
-        ("clusters", "round,split,cluster_id,group,num_clients\n1,test,0.5,a,1\n", "no whole"),
+        ("clusters", "round,split,cluster_id,group,num_clients\n1,test,0.5,a,1\n", "a whole"),
     ],
 )  # fmt: skip
 def test_tables_that_no_run_wrote(tmp_path, name, rows, words):

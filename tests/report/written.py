@@ -3,7 +3,7 @@
 import json
 
 from motley_tff.files import csv_files
-from motley_tff.tables import schema
+from motley_tff.tables import columns as columns_lib
 
 _RESULTS = ("valid_personalized_mean", "test_personalized_mean", "test_pct_clients_hurt")
 
@@ -46,7 +46,8 @@ def run(root, run_id, algorithm, test, *, seed=0, number=10, valid=None, flags=N
         )
         for place, (client, (before, after)) in enumerate(clients.items())
     ]
-    columns = (*schema.CLIENTS, *(c for c in more if c not in schema.CLIENTS))
+    known = columns_lib.names("clients")
+    columns = (*known, *(c for c in more if c not in known))
     csv_files.write(path / "clients.csv", columns, rows, optional=columns)
     if flags is not None:
         (path / "run.json").write_text(json.dumps({"flags": flags}))

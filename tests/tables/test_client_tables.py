@@ -8,7 +8,7 @@ import pytest
 
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
-from motley_tff.tables import client_tables, schema
+from motley_tff.tables import client_tables, columns
 
 ROW = {
     "run_id": "r", "dataset": "d", "algorithm": "a", "base_random_seed": 0, "round": 3,
@@ -21,8 +21,8 @@ ROW = {
 def _ours(folder, *changes):
     path = folder / "clients.csv"
     rows = [{**ROW, "client_id": f"d:{i}", **change} for i, change in enumerate(changes)]
-    columns = schema.clients("cross_device")
-    csv_files.write(path, columns, rows, optional=columns)
+    names = columns.names("clients")
+    csv_files.write(path, names, rows, optional=names)
     return path
 
 
@@ -69,8 +69,8 @@ def test_ours_with_the_index_that_pandas_writes(tmp_path):
 def test_ours_is_told_by_its_columns_whatever_is_said_of_foreign_ones(tmp_path):
     head = "client_id,round,split,metric,higher_is_better,baseline,personalized"
     path = _text(tmp_path, f"{head}\na,1,test,loss,0,2,1\n")
-    for columns in (None, {"client": "client_id", "baseline": "personalized"}):
-        table = client_tables.read(path, columns)
+    for names in (None, {"client": "client_id", "baseline": "personalized"}):
+        table = client_tables.read(path, names)
         assert (table["baseline"].tolist(), table["metric"].tolist()) == ([2], ["loss"])
 
 
@@ -263,15 +263,15 @@ def test_find(tmp_path):
 
 
 def test_scores(tmp_path):
-    keys = {name: ROW[name] for name in schema.RUN}
+    keys = {name: ROW[name] for name in columns.RUN}
     row = {**keys, "client_id": "d:0", "label": 1, "baseline_score": -3.5, "personalized_score": 2}
     path = tmp_path / "scores.csv"
-    csv_files.write(path, client_tables.SCORES, [row, {**row, "label": 0}])
+    csv_files.write(path, columns.names("scores"), [row, {**row, "label": 0}])
     table = client_tables.read_scores(path)
     assert table["label"].tolist() == [1, 0] and table["baseline_score"].tolist() == [-3.5, -3.5]
     assert client_tables.is_scores(path) and not client_tables.is_scores(_ours(tmp_path, {}))
     assert client_tables.is_scores(_text(tmp_path, "label,baseline_score\n1,2\n"))
-    csv_files.write(path, client_tables.SCORES, [{**row, "label": 2}])
+    csv_files.write(path, columns.names("scores"), [{**row, "label": 2}])
     with pytest.raises(UserError, match="line 2, column 'label': found 2, expected 0 or 1"):
         client_tables.read_scores(path)
     with pytest.raises(UserError, match="lacks columns run_id"):

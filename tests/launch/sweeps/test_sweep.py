@@ -13,7 +13,7 @@ import pytest
 
 import motley_tff
 from motley_tff.report import building, runs
-from motley_tff.tables import schema
+from motley_tff.tables import columns
 from tests.trainers import programs
 
 # Two tasks (batches are compiled in), four points, two rounds.
@@ -118,7 +118,9 @@ def test_tables(whole):
     best = min(points, key=lambda point: sum(points[point]))
     clients = table(directory / "clients.csv")
     assert {row["run_id"] for row in clients} == {f"{best}_s100", f"{best}_s1100"}
-    assert tuple(clients[0]) == schema.clients("cross_silo", ("squared_error",))
+    assert tuple(clients[0]) == columns.names(
+        "clients", **columns.of_task("cross_silo", ["squared_error"])
+    )
     test = [float(row["test_personalized_mean"]) for row in rows if row["run_id"][:5] == best]
     found = {row["statistic"]: row for row in table(directory / "best.csv")}
     assert float(found["personalized_mean"]["mean"]) == pytest.approx(sum(test) / 2, rel=1e-8)

@@ -1,0 +1,334 @@
+"""The columns of every table: name, kind, unit, meaning. What is written, read, checked and
+documented is written, read, checked and documented by these.
+
+    columns.names("clients", **columns.of_task("cross_silo"))   # in the order of the file
+    columns.find("clients", "baseline").kind                    # "score"
+
+A name with a placeholder stands for several columns, or for none: `train_<metric>`.
+`python -m motley_tff.tables.columns` prints them as the page beside this file has them.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from motley_tff import metrics
+from motley_tff.metrics import scorecard
+
+# `score` is a number that a float32 was; `count` a whole number, 0 or more; `yes` is 0 or 1.
+Kind = Literal["text", "number", "score", "count", "yes"]
+
+# Whose validation data choose a silo's candidate; both are in the tables of silos.
+WAYS = ("global", "per_client")
+
+
+class Column(NamedTuple):
+    """A column.
+
+    Attributes:
+      name: Its name, perhaps with one `<placeholder>`.
+      kind: What its cells are.
+      meaning: What they say, as the documentation has it.
+      can_be_empty: Whether a cell may be empty: not applicable, or not finite.
+      optional: Whether a writer may leave it out of a row.
+    """
+
+    name: str
+    kind: Kind
+    meaning: str
+    can_be_empty: bool = False
+    optional: bool = False
+
+    @property
+    def placeholder(self) -> str:
+        """What stands between its angle brackets, or nothing."""
+        match = re.search("<(.*)>", self.name)
+        return match[1] if match else ""
+
+
+class Table(NamedTuple):
+    """A table.
+
+    Attributes:
+      row: What a row is of.
+      when: Which commands and flags leave it.
+      columns: Its columns, in the order of the file.
+    """
+
+    row: str
+    when: str
+    columns: tuple[Column, ...]
+
+
+_KEYS = (
+    Column("run_id", "text", "the experiment's name"),
+    Column("dataset", "text", "the task"),
+    Column("algorithm", "text", "what was trained, and how it was personalized"),
+    Column("base_random_seed", "text", "seed of every random choice; a key, not a quantity"),
+    Column("round", "count", "training rounds before this evaluation"),
+    Column("split", "text", "`valid` or `test`: which clients, of silos which part of their data"),
+)
+RUN = tuple(column.name for column in _KEYS)
+_CLIENT = Column("client_id", "text", "`<dataset>:<id>`")
+_CANDIDATE = "fine-tuning `epoch`, or `lr<rate>_epoch<n>`; 0 is the baseline"
+_OOD = "on examples of other clients (`--evaluate_ood`; test clients only)"
+_NUM_CLIENTS = Column("num_clients", "count", "clients in the row")
+_PERSONALIZED = (
+    Column("personalized_mean", "number", "mean over clients with the chosen candidate", True),
+    Column("personalized_std", "number", "standard deviation over clients (of n, not n - 1)", True),
+)
+_HURT = Column("pct_clients_hurt", "number", "percentage worse off with their own model", True)
+
+
+def _ood(name: str, meaning: str) -> Column:
+    return Column(f"ood_{name}<ood>", "score", f"{meaning}, {_OOD}", True, True)
+
+
+TABLES: Mapping[str, Table] = {
+    "clients": Table(
+        "evaluation, split, client",
+        "always",
+        (
+            *_KEYS,
+            _CLIENT,
+            Column("cluster_id", "count", "the cluster whose model it takes", True),
+            Column("candidate", "text", f"its candidate: {_CANDIDATE}", True),
+            Column("num_personalization_examples", "count", "examples it personalizes on", True),
+            Column("num_evaluation_examples", "count", "examples it is evaluated on"),
+            Column("metric", "text", "the metric's name"),
+            Column("higher_is_better", "yes", "the metric's direction"),
+            Column("baseline", "score", "the metric under the global model", True),
+            Column("personalized", "score", "the metric under the client's own model", True),
+            Column("delta", "number", "what it gained; positive is better, for errors too", True),
+            Column("is_hurt", "yes", "whether it is worse off with its own model", True),
+            Column("baseline_loss", "score", "mean loss under the global model", True),
+            Column("personalized_loss", "score", "mean loss under its own model", True),
+            Column(
+                "reference",
+                "number",
+                "text: accuracy of always saying its most frequent word",
+                True,
+            ),
+            Column("group", "text", "which planted or known group it belongs to", True),
+            Column("candidate_<way>", "text", "candidate chosen for all, or by the silo", True),
+            Column("personalized_<way>", "score", "the metric under that candidate", True),
+            Column("is_hurt_<way>", "yes", "whether it is worse off with that candidate", True),
+            Column("baseline_<further>", "score", "a further metric: global model", True),
+            Column("personalized_<further>", "score", "a further metric: own model", True),
+            _ood("baseline", "the global model"),
+            _ood("personalized", "the client's own model"),
+        ),
+    ),
+    "candidates": Table(
+        "evaluation, split, client, candidate",
+        "always",
+        (
+            *(c for c in _KEYS if c.name in ("run_id", "round", "split")),
+            _CLIENT,
+            Column("candidate", "text", _CANDIDATE),
+            Column("metric", "text", "the metric's name"),
+            Column("value", "number", "the metric under this candidate", True),
+            Column("loss", "number", "the mean loss under this candidate", True),
+            _ood("value", "the metric"),
+        ),
+    ),
+    "summary": Table(
+        "evaluation, split",
+        "always",
+        (
+            *_KEYS,
+            _NUM_CLIENTS,
+            Column("candidate", "text", "the candidate, where all clients share it", True),
+            Column("baseline_mean", "number", "mean over clients under the global model", True),
+            Column("baseline_std", "number", "standard deviation over clients", True),
+            *_PERSONALIZED,
+            *(Column(name, "number", metrics.meaning(name), True) for name in metrics.POPULATION),
+            Column("reference_mean", "number", "mean of `reference`", True),
+            Column("bytes_down_total", "count", "bytes to clients so far, warm starts included"),
+            Column("bytes_up_total", "count", "bytes from clients so far"),
+            Column("candidate_<way>", "text", "candidate for all; empty for silos' own", True),
+            Column("personalized_mean_<way>", "number", "mean under those candidates", True),
+            Column("personalized_std_<way>", "number", "standard deviation of the same", True),
+            Column("pct_clients_hurt_<way>", "number", "percentage hurt by those", True),
+            _ood("baseline_mean", "mean of the global model"),
+            _ood("personalized_mean", "mean of clients' own models"),
+        ),
+    ),
+    "rounds": Table(
+        "round",
+        "always",
+        (
+            *(c for c in _KEYS if c.name in ("run_id", "round")),
+            Column("num_clients", "count", "clients that answered"),
+            Column("train_loss", "number", "mean loss over their examples, as they trained", True),
+            Column("train_<metric>", "number", "the metric, as they trained", True),
+            Column("seconds", "number", "seconds of wall time"),
+            Column("bytes_down", "count", "bytes the server sent to all of the cohort"),
+            Column("bytes_up", "count", "bytes it got back"),
+            Column("cluster_<i>_share", "number", "the cluster's share of the clients", True),
+        ),
+    ),
+    "clusters": Table(
+        "evaluation, split, cluster, group",
+        "clusters",
+        (
+            *(c for c in _KEYS if c.name in ("run_id", "round", "split")),
+            Column("cluster_id", "count", "the cluster"),
+            Column("group", "text", "the planted or known group; empty if none is known", True),
+            _NUM_CLIENTS,
+        ),
+    ),
+    "sizes": Table(
+        "evaluation, split, share of the personalization set",
+        "several `--personalization_fraction`",
+        (
+            *_KEYS,
+            Column("personalization_fraction", "number", "share each client personalizes on"),
+            _NUM_CLIENTS,
+            Column("candidate", "text", "the candidate, where all clients share it", True),
+            Column("baseline_mean", "number", "mean over clients under the global model", True),
+            Column("baseline_std", "number", "standard deviation over clients", True),
+            *_PERSONALIZED,
+            _HURT,
+        ),
+    ),
+    "acceptance": Table(
+        "evaluation, split, rule",
+        "an `--acceptance` other than `always`",
+        (
+            *_KEYS,
+            Column("rule", "text", "which clients take their own model"),
+            _NUM_CLIENTS,
+            Column("num_accepted", "count", "clients that take it"),
+            *_PERSONALIZED,
+            _HURT,
+        ),
+    ),
+    "scores": Table(
+        "evaluation, split, client, example",
+        "`--export_scores`",
+        (
+            *_KEYS,
+            _CLIENT,
+            Column("label", "yes", "1 is positive"),
+            Column("baseline_score", "score", "the global model's score; higher is positive", True),
+            Column("personalized_score", "score", "the client's own model's", True),
+        ),
+    ),
+    "sweep": Table(
+        "run",
+        "`motley_sweep`; the grid's flags are columns, too",
+        (
+            *(c for c in _KEYS if c.name in ("run_id", "dataset", "algorithm")),
+            Column("base_random_seed", "count", "seed of every random choice"),
+            Column("status", "text", "`finished` or `failed`"),
+            Column("reason", "text", "why it failed", True),
+            Column("metric", "text", "the metric's name", True),
+            Column("higher_is_better", "yes", "the metric's direction", True),
+            Column("candidate", "text", "the candidate, where all clients share it", True),
+            Column("valid_personalized_mean", "number", "what the setting is chosen by", True),
+            Column("test_personalized_mean", "number", "what is reported", True),
+            Column("test_pct_clients_hurt", "number", _HURT.meaning, True),
+        ),
+    ),
+    "heterogeneity": Table(
+        "client, label",
+        "`motley_doctor --figures_dir`",
+        (
+            _CLIENT,
+            Column("label", "text", "a label, or a range of targets"),
+            Column("share", "number", "share of the client's examples"),
+        ),
+    ),
+    "scorecard": Table(
+        "method",
+        "`motley_scorecard`",
+        (
+            Column("method", "text", "the method"),
+            Column("exchange", "text", "what clients and server exchange", True),
+            *(Column(axis, "number", "points, 0 to 5", True) for axis in scorecard.AXES),
+        ),
+    ),
+}
+# What an evaluation writes, in this order: the summary comes last and vouches for the others.
+EVALUATION_TABLES = (
+    "candidates", "clients", "clusters", "sizes", "acceptance", "scores", "summary"
+)  # fmt: skip
+OPTIONAL = frozenset(
+    column.name.partition("<")[0]
+    for table in TABLES.values()
+    for column in table.columns
+    if column.optional
+)
+
+
+def names(table: str, **values: Sequence[str]) -> tuple[str, ...]:
+    """Returns a table's columns, in the order of the file.
+
+    Args:
+      table: Its name.
+      **values: `placeholder=its values`; a placeholder without values stands for no column. `ood`
+        stands for itself: its one value is "".
+    """
+    groups = itertools.groupby(TABLES[table].columns, lambda column: column.placeholder)
+    return tuple(name for key, group in groups for name in _filled(key, list(group), values))
+
+
+def _filled(
+    key: str, group: Sequence[Column], values: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    for value in values.get(key, ()) if key else [""]:
+        for column in group:
+            yield column.name.replace(f"<{key}>", value)
+
+
+def of_task(
+    setting: str, further: Sequence[str] = (), with_ood: bool = False
+) -> dict[str, Sequence[str]]:
+    """Returns the placeholders' values in an evaluation's tables.
+
+    Args:
+      setting: `cross_device` or `cross_silo`; silos have both ways of choosing a candidate.
+      further: The task's metrics but the first.
+      with_ood: Whether there are out-of-distribution scores.
+    """
+    ways = WAYS if setting == "cross_silo" else ()
+    return {"way": ways, "further": further, "ood": [""] if with_ood else []}
+
+
+def table_of(stem: str) -> str:
+    """Returns which table a file is by its name, such as `heterogeneity_school`; else `sweep`."""
+    known = [name for name in TABLES if stem == name or stem.startswith(f"{name}_")]
+    return known[0] if known else "sweep"
+
+
+def find(table: str, name: str) -> Column | None:
+    """Returns the column of a table that a name in its header stands for, None if it is unknown."""
+    for column in TABLES[table].columns:
+        pattern = re.escape(column.name.replace("<ood>", ""))
+        if re.fullmatch(re.sub("<.*>", ".+", pattern), name):
+            return column
+    return None
+
+
+def _documentation() -> Iterator[str]:
+    """Yields the lines of the page's tables."""
+    for name, table in TABLES.items():
+        yield f"\n### `{name}.csv`\n\nA row per {table.row}. Written: {table.when}.\n"
+        yield "| column | kind | meaning |\n|---|---|---|"
+        for column in table.columns:
+            empty = ", or empty" if column.can_be_empty else ""
+            shown = column.name.replace("<ood>", "")
+            yield f"| `{shown}` | {column.kind}{empty} | {column.meaning} |"
+
+
+def documentation() -> str:
+    """Returns the tables of all columns, as Markdown."""
+    return "\n".join(_documentation()) + "\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(documentation())

@@ -1,0 +1,201 @@
+"""Reads tables strictly: what is wrong is one line with the file, the line and the column.
+
+Lines are counted as spreadsheets do: the header is line 1.
+"""
+
+import csv
+import io
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from motley_tff.core.errors import UserError
+from motley_tff.tables import columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Up to here float64 tells whole numbers apart.
+_MOST = 2.0**53
+
+
+class File(NamedTuple):
+    """A CSV file that was opened.
+
+    Attributes:
+      path: Where it is.
+      data: Its bytes, without the last line's end.
+      header: The names in its first line.
+    """
+
+    path: pathlib.Path
+    data: bytes
+    header: list[str]
+
+
+def open_file(path: str | os.PathLike[str]) -> File:
+    """Returns a CSV file and its header.
+
+    Raises:
+      UserError: If it cannot be read, is empty or no UTF-8 text, or a name stands twice.
+    """
+    path = pathlib.Path(path)
+    try:
+        data = path.read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    if b"\0" in data:
+        raise UserError(f"{path} is not a UTF-8 CSV file: it has NUL bytes")
+    header = next(_rows(path, data), None)
+    if not header:
+        raise UserError(f"{path} is empty; expected a header line")
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise UserError(f"{path}: column {twice[0]!r} stands twice in the header")
+    return File(path, data, header)
+
+
+def require(file: File, names: Iterable[str], advice: str = "expected what a run wrote") -> None:
+    """Raises a UserError unless the header has some names; `advice` says what to do."""
+    missing = [name for name in names if name not in file.header]
+    if missing and len(file.header) == 1 and (separator := re.search(r"[;\t|]", file.header[0])):
+        raise UserError(f"{file.path}: found cells separated by {separator[0]!r}, expected commas")
+    if missing:
+        raise UserError(
+            f"{file.path} lacks columns {', '.join(missing)}; found {', '.join(file.header)}; "
+            f"{advice}"
+        )
+
+
+def read(
+    file: File,
+    table: str,
+    names: Mapping[str, str] | None = None,
+    guess: bool = False,
+    with_cell: str | None = None,
+) -> "pd.DataFrame":
+    """Returns a table whose cells are what `columns` says: float64 or text, "" where there is none.
+
+    Args:
+      file: From `open_file`.
+      table: Which table of `columns.TABLES` it is.
+      names: `{our name: the file's}` of the columns to read; by default all, under their names.
+      guess: Whether a column that is none of the table's has numbers unless all cells are words;
+        else it is text.
+      with_cell: A column: rows in which its cell is empty are left out.
+
+    Raises:
+      UserError: If a line has more or fewer cells than the header, or a cell is not what it should
+        be.
+    """
+    # A column without a name is pandas's index.
+    names = {name: name for name in file.header if name} if names is None else dict(names)
+    known = {name: columns.find(table, name) for name in names}
+    numeric = [name for name, column in known.items() if column and column.kind != "text"]
+    _check_cells(file)
+    try:
+        frame = _parse(file, names, numeric)
+    except ValueError:
+        frame = _parse(file, names, [])
+        for name in numeric:
+            frame[name] = _numbers(file, names[name], frame[name])
+    frame = frame if with_cell is None else frame[frame[with_cell].notna()]
+    frame.attrs["names"] = names
+    for name in [name for name, column in known.items() if guess and not column]:
+        if not all(text and not _is_number(text) for text in frame[name]):
+            frame[name] = _numbers(file, names[name], frame[name])
+            numeric.append(name)
+    for name in numeric:
+        refuse(file.path, frame, name, np.isinf(frame[name]), "a finite number")
+        _check_kind(file.path, frame, name, known[name])
+    return frame
+
+
+def refuse_no_rows(path: pathlib.Path, frame: "pd.DataFrame") -> None:
+    """Raises a UserError if a table has no rows."""
+    if frame.empty:
+        raise UserError(f"{path} has a header and no rows; expected a row per client")
+
+
+def refuse(path: pathlib.Path, frame: "pd.DataFrame", name: str, bad: Any, expected: str) -> None:
+    """Raises a UserError for the first row where `bad` holds: bool [rows]."""
+    for i in np.flatnonzero(bad):
+        value, column = frame[name].iloc[i], frame.attrs["names"][name]
+        text = "an empty cell" if value == "" or value != value else f"{value:g}"
+        raise UserError(
+            f"{path} line {frame.index[i] + 2}, column {column!r}: found {text}, "
+            f"expected {expected}"
+        )
+
+
+def _check_kind(
+    path: pathlib.Path, frame: "pd.DataFrame", name: str, column: columns.Column | None
+) -> None:
+    cells = frame[name]
+    if column and column.kind == "yes":
+        bad, expected = ~cells.isin((0, 1)), "0 or 1"
+    elif column and column.kind == "count":
+        bad = ~((cells >= 0) & (cells % 1 == 0) & (cells <= _MOST))
+        expected = "a whole number, 0 or more (to 2^53)"
+    else:
+        return
+    if column.can_be_empty:
+        bad, expected = bad & cells.notna(), f"{expected}, or nothing"
+    refuse(path, frame, name, bad, expected)
+
+
+def _rows(path: pathlib.Path, data: bytes) -> Iterator[list[str]]:
+    """Yields rows as csv reads them, slowly."""
+    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
+    try:
+        yield from csv.reader(text, strict=True)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a UTF-8 CSV file: {error}") from error
+
+
+def _parse(file: File, names: Mapping[str, str], numeric: Sequence[str]) -> "pd.DataFrame":
+    import pandas as pd
+
+    types = {theirs: float if ours in numeric else str for ours, theirs in names.items()}
+    frame = pd.read_csv(
+        io.BytesIO(file.data), usecols=list(types), dtype=types, keep_default_na=False,
+        na_values={names[name]: [""] for name in numeric}, index_col=False, encoding="utf-8-sig",
+        skip_blank_lines=False, float_precision="round_trip",
+    )  # fmt: skip
+    return frame.rename(columns={theirs: ours for ours, theirs in names.items()})
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return np.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _numbers(file: File, name: str, cells: "pd.Series") -> "pd.Series":
+    """Returns cells of text as numbers, or says which one is none."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(cells, errors="coerce").astype(np.float64)
+    for i in np.flatnonzero(numbers.isna() & (cells != "")):
+        raise UserError(
+            f"{file.path} line {i + 2}, column {name!r}: found {cells[i]!r}, expected a number"
+        )
+    return numbers
+
+
+def _check_cells(file: File) -> None:
+    """Raises for the first line with more or fewer cells than the header."""
+    if b'"' in file.data:  # Commas inside quotes separate nothing.
+        counts = np.fromiter((len(row) for row in _rows(file.path, file.data)), np.int64)
+    else:
+        text = np.frombuffer(file.data, np.uint8)
+        ends = np.append(np.flatnonzero(text == ord("\n")), len(text))
+        commas = np.searchsorted(np.flatnonzero(text == ord(",")), ends)
+        counts = np.diff(commas, prepend=0) + 1
+    for i in np.flatnonzero(counts != counts[0]):
+        raise UserError(f"{file.path} line {i + 1}: found {counts[i]} cells, expected {counts[0]}")
