@@ -59,6 +59,13 @@ DEVELOPMENT = [
 ]
 
 
+def tasks() -> list[str]:
+    """The entry points in which `motley_tff.create_task` finds our tasks, as others' packages."""
+    text = (ROOT / "datasets" / "__init__.py").read_text(encoding="utf-8")
+    names = re.findall(r'^    "(\w+)": "datasets\.\w+",$', text, re.MULTILINE)
+    return [f"{name}=datasets:create" for name in names]
+
+
 def read_version() -> str:
     """The version in motley_tff/__init__.py, read without importing TensorFlow and the rest."""
     text = (ROOT / "motley_tff" / "__init__.py").read_text(encoding="utf-8")
@@ -85,5 +92,5 @@ setuptools.setup(
         ]
     ),
     package_data={"launch": ["flagfiles/*", "grids/*", "slurm/*"]},
-    entry_points={"console_scripts": COMMANDS},
+    entry_points={"console_scripts": COMMANDS, "motley_tff.datasets": tasks()},
 )

@@ -5,10 +5,11 @@ A data set's module opens with a card (source, licence, clients, fields, split, 
 `synthesize(seed, ...)`. A new one is its file and a line in `REGISTRY`.
 """
 
+import dataclasses
 import difflib
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
@@ -74,6 +75,26 @@ def check_options(options: DataOptions) -> None:
                 f"{options.dataset_name}; leave --{option} out"
             )
     _ = options.silo_shares  # Refuses shares that leave a part nothing.
+
+
+def create(name: str, **options: Any) -> "Task":
+    """Loads a data set by its name, as `motley_tff.create_task` does.
+
+    Args:
+      name: One of `names()`.
+      **options: Further fields of `DataOptions`.
+
+    Raises:
+      UserError: As `create_task`, and if there is no such option.
+    """
+    fields = {field.name for field in dataclasses.fields(DataOptions)} - {"dataset_name"}
+    unknown = sorted(set(options) - fields)
+    if unknown:
+        raise UserError(
+            f"task {name!r} has no option {', '.join(unknown)}; expected some of "
+            f"{', '.join(sorted(fields))}"
+        )
+    return create_task(DataOptions(name, **options))
 
 
 def create_task(options: DataOptions) -> "Task":

@@ -15,6 +15,7 @@ FLOORS = (
     "motley_tff.backends",
     "motley_tff.experiment",
     "motley_tff.report",
+    "motley_tff.interface",
     "datasets",
     "trainers",
     "launch",

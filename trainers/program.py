@@ -6,7 +6,7 @@ import tempfile
 from typing import Any
 
 import datasets
-from motley_tff import commandline
+from motley_tff import commandline, interface
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory, summaries
 from trainers import config, published_flags, terminal
@@ -37,12 +37,13 @@ def train(trainer: str) -> None:
         if directory.is_finished:
             _check_data_file(wanted, directory)
         else:
-            # TensorFlow takes 3 s: after all that can be known is right.
-            from motley_tff.experiment import runner
-
-            runner.limit_threads(wanted.run.backend.threads_per_client)
-            task = datasets.create_task(wanted.data)
-            runner.run(task, wanted.run, directory, terminal.TerminalProgress(), terminal.warn)
+            interface.run_config(
+                lambda: datasets.create_task(wanted.data),
+                wanted.run,
+                directory,
+                terminal.TerminalProgress(),
+                terminal.warn,
+            )
         _draw(directory)
         _print_closing_table(directory, wanted.selects_round)
 

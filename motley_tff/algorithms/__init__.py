@@ -18,7 +18,9 @@ from motley_tff.algorithms.fedavg import FedAvg as FedAvg
 from motley_tff.algorithms.fedprox import FedProx as FedProx
 from motley_tff.algorithms.fedsgd import FedSgd as FedSgd
 from motley_tff.algorithms.centralized import Centralized as Centralized
+from motley_tff.algorithms.finetuning import FineTuning as FineTuning
 from motley_tff.algorithms.hypcluster import HypCluster as HypCluster
+from motley_tff.algorithms.knn_per import KnnPer as KnnPer
 from motley_tff.algorithms.ditto import Ditto as Ditto
 from motley_tff.algorithms.mocha import Mocha as Mocha
 from motley_tff.algorithms.mr_mtl import MrMtl as MrMtl
@@ -27,15 +29,14 @@ from motley_tff.algorithms.fedper import FedPer as FedPer
 from motley_tff.algorithms.pfedme import PFedMe as PFedMe
 from motley_tff.algorithms.per_fedavg import PerFedAvg as PerFedAvg
 
-from motley_tff.algorithms.finetuning import FineTuning as FineTuning
-from motley_tff.algorithms.knn_per import KnnPer as KnnPer
-
 _ALL: dict[str, Any] = {
     value.card.name: value for value in list(globals().values()) if hasattr(value, "card")
 }
 # {name: dataclass} of what trains models, and of what personalizes one that is trained.
 TRAINING: dict[str, type[FedAvg]] = {n: c for n, c in _ALL.items() if issubclass(c, FedAvg)}
 PERSONALIZATIONS: dict[str, Any] = {n: c for n, c in _ALL.items() if n not in TRAINING}
+# {name: card}, in the order of reports.
+CARDS: dict[str, Card] = {name: kind.card for name, kind in _ALL.items()}
 
 # The one that a trainer takes unless it is told another.
 DEFAULTS = {

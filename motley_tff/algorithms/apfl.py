@@ -34,6 +34,7 @@ class Apfl(SiloAlgorithm):
         "APFL",
         ("mtl_trainer",),
         "a mixture of an own and the global model, --alpha of the own",
+        trains_fedavg=True,
         can_be_grouped=True,
     )
     alpha: float = parameter(

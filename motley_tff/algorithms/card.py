@@ -21,6 +21,8 @@ class Card:
       trainers: Those that offer it.
       summary: What it does, for --help.
       paper_row: Its rows in Motley's Tables 4 and 5; empty where it is in neither.
+      on_fedavg: A personalization's title on FedAvg, where that is not `FedAvg + title`.
+      trains_fedavg: Whether FedAvg's model is trained beside it, as its baseline.
       can_be_grouped: Whether runs that differ in rates alone can be trained in one compiled call.
       wants_mean: Why no aggregator but the plain mean fits; empty where any does.
       is_central: Whether it trains on all clients' examples in one place.
@@ -31,6 +33,8 @@ class Card:
     trainers: tuple[str, ...]
     summary: str = ""
     paper_row: str = ""
+    on_fedavg: str = ""
+    trains_fedavg: bool = False
     can_be_grouped: bool = False
     wants_mean: str = ""
     is_central: bool = False

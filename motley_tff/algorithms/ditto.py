@@ -33,6 +33,7 @@ class Ditto(SiloAlgorithm):
         ("mtl_trainer",),
         "a personal model pulled towards FedAvg's by --lambda",
         "MTL (Ditto)",
+        trains_fedavg=True,
         can_be_grouped=True,
     )
     regularization: float = parameter(

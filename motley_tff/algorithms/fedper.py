@@ -35,6 +35,7 @@ class FedPer(SiloAlgorithm):
         "FedPer",
         ("mtl_trainer",),
         "own last layers on shared first ones",
+        trains_fedavg=True,
         can_be_grouped=True,
     )
     personal_layers: int = 1

@@ -43,7 +43,14 @@ class FineTuning:
       last_layer: Tune the last layer only.
     """
 
-    card: ClassVar[Card] = Card("finetuning", "FT", ("finetuning_trainer",), can_be_grouped=True)
+    card: ClassVar[Card] = Card(
+        "finetuning",
+        "FT",
+        ("finetuning_trainer",),
+        "all layers, or the last ones alone",
+        "FedAvg + Fine-tuning (FT)",
+        can_be_grouped=True,
+    )
     optimizer: OptimizerConfig = OptimizerConfig("sgd", 0.01)
     learning_rates: tuple[float, ...] = (0.01,)
     max_epochs: int = 20

@@ -45,7 +45,13 @@ class KnnPer:
       coefficients: Weights of the neighbours to try, in (0, 1]; candidate 0 is the global model.
     """
 
-    card: ClassVar[Card] = Card("knn_per", "kNN-Per", ("knn_per_trainer",))
+    card: ClassVar[Card] = Card(
+        "knn_per",
+        "kNN-Per",
+        ("knn_per_trainer",),
+        paper_row="FedAvg + kNN-Per",
+        on_fedavg="kNN-Per",
+    )
     num_neighbors: tuple[int, ...] = (10,)
     coefficients: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 

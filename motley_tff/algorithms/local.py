@@ -23,7 +23,13 @@ class Local(SiloAlgorithm):
     """Local training's hyperparameters; it has as many epochs a round as the baseline."""
 
     card: ClassVar[Card] = Card(
-        "local", "Local training", ("mtl_trainer",), "every silo alone", "Local training", True
+        "local",
+        "Local training",
+        ("mtl_trainer",),
+        "every silo alone",
+        "Local training",
+        trains_fedavg=True,
+        can_be_grouped=True,
     )
 
     def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:

@@ -49,6 +49,7 @@ class Mocha(SiloAlgorithm):
         ("mtl_trainer",),
         "all models and their relations together (primal), weighted by --lambda",
         "MTL (Mocha)",
+        trains_fedavg=True,
         can_be_grouped=True,
         wants_mean="every silo's row of the models, of which nothing is averaged",
     )

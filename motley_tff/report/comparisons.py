@@ -6,27 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from motley_tff.report import names
 from motley_tff.report import runs as runs_lib
 
-# {algorithm: name in figures}, in the order of figures and tables; others follow by name.
-NAMES: Mapping[str, str] = {
-    "local": "Local training",
-    "centralized+finetuning": "Centralized + FT",
-    "fedavg+finetuning": "FedAvg + FT",
-    "finetuning": "FT of a given model",
-    "fedprox+finetuning": "FedProx + FT",
-    "fedsgd+finetuning": "FedSGD + FT",
-    "hypcluster": "HypCluster",
-    "ensemble": "Ensemble",
-    "fedavg+knn_per": "kNN-Per",
-    "ditto": "Ditto",
-    "mocha": "Mocha",
-    "mr_mtl": "MR-MTL",
-    "apfl": "APFL",
-    "fedper": "FedPer",
-    "pfedme": "pFedMe",
-    "per_fedavg": "Per-FedAvg",
-}
 # Flags that name no other method: seeds, places, speed, how often and on whom one looks.
 _NO_SETTING = re.compile(
     "base_random_seed|.*_dir|experiment_name|.*path_to_.*|backend|v|verbosity|threads_per_client|"
@@ -171,25 +153,23 @@ def _series(runs: Iterable[runs_lib.Run]) -> list[Series]:
     by_algorithm: dict[str, list[runs_lib.Run]] = {}
     for run in runs:
         by_algorithm.setdefault(run.algorithm, []).append(run)
-    order = {name: place for place, name in enumerate(NAMES)}
-    names = sorted(by_algorithm, key=lambda name: (order.get(name, len(order)), name))
-    return [series for name in names for series in _settings(name, by_algorithm[name])]
+    ordered = sorted(by_algorithm, key=names.rank)
+    return [series for name in ordered for series in _settings(name, by_algorithm[name])]
 
 
 def _settings(algorithm: str, runs: Sequence[runs_lib.Run]) -> list[Series]:
     """Returns the runs of one algorithm, apart where their flags differ."""
     # A flag that an older version did not have tells nothing.
     shared = set.intersection(*(set(run.flags) for run in runs))
-    names = sorted(name for name in shared if not _NO_SETTING.fullmatch(name))
-    differing = [n for n in names if len({_value(run, n) for run in runs}) > 1]
+    settings = sorted(name for name in shared if not _NO_SETTING.fullmatch(name))
+    differing = [n for n in settings if len({_value(run, n) for run in runs}) > 1]
     # Where a run starts from differs with the seed anyway; within a seed it is a setting.
     starts = sorted(name for name in shared if "path_to_" in name)
     differing += [name for name in starts if _differs_within_seeds(runs, differing, name)]
     groups: dict[tuple[str, ...], list[runs_lib.Run]] = {}
     for run in runs:
         groups.setdefault(tuple(_value(run, n) for n in differing), []).append(run)
-    name = NAMES.get(algorithm, algorithm)
-    labels = _labels(name, differing, sorted(groups))
+    labels = _labels(names.title(algorithm), differing, sorted(groups))
     return [
         Series(
             labels[values],

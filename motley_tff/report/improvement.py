@@ -12,12 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from motley_tff.metrics import quantum_of_improvement
-from motley_tff.report import style
+from motley_tff.report import names, style
 from motley_tff.report.comparisons import Comparison
 from motley_tff.report.runs import Run
 
-# Their `baseline` is the model that FedAvg trained.
-_WITH_FEDAVG = ("fedavg+finetuning", "fedavg+knn_per", "ditto", "mocha", "apfl", "fedper", "local")
 _POINTS = 200
 
 
@@ -48,17 +46,13 @@ class Data(NamedTuple):
 def data(comparison: Comparison) -> Data | None:
     """Returns F of every algorithm, None without runs of local training and of FedAvg."""
     local = {run.seed: run for run in comparison.runs if run.algorithm == "local"}
-    fedavg = {
-        run.seed: run
-        for run in reversed(comparison.runs)
-        if run.algorithm in _WITH_FEDAVG and run.has_trained_baseline
-    }
+    beside = [r for r in comparison.runs if names.has_fedavg_baseline(r.algorithm)]
+    fedavg = {run.seed: run for run in reversed(beside) if run.has_trained_baseline}
     curves = []
     for series in comparison.series:
+        has_own = names.has_fedavg_baseline(series.algorithm)
         parts = [
-            quantum(
-                run, run if run.algorithm in _WITH_FEDAVG else fedavg[run.seed], local[run.seed]
-            )
+            quantum(run, run if has_own else fedavg[run.seed], local[run.seed])
             for run in series.runs
             if series.algorithm != "local" and run.seed in fedavg and run.seed in local
         ]

@@ -11,19 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from motley_tff import metrics
-from motley_tff.report.comparisons import NAMES, Comparison, Series, Value
+from motley_tff.report import names
+from motley_tff.report.comparisons import Comparison, Series, Value
 from motley_tff.report.runs import Run
 
-# As the paper's rows are called.
-_GROUPS = {
-    "local": "Local training",
-    "fedavg+finetuning": "FedAvg + Fine-tuning (FT)",
-    "hypcluster": "HypCluster / IFCA",
-    "ensemble": "HypCluster / IFCA",
-    "fedavg+knn_per": "FedAvg + kNN-Per",
-    "ditto": "MTL (Ditto)",
-    "mocha": "MTL (Mocha)",
-}
 _MISSING = "–"
 
 
@@ -62,12 +53,12 @@ def entries(comparison: Comparison) -> list[Entry]:
 
 
 def _entries(series: Series) -> Iterator[Entry]:
-    name = NAMES.get(series.algorithm, series.algorithm)
-    group = _GROUPS.get(series.algorithm, name) + series.label.removeprefix(name)
-    if series.algorithm == "ensemble":
+    setting = series.label.removeprefix(names.title(series.algorithm))
+    group = names.paper_row(series.algorithm) + setting
+    if series.algorithm == names.ENSEMBLE:
         yield _clients(series, group, "Per-client metric by ensembling k FedAvg models")
         return
-    if series.algorithm.endswith("finetuning"):
+    if names.is_fine_tuned(series.algorithm):
         yield _clients(series, group, "Per-client metric before FT", "baseline")
         yield _clients(series, group, "Per-client metric after FT")
         yield _hurt(series, group, '% clients "hurt" after FT')

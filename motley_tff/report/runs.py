@@ -19,6 +19,7 @@ from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.metrics import client_values
+from motley_tff.report import names
 from motley_tff.tables import client_tables, columns, reading
 
 _SWEEP = (
@@ -87,7 +88,9 @@ class Run:
 
         Local training starts from a random one; so did older runs' `--finetune_every`, at round 0.
         """
-        starts = self.algorithm == "local" or self.algorithm.endswith("+finetuning")
+        starts = self.algorithm == "local" or (
+            "+" in self.algorithm and names.is_fine_tuned(self.algorithm)
+        )
         return self.round > 0 or not starts
 
     def table(self, name: str) -> pd.DataFrame | None:
@@ -263,7 +266,7 @@ def _run(
         )
     keys, algorithm = mine["test"].keys, mine["test"].keys.get("algorithm") or run_id
     if algorithm == "hypcluster" and number == 0:
-        algorithm = "ensemble"
+        algorithm = names.ENSEMBLE
     return Run(
         path=path,
         run_id=run_id,

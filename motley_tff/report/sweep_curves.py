@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from motley_tff.report import style
+from motley_tff import algorithms
+from motley_tff.report import names, style
 from motley_tff.report.candidate_curves import Curve, from_zero, plot
-from motley_tff.report.comparisons import NAMES, Comparison, Value
+from motley_tff.report.comparisons import Comparison, Value
 
 _RESULT = "test_personalized_mean"
-# Grids are called by what they tune, tables by what was run.
-_GRIDS = {"finetuning": "fedavg+finetuning", "knn_per": "fedavg+knn_per"}
 
 
 class Panel(NamedTuple):
@@ -86,8 +85,8 @@ def curve_over(
 
 def name_of(algorithm: str) -> str:
     """Returns what the figures call the algorithm of a grid."""
-    in_tables = _GRIDS.get(algorithm, algorithm)
-    return NAMES.get(in_tables, in_tables)
+    is_on_fedavg = algorithm in algorithms.PERSONALIZATIONS  # Grids are called by what they tune.
+    return names.title(f"fedavg+{algorithm}" if is_on_fedavg else algorithm)
 
 
 def _best_setting(rows: pd.DataFrame, others: list[str], higher_is_better: bool) -> pd.DataFrame:

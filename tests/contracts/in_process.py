@@ -100,10 +100,13 @@ def _create_task(options: data_options.DataOptions):
         made = vehicle.synthesize(options.base_random_seed, _NUM_SENSORS)
         return vehicle.create_task_from_data(made.features, made.labels, options.base_random_seed)
     if options.dataset_name in datasets.CROSS_SILO:
-        made = toy.classifier_silos(_SIZES, _SEED_OF_DATA)
-    else:
-        made = toy.classifier_task(len(_SIZES), _SIZES, _SEED_OF_DATA)
-    return toy.without_keras(made)
+        return silos()
+    return toy.without_keras(toy.classifier_task(len(_SIZES), _SIZES, _SEED_OF_DATA))
+
+
+def silos():
+    """Returns what stands in for `school`."""
+    return toy.without_keras(toy.classifier_silos(_SIZES, _SEED_OF_DATA))
 
 
 def table(directory, name):

@@ -1,0 +1,208 @@
+"""The public interface: what the trainers do, from Python; see `motley_tff`.
+
+    task = motley.create_task("school", use_synthetic_data=True)
+    result = motley.run(task, motley.algorithms.Ditto(regularization=1.0), rounds=100, seed=0)
+    result.clients.groupby("split").is_hurt.mean()
+
+Tasks come from installed packages; algorithms are values; a run gives pandas frames.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import pathlib
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
+from motley_tff.core.errors import UserError
+from motley_tff.experiment import progress, run_directory
+from motley_tff.experiment.config import BackendConfig, EvaluationConfig, LoopConfig, RunConfig
+from motley_tff.tables import client_tables, columns, reading
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from motley_tff.core.task import Task
+
+# Packages with tasks declare `name=package:function` here; see `create_task`.
+ENTRY_POINTS = "motley_tff.datasets"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a run left, as pandas frames; their columns are in `motley_tff/tables/README.md`.
+
+    Attributes:
+      clients: Clients of the last evaluation, a row each.
+      history: Clients of all evaluations.
+      summary: Means over clients, a row per evaluation and split.
+      rounds: A row per training round.
+      candidates: Each client's score of each candidate.
+      others: `{table: frame}` of what only some settings leave, such as `sizes`.
+      directory: Where the files are; None if none were asked for.
+    """
+
+    clients: pd.DataFrame
+    history: pd.DataFrame
+    summary: pd.DataFrame
+    rounds: pd.DataFrame
+    candidates: pd.DataFrame
+    others: Mapping[str, pd.DataFrame]
+    directory: pathlib.Path | None
+
+
+def create_task(name: str, **options: Any) -> Task:
+    """Returns a task of an installed package, such as those of this project.
+
+    Args:
+      name: Its name; each is an entry point `motley_tff.datasets`, a function
+        `(name, **options) -> Task`.
+      **options: What the package offers; for this project's tasks the fields of
+        `datasets.DataOptions`, such as `data_dir`, `use_synthetic_data`, `base_random_seed`.
+
+    Raises:
+      UserError: If no package has it, or its data are missing or broken.
+    """
+    known = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if name not in known:
+        names = ", ".join(sorted(known)) or "none: install the project, as launch/run does"
+        raise UserError(f"no task is called {name!r}; found {names}")
+    return known[name].load()(name, **options)
+
+
+def run(
+    task: Task,
+    algorithm: FedAvg,
+    personalization: FineTuning | KnnPer | None = None,
+    *,
+    rounds: int = 100,
+    seed: int = 0,
+    clients_per_round: int | None = None,
+    rounds_per_evaluation: int | None = None,
+    evaluation: EvaluationConfig | None = None,
+    backend: BackendConfig | None = None,
+    root_output_dir: str | None = None,
+    experiment_name: str = "run",
+    reporter: progress.Progress | None = None,
+) -> Result:
+    """Trains, personalizes and evaluates every validation and test client.
+
+    Args:
+      task: The task.
+      algorithm: What trains, such as `algorithms.Ditto(regularization=1.0)`.
+      personalization: How clients personalize a global model; fine-tuning by default. Algorithms
+        that train each client's model, and clusters, take none.
+      rounds: Training rounds.
+      seed: Of every random choice but those of the data.
+      clients_per_round: Cohort size; by default ten, on silos all.
+      rounds_per_evaluation: Evaluate every so many rounds; by default after the last.
+      evaluation: What evaluations look at.
+      backend: What runs the clients' work.
+      root_output_dir: Keep a trainer's files, in `<root_output_dir>/<experiment_name>`; a run that
+        was cut goes on there. None keeps none.
+      experiment_name: The folder's name, and the tables' `run_id`.
+      reporter: Told what happens.
+
+    Raises:
+      UserError: If the settings do not fit the task, or the folder holds another experiment.
+    """
+    if clients_per_round is None and task.setting == "cross_device":
+        clients_per_round = min(10, len(task.train))
+    trains_each = type(algorithm).personalization is not FedAvg.personalization
+    if evaluation is None:
+        evaluation = EvaluationConfig(include_baseline_candidate=not trains_each)
+    config = RunConfig(
+        algorithm=algorithm,
+        personalization=None if trains_each else personalization or FineTuning(),
+        loop=LoopConfig(
+            total_rounds=rounds,
+            rounds_per_evaluation=rounds_per_evaluation or max(1, rounds),
+            clients_per_train_round=clients_per_round,
+            base_random_seed=seed,
+            evaluation=evaluation,
+        ),
+        backend=backend or BackendConfig(),
+    )
+    if trains_each and personalization is not None:
+        raise UserError(
+            f"{algorithm.card.title} has models for clients of its own; leave personalization out"
+        )
+    with contextlib.ExitStack() as stack:
+        root = root_output_dir or stack.enter_context(tempfile.TemporaryDirectory())
+        settings = {**_settings(config), **_data_settings(task)}
+        directory = run_directory.RunDirectory(root, experiment_name, settings)
+        stack.callback(directory.close)
+        if not directory.is_finished:
+            run_config(task, config, directory, reporter)
+        return _result(directory.path, is_kept=root_output_dir is not None)
+
+
+def run_config(
+    task: Task | Callable[[], Task],
+    config: RunConfig,
+    directory: run_directory.RunDirectory,
+    reporter: progress.Progress | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> None:
+    """Runs a whole configuration in a run's directory, as trainers do.
+
+    Args:
+      task: The task, or what loads it once TensorFlow's threads are set.
+      config: What to run.
+      directory: The run's; held by this process.
+      reporter: Told what happens.
+      warn: Given lines that a user should see; by default Python's warnings.
+
+    Raises:
+      UserError: As `run`.
+    """
+    from motley_tff.experiment import runner  # TensorFlow takes 3 s.
+
+    with contextlib.suppress(RuntimeError):  # It runs already, with the threads that it has.
+        runner.limit_threads(config.backend.threads_per_client)
+    loaded = task() if callable(task) else task
+    runner.run(loaded, config, directory, reporter or progress.Silent(), warn or warnings.warn)
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Returns what decides the numbers, as `run.json` has it: `{dotted name: value}`."""
+    settings = {"algorithm": config.algorithm_name, "base_random_seed": 0}
+    for name, value in dataclasses.asdict(config).items():
+        parts = value if isinstance(value, dict) else {name: value}
+        prefix = f"{name}." if isinstance(value, dict) else ""
+        settings |= {f"{prefix}{key}": _plain(part) for key, part in parts.items()}
+    return {**settings, "base_random_seed": config.loop.base_random_seed}
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as JSON has it when it is read again."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _data_settings(task: Task) -> dict[str, Any]:
+    is_made_up = task.facts.get("source") == "synthetic"
+    return {"dataset_name": task.dataset, "use_synthetic_data": is_made_up}
+
+
+def _result(path: pathlib.Path, is_kept: bool) -> Result:
+    history = client_tables.read(path / "clients.csv")
+    frames = {}
+    for name in columns.TABLES:
+        if (path / f"{name}.csv").exists() and name != "clients":
+            frames[name] = reading.read(reading.open_file(path / f"{name}.csv"), name)
+    return Result(
+        clients=client_tables.choose(history, "last", None).reset_index(drop=True),
+        history=history,
+        summary=frames.pop("summary"),
+        rounds=frames.pop("rounds"),
+        candidates=frames.pop("candidates"),
+        others=frames,
+        directory=path if is_kept else None,
+    )

@@ -1,0 +1,109 @@
+"""The public interface gives what the trainers give, and loads nothing before it is needed."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import datasets
+import motley_tff as motley
+from tests import toy
+from tests.contracts import in_process
+from tests.trainers import programs
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+_SEQUENTIAL = motley.BackendConfig(name="sequential")
+
+
+def test_importing_it_loads_no_tensorflow():
+    code = (
+        "import sys, motley_tff as motley; motley.algorithms.Ditto(regularization=1.0);"
+        "print(sorted({'tensorflow', 'pandas', 'datasets'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=programs.environment(), capture_output=True, text=True
+    )
+    assert result.stdout == "[]\n", result.stderr
+
+
+def test_every_name_is_there():
+    assert {"create_task", "run", "algorithms", "Result"} <= set(dir(motley))
+    for name in motley.__all__:
+        assert getattr(motley, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = motley.trian
+
+
+def test_it_gives_what_the_trainer_gives(tmp_path):
+    flags = ("--algorithm=ditto", "--total_rounds=3", "--backend=sequential", "--lambda=0.5",
+             "--client_learning_rate=0.2")  # fmt: skip
+    with in_process.opened("mtl_trainer") as trainer:
+        left = trainer(tmp_path, "run", *flags, "--rounds_per_evaluation=2")
+    optimizer = motley.algorithms.OptimizerConfig("sgd", 0.2)
+    result = motley.run(
+        in_process.silos(),
+        motley.algorithms.Ditto(client_optimizer=optimizer, regularization=0.5),
+        rounds=3,
+        rounds_per_evaluation=2,
+        backend=_SEQUENTIAL,
+    )
+    assert result.directory is None and set(result.history["round"]) == {2, 3}
+    assert set(result.clients["round"]) == {3} and set(result.rounds["round"]) == {1, 2, 3}
+    for name, frame in {
+        "clients": result.history,
+        "candidates": result.candidates,
+        "summary": result.summary,
+        "rounds": result.rounds,
+    }.items():
+        expected = pd.read_csv(left / f"{name}.csv")
+        numbers = expected.select_dtypes("number").columns.drop("seconds", errors="ignore")
+        numbers = [n for n in numbers if n in frame.select_dtypes("number")]
+        assert len(numbers) > 2
+        np.testing.assert_allclose(frame[numbers], expected[numbers], rtol=1e-6)
+    hurt = result.clients.groupby("split").is_hurt.mean()
+    assert 100 * hurt["test"] == pytest.approx(
+        result.summary.query("split == 'test' and round == 3").pct_clients_hurt.item()
+    )
+
+
+def test_devices_take_ten_a_round_and_are_fine_tuned():
+    task = toy.classifier_task()
+    result = motley.run(task, motley.algorithms.FedAvg(), rounds=1, backend=_SEQUENTIAL)
+    assert result.rounds.num_clients.tolist() == [min(10, len(task.train))]
+    assert set(result.clients.algorithm) == {"fedavg+finetuning"}
+    assert len(set(result.candidates.candidate)) == 21
+
+
+def test_files_are_kept_and_found_again(tmp_path):
+    def run(rounds):
+        return motley.run(
+            toy.classifier_silos(), motley.algorithms.Local(), rounds=rounds, backend=_SEQUENTIAL,
+            root_output_dir=str(tmp_path), experiment_name="local",
+        )  # fmt: skip
+
+    first = run(2)
+    assert first.directory == tmp_path / "local"
+    written = (tmp_path / "local" / "clients.csv").stat().st_mtime_ns
+    pd.testing.assert_frame_equal(run(2).clients, first.clients)
+    assert (tmp_path / "local" / "clients.csv").stat().st_mtime_ns == written
+    with pytest.raises(motley.UserError, match=r"loop\.total_rounds"):
+        run(3)
+
+
+def test_a_personalization_too_many():
+    with pytest.raises(motley.UserError, match="Ditto has models for clients"):
+        motley.run(
+            toy.classifier_silos(), motley.algorithms.Ditto(), motley.algorithms.FineTuning()
+        )
+
+
+def test_tasks_are_found_by_name():
+    assert datasets.names() == tuple(sorted(datasets.REGISTRY))
+    task = motley.create_task("school", use_synthetic_data=True, base_random_seed=1)
+    assert (task.dataset, task.facts["source"]) == ("school", "synthetic")
+    with pytest.raises(motley.UserError, match=r"no task is called 'schol'; found adni, emnist"):
+        motley.create_task("schol")
+    with pytest.raises(motley.UserError, match="no option seed; expected some of"):
+        motley.create_task("school", seed=1)
