@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.metadata
+import os
 import pathlib
 import tempfile
 import warnings
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from motley_tff.core.task import Task
 
+# TensorFlow's remarks on graphics cards help nobody here.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Packages with tasks declare `name=package:function` here; see `create_task`.
 ENTRY_POINTS = "motley_tff.datasets"
 

@@ -9,7 +9,7 @@ from motley_tff import algorithms
 
 
 def define(trainer: str, meaning: str) -> None:
-    """Declares `--algorithm` and the hyperparameters of all that a trainer offers.
+    """Declares `--algorithm`, `--personalization` and the hyperparameters of all that are offered.
 
     Args:
       trainer: The trainer.
@@ -17,8 +17,12 @@ def define(trainer: str, meaning: str) -> None:
     """
     offered = algorithms.offered_by(trainer)
     flags.DEFINE_enum("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning)
+    on_top = algorithms.personalizations_of(trainer)
+    if len(on_top) > 1:
+        meaning = "How clients personalize the global model."
+        flags.DEFINE_enum("personalization", next(iter(on_top)), list(on_top), meaning)
     owners: dict[str, list[tuple[str, algorithms.Parameter]]] = {}
-    for name, kind in offered.items():
+    for name, kind in {**offered, **on_top}.items():
         for parameter in algorithms.parameters(kind):
             owners.setdefault(parameter.flag, []).append((name, parameter))
     for flag, parameters in owners.items():

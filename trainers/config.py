@@ -4,6 +4,7 @@ No TensorFlow here: what is wrong with a command line is said at once.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
@@ -11,7 +12,7 @@ from absl import flags
 import datasets
 from datasets.options import DataOptions
 from motley_tff import algorithms, commandline
-from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer, OptimizerConfig
+from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import (
     BackendConfig,
@@ -123,7 +124,8 @@ def _fine_tuning() -> RunConfig:
             "--rounds_per_evaluation"
         )
     rates = tuple(float(rate) for rate in FLAGS.finetune_learning_rate)
-    personalization = FineTuning(
+    personalization = _personalization(
+        "finetuning_trainer",
         optimizer=_optimizer("finetune", rates[0]),
         learning_rates=rates,
         max_epochs=FLAGS.finetune_max_epochs,
@@ -142,7 +144,8 @@ def _knn_per() -> RunConfig:
             "--total_rounds=0 trains no global model; give --path_to_initial_model_weights, or "
             "rounds"
         )
-    personalization = KnnPer(
+    personalization = _personalization(
+        "knn_per_trainer",
         num_neighbors=tuple(int(k) for k in FLAGS.num_neighbors),
         coefficients=tuple(float(c) for c in FLAGS.coefficients),
     )
@@ -286,28 +289,37 @@ def _run(algorithm: FedAvg, personalization: Any, loop: LoopConfig) -> RunConfig
 
 
 def _algorithm(trainer: str, **more: Any) -> FedAvg:
-    """Returns `--algorithm` with its hyperparameters.
+    """Returns `--algorithm` with its hyperparameters; see `_hyperparameters`."""
+    offered = algorithms.offered_by(trainer)
+    own = _hyperparameters(offered, "algorithm", FLAGS.algorithm)
+    return offered[FLAGS.algorithm](**_fedavg(), **own, **more)
+
+
+def _personalization(trainer: str, **more: Any) -> Any:
+    """Returns the chosen personalization with its hyperparameters; see `_hyperparameters`."""
+    offered = algorithms.personalizations_of(trainer)
+    name = FLAGS.personalization if len(offered) > 1 else next(iter(offered))
+    return offered[name](**_hyperparameters(offered, "personalization", name), **more)
+
+
+def _hyperparameters(offered: Mapping[str, Any], kind: str, name: str) -> dict[str, Any]:
+    """Returns the values of the flags that the chosen one's card declares.
 
     Raises:
-      UserError: If a flag of another algorithm is given.
+      UserError: If a flag of another one is given.
     """
-    offered = algorithms.offered_by(trainer)
-    own = {p.flag: p for p in algorithms.parameters(offered[FLAGS.algorithm])}
-    for kind in offered.values():
-        for parameter in algorithms.parameters(kind):
-            flag = parameter.flag
-            if flag not in own and FLAGS[flag].present:
-                owners = [
-                    n for n, k in offered.items()
-                    if flag in {p.flag for p in algorithms.parameters(k)}
-                ]  # fmt: skip
-                raise UserError(
-                    f"--{flag} is a flag of {', '.join(owners)}, not of --algorithm="
-                    f"{FLAGS.algorithm}; leave it out"
-                )
-    given = {p.field: FLAGS[p.flag].value for p in own.values()}
-    hyperparameters = {field: value for field, value in given.items() if value is not None}
-    return offered[FLAGS.algorithm](**_fedavg(), **hyperparameters, **more)
+    own = {parameter.flag: parameter for parameter in algorithms.parameters(offered[name])}
+    owners: dict[str, list[str]] = {}
+    for other, its_class in offered.items():
+        for parameter in algorithms.parameters(its_class):
+            owners.setdefault(parameter.flag, []).append(other)
+    for flag, names in owners.items():
+        if flag not in own and FLAGS[flag].present:
+            raise UserError(
+                f"--{flag} is a flag of {', '.join(names)}, not of --{kind}={name}; leave it out"
+            )
+    given = {parameter.field: FLAGS[flag].value for flag, parameter in own.items()}
+    return {field: value for field, value in given.items() if value is not None}
 
 
 def _fedavg() -> dict[str, Any]:

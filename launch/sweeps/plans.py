@@ -188,8 +188,8 @@ def is_grouped(grid: grids.Grid) -> bool:
     if grid.dataset not in _STACKED_DATASETS or "rmsprop" in optimizers:
         return False
     trained = [algorithms.TRAINING[name] for name in _algorithms(grid)]
-    personalizations = algorithms.PERSONALIZATIONS.values()
-    kinds = [*trained, *(p for p in personalizations if grid.trainer in p.card.trainers)]
+    # A grid that names another personalization than the trainer's first is not grouped.
+    kinds = [*trained, *list(algorithms.personalizations_of(grid.trainer).values())[:1]]
     offered = algorithms.offered_by(grid.trainer).values()
     own = {parameter.flag for kind in offered for parameter in algorithms.parameters(kind)}
     return (

@@ -50,3 +50,8 @@ DEFAULTS = {
 def offered_by(trainer: str) -> dict[str, type[FedAvg]]:
     """Returns the training algorithms that a trainer offers, by name."""
     return {name: c for name, c in TRAINING.items() if trainer in c.card.trainers}
+
+
+def personalizations_of(trainer: str) -> dict[str, Any]:
+    """Returns the personalizations that a trainer offers, by name; its default comes first."""
+    return {name: c for name, c in PERSONALIZATIONS.items() if trainer in c.card.trainers}

@@ -64,7 +64,6 @@ class Apfl(SiloAlgorithm):
 
         return personal_training.build(
             task,
-            "apfl",
             self,
             initial_weights,
             PersonalTraining(start, step, same_batches=True),

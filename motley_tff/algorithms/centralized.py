@@ -39,4 +39,4 @@ class Centralized(fedavg.FedAvg):
         alone = dataclasses.replace(self, server_optimizer=_AS_IT_IS)
         base = fedavg.build(task, alone, initial_weights)
         nothing = algorithm.Communicated((), ())
-        return dataclasses.replace(base, name="centralized", communicated=nothing)
+        return dataclasses.replace(base, communicated=nothing)

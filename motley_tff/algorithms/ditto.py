@@ -54,5 +54,5 @@ class Ditto(SiloAlgorithm):
 
         training = PersonalTraining(start, step, num_epochs=self.train_epochs)
         return personal_training.build(
-            task, "ditto", self, initial_weights, training, communicated=tuple(initial_weights)
+            task, self, initial_weights, training, communicated=tuple(initial_weights)
         )

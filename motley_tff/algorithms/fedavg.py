@@ -46,6 +46,10 @@ class FedAvg:
     def check(self) -> None:
         """Raises a UserError if the algorithm would not be itself under these optimizers."""
 
+    def trained_layers(self, task: Task) -> tuple[bool, ...]:
+        """Returns which of the model's weights clients train and send; by default all."""
+        return (True,) * len(task.model.shapes)
+
     def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
         """Returns the algorithm: client work and a server optimizer."""
         return build(task, self, initial_weights)
@@ -79,17 +83,20 @@ def build(
       initial_weights: The model's first weights.
       proximity: Added to every batch's loss (FedProx); the reported loss leaves it out.
     """
+    pairs = zip(initial_weights, params.trained_layers(task), strict=True)
+    sent = tuple(weights for weights, is_trained in pairs if is_trained)
     return algorithm.Algorithm(
-        name="fedavg",
+        name=params.card.name,
         initial_weights=tuple(initial_weights),
         work=_client_work(task, params, proximity),
         server_optimizer=optimizers.build(params.server_optimizer),
+        communicated=algorithm.Communicated(sent, sent),
     )
 
 
 def _client_work(task: Task, params: FedAvg, proximity: Proximity | None) -> client_work.ClientWork:
     optimizer = optimizers.build(params.client_optimizer)
-    trained = (True,) * len(task.model.shapes)
+    trained = params.trained_layers(task)
 
     def init(broadcast, client_state, client):
         del client_state

@@ -67,7 +67,6 @@ class FedPer(SiloAlgorithm):
         layers = pick(initial_weights, is_shared)
         return personal_training.build(
             task,
-            "fedper",
             self,
             initial_weights,
             PersonalTraining(

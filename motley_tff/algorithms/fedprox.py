@@ -33,5 +33,4 @@ class FedProx(fedavg.FedAvg):
         def proximity(weights, incoming):
             return 0.5 * self.proximal_strength * learning.squared_distance(weights, incoming)
 
-        base = fedavg.build(task, self, initial_weights, proximity)
-        return dataclasses.replace(base, name="fedprox")
+        return fedavg.build(task, self, initial_weights, proximity)

@@ -14,7 +14,7 @@ a file was written.)
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -62,13 +62,31 @@ class FineTuning:
         """The candidates' labels."""
         return candidate_labels.of_epochs(self.learning_rates, self.max_epochs)
 
+    def start(self, task: Task, optimizer: Any, weights: learning.Weights) -> learning.Learner:
+        """Returns a learner at these weights, before its first epoch."""
+        return learning.start(task, optimizer, weights, self._trained(task))
+
+    def step(
+        self,
+        task: Task,
+        optimizer: Any,
+        learner: learning.Learner,
+        batch: client_work.Batch,
+        epoch: tf.Tensor,
+    ) -> learning.Learner:
+        """Returns the learner after a batch of an epoch: int32 [], from 0."""
+        return learning.train(task, optimizer, learner, batch, self._trained(task))
+
+    def _trained(self, task: Task) -> tuple[bool, ...]:
+        return task.model.is_last_layer if self.last_layer else (True,) * len(task.model.shapes)
+
     def build(self, task: Task) -> algorithm.Personalization:
         """Returns fine-tuning for a task."""
 
         def work(evaluation_parts, personalization_part):
             return _client_work(task, self, evaluation_parts, personalization_part)
 
-        return algorithm.Personalization("finetuning", self.candidates, work)
+        return algorithm.Personalization(self.card.name, self.candidates, work)
 
 
 class Carry(NamedTuple):
@@ -85,7 +103,6 @@ def _client_work(
     evaluation_parts: tuple[str, ...],
     personalization_part: str,
 ) -> client_work.ClientWork:
-    trained = task.model.is_last_layer if params.last_layer else (True,) * len(task.model.shapes)
     num_candidates = len(params.candidates)
     rates = np.asarray(params.learning_rates, np.float32)
 
@@ -98,7 +115,7 @@ def _client_work(
         del client_state
         return Carry(
             initial=tuple(broadcast),
-            learner=learning.start(task, optimizer, broadcast, trained),
+            learner=params.start(task, optimizer, broadcast),
             board=scoring.start(task, evaluation_parts, num_candidates, client),
         )
 
@@ -106,15 +123,14 @@ def _client_work(
         """Moves on by an epoch; the first epoch of a rate starts from the global model."""
         done = carry.board.candidate
         rate = tf.gather(rates, done // params.max_epochs)
-        fresh = learning.start(task, optimizer_at(rate), carry.initial, trained)
+        fresh = params.start(task, optimizer_at(rate), carry.initial)
         is_first = tf.equal(done % params.max_epochs, 0)
         learner = learning.select(is_first, fresh, carry.learner)
         return carry._replace(learner=learner, board=carry.board._replace(candidate=done + 1))
 
     def train(carry, batch):
-        return carry._replace(
-            learner=learning.train(task, optimizer, carry.learner, batch, trained)
-        )
+        epoch = (carry.board.candidate - 1) % params.max_epochs
+        return carry._replace(learner=params.step(task, optimizer, carry.learner, batch, epoch))
 
     training = client_work.Pass(
         part=personalization_part,

@@ -43,6 +43,4 @@ class Local(SiloAlgorithm):
             return personal._replace(learner=trainer.step(personal.learner, batch))
 
         training = PersonalTraining(start, step, num_epochs=self.train_epochs)
-        return personal_training.build(
-            task, "local", self, initial_weights, training, communicated=()
-        )
+        return personal_training.build(task, self, initial_weights, training, communicated=())

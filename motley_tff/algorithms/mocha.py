@@ -100,7 +100,6 @@ class Mocha(SiloAlgorithm):
         first = tuple(np.repeat(np.asarray(w)[None], num_silos, axis=0) for w in initial_weights)
         built = personal_training.build(
             task,
-            "mocha",
             self,
             initial_weights,
             PersonalTraining(

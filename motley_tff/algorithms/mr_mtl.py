@@ -107,7 +107,6 @@ class MrMtl(SiloAlgorithm):
 
         built = personal_training.build(
             task,
-            "mr_mtl",
             self,
             initial_weights,
             PersonalTraining(

@@ -79,7 +79,7 @@ class PerFedAvg(SiloAlgorithm):
 
         passes = (dataclasses.replace(walk, step=step),)
         work = dataclasses.replace(base.work, passes=passes)
-        return dataclasses.replace(base, name="per_fedavg", work=work)
+        return dataclasses.replace(base, work=work)
 
     def personalization(
         self, task: Task, built: algorithm.Algorithm

@@ -25,7 +25,7 @@ pFedMe have no FedAvg beside them: theirs is the shared half alone.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg, optimizers, personal_scoring
@@ -96,6 +96,8 @@ class PersonalTraining:
       state: `personal -> client state`; by default the model's weights.
       contribution: `personal -> update` of the shared nest; by default none.
       num_epochs: Local epochs a round.
+      first_step: As `step`; its epochs come before.
+      num_first_epochs: Local epochs of `first_step` a round.
       same_batches: Step on the same batches as FedAvg, each right before FedAvg does (so that both
         gradients are taken where the batch found the models), not in a pass with shuffles of its
         own.
@@ -107,13 +109,14 @@ class PersonalTraining:
     state: Callable[[Personal], Nest] = _weights
     contribution: Callable[[Personal], Nest] = _nothing
     num_epochs: int = 1
+    first_step: Callable[[Personal, client_work.Batch, Any], Personal] | None = None
+    num_first_epochs: int = 0
     same_batches: bool = False
     replaces_fedavg: bool = False
 
 
 def build(
     task: Task,
-    name: str,
     params: SiloAlgorithm,
     initial_weights: learning.Weights,
     training: PersonalTraining,
@@ -127,7 +130,6 @@ def build(
 
     Args:
       task: The task.
-      name: The algorithm's name.
       params: Its hyperparameters.
       initial_weights: The first weights of the global model.
       training: What silos do for themselves.
@@ -149,7 +151,6 @@ def build(
         global_model = _first_half
     return dataclasses.replace(
         base,
-        name=name,
         initial_weights=weights,
         work=_client_work(base.work, training),
         server_optimizer=optimizer,
@@ -241,7 +242,12 @@ def _client_work(
             )
         return output._replace(client_state=training.state(carry.personal))
 
+    def first_personal_step(carry, batch):
+        return carry._replace(personal=training.first_step(carry.personal, batch, carry.base))
+
     steps = {"step": personal_step, "num_epochs": training.num_epochs}
+    first_steps = {"step": first_personal_step, "num_epochs": training.num_first_epochs}
+    first = [dataclasses.replace(global_pass, **first_steps)] if training.first_step else []
     if training.replaces_fedavg:
         passes = (dataclasses.replace(global_pass, **steps),)
     elif training.same_batches:
@@ -249,24 +255,32 @@ def _client_work(
     else:
         passes = (
             dataclasses.replace(global_pass, step=global_step),
+            *first,
             dataclasses.replace(global_pass, **steps),
         )
     return client_work.ClientWork(init, passes, finish)
 
 
 class Trainer:
-    """Trains silos' own models, all layers, on loss + strength / 2 * ||weights - anchor||^2.
+    """Trains silos' own models on loss + strength / 2 * ||weights - anchor||^2.
 
     Args:
       task: The task.
       params: The algorithm's; its personal optimizer is used.
       strength: Of the pull towards an anchor.
+      trained: Which of the model's weights it trains; by default all.
     """
 
-    def __init__(self, task: Task, params: SiloAlgorithm, strength: Any = 0.0):
+    def __init__(
+        self,
+        task: Task,
+        params: SiloAlgorithm,
+        strength: Any = 0.0,
+        trained: Sequence[bool] | None = None,
+    ):
         self._task, self._strength = task, strength
         self.optimizer = optimizers.build(params.personal)
-        self._trained = (True,) * len(task.model.shapes)
+        self._trained = trained or (True,) * len(task.model.shapes)
 
     def start(self, weights: learning.Weights) -> learning.Learner:
         """Returns a learner at these weights."""

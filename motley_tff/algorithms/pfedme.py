@@ -68,7 +68,6 @@ class PFedMe(SiloAlgorithm):
 
         return personal_training.build(
             task,
-            "pfedme",
             self,
             initial_weights,
             PersonalTraining(
