@@ -17,8 +17,10 @@ from motley_tff.algorithms.local import Local as Local
 from motley_tff.algorithms.fedavg import FedAvg as FedAvg
 from motley_tff.algorithms.fedprox import FedProx as FedProx
 from motley_tff.algorithms.fedsgd import FedSgd as FedSgd
+from motley_tff.algorithms.fedbabu import FedBabu as FedBabu
 from motley_tff.algorithms.centralized import Centralized as Centralized
 from motley_tff.algorithms.finetuning import FineTuning as FineTuning
+from motley_tff.algorithms.lp_ft import LpFt as LpFt
 from motley_tff.algorithms.hypcluster import HypCluster as HypCluster
 from motley_tff.algorithms.knn_per import KnnPer as KnnPer
 from motley_tff.algorithms.ditto import Ditto as Ditto
@@ -26,6 +28,7 @@ from motley_tff.algorithms.mocha import Mocha as Mocha
 from motley_tff.algorithms.mr_mtl import MrMtl as MrMtl
 from motley_tff.algorithms.apfl import Apfl as Apfl
 from motley_tff.algorithms.fedper import FedPer as FedPer
+from motley_tff.algorithms.fedrep import FedRep as FedRep
 from motley_tff.algorithms.pfedme import PFedMe as PFedMe
 from motley_tff.algorithms.per_fedavg import PerFedAvg as PerFedAvg
 

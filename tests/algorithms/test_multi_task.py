@@ -355,4 +355,5 @@ def test_only_what_an_algorithm_sends_is_counted(silos):
         name: _built(name, silos).bytes_per_client for name in algorithms.offered_by("mtl_trainer")
     }
     assert sizes.pop("local") == (0, 0) and sizes.pop("fedper") == (model - last,) * 2
+    assert sizes.pop("fedrep") == (model - last,) * 2
     assert set(sizes.values()) == {(model, model)}

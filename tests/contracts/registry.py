@@ -10,13 +10,16 @@ from motley_tff.algorithms import (
     Apfl,
     Ditto,
     FedAvg,
+    FedBabu,
     FedPer,
     FedProx,
+    FedRep,
     FedSgd,
     FineTuning,
     HypCluster,
     KnnPer,
     Local,
+    LpFt,
     Mocha,
     MrMtl,
     PerFedAvg,
@@ -63,6 +66,7 @@ TRAINING = {
     "fedavg_fedavgm": lambda task, w: _MOMENTUM.build(task, w),
     "fedprox": lambda task, w: toy.like(PARAMS, FedProx, proximal_strength=0.5).build(task, w),
     "fedsgd": lambda task, w: toy.like(PARAMS, FedSgd).build(task, w),
+    "fedbabu": lambda task, w: toy.like(PARAMS, FedBabu).build(task, w),
     "per_fedavg": lambda task, w: toy.like(
         _MOMENTUM, PerFedAvg, personal_optimizer=_config("sgd", 0.1)
     ).build(task, w),
@@ -71,6 +75,9 @@ TRAINING = {
         PARAMS, HypCluster, shares_base_layers=True
     ).build(task, several_models(w)),
 }
+
+# Of these, the model needs layers below its last.
+WITH_BASE = ("fedbabu",)
 
 # Algorithms whose clients keep a state; on silos.
 OWN = _config("sgd", 0.2)
@@ -87,6 +94,7 @@ STATEFUL = {
     "mr_mtl": lambda task, w: _silo(_OF_GAIN_1, MrMtl, regularization=0.5).build(task, w),
     "apfl": lambda task, w: _silo(PARAMS, Apfl, alpha=0.3).build(task, w),
     "fedper": lambda task, w: _silo(PARAMS, FedPer).build(task, w),
+    "fedrep": lambda task, w: _silo(PARAMS, FedRep, head_epochs=3).build(task, w),
     "pfedme": lambda task, w: _silo(_MOMENTUM, PFedMe, regularization=2.0, inner_steps=3).build(
         task, w
     ),
@@ -157,6 +165,17 @@ def _mean_of_the_cohort(train):
     _close(weights, np.average(alone, axis=0, weights=sizes))
 
 
+def _first_body_is_fedavgs(train):
+    """Law: of one full step a round, FedBABU's first body is FedAvg's; its head stays."""
+    run = train(lambda task, w: toy.like(_ONE_STEP, FedBabu).build(task, w), with_base=True)
+    expected = train(_one_step, with_base=True)
+    (body, head), (fedavgs_body, fedavgs_head) = run.weights[0], expected.weights[0]
+    _close(body, fedavgs_body)
+    assert fedavgs_head.item() != head.item()
+    assert {weights[1].item() for weights in run.weights} == {head.item()}
+    assert len({weights[0].item() for weights in run.weights}) == len(run.weights)
+
+
 def _mean_of_all_silos(train):
     """Law: MR-MTL's model is the mean of all silos' models, also of those who were absent."""
     run = train(lambda task, w: _silo(PLAIN, MrMtl, regularization=0.5).build(task, w))
@@ -196,6 +215,7 @@ LAWS = {
         _of_global_model,
         lambda task, w: toy.like(_ONE_STEP, FedSgd).build(task, w),
     ),
+    "fedbabu": _first_body_is_fedavgs,
     "per_fedavg": _gives_back(
         _fedavg,
         _of_global_model,
@@ -234,6 +254,12 @@ LAWS = {
         ).build(task, w),
         _of_global_model,
     ),
+    # With one layer, which stays with the silo, and one pass: local training on full batches.
+    "fedrep": _gives_back(
+        _full_local,
+        _of_own_models,
+        lambda task, w: _silo(_FULL, FedRep, head_epochs=_FULL.train_epochs).build(task, w),
+    ),
     "pfedme": _gives_back(
         _full_local,
         _of_own_models,
@@ -260,7 +286,8 @@ AGGREGATORS = ("robust", "compressed", "secure", "differentially_private")
 AGGREGATED = {
     **{
         name: (TRAINING[name], lambda change, cluster: change)
-        for name in ("fedavg_adam", "fedavg_fedavgm", "fedprox", "fedsgd", "per_fedavg")
+        for name in TRAINING
+        if not name.startswith("hypcluster")
     },
     **{
         name: (STATEFUL[name], lambda change, cluster: (change, ()))
@@ -268,6 +295,7 @@ AGGREGATED = {
     },
     "pfedme": (STATEFUL["pfedme"], lambda change, cluster: change),
     "fedper": (STATEFUL["fedper"], _halves),
+    "fedrep": (STATEFUL["fedrep"], _halves),
     "hypcluster": (TRAINING["hypcluster"], _scattered),
     "hypcluster_shared": (TRAINING["hypcluster_shared"], _scattered),
 }
@@ -294,6 +322,9 @@ PERSONALIZATIONS = {
     ).build(task),
     "finetuning_rates": lambda task: FineTuning(
         _config("adam", 1.0), (0.01, 0.1), max_epochs=2, batch_size=4
+    ).build(task),
+    "lp_ft": lambda task: LpFt(
+        _config("momentum", 1.0, momentum=0.5), (0.05, 0.1), 3, batch_size=4, probing_epochs=2
     ).build(task),
     "hypcluster": lambda task: hypcluster.personalization(task, 3),
     "knn_per": lambda task: KnnPer((2, 5), (0.3, 1.0)).build(task),

@@ -45,12 +45,13 @@ def train(task):
     built = {}
     with registry.BACKENDS[registry.REFERENCE]() as backend:
 
-        def run(build, cohorts=COHORTS):
-            if build not in built:
-                algorithm = build(task, task.model.initial_weights(0))
+        def run(build, cohorts=COHORTS, with_base=False):
+            if (build, with_base) not in built:
+                silos = toy.with_pair(task) if with_base else task
+                algorithm = build(silos, silos.model.initial_weights(0))
                 slow = stragglers.slowed(algorithm, STRAGGLER_RATE)
-                built[build] = algorithm, backend.training(task, slow)
-            return _run(*built[build], cohorts)
+                built[build, with_base] = algorithm, backend.training(silos, slow)
+            return _run(*built[build, with_base], cohorts)
 
         yield run
 
@@ -80,7 +81,8 @@ def test_law(name, train):
 
 @pytest.mark.parametrize("name", [*registry.TRAINING, *registry.STATEFUL])
 def test_absent_silos_stay_and_the_others_move(name, train):
-    run = train({**registry.TRAINING, **registry.STATEFUL}[name])
+    build = {**registry.TRAINING, **registry.STATEFUL}[name]
+    run = train(build, with_base=name in registry.WITH_BASE)
     for leaf in tf.nest.flatten((run.weights, run.states)):
         assert np.isfinite(leaf).all()
     for before, after, cohort in zip(run.states, run.states[1:], run.cohorts[1:], strict=False):

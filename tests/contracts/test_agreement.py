@@ -159,7 +159,7 @@ def test_every_registered_algorithm_is_compared(task, silos):
 def _trainings():
     """Yields (algorithm, which task); each algorithm once, and what silos change, by default."""
     # As hypcluster and fedavg_fedavgm to the backends.
-    same = ("hypcluster_shared", "fedprox", "fedsgd", "fedavg_adam")
+    same = ("hypcluster_shared", "fedprox", "fedsgd", "fedavg_adam", "fedbabu")
     for name in registry.TRAINING:
         yield pytest.param(name, "task", marks=pytest.mark.slow if name in same else [])
         yield pytest.param(name, "silos", marks=pytest.mark.slow)  # As ditto, to the backends.
@@ -168,6 +168,8 @@ def _trainings():
 @pytest.mark.parametrize(("name", "which"), _trainings())
 def test_training(backend, name, which, request):
     task = request.getfixturevalue(which)
+    if name in registry.WITH_BASE and which == "silos":
+        task = toy.with_pair(task)
     if name == "fedavg_fedavgm":
         request.getfixturevalue("several_groups")
     build = registry.TRAINING[name]

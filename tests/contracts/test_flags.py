@@ -91,6 +91,11 @@ REACHES = (
     Reaches("--personal_optimizer=adam", "clients", "personalized_loss", _MTL),
     # finetuning_trainer, and what knn_per_trainer shares with it.
     Reaches("--algorithm=fedsgd", "clients", "baseline_loss"),
+    Reaches("--algorithm=fedbabu", "clients", "baseline_loss", beside=_DEVICE),
+    Reaches("--personalization=lp_ft", "candidates", "loss", beside=("--finetune_max_epochs=2",)),
+    Reaches("--probing_epochs=2", "candidates", "loss", beside=(
+        "--personalization=lp_ft", "--finetune_max_epochs=2")),
+    Reaches("--head_epochs=2", "clients", "personalized_loss", _MTL, _of("fedrep")),
     Reaches("--algorithm=centralized", "rounds", "num_clients"),
     Reaches("--algorithm=fedsgd", "clients", "baseline_loss", _KNN_PER),
     Reaches("--proximal_strength=5", "clients", "baseline_loss", beside=_of(

@@ -1,0 +1,95 @@
+"""FedRep (Collins et al. 2021, https://arxiv.org/abs/2102.07078, Algorithm 1), stateful.
+
+All layers but the last are averaged (the representation), the last stays with the silo (its head).
+A silo first takes `head_epochs` epochs of steps on its head alone, then `train_epochs` on the
+representation alone; FedPer steps both together. Optimizers start anew each round; FedAvg is
+trained beside it as the baseline. A model of one layer has no representation: FedRep then is local
+training for `head_epochs` a round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from motley_tff.algorithms import optimizers, personal_training
+from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.core import algorithm, learning
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class FedRep(SiloAlgorithm):
+    """FedRep's hyperparameters.
+
+    The server optimizer is that of the representation too, the personal optimizer that of both
+    phases.
+
+    Attributes:
+      head_epochs: Epochs a round on the head, before those on the representation.
+    """
+
+    card: ClassVar[Card] = Card(
+        "fedrep",
+        "FedRep",
+        ("mtl_trainer",),
+        "own last layers, trained for --head_epochs before the shared first ones",
+        trains_fedavg=True,
+        can_be_grouped=True,
+    )
+    head_epochs: int = parameter(5, "Epochs a round on fedrep's last layers", lower=1)
+
+    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+        """Returns FedRep; a client's state is its last layer, the server shares the others."""
+        is_head = tuple(task.model.is_last_layer)
+        is_body = tuple(not last for last in is_head)
+        head = personal_training.Trainer(task, self, trained=is_head)
+        body = personal_training.Trainer(task, self, trained=is_body)
+
+        def pick(weights, mask):
+            return tuple(w for w, wanted in zip(weights, mask, strict=True) if wanted)
+
+        def start(shared, state, client):
+            whole = learning.merge(tuple(initial_weights), shared, is_body)
+            whole = learning.merge(whole, state, is_head)
+            # The loop's carry holds both phases' optimizers, whichever is at work.
+            memory = tuple(shared), body.start(whole).optimizer_state
+            return Personal(head.start(whole), memory)
+
+        def head_step(personal, batch, base):
+            return personal._replace(learner=head.step(personal.learner, batch))
+
+        def body_step(personal, batch, base):
+            incoming, state = personal.memory
+            learner = personal.learner._replace(optimizer_state=state)
+            learner = body.step(learner, batch)
+            kept = learner._replace(optimizer_state=personal.learner.optimizer_state)
+            return Personal(kept, (incoming, learner.optimizer_state))
+
+        def contribution(personal):
+            return learning.subtract(personal.memory[0], pick(personal.learner.weights, is_body))
+
+        layers = pick(initial_weights, is_body)
+        return personal_training.build(
+            task,
+            self,
+            initial_weights,
+            PersonalTraining(
+                start,
+                body_step,
+                lambda personal: pick(personal.learner.weights, is_head),
+                contribution,
+                num_epochs=self.train_epochs,
+                first_step=head_step,
+                num_first_epochs=self.head_epochs,
+            ),
+            communicated=layers,
+            initial_state=pick(initial_weights, is_head),
+            personal_model=lambda weights, state: learning.merge(
+                learning.merge(tuple(initial_weights), weights[1], is_body), state, is_head
+            ),
+            shared=layers,
+            shared_optimizer=optimizers.build(self.server_optimizer) if layers else None,
+        )

@@ -1,0 +1,68 @@
+"""LP-FT, linear probing before fine-tuning (Kumar et al. 2022, https://arxiv.org/abs/2202.10054;
+for clients https://arxiv.org/abs/2511.12695): the last layer first, then all.
+
+Fine-tuning whose first `probing_epochs` epochs step the last layer alone, so that a head that knows
+the client does not drag the other layers along. Both phases have the same optimizer, the second
+starts with a fresh state. 0 epochs are fine-tuning, as many as there are head tuning.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.finetuning import FineTuning
+from motley_tff.core import client_work, learning
+from motley_tff.core.lazy import tf
+from motley_tff.core.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class LpFt(FineTuning):
+    """Fine-tuning's hyperparameters, of which `last_layer` plays no part, and when it turns.
+
+    Attributes:
+      probing_epochs: Epochs on the last layer alone, at least 0.
+    """
+
+    card: ClassVar[Card] = Card(
+        "lp_ft",
+        "LP-FT",
+        ("finetuning_trainer",),
+        "the last layers for --probing_epochs, then all",
+        can_be_grouped=True,
+    )
+    probing_epochs: int = parameter(1, "Epochs that lp_ft tunes the last layer alone")
+
+    def start(self, task: Task, optimizer: Any, weights: learning.Weights) -> learning.Learner:
+        """Returns a learner whose optimizer state is that of the probing and that of all layers."""
+        probing = learning.start(task, optimizer, weights, task.model.is_last_layer)
+        learner = learning.start(task, optimizer, weights, self._all(task))
+        return learner._replace(optimizer_state=(probing.optimizer_state, learner.optimizer_state))
+
+    def step(
+        self,
+        task: Task,
+        optimizer: Any,
+        learner: learning.Learner,
+        batch: client_work.Batch,
+        epoch: tf.Tensor,
+    ) -> learning.Learner:
+        """Returns the learner after a batch; see `FineTuning.step`."""
+        states = learner.optimizer_state
+
+        def trained(number, layers):
+            phase = learner._replace(optimizer_state=states[number])
+            phase = learning.train(task, optimizer, phase, batch, layers)
+            both = (*states[:number], phase.optimizer_state, *states[number + 1 :])
+            return phase._replace(optimizer_state=both)
+
+        return learning.select(
+            epoch < self.probing_epochs,
+            trained(0, task.model.is_last_layer),
+            trained(1, self._all(task)),
+        )
+
+    def _all(self, task: Task) -> tuple[bool, ...]:
+        return (True,) * len(task.model.shapes)

@@ -1,0 +1,36 @@
+"""LP-FT by hand, and its limits: fine-tuning of all layers, and of the last."""
+
+import numpy as np
+import pytest
+
+from motley_tff.algorithms import FineTuning, LpFt, OptimizerConfig
+from tests import toy
+from tests.algorithms.test_finetuning import curves
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+_MOMENTUM = OptimizerConfig("momentum", 1.0, {"momentum": 0.5})
+
+
+def test_by_hand():
+    # Personalization at 2, evaluation at 4, rate .5: h = 1; then b and h step together to .5, 1.5.
+    task = toy.with_pair(toy.scalar_task({"a": [0.0]}, {"v": ([2.0], [4.0])}))
+    params = LpFt(OptimizerConfig("sgd", 1.0), (0.5,), 2, probing_epochs=1)
+    found = curves(task, params, task.model.initial_weights(0))["loss"]
+    np.testing.assert_allclose(found, [0.5 * (4 - s) ** 2 for s in (0, 1, 2)], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("probing_epochs", "limit"),
+    [
+        (0, FineTuning(_MOMENTUM, (0.1, 0.3), 3, batch_size=3)),
+        (3, FineTuning(_MOMENTUM, (0.1, 0.3), 3, batch_size=3, last_layer=True)),
+    ],
+)
+def test_limits(probing_epochs, limit):
+    task = toy.classifier_task()
+    weights = task.model.initial_weights(0)
+    params = LpFt(_MOMENTUM, (0.1, 0.3), 3, batch_size=3, probing_epochs=probing_epochs)
+    found, expected = (curves(task, p, weights)["loss"] for p in (params, limit))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert params.candidates == limit.candidates
