@@ -16,6 +16,7 @@ from launch.benchmarks import ALL_THREADS, bare_finetuning, images, rounds, stoc
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
 from motley_tff.algorithms import FineTuning, optimizers, scoring
+from motley_tff.backends import base
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.core import random_streams
@@ -78,7 +79,7 @@ def _ours(
     key = random_streams.key(rounds.SEED, "personalization", 0)
 
     def run(ids: tuple[str, ...] = task.test.ids) -> dict[str, float]:
-        scored = backend.map_clients(task, work, weights, task.test, ids, key)
+        scored = backend.map_clients(base.ClientCall(task, work, weights, task.test, ids, key))
         curves = [metrics["curves"]["evaluation"]["accuracy"] for _, metrics in scored]
         return {"accuracy": float(np.mean(curves, axis=0)[-1])}
 

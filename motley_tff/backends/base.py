@@ -1,9 +1,10 @@
 """What a backend offers, and the pieces that all of them use."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import tensorflow as tf
 
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work
@@ -48,6 +49,33 @@ class RoundResult(NamedTuple):
 OnRound = Callable[[RoundResult, Nest | None], None]
 
 
+class ClientCall(NamedTuple):
+    """Client work to run on some clients of a source, such as a personalization's.
+
+    Attributes:
+      task: Whose data it is.
+      work: The work.
+      broadcast: What every client gets.
+      clients: The source.
+      client_ids: Which of its clients.
+      key: int32 [2], the random key of this round or evaluation.
+      client_states: The clients' states, where the work wants them.
+    """
+
+    task: task_lib.Task
+    work: client_work.ClientWork
+    broadcast: Nest
+    clients: clients_lib.Clients
+    client_ids: Sequence[str]
+    key: np.ndarray
+    client_states: Sequence[Nest] | None = None
+
+    @property
+    def states(self) -> Sequence[Nest]:
+        """The clients' states, `()` of clients without one."""
+        return self.client_states or [()] * len(self.client_ids)
+
+
 class TrainingProcess(Protocol):
     """A training algorithm on one backend. States are opaque nests of arrays."""
 
@@ -82,27 +110,8 @@ class Backend(Protocol):
     def training(self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm) -> TrainingProcess:
         """Returns the algorithm's training process over the task's training clients."""
 
-    def map_clients(
-        self,
-        task: task_lib.Task,
-        work: client_work.ClientWork,
-        broadcast: Nest,
-        clients: clients_lib.Clients,
-        client_ids: Sequence[str],
-        key: np.ndarray,
-        client_states: Sequence[Nest] | None = None,
-    ) -> Iterator[tuple[str, Nest]]:
-        """Yields (client id, the work's metrics as NumPy arrays) in the order of `client_ids`.
-
-        Args:
-          task: Whose data it is.
-          work: Client work, such as a personalization's.
-          broadcast: What every client gets.
-          clients: The source.
-          client_ids: Which of its clients.
-          key: int32 [2], the random key of this evaluation.
-          client_states: The clients' states, where the work wants them.
-        """
+    def map_clients(self, call: ClientCall) -> Iterator[tuple[str, Nest]]:
+        """Yields (client id, the work's metrics as NumPy arrays) in the order of the call."""
 
 
 class DivergedError(UserError):
@@ -121,6 +130,35 @@ def check_finite(round_number: int, client_id: str, loss_total: float) -> None:
         raise DivergedError(round_number, client_id)
 
 
-def mean_metrics(totals: dict[str, float], weights: dict[str, float]) -> dict[str, float]:
-    """Returns total / weight by name, not-a-number over nothing."""
-    return {n: totals[n] / weights[n] if weights[n] else float("nan") for n in totals}
+def mean_metrics(totals: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
+    """Returns total / weight of scalars by name, not-a-number over nothing."""
+    pairs = {name: (float(total), float(weights[name])) for name, total in totals.items()}
+    return {n: total / weight if weight else float("nan") for n, (total, weight) in pairs.items()}
+
+
+def initial_server_state(algorithm: algorithm_lib.Algorithm) -> tuple[Nest, Nest]:
+    """Returns (weights, the server optimizer's state) before the first round, as tensors."""
+    weights = tf.nest.map_structure(tf.convert_to_tensor, algorithm.initial_weights)
+    specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
+    state = algorithm.server_optimizer.initialize(specs)
+    return weights, tf.nest.map_structure(tf.convert_to_tensor, state)
+
+
+def repeat(
+    times: Any,
+    body: Callable[[tf.Tensor, Nest], Nest],
+    carry: Nest,
+    wrap: Callable[[Callable[..., Nest]], Callable[..., Nest]] = lambda function: function,
+) -> Nest:
+    """Folds `body(i, carry) -> carry` over `range(times)` in a graph, one iteration at a time."""
+    carry = tf.nest.map_structure(tf.convert_to_tensor, carry)
+
+    def next_carry(i, carry):
+        new = tf.nest.map_structure(tf.convert_to_tensor, body(i, carry))
+        tf.nest.assert_same_structure(carry, new)
+        return i + 1, new
+
+    _, carry = tf.while_loop(
+        lambda i, _: i < times, wrap(next_carry), (tf.constant(0), carry), parallel_iterations=1
+    )
+    return carry

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from motley_tff.backends import base
 from motley_tff.core import client_work, tensor_random
 from motley_tff.core import task as task_lib
 
@@ -48,7 +49,7 @@ def run_client(
             carry = _run_pass(task, every[i], parts[every[i].part], keys[i], loop, carry)
         return carry
 
-    return work.finish(client_work.walk_over(work, walk, _repeat, carry))
+    return work.finish(client_work.walk_over(work, walk, base.repeat, carry))
 
 
 def num_rows(examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -80,29 +81,14 @@ def _run_pass(task, walk, examples, pass_key, loop, carry):
             mask = tf.ones([tf.shape(rows)[0]])
             return walk.step(carry, client_work.Batch(x, y, mask, key))
 
-        return _repeat(steps, step_body, carry, _not_inlined)
+        return base.repeat(steps, step_body, carry, _not_inlined)
 
     carry = walk.begin(carry)
     if walk.num_epochs == 1:
         carry = epoch_body(tf.constant(0), carry)
     elif walk.num_epochs > 1:
-        carry = _repeat(walk.num_epochs, epoch_body, carry)
+        carry = base.repeat(walk.num_epochs, epoch_body, carry)
     return walk.end(carry)
-
-
-def _repeat(times, body, carry, wrap=lambda function: function):
-    """Folds `body(i, carry) -> carry` over `range(times)`, one iteration at a time."""
-    carry = tf.nest.map_structure(tf.convert_to_tensor, carry)
-
-    def one(i, carry):
-        new = tf.nest.map_structure(tf.convert_to_tensor, body(i, carry))
-        tf.nest.assert_same_structure(carry, new)
-        return i + 1, new
-
-    _, carry = tf.while_loop(
-        lambda i, _: i < times, wrap(one), (tf.constant(0), carry), parallel_iterations=1
-    )
-    return carry
 
 
 def _not_inlined(function):

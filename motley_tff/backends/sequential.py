@@ -44,36 +44,17 @@ class SequentialBackend:
         """Returns the algorithm's training process; see `base.Backend`."""
         return SequentialTraining(self, task, algorithm)
 
-    def map_clients(
-        self,
-        task: task_lib.Task,
-        work: client_work.ClientWork,
-        broadcast: Nest,
-        clients: clients_lib.Clients,
-        client_ids: Sequence[str],
-        key: np.ndarray,
-        client_states: Sequence[Nest] | None = None,
-    ) -> Iterator[tuple[str, Nest]]:
+    def map_clients(self, call: base.ClientCall) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
-        outputs = self.run_clients(task, work, broadcast, clients, client_ids, key, client_states)
-        for client_id, output in zip(client_ids, outputs, strict=True):
+        for client_id, output in zip(call.client_ids, self.run_clients(call), strict=True):
             yield client_id, tf.nest.map_structure(lambda t: t.numpy(), output.metrics)
 
-    def run_clients(
-        self,
-        task: task_lib.Task,
-        work: client_work.ClientWork,
-        broadcast: Nest,
-        clients: clients_lib.Clients,
-        client_ids: Sequence[str],
-        key: np.ndarray,
-        client_states: Sequence[Nest] | None = None,
-    ) -> Iterator[client_work.ClientOutput]:
+    def run_clients(self, call: base.ClientCall) -> Iterator[client_work.ClientOutput]:
         """Yields each client's output (eager tensors) in order, holding a few at a time."""
-        broadcast = tf.nest.map_structure(tf.convert_to_tensor, broadcast)
-        states = client_states or [()] * len(client_ids)
-        function = self._function(task, work, broadcast, clients, states[0])
-        round_key = tf.constant(key, tf.int32)
+        task, work, clients = call.task, call.work, call.clients
+        broadcast = tf.nest.map_structure(tf.convert_to_tensor, call.broadcast)
+        function = self._function(task, work, broadcast, clients, call.states[0])
+        round_key = tf.constant(call.key, tf.int32)
 
         def run(client_id: str, state: Nest) -> client_work.ClientOutput:
             parts = clients.fetch(client_id)
@@ -93,7 +74,7 @@ class SequentialBackend:
                     f"({clients_lib.reason(error)}); mend or leave out that client's data"
                 ) from error
 
-        return _ordered_map(run, client_ids, states, self._threads)
+        return _ordered_map(run, call.client_ids, call.states, self._threads)
 
     def _function(self, task, work, broadcast, clients, state):
         """Returns the compiled client function, traced once for a work and a client type."""
@@ -120,16 +101,11 @@ class SequentialTraining:
     def initialize(self) -> Nest:
         """Returns the state before the first round."""
         algorithm = self._algorithm
-        weights = tf.nest.map_structure(tf.convert_to_tensor, algorithm.initial_weights)
-        specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
-        optimizer_state = tf.nest.map_structure(
-            tf.convert_to_tensor, algorithm.server_optimizer.initialize(specs)
-        )
         states = {}
         if algorithm.initial_client_state is not None:
             for i, client_id in enumerate(self._task.train.ids):
                 states[client_id] = algorithm.initial_client_state(i)
-        return weights, optimizer_state, states
+        return *base.initial_server_state(algorithm), states
 
     def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
         """Runs rounds one after the other; see `base.TrainingProcess`."""
@@ -154,7 +130,7 @@ class SequentialTraining:
     def _run_round(self, state: Nest, one: base.Round) -> tuple[Nest, dict[str, float]]:
         weights, optimizer_state, client_states = state
         stateful = self._algorithm.initial_client_state is not None
-        outputs = self._backend.run_clients(
+        call = base.ClientCall(
             self._task,
             self._algorithm.work,
             weights,
@@ -163,6 +139,7 @@ class SequentialTraining:
             one.key,
             [client_states[c] for c in one.client_ids] if stateful else None,
         )
+        outputs = self._backend.run_clients(call)
         total: Any = None
         new_states = dict(client_states)
         for client_id, output in zip(one.client_ids, outputs, strict=True):
@@ -172,7 +149,7 @@ class SequentialTraining:
                 new_states[client_id] = output.client_state
         update, weight, sums = total
         weights, optimizer_state = self._step(weights, optimizer_state, update, weight)
-        means = base.mean_metrics(_floats(sums.totals), _floats(sums.weights))
+        means = base.mean_metrics(sums.totals, sums.weights)
         return (weights, optimizer_state, new_states), means
 
     def _add_output(self, total, output):
@@ -185,10 +162,6 @@ class SequentialTraining:
         update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, weight), update)
         state, weights = self._algorithm.server_optimizer.next(optimizer_state, weights, update)
         return weights, state
-
-
-def _floats(values: Nest) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items()}
 
 
 def _compile(task, work, broadcast, spec, state):

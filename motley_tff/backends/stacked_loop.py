@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from motley_tff.backends import stacking
+from motley_tff.backends import base, stacking
 from motley_tff.core import client_work, tensor_random
 from motley_tff.core import task as task_lib
 
@@ -203,7 +203,7 @@ def run_stack(
             carry = _run_pass(task, one, pass_of, row_hparams, rows, stack, pass_keys, loop, carry)
         return carry
 
-    carry = client_work.walk_over(template, walk, repeat, carry)
+    carry = client_work.walk_over(template, walk, base.repeat, carry)
 
     def finish(args):
         return capped_work_of(args[0]).finish(args[1])
@@ -248,13 +248,13 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
             new = rows.map_step(one_row, (row_hparams, carry), batch)
             return _select(rows.of_clients(step < steps), new, carry)
 
-        return repeat(tf.reduce_max(steps), step_body, carry)
+        return base.repeat(tf.reduce_max(steps), step_body, carry)
 
     carry = _map_hook("begin", walk, pass_of, row_hparams, carry)
     if walk.num_epochs == 1:
         carry = epoch_body(tf.constant(0), carry)
     elif walk.num_epochs > 1:
-        carry = repeat(walk.num_epochs, epoch_body, carry)
+        carry = base.repeat(walk.num_epochs, epoch_body, carry)
     return _map_hook("end", walk, pass_of, row_hparams, carry)
 
 
@@ -291,15 +291,3 @@ def _orders(keys, n, padded):
         is_tie_before = tf.equal(other, mine) & (places[None, :] < places[:, None])[None]
         return tf.reduce_sum(tf.cast((other < mine) | is_tie_before, tf.int32), axis=2)
     return tf.argsort(tf.argsort(draws, axis=1, stable=True), axis=1)
-
-
-def repeat(times, body, carry):
-    """Folds `body(i, carry) -> carry` over `range(times)`."""
-    carry = tf.nest.map_structure(tf.convert_to_tensor, carry)
-    _, carry = tf.while_loop(
-        lambda i, _: i < times,
-        lambda i, c: (i + 1, tf.nest.map_structure(tf.convert_to_tensor, body(i, c))),
-        (tf.constant(0), carry),
-        parallel_iterations=1,
-    )
-    return carry

@@ -95,23 +95,12 @@ class VectorizedBackend:
         """Returns the algorithm's training process; see `base.Backend`."""
         return VectorizedTraining(VectorizedRuns([task], Runs(lambda _: algorithm, [{}])))
 
-    def map_clients(
-        self,
-        task: task_lib.Task,
-        work: client_work.ClientWork,
-        broadcast: Nest,
-        clients: clients_lib.Clients,
-        client_ids: Sequence[str],
-        key: np.ndarray,
-        client_states: Sequence[Nest] | None = None,
-    ) -> Iterator[tuple[str, Nest]]:
+    def map_clients(self, call: base.ClientCall) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
-        several = tf.nest.map_structure(lambda w: np.asarray(w)[None], broadcast)
-        states: Nest = ()
-        if client_states:
-            states = tf.nest.map_structure(lambda *leaves: np.stack(leaves)[None], *client_states)
+        several = tf.nest.map_structure(lambda w: np.asarray(w)[None], call.broadcast)
+        states = tf.nest.map_structure(lambda *leaves: np.stack(leaves)[None], *call.states)
         for client_id, metrics in self.map_runs(
-            task, work, several, (clients,), client_ids, key[None], states
+            call.task, call.work, several, (call.clients,), call.client_ids, call.key[None], states
         ):
             yield client_id, _row(metrics, 0)
 
@@ -200,11 +189,7 @@ class VectorizedRuns:
         return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *states)
 
     def _initial_state(self, algorithm: algorithm_lib.Algorithm) -> Nest:
-        weights = tf.nest.map_structure(tf.convert_to_tensor, algorithm.initial_weights)
-        specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
-        optimizer_state = tf.nest.map_structure(
-            tf.convert_to_tensor, algorithm.server_optimizer.initialize(specs)
-        )
+        weights, optimizer_state = base.initial_server_state(algorithm)
         if algorithm.initial_client_state is None:
             return weights, optimizer_state, ()
         states = [algorithm.initial_client_state(i) for i in range(len(self._task.train))]
@@ -283,7 +268,7 @@ class VectorizedRuns:
             )
             return state, log
 
-        state, (sums, diverged) = stacked_loop.repeat(num_rounds, body, (state, log))
+        state, (sums, diverged) = base.repeat(num_rounds, body, (state, log))
         return state, sums, diverged
 
     def _round(self, state, hparams, stacks, keys):

@@ -131,7 +131,9 @@ class Evaluator:
         outputs = []
         states = None if client_states is None else [client_states[i] for i in ids]
         for _, metrics in self._backend.map_clients(
-            self._task, self._work[group], weights, self._clients(group), ids, key, states
+            base.ClientCall(
+                self._task, self._work[group], weights, self._clients(group), ids, key, states
+            )
         ):
             outputs.append(metrics)
             on_client()

@@ -188,7 +188,7 @@ class WarmStart:
         work = _as_metrics(self._build(weights).work)
         key = random_streams.key(self._seed, "cluster_seeding", 2)
         for _, update in self._backend.map_clients(
-            self._task, work, weights, self._task.train, ids, key
+            base.ClientCall(self._task, work, weights, self._task.train, ids, key)
         ):
             self._progress.advance()
             yield update

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from motley_tff.algorithms import FineTuning, optimizers
-from motley_tff.backends import sequential
+from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
 from tests import toy
 
@@ -18,7 +18,9 @@ def curves(task, params, weights, part="evaluation", client=0):
     split = task.valid
     work = params.build(task).work((part,), task.personalization_part("valid"))
     key = random_streams.key(0, "personalization", 0)
-    outputs = sequential.SequentialBackend().map_clients(task, work, weights, split, split.ids, key)
+    outputs = sequential.SequentialBackend().map_clients(
+        base.ClientCall(task, work, weights, split, split.ids, key)
+    )
     return list(outputs)[client][1]["curves"][part]
 
 
@@ -58,7 +60,7 @@ def test_a_candidate_does_not_depend_on_what_is_scored_beside():
     found = []
     for parts in (("valid",), ("valid", "test"), ("test", "valid", "train")):
         outputs = sequential.SequentialBackend().map_clients(
-            task, work(parts, "train"), weights, task.valid, ["t1"], key
+            base.ClientCall(task, work(parts, "train"), weights, task.valid, ["t1"], key)
         )
         found.append(next(iter(outputs))[1]["curves"]["valid"]["loss"])
     np.testing.assert_array_equal(found[1:], [found[0]] * 2)
@@ -89,7 +91,9 @@ def test_silo_parts_are_all_scored():
     key = random_streams.key(0, "personalization", 0)
     backend = sequential.SequentialBackend()
     weights = task.model.initial_weights(0)
-    outputs = dict(backend.map_clients(task, work, weights, task.valid, ["a"], key))
+    outputs = dict(
+        backend.map_clients(base.ClientCall(task, work, weights, task.valid, ["a"], key))
+    )
     assert set(outputs["a"]["curves"]) == {"valid", "test"}
     np.testing.assert_allclose(outputs["a"]["curves"]["test"]["loss"], [2.0, 0.5])
     assert outputs["a"]["num_examples"] == {"train": 2, "valid": 2, "test": 2}

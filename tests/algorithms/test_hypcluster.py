@@ -137,7 +137,7 @@ def test_the_regularizer_counts_in_the_choice(task):
     for one, cluster in ((task, 1), (regularized, 0)):
         work = hypcluster.personalization(one, 2).work(("evaluation",), "personalization")
         ((_, found),) = sequential.SequentialBackend().map_clients(
-            one, work, weights, one.test, ["v"], key
+            base.ClientCall(one, work, weights, one.test, ["v"], key)
         )
         assert found["cluster"] == cluster
 
@@ -191,7 +191,7 @@ def test_the_choice_of_held_out_clients(task):
     key = random_streams.key(0, "personalization", 1)
     found = dict(
         sequential.SequentialBackend().map_clients(
-            task, work, weights, task.test, task.test.ids, key
+            base.ClientCall(task, work, weights, task.test, task.test.ids, key)
         )
     )
     assert (found["v"]["cluster"], found["w"]["cluster"]) == (0, 1)

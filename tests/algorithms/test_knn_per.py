@@ -7,6 +7,7 @@ from sklearn import metrics, neighbors
 
 from datasets import school, vehicle
 from motley_tff.algorithms import KnnPer, knn_per
+from motley_tff.backends import base
 from motley_tff.core import clients as clients_lib
 from motley_tff.core import random_streams
 from tests import toy
@@ -20,7 +21,9 @@ def _scores(task, backend, weights, params, parts, personalization_part):
     work = params.build(task).work(parts, personalization_part)
     key = random_streams.key(0, "personalization", 1)
     with registry.BACKENDS[backend]() as opened:
-        return dict(opened.map_clients(task, work, weights, task.test, task.test.ids, key))
+        return dict(
+            opened.map_clients(base.ClientCall(task, work, weights, task.test, task.test.ids, key))
+        )
 
 
 def _linear_data(seed, kind):

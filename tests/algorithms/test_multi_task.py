@@ -336,7 +336,7 @@ def test_scoring_of_personal_models(task):
     work = personal_scoring.build(task, algorithm).work(("valid", "test", "train"), "train")
     key = random_streams.key(0, "personalization", 1)
     found = sequential.SequentialBackend().map_clients(
-        task, work, weights, task.valid, ("a",), key, [states["a"]]
+        base.ClientCall(task, work, weights, task.valid, ("a",), key, [states["a"]])
     )
     ((_, metrics),) = found
     numbers = np.array([1.0, 3.0])

@@ -6,6 +6,7 @@ from sklearn import metrics
 
 from datasets import vehicle
 from motley_tff.algorithms import FineTuning, optimizers
+from motley_tff.backends import base
 from motley_tff.core import random_streams
 from tests.contracts import registry
 
@@ -29,7 +30,9 @@ def test_roc_auc_is_scikit_learns(task, name):
     weights = (np.array([[0.3], [-0.2], [0.1]], np.float32), np.array([0.4], np.float32))
     key = random_streams.key(0, "personalization", 1)
     with registry.BACKENDS[name]() as backend:
-        found = dict(backend.map_clients(task, work, weights, task.test, task.test.ids, key))
+        found = dict(
+            backend.map_clients(base.ClientCall(task, work, weights, task.test, task.test.ids, key))
+        )
     moved = []
     for client_id in task.test.ids:
         for part in parts:

@@ -127,7 +127,7 @@ def test_evaluation_of_several_models(task):
     together = dict(backend.map_runs(task, work, models, (task.valid,), task.valid.ids, key[None]))
     for i in range(2):
         alone = sequential.SequentialBackend().map_clients(
-            task, work, (models[0][i],), task.valid, task.valid.ids, key
+            base.ClientCall(task, work, (models[0][i],), task.valid, task.valid.ids, key)
         )
         for client_id, metrics in alone:
             np.testing.assert_allclose(

@@ -120,7 +120,11 @@ def test_personal_models_are_scored_alike(backend, name, silos):
         ]
         work = personal_scoring.build(silos, algorithm).work(("valid", "train"), "train")
         key = random_streams.key(5, "personalization", 3)
-        return list(backend.map_clients(silos, work, weights, silos.valid, ids, key, states))
+        return list(
+            backend.map_clients(
+                base.ClientCall(silos, work, weights, silos.valid, ids, key, states)
+            )
+        )
 
     expected, found = _reference(("personal", name), compute), compute(backend)
     for (a_id, a), (b_id, b) in zip(expected, found, strict=True):
@@ -134,7 +138,7 @@ def _personalize(backend, task, name, group, part):
     clients = task.valid
     ids = clients.ids[::-1]
     weights = registry.BROADCASTS.get(name, lambda w: w)(task.model.initial_weights(7))
-    return list(backend.map_clients(task, work, weights, clients, ids, key))
+    return list(backend.map_clients(base.ClientCall(task, work, weights, clients, ids, key)))
 
 
 _reference_cache = {}

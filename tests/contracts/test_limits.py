@@ -64,7 +64,9 @@ def test_coefficient_zero_and_epoch_zero_are_the_global_model(backend, task):
     ):
         work = personalization.work(("evaluation",), "personalization")
         key = random_streams.key(3, "personalization", 1)
-        outputs = backend.map_clients(task, work, weights, task.test, task.test.ids, key)
+        outputs = backend.map_clients(
+            base.ClientCall(task, work, weights, task.test, task.test.ids, key)
+        )
         curves.append([metrics["curves"]["evaluation"] for _, metrics in outputs])
     for client_id, neighbours, tuned in zip(task.test.ids, *curves, strict=True):
         examples = task.test.fetch(client_id)["evaluation"]

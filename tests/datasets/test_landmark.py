@@ -426,7 +426,7 @@ def test_fine_tuning_a_client_from_files(small_task):
     work = personalization.work(("evaluation",), "personalization")
     weights = task.model.initial_weights(0)
     ((client_id, metrics),) = sequential.SequentialBackend().map_clients(
-        task, work, weights, task.valid, task.valid.ids, np.array([1, 2], np.int32)
+        base.ClientCall(task, work, weights, task.valid, task.valid.ids, np.array([1, 2], np.int32))
     )
     assert client_id == VALID
     assert metrics["num_examples"] == {"personalization": 3, "evaluation": 4}

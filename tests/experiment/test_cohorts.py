@@ -31,11 +31,12 @@ class _Backend(sequential.SequentialBackend):
         super().__init__()
         self.cohorts = {}
 
-    def map_clients(self, task, work, broadcast, clients, client_ids, *given):
-        if task.setting not in self.first:
-            some = super().map_clients(task, work, broadcast, clients, client_ids[:1], *given)
-            ((_, self.first[task.setting]),) = some
-        return ((client_id, self.first[task.setting]) for client_id in client_ids)
+    def map_clients(self, call):
+        setting = call.task.setting
+        if setting not in self.first:
+            some = super().map_clients(call._replace(client_ids=call.client_ids[:1]))
+            ((_, self.first[setting]),) = some
+        return ((client_id, self.first[setting]) for client_id in call.client_ids)
 
     def training(self, task, algorithm):
         process = super().training(task, algorithm)

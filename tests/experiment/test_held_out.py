@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from motley_tff.backends import sequential
+from motley_tff.backends import base, sequential
 from motley_tff.core import clients
 from motley_tff.experiment import held_out
 from tests import toy
@@ -107,10 +107,10 @@ def test_clients_loaded_by_id_are_cut_alike(backend):
     for task in (arrays, _in_graph(arrays)):
         task = held_out.with_ood(held_out.with_holdout(task, 0.3, 7), 6, 7)
         with registry.BACKENDS[backend]() if task.test.in_graph else _sequential() as one:
-            outputs = one.map_clients(
+            outputs = one.map_clients(base.ClientCall(
                 task, work, (np.zeros([1, 1], np.float32),), task.test, task.test.ids,
                 np.array([1, 2], np.int32),
-            )  # fmt: skip
+            ))  # fmt: skip
             found.append([metrics for _, metrics in outputs])
     tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), *found)
     assert int(found[1][0]["num_examples"][held_out.HOLDOUT]) == 3

@@ -43,9 +43,9 @@ class _Counting(sequential.SequentialBackend):
         super().__init__()
         self.scored = []
 
-    def map_clients(self, task, work, broadcast, clients, client_ids, key, client_states=None):
-        self.scored.extend(client_ids)
-        return super().map_clients(task, work, broadcast, clients, client_ids, key, client_states)
+    def map_clients(self, call):
+        self.scored.extend(call.client_ids)
+        return super().map_clients(call)
 
 
 def test_blocks_of_any_size_give_the_same_scores(evaluator, monkeypatch):

@@ -51,31 +51,22 @@ class TffBackend:
             return TffStatefulTraining(task, algorithm, self._aggregator)
         return TffTraining(task, algorithm, self._aggregator)
 
-    def map_clients(
-        self,
-        task: task_lib.Task,
-        work: client_work.ClientWork,
-        broadcast: Nest,
-        clients: clients_lib.Clients,
-        client_ids: Sequence[str],
-        key: np.ndarray,
-        client_states: Sequence[Nest] | None = None,
-    ) -> Iterator[tuple[str, Nest]]:
+    def map_clients(self, call: base.ClientCall) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
-        inputs = _ClientInputs(clients, work.parts)
-        states = client_states or [()] * len(client_ids)
-        mapped = self._mapped(task, work, broadcast, states[0], inputs)
-        for first in range(0, len(client_ids), _EVALUATION_BLOCK):
+        inputs = _ClientInputs(call.clients, call.work.parts)
+        mapped = self._mapped(call, inputs)
+        for first in range(0, len(call.client_ids), _EVALUATION_BLOCK):
             block = slice(first, first + _EVALUATION_BLOCK)
-            values = zip(inputs.values(client_ids[block], key), states[block], strict=True)
-            with _naming_unreadable(clients, client_ids[block]):
-                results = mapped(broadcast, list(values))
-            yield from zip(client_ids[block], results, strict=True)
+            ids = call.client_ids[block]
+            values = zip(inputs.values(ids, call.key), call.states[block], strict=True)
+            with _naming_unreadable(call.clients, ids):
+                results = mapped(call.broadcast, list(values))
+            yield from zip(ids, results, strict=True)
 
-    def _mapped(self, task, work, broadcast, state, inputs):
-        cache_key = (id(task), work, str(inputs.type))
+    def _mapped(self, call: base.ClientCall, inputs: "_ClientInputs") -> tff.Computation:
+        cache_key = (id(call.task), call.work, str(inputs.type))
         if cache_key not in self._maps:
-            self._maps[cache_key] = _build_map(task, work, broadcast, state, inputs)
+            self._maps[cache_key] = _build_map(call, inputs)
         return self._maps[cache_key]
 
 
@@ -95,8 +86,7 @@ class _Training:
             if measured["diverged_index"] >= 0:
                 client_id = self._task.train.ids[measured["diverged_index"]]
                 raise base.DivergedError(one.number, client_id)
-            totals, weights = measured["sums"]
-            means = base.mean_metrics(_floats(totals), _floats(weights))
+            means = base.mean_metrics(*measured["sums"])
             state, seconds = new_state, time.perf_counter() - start
             on_round(base.RoundResult(one.number, len(one.client_ids), means, seconds), state)
         return state
@@ -297,15 +287,15 @@ def _measured(sums, diverged):
     )
 
 
-def _build_map(task, work, broadcast, state, inputs) -> tff.Computation:
+def _build_map(call: base.ClientCall, inputs: _ClientInputs) -> tff.Computation:
     """Returns `(broadcast, clients' (value, state) pairs) -> clients' metrics`."""
-    broadcast_type = type_of(broadcast)
-    pair_type = tff.to_type((inputs.type, type_of(state)))
+    broadcast_type = type_of(call.broadcast)
+    pair_type = tff.to_type((inputs.type, type_of(call.states[0])))
 
     @tff.tensorflow.computation(broadcast_type, pair_type)
     def one_client(weights, pair):
         value, state = pair
-        return _run(task, work, weights, inputs.unpack(value), state).metrics
+        return _run(call.task, call.work, weights, inputs.unpack(value), state).metrics
 
     @tff.federated_computation(
         tff.FederatedType(broadcast_type, tff.SERVER), tff.FederatedType(pair_type, tff.CLIENTS)
@@ -380,11 +370,7 @@ def _build_client_work(task, work, weights_type, data_type):
 
 
 def _initial_optimizer_state(algorithm: algorithm_lib.Algorithm) -> Nest:
-    specs = tf.nest.map_structure(
-        lambda w: tf.TensorSpec(np.shape(w), tf.float32), algorithm.initial_weights
-    )
-    state = algorithm.server_optimizer.initialize(specs)
-    return tf.nest.map_structure(lambda leaf: tf.convert_to_tensor(leaf).numpy(), state)
+    return tf.nest.map_structure(lambda t: t.numpy(), base.initial_server_state(algorithm)[1])
 
 
 def _build_stateful_work(task, algorithm, inputs):
@@ -442,7 +428,3 @@ def _build_server_step(algorithm, aggregator, results_type):
         return server, aggregated.state, _measured(sums, diverged)
 
     return aggregation.initialize, server_step
-
-
-def _floats(values: Nest) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items()}
