@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from motley_tff.tables import columns
 from tests.trainers import programs
 from trainers import published_flags
 
@@ -171,19 +172,28 @@ def test_ci_calls_the_test_command_of_the_readme():
     assert f"check {command}" in lines
 
 
-def test_columns_are_those_of_the_files():
-    """The table of tables names every column beside a row's keys, and none that there is not."""
-    from motley_tff.tables import schema
+@pytest.mark.slow
+def test_the_python_example_runs(tmp_path, monkeypatch):
+    """After two rounds of the hundred."""
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1].replace("=100", "=2")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(code, names)
+    assert names["result"].directory is None
+    assert (tmp_path / "results" / "fedavg" / "summary.csv").exists()
 
+
+def test_columns_are_those_of_the_files():
+    """The page names every column beside a row's keys, and none that there is not."""
     between = re.search(r"<!-- columns: begin -->(.*)<!-- columns: end -->", COLUMNS, re.DOTALL)[1]
     rows = dict(re.findall(r"^\| `(\w+)\.csv` \| [^|]*\| ([^|]*) \|$", between, re.MULTILINE))
     named = {table: set(re.findall(r"`([a-z_<>]+)`", text)) for table, text in rows.items()}
-    keys = {*schema.RUN, "client_id"}
-    metric = "<metric>"
-    assert named["clients"] - keys == set(schema.CLIENTS) - keys
-    assert named["candidates"] == set(schema.CANDIDATES) - keys - {"candidate", "metric"}
-    assert named["rounds"] == set(schema.rounds(metric)) - keys
-    # Of the metrics it has, of which there is a list.
-    assert named["summary"] <= set(schema.summary("cross_device"))
-    for column in (*schema.OOD_CLIENTS, *schema.OOD_CANDIDATES):
-        assert f"`{column}`" in COLUMNS, column
+    keys = {*columns.RUN, "client_id"}
+    assert named["clients"] - keys == set(columns.names("clients")) - keys
+    assert named["candidates"] == set(columns.names("candidates")) - keys - {"candidate", "metric"}
+    assert named["rounds"] == set(columns.names("rounds", metric=["<metric>"])) - keys
+    # Of the statistics over clients there is a list.
+    assert named["summary"] <= set(columns.names("summary"))
+    for table in ("clients", "candidates"):
+        for column in set(columns.names(table, ood=[""])) - set(columns.names(table)):
+            assert f"`{column}`" in COLUMNS, column
