@@ -1,4 +1,4 @@
-"""What the README names exists."""
+"""What the documentation names exists, and its front page stays short."""
 
 import itertools
 import pathlib
@@ -8,29 +8,47 @@ import sys
 
 import pytest
 
+from motley_tff.tables import columns
 from tests.trainers import programs
+from trainers import published_flags
 
 ROOT = pathlib.Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-# Tools that come with what is installed.
-_OTHER_COMMANDS = {"pytest", "NAME", "python"}
+_FOLDERS = ("datasets", "launch", "motley_tff", "tests", "trainers")
+_MANUAL = [
+    ROOT / "README.md",
+    *sorted(page for folder in _FOLDERS for page in (ROOT / folder).rglob("README.md")),
+]
+# {page: its text}
+MANUAL = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in _MANUAL}
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGES = {**MANUAL, "CONTRIBUTING.md": CONTRIBUTING}
+README = MANUAL["README.md"]
+COLUMNS = MANUAL["motley_tff/tables/README.md"]
+# Lines of the front page that are what they are: a command to copy, and what it prints.
+_AS_THEY_ARE = ("    ./launch/run finetuning_trainer ", "    accuracy, mean and std over clients;")
+_MODULES = dict(re.findall(r'"(\w+)=([\w.]+):run"', (ROOT / "setup.py").read_text()))
+_RUN = (ROOT / "launch" / "run").read_text()
+_TOOLS = re.search(r'^TOOLS="(.*?)"', _RUN, re.MULTILINE)[1].split()
 _PREPARE = tuple(f"datasets.prepare.{name}" for name in ("adni", "stack_exchange", "ted_multi"))
-_SETUP = (ROOT / "setup.py").read_text(encoding="utf-8")
-# {command: module} as they are installed.
-_MODULES = dict(re.findall(r'"(\w+)=([\w.]+):run"', _SETUP))
 
 
-def _commands():
-    """Returns the README's commands: (name, arguments)."""
-    joined = README.replace("\\\n", " ")
-    lines = re.findall(r"\./launch/run (\w+)([^\n`]*)", joined)
-    return [(name, rest.split()) for name, rest in lines]
+def _commands(pages=PAGES):
+    """Returns the commands of pages: (page, name or module, arguments)."""
+    commands = []
+    for page, text in pages.items():
+        joined = text.replace("\\\n", " ")
+        for name, rest in re.findall(r"\./launch/run ([a-z]\w+)([^\n`#]*)", joined):
+            arguments = rest.split()
+            if name == "python":
+                assert arguments[0] == "-m", (page, rest)
+                name, arguments = arguments[1], arguments[2:]
+            commands.append((page, name, arguments))
+    return commands
 
 
 def _help(name):
-    module = name if name in _PREPARE else _MODULES[name]
     result = subprocess.run(
-        [sys.executable, "-m", module, "--help"],
+        [sys.executable, "-m", _MODULES.get(name, name), "--help"],
         capture_output=True,
         text=True,
         env=programs.environment(),
@@ -41,33 +59,85 @@ def _help(name):
 
 @pytest.fixture(scope="module")
 def helps():
-    trainers = set(re.findall(r"`(\w+_trainer)`", README))
-    names = ({name for name, _ in _commands()} | trainers) - _OTHER_COMMANDS
-    return {name: _help(name) for name in (*sorted(names), *_PREPARE)}
+    return {name: _help(name) for name in (*_MODULES, *_PREPARE)}
 
 
-def test_commands_are_installed():
-    for name, _ in _commands():
-        assert name in _OTHER_COMMANDS or name in _MODULES, name
+def _has(text, flag):
+    return re.search(rf"--(\[no\])?({flag}|{flag.removeprefix('no')})\b", text)
 
 
-def test_flags_of_the_commands_exist(helps):
-    for name, arguments in _commands():
-        if name == "python":
-            name = arguments[1]
-            assert name in _PREPARE
+def test_commands_exist():
+    assert len(_commands()) > 50
+    for page, name, _ in _commands():
+        is_module = "." in name and (ROOT / f"{name.replace('.', '/')}.py").exists()
+        assert is_module or name in _MODULES or name in _TOOLS, (page, name)
+
+
+def test_flags_of_commands_exist(helps):
+    for page, name, arguments in _commands():
         for argument in arguments:
-            flag = re.match(r"--(?:no)?(\w+)", argument)
+            flag = re.match(r"--(\w+)", argument)
             if flag and name in helps:
-                text = helps[name]
-                assert re.search(rf"--(\[no\])?{flag[1]}\b", text), (name, argument)
+                assert _has(helps[name], flag[1]), (page, name, argument)
+            elif flag and name.startswith("tests."):
+                source = (ROOT / f"{name.replace('.', '/')}.py").read_text()
+                assert re.search(rf"[\"-]{flag[1]}\"", source), (page, name, argument)
 
 
-def test_every_flag_that_is_named_exists(helps):
+@pytest.mark.parametrize("page", MANUAL)
+def test_flags_that_are_named_exist(page, helps):
     everything = "\n".join(helps.values())
-    for flag in set(re.findall(r"--([a-z]\w+)", README)) - {"help"}:
-        name = flag.removeprefix("no")
-        assert re.search(rf"--(\[no\])?({flag}|{name})\b", everything), flag
+    text = re.sub(r"\./launch/run python -m tests\.[^\n]*", "", MANUAL[page])
+    for flag in set(re.findall(r"--([a-z]\w*)", text)) - {"help"} - set(published_flags.SILO):
+        assert _has(everything, flag), flag
+
+
+def test_files_and_headings_that_are_linked_exist():
+    for page, text in PAGES.items():
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if target.startswith("https://"):
+                continue
+            path, _, heading = target.partition("#")
+            file = (ROOT / page).parent / path if path else ROOT / page
+            assert file.exists(), (page, target)
+            if heading:
+                assert heading in _headings(file.read_text(encoding="utf-8")), (page, target)
+
+
+def _headings(text):
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_paths_that_are_named_exist():
+    """Those from the project's root, perhaps with a pattern."""
+    for page, text in PAGES.items():
+        for path in re.findall(rf"`((?:{'|'.join(_FOLDERS)})/[\w./*-]*)`", text):
+            assert any(ROOT.glob(path.rstrip("/"))), (page, path)
+
+
+def test_lines_are_short():
+    """But tables, addresses, and two lines of the front page."""
+    for page, text in MANUAL.items():
+        for line in text.splitlines():
+            may_be_long = line.startswith("|") or "://" in line
+            may_be_long |= page == "README.md" and line.startswith(_AS_THEY_ARE)
+            assert len(line) <= 100 or may_be_long, (page, line)
+
+
+def test_the_front_page_is_short():
+    assert len(README.splitlines()) <= 130
+    assert len(README.split()) <= 1000
+
+
+def test_the_front_page_leads_to_every_page():
+    assert set(MANUAL) - {"README.md"} <= set(re.findall(r"\]\(([^)\s]+)\)", README))
+
+
+def test_every_command_is_on_the_front_page():
+    for name in _MODULES:
+        assert f"`{name}`" in README, name
 
 
 def test_examples_of_several_lines_can_be_copied(helps):
@@ -81,7 +151,7 @@ def test_examples_of_several_lines_can_be_copied(helps):
 @pytest.mark.slow
 def test_the_first_command_ends_as_the_readme_shows(tmp_path):
     """After one round of the twenty, and one epoch of fine-tuning."""
-    name, flags = _commands()[0]
+    _, name, flags = _commands({"README.md": README})[0]
     assert (name, "--total_rounds=20") == ("finetuning_trainer", flags[-1])
     short = ("--total_rounds=1", "--finetune_max_epochs=1")
     stdout, _ = programs.run(name, tmp_path, *flags, *short)
@@ -104,18 +174,28 @@ def test_ci_calls_the_test_command_of_the_readme():
     assert f"check {command}" in lines
 
 
-def test_columns_are_those_of_the_files():
-    """The table of tables names every column beside a row's keys, and none that there is not."""
-    from motley_tff.tables import schema
+@pytest.mark.slow
+def test_the_python_example_runs(tmp_path, monkeypatch):
+    """After two rounds of the hundred."""
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1].replace("=100", "=2")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(code, names)
+    assert names["result"].directory is None
+    assert (tmp_path / "results" / "fedavg" / "summary.csv").exists()
 
-    rows = dict(re.findall(r"^\| `(\w+)\.csv` \| [^|]*\| ([^|]*) \|$", README, re.MULTILINE))
+
+def test_columns_are_those_of_the_files():
+    """The page names every column beside a row's keys, and none that there is not."""
+    between = re.search(r"<!-- columns: begin -->(.*)<!-- columns: end -->", COLUMNS, re.DOTALL)[1]
+    rows = dict(re.findall(r"^\| `(\w+)\.csv` \| [^|]*\| ([^|]*) \|$", between, re.MULTILINE))
     named = {table: set(re.findall(r"`([a-z_<>]+)`", text)) for table, text in rows.items()}
-    keys = {*schema.RUN, "client_id"}
-    metric = "<metric>"
-    assert named["clients"] - keys == set(schema.CLIENTS) - keys
-    assert named["candidates"] == set(schema.CANDIDATES) - keys - {"candidate", "metric"}
-    assert named["rounds"] == set(schema.rounds(metric)) - keys
-    # Of the metrics it has, of which there is a list.
-    assert named["summary"] - {"baseline", "personalized"} <= set(schema.summary("cross_device"))
-    for column in (*schema.OOD_CLIENTS, *schema.OOD_CANDIDATES):
-        assert f"`{column}`" in README, column
+    keys = {*columns.RUN, "client_id"}
+    assert named["clients"] - keys == set(columns.names("clients")) - keys
+    assert named["candidates"] == set(columns.names("candidates")) - keys - {"candidate", "metric"}
+    assert named["rounds"] == set(columns.names("rounds", metric=["<metric>"])) - keys
+    # Of the statistics over clients there is a list.
+    assert named["summary"] <= set(columns.names("summary"))
+    for table in ("clients", "candidates"):
+        for column in set(columns.names(table, ood=[""])) - set(columns.names(table)):
+            assert f"`{column}`" in COLUMNS, column

@@ -2,7 +2,7 @@
 
 The cross-silo program (`main.py`) has other names than the cross-device trainers, whose names are
 kept; Keras's optimizers, which the published fine-tuning trainer took, have parameters that TFF's
-lack. launch/grids/README.md has the table of `SILO`; a test holds the two together.
+lack. launch/grids/README.md has whole commands.
 """
 
 import re

@@ -11,7 +11,7 @@ scores.csv. Without more flags the run's summary.csv is computed again from its 
     motley_metrics results/vehicle/scores.csv
 
 --global or --local print the quantum of improvement, F = P - max(G, L). Worst, best and gains
-follow the metric's direction. The README says what the columns mean.
+follow the metric's direction. motley_tff/tables/README.md says what the columns mean.
 """
 
 import dataclasses
