@@ -56,10 +56,10 @@ POPULATION: Mapping[str, Callable[[client_values.ClientValues], float]] = {
 def meaning(name: str) -> str:
     """Returns what a registered metric is, in words: the first line of its docstring."""
     function = POPULATION[name]
-    settings = getattr(function, "keywords", {})
+    settings = {k: v for k, v in getattr(function, "keywords", {}).items() if k != "column"}
     text = (inspect.getdoc(getattr(function, "func", function)) or "").splitlines()[0]
-    text = text.removeprefix("Returns ").rstrip(".")
-    return f"{text} ({', '.join(f'{value}' for value in settings.values())})" if settings else text
+    text = text.removeprefix("Returns ").rstrip(".").replace(" of a column", " over clients")
+    return text + "".join(f" ({name} {value:g})" for name, value in settings.items())
 
 
 def summarize(values: client_values.ClientValues) -> dict[str, float]:

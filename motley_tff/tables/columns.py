@@ -5,10 +5,11 @@ documented is written, read, checked and documented by these.
     columns.find("clients", "baseline").kind                    # "score"
 
 A name with a placeholder stands for several columns, or for none: `train_<metric>`.
-`python -m motley_tff.tables.columns` prints them as the page beside this file has them.
+`python -m motley_tff.tables.columns` writes them into the page beside this file.
 """
 
 import itertools
+import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -16,8 +17,8 @@ from typing import Literal, NamedTuple
 from motley_tff import metrics
 from motley_tff.metrics import scorecard
 
-# `score` is a number that a float32 was; `count` a whole number, 0 or more; `yes` is 0 or 1.
-Kind = Literal["text", "number", "score", "count", "yes"]
+# `score` is a number that a float32 was; `count` a whole number, 0 or more; `binary` is 0 or 1.
+Kind = Literal["text", "number", "score", "count", "binary"]
 
 # Whose validation data choose a silo's candidate; both are in the tables of silos.
 WAYS = ("global", "per_client")
@@ -87,7 +88,7 @@ def _ood(name: str, meaning: str) -> Column:
 
 TABLES: Mapping[str, Table] = {
     "clients": Table(
-        "evaluation, split, client",
+        "evaluated round, split, client",
         "always",
         (
             *_KEYS,
@@ -97,11 +98,11 @@ TABLES: Mapping[str, Table] = {
             Column("num_personalization_examples", "count", "examples it personalizes on", True),
             Column("num_evaluation_examples", "count", "examples it is evaluated on"),
             Column("metric", "text", "the metric's name"),
-            Column("higher_is_better", "yes", "the metric's direction"),
+            Column("higher_is_better", "binary", "the metric's direction"),
             Column("baseline", "score", "the metric under the global model", True),
             Column("personalized", "score", "the metric under the client's own model", True),
             Column("delta", "number", "what it gained; positive is better, for errors too", True),
-            Column("is_hurt", "yes", "whether it is worse off with its own model", True),
+            Column("is_hurt", "binary", "whether it is worse off with its own model", True),
             Column("baseline_loss", "score", "mean loss under the global model", True),
             Column("personalized_loss", "score", "mean loss under its own model", True),
             Column(
@@ -113,7 +114,7 @@ TABLES: Mapping[str, Table] = {
             Column("group", "text", "which planted or known group it belongs to", True),
             Column("candidate_<way>", "text", "candidate chosen for all, or by the silo", True),
             Column("personalized_<way>", "score", "the metric under that candidate", True),
-            Column("is_hurt_<way>", "yes", "whether it is worse off with that candidate", True),
+            Column("is_hurt_<way>", "binary", "whether it is worse off with that candidate", True),
             Column("baseline_<further>", "score", "a further metric: global model", True),
             Column("personalized_<further>", "score", "a further metric: own model", True),
             _ood("baseline", "the global model"),
@@ -121,7 +122,7 @@ TABLES: Mapping[str, Table] = {
         ),
     ),
     "candidates": Table(
-        "evaluation, split, client, candidate",
+        "evaluated round, split, client, candidate",
         "always",
         (
             *(c for c in _KEYS if c.name in ("run_id", "round", "split")),
@@ -134,7 +135,7 @@ TABLES: Mapping[str, Table] = {
         ),
     ),
     "summary": Table(
-        "evaluation, split",
+        "evaluated round, split",
         "always",
         (
             *_KEYS,
@@ -170,8 +171,8 @@ TABLES: Mapping[str, Table] = {
         ),
     ),
     "clusters": Table(
-        "evaluation, split, cluster, group",
-        "clusters",
+        "evaluated round, split, cluster, group",
+        "of algorithms with clusters",
         (
             *(c for c in _KEYS if c.name in ("run_id", "round", "split")),
             Column("cluster_id", "count", "the cluster"),
@@ -180,8 +181,8 @@ TABLES: Mapping[str, Table] = {
         ),
     ),
     "sizes": Table(
-        "evaluation, split, share of the personalization set",
-        "several `--personalization_fraction`",
+        "evaluated round, split, share of the personalization set",
+        "with several `--personalization_fraction`",
         (
             *_KEYS,
             Column("personalization_fraction", "number", "share each client personalizes on"),
@@ -194,8 +195,8 @@ TABLES: Mapping[str, Table] = {
         ),
     ),
     "acceptance": Table(
-        "evaluation, split, rule",
-        "an `--acceptance` other than `always`",
+        "evaluated round, split, rule",
+        "with an `--acceptance` other than `always`",
         (
             *_KEYS,
             Column("rule", "text", "which clients take their own model"),
@@ -206,26 +207,26 @@ TABLES: Mapping[str, Table] = {
         ),
     ),
     "scores": Table(
-        "evaluation, split, client, example",
-        "`--export_scores`",
+        "evaluated round, split, client, example",
+        "with `--export_scores`",
         (
             *_KEYS,
             _CLIENT,
-            Column("label", "yes", "1 is positive"),
+            Column("label", "binary", "1 is positive"),
             Column("baseline_score", "score", "the global model's score; higher is positive", True),
             Column("personalized_score", "score", "the client's own model's", True),
         ),
     ),
     "sweep": Table(
         "run",
-        "`motley_sweep`; the grid's flags are columns, too",
+        "by `motley_sweep`; the grid's flags are columns, too",
         (
             *(c for c in _KEYS if c.name in ("run_id", "dataset", "algorithm")),
             Column("base_random_seed", "count", "seed of every random choice"),
             Column("status", "text", "`finished` or `failed`"),
             Column("reason", "text", "why it failed", True),
             Column("metric", "text", "the metric's name", True),
-            Column("higher_is_better", "yes", "the metric's direction", True),
+            Column("higher_is_better", "binary", "the metric's direction", True),
             Column("candidate", "text", "the candidate, where all clients share it", True),
             Column("valid_personalized_mean", "number", "what the setting is chosen by", True),
             Column("test_personalized_mean", "number", "what is reported", True),
@@ -234,7 +235,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "heterogeneity": Table(
         "client, label",
-        "`motley_doctor --figures_dir`",
+        "by `motley_doctor --figures_dir`, a file a data set",
         (
             _CLIENT,
             Column("label", "text", "a label, or a range of targets"),
@@ -243,7 +244,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "scorecard": Table(
         "method",
-        "`motley_scorecard`",
+        "by `motley_scorecard`, with each score's parts",
         (
             Column("method", "text", "the method"),
             Column("exchange", "text", "what clients and server exchange", True),
@@ -312,23 +313,35 @@ def find(table: str, name: str) -> Column | None:
     return None
 
 
-def _documentation() -> Iterator[str]:
-    """Yields the lines of the page's tables."""
-    for name, table in TABLES.items():
-        yield f"\n### `{name}.csv`\n\nA row per {table.row}. Written: {table.when}.\n"
-        yield "| column | kind | meaning |\n|---|---|---|"
-        for column in table.columns:
-            empty = ", or empty" if column.can_be_empty else ""
-            shown = column.name.replace("<ood>", "")
-            yield f"| `{shown}` | {column.kind}{empty} | {column.meaning} |"
-
-
 def documentation() -> str:
-    """Returns the tables of all columns, as Markdown."""
-    return "\n".join(_documentation()) + "\n"
+    """Returns the tables of all columns, as the page beside this file has them, in Markdown."""
+    keys = _rows(list(_KEYS), ())
+    parts = [f"| key | kind | meaning |\n|---|---|---|\n{keys}"]
+    for name, table in TABLES.items():
+        rows = _rows(table.columns, RUN)
+        parts.append(
+            f"### `{name}.csv`\n\nA row per {table.row}.\nWritten {table.when}.\n\n"
+            f"| column | kind | meaning |\n|---|---|---|\n{rows}"
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(columns: Sequence[Column], left_out: Sequence[str]) -> str:
+    """Returns a row a column; the baseline's and the personalized models' share one."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for column in columns:
+        if column.name not in left_out:
+            kind = column.kind + "?" * column.can_be_empty
+            lines.setdefault((kind, column.meaning), []).append(
+                f"`{column.name.replace('<ood>', '')}`"
+            )
+    return "\n".join(
+        f"| {', '.join(shown)} | {kind} | {meaning} |" for (kind, meaning), shown in lines.items()
+    )
 
 
 if __name__ == "__main__":
-    import sys
-
-    sys.stdout.write(documentation())
+    page = pathlib.Path(__file__).with_name("README.md")
+    before, begin, rest = page.read_text(encoding="utf-8").partition("<!-- columns: begin -->\n")
+    _, end, after = rest.partition("<!-- columns: end -->")
+    page.write_text(before + begin + documentation() + end + after, encoding="utf-8")

@@ -136,7 +136,7 @@ def _check_kind(
     path: pathlib.Path, frame: "pd.DataFrame", name: str, column: columns.Column | None
 ) -> None:
     cells = frame[name]
-    if column and column.kind == "yes":
+    if column and column.kind == "binary":
         bad, expected = ~cells.isin((0, 1)), "0 or 1"
     elif column and column.kind == "count":
         bad = ~((cells >= 0) & (cells % 1 == 0) & (cells <= _MOST))
