@@ -85,21 +85,25 @@ def _one_line(error: Exception) -> str:
 
 def main() -> None:
     """Runs all checks."""
-    if FLAGS.dataset_name is not None:
+    timeout, data_dir, figures_dir = (
+        FLAGS.worker_timeout_seconds, FLAGS.data_dir, FLAGS.figures_dir
+    )  # fmt: skip
+    options = config.data_options() if FLAGS.dataset_name is not None else None
+    if options is not None:
         # What is wrong there does not wait for TensorFlow.
-        datasets.check_options(config.data_options())
+        datasets.check_options(options)
     report = _Report()
     report.check("python", _python)
     report.check("packages", _packages)
     report.check("machine", _machine)
     if report.check("tensorflow", _import_tensorflow):
         with contextlib.ExitStack() as stack:
-            if report.check("worker", lambda: _start_worker(stack)):
+            if report.check("worker", lambda: _start_worker(stack, timeout)):
                 report.check("computation", _compute)
-    if FLAGS.data_dir is not None:
-        report.check("data_dir", lambda: data_directory(pathlib.Path(FLAGS.data_dir)))
-    if FLAGS.dataset_name is not None:
-        report.check("dataset", _dataset)
+    if data_dir is not None:
+        report.check("data_dir", lambda: data_directory(pathlib.Path(data_dir)))
+    if options is not None:
+        report.check("dataset", lambda: _dataset(options, pathlib.Path(figures_dir)))
     report.conclude()
 
 
@@ -155,11 +159,10 @@ def _import_tensorflow() -> str:
     return f"TFF {module.tff.__version__} imported in {time.perf_counter() - start:.1f} s"
 
 
-def _start_worker(stack: contextlib.ExitStack) -> str:
+def _start_worker(stack: contextlib.ExitStack, timeout: float) -> str:
     from motley_tff.backends.tff import worker as tff_worker  # Imports TensorFlow.
 
     start = time.perf_counter()
-    timeout = FLAGS.worker_timeout_seconds
     worker = stack.enter_context(tff_worker.tff_runtime(start_timeout_seconds=timeout))
     return f"answered on port {worker.port} after {time.perf_counter() - start:.1f} s"
 
@@ -217,11 +220,11 @@ def _described(entry: pathlib.Path) -> str:
     return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.stat().st_size:,} bytes)"
 
 
-def _dataset() -> str:
+def _dataset(options: datasets.DataOptions, figures_dir: pathlib.Path) -> str:
     """Loads a data set; returns what is in it, several lines."""
     from datasets import description
 
-    task = datasets.create_task(config.data_options())
+    task = datasets.create_task(options)
     lines = [f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights"]
     lines += [f"{k}: {_short(v)}" for k, v in task.facts.items() if v or v == 0]
     # A silo is in every split, with a part of its data each time.
@@ -238,15 +241,14 @@ def _dataset() -> str:
         f"heterogeneity: labels of {len(shares.client_ids)} clients are "
         f"{shares.distance:.2f} (total variation) from their average"
     )
-    return "\n       ".join([*lines, *_pictures(task, shares)])
+    return "\n       ".join([*lines, *_pictures(task, shares, figures_dir)])
 
 
-def _pictures(task: Any, shares: Any) -> list[str]:
+def _pictures(task: Any, shares: Any, folder: pathlib.Path) -> list[str]:
     """Draws how clients differ, and their images if they have some; returns where."""
     from datasets import description
     from motley_tff.report import contact_sheet, heterogeneity
 
-    folder = pathlib.Path(FLAGS.figures_dir)
     images = description.images(task)
     bars, sheet = (folder / f"{kind}_{task.dataset}.png" for kind in ("heterogeneity", "images"))
     try:

@@ -50,52 +50,55 @@ flags.DEFINE_integer(
 
 def main() -> None:
     """Scores and prints."""
-    _check_flags()
+    is_experiment, output = FLAGS.gaussian_experiment, FLAGS.output
+    clients, generated = FLAGS.clients, FLAGS.generated
+    weights, num_neighbors, seed = (
+        FLAGS.inception_weights, FLAGS.num_neighbors, FLAGS.base_random_seed
+    )  # fmt: skip
+    if is_experiment and (clients or generated):
+        raise UserError("--gaussian_experiment draws its own data; leave out the files")
+    required = {} if is_experiment else {"clients": clients, "generated": generated}
+    for name, value in required.items():
+        if not value:
+            raise UserError(f"--{name} is required; give --{name}=FILE (or --gaussian_experiment)")
+    if output:
+        metrics_output.check_output(output)
     from motley_tff.metrics.generative import scores
 
-    if FLAGS.gaussian_experiment:
-        table = scores.table(*_draw(), num_neighbors=0)
+    if is_experiment:
+        table = scores.table(*_draw(seed), num_neighbors=0)
     else:
-        table = scores.table(*_read(), FLAGS.num_neighbors)
+        table = scores.table(*_read(clients, generated, weights), num_neighbors)
     _print(table.rows, table.notes)
-    if FLAGS.gaussian_experiment:
+    if is_experiment:
         _print_minima(table.rows)
-    if FLAGS.output:
+    if output:
         columns = [column for column in scores.COLUMNS if column in table.rows[0]]
-        metrics_output.write(FLAGS.output, metrics_output.Table(columns, table.rows, table.notes))
-
-
-def _check_flags() -> None:
-    """Raises UserError for flags that do not fit, before anything is computed."""
-    if FLAGS.gaussian_experiment and (FLAGS.clients or FLAGS.generated):
-        raise UserError("--gaussian_experiment draws its own data; leave out the files")
-    for name in () if FLAGS.gaussian_experiment else ("clients", "generated"):
-        if not FLAGS[name].value:
-            raise UserError(f"--{name} is required; give --{name}=FILE (or --gaussian_experiment)")
-    if FLAGS.output:
-        metrics_output.check_output(FLAGS.output)
+        metrics_output.write(output, metrics_output.Table(columns, table.rows, table.notes))
 
 
 def _path(text: str) -> pathlib.Path:
     return pathlib.Path(os.path.expanduser(text))
 
 
-def _draw() -> tuple[Any, dict[str, Any]]:
+def _draw(seed: int) -> tuple[Any, dict[str, Any]]:
     """Returns the experiment's clients and generated sets by name."""
     import numpy as np
 
     from motley_tff.metrics.generative import gaussian
 
-    return gaussian.draw(np.random.default_rng(FLAGS.base_random_seed))
+    return gaussian.draw(np.random.default_rng(seed))
 
 
-def _read() -> tuple[Any, dict[str, Any]]:
+def _read(
+    clients_file: str, generated: Sequence[str], inception_weights: str | None
+) -> tuple[Any, dict[str, Any]]:
     """Returns the files' clients and generated sets by name."""
     from motley_tff.metrics.generative import client_features
 
-    files = _names(FLAGS.generated)
-    embed = _embedding()
-    clients = client_features.read_clients(_path(FLAGS.clients), embed)
+    files = _names(generated)
+    embed = _embedding(inception_weights)
+    clients = client_features.read_clients(_path(clients_file), embed)
     width = clients.features.shape[1]
     return clients, {
         name: client_features.read_generated(_path(file), width, embed)
@@ -103,13 +106,13 @@ def _read() -> tuple[Any, dict[str, Any]]:
     }
 
 
-def _embedding() -> Callable[[Any], Any] | None:
+def _embedding(weights: str | None) -> Callable[[Any], Any] | None:
     """Returns what makes features of images, if a network is given."""
-    if FLAGS.inception_weights is None:
+    if weights is None:
         return None
     from datasets.models import inception_features  # Imports TensorFlow.
 
-    model = inception_features.load(_path(FLAGS.inception_weights))
+    model = inception_features.load(_path(weights))
     return lambda images: inception_features.embed(model, images)
 
 

@@ -65,17 +65,62 @@ def _is_mapping(pairs: list[str] | None) -> bool:
     return len(ours) == len(pairs) and all(0 < p.find("=") < len(p) - 1 for p in pairs)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """The flags' values, under the flags' names but for the two paths."""
+
+    columns: dict[str, str] | None
+    metric: str | None
+    higher_is_better: bool | None
+    round: int | Literal["last", "all"]
+    splits: list[str] | None
+    compare: bool
+    global_path: str | None
+    local_path: str | None
+    per_client: bool
+    output: str | None
+
+    @property
+    def is_quantum(self) -> bool:
+        """Whether the quantum of improvement is asked for."""
+        return self.global_path is not None or self.local_path is not None
+
+    def check(self) -> None:
+        """Raises a UserError where flags contradict each other."""
+        if self.output:
+            metrics_output.check_output(self.output)
+        if self.compare and self.is_quantum:
+            raise UserError("--compare: expected without --global and --local; leave either out")
+        if self.per_client and not self.output:
+            raise UserError("--per_client: expected with --output; name a file")
+        if self.round == "all" and (self.compare or self.is_quantum):
+            raise UserError("--round=all: expected one round of each run to compare")
+
+
 def main(*paths: str) -> None:
     """Computes, prints and writes."""
-    _check_flags()
-    found = client_tables.find(paths)
-    scores = [path for path in found if client_tables.is_scores(path)]
-    if scores and len(scores) < len(found):
+    settings = _Settings(
+        None if FLAGS.columns is None else dict(pair.split("=", 1) for pair in FLAGS.columns),
+        FLAGS.metric,
+        FLAGS.higher_is_better,
+        int(FLAGS.round) if FLAGS.round.isdecimal() else FLAGS.round,
+        FLAGS.splits,
+        FLAGS.compare,
+        FLAGS["global"].value,
+        FLAGS.local,
+        FLAGS.per_client,
+        FLAGS.output,
+    )
+    settings.check()
+    files = client_tables.find(paths)
+    scores = [path for path in files if client_tables.is_scores(path)]
+    if scores and len(scores) < len(files):
         raise UserError(f"{scores[0]} has scores and other files have clients; give one kind")
-    table, clients = _of_scores(scores) if scores else _of_clients(found)
+    table, clients = _of_scores(scores, settings) if scores else _of_clients(files, settings)
     print("\n".join(metrics_output.text(table)))
-    if FLAGS.output:
-        metrics_output.write(FLAGS.output, clients if clients and FLAGS.per_client else table)
+    if settings.output:
+        shown = clients if clients and settings.per_client else table
+        metrics_output.write(settings.output, shown)
 
 
 def run() -> None:
@@ -83,73 +128,56 @@ def run() -> None:
     commandline.run_main(main, positional=("PATH...",))
 
 
-def _check_flags() -> None:
-    if FLAGS.output:
-        metrics_output.check_output(FLAGS.output)
-    if FLAGS.compare and _is_quantum():
-        raise UserError("--compare: expected without --global and --local; leave either out")
-    if FLAGS.per_client and not FLAGS.output:
-        raise UserError("--per_client: expected with --output; name a file")
-    if FLAGS.round == "all" and (FLAGS.compare or _is_quantum()):
-        raise UserError("--round=all: expected one round of each run to compare")
-
-
-def _is_quantum() -> bool:
-    return FLAGS["global"].value is not None or FLAGS.local is not None
-
-
 # The table and, where asked for, one with a row per client.
 _Tables = tuple[metrics_output.Table, metrics_output.Table | None]
 
 
-def _of_scores(paths: Sequence[pathlib.Path]) -> _Tables:
-    if FLAGS.compare or _is_quantum():
+def _of_scores(paths: Sequence[pathlib.Path], settings: _Settings) -> _Tables:
+    if settings.compare or settings.is_quantum:
         raise UserError(f"{paths[0]} has scores; expected tables of clients to compare")
     tables = (client_tables.read_scores(path) for path in paths)
     return metrics_tables.roc_aucs(
-        client_tables.choose(table, _round(), FLAGS.splits) for table in tables
+        client_tables.choose(table, settings.round, settings.splits) for table in tables
     )
 
 
-def _of_clients(paths: Sequence[pathlib.Path]) -> _Tables:
-    found = [e for evaluations in _read(paths).values() for e in evaluations]
-    if FLAGS.compare:
-        return metrics_tables.compare(found)
-    if _is_quantum():
-        return metrics_tables.quantum(found, _other("global"), _other("local"))
-    if FLAGS.per_client:
+def _of_clients(paths: Sequence[pathlib.Path], settings: _Settings) -> _Tables:
+    evaluations = _evaluations(paths, settings)
+    if settings.compare:
+        return metrics_tables.compare(evaluations)
+    if settings.is_quantum:
+        others = (
+            _evaluations(client_tables.find([path]), settings) if path is not None else None
+            for path in (settings.global_path, settings.local_path)
+        )
+        return metrics_tables.quantum(evaluations, *others)
+    if settings.per_client:
         raise UserError("--per_client: expected with --compare, --global, --local or a scores.csv")
-    return metrics_tables.summary(found), None
+    return metrics_tables.summary(evaluations), None
 
 
-def _other(flag: str) -> list[client_tables.Evaluation] | None:
-    path = FLAGS[flag].value
-    if path is None:
-        return None
-    return [e for found in _read(client_tables.find([path])).values() for e in found]
-
-
-def _round() -> int | Literal["last", "all"]:
-    return int(FLAGS.round) if FLAGS.round.isdecimal() else FLAGS.round
-
-
-def _read(paths: Iterable[pathlib.Path]) -> dict[pathlib.Path, list[client_tables.Evaluation]]:
-    """Returns the chosen evaluations of each file."""
-    columns = None if FLAGS.columns is None else dict(pair.split("=", 1) for pair in FLAGS.columns)
-    found = {}
+def _evaluations(
+    paths: Iterable[pathlib.Path], settings: _Settings
+) -> list[client_tables.Evaluation]:
+    """Returns the chosen evaluations of all files."""
+    by_file = {}
     for path in paths:
-        table = client_tables.read(path, columns, FLAGS.metric, FLAGS.higher_is_better)
-        chosen = client_tables.choose(table, _round(), FLAGS.splits)
+        table = client_tables.read(
+            path, settings.columns, settings.metric, settings.higher_is_better
+        )
+        chosen = client_tables.choose(table, settings.round, settings.splits)
         if chosen.empty:
-            raise UserError(_nothing_of(path, table))
-        found[path] = client_tables.evaluations(chosen)
-    return _named_apart(found) if FLAGS.compare else found
+            raise UserError(_nothing_of(path, table, settings))
+        by_file[path] = client_tables.evaluations(chosen)
+    if settings.compare:
+        by_file = _named_apart(by_file)
+    return [evaluation for evaluations in by_file.values() for evaluation in evaluations]
 
 
-def _nothing_of(path: pathlib.Path, table: "pd.DataFrame") -> str:
+def _nothing_of(path: pathlib.Path, table: "pd.DataFrame", settings: _Settings) -> str:
     """Returns what to tell somebody who chose what a table does not have."""
-    asked = f"--round={FLAGS.round}" + (
-        f" and --splits={','.join(FLAGS.splits)}" if FLAGS.splits is not None else ""
+    asked = f"--round={settings.round}" + (
+        f" and --splits={','.join(settings.splits)}" if settings.splits is not None else ""
     )
     has = [
         f"{name}s {', '.join(map(str, sorted(table[name].unique())))}"

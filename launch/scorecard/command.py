@@ -45,7 +45,8 @@ flags.DEFINE_string("output_dir", None, "Directory that gets scorecard.csv, rada
 
 def main(*paths: str) -> None:
     """Scores, prints and draws."""
-    folder = _output_dir()
+    baseline = pathlib.Path(os.path.expanduser(FLAGS.baseline)) if FLAGS.baseline else None
+    is_global, target, folder = FLAGS.model == "global", FLAGS.target, _checked(FLAGS.output_dir)
     from launch.scorecard import rows as scorecard_rows  # Imports pandas.
     from launch.scorecard import runs as scorecard_runs
     from motley_tff.report import runs
@@ -53,19 +54,18 @@ def main(*paths: str) -> None:
     found = runs.find(paths).runs
     if not found:
         raise UserError(f"no runs in {', '.join(paths)}; expected directories with a clients.csv")
-    baseline = pathlib.Path(os.path.expanduser(FLAGS.baseline)) if FLAGS.baseline else None
-    column = scorecard_rows.GLOBAL if FLAGS.model == "global" else scorecard_rows.PERSONALIZED
-    rows = scorecard_rows.build(scorecard_runs.assign(found, baseline), column, FLAGS.target)
+    column = scorecard_rows.GLOBAL if is_global else scorecard_rows.PERSONALIZED
+    rows = scorecard_rows.build(scorecard_runs.assign(found, baseline), column, target)
     _print(rows, found[0].metric)
     if folder is not None:
         _write(folder, rows)
 
 
-def _output_dir() -> pathlib.Path | None:
+def _checked(output_dir: str | None) -> pathlib.Path | None:
     """Returns --output_dir, checked before anything is computed."""
-    if not FLAGS.output_dir:
+    if not output_dir:
         return None
-    folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir))
+    folder = pathlib.Path(os.path.expanduser(output_dir))
     if not folder.absolute().parent.is_dir() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"--output_dir={folder}: expected a directory, or the name of one to make")
     return folder

@@ -52,22 +52,25 @@ flags.DEFINE_float("slurm_memory_gb", None, "Memory of a job (default: the parti
 
 def main(grid_file: str) -> int:
     """Runs the sweep of a grid's file; returns the exit status."""
-    from launch.sweeps import closing, grids, plans, results
+    from launch.sweeps import closing, grids, plans, results, slurm
 
-    path = pathlib.Path(grid_file)
-    plan = plans.Plan(
-        grids.read(path), FLAGS.seeds, plans.absolute(FLAGS.data_dir), FLAGS.use_synthetic_data
-    )
-    _check_size(plan)
-    if FLAGS.dry_run:
-        _print_tasks(plan, pathlib.Path(FLAGS.root_output_dir) / path.stem)
-        return 0
+    data_dir, is_synthetic, root = FLAGS.data_dir, FLAGS.use_synthetic_data, FLAGS.root_output_dir
+    is_dry, cpus, at_once = FLAGS.dry_run, FLAGS.cpus_per_task, FLAGS.max_parallel
+    resources = None
     if FLAGS.scheduler == "slurm":
-        from launch.sweeps import slurm
-
+        resources = slurm.Resources(
+            cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition
+        )
+    path = pathlib.Path(grid_file)
+    plan = plans.Plan(grids.read(path), FLAGS.seeds, plans.absolute(data_dir), is_synthetic)
+    _check_size(plan, may_be_large=FLAGS.yes or is_dry)
+    if is_dry:
+        _print_tasks(plan, pathlib.Path(root) / path.stem)
+        return 0
+    if resources is not None:
         slurm.check()
-    with _directory(path.stem, plan) as directory:
-        _run_tasks(plan, directory)
+    with _directory(root, path.stem, plan) as directory:
+        _run_tasks(plan, directory, cpus, at_once, resources)
         rows = results.write(directory, plan)
         best = results.best_rows(plan, rows, results.best_point(plan, rows))
     print(closing.text(plan, rows, best))
@@ -77,11 +80,11 @@ def main(grid_file: str) -> int:
     return int(any(row["status"] == "failed" for row in rows))
 
 
-def _check_size(plan: Any) -> None:
+def _check_size(plan: Any, may_be_large: bool) -> None:
     """Asks before a sweep that would take very long."""
     from launch.sweeps import plans
 
-    if plan.num_runs > _MANY_RUNS and not (FLAGS.yes or FLAGS.dry_run):
+    if plan.num_runs > _MANY_RUNS and not may_be_large:
         each = _SECONDS_IN_A_GROUP if plans.is_grouped(plan.grid) else _SECONDS_ALONE
         days = plan.num_runs * each / 86400
         raise UserError(
@@ -100,7 +103,7 @@ def _print_tasks(plan: Any, directory: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _directory(name: str, plan: Any) -> Iterator[pathlib.Path]:
+def _directory(root: str, name: str, plan: Any) -> Iterator[pathlib.Path]:
     """Yields the sweep's directory, held by this process.
 
     Raises:
@@ -109,7 +112,7 @@ def _directory(name: str, plan: Any) -> Iterator[pathlib.Path]:
     from motley_tff.experiment import run_directory
 
     try:
-        directory = run_directory.RunDirectory(FLAGS.root_output_dir, name, {})
+        directory = run_directory.RunDirectory(root, name, {})
     except UserError as error:
         raise UserError(str(error).replace("--experiment_name", "--root_output_dir")) from error
     with contextlib.closing(directory):
@@ -141,23 +144,22 @@ def _check_same(directory: Any, plan: Any) -> None:
             )
 
 
-def _run_tasks(plan: Any, directory: pathlib.Path) -> None:
-    """Runs what is not finished."""
+def _run_tasks(
+    plan: Any, directory: pathlib.Path, cpus: int, at_once: int | None, resources: Any
+) -> None:
+    """Runs what is not finished, in processes here or, with resources, as Slurm's jobs."""
     from launch.sweeps import local, processes, results, slurm
 
     waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
     for task in waiting:  # What failed is tried again.
         results.path_of(directory, task).unlink(missing_ok=True)
     progress = _Progress(plan, sum(len(task.runs) for task in waiting))
-    if FLAGS.scheduler == "slurm":
-        resources = slurm.Resources(
-            FLAGS.cpus_per_task, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition
-        )
-        at_once = FLAGS.max_parallel or max(1, len(waiting))
-        slurm.run(plan, directory, waiting, at_once, progress.done, resources)
-    else:
-        at_once = FLAGS.max_parallel or processes.share_of_cores(FLAGS.cpus_per_task)
+    if resources is None:
+        at_once = at_once or processes.share_of_cores(cpus)
         local.run(plan, directory, waiting, at_once, progress.done)
+    else:
+        at_once = at_once or max(1, len(waiting))
+        slurm.run(plan, directory, waiting, at_once, progress.done, resources)
 
 
 class _Progress:
