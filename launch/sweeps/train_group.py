@@ -127,9 +127,9 @@ class _Group:
         return mean if metric.higher_is_better else -mean
 
     def _report(self, one: _Kept) -> Any:
-        from motley_tff.experiment import evaluation
+        from motley_tff.experiment import rows as rows_lib
 
-        return evaluation.report(
+        return rows_lib.report(
             self._first, self._personalization.candidates, one.scores, *self._choice
         )
 

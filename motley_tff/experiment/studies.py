@@ -14,7 +14,8 @@ from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import candidates
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import acceptance, client_scores, evaluation, held_out
+from motley_tff.experiment import acceptance, client_scores, held_out, scoring
+from motley_tff.experiment import rows as rows_lib
 from motley_tff.experiment.config import EvaluationConfig
 from motley_tff.tables import columns
 
@@ -65,10 +66,10 @@ class Studies:
         if config.ood_examples:
             main = held_out.with_ood(main, config.ood_examples, seed)
 
-        def evaluator(one: task_lib.Task, name: str) -> evaluation.Evaluator:
-            return evaluation.Evaluator(backend, one, personalization, name)
+        def evaluator(one: task_lib.Task, name: str) -> scoring.Evaluator:
+            return scoring.Evaluator(backend, one, personalization, name)
 
-        def without(share: float) -> evaluation.Evaluator:
+        def without(share: float) -> scoring.Evaluator:
             held = held_out.with_holdout(sized[fractions[0]], share, seed)
             return evaluator(held, f"holdout_{share}")
 
@@ -92,26 +93,26 @@ class Studies:
         client_ids: Mapping[str, Sequence[str]],
         key: np.ndarray,
         on_client: Callable[[], None],
-        blocks: evaluation.Blocks | None = None,
+        blocks: scoring.Blocks | None = None,
     ) -> tuple[Scores, dict[str, Iterable[dict[str, Any]]]]:
         """Returns the scores of the tables, and `{table: rows}` without the keys of the run.
 
         Args:
-          weights: See `evaluation.Evaluator.score`, as the others.
+          weights: See `scoring.Evaluator.score`, as the others.
           client_states: The same.
           client_ids: The same.
           key: The same.
           on_client: Called each time a client was scored.
-          blocks: See `evaluation.Evaluator.score`.
+          blocks: See `scoring.Evaluator.score`.
         """
 
-        def score(one: evaluation.Evaluator) -> Scores:
+        def score(one: scoring.Evaluator) -> Scores:
             return one.score(weights, client_states, client_ids, key, on_client, blocks)
 
         scores = score(self._main)
         held = {fraction: score(one) for fraction, one in self._holdouts.items()}
         config = self._config
-        report = evaluation.report(
+        report = rows_lib.report(
             self._task,
             self._labels,
             scores,
@@ -131,7 +132,7 @@ class Studies:
         }
         return scores, tables
 
-    def _accept(self, rule, scores, held) -> evaluation.Accept:
+    def _accept(self, rule, scores, held) -> rows_lib.Accept:
         def accept(split, chosen):
             return acceptance.accepts(rule, self._evidence(rule, scores, held, split, chosen))
 
@@ -184,12 +185,12 @@ class Studies:
 
     def _choose(self, scores, accept):
         config = self._config
-        return evaluation.choose(
+        return rows_lib.choose(
             self._task, scores, config.tuning, config.include_baseline_candidate, accept
         )
 
     def _summary(self, table, split, scores, chosen, own):
         """Returns a table's own cells and those that it has of a split's summary."""
-        row = evaluation.summarize(self._task, self._labels, split, scores[split], chosen[split])
+        row = rows_lib.summarize(self._task, self._labels, split, scores[split], chosen[split])
         names = columns.names(table)
         return {**{name: cell for name, cell in row.items() if name in names}, **own}

@@ -17,8 +17,8 @@ from motley_tff.backends import base
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, random_streams
 from motley_tff.core import task as task_lib
-from motley_tff.experiment import cohorts
 from motley_tff.experiment import progress as progress_lib
+from motley_tff.experiment import schedule
 from motley_tff.files import model_files
 
 Weights = tuple[np.ndarray, ...]
@@ -125,7 +125,7 @@ class WarmStart:
             stream = random_streams.generator(self._seed, "warm_start", 0, j, number)
             ids = tuple(ids[i] for i in stream.choice(len(ids), self._cohort_size, replace=False))
         stream = random_streams.generator(self._seed, "cohort_faults", 0, j, number)
-        staying = cohorts.remaining(ids, self._dropout_rate, stream)
+        staying = schedule.remaining(ids, self._dropout_rate, stream)
         key = random_streams.key(self._seed, "warm_start", 1, j, number)
         return base.Round(number, staying, key)
 

@@ -10,7 +10,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from motley_tff.core import clients, partition, random_streams
-from motley_tff.experiment import cohorts, held_out
+from motley_tff.experiment import held_out, schedule
 from tests import toy
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -44,7 +44,7 @@ RATES = st.floats(0, 1, exclude_max=True)
 def test_who_stays_at_a_higher_rate_stays_at_a_lower_one(ids, rate, other, seed):
     def remaining(rate):
         stream = random_streams.generator(seed, "cohort_faults", 1)
-        return cohorts.remaining(tuple(ids), rate, stream)
+        return schedule.remaining(tuple(ids), rate, stream)
 
     many, few = (remaining(r) for r in sorted((rate, other)))
     assert len(few) >= 1 and set(few) <= set(many) <= set(ids)

@@ -7,7 +7,7 @@ import pytest
 
 from motley_tff.algorithms import FineTuning, optimizers
 from motley_tff.backends import sequential
-from motley_tff.experiment import client_scores, evaluation, held_out, score_blocks
+from motley_tff.experiment import client_scores, held_out, score_blocks, scoring
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -17,11 +17,11 @@ _KEY = np.array([1, 2], np.int32)
 
 @pytest.fixture()
 def evaluator(monkeypatch):
-    monkeypatch.setattr(evaluation, "BLOCK", 2)
+    monkeypatch.setattr(scoring, "BLOCK", 2)
     task = held_out.with_ood(toy.without_keras(toy.classifier_task()), 10, seed=1)
     rate = optimizers.OptimizerConfig("sgd", 0.1)
     tuned = FineTuning(rate, (0.1,), 1, 16).build(task)
-    return evaluation.Evaluator(sequential.SequentialBackend(), task, tuned)
+    return scoring.Evaluator(sequential.SequentialBackend(), task, tuned)
 
 
 def _score(evaluator, on_client=lambda: None, blocks=None):
@@ -50,7 +50,7 @@ class _Counting(sequential.SequentialBackend):
 
 def test_blocks_of_any_size_give_the_same_scores(evaluator, monkeypatch):
     in_twos = _score(evaluator)
-    monkeypatch.setattr(evaluation, "BLOCK", 256)
+    monkeypatch.setattr(scoring, "BLOCK", 256)
     assert _bytes(_score(evaluator)) == _bytes(in_twos)
     assert in_twos["test"].client_ids == evaluator._task.test.ids
 

@@ -161,9 +161,9 @@ def main() -> None:
 
 def check(sizes: argparse.Namespace, arguments: list[str], directory: pathlib.Path) -> None:
     """Kills a run twice, lets it end, and looks at what it left."""
-    from motley_tff.experiment import evaluation
+    from motley_tff.experiment import scoring
 
-    num_blocks = sum(n // evaluation.BLOCK for n in (sizes.valid_clients, sizes.test_clients))
+    num_blocks = sum(n // scoring.BLOCK for n in (sizes.valid_clients, sizes.test_clients))
     watched = _kill_and_go_on(directory, arguments, num_blocks, (0.4, 0.7))
     _report(sizes, watched, directory)
     if row_counts(directory)["clients"] != sizes.valid_clients + sizes.test_clients:

@@ -3,7 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from motley_tff.experiment import client_scores, evaluation
+from motley_tff.experiment import client_scores
+from motley_tff.experiment import rows as rows_lib
 from motley_tff.tables import columns
 from tests import toy
 
@@ -18,7 +19,7 @@ def _report(task):
         return client_scores.Scores(tuple(ids), values, sizes, sizes)
 
     by_split = {name: scores(task.splits[name].ids) for name in client_scores.SPLITS}
-    return evaluation.report(task, ("0", "1"), by_split, "global", True)
+    return rows_lib.report(task, ("0", "1"), by_split, "global", True)
 
 
 def test_the_reference_stands_beside_the_accuracy():
@@ -27,8 +28,8 @@ def test_the_reference_stands_beside_the_accuracy():
     task = dataclasses.replace(task, reference={ids[0]: 0.25, ids[1]: 0.5})
     report = _report(task)
     cells = {row["client_id"]: row["reference"] for row in report.clients}
-    assert evaluation.client_cell(task, "007") == "toy:007"
-    assert cells[evaluation.client_cell(task, ids[0])] == 0.25
+    assert rows_lib.client_cell(task, "007") == "toy:007"
+    assert cells[rows_lib.client_cell(task, ids[0])] == 0.25
     means = {row["split"]: row["reference_mean"] for row in report.summary}
     assert means["test"] == pytest.approx(0.375)
     assert "reference" in columns.names("clients")
@@ -53,7 +54,7 @@ GROUPS = ("x", "x", "y")
 def _scores(ids, values, **more):
     by_name = {"accuracy": np.float32(values), "loss": np.float32(LOSS)}
     sizes = np.array([10, 20, 30]), np.array([1, 2, 3])
-    return evaluation.Scores(tuple(ids), by_name, *sizes, **more)
+    return client_scores.Scores(tuple(ids), by_name, *sizes, **more)
 
 
 def _task(task=None):
@@ -77,7 +78,7 @@ def _of_test(rows):
 
 def test_rows_of_clients_by_hand():
     task = _task()
-    report = evaluation.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
+    report = rows_lib.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
     first, second, third = _of_test(report.clients)
     assert first == {
         "client_id": "toy:e0", "cluster_id": 1, "candidate": "1",
@@ -94,7 +95,7 @@ def test_rows_of_clients_by_hand():
 
 def test_curves_and_clusters_by_hand():
     task = _task()
-    report = evaluation.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
+    report = rows_lib.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
     curve = [
         (row["client_id"], row["candidate"], row["value"], row["loss"])
         for row in _of_test(report.candidates)
@@ -112,18 +113,18 @@ def test_curves_and_clusters_by_hand():
 
 def test_clusters_without_known_groups():
     task = toy.classifier_task(3)
-    report = evaluation.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
+    report = rows_lib.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
     members = [tuple(row.values()) for row in report.clusters]
     assert members == [("test", 1, None, 1), ("test", 2, None, 2)]
     assert {row["group"] for row in report.clients} == {None}
     partly = dataclasses.replace(task, facts={"client_groups": {task.test.ids[0]: "x"}})
-    rows = evaluation.report(partly, ("0", "1"), _both(partly), "global", True).clients
+    rows = rows_lib.report(partly, ("0", "1"), _both(partly), "global", True).clients
     assert {row["group"] for row in rows} == {None}
 
 
 def test_the_summary_by_hand():
     task = _task()
-    report = evaluation.report(task, ("0", "1"), _both(task), "global", True)
+    report = rows_lib.report(task, ("0", "1"), _both(task), "global", True)
     valid, test = report.summary
     assert (valid["split"], test["split"], test["candidate"]) == ("valid", "test", "1")
     assert test["num_clients"] == 3
@@ -136,11 +137,11 @@ def test_the_summary_by_hand():
 def test_the_choice_is_made_on_validation_clients():
     task = _task()
     scores = _both(task)
-    found = evaluation.choose(task, scores, "global", True)
+    found = rows_lib.choose(task, scores, "global", True)
     assert {split: chosen.tolist() for split, chosen in found.items()} == {
         "valid": [1, 1, 1], "test": [1, 1, 1]
     }  # fmt: skip
-    one_says_no = evaluation.report(
+    one_says_no = rows_lib.report(
         task, ("0", "1"), scores, "global", True, lambda split, mine: np.array([True, False, True])
     )
     assert [row["candidate"] for row in _of_test(one_says_no.clients)] == ["1", "0", "1"]
@@ -151,7 +152,7 @@ def test_the_choice_is_made_on_validation_clients():
 def test_silos_are_reported_under_both_choices():
     task = _task(toy.classifier_silos((7, 12, 3)))
     scores = {**_both(task), "train": _scores(task.test.ids, TEST)}
-    report = evaluation.report(task, ("0", "1"), scores, "per_client", True)
+    report = rows_lib.report(task, ("0", "1"), scores, "per_client", True)
     rows = _of_test(report.clients)
     assert [row["candidate"] for row in rows] == ["1", "1", "0"]
     assert [row["candidate_global"] for row in rows] == ["1", "1", "1"]
@@ -175,7 +176,7 @@ def test_scores_of_examples_and_of_others_data():
     examples += [(np.array([1.0]), np.array([[0.4, 0.6]]))] * 2
     beside = {"ood": _scores(task.test.ids, [[0.5, 0.25], [0.25, 0.125], [0.75, 0.75]])}
     scores = _both(task, examples=examples, beside=beside)
-    report = evaluation.report(task, ("0", "1"), scores, "global", True)
+    report = rows_lib.report(task, ("0", "1"), scores, "global", True)
     found = [(r["client_id"], r["label"], r["baseline_score"], r["personalized_score"])
              for r in report.scores]  # fmt: skip
     assert found == [

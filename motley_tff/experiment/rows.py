@@ -1,147 +1,27 @@
-"""Scores every candidate on every client, chooses on validation clients, makes the rows.
+"""Chooses candidates on validation clients, and makes the tables' rows of an evaluation.
 
-The same code serves every personalization and both settings: a personalization only says how one
-client's candidates are scored. Clients are scored in blocks and rows are made as they are read, so
-that a population of any size needs little more than the numbers of its scores.
+Rows are made as they are read: a population of any size needs no more than its scores.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from motley_tff import metrics as metrics_lib
-from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import candidates as candidates_lib
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import task as task_lib
-from motley_tff.experiment import client_scores, held_out
+from motley_tff.experiment import held_out
 from motley_tff.experiment.client_scores import SPLITS, Scores
 from motley_tff.metrics import client_values
 from motley_tff.metrics import clusters as clusters_lib
-
-# The two ways to choose that silos are reported under, beside the one asked for.
-TUNINGS: tuple[candidates_lib.Tuning, ...] = ("global", "per_client")
-# Clients that are scored together, and kept together for a run that is cut.
-BLOCK = 256
+from motley_tff.tables import columns
 
 # (split, chosen candidate of each client) -> which clients accept it
 Accept = Callable[[str, np.ndarray], np.ndarray]
-
-
-class Blocks(Protocol):
-    """Where the scores of finished blocks are kept while an evaluation is not whole."""
-
-    def load(self, name: str, client_ids: Sequence[str]) -> dict[str, Scores] | None:
-        """Returns a block's scores by split, or None if it is to be scored."""
-
-    def save(self, name: str, scores: Mapping[str, Scores]) -> None:
-        """Keeps a block's scores."""
-
-
-class _NotKept:
-    def load(self, name: str, client_ids: Sequence[str]) -> None:
-        del name, client_ids
-
-    def save(self, name: str, scores: Mapping[str, Scores]) -> None:
-        del name, scores
-
-
-class Evaluator:
-    """Runs one personalization on one backend.
-
-    Args:
-      backend: Where the clients' work runs.
-      task: Whose clients.
-      personalization: What they do.
-      name: Tells its blocks from those of other evaluators.
-    """
-
-    def __init__(
-        self,
-        backend: base.Backend,
-        task: task_lib.Task,
-        personalization: algorithm_lib.Personalization,
-        name: str = "main",
-    ):
-        self._backend, self._task, self._name = backend, task, name
-        if task.setting == "cross_silo":
-            # The same silos on both splits: personalize once, score on both parts.
-            train = ("train",) if personalization.scores_train else ()
-            self._groups: tuple[tuple[str, ...], ...] = ((*SPLITS, *train),)
-        else:
-            self._groups = tuple((split,) for split in SPLITS)
-        self._work = {
-            group: personalization.work(
-                tuple(
-                    dict.fromkeys(
-                        part for split in group for part in client_scores.parts(task, split)
-                    )
-                ),
-                task.personalization_part(group[0]),
-            )
-            for group in self._groups
-        }
-
-    def score(
-        self,
-        weights: Any,
-        client_states: Mapping[str, Any] | None,
-        client_ids: Mapping[str, Sequence[str]],
-        key: np.ndarray,
-        on_client: Callable[[], None] = lambda: None,
-        blocks: Blocks | None = None,
-    ) -> dict[str, Scores]:
-        """Returns each split's scores, those on training parts (`train`) last.
-
-        Args:
-          weights: The global model; the server's weights for a stateful personalization.
-          client_states: `{client id: state}` for a stateful personalization, else None.
-          client_ids: `{split: clients to score}`; the same for both splits of a silo task.
-          key: int32 [2], the random key of this evaluation.
-          on_client: Called after each client, for progress.
-          blocks: Has blocks that an earlier process scored, and keeps whole ones.
-        """
-        kept = blocks or _NotKept()
-        scores = {}
-        for group in self._groups:
-            ids = tuple(client_ids[group[0]])
-            found = []
-            for first in range(0, len(ids), BLOCK):
-                name = f"{self._name}.{group[0]}.{first:09d}"
-                mine = ids[first : first + BLOCK]
-                block = kept.load(name, mine)
-                if block is None:
-                    block = self._score(group, weights, client_states, mine, key, on_client)
-                    if len(mine) == BLOCK:  # What is short is soon scored again.
-                        kept.save(name, block)
-                else:
-                    for _ in mine:
-                        on_client()
-                found.append(block)
-            for split in group:
-                scores[split] = client_scores.join([block[split] for block in found])
-        return scores
-
-    def _score(self, group, weights, client_states, ids, key, on_client) -> dict[str, Scores]:
-        """Returns the scores of a block of clients on all splits of a group."""
-        outputs = []
-        states = None if client_states is None else [client_states[i] for i in ids]
-        for _, metrics in self._backend.map_clients(
-            base.ClientCall(
-                self._task, self._work[group], weights, self._clients(group), ids, key, states
-            )
-        ):
-            outputs.append(metrics)
-            on_client()
-        return {split: client_scores.collect(self._task, split, ids, outputs) for split in group}
-
-    def _clients(self, group: tuple[str, ...]) -> clients_lib.Clients:
-        """Returns whom a group scores: of silos those of the split that has all its parts."""
-        return self._task.splits["test" if "test" in group else group[0]]
+_Row = dict[str, Any]
 
 
 class Rows:
@@ -199,7 +79,10 @@ def choose(
     chosen = {s: np.broadcast_to(best, len(scores[s].client_ids)) for s in SPLITS}
     if accept is None:
         return chosen
-    return {split: np.where(accept(split, mine), mine, 0) for split, mine in chosen.items()}
+    return {
+        split: np.where(accept(split, candidates), candidates, 0)
+        for split, candidates in chosen.items()
+    }
 
 
 def summarize(
@@ -246,46 +129,52 @@ def report(
     """
     chosen = {
         how: choose(task, scores, how, include_baseline, accept)
-        for how in (TUNINGS if task.setting == "cross_silo" else (tuning,))
+        for how in (columns.WAYS if task.setting == "cross_silo" else (tuning,))
     }
-    looks = [_look(task, split, scores[split], chosen, tuning) for split in SPLITS]
+    views = [_view(task, split, scores[split], chosen, tuning) for split in SPLITS]
     part = functools.partial
     return Report(
-        clients=Rows(*(part(_client_rows, task, labels, one) for one in looks)),
-        candidates=Rows(*(part(_candidate_rows, task, labels, *one) for one in scores.items())),
-        clusters=Rows(*(part(_cluster_rows, task, one.split, one.scores) for one in looks)),
-        scores=Rows(*(part(_score_rows, task, one) for one in looks)),
+        clients=Rows(*(part(_client_rows, task, labels, view) for view in views)),
+        candidates=Rows(*(part(_candidate_rows, task, labels, *item) for item in scores.items())),
+        clusters=Rows(*(part(_cluster_rows, task, view.split, view.scores) for view in views)),
+        scores=Rows(*(part(_score_rows, task, view) for view in views)),
         summary=[
-            summarize(task, labels, one.split, one.scores, one.chosen)
-            | _tuning_summary(labels, one.tunings)
-            for one in looks
+            summarize(task, labels, view.split, view.scores, view.chosen)
+            | _tuning_summary(labels, view.tunings)
+            for view in views
         ],
     )
 
 
-class _Look(NamedTuple):
+class _SplitView(NamedTuple):
     """A split at the chosen candidates; silos also under both ways to choose."""
 
     split: str
     scores: Scores
     chosen: np.ndarray
-    tunings: Mapping[candidates_lib.Tuning, tuple[np.ndarray, client_values.ClientValues]]
+    tunings: Mapping[str, tuple[np.ndarray, client_values.ClientValues]]
 
 
-def _look(task, split, scores, chosen, tuning) -> _Look:
-    both = {how: chosen[how][split] for how in TUNINGS if task.setting == "cross_silo"}
-    tunings = {how: (mine, client_values_of(task, scores, mine)) for how, mine in both.items()}
-    return _Look(split, scores, chosen[tuning][split], tunings)
+def _view(
+    task: task_lib.Task,
+    split: str,
+    scores: Scores,
+    chosen: Mapping[str, Mapping[str, np.ndarray]],
+    tuning: candidates_lib.Tuning,
+) -> _SplitView:
+    both = {how: chosen[how][split] for how in columns.WAYS if task.setting == "cross_silo"}
+    tunings = {how: (each, client_values_of(task, scores, each)) for how, each in both.items()}
+    return _SplitView(split, scores, chosen[tuning][split], tunings)
 
 
-def _score_rows(task, look):
-    scores = look.scores
+def _score_rows(task: task_lib.Task, view: _SplitView) -> Iterator[_Row]:
+    scores = view.scores
     for client_id, candidate, (labels, outputs) in zip(
-        scores.client_ids, look.chosen, scores.examples, strict=bool(scores.examples)
+        scores.client_ids, view.chosen, scores.examples, strict=bool(scores.examples)
     ):
         for label, row in zip(labels, outputs, strict=True):
             yield {
-                "split": look.split,
+                "split": view.split,
                 "client_id": client_cell(task, client_id),
                 "label": int(label > 0),
                 "baseline_score": row[0],
@@ -293,7 +182,7 @@ def _score_rows(task, look):
             }
 
 
-def _cluster_rows(task, split, scores):
+def _cluster_rows(task: task_lib.Task, split: str, scores: Scores) -> Iterator[_Row]:
     if scores.clusters is None:
         return
     known = _groups(task, scores.client_ids)
@@ -308,7 +197,7 @@ def _cluster_rows(task, split, scores):
             }
 
 
-def _tuning_cells(labels, tunings, i) -> dict[str, Any]:
+def _tuning_cells(labels: Sequence[str], tunings: Mapping[str, Any], i: int) -> dict[str, Any]:
     """Returns what a silo has under both ways to choose."""
     cells = {}
     for how, (chosen, values) in tunings.items():
@@ -318,7 +207,7 @@ def _tuning_cells(labels, tunings, i) -> dict[str, Any]:
     return cells
 
 
-def _tuning_summary(labels, tunings) -> dict[str, Any]:
+def _tuning_summary(labels: Sequence[str], tunings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a split of silos has under both ways to choose."""
     cells: dict[str, Any] = {}
     for how, (chosen, values) in tunings.items():
@@ -329,7 +218,7 @@ def _tuning_summary(labels, tunings) -> dict[str, Any]:
     return cells
 
 
-def _label(labels, chosen) -> str:
+def _label(labels: Sequence[str], chosen: np.ndarray) -> str:
     """Returns the candidate that all have, or says that they differ."""
     return labels[chosen[0]] if len(np.unique(chosen)) == 1 else "per_client"
 
@@ -350,7 +239,7 @@ def client_values_of(
     )
 
 
-def _groups(task, client_ids) -> np.ndarray | None:
+def _groups(task: task_lib.Task, client_ids: Sequence[str]) -> np.ndarray | None:
     """Returns the known group of each client, if the data say so for all of them."""
     known = task.facts.get("client_groups", {})
     if not client_ids or any(i not in known for i in client_ids):
@@ -363,14 +252,14 @@ def client_cell(task: task_lib.Task, client_id: str) -> str:
     return f"{task.dataset}:{client_id}"
 
 
-def _client_rows(task, labels, look):
-    scores, chosen = look.scores, look.chosen
+def _client_rows(task: task_lib.Task, labels: Sequence[str], view: _SplitView) -> Iterator[_Row]:
+    scores, chosen = view.scores, view.chosen
     values = client_values_of(task, scores, chosen)
     ood = _ood_values(task, scores, chosen)
     at_chosen = {name: candidates_lib.take(v, chosen) for name, v in scores.values.items()}
     for i, client_id in enumerate(scores.client_ids):
         row = {
-            "split": look.split,
+            "split": view.split,
             "client_id": client_cell(task, client_id),
             "cluster_id": None if scores.clusters is None else scores.clusters[i] + 1,
             "candidate": labels[chosen[i]],
@@ -392,10 +281,10 @@ def _client_rows(task, labels, look):
             else:
                 row |= {f"baseline_{name}": before, f"personalized_{name}": after}
         row |= {f"ood_{name}": column[i] for name, column in ood.items()}
-        yield row | _tuning_cells(labels, look.tunings, i)
+        yield row | _tuning_cells(labels, view.tunings, i)
 
 
-def _ood_values(task, scores, chosen) -> dict[str, np.ndarray]:
+def _ood_values(task: task_lib.Task, scores: Scores, chosen: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the metric of both models on the other clients' examples, if there are scores."""
     if held_out.OOD not in scores.beside:
         return {}
@@ -403,7 +292,9 @@ def _ood_values(task, scores, chosen) -> dict[str, np.ndarray]:
     return {"baseline": values[:, 0], "personalized": candidates_lib.take(values, chosen)}
 
 
-def _candidate_rows(task, labels, split, scores):
+def _candidate_rows(
+    task: task_lib.Task, labels: Sequence[str], split: str, scores: Scores
+) -> Iterator[_Row]:
     ood = scores.beside.get(held_out.OOD)
     for i, client_id in enumerate(scores.client_ids):
         for c, label in enumerate(labels):

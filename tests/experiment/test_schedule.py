@@ -10,7 +10,7 @@ import pytest
 from motley_tff.algorithms import FedAvg, FineTuning, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
-from motley_tff.experiment import cohorts, experiment, run_directory
+from motley_tff.experiment import experiment, run_directory, schedule
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files
 from tests import toy
@@ -154,7 +154,7 @@ def test_who_drops_out():
 
     def staying(rate, number=0, who=ids):
         stream = random_streams.generator(0, "cohort_faults", number)
-        return cohorts.remaining(who, rate, stream)
+        return schedule.remaining(who, rate, stream)
 
     assert staying(0.0) == ids
     kept = staying(0.3)

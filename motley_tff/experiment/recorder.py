@@ -1,0 +1,193 @@
+"""What a run writes: rounds, evaluations, checkpoints and models, in one directory."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from motley_tff.backends import base
+from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core import signals
+from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
+from motley_tff.experiment import checkpoints, rows, run_directory, score_blocks
+from motley_tff.experiment.config import LoopConfig
+from motley_tff.files import csv_files, model_files
+from motley_tff.tables import columns
+
+
+class Recorder:
+    """Writes one run's files, and takes them up where an earlier process left them.
+
+    Args:
+      config: The loop's settings.
+      task: The task.
+      algorithm: What trains.
+      directory: Where files go; held by this process.
+      algorithm_name: What the tables' `algorithm` column says.
+      bytes_before: What was communicated before the first round, in a warm start.
+    """
+
+    def __init__(
+        self,
+        config: LoopConfig,
+        task: Task,
+        algorithm: algorithm_lib.Algorithm,
+        directory: run_directory.RunDirectory,
+        algorithm_name: str,
+        bytes_before: algorithm_lib.Bytes,
+    ):
+        self._config, self._task, self._algorithm = config, task, algorithm
+        self._directory, self._bytes_before = directory, bytes_before
+        self._keys = {
+            "run_id": directory.run_id,
+            "dataset": task.dataset,
+            "algorithm": algorithm_name,
+            "base_random_seed": config.base_random_seed,
+        }
+        self._round_rows: list[dict[str, Any]] = []
+        self._evaluated: set[int] = set()
+
+    def restore(self, state: Any) -> tuple[Any, int]:
+        """Returns the last checkpoint and its round, and drops what tables say of later rounds.
+
+        Args:
+          state: The state before the first round, which is returned if there is no checkpoint.
+        """
+        folder, done = self._directory.checkpoints, 0
+        saved = checkpoints.rounds(folder)
+        checkpoints.forget_old(folder)
+        if saved:
+            done = saved[-1]
+            if done > self._config.total_rounds:
+                raise UserError(
+                    f"{folder} holds round {done}, past --total_rounds="
+                    f"{self._config.total_rounds}; choose another --experiment_name"
+                )
+            state = checkpoints.load(folder, done, state)
+        tables = {name: self._directory.table(name) for name in columns.EVALUATION_TABLES}
+        csv_files.keep_rounds(self._directory.table("rounds"), done)
+        csv_files.keep_rounds(tables["summary"], done)
+        self._evaluated = csv_files.rounds(tables["summary"])
+        # The summary is written last: without it an evaluation is not whole.
+        for path in tables.values():
+            csv_files.keep_rounds(path, max(self._evaluated, default=-1))
+        score_blocks.forget(self._directory.path, self._evaluated)
+        return state, done
+
+    def is_evaluated(self, number: int) -> bool:
+        """Returns whether the tables have the evaluation after a round."""
+        return number in self._evaluated
+
+    def add_round(self, result: base.RoundResult) -> None:
+        """Takes note of a round; `flush_rounds` writes it."""
+        names = ("loss", self._task.metric.name, *self._algorithm.shares)
+        down, up = self._algorithm.bytes_per_client
+        means = {
+            name if name in self._algorithm.shares else f"train_{name}": result.means[name]
+            for name in names
+        }
+        self._round_rows.append(
+            {
+                "run_id": self._directory.run_id,
+                "round": result.number,
+                "num_clients": result.num_clients,
+                **means,
+                "seconds": result.seconds,
+                "bytes_down": down
+                * (self._config.clients_per_train_round or len(self._task.train)),
+                "bytes_up": up * result.num_clients,
+            }
+        )
+
+    def flush_rounds(self, done: int) -> None:
+        """Writes the rounds up to `done`, of which there is a state."""
+        names = columns.names(
+            "rounds",
+            metric=[self._task.metric.name],
+            i=[share.split("_")[1] for share in self._algorithm.shares],
+        )
+        whole = [row for row in self._round_rows if row["round"] <= done]
+        with signals.held():  # Cut in two, rows would be lost, or written twice.
+            csv_files.append(self._directory.table("rounds"), names, whole)
+            self._round_rows = []
+
+    def checkpoint(self, state: Any, done: int) -> None:
+        """Writes the rounds, and the state after the last if it is not there."""
+        self.flush_rounds(done)
+        if done and done not in checkpoints.rounds(self._directory.checkpoints):
+            checkpoints.save(self._directory.checkpoints, done, state)
+
+    def blocks(self, number: int) -> score_blocks.ScoreBlocks:
+        """Returns where the scores of finished blocks of clients are kept."""
+        return score_blocks.ScoreBlocks(self._directory.path, number)
+
+    def add_evaluation(
+        self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
+    ) -> None:
+        """Writes the tables of the evaluation after a round.
+
+        Args:
+          tables: `{table: rows}` without the run's keys.
+          number: The round.
+        """
+        sent = self._bytes_so_far()
+        for row in tables["summary"]:
+            row |= {"bytes_down_total": sent.down, "bytes_up_total": sent.up}  # type: ignore
+        keys = {**self._keys, "round": number}
+        placeholders = columns.of_task(
+            self._task.setting,
+            [metric.name for metric in self._task.metrics[1:]],
+            bool(self._config.evaluation.ood_examples),
+        )
+        for name in columns.EVALUATION_TABLES:
+            names = columns.names(name, **placeholders)
+            keys_of_table = {key: value for key, value in keys.items() if key in names}
+            without_keys = iter(tables[name])
+            first = next(without_keys, None)
+            if first is not None:  # A table that has nothing to say is not written.
+                every = itertools.chain([first], without_keys)
+                full = ({**keys_of_table, **row} for row in every)
+                csv_files.append(self._directory.table(name), names, full, columns.OPTIONAL)
+        self._evaluated.add(number)
+        score_blocks.forget(self._directory.path, self._evaluated)
+
+    def _bytes_so_far(self) -> algorithm_lib.Bytes:
+        """Returns what all rounds so far communicated, and the warm start before them."""
+        path = self._directory.table("rounds")
+        written = list(csv_files.read(path)) if path.exists() else []
+        return algorithm_lib.Bytes(
+            self._bytes_before.down + sum(int(row["bytes_down"]) for row in written),
+            self._bytes_before.up + sum(int(row["bytes_up"]) for row in written),
+        )
+
+    def export(self, server: Any, states: Mapping[str, Any]) -> None:
+        """Writes the trained models and matrices.
+
+        Args:
+          server: The server's weights.
+          states: The clients' own states by id.
+        """
+        folder, names = self._directory.path, self._task.model.names
+        algorithm = self._algorithm
+        model_files.save(folder / model_files.FILE_NAME, names, algorithm.global_model(server))
+        if algorithm.cluster_models is not None:
+            for j, model in enumerate(algorithm.cluster_models(server), 1):
+                model_files.save(folder / model_files.CLUSTER_FILE_NAME.format(j), names, model)
+        if algorithm.personal_model is not None:
+            models = {i: algorithm.personal_model(server, s) for i, s in states.items()}
+            model_files.save_personal(folder / model_files.PERSONAL_FILE_NAME, names, models)
+        if algorithm.matrices is not None:
+            in_order = [states[client_id] for client_id in self._task.train.ids]
+            for name, matrix in algorithm.matrices(in_order).items():
+                self._write_matrix(name, matrix)
+
+    def _write_matrix(self, name: str, matrix: np.ndarray) -> None:
+        """Writes a matrix over the training clients, a row and a column each."""
+        ids = [rows.client_cell(self._task, i) for i in self._task.train.ids]
+        lines = (
+            {"client_id": client_id, **dict(zip(ids, row, strict=True))}
+            for client_id, row in zip(ids, matrix, strict=True)
+        )
+        csv_files.write(self._directory.table(name), ("client_id", *ids), lines)

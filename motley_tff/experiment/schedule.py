@@ -1,0 +1,74 @@
+"""When something happens in a run, and to whom: by the seed and the round alone."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from motley_tff.backends import base
+from motley_tff.core import random_streams
+from motley_tff.core.task import Task
+from motley_tff.experiment.client_scores import SPLITS
+from motley_tff.experiment.config import LoopConfig
+
+
+def next_stop(config: LoopConfig, done: int) -> int:
+    """Returns the next round after which something else than training happens."""
+    periods = (config.rounds_per_evaluation, config.rounds_per_checkpoint)
+    return min(config.total_rounds, *((done // period + 1) * period for period in periods))
+
+
+def is_checkpoint_due(config: LoopConfig, done: int) -> bool:
+    """Returns whether the state is saved after a round."""
+    return done == config.total_rounds or done % config.rounds_per_checkpoint == 0
+
+
+def is_evaluation_due(config: LoopConfig, done: int) -> bool:
+    """Returns whether clients are evaluated after a round; an untrained model is as the last."""
+    is_period = done > 0 and done % config.rounds_per_evaluation == 0
+    return done == config.total_rounds or is_period
+
+
+def round_of(config: LoopConfig, task: Task, number: int) -> base.Round:
+    """Returns a training round: its cohort, without those who drop out, and its key."""
+    ids, size, seed = task.train.ids, config.clients_per_train_round, config.base_random_seed
+    if size is not None and size < len(ids):
+        stream = random_streams.generator(seed, "client_sampling", number)
+        ids = tuple(ids[i] for i in stream.choice(len(ids), size, replace=False))
+    stream = random_streams.generator(seed, "cohort_faults", number)
+    staying = remaining(ids, config.dropout_rate, stream)
+    return base.Round(number, staying, random_streams.key(seed, "local_training", number))
+
+
+def remaining(
+    client_ids: tuple[str, ...], dropout_rate: float, stream: np.random.Generator
+) -> tuple[str, ...]:
+    """Returns those of a cohort who do not drop out; at least one stays.
+
+    Args:
+      client_ids: The cohort.
+      dropout_rate: Probability that a client gets the model and sends nothing back, in [0, 1).
+      stream: Decides who; not drawn from without a rate.
+    """
+    if not dropout_rate:
+        return client_ids
+    drawn = stream.random(len(client_ids))
+    stay = drawn >= min(dropout_rate, drawn.max())
+    return tuple(client_id for client_id, stays in zip(client_ids, stay, strict=True) if stays)
+
+
+def evaluated(config: LoopConfig, task: Task, split: str, number: int) -> Sequence[str]:
+    """Returns the clients of a split to evaluate: a sample while training, all at the end."""
+    ids = task.splits[split].ids
+    sizes = {
+        "valid": config.valid_clients_per_evaluation,
+        "test": config.test_clients_per_evaluation,
+    }
+    size = sizes[split]
+    if number == config.total_rounds:
+        size = config.final_evaluation_clients or len(ids)
+    if task.setting == "cross_silo" or size >= len(ids):
+        return ids
+    stream = random_streams.generator(
+        config.base_random_seed, "evaluation_sampling", number, SPLITS.index(split)
+    )
+    return tuple(ids[i] for i in sorted(stream.choice(len(ids), size, replace=False)))
