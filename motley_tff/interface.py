@@ -71,11 +71,15 @@ def create_task(name: str, **options: Any) -> Task:
     Raises:
       UserError: If no package has it, or its data are missing or broken.
     """
-    known = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
-    if name not in known:
-        names = ", ".join(sorted(known)) or "none: install the project, as launch/run does"
-        raise UserError(f"no task is called {name!r}; found {names}")
-    return known[name].load()(name, **options)
+    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    for point in points:
+        if point.name == name:
+            return point.load()(name, **options)
+    names = ", ".join(sorted({point.name for point in points}))
+    raise UserError(
+        f"no task is called {name!r}; found "
+        f"{names or 'none: install the project, as launch/run does'}"
+    )
 
 
 def run(
@@ -142,7 +146,8 @@ def run(
         stack.callback(directory.close)
         if not directory.is_finished:
             run_config(task, config, directory, reporter)
-        return _result(directory.path, is_kept=root_output_dir is not None)
+        result = _result(directory.path, is_kept=root_output_dir is not None)
+    return result
 
 
 def run_config(

@@ -13,6 +13,7 @@ import datasets
 from datasets.options import DataOptions
 from motley_tff import algorithms, commandline
 from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig
+from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import (
     BackendConfig,
@@ -337,7 +338,9 @@ def _optimizer(prefix: str, rate: float | None) -> OptimizerConfig:
     return OptimizerConfig(name, rate, {p: FLAGS[f"{prefix}_{name}_{p}"].value for p in parameters})
 
 
-def _loop(tuning: str = "global", include_baseline_candidate: bool = True) -> LoopConfig:
+def _loop(
+    tuning: candidates.Tuning = "global", include_baseline_candidate: bool = True
+) -> LoopConfig:
     size = FLAGS.clients_per_train_round
     if FLAGS.dataset_name in datasets.CROSS_SILO and not FLAGS["clients_per_train_round"].present:
         size = None

@@ -132,11 +132,10 @@ def _check_algorithm(path: pathlib.Path, grid: Grid) -> None:
     wanted = {flag: values for flag, values in flags.items() if asked.fullmatch(flag)}
     for values in itertools.product(*wanted.values()):
         point = dict(zip(wanted, values, strict=True))
-        optimizers = {f"{p}_optimizer": _optimizer(p, point) for p in ("server", "personal")}
+        kind: Any = algorithms.TRAINING[point.get("algorithm", algorithms.DEFAULTS[grid.trainer])]
+        server, personal = (_optimizer(prefix, point) for prefix in ("server", "personal"))
         try:
-            algorithms.TRAINING[point.get("algorithm", algorithms.DEFAULTS[grid.trainer])](
-                **optimizers
-            ).check()
+            kind(server_optimizer=server, personal_optimizer=personal).check()
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
 

@@ -71,10 +71,7 @@ class _Group:
         # Drawn here: algorithms are also built inside graphs.
         self._initial = {seed: one.model.initial_weights(seed) for seed, one in self._tasks.items()}
         template = self._build(self._first, task.group.seeds[0], dict(task.group.settings[0]))
-        if self._run.personalization is None:
-            self._personalization = self._run.algorithm.personalization(self._first, template)
-        else:
-            self._personalization = self._run.personalization.build(self._first)
+        self._personalization = self._run.build_personalization(self._first, template)
 
     def run(self) -> None:
         """Trains, takes each run's best round, and writes what came of it."""

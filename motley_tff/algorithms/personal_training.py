@@ -243,22 +243,21 @@ def _client_work(
         return output._replace(client_state=training.state(carry.personal))
 
     def first_personal_step(carry, batch):
+        assert training.first_step is not None
         return carry._replace(personal=training.first_step(carry.personal, batch, carry.base))
 
-    steps = {"step": personal_step, "num_epochs": training.num_epochs}
-    first_steps = {"step": first_personal_step, "num_epochs": training.num_first_epochs}
-    first = [dataclasses.replace(global_pass, **first_steps)] if training.first_step else []
-    if training.replaces_fedavg:
-        passes = (dataclasses.replace(global_pass, **steps),)
-    elif training.same_batches:
-        passes = (dataclasses.replace(global_pass, step=both_steps),)
+    def pass_of(step: Callable[..., Any], num_epochs: int) -> client_work.Pass:
+        return dataclasses.replace(global_pass, step=step, num_epochs=num_epochs)
+
+    if training.same_batches:
+        passes = [pass_of(both_steps, global_pass.num_epochs)]
     else:
-        passes = (
-            dataclasses.replace(global_pass, step=global_step),
-            *first,
-            dataclasses.replace(global_pass, **steps),
-        )
-    return client_work.ClientWork(init, passes, finish)
+        passes = [pass_of(personal_step, training.num_epochs)]
+        if training.first_step is not None:
+            passes.insert(0, pass_of(first_personal_step, training.num_first_epochs))
+        if not training.replaces_fedavg:
+            passes.insert(0, pass_of(global_step, global_pass.num_epochs))
+    return client_work.ClientWork(init, tuple(passes), finish)
 
 
 class Trainer:
@@ -294,11 +293,13 @@ class Trainer:
         penalty: Callable[[learning.Weights], tf.Tensor] | None = None,
     ) -> learning.Learner:
         """Returns the learner after a step on the loss and a pull to `anchor`, or `penalty`."""
+        if anchor is not None:
+            pulled_to = anchor
 
-        def pull(weights):
-            return 0.5 * self._strength * learning.squared_distance(weights, anchor)
+            def penalty(weights):
+                distance = learning.squared_distance(weights, pulled_to)
+                return 0.5 * self._strength * distance
 
-        penalty = pull if anchor is not None else penalty
         return learning.train(self._task, self.optimizer, learner, batch, self._trained, penalty)
 
     def gradients(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
+from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import candidates
+from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +129,25 @@ class RunConfig:
     straggler_rate: float = 0.0
     export_scores: bool = False
     tensorboard: bool = False
+
+    def build_personalization(
+        self, task: Task, built: algorithm_lib.Algorithm
+    ) -> algorithm_lib.Personalization:
+        """Returns how clients' models are made and scored.
+
+        Args:
+          task: The task.
+          built: The algorithm for that task.
+
+        Raises:
+          ValueError: If the algorithm trains no models for clients and none is given.
+        """
+        if self.personalization is not None:
+            return self.personalization.build(task)
+        personalization = self.algorithm.personalization(task, built)
+        if personalization is None:
+            raise ValueError(f"Expected a personalization beside {self.algorithm.card.name}.")
+        return personalization
 
     @property
     def algorithm_name(self) -> str:

@@ -152,14 +152,14 @@ class _SplitView(NamedTuple):
     split: str
     scores: Scores
     chosen: np.ndarray
-    tunings: Mapping[str, tuple[np.ndarray, client_values.ClientValues]]
+    tunings: Mapping[candidates_lib.Tuning, tuple[np.ndarray, client_values.ClientValues]]
 
 
 def _view(
     task: task_lib.Task,
     split: str,
     scores: Scores,
-    chosen: Mapping[str, Mapping[str, np.ndarray]],
+    chosen: Mapping[candidates_lib.Tuning, Mapping[str, np.ndarray]],
     tuning: candidates_lib.Tuning,
 ) -> _SplitView:
     both = {how: chosen[how][split] for how in columns.WAYS if task.setting == "cross_silo"}
@@ -197,7 +197,7 @@ def _cluster_rows(task: task_lib.Task, split: str, scores: Scores) -> Iterator[_
             }
 
 
-def _tuning_cells(labels: Sequence[str], tunings: Mapping[str, Any], i: int) -> dict[str, Any]:
+def _tuning_cells(labels: Sequence[str], tunings: Mapping[Any, Any], i: int) -> dict[str, Any]:
     """Returns what a silo has under both ways to choose."""
     cells = {}
     for how, (chosen, values) in tunings.items():
@@ -207,7 +207,7 @@ def _tuning_cells(labels: Sequence[str], tunings: Mapping[str, Any], i: int) -> 
     return cells
 
 
-def _tuning_summary(labels: Sequence[str], tunings: Mapping[str, Any]) -> dict[str, Any]:
+def _tuning_summary(labels: Sequence[str], tunings: Mapping[Any, Any]) -> dict[str, Any]:
     """Returns what a split of silos has under both ways to choose."""
     cells: dict[str, Any] = {}
     for how, (chosen, values) in tunings.items():

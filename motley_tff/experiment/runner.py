@@ -80,10 +80,7 @@ def run(
             directory.check_same("initial_weights", start, "initial weights")
             directory.write_record(initial_weights=start)
             built = config.algorithm.build(task, weights)
-            if config.personalization is None:
-                personalization = config.algorithm.personalization(task, built)
-            else:
-                personalization = config.personalization.build(task)
+            personalization = config.build_personalization(task, built)
             experiment.Experiment(
                 loop, task, stragglers.slowed(built, config.straggler_rate), personalization,
                 backend, directory, config.algorithm_name, reporter, bytes_before=sent,

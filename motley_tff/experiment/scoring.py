@@ -122,7 +122,7 @@ class Evaluator:
         group: tuple[str, ...],
         weights: Any,
         client_states: Mapping[str, Any] | None,
-        ids: Sequence[str],
+        ids: tuple[str, ...],
         key: np.ndarray,
         on_client: Callable[[], None],
     ) -> dict[str, Scores]:

@@ -14,9 +14,7 @@ def _parts(algorithm: str) -> tuple[Card | None, Card | None]:
         trained, personalization = personalization, ""
     if personalization == ENSEMBLE:
         trained, personalization = "hypcluster", ""
-    base = algorithms.TRAINING.get(trained)
-    on_top = algorithms.PERSONALIZATIONS.get(personalization)
-    return base and base.card, on_top and on_top.card
+    return algorithms.CARDS.get(trained), algorithms.CARDS.get(personalization)
 
 
 def title(algorithm: str) -> str:

@@ -15,13 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from motley_tff import metrics
+from motley_tff.core import candidates
 from motley_tff.metrics import scorecard
 
 # `score` is a number that a float32 was; `count` a whole number, 0 or more; `binary` is 0 or 1.
 Kind = Literal["text", "number", "score", "count", "binary"]
 
 # Whose validation data choose a silo's candidate; both are in the tables of silos.
-WAYS = ("global", "per_client")
+WAYS: tuple[candidates.Tuning, ...] = ("global", "per_client")
 
 
 class Column(NamedTuple):
