@@ -147,7 +147,7 @@ def run(
         if not directory.is_finished:
             run_config(task, config, directory, reporter)
         result = _result(directory.path, is_kept=root_output_dir is not None)
-    return result
+    return result  # noqa: RET504 - the stack may swallow, says its type
 
 
 def run_config(
