@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,33 @@ _CHUNK_BYTES = 2**20
 _ABANDONED_SECONDS = 24 * 60 * 60
 
 
-def find(options: DataOptions, relative_paths: Sequence[str]) -> Path | None:
+def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
+    """Returns the path that a flag names, `~` expanded, after checking that it is there.
+
+    Args:
+      flag: Its name, for the message.
+      path: What it says.
+      expected: What has to be there; begins with `a folder` if that is one.
+
+    Raises:
+      UserError: If something else or nothing is there.
+    """
+    path = Path(os.path.expanduser(path))
+    if path.is_dir() if expected.startswith("a folder") else path.is_file():
+        return path
+    found = "a folder" if path.is_dir() else "a file" if path.exists() else "nothing"
+    raise UserError(f"--{flag}={path}: found {found}, expected {expected}")
+
+
+def find(
+    options: DataOptions, relative_paths: Sequence[str], default_dir: str | None = None
+) -> Path | None:
     """Returns the file a user named, else the first of `relative_paths` in the data folder.
 
     Args:
       options: Whose `data_file` and `data_dir` count.
       relative_paths: Where to look under `data_dir`, in order.
+      default_dir: Where to look if there is no `data_dir`.
 
     Returns:
       The file, or None if there is none.
@@ -44,21 +65,54 @@ def find(options: DataOptions, relative_paths: Sequence[str]) -> Path | None:
       UserError: If `data_file` or `data_dir` is given and is not there.
     """
     if options.data_file is not None:
-        return _existing(Path(os.path.expanduser(options.data_file)))
-    if options.data_dir is None:
+        return existing("data_file", options.data_file)
+    if options.data_dir is not None:
+        folder = existing("data_dir", options.data_dir, "a folder")
+    elif default_dir is not None:
+        folder = Path(os.path.expanduser(default_dir))
+    else:
         return None
-    folder = Path(os.path.expanduser(options.data_dir))
-    if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
-        raise UserError(f"--data_dir={folder}: found {found}, expected a folder")
     return next((folder / p for p in relative_paths if (folder / p).is_file()), None)
 
 
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "nothing"
-        raise UserError(f"--data_file={path}: found {found}, expected a file")
+def require(
+    options: DataOptions,
+    relative_paths: Sequence[str],
+    expected: str,
+    advice: str,
+    default_dir: str | None = None,
+) -> Path:
+    """Returns what `find` finds.
+
+    Args:
+      options: As in `find`.
+      relative_paths: As in `find`.
+      expected: The files that would do, in words.
+      advice: How to get them.
+      default_dir: As in `find`.
+
+    Raises:
+      UserError: If there is none, as well.
+    """
+    path = find(options, relative_paths, default_dir)
+    if path is None:
+        folder = options.data_dir or default_dir or "any --data_dir"
+        raise UserError(
+            f"{options.dataset_name}: found no {expected} in {os.path.expanduser(folder)}; "
+            f"{advice}, or pass --data_file or --use_synthetic_data"
+        )
     return path
+
+
+@contextlib.contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Has a user's errors begin with the file that they are about."""
+    try:
+        yield
+    except UserError as error:
+        if str(error).startswith(f"{path}"):
+            raise
+        raise UserError(f"{path}: {error}") from error
 
 
 def one_line(error: object) -> str:
@@ -96,15 +150,26 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         ) from error
 
 
-def forget_partial(target: Path) -> None:
-    """Removes what processes that were killed left of a file, if it is a day old.
+@contextlib.contextmanager
+def appearing(target: Path) -> Iterator[Path]:
+    """Yields an empty temporary file that takes a file's place if all goes well, and else is gone.
 
-    A younger one may be another process's, at work.
+    What killed processes left of it is removed after a day: what is younger may be at work.
     """
+    target.parent.mkdir(parents=True, exist_ok=True)
     for left in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
                 left.unlink()
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def download_lzma(url: str, target: Path, sha256: str) -> None:
@@ -119,25 +184,14 @@ def download_lzma(url: str, target: Path, sha256: str) -> None:
       UserError: If that cannot be done. The reason only: the caller says what the user can do.
     """
     try:
-        with _open(url) as response:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            forget_partial(target)
-            handle, name = tempfile.mkstemp(
-                dir=target.parent, prefix=f".{target.name}.", suffix=".partial"
-            )
-            temporary = Path(name)
-            try:
-                with os.fdopen(handle, "wb") as out:
-                    found = _unpack(response, out)
-                if found != sha256:
-                    raise UserError(
-                        f"downloaded {url} with SHA-256 {found}, expected {sha256}; it is not the "
-                        "file that is known here and was removed"
-                    )
-                temporary.chmod(0o644)
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
+        with _open(url) as response, appearing(target) as temporary:
+            with temporary.open("wb") as out:
+                digest = _unpack(response, out)
+            if digest != sha256:
+                raise UserError(
+                    f"downloaded {url} with SHA-256 {digest}, expected {sha256}; it is not the "
+                    "file that is known here and was removed"
+                )
     except (OSError, EOFError, lzma.LZMAError, http.client.HTTPException) as error:
         # A URLError wraps what the socket said; an HTTPError has the status itself.
         reason = getattr(error, "reason", None)

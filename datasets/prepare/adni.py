@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from datasets import adni_files
-from datasets.prepare import adni_tables
+from datasets import adni_files, files
+from datasets.prepare import adni_tables, client_database
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
@@ -85,20 +85,8 @@ def run() -> None:
 
 def main() -> None:
     """Prepares what the flags name and prints what was kept and what was not."""
-    sources = Sources(
-        _path(FLAGS.dicom_dir),
-        _path(FLAGS.metadata_dir),
-        _path(FLAGS.suvr_csv),
-        FLAGS.first_slice,
-        FLAGS.last_slice,
-        FLAGS.processing,
-        FLAGS.join,
-    )
-    print(report_text(FLAGS.output, prepare(sources, _path(FLAGS.output))))
-
-
-def _path(name: str) -> Path:
-    return Path(os.path.expanduser(name))
+    sources = Sources(**{name: FLAGS[name].value for name in Sources._fields})
+    print(report_text(FLAGS.output, prepare(sources, Path(os.path.expanduser(FLAGS.output)))))
 
 
 def prepare(sources: Sources, output: Path) -> dict[str, Any]:
@@ -114,22 +102,22 @@ def prepare(sources: Sources, output: Path) -> dict[str, Any]:
     Raises:
       UserError: If something is not there or nothing can be used.
     """
-    _check(sources, output)
+    sources = _checked(sources, output)
     # Here and not above: a wrong flag should not wait for pydicom.
     from datasets.prepare import adni_dicom
 
     skipped: collections.Counter[str] = collections.Counter()
     labels = adni_tables.read_labels(sources.suvr_csv, skipped)
-    files = adni_dicom.find_images(sources.dicom_dir, skipped)
+    paths = adni_dicom.find_images(sources.dicom_dir, skipped)
     known = adni_tables.read_metadata(sources.metadata_dir, sources.processing, skipped)
-    images = _with_files(known, files, skipped)
+    images = _with_files(known, paths, skipped)
     joined = adni_tables.join(images, labels, sources.join, skipped)
     vendors: dict[str, list[Any]] = {v: [] for v in sorted({info.vendor for info in images})}
     for number, info in enumerate(images, 1):
         if info.image_id in joined.suvr:
             bounds = sources.first_slice, sources.last_slice
             scan = joined.suvr[info.image_id], info.subject, f"I{info.image_id}"
-            slices = adni_dicom.read_slices(files[info.image_id], *bounds, skipped)
+            slices = adni_dicom.read_slices(paths[info.image_id], *bounds, skipped)
             vendors[info.vendor].extend((image, *scan) for image in slices)
         if number % _SCANS_PER_LINE == 0:
             print(f"{number:,} of {len(images):,} scans read", flush=True)
@@ -160,16 +148,13 @@ def _with_files(
     return sorted(both, key=lambda info: (info.subject, info.image_id))
 
 
-def _check(sources: Sources, output: Path) -> None:
-    for name, folder in (
-        ("dicom_dir", sources.dicom_dir), ("metadata_dir", sources.metadata_dir)
-    ):  # fmt: skip
-        if not folder.is_dir():
-            found = "a file" if folder.exists() else "nothing"
-            raise UserError(f"--{name}={folder}: found {found}, expected a folder")
-    if not sources.suvr_csv.is_file():
-        found = "a folder" if sources.suvr_csv.is_dir() else "nothing"
-        raise UserError(f"--suvr_csv={sources.suvr_csv}: found {found}, expected a CSV file")
+def _checked(sources: Sources, output: Path) -> Sources:
+    """Returns the sources with `~` expanded, after checking that they are there."""
+    sources = sources._replace(
+        dicom_dir=files.existing("dicom_dir", sources.dicom_dir, "a folder"),
+        metadata_dir=files.existing("metadata_dir", sources.metadata_dir, "a folder"),
+        suvr_csv=files.existing("suvr_csv", sources.suvr_csv, "a CSV file"),
+    )
     if sources.first_slice > sources.last_slice:
         raise UserError(
             f"--first_slice={sources.first_slice}: expected at most --last_slice="
@@ -177,10 +162,9 @@ def _check(sources: Sources, output: Path) -> None:
         )
     if output.suffix != ".npz" or output.is_dir():
         raise UserError(f"--output={output}: expected the name of a file that ends in .npz")
-    try:
+    with client_database.writing(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--output={output}: cannot be written ({error.strerror})") from error
+    return sources
 
 
 def _report(

@@ -10,7 +10,7 @@ import pydicom
 from pydicom import pixels
 
 from datasets import adni_files
-from datasets.prepare.adni_tables import Unusable
+from datasets.prepare.client_database import Unusable
 
 # As the archive names files: ..._<number of the slice>_S<series>_I<image>.dcm
 _ARCHIVE_NAME = re.compile(r"_([0-9]{1,6})_S[0-9]+_I[0-9]+\Z")

@@ -12,6 +12,7 @@ import defusedxml
 from defusedxml import ElementTree as safe_xml
 
 from datasets import adni_files
+from datasets.prepare.client_database import Unusable
 from motley_tff.core.errors import UserError
 
 SUVR, RID = "SUMMARYSUVR_WHOLECEREBNORM", "RID"
@@ -62,10 +63,6 @@ class Joined(NamedTuple):
 
     suvr: dict[int, float]
     far_apart: int
-
-
-class Unusable(Exception):
-    """Something that is skipped; the message is the reason it is counted under."""
 
 
 # --- metadata -------------------------------------------------------------------------------------
@@ -122,45 +119,35 @@ def parse_metadata(root: ElementTree.Element, stem: str, processing: str) -> Ima
     Raises:
       Unusable: If something is missing, or the processing step is another one.
     """
-    texts = _texts(root)
-    subject = texts.get("subjectIdentifier", "")
+    subject = _first_text(root, "subjectIdentifier")
     if not re.fullmatch(r"\w*_[0-9]{1,9}", subject, re.ASCII):
         raise Unusable("no subjectIdentifier such as 002_S_0295")
-    step = texts.get("processedDataLabel", "")
+    step = _first_text(root, "processedDataLabel")
     if step and processing.lower() not in step.lower():
         raise Unusable(f"processing step {step[:80]!r}")
-    vendor = next((t for e in _all(root, "protocol") if (t := _manufacturer(e))), "")
+    protocols = [
+        element
+        for element in _all(root, "protocol")
+        if element.get("term", "").strip().lower() == "manufacturer"
+    ]
+    vendor = next((text for element in protocols if (text := _text(element))), "")
     if not vendor:
         raise Unusable("no protocol with the term Manufacturer")
-    date = parse_date(texts.get("dateAcquired", ""))
+    date = parse_date(_first_text(root, "dateAcquired"))
     return ImageInfo(_image_id(root, stem), subject, vendor, date)
 
 
-def _tag(element: ElementTree.Element) -> str:
-    """Returns an element's name without its namespace."""
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
-
-
 def _all(root: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
-    return [element for element in root.iter() if _tag(element) == tag]
+    """Returns the elements of a name below one, whatever their namespace."""
+    return root.findall(f".//{{*}}{tag}")
 
 
 def _text(element: ElementTree.Element) -> str:
     return " ".join((element.text or "").split())
 
 
-def _texts(root: ElementTree.Element) -> dict[str, str]:
-    """Returns the first text of each kind of element."""
-    texts: dict[str, str] = {}
-    for element in root.iter():
-        if text := _text(element):
-            texts.setdefault(_tag(element), text)
-    return texts
-
-
-def _manufacturer(element: ElementTree.Element) -> str:
-    is_it = element.get("term", "").strip().lower() == "manufacturer"
-    return _text(element) if is_it else ""
+def _first_text(root: ElementTree.Element, tag: str) -> str:
+    return next((text for element in _all(root, tag) if (text := _text(element))), "")
 
 
 def _image_id(root: ElementTree.Element, stem: str) -> int:

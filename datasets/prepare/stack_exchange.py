@@ -11,21 +11,19 @@ once, in memory that does not grow with it, and the output appears whole or not 
 """
 
 import collections
-import contextlib
 import datetime
-import os
 import re
 import sqlite3
-import tempfile
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from absl import flags
 
 from datasets import files
-from datasets.prepare import stack_exchange_text, stack_exchange_xml
+from datasets.prepare import client_database, stack_exchange_text, stack_exchange_xml
+from datasets.prepare.client_database import Unusable
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
@@ -73,10 +71,6 @@ class Report(NamedTuple):
     skipped: dict[str, int]
 
 
-class _Unusable(Exception):
-    """A post that is skipped; the message is the reason it is counted under."""
-
-
 def define_flags() -> None:
     """Declares the command's flags; not at import, which tests and other commands do."""
     flags.DEFINE_string("posts_xml", None, "The dump's Posts.xml.", required=True)
@@ -114,8 +108,8 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Repo
       UserError: If the dump is no such file, or nothing in it can be used.
     """
     _check_paths(posts_xml, output)
-    with _appearing(output) as temporary:
-        with contextlib.closing(sqlite3.connect(temporary)) as connection:
+    with client_database.writing(output), files.appearing(output) as temporary:
+        with client_database.create(temporary) as connection:
             report = _write(connection, stack_exchange_xml.read_rows(posts_xml), keep_non_ascii)
         if not report.posts:
             skipped = ", ".join(f"{n} {reason}" for reason, n in report.skipped.items())
@@ -126,33 +120,8 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Repo
     return report
 
 
-@contextlib.contextmanager
-def _appearing(output: Path) -> Iterator[Path]:
-    """Yields a temporary file that becomes `output` if all goes well, and else is gone."""
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        files.forget_partial(output)
-        handle, name = tempfile.mkstemp(
-            dir=output.parent, prefix=f".{output.name}.", suffix=".partial"
-        )
-    except OSError as error:
-        raise UserError(f"--output={output}: cannot be written ({error.strerror})") from error
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o644)
-        temporary.replace(output)
-    except sqlite3.Error as error:
-        raise UserError(f"--output={output}: cannot be written ({error})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _check_paths(posts_xml: Path, output: Path) -> None:
-    if not posts_xml.is_file():
-        found = "a folder" if posts_xml.is_dir() else "nothing"
-        raise UserError(f"--posts_xml={posts_xml}: found {found}, expected a dump's Posts.xml")
+    files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
     with posts_xml.open("rb") as file:
         if file.read(4) == b"7z\xbc\xaf":
             raise UserError(f"--posts_xml={posts_xml}: found a 7z archive; unpack it first")
@@ -170,16 +139,16 @@ def parse_post(row: Mapping[str, str], keep_non_ascii: bool = False) -> Post:
     """Returns a row as a post; an answer's title and tags are still empty.
 
     Raises:
-      _Unusable: If it cannot be used.
+      Unusable: If it cannot be used.
     """
     kind = row.get("PostTypeId", "")
     if kind not in _TYPES:
-        raise _Unusable("neither a question nor an answer")
+        raise Unusable("neither a question nor an answer")
     if any(stack_exchange_xml.BROKEN in value for value in row.values()):
-        raise _Unusable("bytes that are not UTF-8")
+        raise Unusable("bytes that are not UTF-8")
     owner = row.get("OwnerUserId", "").strip()
     if not owner:
-        raise _Unusable("no owner")
+        raise Unusable("no owner")
     fields: dict[str, str | int] = {
         "creation_date": _utc(row.get("CreationDate", "")),
         "score": _score(row.get("Score", "")),
@@ -197,13 +166,13 @@ def _utc(date: str) -> str:
         if time.tzinfo is not None:
             time = time.astimezone(datetime.timezone.utc).replace(tzinfo=None)
     except (ValueError, OverflowError) as error:
-        raise _Unusable("a date that does not parse") from error
+        raise Unusable("a date that does not parse") from error
     return time.isoformat(" ", "microseconds").rstrip("0").rstrip(".") + " UTC"
 
 
 def _score(text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise _Unusable("a score that is no number")
+        raise Unusable("a score that is no number")
     return int(text)
 
 
@@ -220,12 +189,12 @@ def _heading(row: Mapping[str, str], keep_non_ascii: bool) -> dict[str, str]:
 def _sentences(row: Mapping[str, str], keep_non_ascii: bool) -> list[str]:
     body = row.get("Body", "")
     if not body.strip():
-        raise _Unusable("an empty body")
+        raise Unusable("an empty body")
     if len(body) > _MAX_BODY_CHARACTERS:
-        raise _Unusable(f"a body of more than {_MAX_BODY_CHARACTERS:,} characters")
+        raise Unusable(f"a body of more than {_MAX_BODY_CHARACTERS:,} characters")
     sentences = stack_exchange_text.sentences(body, keep_non_ascii)
     if not sentences:
-        raise _Unusable("no words outside of code blocks")
+        raise Unusable("no words outside of code blocks")
     return sentences
 
 
@@ -235,7 +204,9 @@ def _sentences(row: Mapping[str, str], keep_non_ascii: bool) -> list[str]:
 def _write(
     connection: sqlite3.Connection, rows: Iterable[Mapping[str, str]], keep_non_ascii: bool
 ) -> Report:
-    _create_tables(connection)
+    connection.execute(
+        "CREATE TABLE scratch.questions (id TEXT PRIMARY KEY, title TEXT, tags TEXT) WITHOUT ROWID"
+    )
     counts: collections.Counter[str] = collections.Counter()
     skipped: collections.Counter[str] = collections.Counter()
     for number, row in enumerate(rows, 1):
@@ -245,35 +216,17 @@ def _write(
             _remember(connection, row, keep_non_ascii)
         try:
             post = parse_post(row, keep_non_ascii)
-        except _Unusable as reason:
+        except Unusable as reason:
             skipped[str(reason)] += 1
             continue
         if row["PostTypeId"] == _ANSWER:
             heading = _recall(connection, row.get("ParentId", ""))
             counts["orphans"] += heading is None
             post.fields.update(heading or {})
-        _insert(connection, post)
+        examples = ({**post.fields, "tokens": sentence} for sentence in post.sentences)
+        client_database.insert(connection, SPLIT, post.client_id, examples)
         counts.update(posts=1, sentences=len(post.sentences))
     return _conclude(connection, counts, dict(skipped.most_common()))
-
-
-def _create_tables(connection: sqlite3.Connection) -> None:
-    """Makes TFF's tables, and one of questions, in a file of its own that SQLite deletes."""
-    connection.isolation_level = None
-    # If this does not run to its end, the file is deleted anyway.
-    for statement in (
-        "PRAGMA journal_mode = OFF",
-        "PRAGMA synchronous = OFF",
-        "ATTACH '' AS scratch",
-        "PRAGMA scratch.journal_mode = OFF",
-        "BEGIN",
-        "CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT NULL, "
-        "serialized_example_proto BLOB NOT NULL)",
-        "CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT NOT NULL, "
-        "num_examples INTEGER NOT NULL)",
-        "CREATE TABLE scratch.questions (id TEXT PRIMARY KEY, title TEXT, tags TEXT) WITHOUT ROWID",
-    ):
-        connection.execute(statement)
 
 
 def _remember(connection: sqlite3.Connection, row: Mapping[str, str], keep_non_ascii: bool) -> None:
@@ -291,51 +244,23 @@ def _recall(connection: sqlite3.Connection, question: str) -> dict[str, str] | N
     return found and dict(zip(("title", "tags"), found, strict=True))
 
 
-def _insert(connection: sqlite3.Connection, post: Post) -> None:
-    connection.executemany(
-        "INSERT INTO examples VALUES (?, ?, ?)",
-        ((SPLIT, post.client_id, _serialized(post, sentence)) for sentence in post.sentences),
-    )
-
-
-def _serialized(post: Post, sentence: str) -> bytes:
-    # Here and not above: a wrong flag should not wait for TensorFlow.
-    from tensorflow.core.example import example_pb2, feature_pb2
-
-    def feature(value):
-        if isinstance(value, int):
-            return feature_pb2.Feature(int64_list=feature_pb2.Int64List(value=[value]))
-        return feature_pb2.Feature(bytes_list=feature_pb2.BytesList(value=[value.encode()]))
-
-    fields = {name: feature(value) for name, value in (post.fields | {"tokens": sentence}).items()}
-    example = example_pb2.Example(features=feature_pb2.Features(feature=fields))
-    return example.SerializeToString(deterministic=True)
-
-
 def _conclude(
     connection: sqlite3.Connection, counts: Mapping[str, int], skipped: dict[str, int]
 ) -> Report:
-    """Counts users, makes the index that a client is read by, and keeps the report in the file."""
-    connection.execute("CREATE INDEX examples_by_client ON examples (split_name, client_id)")
-    connection.execute(
-        "INSERT INTO client_metadata SELECT client_id, split_name, COUNT(*) FROM examples "
-        "GROUP BY split_name, client_id"
-    )
+    """Counts users, makes the index, and keeps the report in the file."""
+    client_database.finish(connection)
     (users,) = connection.execute("SELECT COUNT(*) FROM client_metadata").fetchone()
     report = Report(counts["posts"], users, counts["sentences"], counts["orphans"], skipped)
-    _keep_report(connection, report)
-    connection.execute("COMMIT")
-    return report
-
-
-def _keep_report(connection: sqlite3.Connection, report: Report) -> None:
-    numbers: Sequence[tuple[str, int]] = [
-        ("posts kept", report.posts),
-        ("answers without their question", report.orphans),
-        *((f"posts skipped: {reason}", count) for reason, count in report.skipped.items()),
-    ]
     connection.execute("CREATE TABLE preparation (what TEXT NOT NULL, count INTEGER NOT NULL)")
-    connection.executemany("INSERT INTO preparation VALUES (?, ?)", numbers)
+    connection.executemany(
+        "INSERT INTO preparation VALUES (?, ?)",
+        [
+            ("posts kept", report.posts),
+            ("answers without their question", report.orphans),
+            *((f"posts skipped: {reason}", count) for reason, count in skipped.items()),
+        ],
+    )
+    return report
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ by `_`.
 """
 
 import collections
-import contextlib
 import glob
 import itertools
 import json
@@ -36,6 +35,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from datasets.prepare import client_database
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
@@ -61,14 +61,6 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SPACES = re.compile(r"[ \t\r\f\v]+")
 _NOT_IN_IDS = re.compile(r"[^\w.-]+")
-_TABLES = (
-    "CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT NULL, "
-    "serialized_example_proto BLOB NOT NULL)",
-    "CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT NOT NULL, "
-    "num_examples INTEGER NOT NULL)",
-)
-# TFF asks for a client's examples of a split; without it every question reads the whole file.
-_INDEX = "CREATE INDEX examples_of_client ON examples (split_name, client_id)"
 
 
 class Sentence(NamedTuple):
@@ -100,19 +92,12 @@ def define_flags() -> None:
         "file's name says its split.",
     )
     flags.DEFINE_string("output", None, "Folder that the files are written to.")
-    defaults = Settings()
-    flags.DEFINE_integer(
-        "min_clients_per_word",
-        defaults.min_clients_per_word,
-        "Keep words that appear in at least so many training clients.",
-        lower_bound=1,
-    )
-    flags.DEFINE_integer(
-        "min_examples_per_client",
-        defaults.min_examples_per_client,
-        "Keep clients with at least so many sentences.",
-        lower_bound=1,
-    )
+    for name, what in (
+        ("min_clients_per_word", "words that appear in at least so many training clients"),
+        ("min_examples_per_client", "clients with at least so many sentences"),
+    ):
+        default = Settings._field_defaults[name]
+        flags.DEFINE_integer(name, default, f"Keep {what}.", lower_bound=1)
     flags.mark_flags_as_required(["talks_tsv", "output"])
 
 
@@ -146,7 +131,7 @@ def prepare(
     Raises:
       UserError: If a file cannot be read or written, or nothing is left to write.
     """
-    try:
+    with client_database.writing(output):
         output.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=output, prefix=".ted_multi.") as scratch:
             report = _write_all(paths, pathlib.Path(scratch), settings)
@@ -154,11 +139,6 @@ def prepare(
             (output / DATABASE).unlink(missing_ok=True)
             for name in _NAMES:
                 os.replace(pathlib.Path(scratch) / name, output / name)
-    except (OSError, sqlite3.Error) as error:
-        what = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"--output={output}: cannot be written ({what}); make room or name another folder"
-        ) from error
     return report
 
 
@@ -324,13 +304,13 @@ def _write_all(
 ) -> dict[str, Any]:
     """Writes the three files into `folder` and returns the report."""
     reader = _Reader()
-    with _database(folder / "sentences.sqlite") as rows, _database(folder / DATABASE) as clients:
+    with client_database.create(folder / DATABASE) as database:
         # Rows of a talk may lie anywhere in the files, and memory should not hold them all.
-        rows.execute("CREATE TABLE sentences (split TEXT, client TEXT, words TEXT)")
-        insert = "INSERT INTO sentences VALUES (?, ?, ?)"
+        database.execute("CREATE TABLE scratch.sentences (split TEXT, client TEXT, words TEXT)")
         for split, path in paths:
-            rows.executemany(insert, reader.sentences(split, path))
-        counts, report = _write_clients(rows, clients, settings)
+            sentences = reader.sentences(split, path)
+            database.executemany("INSERT INTO scratch.sentences VALUES (?, ?, ?)", sentences)
+        counts, report = _write_clients(database, settings)
     vocabulary = _vocabulary(counts, settings.min_clients_per_word)
     report = {
         "settings": settings._asdict(),
@@ -346,30 +326,18 @@ def _write_all(
     return report
 
 
-@contextlib.contextmanager
-def _database(path: pathlib.Path) -> Iterator[sqlite3.Connection]:
-    """Opens a database that nobody else sees before it is whole, and commits it at the end."""
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode = OFF")
-        connection.execute("PRAGMA synchronous = OFF")
-        yield connection
-        connection.commit()
-
-
 def _write_clients(
-    rows: sqlite3.Connection, clients: sqlite3.Connection, settings: Settings
+    database: sqlite3.Connection, settings: Settings
 ) -> tuple[collections.Counter[str], dict[str, Any]]:
-    """Writes the clients that are large enough, in the tables that TFF reads.
+    """Writes the clients that are large enough.
 
     Returns:
       In how many training clients each word is, and the report's counts of clients and examples by
       split.
     """
-    for statement in (*_TABLES, _INDEX):
-        clients.execute(statement)
     counts: collections.Counter[str] = collections.Counter()
     kept, small = ({s: {"clients": 0, "examples": 0} for s in SPLITS} for _ in range(2))
-    for split, client_id, sentences in _by_client(rows):
+    for split, client_id, sentences in _by_client(database):
         if split == "train":
             counts.update({word for sentence in sentences for word in sentence.split(" ")})
         is_kept = len(sentences) >= settings.min_examples_per_client
@@ -377,38 +345,19 @@ def _write_clients(
         tally["clients"] += 1
         tally["examples"] += len(sentences)
         if is_kept:
-            _insert_client(clients, split, client_id, sentences)
+            examples = ({"tokens": sentence} for sentence in sentences)
+            client_database.insert(database, split, client_id, examples)
+    client_database.finish(database)
     return counts, {"kept": kept, "too small": small}
 
 
-def _by_client(rows: sqlite3.Connection) -> Iterator[tuple[str, str, list[str]]]:
+def _by_client(database: sqlite3.Connection) -> Iterator[tuple[str, str, list[str]]]:
     """Yields (split, client id, sentences in the order of the files)."""
-    ordered = rows.execute(
-        "SELECT split, client, words FROM sentences ORDER BY split, client, rowid"
+    ordered = database.execute(
+        "SELECT split, client, words FROM scratch.sentences ORDER BY split, client, rowid"
     )
     for (split, client_id), group in itertools.groupby(ordered, key=lambda row: row[:2]):
         yield split, client_id, [words for _, _, words in group]
-
-
-def _insert_client(
-    clients: sqlite3.Connection, split: str, client_id: str, sentences: Sequence[str]
-) -> None:
-    clients.executemany(
-        "INSERT INTO examples VALUES (?, ?, ?)",
-        ((split, client_id, _serialize(words)) for words in sentences),
-    )
-    clients.execute(
-        "INSERT INTO client_metadata VALUES (?, ?, ?)", (client_id, split, len(sentences))
-    )
-
-
-def _serialize(words: str) -> bytes:
-    """Returns a `tf.train.Example` with the feature `tokens`."""
-    import tensorflow as tf  # Only here: a wrong flag should not wait for it.
-
-    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[words.encode()]))
-    example = tf.train.Example(features=tf.train.Features(feature={"tokens": feature}))
-    return example.SerializeToString(deterministic=True)
 
 
 def _vocabulary(counts: collections.Counter[str], minimum: int) -> list[tuple[str, int]]:

@@ -154,5 +154,6 @@ def test_what_killed_downloads_left_is_forgotten_after_a_day(tmp_path):
         (tmp_path / name).touch()
     for name in (names[0], names[2]):
         os.utime(tmp_path / name, (0, 0))
-    files.forget_partial(tmp_path / "a.sqlite")
+    with pytest.raises(ZeroDivisionError), files.appearing(tmp_path / "a.sqlite") as temporary:
+        temporary.write_text(str(1 / 0))
     assert sorted(path.name for path in tmp_path.iterdir()) == names[1:]

@@ -1,0 +1,86 @@
+"""The SQLite form in which TFF keeps clients, as the preparations write it."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from motley_tff.core.errors import UserError
+
+_TABLES = (
+    "CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT NULL, "
+    "serialized_example_proto BLOB NOT NULL)",
+    "CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT NOT NULL, "
+    "num_examples INTEGER NOT NULL)",
+)
+
+
+class Unusable(Exception):
+    """Something that is skipped; the message is the reason it is counted under."""
+
+
+@contextlib.contextmanager
+def writing(output: Path) -> Iterator[None]:
+    """Has errors of the file system and the database say that an output cannot be written."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        what = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"--output={output}: cannot be written ({what}); make room or name another place"
+        ) from error
+
+
+@contextlib.contextmanager
+def create(path: Path) -> Iterator[sqlite3.Connection]:
+    """Opens a new database with TFF's tables and commits it at the end.
+
+    Nobody else may see the file before it is whole. What is in `scratch` is a file of its own that
+    SQLite deletes.
+    """
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in (
+            "PRAGMA journal_mode = OFF",
+            "PRAGMA synchronous = OFF",
+            "ATTACH '' AS scratch",
+            "PRAGMA scratch.journal_mode = OFF",
+            "BEGIN",
+            *_TABLES,
+        ):
+            connection.execute(statement)
+        yield connection
+        connection.execute("COMMIT")
+
+
+def insert(
+    connection: sqlite3.Connection,
+    split: str,
+    client_id: str,
+    examples: Iterable[Mapping[str, str | int]],
+) -> None:
+    """Adds examples of a client: the fields of each."""
+    rows = ((split, client_id, _serialized(fields)) for fields in examples)
+    connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
+
+
+def finish(connection: sqlite3.Connection) -> None:
+    """Makes the index that a client is read by, and counts the clients' examples."""
+    connection.execute("CREATE INDEX examples_of_client ON examples (split_name, client_id)")
+    connection.execute(
+        "INSERT INTO client_metadata SELECT client_id, split_name, COUNT(*) FROM examples "
+        "GROUP BY split_name, client_id"
+    )
+
+
+def _serialized(fields: Mapping[str, str | int]) -> bytes:
+    """Returns a `tf.train.Example`."""
+    # Here and not above: a wrong flag should not wait for TensorFlow.
+    from tensorflow.core.example import example_pb2, feature_pb2
+
+    def feature(value: str | int) -> feature_pb2.Feature:
+        if isinstance(value, int):
+            return feature_pb2.Feature(int64_list=feature_pb2.Int64List(value=[value]))
+        return feature_pb2.Feature(bytes_list=feature_pb2.BytesList(value=[value.encode()]))
+
+    features = feature_pb2.Features(feature={name: feature(v) for name, v in fields.items()})
+    return example_pb2.Example(features=features).SerializeToString(deterministic=True)
