@@ -26,22 +26,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from datasets import adni_files, files
+from datasets import adni_files, files, silos
 from datasets.adni_files import SIDE, Scans
 from datasets.models import adni_cnn
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import functional_model, random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
 SPLITS = ("subject", "published")
-PARTS = ("train", "valid", "test")
-
 _PATHS = ("adni/adni.npz", "adni.npz", "adni/labels.csv", "labels.csv")
-_HELP = (
+_ADVICE = (
     "put adni.npz (about 30 MB; python -m datasets.prepare.adni makes it) or labels.csv and its "
-    "PNGs there or in its folder adni, or pass --data_file or --use_synthetic_data"
+    "PNGs there or in its folder adni"
 )
 # Few enough that twenty rounds of multi-task training take well under a minute on two cores.
 _SYNTHETIC_SCANNERS = 9
@@ -80,18 +77,12 @@ def create_task(options: DataOptions) -> task_lib.Task:
         made = synthesize(seed)
         facts = {"source": "synthetic", "client_groups": made.groups}
         return create_task_from_data(made.vendors, seed, rule, facts)
-    path = files.find(options, _PATHS)
-    if path is None:
-        raise UserError(
-            f"adni: no adni.npz or labels.csv in {options.data_dir or 'any --data_dir'}; {_HELP}"
-        )
+    path = files.require(options, _PATHS, "adni.npz or labels.csv", _ADVICE)
     if path.suffix not in (".npz", ".csv"):
         raise UserError(f"{path}: expected a file of ADNI that ends in .npz or .csv")
     found = (adni_files.read if path.suffix == ".npz" else adni_files.read_folder)(path)
-    try:
+    with files.named(path):
         return create_task_from_data(found.vendors, seed, rule, found.facts)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
 
 
 def create_task_from_data(
@@ -151,7 +142,9 @@ def split_by_subject(subjects: Mapping[str, np.ndarray], seed: int) -> dict[str,
     for vendor in sorted(subjects, key=lambda v: (len(of_vendor[v]), v)):
         _assign([s for s in order if s in of_vendor[vendor]], part_of)
     return {
-        vendor: {part: np.flatnonzero([part_of[str(s)] == part for s in values]) for part in PARTS}
+        vendor: {
+            part: np.flatnonzero([part_of[str(s)] == part for s in values]) for part in silos.PARTS
+        }
         for vendor, values in subjects.items()
     }
 
@@ -188,31 +181,33 @@ def split_as_published(suvr: np.ndarray, seed: int) -> Rows:
     rest = rng.permutation(np.flatnonzero(~trains))
     half = len(rest) // 2
     if not trains.any() or half == 0:
-        return {"train": np.arange(len(suvr)), "valid": rest[:0], "test": rest[:0]}
+        return silos.train_only(np.arange(len(suvr)))
     return {"train": np.flatnonzero(trains), "valid": rest[:half], "test": rest[half:]}
 
 
 def _left_out(
     vendors: Mapping[str, Scans], some: Mapping[str, Scans], rows: Mapping[str, Rows]
 ) -> dict[str, Any]:
-    """Returns which clients do not take part, which are not evaluated, and why."""
-    unlabelled = [vendor for vendor in vendors if vendor not in some]
-    elsewhere = [v for v, parts in rows.items() if not len(parts["train"])]
-    small = [v for v, parts in rows.items() if v not in elsewhere and not _is_whole(parts)]
+    """Returns which clients do not take part and why, and how many slices are not used."""
     out = {
-        "no labelled scan": unlabelled,
-        "all its subjects validate or test another vendor": elsewhere,
+        "no labelled scan": [vendor for vendor in vendors if vendor not in some],
+        "all its subjects validate or test another vendor": [
+            vendor for vendor, parts in rows.items() if not len(parts["train"])
+        ],
     }
-    facts: dict[str, Any] = {"clients_left_out": {r: ids for r, ids in out.items() if ids}}
-    reason = "too few subjects or values for three parts: trains, but is not evaluated"
-    facts["clients_not_evaluable"] = {reason: small} if small else {}
-    unused = {v: sum(len(rows[v][p]) for p in PARTS[1:]) for v in small}
-    facts["slices_not_used"] = {v: count for v, count in unused.items() if count}
-    return facts
+    unused = {
+        vendor: len(parts["valid"]) + len(parts["test"])
+        for vendor, parts in rows.items()
+        if len(parts["train"]) and not _is_whole(parts)
+    }
+    return {
+        "clients_left_out": {reason: ids for reason, ids in out.items() if ids},
+        "slices_not_used": {vendor: count for vendor, count in unused.items() if count},
+    }
 
 
 def _is_whole(parts: Rows) -> bool:
-    return all(len(parts[part]) for part in PARTS)
+    return all(len(parts[part]) for part in silos.PARTS)
 
 
 def _crossing(vendors: Mapping[str, Scans], rows: Mapping[str, Rows]) -> int:
@@ -238,52 +233,45 @@ def preprocess(
     return tf.math.divide_no_nan(pixels, brightest)[..., tf.newaxis], examples["target"]
 
 
-def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns ((output - target)^2 [batch], ones [batch])."""
-    errors = tf.square(outputs - targets)
-    return errors, tf.ones_like(errors)
-
-
 def _task(
     vendors: Mapping[str, Scans], rows: Mapping[str, Rows], facts: Mapping[str, Any]
 ) -> task_lib.Task:
     # One type for all: TFF's clients and stacked ones must agree.
     dtype = np.result_type(*(scans.images.dtype for scans in vendors.values()))
-    silos = {
+    data = {
         vendor: _parts(vendors[vendor], parts, dtype)
         for vendor, parts in rows.items()
         if len(parts["train"])
     }
-    whole = {vendor: silos[vendor] for vendor in silos if _is_whole(rows[vendor])}
-    if not whole:
-        raise UserError(
-            f"found {len(silos)} vendors with labelled scans, expected one of 3 subjects or more: "
-            "none can be split"
-        )
-    evaluated = clients_lib.InMemoryClients(whole)
+    scanners = silos.with_evaluated(
+        data,
+        "too few subjects or values for three parts: trains, but is not evaluated",
+        f"found {len(data)} vendors with labelled scans, expected one of 3 subjects or more: none "
+        "can be split",
+    )
+    error = silos.squared_error
     return task_lib.Task(
         dataset="adni",
         setting="cross_silo",
         model=functional_model.from_keras(
             adni_cnn.AdniCnn, np.zeros((1, SIDE, SIDE, 1), np.float32)
         ),
-        loss=squared_error,
-        metrics=(task_lib.Metric("squared_error", squared_error, higher_is_better=False),),
+        loss=error,
+        metrics=(task_lib.Metric("squared_error", error, higher_is_better=False),),
         preprocess=preprocess,
-        train=clients_lib.InMemoryClients(silos) if len(whole) < len(silos) else evaluated,
-        valid=evaluated,
-        test=evaluated,
+        train=scanners.train,
+        valid=scanners.evaluated,
+        test=scanners.evaluated,
         neighbours="predictions",
-        facts=facts,
+        facts={**facts, **scanners.facts},
     )
 
 
-def _parts(scans: Scans, rows: Rows, dtype: np.dtype) -> dict[str, dict[str, np.ndarray]]:
+def _parts(scans: Scans, rows: Rows, dtype: np.dtype) -> silos.Parts:
     images, suvr = scans.images.astype(dtype, copy=False), scans.suvr.astype(np.float32)
-    empty = np.arange(0)
     # A silo that is not evaluated has its other parts empty, so that nobody scores it by accident.
-    kept = rows if _is_whole(rows) else {"train": rows["train"], "valid": empty, "test": empty}
-    return {part: {"pixels": images[kept[part]], "target": suvr[kept[part]]} for part in PARTS}
+    used = rows if _is_whole(rows) else silos.train_only(rows["train"])
+    return {part: {"pixels": images[of], "target": suvr[of]} for part, of in used.items()}
 
 
 # --- synthetic scanners ---------------------------------------------------------------------------

@@ -18,67 +18,28 @@ Card
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from datasets import files, silos
-from datasets.models import linear
+from datasets import silos
 from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
-from motley_tff.core import functional_model, random_streams
+from motley_tff.core import random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
-_PATHS = ("school.mat", "school/school.mat")
-_CELLS = silos.Cells(silo="school", example="students", is_row=True, width=28)
+FILE = silos.Source(
+    ("school.mat", "school/school.mat"), "45 kB", "school", "students", is_row=True, width=28
+)
+_SILO_ID = "school_{:03d}"
 _SYNTHETIC_SCHOOLS = 60
 _NUM_FEATURES = 28
 
 
-class Schools(NamedTuple):
-    """Synthetic schools in the form of the real file.
-
-    Attributes:
-      features: One float64 array [students, 28] a school.
-      scores: One float64 array [students] a school, whole numbers from 1 to 70.
-      groups: `{silo id: planted group}`.
-    """
-
-    features: list[np.ndarray]
-    scores: list[np.ndarray]
-    groups: dict[str, str]
-
-
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on `school.mat` or on synthetic schools.
-
-    Args:
-      options: `base_random_seed` decides the split inside each school, `val_split` and
-        `test_split` how much of it validates and tests.
-
-    Raises:
-      UserError: If the file is missing or broken, or the shares are none.
-    """
-    shares = options.silo_shares
-    if options.use_synthetic_data:
-        made = synthesize(options.base_random_seed)
-        facts = {"source": "synthetic", "client_groups": made.groups}
-        return create_task_from_data(
-            made.features, made.scores, options.base_random_seed, facts, shares
-        )
-    path = files.find(options, _PATHS)
-    if path is None:
-        raise UserError(
-            f"school: no school.mat (45 kB) in {options.data_dir or 'any --data_dir'}; put it "
-            "there or in its folder school, or pass --data_file or --use_synthetic_data"
-        )
-    features, scores = silos.read_cells(path, _CELLS)
-    facts = {"source": "mat", "files": [str(path)]}
-    try:
-        return create_task_from_data(features, scores, options.base_random_seed, facts, shares)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    """Returns the task on `school.mat` or on synthetic schools; see `silos.create_task`."""
+    return silos.create_task(options, FILE, synthesize, create_task_from_data)
 
 
 def create_task_from_data(
@@ -104,12 +65,24 @@ def create_task_from_data(
     if low == high:
         raise UserError(f"found {low:g} as every student's score, expected scores that differ")
     scaled = [(y - low) / (high - low) for y in scores]
-    schools = silos.split_and_scale(features, scaled, _silo_id, seed, shares)
-    all_facts = {**(facts or {}), "score_range": [float(low), float(high)], **schools.facts}
-    return _task(features[0].shape[1], schools.train, schools.evaluated, all_facts)
+    return silos.linear_task(
+        features,
+        scaled,
+        _SILO_ID.format,
+        seed,
+        shares,
+        {**(facts or {}), "score_range": [float(low), float(high)]},
+        dataset="school",
+        loss=half_squared_error,
+        metrics=(
+            task_lib.Metric("half_squared_error", half_squared_error, higher_is_better=False),
+            task_lib.Metric("squared_error", silos.squared_error, higher_is_better=False),
+        ),
+        neighbours="regression",
+    )
 
 
-def synthesize(seed: int, num_schools: int = _SYNTHETIC_SCHOOLS) -> Schools:
+def synthesize(seed: int, num_schools: int = _SYNTHETIC_SCHOOLS) -> silos.Arrays:
     """Returns synthetic schools whose coefficients share a covariance, in three planted groups.
 
     A school's coefficients are the population's, plus its group's offset, plus a deviation drawn
@@ -134,44 +107,14 @@ def synthesize(seed: int, num_schools: int = _SYNTHETIC_SCHOOLS) -> Schools:
         score = levels[group] + rng.normal(0.0, 2.0) + standard @ weights + noise
         features.append(x)
         scores.append(np.clip(np.rint(score), 1, 70))
-        groups[_silo_id(i)] = f"group_{group}"
-    return Schools(features, scores, groups)
+        groups[_SILO_ID.format(i)] = f"group_{group}"
+    return silos.Arrays(features, scores, groups)
 
 
 def half_squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (0.5 * (output - target)^2 [batch], ones [batch])."""
     errors = 0.5 * tf.square(outputs - targets)
     return errors, tf.ones_like(errors)
-
-
-def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns ((output - target)^2 [batch], ones [batch])."""
-    errors = tf.square(outputs - targets)
-    return errors, tf.ones_like(errors)
-
-
-def _silo_id(index: int) -> str:
-    return f"school_{index:03d}"
-
-
-def _task(dim, train, evaluated, facts) -> task_lib.Task:
-    return task_lib.Task(
-        dataset="school",
-        setting="cross_silo",
-        model=functional_model.from_keras(linear.Linear, np.zeros((1, dim), np.float32)),
-        loss=half_squared_error,
-        metrics=(
-            task_lib.Metric("half_squared_error", half_squared_error, higher_is_better=False),
-            task_lib.Metric("squared_error", squared_error, higher_is_better=False),
-        ),
-        preprocess=silos.preprocess,
-        train=train,
-        valid=evaluated,
-        test=evaluated,
-        drop_remainder=True,
-        neighbours="regression",
-        facts=facts,
-    )
 
 
 def _students(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

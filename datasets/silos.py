@@ -1,4 +1,4 @@
-"""What cross-silo tables share: MATLAB cell arrays, splits inside silos, scaling."""
+"""What cross-silo data sets share: MATLAB cell arrays, splits inside silos, scaling, tasks."""
 
 import dataclasses
 import io
@@ -11,14 +11,57 @@ import scipy.io
 import tensorflow as tf
 
 from datasets import files, matlab_files, splits
-from datasets.options import PUBLISHED_SHARES, SiloShares
+from datasets.models import linear
+from datasets.options import DataOptions, SiloShares
 from motley_tff.core import clients as clients_lib
+from motley_tff.core import functional_model
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
 PARTS = ("train", "valid", "test")
+# {part: {field: array}}
+Parts = dict[str, dict[str, np.ndarray]]
 
 _ARRAYS = ("X", "Y")
+
+
+class Source(NamedTuple):
+    """A file of silos: MATLAB cell arrays `X` and `Y`, a cell a silo.
+
+    Attributes:
+      paths: Where it may lie under a data folder; the first is its name.
+      size: In words, of the whole file.
+      silo: What a silo is called in messages, such as `school`.
+      example: What an example is called, such as `students`.
+      is_row: Whether the cell arrays are (1, silos); else (silos, 1).
+      width: Usual number of features, for messages.
+    """
+
+    paths: tuple[str, ...]
+    size: str
+    silo: str
+    example: str
+    is_row: bool
+    width: int
+
+    @property
+    def shape(self) -> str:
+        """The cell arrays' shape in words."""
+        return f"[1, {self.silo}s]" if self.is_row else f"[{self.silo}s, 1]"
+
+
+class Arrays(NamedTuple):
+    """Silos in the form of a file's.
+
+    Attributes:
+      features: One float64 array [n, dim] a silo.
+      targets: One float64 array [n] a silo.
+      groups: `{silo id: planted group}` of synthetic ones.
+    """
+
+    features: list[np.ndarray]
+    targets: list[np.ndarray]
+    groups: dict[str, str]
 
 
 class Silos(NamedTuple):
@@ -35,14 +78,49 @@ class Silos(NamedTuple):
     facts: dict[str, Any]
 
 
-def split_and_scale(
+def create_task(
+    options: DataOptions,
+    source: Source,
+    synthesize: Callable[[int], Arrays],
+    create_task_from_data: Callable[..., task_lib.Task],
+) -> task_lib.Task:
+    """Returns a data set's task on its file or on synthetic silos.
+
+    Args:
+      options: `base_random_seed` decides the split inside each silo, `val_split` and `test_split`
+        how much of it validates and tests.
+      source: The file.
+      synthesize: `seed -> silos`.
+      create_task_from_data: `(features, targets, seed, facts, shares) -> task`.
+
+    Raises:
+      UserError: If the file is missing or broken, or the shares are none.
+    """
+    seed, shares = options.base_random_seed, options.silo_shares
+    if options.use_synthetic_data:
+        arrays = synthesize(seed)
+        facts = {"source": "synthetic", "client_groups": arrays.groups}
+        return create_task_from_data(arrays.features, arrays.targets, seed, facts, shares)
+    advice = f"put it there or in its folder {options.dataset_name}"
+    path = files.require(options, source.paths, f"{source.paths[0]} ({source.size})", advice)
+    arrays = read_cells(path, source)
+    with files.named(path):
+        facts = {"source": "mat", "files": [str(path)]}
+        return create_task_from_data(arrays.features, arrays.targets, seed, facts, shares)
+
+
+def linear_task(
     features: Sequence[np.ndarray],
     targets: Sequence[np.ndarray],
     name_of: Callable[[int], str],
     seed: int,
-    shares: SiloShares = PUBLISHED_SHARES,
-) -> Silos:
-    """Returns silos split by a seed, features scaled by each silo's training part.
+    shares: SiloShares,
+    facts: Mapping[str, Any],
+    **fields: Any,
+) -> task_lib.Task:
+    """Returns the task of a linear model on silos that are split by a seed.
+
+    Features are scaled by each silo's training part; an epoch's short last batch is left out.
 
     Args:
       features: One float64 array [n, dim] a silo.
@@ -50,35 +128,62 @@ def split_and_scale(
       name_of: Silo ids by position.
       seed: Decides the split inside each silo.
       shares: How much of each validates and tests.
+      facts: The task's, to which those of the split are added.
+      **fields: The task's others: name, loss, metrics, neighbours.
 
     Raises:
       UserError: If no silo is large enough to be split, or the shares leave one nothing to train
         on.
     """
-    silos = {
+    data = {
         name_of(i): _parts(x, y, seed, shares)
         for i, (x, y) in enumerate(zip(features, targets, strict=True))
     }
-    whole = {i: parts for i, parts in silos.items() if len(parts["test"]["target"])}
-    if not whole:
-        raise UserError("found no silo of 3 examples or more, expected some: none can be split")
-    if not all(np.isfinite(a).all() for parts in silos.values() for a in _arrays(parts)):
+    silos = with_evaluated(
+        data,
+        "fewer than 3 examples: trains, but cannot be split",
+        "found no silo of 3 examples or more, expected some: none can be split",
+    )
+    arrays = (a for parts in data.values() for part in parts.values() for a in part.values())
+    if not all(np.isfinite(array).all() for array in arrays):
         raise UserError("found values too large to be scaled as float32 numbers")
+    width = features[0].shape[1]
+    return task_lib.Task(
+        setting="cross_silo",
+        model=functional_model.from_keras(linear.Linear, np.zeros((1, width), np.float32)),
+        preprocess=preprocess,
+        train=silos.train,
+        valid=silos.evaluated,
+        test=silos.evaluated,
+        drop_remainder=True,
+        facts={**facts, **silos.facts},
+        **fields,
+    )
+
+
+def with_evaluated(data: Mapping[str, Parts], reason: str, none: str) -> Silos:
+    """Returns silos, of which those without test examples only train.
+
+    Args:
+      data: `{silo id: parts}`.
+      reason: Why a silo has none.
+      none: The error's message if no silo has any.
+
+    Raises:
+      UserError: If so.
+    """
+    whole = {i: parts for i, parts in data.items() if len(parts["test"]["target"])}
+    if not whole:
+        raise UserError(none)
     evaluated = clients_lib.InMemoryClients(whole)
-    train = clients_lib.InMemoryClients(silos) if len(whole) < len(silos) else evaluated
-    small = [i for i in silos if i not in whole]
-    reason = "fewer than 3 examples: trains, but cannot be split"
+    small = [i for i in data if i not in whole]
+    train = clients_lib.InMemoryClients(data) if small else evaluated
     return Silos(train, evaluated, {"clients_not_evaluable": {reason: small} if small else {}})
 
 
-def _parts(
-    x: np.ndarray, y: np.ndarray, seed: int, shares: SiloShares
-) -> dict[str, dict[str, np.ndarray]]:
+def _parts(x: np.ndarray, y: np.ndarray, seed: int, shares: SiloShares) -> Parts:
     """Splits and scales one silo; one too small to be split trains on all it has."""
-    nothing = np.arange(0)
-    rows = splits.split_silo(len(y), seed, shares) or {
-        "train": np.arange(len(y)), "valid": nothing, "test": nothing
-    }  # fmt: skip
+    rows = splits.split_silo(len(y), seed, shares) or train_only(np.arange(len(y)))
     scaled = splits.scale_by_train({part: x[rows[part]] for part in PARTS})
     return {
         part: {
@@ -89,8 +194,9 @@ def _parts(
     }
 
 
-def _arrays(parts: Mapping[str, Mapping[str, np.ndarray]]) -> list[np.ndarray]:
-    return [array for examples in parts.values() for array in examples.values()]
+def train_only(rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns `{part: rows}` that leave nothing to validate and test on."""
+    return {"train": rows, "valid": rows[:0], "test": rows[:0]}
 
 
 def preprocess(
@@ -99,6 +205,12 @@ def preprocess(
     """Returns (features float32 [batch, dim], targets float32 [batch])."""
     del training, key
     return examples["features"], examples["target"]
+
+
+def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns ((output - target)^2 [batch], ones [batch])."""
+    errors = tf.square(outputs - targets)
+    return errors, tf.ones_like(errors)
 
 
 def half_squared_norm(weights: tuple[tf.Tensor, ...], strength: float) -> tf.Tensor:
@@ -120,32 +232,11 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
     return dataclasses.replace(task, regularizer=regularizer)
 
 
-class Cells(NamedTuple):
-    """What a file of silos looks like.
-
-    Attributes:
-      silo: What a silo is called in messages, such as `school`.
-      example: What an example is called, such as `students`.
-      is_row: Whether the cell arrays are (1, silos); else (silos, 1).
-      width: Usual number of features, for messages.
-    """
-
-    silo: str
-    example: str
-    is_row: bool
-    width: int
-
-    @property
-    def shape(self) -> str:
-        """The cell arrays' shape in words."""
-        return f"[1, {self.silo}s]" if self.is_row else f"[{self.silo}s, 1]"
-
-
-def read_cells(path: Path, expected: Cells) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Returns (X, Y) of every silo as float64 [n, dim] and [n], after checking what they are.
+def read_cells(path: Path, expected: Source) -> Arrays:
+    """Returns a file's silos, after checking what they are.
 
     Args:
-      path: A MATLAB 5 file with cell arrays `X` and `Y`.
+      path: A MATLAB 5 file.
       expected: What it should look like.
 
     Raises:
@@ -176,7 +267,8 @@ def read_cells(path: Path, expected: Cells) -> tuple[list[np.ndarray], list[np.n
     width = np.shape(x[0])[-1] if np.ndim(x[0]) == 2 else None
     for i, (features, targets) in enumerate(zip(x, y, strict=True)):
         _check_silo(path, expected, i, features, targets, width)
-    return [a.astype(np.float64) for a in x], [a.astype(np.float64).ravel() for a in y]
+    features, targets = ([a.astype(np.float64) for a in cells] for cells in (x, y))
+    return Arrays(features, [column.ravel() for column in targets], {})
 
 
 def _is_line(array: np.ndarray, axis: int) -> bool:
@@ -184,7 +276,9 @@ def _is_line(array: np.ndarray, axis: int) -> bool:
     return is_cells and array.shape[axis] == 1 and array.size > 0
 
 
-def _check_silo(path: Path, expected: Cells, index: int, x: Any, y: Any, width: int | None) -> None:
+def _check_silo(
+    path: Path, expected: Source, index: int, x: Any, y: Any, width: int | None
+) -> None:
     shapes = f"X {list(np.shape(x))}, Y {list(np.shape(y))}"
     numeric = all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in (x, y))
     if not numeric or x.ndim != 2 or x.shape[1] != width or y.shape != (len(x), 1) or not len(x):

@@ -21,72 +21,40 @@ Card
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from datasets import files, silos
-from datasets.models import linear
+from datasets import silos
 from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
-from motley_tff.core import functional_model, random_streams
+from motley_tff.core import random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
-_PATHS = ("vehicle.mat", "vehicle/vehicle.mat", "vehicle/vehicle_subset.mat")
-_CELLS = silos.Cells(silo="sensor", example="examples", is_row=False, width=100)
+_FILE = silos.Source(
+    ("vehicle.mat", "vehicle/vehicle.mat", "vehicle/vehicle_subset.mat"),
+    "33 MB",
+    "sensor",
+    "examples",
+    is_row=False,
+    width=100,
+)
+_SILO_ID = "sensor_{:02d}"
 _REGULARIZATION = 1e-4
 _SYNTHETIC_SENSORS = 20
 _NUM_FEATURES = 100
 
 
-class Sensors(NamedTuple):
-    """Synthetic sensors in the form of the real file.
-
-    Attributes:
-      features: One float64 array [examples, 100] a sensor.
-      labels: One float64 array [examples] a sensor, -1 or +1.
-      groups: `{silo id: planted group}`.
-    """
-
-    features: list[np.ndarray]
-    labels: list[np.ndarray]
-    groups: dict[str, str]
-
-
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on `vehicle.mat` or on synthetic sensors.
+    """Returns the task on `vehicle.mat` or on synthetic sensors; see `silos.create_task`.
 
     Args:
-      options: `base_random_seed` decides the split inside each sensor, `val_split` and
-        `test_split` how much of it validates and tests, `lam_svm` the regularizer's strength.
-
-    Raises:
-      UserError: If the file is missing or broken, or has labels other than -1 and +1; or the shares
-        are none.
+      options: `lam_svm` is the regularizer's strength.
     """
-    shares = options.silo_shares
     lam_svm = _REGULARIZATION if options.lam_svm is None else options.lam_svm
-    if options.use_synthetic_data:
-        made = synthesize(options.base_random_seed)
-        facts = {"source": "synthetic", "client_groups": made.groups}
-        return create_task_from_data(
-            made.features, made.labels, options.base_random_seed, facts, shares, lam_svm
-        )
-    path = files.find(options, _PATHS)
-    if path is None:
-        raise UserError(
-            f"vehicle: no vehicle.mat (33 MB) in {options.data_dir or 'any --data_dir'}; put it "
-            "there or in its folder vehicle, or pass --data_file or --use_synthetic_data"
-        )
-    features, labels = silos.read_cells(path, _CELLS)
-    facts = {"source": "mat", "files": [str(path)]}
-    try:
-        return create_task_from_data(
-            features, labels, options.base_random_seed, facts, shares, lam_svm
-        )
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    create = functools.partial(create_task_from_data, lam_svm=lam_svm)
+    return silos.create_task(options, _FILE, synthesize, create)
 
 
 def create_task_from_data(
@@ -114,11 +82,25 @@ def create_task_from_data(
         other = mine[~np.isin(mine, (-1.0, 1.0))]
         if len(other):
             raise UserError(f"sensor {i} has the label {other[0]:g}, expected -1 or +1")
-    sensors = silos.split_and_scale(features, labels, _silo_id, seed, shares)
-    return _task(features[0].shape[1], sensors, {**(facts or {}), **sensors.facts}, lam_svm)
+    return silos.linear_task(
+        features,
+        labels,
+        _SILO_ID.format,
+        seed,
+        shares,
+        facts or {},
+        dataset="vehicle",
+        loss=hinge,
+        metrics=(
+            task_lib.Metric("accuracy", accuracy, higher_is_better=True),
+            task_lib.Metric("roc_auc", roc_auc, higher_is_better=True, ranks=True),
+        ),
+        neighbours="svm",
+        regularizer=functools.partial(silos.half_squared_norm, strength=lam_svm),
+    )
 
 
-def synthesize(seed: int, num_sensors: int = _SYNTHETIC_SENSORS) -> Sensors:
+def synthesize(seed: int, num_sensors: int = _SYNTHETIC_SENSORS) -> silos.Arrays:
     """Returns sensors that hear the same two vehicles at different angles, in two planted groups.
 
     An example is the vehicle's signature, turned towards the sensor's group and a little towards
@@ -142,8 +124,8 @@ def synthesize(seed: int, num_sensors: int = _SYNTHETIC_SENSORS) -> Sensors:
         noise = rng.normal(size=(n, _NUM_FEATURES))
         features.append(rng.normal(size=_NUM_FEATURES) + noise + 1.6 * y[:, None] * direction)
         labels.append(y)
-        groups[_silo_id(i)] = f"group_{group}"
-    return Sensors(features, labels, groups)
+        groups[_SILO_ID.format(i)] = f"group_{group}"
+    return silos.Arrays(features, labels, groups)
 
 
 def hinge(labels: tf.Tensor, margins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -179,37 +161,5 @@ def roc_auc(labels: tf.Tensor, margins: tf.Tensor, is_real: tf.Tensor) -> tf.Ten
     return tf.where(is_finite, area, float("nan"))
 
 
-def regularizer(weights: tuple[tf.Tensor, ...], strength: float = _REGULARIZATION) -> tf.Tensor:
-    """Returns 0.5 * strength * the squared norm of all weights, the bias included."""
-    return silos.half_squared_norm(weights, strength)
-
-
-def _silo_id(index: int) -> str:
-    return f"sensor_{index:02d}"
-
-
 def _unit(vector: np.ndarray) -> np.ndarray:
     return vector / np.linalg.norm(vector)
-
-
-def _task(
-    dim: int, sensors: silos.Silos, facts: Mapping[str, Any], lam_svm: float
-) -> task_lib.Task:
-    return task_lib.Task(
-        dataset="vehicle",
-        setting="cross_silo",
-        model=functional_model.from_keras(linear.Linear, np.zeros((1, dim), np.float32)),
-        loss=hinge,
-        metrics=(
-            task_lib.Metric("accuracy", accuracy, higher_is_better=True),
-            task_lib.Metric("roc_auc", roc_auc, higher_is_better=True, ranks=True),
-        ),
-        preprocess=silos.preprocess,
-        train=sensors.train,
-        valid=sensors.evaluated,
-        test=sensors.evaluated,
-        drop_remainder=True,
-        neighbours="svm",
-        regularizer=functools.partial(regularizer, strength=lam_svm),
-        facts=facts,
-    )

@@ -51,7 +51,7 @@ def create_task(sizes: Sizes, seed: int) -> task_lib.Task:
         return school.create_task(options)
     made = school.synthesize(rounds.SEED, _NUM_SCHOOLS)
     facts = {"source": "synthetic"}
-    return school.create_task_from_data(made.features, made.scores, seed, facts)
+    return school.create_task_from_data(made.features, made.targets, seed, facts)
 
 
 def _stock(training: rounds.Training, worker_pid: int, measured: int, scale: float) -> Contender:

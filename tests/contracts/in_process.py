@@ -98,7 +98,7 @@ def _create_task(options: data_options.DataOptions):
     datasets.check_options(options)
     if options.dataset_name == "vehicle":
         made = vehicle.synthesize(options.base_random_seed, _NUM_SENSORS)
-        return vehicle.create_task_from_data(made.features, made.labels, options.base_random_seed)
+        return vehicle.create_task_from_data(made.features, made.targets, options.base_random_seed)
     if options.dataset_name in datasets.CROSS_SILO:
         return silos()
     return toy.without_keras(toy.classifier_task(len(_SIZES), _SIZES, _SEED_OF_DATA))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasets
-from datasets import adni, adni_files
+from datasets import adni, adni_files, silos
 from datasets.models import adni_cnn
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
@@ -117,7 +117,7 @@ def test_a_round_is_the_same_in_tffs_worker():
 
 def _subjects_by_part(task, vendors):
     """Returns `{part: subjects}`; a made-up target names the subject."""
-    found = {part: set() for part in adni.PARTS}
+    found = {part: set() for part in silos.PARTS}
     for vendor in vendors:
         for part, examples in task.train.fetch(vendor).items():
             found[part] |= set(np.rint(examples["target"] * 10).astype(int).tolist())

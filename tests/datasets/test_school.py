@@ -129,10 +129,10 @@ def test_file_is_found_in_the_data_folder(tmp_path):
 
 def test_synthetic_schools_are_seeded_and_of_the_real_form():
     made, again, other = (school.synthesize(s, num_schools=12) for s in (5, 5, 6))
-    for a, b in zip(made.features + made.scores, again.features + again.scores, strict=True):
+    for a, b in zip(made.features + made.targets, again.features + again.targets, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(made.scores[0][:22], other.scores[0][:22])
-    for x, y in zip(made.features, made.scores, strict=True):
+    assert not np.array_equal(made.targets[0][:22], other.targets[0][:22])
+    for x, y in zip(made.features, made.targets, strict=True):
         assert x.shape == (len(y), 28)
         assert 22 <= len(y) <= 250
         assert y.min() >= 1
@@ -146,7 +146,7 @@ def test_schools_of_a_planted_group_have_closer_coefficients():
     groups = np.array(list(made.groups.values()))
     assert len(set(groups)) == 3
     coefficients = []
-    for x, y in zip(made.features, made.scores, strict=True):
+    for x, y in zip(made.features, made.targets, strict=True):
         standard = (x[:, :27] - x[:, :27].mean(0)) / np.maximum(x[:, :27].std(0), 0.1)
         gram = standard.T @ standard + 5 * np.eye(27)
         coefficients.append(np.linalg.solve(gram, standard.T @ (y - y.mean())))

@@ -7,7 +7,7 @@ import tensorflow as tf
 from sklearn import model_selection
 
 import datasets
-from datasets import vehicle
+from datasets import silos, vehicle
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
 from tests.datasets.test_school import cells
@@ -36,7 +36,7 @@ def test_loss_and_accuracy_by_hand():
     np.testing.assert_allclose(vehicle.hinge(labels, margins)[0], [0.75, 4.0, 1.0])
     np.testing.assert_allclose(vehicle.accuracy(labels, margins)[0], [1.0, 0.0, 1.0])
     weights = (tf.constant([[3.0], [4.0]]), tf.constant([12.0]))
-    assert float(vehicle.regularizer(weights)) == pytest.approx(0.5e-4 * 169)
+    assert float(silos.half_squared_norm(weights, 1e-4)) == pytest.approx(0.5e-4 * 169)
 
 
 @pytest.mark.skipif(not _REAL.exists(), reason=f"no real data in {programs.DATA}")
@@ -94,7 +94,7 @@ def test_sensors_of_a_group_are_more_alike():
     made = vehicle.synthesize(5)
     directions = {
         name: (x[y > 0].mean(0) - x[y < 0].mean(0))
-        for name, x, y in zip(made.groups, made.features, made.labels, strict=True)
+        for name, x, y in zip(made.groups, made.features, made.targets, strict=True)
         if 0 < (y > 0).sum() < len(y) and len(y) > 60
     }
 
