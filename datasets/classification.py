@@ -1,6 +1,15 @@
-"""What tasks with one label an example share: their loss and accuracy. Outputs are logits."""
+"""What tasks with one label an image share: loss, accuracy, and the task. Outputs are logits."""
 
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
 import tensorflow as tf
+
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import functional_model
+from motley_tff.core import task as task_lib
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -13,3 +22,34 @@ def accuracy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     """Returns (1.0 where the largest logit is the label's [batch], ones [batch])."""
     correct = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
     return correct, tf.ones_like(correct)
+
+
+def image_task(
+    model: Callable[[int], tf.keras.Model],
+    image_shape: tuple[int, int, int],
+    num_classes: int,
+    clients: Mapping[str, clients_lib.Clients],
+    facts: Mapping[str, Any],
+    **fields: Any,
+) -> task_lib.Task:
+    """Returns a cross-device task of telling images' classes.
+
+    Args:
+      model: Makes the model from the number of classes.
+      image_shape: Height, width and channels of what the model sees.
+      num_classes: Labels are 0 to this, exclusive.
+      clients: Of each split.
+      facts: The task's.
+      **fields: The task's others: name, preprocessing.
+    """
+    return task_lib.Task(
+        setting="cross_device",
+        model=functional_model.from_keras(
+            functools.partial(model, num_classes), np.zeros((1, *image_shape), np.float32)
+        ),
+        loss=cross_entropy,
+        metrics=(task_lib.Metric("accuracy", accuracy, higher_is_better=True),),
+        facts={**facts, "num_classes": num_classes},
+        **clients,
+        **fields,
+    )

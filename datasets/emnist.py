@@ -20,8 +20,6 @@ Card
     Settings" (https://arxiv.org/abs/1812.01097).
 """
 
-import dataclasses
-import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +32,6 @@ from datasets import classification, files, splits, sqlite_clients, synthetic_wr
 from datasets.models import emnist_cnn
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib
-from motley_tff.core import functional_model
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -50,7 +47,8 @@ _HELP = (
     "labels, writer_id), or pass --data_file or --use_synthetic_data"
 )
 
-_PUBLISHED_CLIENTS, _PUBLISHED_VALID, _PUBLISHED_TEST = 3400, 400, 500
+# Writers; those that validate, and test.
+PUBLISHED = (3400, 400, 500)
 _NUM_CLASSES, _NUM_DIGITS = 62, 10
 # Chosen by time: twenty rounds and two evaluations of every valid and test writer, twenty epochs
 # of fine-tuning each, take about a minute on two cores.
@@ -101,15 +99,8 @@ def create_task_from_data(
         raise UserError(f"EMNIST labels: found {found}, expected 0 to {_NUM_CLASSES - 1}")
     num_classes = _NUM_DIGITS if labels.max() < _NUM_DIGITS else _NUM_CLASSES
     writers = _by_writer(images, labels.astype(np.int32), writer_ids)
-    split = _split({writer: len(e["label"]) for writer, e in writers.items()})
-
-    def evaluated(ids):
-        return clients_lib.InMemoryClients({i: splits.halve(writers[i]) for i in ids})
-
-    train = clients_lib.InMemoryClients({i: {"train": writers[i]} for i in split.train})
-    return _task(
-        num_classes, split, train, evaluated(split.valid), evaluated(split.test), facts or {}
-    )
+    sizes = {writer: len(examples["label"]) for writer, examples in writers.items()}
+    return _split_task(sizes, writers, num_classes, facts or {})
 
 
 def synthesize(
@@ -139,29 +130,30 @@ def preprocess(
     return pixels[..., tf.newaxis], examples["label"]
 
 
-def _task(num_classes, split, train, valid, test, facts) -> task_lib.Task:
-    model = functional_model.from_keras(
-        functools.partial(emnist_cnn.EmnistCnn, num_classes), np.zeros((1, 28, 28, 1), np.float32)
-    )
-    return task_lib.Task(
+def make_task(
+    clients: Mapping[str, clients_lib.Clients], num_classes: int, facts: Mapping[str, Any]
+) -> task_lib.Task:
+    """Returns the task on clients of each split."""
+    return classification.image_task(
+        emnist_cnn.EmnistCnn,
+        (28, 28, 1),
+        num_classes,
+        clients,
+        facts,
         dataset="emnist",
-        setting="cross_device",
-        model=model,
-        loss=classification.cross_entropy,
-        metrics=(task_lib.Metric("accuracy", classification.accuracy, higher_is_better=True),),
         preprocess=preprocess,
-        train=train,
-        valid=valid,
-        test=test,
-        facts={**facts, "num_classes": num_classes, "clients_left_out": split.left_out},
         label_names=synthetic_writers.CHARACTERS,
     )
 
 
-def _split(sizes: Mapping[str, int]) -> splits.ClientSplit:
-    if len(sizes) == _PUBLISHED_CLIENTS:
-        return splits.split_population(sizes, _PUBLISHED_VALID, _PUBLISHED_TEST)
-    return splits.split_population(sizes, *splits.proportional_counts(len(sizes)))
+def _split_task(
+    sizes: Mapping[str, int], source: splits.Source, num_classes: int, facts: Mapping[str, Any]
+) -> task_lib.Task:
+    split = splits.published_or_proportional(sizes, PUBLISHED)
+    clients = splits.make_clients(
+        split, dict.fromkeys(splits.SPLITS, source), expected="pixels [28, 28] and label"
+    )
+    return make_task(clients, num_classes, {**facts, "clients_left_out": split.left_out})
 
 
 def _by_writer(
@@ -184,12 +176,10 @@ def _create_synthetic_task(options: DataOptions) -> task_lib.Task:
 
 def _find(options: DataOptions) -> Path:
     """Returns the data file, after a download if there is none."""
-    folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
-    if options.data_dir is None and folder.is_dir():
-        options = dataclasses.replace(options, data_dir=str(folder))
-    found = files.find(options, [f"{f}/{_SQLITE}".lstrip("/") for f in _FOLDERS])
+    found = files.find(options, [os.path.join(f, _SQLITE) for f in _FOLDERS], _DEFAULT_DIR)
     if found is not None:
         return found
+    folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
     arrays = sorted(p for f in _FOLDERS for p in (folder / f).glob("*.npz"))
     if len(arrays) > 1:
         listed = ", ".join(p.name for p in arrays)
@@ -197,39 +187,26 @@ def _find(options: DataOptions) -> Path:
             f"emnist in {folder}: found {len(arrays)} .npz files ({listed}), expected one; choose "
             "with --data_file"
         )
-    return arrays[0] if arrays else _download(folder / _SQLITE)
-
-
-def _download(target: Path) -> Path:
+    if arrays:
+        return arrays[0]
     try:
-        files.download_lzma(_URL, target, _SHA256)
+        files.download_lzma(_URL, folder / _SQLITE, _SHA256)
     except UserError as error:
-        raise UserError(f"emnist: found no data in {target.parent} and {error}; {_HELP}") from error
-    return target
+        raise UserError(f"emnist: found no data in {folder} and {error}; {_HELP}") from error
+    return folder / _SQLITE
 
 
 def _create_sqlite_task(path: Path, only_digits: bool) -> task_lib.Task:
     split_name = "digits_only_train" if only_digits else "all_train"
     source = sqlite_clients.open_split(path, split_name)
-    split = _split(source.sizes)
     num_classes = _NUM_DIGITS if only_digits else _NUM_CLASSES
+    facts = {"source": "sqlite", "files": [str(path)], "split_name": split_name}
 
     def load(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
         return _parse(source.load_serialized(client_id), num_classes)
 
-    def evaluated(ids):
-        return clients_lib.InGraphClients(ids, lambda i: splits.halve(load(i)))
-
-    train = clients_lib.InGraphClients(split.train, lambda i: {"train": load(i)})
-    _check_readable(path, train)
-    return _task(
-        num_classes,
-        split,
-        train,
-        evaluated(split.valid),
-        evaluated(split.test),
-        {"source": "sqlite", "files": [str(path)], "split_name": split_name},
-    )
+    with files.named(path):
+        return _split_task(source.sizes, load, num_classes, facts)
 
 
 def _parse(serialized: tf.Tensor, num_classes: int) -> dict[str, tf.Tensor]:
@@ -246,16 +223,6 @@ def _parse(serialized: tf.Tensor, num_classes: int) -> dict[str, tf.Tensor]:
     check = tf.debugging.Assert((least >= 0) & (most < num_classes), said)
     with tf.control_dependencies([check]):
         return {"pixels": parsed["pixels"], "label": tf.cast(labels, tf.int32)}
-
-
-def _check_readable(path: Path, clients: clients_lib.Clients) -> None:
-    """Reads one client, so that a database of another task's examples fails here and by name."""
-    try:
-        clients.fetch(clients.ids[0])
-    except UserError as error:
-        raise UserError(
-            f"{path}: expected examples with pixels [28, 28] and label; {error}"
-        ) from error
 
 
 def _refuse_group_key(key: str | None, found: str) -> None:
@@ -277,11 +244,9 @@ def _create_npz_task(path: Path, only_digits: bool, group_key: str | None) -> ta
     if only_digits:
         kept = labels < _NUM_DIGITS
         images, labels, writer_ids = images[kept], labels[kept], writer_ids[kept]
-    try:
+    with files.named(path):
         # The files have ink on 0; EMNIST's background is 1.0.
         return create_task_from_data(255 - images, labels, writer_ids, facts)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
 
 
 def _groups_of_writers(

@@ -51,7 +51,6 @@ from datasets import (
 from datasets.models import mobilenet_v2
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib
-from motley_tff.core import functional_model
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -61,12 +60,10 @@ MAX_TRAIN_EXAMPLES = 64
 _FOLDERS = ("", "landmark", "gldv2")
 # What TFF uses when it is given no cache folder.
 _DEFAULT_DIR = "cache"
-_PUBLISHED_CLIENTS, _PUBLISHED_VALID, _PUBLISHED_TEST = 1262, 50, 100
+# Photographers; those that validate, and test.
+PUBLISHED = (1262, 50, 100)
 # About ten seconds of reading and decoding.
 _MAX_BYTES_DECODED_AT_START = 2**28
-# Chosen by time: ten rounds and an evaluation of every valid and test photographer, twenty epochs
-# of fine-tuning each, take about a minute on two cores.
-_SYNTHETIC_PHOTOGRAPHERS = 48
 # A broken header may claim any size; TensorFlow refuses images of more than 2**29 bytes.
 _MAX_PIXELS = 2**26
 _UNREADABLE = "images that do not decode"
@@ -87,16 +84,8 @@ _VARIANTS = {
 }
 
 
-class _Source(NamedTuple):
-    """Images of one client.
-
-    Attributes:
-      num_rows: int64 scalar.
-      get: `int64 scalar, a row -> (encoded image, label int64)`, both scalars; may fail.
-    """
-
-    num_rows: tf.Tensor
-    get: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+# The number of rows, and `int64 scalar, a row -> (encoded image, label int64)`, which may fail.
+_Source = tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]
 
 
 class _Left(NamedTuple):
@@ -109,6 +98,9 @@ class _Left(NamedTuple):
 
     sizes: dict[str, int]
     reasons: dict[str, dict[str, int]]
+
+
+synthesize = synthetic_photographers.take_photos
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
@@ -154,28 +146,10 @@ def create_task_from_data(
         rows, _ = looked = look(tf.constant(images, tf.string), tf.constant(labels, tf.int64))
         rows = rows.numpy()[_note(left, client_id, len(labels), looked, num_classes)]
         usable[client_id] = {"image": images[rows], "label": labels[rows].astype(np.int32)}
-    split = _split(left.sizes)
-
-    def evaluated(ids):
-        return clients_lib.InMemoryClients({i: splits.halve(usable[i]) for i in ids})
-
-    train = clients_lib.InMemoryClients({i: {"train": usable[i]} for i in split.train})
-    valid, test = evaluated(split.valid), evaluated(split.test)
     all_facts = {**(facts or {}), "images_left_out": left.reasons}
-    return _task(num_classes, split, train, valid, test, all_facts)
-
-
-def synthesize(
-    seed: int, num_photographers: int = _SYNTHETIC_PHOTOGRAPHERS, num_classes: int = 2028
-) -> synthetic_photographers.Album:
-    """Returns what synthetic photographers took, with the region planted in each.
-
-    Args:
-      seed: Non-negative; the same seed gives the same bytes.
-      num_photographers: How many.
-      num_classes: Range of the labels; the 48 landmarks are spread over it.
-    """
-    return synthetic_photographers.take_photos(seed, num_photographers, num_classes)
+    split = splits.published_or_proportional(left.sizes, PUBLISHED)
+    clients = splits.make_clients(split, dict.fromkeys(splits.SPLITS, usable))
+    return _task(num_classes, split, clients, all_facts)
 
 
 def preprocess(
@@ -192,35 +166,23 @@ def preprocess(
     return x, examples["label"]
 
 
-def _task(num_classes, split, train, valid, test, facts) -> task_lib.Task:
-    model = functional_model.from_keras(
-        functools.partial(mobilenet_v2.MobileNetV2, num_classes),
-        np.zeros((1, IMAGE_SIZE, IMAGE_SIZE, 3), np.float32),
-    )
-    return task_lib.Task(
+def _task(
+    num_classes: int,
+    split: splits.ClientSplit,
+    clients: Mapping[str, clients_lib.Clients],
+    facts: Mapping[str, Any],
+) -> task_lib.Task:
+    limits = {"max_train_examples": MAX_TRAIN_EXAMPLES}
+    return classification.image_task(
+        mobilenet_v2.MobileNetV2,
+        (IMAGE_SIZE, IMAGE_SIZE, 3),
+        num_classes,
+        clients,
+        {**facts, **limits, "clients_left_out": split.left_out},
         dataset="landmark",
-        setting="cross_device",
-        model=model,
-        loss=classification.cross_entropy,
-        metrics=(task_lib.Metric("accuracy", classification.accuracy, higher_is_better=True),),
         preprocess=preprocess,
-        train=train,
-        valid=valid,
-        test=test,
-        max_train_examples=MAX_TRAIN_EXAMPLES,
-        facts={
-            **facts,
-            "num_classes": num_classes,
-            "max_train_examples": MAX_TRAIN_EXAMPLES,
-            "clients_left_out": split.left_out,
-        },
+        **limits,
     )
-
-
-def _split(sizes: Mapping[str, int]) -> splits.ClientSplit:
-    if len(sizes) == _PUBLISHED_CLIENTS:
-        return splits.split_population(sizes, _PUBLISHED_VALID, _PUBLISHED_TEST)
-    return splits.split_population(sizes, *splits.proportional_counts(len(sizes)))
 
 
 def _find(options: DataOptions) -> Path:
@@ -230,15 +192,18 @@ def _find(options: DataOptions) -> Path:
             f"--data_file={options.data_file}: landmark reads a folder with a file for each "
             "photographer, not one file; pass --data_dir"
         )
-    files.find(options, ())  # Only to refuse a --data_dir that is no folder.
-    variant, other = _VARIANTS[options.gld23k], _VARIANTS[not options.gld23k]
+    if options.data_dir is not None:
+        files.existing("data_dir", options.data_dir, "a folder")
     base = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
-    for name in _FOLDERS:
-        if (base / name / variant.folder / "train").is_dir():
-            return base / name / variant.folder / "train"
-    has_other = any((base / name / other.folder / "train").is_dir() for name in _FOLDERS)
-    switch = "pass --gld23k" if other.num_classes == 203 else "leave out --gld23k"
-    hint = f"; there is {other.folder}/train: {switch}" if has_other else ""
+    variant, other = _VARIANTS[options.gld23k], _VARIANTS[not options.gld23k]
+    folders, others = (
+        [f for name in _FOLDERS if (f := base / name / v.folder / "train").is_dir()]
+        for v in (variant, other)
+    )
+    if folders:
+        return folders[0]
+    switch = "leave out --gld23k" if options.gld23k else "pass --gld23k"
+    hint = f"; there is {other.folder}/train: {switch}" if others else ""
     raise UserError(
         f"landmark: found no folder {variant.folder}/train in {base}{hint}; put there what TFF's "
         f"tff.simulation.datasets.gldv2.load_data(cache_dir=...) makes (about {variant.size}, from "
@@ -252,17 +217,12 @@ def _create_tfrecord_task(folder: Path, variant: Variant) -> task_lib.Task:
         raise UserError(f"{folder}: found no files, expected one for each photographer")
     is_small = source.num_bytes <= _MAX_BYTES_DECODED_AT_START
     left = _look_at_all(folder, source, variant.num_classes) if is_small else None
-    split = _split(left.sizes if left else source.sizes)
+    split = splits.published_or_proportional(left.sizes if left else source.sizes, PUBLISHED)
     load = functools.partial(_load_usable, source, variant.num_classes, reports=left is None)
-
-    def evaluated(ids):
-        return clients_lib.InGraphClients(ids, lambda i: splits.halve(load(i)))
-
     # At the start every image of few was decoded; here the headers of many have to do.
-    see = _decodes if left else _has_header
-    train = clients_lib.InGraphClients(split.train, lambda i: {"train": load(i, see)})
-    train.fetch(train.ids[0])
-    valid, test = evaluated(split.valid), evaluated(split.test)
+    train = functools.partial(load, is_readable=_decodes if left else _has_header)
+    clients = splits.make_clients(split, {"train": train, "valid": load, "test": load})
+    clients["train"].fetch(split.train[0])
     facts = {
         "source": "tfrecord",
         "files": [str(folder)],
@@ -271,7 +231,7 @@ def _create_tfrecord_task(folder: Path, variant: Variant) -> task_lib.Task:
         "images_checked": "at the start" if left else "when loaded, with a line on stderr",
         "images_left_out": left.reasons if left else None,
     }
-    return _task(variant.num_classes, split, train, valid, test, facts)
+    return _task(variant.num_classes, split, clients, facts)
 
 
 def _look_at_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classes: int) -> _Left:
@@ -368,11 +328,11 @@ def _from_records(serialized: tf.Tensor) -> _Source:
         parsed = tf.io.parse_single_example(serialized[row], _FEATURES)
         return parsed["image/encoded_jpeg"], parsed["class"]
 
-    return _Source(tf.shape(serialized, tf.int64)[0], get)
+    return tf.shape(serialized, tf.int64)[0], get
 
 
 def _from_arrays(images: tf.Tensor, labels: tf.Tensor) -> _Source:
-    return _Source(tf.shape(labels, tf.int64)[0], lambda row: (images[row], labels[row]))
+    return tf.shape(labels, tf.int64)[0], lambda row: (images[row], labels[row])
 
 
 def _decodes(image: tf.Tensor) -> tf.Tensor:
@@ -404,18 +364,19 @@ def _decodable_rows(
       num_classes: Leaves out rows with labels outside this range, if given.
       is_readable: Of an encoded image, whether it can be used; may fail if not.
     """
+    num_rows, get = source
 
-    def look(row):
-        image, label = source.get(row)
+    def look(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        image, label = get(row)
         is_good = is_readable(image)
         if num_classes is not None:
             is_good &= (label >= 0) & (label < num_classes)
         return row, label, is_good
 
-    found = tf.data.Dataset.range(source.num_rows).map(look).ignore_errors()
+    found = tf.data.Dataset.range(num_rows).map(look).ignore_errors()
     found = found.filter(lambda row, label, is_good: is_good)
     # An empty data set has no single element: a last row that is none makes sure of one.
     no_row = tf.constant(-1, tf.int64)
     end = tf.data.Dataset.from_tensors((no_row, no_row, tf.constant(True)))
-    rows, labels, _ = found.concatenate(end).batch(source.num_rows + 1).get_single_element()
+    rows, labels, _ = found.concatenate(end).batch(num_rows + 1).get_single_element()
     return rows[:-1], labels[:-1]

@@ -7,8 +7,8 @@ silo's training part.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,16 +18,22 @@ from datasets.options import PUBLISHED_SHARES, SiloShares
 from motley_tff.core import clients as clients_lib
 from motley_tff.core.errors import UserError
 
+SPLITS = ("train", "valid", "test")
 SPLIT_SEED = 13
 # Where the client count is not the published one: EMNIST's 400 and 500 of 3,400 clients, rounded.
 VALID_PROPORTION, TEST_PROPORTION = 0.12, 0.15
-_TOO_SMALL_TO_HALVE = "fewer than 2 examples: cannot be halved"
-_EMPTY = "no examples"
+# Why a client with no example, and with one, is left out.
+_TOO_SMALL = ("no examples", "fewer than 2 examples: cannot be halved")
+_NEEDED = {"train": 1, "valid": 2, "test": 2}
 # What TensorFlow pairs an op's seed with when no global seed is set; given to the kernel outright,
 # so that the halves stay the same whatever a caller does to the global seed.
 _DEFAULT_GRAPH_SEED = 87654321
 # Smallest silo that leaves at least one example in each of its three parts.
 _MIN_SILO_EXAMPLES = 3
+
+
+# Examples by client id, or a function of an id that loads them in a graph.
+Source = Mapping[str, Any] | Callable[[tf.Tensor], Any]
 
 
 class ClientSplit(NamedTuple):
@@ -57,10 +63,13 @@ def split_clients(
             f"found {len(ids)} clients, expected more than {num_valid + num_test}: {num_valid} to "
             f"validate, {num_test} to test and at least one to train"
         )
-    order = np.random.RandomState(SPLIT_SEED).permutation(len(ids))
-    permuted = tuple(ids[i] for i in order)
-    end = num_valid + num_test
+    permuted, end = permute(ids), num_valid + num_test
     return permuted[end:], permuted[:num_valid], permuted[num_valid:end]
+
+
+def permute(ids: Sequence[str]) -> tuple[str, ...]:
+    """Returns ids in the order of Motley's permutation."""
+    return tuple(ids[i] for i in np.random.RandomState(SPLIT_SEED).permutation(len(ids)))
 
 
 def proportional_counts(num_clients: int) -> tuple[int, int]:
@@ -70,32 +79,95 @@ def proportional_counts(num_clients: int) -> tuple[int, int]:
     return max(1, valid), max(1, test)
 
 
-def split_population(sizes: Mapping[str, int], num_valid: int, num_test: int) -> ClientSplit:
-    """Splits clients and leaves out those that have nothing to train on or cannot be halved.
+def published_or_proportional(
+    sizes: Mapping[str, int], published: tuple[int, int, int] | None = None
+) -> ClientSplit:
+    """Splits a population of the published size as published, another one proportionally.
 
     Args:
       sizes: `{client id: number of examples}` in the source's order.
-      num_valid: How many validation clients, before any is left out.
-      num_test: How many test clients, before any is left out.
+      published: How many clients there are, validate, and test; None if nothing is published.
 
     Raises:
       UserError: If a split would have no client.
     """
-    train, valid, test = split_clients(tuple(sizes), num_valid, num_test)
-    empty = [i for i in sizes if sizes[i] == 0]
-    small = [i for i in (*valid, *test) if sizes[i] == 1]
-    reasons = {_EMPTY: empty, _TOO_SMALL_TO_HALVE: sorted(small)}
-    gone = {*empty, *small}
-    train, valid, test = (
-        tuple(i for i in split if i not in gone) for split in (train, valid, test)
-    )
-    for name, split in (("train", train), ("valid", valid), ("test", test)):
-        if not split:
+    if published and len(sizes) == published[0]:
+        return split_population(sizes, *published[1:])
+    return split_population(sizes, *proportional_counts(len(sizes)))
+
+
+def split_population(sizes: Mapping[str, int], num_valid: int, num_test: int) -> ClientSplit:
+    """Splits clients by `split_clients`, then leaves out those that `usable` does."""
+    ids = split_clients(tuple(sizes), num_valid, num_test)
+    return usable({s: {i: sizes[i] for i in of} for s, of in zip(SPLITS, ids, strict=True)})
+
+
+def usable(sizes: Mapping[str, Mapping[str, int]]) -> ClientSplit:
+    """Leaves out clients that have nothing to train on or cannot be halved.
+
+    Args:
+      sizes: `{split: {client id: number of examples}}`.
+
+    Raises:
+      UserError: If a split would have no client.
+    """
+    ids = {s: tuple(i for i, n in of.items() if n >= _NEEDED[s]) for s, of in sizes.items()}
+    for name, left in ids.items():
+        if not left:
             raise UserError(
-                f"no {name} client is left of {len(sizes)} clients: every one of that split has "
-                "fewer examples than needed; add clients or examples"
+                f"no {name} client is left of {len(sizes[name])}: each has fewer examples than "
+                "needed; add clients or examples"
             )
-    return ClientSplit(train, valid, test, {r: i for r, i in reasons.items() if i})
+    left_out = {
+        reason: sorted(i for s, of in sizes.items() for i in of if of[i] == n < _NEEDED[s])
+        for n, reason in enumerate(_TOO_SMALL)
+    }
+    return ClientSplit(**ids, left_out={r: i for r, i in left_out.items() if i})
+
+
+def make_clients(
+    split: ClientSplit,
+    sources: Mapping[str, Source],
+    trained: Callable[[Any], clients_lib.Parts] = lambda examples: {"train": examples},
+    evaluated: Callable[[Any], clients_lib.Parts] | None = None,
+    expected: str | None = None,
+) -> dict[str, clients_lib.Clients]:
+    """Returns the clients of each split.
+
+    Args:
+      split: Their ids.
+      sources: Where each split's examples are from.
+      trained: Makes a training client's parts of its examples.
+      evaluated: The same of other clients; by default `halve`.
+      expected: What examples should have. If given, a client of each split is read, so that a
+        database of another task's examples fails here.
+
+    Raises:
+      UserError: If so.
+    """
+    parts = {"train": trained, "valid": evaluated or halve, "test": evaluated or halve}
+    made = {name: _clients(getattr(split, name), sources[name], parts[name]) for name in SPLITS}
+    for clients in made.values() if expected else ():
+        try:
+            clients.fetch(clients.ids[0])
+        except UserError as error:
+            raise UserError(f"{error}; expected examples with {expected}") from error
+    return made
+
+
+def _clients(
+    ids: Sequence[str], source: Source, parts: Callable[[Any], clients_lib.Parts]
+) -> clients_lib.Clients:
+    if isinstance(source, Mapping):
+        data = {i: parts(source[i]) for i in ids}
+        return clients_lib.InMemoryClients(tf.nest.map_structure(np.asarray, data))
+    return clients_lib.InGraphClients(ids, lambda client_id: parts(source(client_id)))
+
+
+def beyond(sizes: Mapping[str, int], limit: int, what: str) -> dict[str, int]:
+    """Returns how many clients have more examples than a limit, and how many more, as facts."""
+    over = [size - limit for size in sizes.values() if size > limit]
+    return {"clients": len(over), what: sum(over)}
 
 
 def shuffled_order(num_examples: tf.Tensor | int) -> tf.Tensor:

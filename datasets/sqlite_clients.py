@@ -32,6 +32,14 @@ class SqliteSplit(NamedTuple):
     sizes: dict[str, int]
     load_serialized: Callable[[tf.Tensor], tf.Tensor]
 
+    def load_texts(
+        self, client_id: tf.Tensor, *fields: str, limit: int | None = None
+    ) -> list[tf.Tensor]:
+        """Returns the string [n] of each field of a client's first examples."""
+        spec = {field: tf.io.FixedLenFeature([], tf.string) for field in fields}
+        parsed = tf.io.parse_example(self.load_serialized(client_id)[:limit], spec)
+        return [parsed[field] for field in fields]
+
 
 def open_split(path: Path, split_name: str) -> SqliteSplit:
     """Opens one split of a database of TFF's form.
@@ -43,7 +51,9 @@ def open_split(path: Path, split_name: str) -> SqliteSplit:
     Raises:
       UserError: If the file is truncated, not SQLite, lacks TFF's tables or has no such split.
     """
-    check_whole(path)
+    names = split_names(path)
+    if split_name not in names:
+        raise UserError(f"{path}: found splits {names}, expected {split_name!r}")
     sizes = _client_sizes(path, split_name)
     # Only here: a run on other data should not wait for this import.
     from motley_tff.core.lazy import tff
@@ -60,12 +70,20 @@ def open_split(path: Path, split_name: str) -> SqliteSplit:
     return SqliteSplit(sizes, load_serialized)
 
 
-def check_whole(path: Path) -> None:
-    """Checks that a file is a SQLite database with TFF's tables, as long as its header says.
+def split_names(path: Path) -> list[str]:
+    """Returns the splits of a database of TFF's form, sorted.
 
     Raises:
-      UserError: If it is not.
+      UserError: If the file is truncated, not SQLite or lacks TFF's tables.
     """
+    _check_whole(path)
+    with reading(path) as connection:
+        names = connection.execute("SELECT DISTINCT split_name FROM client_metadata").fetchall()
+    return sorted(str(name) for (name,) in names)
+
+
+def _check_whole(path: Path) -> None:
+    """Checks that a file is a SQLite database with TFF's tables, as long as its header says."""
     with path.open("rb") as file:
         header = file.read(100)
     if not header.startswith(_MAGIC):
@@ -79,7 +97,7 @@ def check_whole(path: Path) -> None:
             f"{path}: found {found} bytes, expected {expected}: truncated; delete it and copy or "
             "download it again"
         )
-    with _reading(path) as connection:
+    with reading(path) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         columns = {
             table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
@@ -95,7 +113,7 @@ def check_whole(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Opens a database read-only; SQLite's errors become one line."""
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
@@ -108,18 +126,12 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _client_sizes(path: Path, split_name: str) -> dict[str, int]:
-    with _reading(path) as connection:
+    with reading(path) as connection:
         rows = connection.execute(
             "SELECT client_id, SUM(num_examples) FROM client_metadata WHERE split_name = ? "
             "GROUP BY client_id ORDER BY client_id",
             (split_name,),
         ).fetchall()
-        names = connection.execute("SELECT DISTINCT split_name FROM client_metadata").fetchall()
-    if not rows:
-        raise UserError(
-            f"{path}: found splits {sorted(str(name) for (name,) in names)}, expected "
-            f"{split_name!r}"
-        )
     for client_id, size in rows:  # SQLite lets a column hold anything.
         if not isinstance(client_id, str) or not isinstance(size, int) or size < 0:
             raise UserError(

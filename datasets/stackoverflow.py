@@ -38,28 +38,22 @@ Card
 """
 
 import collections
-import contextlib
-import dataclasses
+import functools
 import itertools
-import os
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from datasets import files, splits, sqlite_clients, synthetic_posts, text, word_counts
 from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib
-from motley_tff.core import functional_model
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
-VOCABULARY_SIZE, SENTENCE_LENGTH, MAX_SENTENCES = 10_000, 20, 1024
-OOV, BOS, EOS, NUM_IDS = (VOCABULARY_SIZE + i for i in (1, 2, 3, 4))
+VOCABULARY_SIZE, MAX_SENTENCES = 10_000, 1024
 
 _PATHS = (
     "stackoverflow.sqlite",
@@ -70,11 +64,10 @@ _PATHS = (
 # What TFF uses when it is given no cache folder.
 _DEFAULT_DIR = "~/.tff"
 _URL = "https://storage.googleapis.com/tff-datasets-public/stackoverflow.sqlite.lzma"
-_HELP = (
+_ADVICE = (
     f"put stackoverflow.sqlite ({_URL}, several GB, unpacked tens of GB) and "
     f"{word_counts.ARCHIVE} ({word_counts.URL}, a few MB) there, or stack_exchange.sqlite, made "
-    "of a dump of any size by python -m datasets.prepare.stack_exchange, or pass --data_file or "
-    "--use_synthetic_data"
+    "of a dump of any size by python -m datasets.prepare.stack_exchange"
 )
 
 _TRAIN, _HELD_OUT = "train", "heldout"
@@ -82,10 +75,8 @@ _TRAIN, _HELD_OUT = "train", "heldout"
 _DUMP = "stack_exchange"
 _PUBLISHED_HELD_OUT, _PUBLISHED_VALID = 38_758, 10_000
 _DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? UTC"
-_UNSCORABLE = "no word of the vocabulary in the half that evaluates"
-# Chosen by time: ten rounds and an evaluation of every valid and test user, twenty epochs of
-# fine-tuning each, take well under two minutes on two cores.
-_SYNTHETIC_USERS = 48
+
+synthesize = synthetic_posts.write
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
@@ -100,16 +91,24 @@ def create_task(options: DataOptions) -> task_lib.Task:
     if options.use_synthetic_data:
         posts, groups = synthesize(options.base_random_seed)
         return create_task_from_data(posts, {"source": "synthetic", "client_groups": groups})
-    path = _find(options)
-    names = _split_names(path)
-    if _DUMP in names:
-        return _create_dump_task(path)
-    if not {_TRAIN, _HELD_OUT} <= names:
+    path = files.require(options, _PATHS, "data", _ADVICE, _DEFAULT_DIR)
+    if path.suffix != ".sqlite":
         raise UserError(
-            f"{path}: found splits {sorted(names)}, expected {_TRAIN!r} and {_HELD_OUT!r} as in "
-            f"TFF's stackoverflow.sqlite, or {_DUMP!r} as in a prepared dump"
+            f"{path}: expected a file that ends in .sqlite; python -m "
+            "datasets.prepare.stack_exchange makes one of a dump's Posts.xml"
         )
-    return _create_tff_task(path, options)
+    names = sqlite_clients.split_names(path)
+    if _DUMP in names:
+        with files.named(path):
+            return _create_dump_task(path)
+    if not {_TRAIN, _HELD_OUT} <= set(names):
+        raise UserError(
+            f"{path}: found splits {names}, expected {_TRAIN!r} and {_HELD_OUT!r} as in TFF's "
+            f"stackoverflow.sqlite, or {_DUMP!r} as in a prepared dump"
+        )
+    counts, vocabulary = word_counts.load(path, options.data_dir, VOCABULARY_SIZE)
+    with files.named(path):
+        return _create_tff_task(path, counts, vocabulary)
 
 
 def create_task_from_data(
@@ -124,43 +123,12 @@ def create_task_from_data(
     Raises:
       UserError: If there are too few users.
     """
-    sizes = {client_id: len(mine.tokens) for client_id, mine in posts.items()}
-    split = splits.split_population(sizes, *splits.proportional_counts(len(sizes)))
+    sizes = {client_id: len(of.tokens) for client_id, of in posts.items()}
+    split = splits.published_or_proportional(sizes)
     vocabulary = most_common_words((posts[i].tokens for i in split.train), VOCABULARY_SIZE)
-    encoder = _Encoder(vocabulary)
-
-    def clients(ids, parts):
-        data = {i: parts(*(tf.constant(column) for column in posts[i])) for i in ids}
-        return clients_lib.InMemoryClients(
-            tf.nest.map_structure(lambda tensor: tensor.numpy(), data)
-        )
-
-    sets = {
-        "train": clients(split.train, encoder.trained),
-        "valid": clients(split.valid, encoder.halved),
-        "test": clients(split.test, encoder.halved),
-    }
-    return _scored_task(sets, split, vocabulary, {**(facts or {}), **_capped(sizes)})
-
-
-def synthesize(
-    seed: int, num_users: int = _SYNTHETIC_USERS
-) -> tuple[dict[str, synthetic_posts.Posts], dict[str, str]]:
-    """Returns what synthetic users wrote, and the topic planted in each.
-
-    Args:
-      seed: Non-negative; the same seed gives the same posts.
-      num_users: How many users.
-    """
-    return synthetic_posts.write(seed, num_users)
-
-
-def preprocess(
-    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (ids that are read, ids that follow), int32 [batch, 20] each."""
-    del training, key
-    return examples["tokens"][:, :-1], examples["tokens"][:, 1:]
+    return _scored(
+        _task(split, dict.fromkeys(splits.SPLITS, posts), sizes, vocabulary, facts or {})
+    )
 
 
 def most_common_words(users: Iterable[Iterable[str]], size: int) -> list[str]:
@@ -185,27 +153,6 @@ def most_common_words(users: Iterable[Iterable[str]], size: int) -> list[str]:
     return sorted(num_users, key=lambda word: (-num_users[word], -uses[word], word))[:size]
 
 
-class _Encoder:
-    """Makes a client's parts of its sentences and their dates; in graphs and out of them."""
-
-    def __init__(self, vocabulary: Sequence[str]):
-        self._table = text.word_table(vocabulary, oov=OOV)
-
-    def trained(self, sentences: tf.Tensor, dates: tf.Tensor) -> clients_lib.Parts:
-        """Returns the part `train`."""
-        del dates
-        return {"train": self._encode(sentences[:MAX_SENTENCES])}
-
-    def halved(self, sentences: tf.Tensor, dates: tf.Tensor) -> clients_lib.Parts:
-        """Returns the older half `personalization` and the newer one `evaluation`."""
-        # Sentences of one post have one date: a stable order leaves them as they were.
-        order = tf.argsort(_milliseconds(dates[:MAX_SENTENCES]), stable=True)
-        return splits.halve(self._encode(tf.gather(sentences, order)), shuffle=False)
-
-    def _encode(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"tokens": text.encode(sentences, self._table, SENTENCE_LENGTH, BOS, EOS)}
-
-
 def _milliseconds(dates: tf.Tensor) -> tf.Tensor:
     """Returns int64 that are ordered as dates such as `2014-01-21 20:26:05.38 UTC`.
 
@@ -222,205 +169,74 @@ def _milliseconds(dates: tf.Tensor) -> tf.Tensor:
 
 
 def _task(
-    sets: Mapping[str, clients_lib.Clients], vocabulary: Sequence[str], facts: Mapping[str, Any]
-) -> task_lib.Task:
-    model = functional_model.from_keras(
-        stackoverflow_lstm.StackoverflowLstm, np.zeros((1, SENTENCE_LENGTH), np.int32)
-    )
-    accuracies = {
-        "accuracy": text.token_accuracy(OOV, EOS),
-        "accuracy_with_end_of_sentence": text.token_accuracy(OOV),
-        "accuracy_with_end_of_sentence_and_unknown_words": text.token_accuracy(),
-    }
-    return task_lib.Task(
-        dataset="stackoverflow",
-        setting="cross_device",
-        model=model,
-        loss=text.token_cross_entropy,
-        metrics=tuple(task_lib.Metric(name, f, True) for name, f in accuracies.items()),
-        preprocess=preprocess,
-        train=sets["train"],
-        valid=sets["valid"],
-        test=sets["test"],
-        facts=facts,
-        label_names=text.token_names(vocabulary, VOCABULARY_SIZE),
-    )
-
-
-def _scored_task(sets, split, vocabulary, facts) -> task_lib.Task:
-    """Returns the task without clients that cannot be scored, with the unigram's accuracy.
-
-    Reads every valid and test client.
-    """
-    task = _task(sets, vocabulary, {})
-    unigram = {name: text.unigram_accuracy(task, name) for name in ("valid", "test")}
-    left_out = dict(split.left_out)
-    if gone := sorted({*task.valid.ids, *task.test.ids} - {*unigram["valid"], *unigram["test"]}):
-        left_out[_UNSCORABLE] = gone
-    facts = {
-        **facts,
-        **_word_facts(vocabulary),
-        "clients_left_out": left_out,
-        "unigram_accuracy": {
-            name: float(np.mean(list(scores.values() or [0.0]))) for name, scores in unigram.items()
-        },
-    }
-    kept = {name: _subset(name, sets[name], tuple(scores)) for name, scores in unigram.items()}
-    reference = {**unigram["valid"], **unigram["test"]}
-    return dataclasses.replace(
-        task, facts=facts, reference=reference, valid=kept["valid"], test=kept["test"]
-    )
-
-
-def _subset(name: str, clients: clients_lib.Clients, ids: Sequence[str]) -> clients_lib.Clients:
-    if not ids:
-        raise UserError(
-            f"found no word that training clients use in any of {len(clients)} {name} clients, "
-            "expected posts in one language"
-        )
-    return clients if len(ids) == len(clients) else clients_lib.subset(clients, ids)
-
-
-def _word_facts(vocabulary: Sequence[str]) -> dict[str, Any]:
-    return {"vocabulary": {"asked": VOCABULARY_SIZE, "found": len(vocabulary)}}
-
-
-def _capped(sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Returns what the limit leaves out, as facts."""
-    over = [size - MAX_SENTENCES for size in sizes.values() if size > MAX_SENTENCES]
-    return {"beyond_1024_sentences": {"clients": len(over), "sentences_left_out": sum(over)}}
-
-
-# --- files ----------------------------------------------------------------------------------------
-
-
-def _find(options: DataOptions) -> Path:
-    folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
-    if options.data_dir is None and folder.is_dir():
-        options = dataclasses.replace(options, data_dir=str(folder))
-    found = files.find(options, _PATHS)
-    if found is None:
-        raise UserError(f"stackoverflow: found no data in {folder}; {_HELP}")
-    if found.suffix != ".sqlite":
-        raise UserError(
-            f"{found}: expected a file that ends in .sqlite; python -m "
-            "datasets.prepare.stack_exchange makes one of a dump's Posts.xml"
-        )
-    return found
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Opens a database read-only; SQLite's errors become one line."""
-    try:
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-        with contextlib.closing(connection):
-            yield connection
-    except sqlite3.Error as error:
-        raise UserError(f"{path}: cannot be read ({files.one_line(error)})") from error
-
-
-def _split_names(path: Path) -> set[str]:
-    sqlite_clients.check_whole(path)
-    with _reading(path) as connection:
-        rows = connection.execute("SELECT DISTINCT split_name FROM client_metadata")
-        return {name for (name,) in rows if isinstance(name, str)}
-
-
-class _Loaders(NamedTuple):
-    """Functions of a client's id that return its parts, in a graph."""
-
-    train: Callable[[tf.Tensor], clients_lib.Parts]
-    evaluated: Callable[[tf.Tensor], clients_lib.Parts]
-
-
-def _loaders(
-    trained: sqlite_clients.SqliteSplit,
-    evaluated: sqlite_clients.SqliteSplit,
+    split: splits.ClientSplit,
+    sources: Mapping[str, splits.Source],
+    sizes: Mapping[str, int],
     vocabulary: Sequence[str],
-) -> _Loaders:
-    encoder = _Encoder(vocabulary)
+    facts: Mapping[str, Any],
+) -> task_lib.Task:
+    """Returns the task on the clients' (sentences, dates), which each split's source gives."""
+    tokens = text.make_tokens(vocabulary, VOCABULARY_SIZE)
 
-    def columns(source, client_id):
-        spec = {name: tf.io.FixedLenFeature([], tf.string) for name in ("tokens", "creation_date")}
-        parsed = tf.io.parse_example(source.load_serialized(client_id)[:MAX_SENTENCES], spec)
-        return parsed["tokens"], parsed["creation_date"]
+    def trained(posts: Sequence[tf.Tensor]) -> clients_lib.Parts:
+        return {"train": tokens.encode(posts[0][:MAX_SENTENCES])}
 
-    return _Loaders(
-        lambda client_id: encoder.trained(*columns(trained, client_id)),
-        lambda client_id: encoder.halved(*columns(evaluated, client_id)),
-    )
+    def halved(posts: Sequence[tf.Tensor]) -> clients_lib.Parts:
+        sentences, dates = posts
+        # Sentences of one post have one date: a stable order leaves them as they were.
+        order = tf.argsort(_milliseconds(dates[:MAX_SENTENCES]), stable=True)
+        return splits.halve(tokens.encode(tf.gather(sentences, order)), shuffle=False)
 
-
-def _sets(split: splits.ClientSplit, loaders: _Loaders) -> dict[str, clients_lib.Clients]:
-    return {
-        "train": clients_lib.InGraphClients(split.train, loaders.train),
-        "valid": clients_lib.InGraphClients(split.valid, loaders.evaluated),
-        "test": clients_lib.InGraphClients(split.test, loaders.evaluated),
+    clients = splits.make_clients(split, sources, trained, halved, "tokens and creation_date")
+    all_facts = {
+        **facts,
+        "beyond_1024_sentences": splits.beyond(sizes, MAX_SENTENCES, "sentences_left_out"),
+        "vocabulary": {"asked": VOCABULARY_SIZE, "found": len(vocabulary)},
+        "clients_left_out": split.left_out,
     }
+    model = stackoverflow_lstm.StackoverflowLstm
+    return text.next_word_task("stackoverflow", model, tokens, clients, all_facts)
 
 
-def _create_tff_task(path: Path, options: DataOptions) -> task_lib.Task:
-    counts, vocabulary = word_counts.load(path, options.data_dir, VOCABULARY_SIZE)
+def _scored(task: task_lib.Task) -> task_lib.Task:
+    return text.with_unigram(task, "give posts in one language")
+
+
+def _load_posts(source: sqlite_clients.SqliteSplit, client_id: tf.Tensor) -> list[tf.Tensor]:
+    return source.load_texts(client_id, "tokens", "creation_date", limit=MAX_SENTENCES)
+
+
+def _create_tff_task(path: Path, counts: Path, vocabulary: Sequence[str]) -> task_lib.Task:
     trained = sqlite_clients.open_split(path, _TRAIN)
     held_out = sqlite_clients.open_split(path, _HELD_OUT)
-    split = _split_tff(path, trained.sizes, held_out.sizes)
-    sets = _sets(split, _loaders(trained, held_out, vocabulary))
-    for clients in sets.values():
-        _check_readable(path, clients)
-    facts = {
-        "source": "sqlite",
-        "files": [str(path), str(counts)],
-        **_capped({**trained.sizes, **held_out.sizes}),
-    }
-    if len(held_out.sizes) != _PUBLISHED_HELD_OUT:
-        return _scored_task(sets, split, vocabulary, facts)
-    # Each has a hundred sentences or more: there is no need to read them all now.
-    facts = {**facts, **_word_facts(vocabulary), "clients_left_out": split.left_out}
-    return _task(sets, vocabulary, facts)
+    load = functools.partial(_load_posts, held_out)
+    sources = {"train": functools.partial(_load_posts, trained), "valid": load, "test": load}
+    split = _split_tff(trained.sizes, held_out.sizes)
+    facts = {"source": "sqlite", "files": [str(path), str(counts)]}
+    task = _task(split, sources, {**trained.sizes, **held_out.sizes}, vocabulary, facts)
+    # Of the published ones each has a hundred sentences or more: no need to read them all now.
+    return task if len(held_out.sizes) == _PUBLISHED_HELD_OUT else _scored(task)
 
 
-def _split_tff(
-    path: Path, trained: Mapping[str, int], held_out: Mapping[str, int]
-) -> splits.ClientSplit:
-    order = np.random.RandomState(splits.SPLIT_SEED).permutation(len(held_out))
-    ids = tuple(held_out)
-    permuted = [ids[i] for i in order]
+def _split_tff(trained: Mapping[str, int], held_out: Mapping[str, int]) -> splits.ClientSplit:
+    ids = splits.permute(tuple(held_out))
     num_valid = max(1, _PUBLISHED_VALID * len(ids) // _PUBLISHED_HELD_OUT)
-    valid = tuple(i for i in permuted[:num_valid] if held_out[i] > 1)
-    test = tuple(i for i in permuted[num_valid:] if held_out[i] > 1)
-    train = tuple(i for i in trained if trained[i])
-    for name, kept in (("train", train), ("valid", valid), ("test", test)):
-        if not kept:
-            raise UserError(
-                f"{path}: found no client to {name} with: {len(trained)} in {_TRAIN!r}, "
-                f"{len(held_out)} in {_HELD_OUT!r}, expected sentences of some to train and two or "
-                "more of two to evaluate"
-            )
-    left_out = {
-        "no examples": [i for i in trained if not trained[i]],
-        "fewer than 2 examples: cannot be halved": [i for i in held_out if held_out[i] < 2],
-    }
-    return splits.ClientSplit(train, valid, test, {r: i for r, i in left_out.items() if i})
+    valid, test = ({i: held_out[i] for i in of} for of in (ids[:num_valid], ids[num_valid:]))
+    return splits.usable({"train": trained, "valid": valid, "test": test})
 
 
 def _create_dump_task(path: Path) -> task_lib.Task:
     source = sqlite_clients.open_split(path, _DUMP)
+    split = splits.published_or_proportional(source.sizes)
+    vocabulary = most_common_words(_sentences_by_user(path, set(split.train)), VOCABULARY_SIZE)
+    sources = dict.fromkeys(splits.SPLITS, functools.partial(_load_posts, source))
     facts = {"source": "stack_exchange", "files": [str(path)], "prepared": _preparation(path)}
-    try:
-        split = splits.split_population(
-            source.sizes, *splits.proportional_counts(len(source.sizes))
-        )
-        vocabulary = most_common_words(_sentences_by_user(path, set(split.train)), VOCABULARY_SIZE)
-        sets = _sets(split, _loaders(source, source, vocabulary))
-        return _scored_task(sets, split, vocabulary, {**facts, **_capped(source.sizes)})
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    return _scored(_task(split, sources, source.sizes, vocabulary, facts))
 
 
 def _sentences_by_user(path: Path, user_ids: set[str]) -> Iterator[list[str]]:
     """Yields the sentences of each of some users of a prepared dump."""
-    with _reading(path) as connection:
+    with sqlite_clients.reading(path) as connection:
         rows = connection.execute(
             "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? "
             "ORDER BY client_id",
@@ -443,18 +259,8 @@ def _tokens(serialized: bytes) -> str:
 
 def _preparation(path: Path) -> dict[str, int]:
     """Returns what `datasets.prepare.stack_exchange` counted."""
-    with _reading(path) as connection:
+    with sqlite_clients.reading(path) as connection:
         counts = connection.execute("SELECT what, count FROM preparation").fetchall()
     if not all(isinstance(what, str) and isinstance(count, int) for what, count in counts):
-        raise UserError(f"{path}: found no counts in preparation; prepare the dump again")
+        raise UserError("found no counts in preparation; prepare the dump again")
     return dict(counts)
-
-
-def _check_readable(path: Path, clients: clients_lib.Clients) -> None:
-    """Reads one client, so that a database of another task's examples fails here and by name."""
-    try:
-        clients.fetch(clients.ids[0])
-    except UserError as error:
-        raise UserError(
-            f"{path}: {error}; expected examples with tokens and creation_date"
-        ) from error

@@ -84,6 +84,9 @@ _OVERSAMPLING = 2
 _TRAVEL = 0.08
 _FAVOURITES_CONCENTRATION = 0.7
 _SMALLEST, _LARGEST = 6, 36
+# Chosen by time: ten rounds and an evaluation of every valid and test photographer, twenty epochs
+# of fine-tuning each, take about a minute on two cores.
+_NUM_PHOTOGRAPHERS = 48
 # Standard deviation of a picture's noise, of 1.
 _GRAIN = np.float32(0.015)
 
@@ -140,7 +143,9 @@ class Album(NamedTuple):
     labels: dict[tuple[str, str], int]
 
 
-def take_photos(seed: int, num_photographers: int, num_classes: int) -> Album:
+def take_photos(
+    seed: int, num_photographers: int = _NUM_PHOTOGRAPHERS, num_classes: int = 2028
+) -> Album:
     """Returns what a seeded population photographs.
 
     Args:

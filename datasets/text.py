@@ -1,19 +1,27 @@
-"""What text tasks share: word ids inside graphs, token losses and accuracies, a unigram baseline.
+"""What next-word tasks share: token ids inside graphs, losses, accuracies, a unigram baseline.
 
 Id 0 is padding. Labels are token ids [batch, time], outputs logits [batch, time, ids].
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from motley_tff.core import clients as clients_lib
+from motley_tff.core import functional_model
 from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
 
 PAD = 0
+# How many words of a sentence are read and predicted.
+SENTENCE_LENGTH = 20
 # Of 64-bit fingerprints; a word outside a vocabulary of 10,000 meets one of it once in 10^15.
 _NUM_HASHES = 2**63 - 1
+_UNSCORABLE = "no word of the vocabulary in the half that evaluates"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,17 +71,45 @@ def word_table(words: Sequence[str] | Sequence[bytes], oov: int, first_id: int =
     return WordTable(fingerprints[order], (first_id + order).astype(np.int32), oov)
 
 
-def token_names(words: Sequence[str], num_words: int) -> tuple[str, ...]:
-    """Returns what token ids mean, for people: of padding and of ids without a word, nothing.
+class Tokens(NamedTuple):
+    """What token ids mean.
+
+    Attributes:
+      words: Ids of the vocabulary's words; `words.oov` is that of every other word, and followed by
+        the ids that begin and end a sentence.
+      names: Of each id, for people: of padding and of ids without a word, nothing.
+    """
+
+    words: WordTable
+    names: tuple[str, ...]
+
+    @property
+    def eos(self) -> int:
+        """The id that ends a sentence, the last one."""
+        return self.words.oov + 2
+
+    def encode(self, sentences: tf.Tensor | Sequence[str]) -> dict[str, tf.Tensor]:
+        """Returns examples with the field `tokens`, int32 [n, 21], of sentences; see `encode`."""
+        bos = self.words.oov + 1
+        return {"tokens": encode(sentences, self.words, SENTENCE_LENGTH, bos, self.eos)}
+
+
+def make_tokens(vocabulary: Sequence[str], num_words: int | None = None) -> Tokens:
+    """Returns the ids of a vocabulary: the first word has id 1.
 
     Args:
-      words: A vocabulary, the first word with id 1.
-      num_words: How many ids words have; then unknown words, beginnings and ends have one each.
+      vocabulary: At least one word, all different.
+      num_words: How many ids words have; by default as many as there are.
     """
-    return ("", *words, *[""] * (num_words - len(words)), "<oov>", "<bos>", "<eos>")
+    num_words = num_words or len(vocabulary)
+    unused = [""] * (num_words - len(vocabulary))
+    names = ("", *vocabulary, *unused, "<oov>", "<bos>", "<eos>")
+    return Tokens(word_table(vocabulary, num_words + 1), names)
 
 
-def encode(sentences: tf.Tensor, table: WordTable, length: int, bos: int, eos: int) -> tf.Tensor:
+def encode(
+    sentences: tf.Tensor | Sequence[str], table: WordTable, length: int, bos: int, eos: int
+) -> tf.Tensor:
     """Returns sentences as token ids; `[:, :-1]` is what a model reads, `[:, 1:]` what follows.
 
     As TFF's baselines have it: `bos`, then at most `length` words; `eos` after them if they are
@@ -136,6 +172,89 @@ def _weights(labels: tf.Tensor, ignored: Sequence[int]) -> tf.Tensor:
     for token in ignored:
         counts = tf.logical_and(counts, tf.not_equal(labels, token))
     return tf.cast(counts, tf.float32)
+
+
+def preprocess(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (ids that are read, ids that follow them), int32 [batch, time] each."""
+    del training, key
+    return examples["tokens"][:, :-1], examples["tokens"][:, 1:]
+
+
+def next_word_task(
+    dataset: str,
+    model: Callable[[int], tf.keras.Model],
+    tokens: Tokens,
+    clients: Mapping[str, clients_lib.Clients],
+    facts: Mapping[str, Any],
+    loss: task_lib.EntryFunction = token_cross_entropy,
+) -> task_lib.Task:
+    """Returns a task of predicting each sentence's next words.
+
+    Args:
+      dataset: Its name.
+      model: Makes the model from the number of token ids.
+      tokens: What ids mean.
+      clients: Of each split, with the field `tokens`.
+      facts: The task's.
+      loss: May count padding; metrics and weights of entries never do.
+    """
+    accuracies = {
+        "accuracy": token_accuracy(tokens.words.oov, tokens.eos),
+        "accuracy_with_end_of_sentence": token_accuracy(tokens.words.oov),
+        "accuracy_with_end_of_sentence_and_unknown_words": token_accuracy(),
+    }
+    return task_lib.Task(
+        dataset=dataset,
+        setting="cross_device",
+        model=functional_model.from_keras(
+            functools.partial(model, tokens.eos + 1), np.zeros((1, SENTENCE_LENGTH), np.int32)
+        ),
+        loss=loss,
+        counts=token_cross_entropy,
+        metrics=tuple(task_lib.Metric(name, f, True) for name, f in accuracies.items()),
+        preprocess=preprocess,
+        facts=facts,
+        label_names=tokens.names,
+        **clients,
+    )
+
+
+def with_unigram(task: task_lib.Task, advice: str) -> task_lib.Task:
+    """Returns a task without clients that cannot be scored, and with what is to be beaten.
+
+    Reads every valid and test client.
+
+    Args:
+      task: Its facts have `clients_left_out`.
+      advice: What to do if no client of a split can be scored.
+
+    Raises:
+      UserError: If so.
+    """
+    accuracies = {name: unigram_accuracy(task, name) for name in ("valid", "test")}
+    scored, gone = {}, set()
+    for name, by_client in accuracies.items():
+        clients = task.splits[name]
+        if not by_client:
+            raise UserError(
+                "found no word of the vocabulary in the evaluation half of any of "
+                f"{len(clients)} {name} clients; {advice}"
+            )
+        gone |= set(clients.ids) - set(by_client)
+        is_whole = len(by_client) == len(clients)
+        scored[name] = clients if is_whole else clients_lib.subset(clients, tuple(by_client))
+    left_out = {_UNSCORABLE: sorted(gone)} if gone else {}
+    facts = {
+        **task.facts,
+        "clients_left_out": {**task.facts["clients_left_out"], **left_out},
+        "unigram_accuracy": {
+            name: float(np.mean([*by_client.values()])) for name, by_client in accuracies.items()
+        },
+    }
+    reference = {**accuracies["valid"], **accuracies["test"]}
+    return dataclasses.replace(task, facts=facts, reference=reference, **scored)
 
 
 def unigram_accuracy(task: task_lib.Task, split: str) -> dict[str, float]:

@@ -136,9 +136,9 @@ def test_a_run_knows_its_folder_again(task, tmp_path):
 
 
 def test_published_split_counts():
-    split = landmark._split({str(i): 30 for i in range(1262)})
+    split = splits.published_or_proportional({str(i): 30 for i in range(1262)}, landmark.PUBLISHED)
     assert (len(split.valid), len(split.test), len(split.train)) == (50, 100, 1112)
-    split = landmark._split({str(i): 30 for i in range(233)})
+    split = splits.published_or_proportional({str(i): 30 for i in range(233)}, landmark.PUBLISHED)
     assert (len(split.valid), len(split.test), len(split.train)) == (27, 34, 172)
 
 

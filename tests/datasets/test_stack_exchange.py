@@ -5,6 +5,7 @@ import sys
 import tracemalloc
 import xml.sax.saxutils
 
+import numpy as np
 import pytest
 
 from datasets import stackoverflow
@@ -352,7 +353,7 @@ def test_a_prepared_dump_is_found_and_split(tmp_path):
     assert task.facts["prepared"] == {"posts kept": 20, "answers without their question": 0}
     assert [len(c) for c in task.splits.values()] == [15, 2, 3]
     ids = sorted(str(user) for user in range(20))
-    order = [ids[i] for i in stackoverflow.np.random.RandomState(13).permutation(20)]
+    order = [ids[i] for i in np.random.RandomState(13).permutation(20)]
     assert [*task.valid.ids, *task.test.ids, *task.train.ids] == order
     # 7 words of all, and each training user's number.
     assert task.facts["vocabulary"]["found"] == 7 + 15
