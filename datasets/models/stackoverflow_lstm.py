@@ -24,12 +24,12 @@ class UnitForgetBias(tf.keras.initializers.Initializer):
 class StackoverflowLstm(tf.keras.Model):
     """Logits [batch, time, num_ids] from token ids int32 [batch, time]."""
 
-    def __init__(self, num_ids: int = 10_004):
+    def __init__(self, num_ids: int = 10_004, units: int = 670):
         super().__init__()
         layers = tf.keras.layers
         self.embedding = layers.Embedding(num_ids, 96, name="embedding")
         self.lstm = layers.LSTM(
-            670,
+            units,
             return_sequences=True,
             unit_forget_bias=False,
             bias_initializer=UnitForgetBias(),

@@ -6,17 +6,18 @@ weighted, aggregated or measured but the loss.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import client_work, random_streams, tensor_random
+from motley_tff.core import client_work, functional_model, random_streams, tensor_random
+from motley_tff.core import clients as clients_lib
 from motley_tff.core import task as task_lib
 
 
 class Batches(NamedTuple):
-    """All batches of one round.
+    """All batches of some clients, for one epoch.
 
     Attributes:
       examples: `{field: tensor [num_examples, ...]}`, all clients' examples.
@@ -31,18 +32,21 @@ class Batches(NamedTuple):
     keys: tf.Tensor
 
 
-def round_batches(
-    task: task_lib.Task, client_ids: Sequence[str], walk: client_work.Pass, round_key: np.ndarray
+def batches(
+    clients: clients_lib.Clients,
+    client_ids: Sequence[str],
+    walk: client_work.Pass,
+    round_key: np.ndarray,
 ) -> Batches:
-    """Returns what the clients' work walks over in one round, for one epoch.
+    """Returns what the work of some clients walks over in a round's first epoch.
 
     Args:
-      task: Whose training clients.
-      client_ids: The cohort.
+      clients: Where their examples are.
+      client_ids: Which of them.
       walk: The pass.
       round_key: The round's key.
     """
-    parts = [task.train.fetch(client_id)[walk.part] for client_id in client_ids]
+    parts = [clients.fetch(client_id)[walk.part] for client_id in client_ids]
     orders, lengths, keys = [], [], []
     first = 0
     for client_id, examples in zip(client_ids, parts, strict=True):
@@ -53,12 +57,11 @@ def round_batches(
         size = min(walk.batch_size, n)
         taken = min(steps * size, n)
         orders.append(order.numpy()[:taken] + first)
-        for step in range(steps):
-            lengths.append(min(size, taken - step * size))
-            keys.append(tensor_random.fold(key, tensor_random.STEP, step))
+        lengths.extend(min(size, taken - step * size) for step in range(steps))
+        keys.extend(tensor_random.fold(key, tensor_random.STEP, step) for step in range(steps))
         first += n
     return Batches(
-        {f: tf.concat([p[f] for p in parts], 0) for f in task.train.spec[walk.part]},
+        {f: tf.concat([p[f] for p in parts], 0) for f in clients.spec[walk.part]},
         tf.constant(np.concatenate(orders), tf.int32),
         tf.constant(np.concatenate([[0], np.cumsum(lengths)]), tf.int32),
         tf.stack(keys),
@@ -74,9 +77,18 @@ def _epoch_key(round_key: np.ndarray, client_id: str) -> tf.Tensor:
 
 
 def build(
-    task: task_lib.Task, batches: Batches, learning_rate: float
-) -> Callable[[Any], tuple[Any, tf.Tensor]]:
-    """Returns `weights -> (weights after all batches, mean loss)`, compiled by its first call."""
+    task: task_lib.Task, learning_rate: float
+) -> Callable[[functional_model.Weights, Batches], tuple[functional_model.Weights, tf.Tensor]]:
+    """Returns `(weights, batches) -> (weights after them, mean loss)`; its first call compiles."""
+
+    def sgd_step(weights, x, y, key):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(weights)
+            values, entry_weights = task.loss(y, task.model.predict(weights, x, True, key))
+            loss = tf.reduce_sum(values * entry_weights) / tf.reduce_sum(entry_weights)
+        gradients = map(tf.convert_to_tensor, tape.gradient(loss, weights))
+        pairs = zip(weights, gradients, strict=True)
+        return tuple(weight - learning_rate * gradient for weight, gradient in pairs), loss
 
     @tf.function(autograph=False)
     def loop(weights, examples, order, bounds, keys):
@@ -84,7 +96,7 @@ def build(
             rows = order[bounds[i] : bounds[i + 1]]
             raw = {field: tf.gather(values, rows) for field, values in examples.items()}
             x, y = task.preprocess(raw, True, keys[i])
-            weights, loss = sgd_step(task, weights, x, y, keys[i], learning_rate)
+            weights, loss = sgd_step(weights, x, y, keys[i])
             return i + 1, weights, total + loss
 
         start = (tf.constant(0), weights, tf.constant(0.0))
@@ -94,20 +106,4 @@ def build(
         )
         return weights, total / tf.cast(steps, tf.float32)
 
-    return lambda weights: loop(tuple(map(tf.convert_to_tensor, weights)), *batches)
-
-
-def sgd_step(
-    task: task_lib.Task, weights: Any, x: Any, y: Any, key: Any, learning_rate: float
-) -> tuple[Any, tf.Tensor]:
-    """Returns (weights after one SGD step, the batch's mean loss)."""
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(weights)
-        outputs = task.model.predict(weights, x, True, key)
-        values, entry_weights = task.loss(y, outputs)
-        loss = tf.reduce_sum(values * entry_weights) / tf.reduce_sum(entry_weights)
-    gradients = tape.gradient(loss, weights)
-    new = tuple(
-        w - learning_rate * tf.convert_to_tensor(g) for w, g in zip(weights, gradients, strict=True)
-    )
-    return new, loss
+    return lambda weights, of: loop(tuple(map(tf.convert_to_tensor, weights)), *of)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from launch.benchmarks import ALL_THREADS, bare_finetuning, images, rounds, stock
+from launch.benchmarks import ALL_THREADS, bare_loop, emnist_cnn, rounds, stock
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
 from motley_tff.algorithms import FineTuning, optimizers, scoring
 from motley_tff.backends import base
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff import worker as tff_worker
-from motley_tff.core import random_streams
+from motley_tff.core import client_work, random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.lazy import tff
 
@@ -31,7 +31,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
     """Yields what to measure; stock TFF uses all threads, as it does by default."""
     measured = min(sizes.finetuning_measured_clients, sizes.finetuning_clients)
     scale = sizes.finetuning_clients / measured
-    task = images.create_task([1], [sizes.finetuning_images] * measured)
+    task = emnist_cnn.create_task([1], [sizes.finetuning_images] * measured)
     title = (
         f"fine-tuning {sizes.finetuning_clients} clients x {sizes.finetuning_epochs} epochs of the "
         f"EMNIST CNN, {sizes.finetuning_images} images to personalize on and as many to evaluate "
@@ -49,15 +49,36 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
 
 
 def _bare(task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
-    loop = bare_finetuning.build(
-        task, sizes.finetuning_epochs, sizes.emnist_batch_size, _LEARNING_RATE
-    )
-    weights = task.model.initial_weights(rounds.SEED)
+    """Returns the bare loop over client after client; its batches are the same in every epoch."""
+    walk = client_work.Pass("personalization", lambda carry, _: carry, sizes.emnist_batch_size)
+    weights, key = task.model.initial_weights(rounds.SEED), _key()
+    batches = [bare_loop.batches(task.test, [i], walk, key) for i in task.test.ids]
+    train = bare_loop.build(task, _LEARNING_RATE)
+
+    @tf.function(autograph=False)
+    def score(weights, examples):
+        x, y = task.preprocess(examples, False, tf.constant(key))
+        return tf.reduce_mean(
+            task.metric.function(y, task.model.predict(weights, x, False, key))[0]
+        )
 
     def run(num_clients: int = len(task.test)) -> dict[str, float]:
-        return {"accuracy": float(loop(weights, num_clients))}
+        accuracies = []
+        for client_id, of in zip(task.test.ids[:num_clients], batches, strict=False):
+            examples = dict(task.test.fetch(client_id)["evaluation"])
+            personal = tuple(map(tf.convert_to_tensor, weights))
+            score(personal, examples)
+            for _ in range(sizes.finetuning_epochs):
+                personal, _ = train(personal, of)
+                accuracy = score(personal, examples)
+            accuracies.append(float(accuracy))
+        return {"accuracy": float(np.mean(accuracies))}
 
     return Contender("bare loop", run, warm_up=lambda: run(1), scale=scale)
+
+
+def _key() -> np.ndarray:
+    return random_streams.key(rounds.SEED, "personalization", 0)
 
 
 def _ours(
@@ -76,10 +97,10 @@ def _ours(
     )
     work = params.build(task).work(("evaluation",), "personalization")
     weights = task.model.initial_weights(rounds.SEED)
-    key = random_streams.key(rounds.SEED, "personalization", 0)
 
     def run(ids: tuple[str, ...] = task.test.ids) -> dict[str, float]:
-        scored = backend.map_clients(base.ClientCall(task, work, weights, task.test, ids, key))
+        call = base.ClientCall(task, work, weights, task.test, ids, _key())
+        scored = backend.map_clients(call)
         curves = [metrics["curves"]["evaluation"]["accuracy"] for _, metrics in scored]
         return {"accuracy": float(np.mean(curves, axis=0)[-1])}
 
@@ -96,26 +117,20 @@ def _stock(task: task_lib.Task, sizes: Sizes, scale: float, worker_pid: int) -> 
         max_num_clients=len(task.test),
     )
     weights = tff.learning.models.ModelWeights(list(task.model.initial_weights(rounds.SEED)), [])
-    data = [_unbatched(task.test.fetch(client_id)) for client_id in task.test.ids]
+    data = [
+        {
+            "train_data": stock.images(parts["personalization"]),
+            "test_data": stock.images(parts["evaluation"]),
+        }
+        for parts in map(task.test.fetch, task.test.ids)
+    ]
 
     def run(num_clients: int = len(data)) -> dict[str, float]:
-        found = computation(weights, data[:num_clients])["finetuning"]
-        return {"accuracy": float(np.mean(found[f"epoch_{sizes.finetuning_epochs}"]))}
+        scores = computation(weights, data[:num_clients])["finetuning"]
+        return {"accuracy": float(np.mean(scores[f"epoch_{sizes.finetuning_epochs}"]))}
 
-    return Contender(
-        "stock TFF, personalization eval", run, lambda: run(1), scale, worker_pid=worker_pid
-    )
-
-
-def _unbatched(parts: Any) -> dict[str, tf.data.Dataset]:
-    return collections.OrderedDict(
-        (name, tf.data.Dataset.from_tensor_slices(_scaled(parts[part])))
-        for name, part in (("train_data", "personalization"), ("test_data", "evaluation"))
-    )
-
-
-def _scaled(examples: Any) -> tuple[np.ndarray, np.ndarray]:
-    return examples["pixels"][..., None].astype(np.float32) / 255, examples["label"]
+    name = "stock TFF, personalization eval"
+    return Contender(name, run, lambda: run(1), scale, worker_pid=worker_pid)
 
 
 def _personalize_fn(num_epochs: int, batch_size: int) -> Any:

@@ -13,9 +13,7 @@ import multiprocessing.connection
 import os
 import pathlib
 import re
-import resource
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -119,14 +117,13 @@ def run_workload(name: str, sizes: Sizes, repeats: int) -> tuple[str, list[Resul
     Raises:
       BenchmarkError: If a process fails.
     """
-    workload = benchmarks.REGISTRY[name]
+    settings = benchmarks.REGISTRY[name]
     with contextlib.ExitStack() as stack:
-        children = [
-            stack.enter_context(_child(workload.module, sizes, t)) for t in workload.threads
-        ]
+        module = f"{benchmarks.__name__}.{name}"
+        children = [stack.enter_context(_child(module, sizes, threads)) for threads in settings]
         plans = [child.receive() for child in children]
         results, turns = [], []
-        for child, (_, contenders), threads in zip(children, plans, workload.threads, strict=True):
+        for child, (_, contenders), threads in zip(children, plans, settings, strict=True):
             for contender, (label, scale, once) in enumerate(contenders):
                 first = None if once else child.ask("warm_up", contender).seconds
                 results.append(Result(label, threads, scale, first, []))
@@ -242,5 +239,4 @@ def _peak(pid: int) -> int:
         match = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
         if match:
             return int(match[1]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit if pid == os.getpid() else 0
+    return 0

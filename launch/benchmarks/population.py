@@ -5,12 +5,11 @@ that finding, loading and forgetting clients is what counts.
 """
 
 import contextlib
-import csv
 import gc
 import math
 import pathlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import psutil
@@ -20,11 +19,11 @@ from datasets.models import linear
 from launch.benchmarks import rounds
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
-from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base
 from motley_tff.core import clients, functional_model, random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files
 
 _NUM_FEATURES = 8
 _BATCH_SIZE = 20
@@ -62,17 +61,15 @@ def client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, str]:
 
 
 def _real_sizes(folder: pathlib.Path) -> list[int]:
-    found: list[int] = []
+    sizes: list[int] = []
     for path in sorted(folder.glob("*.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))[1:]
         try:
-            found.extend(int(row[-1]) for row in rows)
-        except (ValueError, IndexError) as error:
+            sizes.extend(int(list(row.values())[-1]) for row in csv_files.read(path))
+        except ValueError as error:
             raise UserError(
                 f"{path}: expected whole numbers in the last column ({error})"
             ) from error
-    return found
+    return sizes
 
 
 def create_task(
@@ -85,28 +82,22 @@ def create_task(
       valid_sizes: The same of validation clients, whose two sets are alike.
       test_sizes: The same of test clients.
     """
-    train = clients.InGraphClients(_ids(client_sizes), lambda i: {"train": _examples(i)})
-    valid, test = (
-        clients.InGraphClients(
-            _ids(sizes), lambda i: {"personalization": _examples(i), "evaluation": _examples(i)}
-        )
-        for sizes in (valid_sizes, test_sizes)
-    )
+
+    def made(sizes: np.ndarray, *parts: str) -> clients.Clients:
+        ids = [f"{i:06d}_{size}" for i, size in enumerate(sizes)]
+        return clients.InGraphClients(ids, lambda i: {part: _examples(i) for part in parts})
+
     return task_lib.Task(
         dataset="population",
         setting="cross_device",
         model=functional_model.from_keras(linear.Linear, np.zeros((1, _NUM_FEATURES), np.float32)),
         loss=_squared_error,
         metrics=(task_lib.Metric("squared_error", _squared_error, higher_is_better=False),),
-        preprocess=_preprocess,
-        train=train,
-        valid=valid,
-        test=test,
+        preprocess=lambda examples, training, key: (examples["x"], examples["y"]),
+        train=made(client_sizes, "train"),
+        valid=made(valid_sizes, "personalization", "evaluation"),
+        test=made(test_sizes, "personalization", "evaluation"),
     )
-
-
-def _ids(sizes: np.ndarray) -> list[str]:
-    return [f"{i:06d}_{size}" for i, size in enumerate(sizes)]
 
 
 def _examples(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -118,13 +109,6 @@ def _examples(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
     return {"x": x, "y": tf.reduce_sum(x, axis=1)}
 
 
-def _preprocess(
-    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    del training, key
-    return examples["x"], examples["y"]
-
-
 def _squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     errors = tf.square(outputs - targets)
     return errors, tf.ones_like(errors)
@@ -134,22 +118,18 @@ def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[
     """Runs all rounds; returns times in seconds and resident memory in megabytes."""
     begin = time.perf_counter()
     task = create_task(client_sizes, client_sizes[:1], client_sizes[:1])
-    params = FedAvg(
-        optimizers.OptimizerConfig("sgd", 0.01),
-        optimizers.OptimizerConfig("sgd", 1.0),
-        train_batch_size=_BATCH_SIZE,
-    )
-    algorithm = params.build(task, task.model.initial_weights(rounds.SEED))
-    process = backend.training(task, algorithm)
+    training = rounds.Training(task, 0.01, _BATCH_SIZE)
+    process = backend.training(task, training.algorithm)
     state = process.initialize()
     seconds: list[float] = []
     memory: list[float] = []
     start_up = 0.0
     for number in range(1, sizes.population_rounds + 1):
-        one = _round(task.train, sizes.population_cohort, number)
-        state = process.run(state, [one], lambda result, _: seconds.append(result.seconds))
+        drawn = _round(task.train, sizes.population_cohort, number)
+        state = process.run(state, [drawn], lambda result, _: seconds.append(result.seconds))
         start_up = start_up or time.perf_counter() - begin
-        memory.append(_resident_megabytes())
+        gc.collect()
+        memory.append(psutil.Process().memory_info().rss / _MEGABYTE)
     settled = min(sizes.population_settled_round, sizes.population_rounds)
     return {
         "start-up with the first round, s": start_up,
@@ -166,8 +146,3 @@ def _round(source: clients.Clients, cohort: int, number: int) -> base.Round:
     chosen = rng.choice(len(source), min(cohort, len(source)), replace=False)
     key = random_streams.key(rounds.SEED, "local_training", number)
     return base.Round(number, tuple(source.ids[i] for i in chosen), key)
-
-
-def _resident_megabytes() -> float:
-    gc.collect()
-    return psutil.Process().memory_info().rss / _MEGABYTE

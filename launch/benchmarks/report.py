@@ -9,6 +9,7 @@ from typing import Any
 
 from launch.benchmarks import ALL_THREADS
 from launch.benchmarks.measuring import Measured, Result
+from motley_tff.files import text_tables
 
 _BARE = "bare loop"
 _STOCK = "stock TFF, "
@@ -126,10 +127,10 @@ def to_text(table: Table) -> str:
             columns.append((heading, cells))
     facts = _common_facts(table.rows)
     columns.extend((name, [_number(row.facts[name]) for row in table.rows]) for name in facts)
-    widths = [max(map(len, [heading, *cells])) for heading, cells in columns]
-    lines = [[heading for heading, _ in columns], *zip(*(c for _, c in columns), strict=True)]
-    text = [f"{table.workload}: {table.title}", *(_line(line, widths) for line in lines)]
-    return "\n".join([*text, *_notes(table.rows, facts)]) + "\n"
+    cells = zip(*([heading, *values] for heading, values in columns), strict=True)
+    lines = (f"  {line}" for line in text_tables.aligned(list(cells)))
+    title = f"{table.workload}: {table.title}"
+    return "\n".join([title, *lines, *_notes(table.rows, facts)]) + "\n"
 
 
 def _common_facts(rows: Sequence[Row]) -> list[str]:
@@ -137,12 +138,6 @@ def _common_facts(rows: Sequence[Row]) -> list[str]:
     if len(rows) == 1:
         return []
     return [name for name in rows[0].facts if all(name in row.facts for row in rows)]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first = cells[0].ljust(widths[0])
-    rest = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-    return "  " + "  ".join([first, *rest])
 
 
 def _notes(rows: Sequence[Row], in_columns: Sequence[str]) -> list[str]:

@@ -49,16 +49,18 @@ def bare(training: Training, scale: float = 1.0) -> Contender:
     """Returns the bare loop over the batches of one round."""
     algorithm = training.algorithm
     (walk,), (first,) = algorithm.work.passes, training.plan(1)
-    batches = bare_loop.round_batches(training.task, first.client_ids, walk, first.key)
-    loop = bare_loop.build(training.task, batches, training.learning_rate)
-    return Contender(
-        "bare loop", lambda: {"loss": float(loop(algorithm.initial_weights)[1])}, scale=scale
-    )
+    batches = bare_loop.batches(training.task.train, first.client_ids, walk, first.key)
+    loop = bare_loop.build(training.task, training.learning_rate)
+
+    def run() -> dict[str, float]:
+        return {"loss": float(loop(algorithm.initial_weights, batches)[1])}
+
+    return Contender("bare loop", run, scale=scale)
 
 
 def backend(
     name: str,
-    one: Any,
+    implementation: Any,
     training: Training,
     rounds: int = 1,
     scale: float = 1.0,
@@ -68,13 +70,13 @@ def backend(
 
     Args:
       name: In the table.
-      one: The backend.
+      implementation: The backend.
       training: What to train.
       rounds: How many rounds a run has.
       scale: As in `Contender`.
       worker_pid: As in `Contender`.
     """
-    process = one.training(training.task, training.algorithm)
+    process = implementation.training(training.task, training.algorithm)
     state, plan = process.initialize(), training.plan(rounds)
 
     def run(plan: list[base.Round] = plan) -> dict[str, float]:

@@ -47,7 +47,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
 def create_task(sizes: Sizes, seed: int) -> task_lib.Task:
     """Returns School, real where `data_dir` has it, with silos split by a seed."""
     options = DataOptions("school", data_dir=sizes.data_dir, base_random_seed=seed)
-    if sizes.data_dir and files.find(options, ("school.mat", "school/school.mat")):
+    if sizes.data_dir and files.find(options, school.FILE.paths):
         return school.create_task(options)
     made = school.synthesize(rounds.SEED, _NUM_SCHOOLS)
     facts = {"source": "synthetic"}

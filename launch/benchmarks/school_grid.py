@@ -15,7 +15,7 @@ from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, run_groups, vectorized
-from motley_tff.core import random_streams
+from motley_tff.core import algorithm, random_streams
 from motley_tff.core import task as task_lib
 
 # The paper's grids for School (Appendix F.3.2).
@@ -46,8 +46,17 @@ def _train(
     tasks: list[task_lib.Task], seeds: list[int], grid: list[dict[str, float]], sizes: Sizes
 ) -> dict[str, float]:
     (group,) = run_groups.group(grid, seeds, traced=("client", "server"))
-    settings = vectorized.Runs(_builder(tasks[0], sizes.school_batch_size), group.settings)
-    runs = vectorized.VectorizedRuns(tasks, settings)
+    initial = tasks[0].model.initial_weights(0)
+
+    def build(hparams: Mapping[str, Any]) -> algorithm.Algorithm:
+        params = FedAvg(
+            optimizers.OptimizerConfig("sgd", hparams["client"]),
+            optimizers.OptimizerConfig("fedavgm", hparams["server"], {"momentum": 0.9}),
+            train_batch_size=sizes.school_batch_size,
+        )
+        return params.build(tasks[0], initial)
+
+    runs = vectorized.VectorizedRuns(tasks, vectorized.Runs(build, group.settings))
     plan = [
         tuple(
             base.Round(number, task.train.ids, random_streams.key(seed, "local_training", number))
@@ -57,22 +66,8 @@ def _train(
     ]
     losses: list[float] = []
 
-    def on_round(one, means, seconds, state):
+    def on_round(number: int, means: list[dict[str, float]], seconds: float, state: Any) -> None:
         losses[:] = [m["loss"] for m in means]
 
     runs.run(runs.initialize(), plan, on_round)
     return {"runs": float(len(losses)), "lowest training loss": float(np.min(losses))}
-
-
-def _builder(task: task_lib.Task, batch_size: int) -> Any:
-    initial = task.model.initial_weights(0)
-
-    def build(hparams: Mapping[str, Any]):
-        params = FedAvg(
-            optimizers.OptimizerConfig("sgd", hparams["client"]),
-            optimizers.OptimizerConfig("fedavgm", hparams["server"], {"momentum": 0.9}),
-            train_batch_size=batch_size,
-        )
-        return params.build(task, initial)
-
-    return build

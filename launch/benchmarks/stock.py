@@ -12,8 +12,6 @@ import tensorflow as tf
 from launch.benchmarks.measuring import Contender
 from motley_tff.core.lazy import tff
 
-IMAGE_SPEC = (tf.TensorSpec([None, 28, 28, 1]), tf.TensorSpec([None], tf.int32))
-
 
 def emnist_cnn() -> tff.learning.models.VariableModel:
     """Returns TFF's model of the architecture of `datasets.models.emnist_cnn`."""
@@ -33,7 +31,7 @@ def emnist_cnn() -> tff.learning.models.VariableModel:
     return tff.learning.models.from_keras_model(
         keras_model,
         loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        input_spec=IMAGE_SPEC,
+        input_spec=(tf.TensorSpec([None, 28, 28, 1]), tf.TensorSpec([None], tf.int32)),
         metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
     )
 
@@ -49,15 +47,20 @@ def linear(num_features: int) -> tff.learning.models.VariableModel:
     )
 
 
-def scaled_images(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (float32 [batch, 28, 28, 1] between 0 and 1, labels)."""
-    return tf.cast(image, tf.float32)[..., None] / 255.0, label
+def images(examples: Mapping[str, np.ndarray]) -> tf.data.Dataset:
+    """Returns a client's images, float32 [28, 28, 1] from 0 to 1, with labels."""
+    pixels = examples["pixels"][..., None].astype(np.float32) / 255
+    return tf.data.Dataset.from_tensor_slices((pixels, examples["label"]))
 
 
 def image_batches(examples: Mapping[str, np.ndarray], batch_size: int) -> tf.data.Dataset:
     """Returns a client's shuffled batches; images are scaled as they are read."""
     data = tf.data.Dataset.from_tensor_slices((examples["pixels"], examples["label"]))
-    return data.shuffle(len(examples["label"])).batch(batch_size).map(scaled_images)
+    return (
+        data.shuffle(len(examples["label"]))
+        .batch(batch_size)
+        .map(lambda pixels, labels: (tf.cast(pixels, tf.float32)[..., None] / 255.0, labels))
+    )
 
 
 def fed_avg(

@@ -203,9 +203,9 @@ def test_the_bare_loop_takes_the_steps_of_a_client():
     training = rounds.Training(task, 0.3, batch_size=4)
     (one,), algorithm = training.plan(1), training.algorithm
     (walk,) = algorithm.work.passes
-    batches = bare_loop.round_batches(task, one.client_ids, walk, one.key)
+    batches = bare_loop.batches(task.train, one.client_ids, walk, one.key)
     assert batches.bounds.numpy().tolist() == [0, 4, 8, 10]
-    found, loss = bare_loop.build(task, batches, 0.3)(algorithm.initial_weights)
+    found, loss = bare_loop.build(task, 0.3)(algorithm.initial_weights, batches)
     process = sequential.SequentialBackend().training(task, algorithm)
     state = process.run(process.initialize(), [one], lambda *_: None)
     for a, b in zip(process.weights(state), found, strict=True):
