@@ -6,6 +6,7 @@ The array file is an `.npz` without pickles: `vendors` (text [k]) and for vendor
 file was made, as JSON.
 """
 
+import collections
 import csv
 import json
 import zipfile
@@ -110,7 +111,11 @@ def read(path: Path) -> Collection:
     found = {name: _scans(path, arrays, i, name) for i, name in enumerate(names)}
     facts: dict[str, Any] = {"source": "npz", "files": [str(path)]}
     if "report" in arrays:
-        facts["preparation"] = _report(path, arrays["report"])
+        try:
+            facts["preparation"] = files.parse_json(str(arrays["report"]))
+        except ValueError as error:
+            reason = files.one_line(error)
+            raise UserError(f"{path}: the array report is not JSON ({reason})") from error
     return Collection(found, facts)
 
 
@@ -124,35 +129,22 @@ def _scans(path: Path, arrays: Mapping[str, np.ndarray], index: int, vendor: str
             f"{path}: vendor {vendor!r} has images of type {images.dtype}, shape "
             f"{list(images.shape)}, expected uint8 or float32 [n, {SIDE}, {SIDE}]"
         )
-    for name, array, kinds in (
+    for name, array, kind in (
         ("suvr", suvr, "f"),
         ("subject", subjects, "U"),
         ("scan", scans, "U"),
     ):
-        if array.dtype.kind not in kinds or array.shape != images.shape[:1]:
+        if array.dtype.kind != kind or array.shape != images.shape[:1]:
             raise UserError(
                 f"{path}: vendor {vendor!r} has {name} of type {array.dtype}, shape "
-                f"{list(array.shape)}, expected {'floats' if kinds == 'f' else 'text'} "
+                f"{list(array.shape)}, expected {'floats' if kind == 'f' else 'text'} "
                 f"[{len(images)}] as there are images"
             )
-    _check_values(path, vendor, images, suvr)
-    return Scans(images, suvr, subjects, scans)
-
-
-def _check_values(path: Path, vendor: str, images: np.ndarray, suvr: np.ndarray) -> None:
     if not (np.isfinite(suvr).all() and (suvr > 0).all()):
         raise UserError(f"{path}: vendor {vendor!r} has an SUVR that is no number above 0")
     if images.dtype != np.uint8 and not (np.isfinite(images).all() and (images >= 0).all()):
         raise UserError(f"{path}: vendor {vendor!r} has pixels that are no numbers from 0 up")
-
-
-def _report(path: Path, text: np.ndarray) -> Any:
-    try:
-        return files.parse_json(str(text))
-    except ValueError as error:
-        raise UserError(
-            f"{path}: the array report is not JSON ({files.one_line(error)})"
-        ) from error
+    return Scans(images, suvr, subjects, scans)
 
 
 # --- PNGs and a table -----------------------------------------------------------------------------
@@ -168,27 +160,28 @@ def read_folder(labels: Path) -> Collection:
       UserError: If a column is missing, a value is none, or an image is missing or broken.
     """
     rows = list(_rows(labels))
-    left_out = {"no label": 0, "blank": 0}
-    found: dict[str, list[tuple[np.ndarray, float, str, str]]] = {}
+    left_out = collections.Counter[str]()
+    examples: dict[str, list[tuple[np.ndarray, float, str, str]]] = {}
     for line, row in rows:
-        mine = found.setdefault(row["vendor"], [])
+        of_vendor = examples.setdefault(row["vendor"], [])
         suvr = _suvr(labels, line, row["suvr"])
         image = None if suvr is None else shrink(_png(labels, line, row["file"]))
         if suvr is None or image is None:
             left_out["no label" if suvr is None else "blank"] += 1
         else:
-            mine.append((image, suvr, row["subject"], row["scan"]))
+            of_vendor.append((image, suvr, row["subject"], row["scan"]))
     listed = {row["file"] for _, row in rows}
-    for folder, unlisted in _unlisted(labels.parent, listed).items():
-        left_out["no label"] += unlisted
-        # A folder that the table does not mention is a vendor of its own.
-        if not any(Path(file).parts[0] == folder for file in listed):
-            found.setdefault(folder, [])
+    folders = {Path(file).parts[0] for file in listed}
+    for path in sorted(labels.parent.glob("*/*.png")):
+        if path.relative_to(labels.parent).as_posix() not in listed:
+            left_out["no label"] += 1
+            # A folder that the table does not mention is a vendor of its own.
+            if path.parent.name not in folders:
+                examples.setdefault(path.parent.name, [])
     facts: dict[str, Any] = {"source": "png", "files": [str(labels)]}
-    counted = {reason: count for reason, count in left_out.items() if count}
-    if counted:
-        facts["images_left_out"] = counted
-    return Collection({vendor: stack(found[vendor]) for vendor in sorted(found)}, facts)
+    if left_out:
+        facts["images_left_out"] = dict(left_out)
+    return Collection({vendor: stack(examples[vendor]) for vendor in sorted(examples)}, facts)
 
 
 def _rows(labels: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -271,15 +264,6 @@ def _png(labels: Path, line: int, file: str) -> np.ndarray:
             f"{path}: cannot be decoded as a PNG of a slice, truncated or of another kind "
             f"({files.one_line(error)}); line {line} of {labels.name}"
         ) from error
-
-
-def _unlisted(folder: Path, listed: set[str]) -> dict[str, int]:
-    """Returns how many PNGs the table does not name, by folder."""
-    counts: dict[str, int] = {}
-    for path in sorted(folder.glob("*/*.png")):
-        if path.relative_to(folder).as_posix() not in listed:
-            counts[path.parent.name] = counts.get(path.parent.name, 0) + 1
-    return counts
 
 
 def stack(examples: Sequence[tuple[np.ndarray, float, str, str]]) -> Scans:

@@ -28,16 +28,9 @@ class Shape(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A planted region.
+    """A planted region: its share of the population, its colours, and the height of its hills.
 
-    Attributes:
-      share: Part of the population.
-      sky: Colour at the top.
-      horizon: Colour of the sky above the hills.
-      hills: Colour.
-      ground: Colour.
-      material: Colour that its buildings scatter around.
-      roughness: Height of the hills.
+    The sky's colour turns into the horizon's downwards; buildings scatter around the material's.
     """
 
     share: float
@@ -113,22 +106,6 @@ class Camera(NamedTuple):
     haze: float
 
 
-class Photographer(NamedTuple):
-    """What makes a photographer.
-
-    Attributes:
-      region: Name of the planted region.
-      favourites: Probability of each kind of landmark, float [kinds].
-      size: Width and height of their pictures.
-      camera: What their pictures scatter around.
-    """
-
-    region: str
-    favourites: np.ndarray
-    size: tuple[int, int]
-    camera: Camera
-
-
 class Album(NamedTuple):
     """What a population photographed.
 
@@ -159,10 +136,8 @@ def take_photos(
     photos, groups = {}, {}
     for i in range(num_photographers):
         rng = random_streams.generator(seed, "synthetic_data", 1, i)
-        photographer = _new_photographer(rng)
         client_id = f"photographer_{i:03d}"
-        groups[client_id] = photographer.region
-        photos[client_id] = _photograph(rng, photographer, landmarks, labels)
+        groups[client_id], photos[client_id] = _photograph(rng, landmarks, labels)
     return Album(photos, groups, labels)
 
 
@@ -184,42 +159,35 @@ def _labels(seed: int, num_classes: int) -> dict[tuple[str, str], int]:
     return {name: int(label) for name, label in zip(names, chosen, strict=True)}
 
 
-def _new_photographer(rng: np.random.Generator) -> Photographer:
-    names = tuple(REGIONS)
-    return Photographer(
-        region=names[rng.choice(len(names), p=[region.share for region in REGIONS.values()])],
-        favourites=rng.dirichlet(np.full(len(KINDS), _FAVOURITES_CONCENTRATION)),
-        size=_FORMATS[rng.integers(len(_FORMATS))],
-        camera=Camera(
-            zoom=np.exp(rng.normal(0.0, 0.15)),
-            tilt=rng.normal(0.0, 0.07),
-            squeeze=1.0,
-            shift=np.array([0.0, -0.55]) + rng.normal(0.0, 0.06, 2),
-            exposure=np.exp(rng.normal(0.0, 0.15)),
-            warmth=rng.normal(0.0, 0.08),
-            haze=rng.uniform(0.0, 0.3),
-        ),
-    )
-
-
 def _photograph(
     rng: np.random.Generator,
-    photographer: Photographer,
     landmarks: Mapping[tuple[str, str], list[Shape]],
     labels: Mapping[tuple[str, str], int],
-) -> dict[str, np.ndarray]:
+) -> tuple[str, dict[str, np.ndarray]]:
+    """Returns a new photographer's region and pictures."""
+    regions, kinds = tuple(REGIONS), tuple(KINDS)
+    home = regions[rng.choice(len(regions), p=[region.share for region in REGIONS.values()])]
+    favourites = rng.dirichlet(np.full(len(KINDS), _FAVOURITES_CONCENTRATION))
+    size = _FORMATS[rng.integers(len(_FORMATS))]
+    usual = Camera(
+        zoom=np.exp(rng.normal(0.0, 0.15)),
+        tilt=rng.normal(0.0, 0.07),
+        squeeze=1.0,
+        shift=np.array([0.0, -0.55]) + rng.normal(0.0, 0.06, 2),
+        exposure=np.exp(rng.normal(0.0, 0.15)),
+        warmth=rng.normal(0.0, 0.08),
+        haze=rng.uniform(0.0, 0.3),
+    )
     n = int(np.clip(np.exp(rng.normal(np.log(14), 0.45)), _SMALLEST, _LARGEST))
-    names, kinds = tuple(REGIONS), tuple(KINDS)
-    images = np.empty(n, object)
-    taken = np.empty(n, np.int32)
+    images, taken = np.empty(n, object), np.empty(n, np.int32)
     for i in range(n):
         travels = rng.random() < _TRAVEL
-        region = names[rng.integers(len(names))] if travels else photographer.region
-        name = region, kinds[rng.choice(len(kinds), p=photographer.favourites)]
-        camera = _one_view(rng, photographer.camera)
-        picture = draw(rng, REGIONS[region], landmarks[name], camera, photographer.size)
-        images[i], taken[i] = _encode(picture), labels[name]
-    return {"image": images, "label": taken}
+        region = regions[rng.integers(len(regions))] if travels else home
+        name = region, kinds[rng.choice(len(kinds), p=favourites)]
+        camera = _one_view(rng, usual)
+        images[i] = _encode(draw(rng, REGIONS[region], landmarks[name], camera, size))
+        taken[i] = labels[name]
+    return home, {"image": images, "label": taken}
 
 
 def _one_view(rng: np.random.Generator, camera: Camera) -> Camera:

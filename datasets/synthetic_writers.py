@@ -146,17 +146,6 @@ class Writing(NamedTuple):
     groups: dict[str, str]
 
 
-class _Strokes(NamedTuple):
-    """How each of n examples is drawn; see `_draw`."""
-
-    faces: np.ndarray
-    labels: np.ndarray
-    page_to_glyph: np.ndarray
-    shifts: np.ndarray
-    bends: np.ndarray
-    pens: np.ndarray
-
-
 def write(seed: int, num_writers: int, characters: str = CHARACTERS) -> Writing:
     """Returns what a seeded population writes.
 
@@ -235,7 +224,7 @@ def _draw_noisy(rng: np.random.Generator, writer: Writer, labels: np.ndarray) ->
     n = len(labels)
     jitter = writer.sloppiness * rng.normal(size=(n, 7))
     scales = writer.scale * np.exp(0.07 * jitter[:, 0])
-    strokes = _Strokes(
+    ink = _draw(
         faces=writer.faces[labels],
         labels=labels,
         page_to_glyph=_page_to_glyph(
@@ -249,7 +238,6 @@ def _draw_noisy(rng: np.random.Generator, writer: Writer, labels: np.ndarray) ->
         + 0.016 * writer.sloppiness * rng.normal(size=(n, _NUM_BENDS, 2)),
         pens=writer.pen * np.exp(0.1 * jitter[:, 6]),
     )
-    ink = _draw(strokes)
     ink += writer.grain * rng.standard_normal(ink.shape, np.float32)
     return np.rint(255.0 * (1.0 - np.clip(ink, 0.0, 1.0))).astype(np.uint8)
 
@@ -265,21 +253,16 @@ def _page_to_glyph(
     return np.stack([unslanted_x / width[:, None], unslanted_y / height[:, None]], axis=1)
 
 
-class _Page(NamedTuple):
-    """The 784 pixel centres [784, 2] in [-1, 1], slow waves over them, and the waves' slopes."""
-
-    points: np.ndarray
-    waves: np.ndarray
-    slopes: np.ndarray
-
-
 _DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (0.5, 0.5), (0.5, -0.5))
 _NUM_BENDS = 2 * len(_DIRECTIONS)
 
 
 @functools.lru_cache
-def _page() -> _Page:
-    """Returns the page, with waves [num_bends, 784] and slopes [num_bends, 784, 2]."""
+def _page() -> list[np.ndarray]:
+    """Returns the pixels' centres, slow waves over them, and the waves' slopes, all float32.
+
+    [784, 2] in [-1, 1], [num_bends, 784] and [num_bends, 784, 2].
+    """
     axis = (np.arange(IMAGE_SIZE) + 0.5) / (IMAGE_SIZE / 2) - 1
     points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     directions = np.pi * np.array(_DIRECTIONS)
@@ -287,21 +270,27 @@ def _page() -> _Page:
     waves = np.concatenate([np.sin(angles), np.cos(angles)])
     slopes = np.concatenate([np.cos(angles), -np.sin(angles)])[..., None]
     slopes = slopes * np.tile(directions, (2, 1))[:, None]
-    return _Page(*(a.astype(np.float32) for a in (points, waves, slopes)))
+    return [array.astype(np.float32) for array in (points, waves, slopes)]
 
 
-def _draw(strokes: _Strokes) -> np.ndarray:
+def _draw(
+    faces: np.ndarray,
+    labels: np.ndarray,
+    page_to_glyph: np.ndarray,
+    shifts: np.ndarray,
+    bends: np.ndarray,
+    pens: np.ndarray,
+) -> np.ndarray:
     """Returns ink float32 [n, 28, 28] in [0, 1]: where the pen passes along bent skeletons."""
-    page = _page()
-    matrices = strokes.page_to_glyph.astype(np.float32)
-    bends = strokes.bends.astype(np.float32)
-    moved: np.ndarray = page.points[None] - strokes.shifts[:, None].astype(np.float32)
+    points, waves, wave_slopes = _page()
+    matrices, bends = page_to_glyph.astype(np.float32), bends.astype(np.float32)
+    moved: np.ndarray = points[None] - shifts[:, None].astype(np.float32)
     glyph = moved @ matrices.transpose(0, 2, 1)
-    glyph += np.einsum("nkc,kp->npc", bends, page.waves, optimize=True)
-    slopes = matrices[:, None] + np.einsum("nkc,kpd->npcd", bends, page.slopes, optimize=True)
-    to_skeleton = _nearest_skeleton(strokes.faces, strokes.labels, glyph) - glyph
+    glyph += np.einsum("nkc,kp->npc", bends, waves, optimize=True)
+    slopes = matrices[:, None] + np.einsum("nkc,kpd->npcd", bends, wave_slopes, optimize=True)
+    to_skeleton = _nearest_skeleton(faces, labels, glyph) - glyph
     distance = np.hypot(*_on_page(slopes, to_skeleton)) * (IMAGE_SIZE / 2)
-    ink = np.clip(strokes.pens[:, None].astype(np.float32) - distance + 0.5, 0.0, 1.0)
+    ink = np.clip(pens[:, None].astype(np.float32) - distance + 0.5, 0.0, 1.0)
     return ink.reshape(-1, IMAGE_SIZE, IMAGE_SIZE)
 
 
