@@ -64,14 +64,18 @@ def create_task(options: DataOptions) -> task_lib.Task:
     Raises:
       UserError: If there are no data or they are broken; says what to put where.
     """
-    key = options.group_key
-    if options.use_synthetic_data:
-        _refuse_group_key(key, "synthetic writers")
-        return _create_synthetic_task(options)
-    path = _find(options)
+    path = None if options.use_synthetic_data else _find(options)
+    if options.group_key is not None and (path is None or path.suffix != ".npz"):
+        raise UserError(
+            f"--group_key={options.group_key}: found {path or 'synthetic writers'}, expected an "
+            ".npz by writer, which has arrays by name; leave the flag out"
+        )
+    if path is None:
+        writing = synthesize(options.base_random_seed, only_digits=options.only_digits)
+        facts = {"source": "synthetic", "client_groups": writing.groups}
+        return create_task_from_data(writing.images, writing.labels, writing.writer_ids, facts)
     if path.suffix == ".npz":
-        return _create_npz_task(path, options.only_digits, key)
-    _refuse_group_key(key, str(path))
+        return _create_npz_task(path, options.only_digits, options.group_key)
     if path.suffix == ".sqlite":
         return _create_sqlite_task(path, options.only_digits)
     raise UserError(f"{path}: expected an EMNIST file that ends in .sqlite or .npz")
@@ -168,12 +172,6 @@ def _by_writer(
     }
 
 
-def _create_synthetic_task(options: DataOptions) -> task_lib.Task:
-    written = synthesize(options.base_random_seed, only_digits=options.only_digits)
-    facts = {"source": "synthetic", "client_groups": written.groups}
-    return create_task_from_data(written.images, written.labels, written.writer_ids, facts)
-
-
 def _find(options: DataOptions) -> Path:
     """Returns the data file, after a download if there is none."""
     found = files.find(options, [os.path.join(f, _SQLITE) for f in _FOLDERS], _DEFAULT_DIR)
@@ -223,15 +221,6 @@ def _parse(serialized: tf.Tensor, num_classes: int) -> dict[str, tf.Tensor]:
     check = tf.debugging.Assert((least >= 0) & (most < num_classes), said)
     with tf.control_dependencies([check]):
         return {"pixels": parsed["pixels"], "label": tf.cast(labels, tf.int32)}
-
-
-def _refuse_group_key(key: str | None, found: str) -> None:
-    """Raises UserError if there is a key but no `.npz` to look it up in."""
-    if key is not None:
-        raise UserError(
-            f"--group_key={key}: found {found}, expected an .npz by writer, which has arrays by "
-            "name; leave the flag out"
-        )
 
 
 def _create_npz_task(path: Path, only_digits: bool, group_key: str | None) -> task_lib.Task:

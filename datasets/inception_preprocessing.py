@@ -49,13 +49,15 @@ def for_training(encoded: tf.Tensor, size: int, key: tf.Tensor) -> tf.Tensor:
     numbers = uniform(key, [tf.shape(encoded)[0], _NUM_CROP_NUMBERS + _NUM_COLOUR_NUMBERS])
     in_crop, in_colour = tf.split(numbers, [_NUM_CROP_NUMBERS, _NUM_COLOUR_NUMBERS], axis=1)
 
-    def one(pair):
+    def cropped_image(pair: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         image = decode(pair[0])
-        height, width = _height_and_width(image)
+        height, width, _ = tf.unstack(tf.cast(tf.shape(image), tf.float32), num=3)
         return _crop(image, random_box(pair[1], height, width), size)
 
     cropped = tf.map_fn(
-        one, (encoded, in_crop), fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32)
+        cropped_image,
+        (encoded, in_crop),
+        fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
     )
     return 2.0 * distort_colours(cropped, in_colour) - 1.0
 
@@ -146,11 +148,6 @@ def _crop(image: tf.Tensor, box: tf.Tensor, size: int) -> tf.Tensor:
     """Returns the part of an image inside a box, resized bilinearly, float32 in [0, 1]."""
     parts = tf.image.crop_and_resize(image[tf.newaxis], [box], [0], [size, size])
     return parts[0] / 255.0
-
-
-def _height_and_width(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    shape = tf.cast(tf.shape(image), tf.float32)
-    return shape[0], shape[1]
 
 
 def _between(number: tf.Tensor, low, high) -> tf.Tensor:

@@ -142,7 +142,7 @@ def token_cross_entropy_with_padding(
 
 def token_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (softmax cross entropy, 1.0 where a label is no padding), [batch, time] each."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    losses, _ = token_cross_entropy_with_padding(labels, logits)
     return losses, _weights(labels, (PAD,))
 
 
@@ -277,7 +277,7 @@ def unigram_accuracy(task: task_lib.Task, split: str) -> dict[str, float]:
     clients = task.splits[split]
     parts = task.personalization_part(split), task.evaluation_part(split)
 
-    def words(examples):
+    def words(examples: clients_lib.Examples) -> np.ndarray:
         raw = {field: tf.convert_to_tensor(values) for field, values in examples.items()}
         labels = task.preprocess(raw, False, tf.zeros([2], tf.int32))[1].numpy()
         return labels[~np.isin(labels, metric.ignored)]
@@ -285,13 +285,9 @@ def unigram_accuracy(task: task_lib.Task, split: str) -> dict[str, float]:
     result = {}
     for client_id in clients.ids:
         data = clients.fetch(client_id)
-        own, others = (words(data[part]) for part in parts)
-        if len(others):
-            result[client_id] = float(np.mean(others == _mode(own))) if len(own) else 0.0
+        known, scored = (words(data[part]) for part in parts)
+        if len(scored):
+            # Of several words that are as frequent, the first.
+            word = np.bincount(known).argmax() if len(known) else PAD
+            result[client_id] = float(np.mean(scored == word))
     return result
-
-
-def _mode(values: np.ndarray) -> int:
-    """Returns the most frequent value, the smallest of those that are."""
-    distinct, counts = np.unique(values, return_counts=True)
-    return int(distinct[np.argmax(counts)])

@@ -138,13 +138,12 @@ def _with_files(
     skipped: collections.Counter[str],
 ) -> list[adni_tables.ImageInfo]:
     """Returns the images that have both, by subject and image id, and counts the others."""
-    for what, count in (
-        ("scans: files without metadata that can be used", len(files.keys() - known.keys())),
-        ("scans: metadata without files", len(known.keys() - files.keys())),
-    ):
-        if count:
-            skipped[what] += count
-    both = [info for image_id, info in known.items() if image_id in files]
+    alone = {
+        "scans: files without metadata that can be used": files.keys() - known.keys(),
+        "scans: metadata without files": known.keys() - files.keys(),
+    }
+    skipped.update({what: len(ids) for what, ids in alone.items() if ids})
+    both = [known[image_id] for image_id in known.keys() & files.keys()]
     return sorted(both, key=lambda info: (info.subject, info.image_id))
 
 

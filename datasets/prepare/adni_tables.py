@@ -199,16 +199,16 @@ def read_labels(path: Path, skipped: collections.Counter[str]) -> dict[int, list
         if not re.fullmatch(r"[0-9]{1,9}(\.0)?", row[RID]):
             skipped["label rows: a RID that is no number"] += 1
             continue
-        mine = rows.setdefault(int(float(row[RID])), [])
-        if date is not None and date in [other.date for other in mine]:
+        of_subject = rows.setdefault(int(float(row[RID])), [])
+        if date is not None and date in [other.date for other in of_subject]:
             skipped["label rows: another row of the same subject and day"] += 1
             continue
         if label.suvr is None:
             skipped["label rows: an SUVR that is no number above 0"] += 1
-        mine.append(label)
-    if not any(label.suvr for mine in rows.values() for label in mine):
+        of_subject.append(label)
+    if not any(label.suvr for of_subject in rows.values() for label in of_subject):
         raise UserError(f"{path}: found no row with a number for {RID} and {SUVR}")
-    return {rid: _in_order(mine) for rid, mine in rows.items()}
+    return {rid: _in_order(of_subject) for rid, of_subject in rows.items()}
 
 
 def _in_order(rows: Sequence[Label]) -> list[Label]:
@@ -237,11 +237,10 @@ def join(
     """
     joined: dict[int, float] = {}
     far_apart = 0
-    for rid, mine in _by_subject(images, skipped).items():
-        rows = labels.get(rid, ())
-        for i, image in enumerate(mine):
+    for rid, scans in _by_subject(images, skipped).items():
+        for i, image in enumerate(scans):
             try:
-                row = _nearest(image, rows) if how == "date" else _ith(i, rows)
+                row = _label(image, i, labels.get(rid, ()), how)
                 if row.suvr is None:
                     raise Unusable("no SUVR at that visit")
             except Unusable as reason:
@@ -263,25 +262,22 @@ def _by_subject(
         return image.rid, image.date is None, image.date or datetime.date.min, image.image_id
 
     for image in sorted(images, key=order):
-        mine = subjects.setdefault(image.rid, [])
-        if mine and image.date is not None and mine[-1].date == image.date:
+        scans = subjects.setdefault(image.rid, [])
+        if scans and image.date is not None and scans[-1].date == image.date:
             skipped["scans: another image of the same subject and day"] += 1
         else:
-            mine.append(image)
+            scans.append(image)
     return subjects
 
 
-def _ith(index: int, rows: Sequence[Label]) -> Label:
+def _label(image: ImageInfo, index: int, rows: Sequence[Label], how: str) -> Label:
+    """Returns the row of a subject's i-th scan."""
     if not rows:
         raise Unusable("a subject without a label row")
-    if index >= len(rows):
-        raise Unusable("more scans than the subject has label rows")
-    return rows[index]
-
-
-def _nearest(image: ImageInfo, rows: Sequence[Label]) -> Label:
-    if not rows:
-        raise Unusable("a subject without a label row")
+    if how == "visit_order":
+        if index >= len(rows):
+            raise Unusable("more scans than the subject has label rows")
+        return rows[index]
     if image.date is None:
         raise Unusable("no date in the metadata")
     apart = ((_days_apart(image, row), i) for i, row in enumerate(rows))

@@ -63,14 +63,6 @@ _SPACES = re.compile(r"[ \t\r\f\v]+")
 _NOT_IN_IDS = re.compile(r"[^\w.-]+")
 
 
-class Sentence(NamedTuple):
-    """One sentence of one client."""
-
-    split: str
-    client_id: str
-    words: str
-
-
 class Settings(NamedTuple):
     """What is kept.
 
@@ -195,8 +187,8 @@ class _Reader:
         self._id_of_talk: dict[str, str] = {}
         self._ids: set[str] = set()
 
-    def sentences(self, split: str, path: pathlib.Path) -> Iterator[Sentence]:
-        """Yields the sentences of one file."""
+    def sentences(self, split: str, path: pathlib.Path) -> Iterator[tuple[str, str, str]]:
+        """Yields (split, client id, words) of the sentences of one file."""
         try:
             with path.open("rb") as file:
                 columns = _columns(path, file.readline())
@@ -206,7 +198,9 @@ class _Reader:
         except OSError as error:
             raise UserError(f"--talks_tsv={path}: cannot be read ({error.strerror})") from error
 
-    def _row(self, split: str, columns: Sequence[str], line: bytes) -> Iterator[Sentence]:
+    def _row(
+        self, split: str, columns: Sequence[str], line: bytes
+    ) -> Iterator[tuple[str, str, str]]:
         cells = _cells(line)
         if len(cells) != len(columns):
             which = "missing" if len(cells) < len(columns) else "too many"
@@ -219,7 +213,7 @@ class _Reader:
         for language in LANGUAGES:
             words = self._words(language, row[language])
             if words:
-                yield Sentence(split, f"{language}-{talk}", words)
+                yield split, f"{language}-{talk}", words
 
     def _talk(self, split: str, cell: bytes) -> str | None:
         """Returns the talk's half of a client id, or None for a row to be left out."""
