@@ -80,9 +80,10 @@ def create_task(options: DataOptions) -> task_lib.Task:
     path = files.require(options, _PATHS, "adni.npz or labels.csv", _ADVICE)
     if path.suffix not in (".npz", ".csv"):
         raise UserError(f"{path}: expected a file of ADNI that ends in .npz or .csv")
-    found = (adni_files.read if path.suffix == ".npz" else adni_files.read_folder)(path)
+    read = adni_files.read if path.suffix == ".npz" else adni_files.read_folder
+    collection = read(path)
     with files.named(path):
-        return create_task_from_data(found.vendors, seed, rule, found.facts)
+        return create_task_from_data(collection.vendors, seed, rule, collection.facts)
 
 
 def create_task_from_data(
@@ -149,13 +150,13 @@ def split_by_subject(subjects: Mapping[str, np.ndarray], seed: int) -> dict[str,
     }
 
 
-def _assign(mine: Sequence[str], part_of: dict[str, str]) -> None:
+def _assign(subjects: Sequence[str], part_of: dict[str, str]) -> None:
     """Gives each of a vendor's subjects a part; those that have one keep it."""
-    n = len(mine)
-    kept_out = max(2, -(-n // 5)) if n >= 3 else 0
-    given = [part_of[s] for s in mine if s in part_of]
-    free = [s for s in mine if s not in part_of]
-    for part, quota in (("valid", kept_out // 2), ("test", kept_out - kept_out // 2)):
+    n = len(subjects)
+    held_out = max(2, -(-n // 5)) if n >= 3 else 0
+    given = [part_of[s] for s in subjects if s in part_of]
+    free = [s for s in subjects if s not in part_of]
+    for part, quota in (("valid", held_out // 2), ("test", held_out - held_out // 2)):
         lacking = max(0, quota - given.count(part))
         part_of.update(dict.fromkeys(free[:lacking], part))
         free = free[lacking:]
@@ -214,8 +215,8 @@ def _crossing(vendors: Mapping[str, Scans], rows: Mapping[str, Rows]) -> int:
     """Returns how many subjects have slices in more than one part."""
     parts_of: dict[str, set[str]] = {}
     for vendor, parts in rows.items():
-        for part, mine in parts.items():
-            for subject in np.unique(vendors[vendor].subjects[mine]):
+        for part, of_part in parts.items():
+            for subject in np.unique(vendors[vendor].subjects[of_part]):
                 parts_of.setdefault(str(subject), set()).add(part)
     return sum(len(parts) > 1 for parts in parts_of.values())
 

@@ -108,7 +108,7 @@ def read(path: Path) -> Collection:
     names = [" ".join(name.split()) for name in vendors.tolist()]
     if len(set(names)) != len(names) or "" in names:
         raise UserError(f"{path}: found vendors {names}, expected different names")
-    found = {name: _scans(path, arrays, i, name) for i, name in enumerate(names)}
+    scans = {name: _scans(path, arrays, i, name) for i, name in enumerate(names)}
     facts: dict[str, Any] = {"source": "npz", "files": [str(path)]}
     if "report" in arrays:
         try:
@@ -116,7 +116,7 @@ def read(path: Path) -> Collection:
         except ValueError as error:
             reason = files.one_line(error)
             raise UserError(f"{path}: the array report is not JSON ({reason})") from error
-    return Collection(found, facts)
+    return Collection(scans, facts)
 
 
 def _scans(path: Path, arrays: Mapping[str, np.ndarray], index: int, vendor: str) -> Scans:

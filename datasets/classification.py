@@ -50,6 +50,8 @@ def image_task(
         loss=cross_entropy,
         metrics=(task_lib.Metric("accuracy", accuracy, higher_is_better=True),),
         facts={**facts, "num_classes": num_classes},
-        **clients,
+        train=clients["train"],
+        valid=clients["valid"],
+        test=clients["test"],
         **fields,
     )

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
 from motley_tff.core import clients as clients_lib
@@ -83,15 +84,15 @@ def images(
     Returns:
       `{client id: float32 [n, height, width, channels]}`, in 0..1 where the model sees -1..1.
     """
-    found = {}
+    pixels = {}
     for client_id in _spread(task.train.ids, num_clients):
         inputs, _ = _inputs_and_labels(task, client_id, num_images)
         if not tf.is_tensor(inputs) or len(inputs.shape) != 4:
             return None
-        found[client_id] = inputs.numpy()
-    if min(pixels.min() for pixels in found.values()) < 0:
-        found = {client_id: (1 + pixels) / 2 for client_id, pixels in found.items()}
-    return found
+        pixels[client_id] = inputs.numpy()
+    if min(array.min() for array in pixels.values()) < 0:
+        pixels = {client_id: (1 + array) / 2 for client_id, array in pixels.items()}
+    return pixels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,15 +127,15 @@ def label_shares(task: task_lib.Task, num_clients: int = 20, num_labels: int = 3
         labels, names = _binned(labels, min(10, num_labels))
     else:
         values, counts = np.unique(np.concatenate(labels), return_counts=True)
-        kept = np.sort(values[np.argsort(-counts, kind="stable")[:num_labels]])
-        names = {int(v): task.label_names[v] if task.label_names else str(v) for v in kept}
-    values, places = np.unique(np.concatenate(labels), return_inverse=True)
-    ends = np.cumsum([len(mine) for mine in labels])[:-1]
-    counted = [np.bincount(mine, minlength=len(values)) for mine in np.split(places, ends)]
-    every = np.array([mine / max(1, mine.sum()) for mine in counted])
-    columns = {int(value): column for value, column in zip(values, every.T, strict=True)}
-    shares = np.stack([columns.get(name, np.zeros(len(ids))) for name in names], axis=1)
-    return LabelShares(tuple(ids), tuple(names.values()), shares, _distance(every))
+        frequent = np.sort(values[np.argsort(-counts, kind="stable")[:num_labels]])
+        names = {int(v): task.label_names[v] if task.label_names else str(v) for v in frequent}
+    client = np.repeat(np.arange(len(ids)), [len(array) for array in labels])
+    counts = pd.crosstab(client, np.concatenate(labels)).reindex(range(len(ids)), fill_value=0)
+    shares = counts.div(counts.sum(axis=1).clip(lower=1), axis=0)
+    every = np.ascontiguousarray(shares)
+    distances = 0.5 * np.abs(every - every.mean(axis=0)).sum(axis=1)
+    columns = shares.reindex(columns=list(names), fill_value=0.0).to_numpy()
+    return LabelShares(tuple(ids), tuple(names.values()), columns, float(distances.mean()))
 
 
 def _labels(task: task_lib.Task, client_id: str) -> np.ndarray:
@@ -156,8 +157,4 @@ def _binned(labels: list[np.ndarray], count: int) -> tuple[list[np.ndarray], dic
     together = np.concatenate(labels)
     edges = np.linspace(together.min(), together.max(), count + 1)
     names = {i: f"{edges[i]:.2g}-{edges[i + 1]:.2g}" for i in range(count)}
-    return [np.clip(np.digitize(mine, edges) - 1, 0, count - 1) for mine in labels], names
-
-
-def _distance(shares: np.ndarray) -> float:
-    return float(0.5 * np.abs(shares - shares.mean(axis=0)).sum(axis=1).mean())
+    return [np.clip(np.digitize(array, edges) - 1, 0, count - 1) for array in labels], names

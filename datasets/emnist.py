@@ -174,9 +174,9 @@ def _by_writer(
 
 def _find(options: DataOptions) -> Path:
     """Returns the data file, after a download if there is none."""
-    found = files.find(options, [os.path.join(f, _SQLITE) for f in _FOLDERS], _DEFAULT_DIR)
-    if found is not None:
-        return found
+    path = files.find(options, [os.path.join(f, _SQLITE) for f in _FOLDERS], _DEFAULT_DIR)
+    if path is not None:
+        return path
     folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
     arrays = sorted(p for f in _FOLDERS for p in (folder / f).glob("*.npz"))
     if len(arrays) > 1:
@@ -217,8 +217,8 @@ def _parse(serialized: tf.Tensor, num_classes: int) -> dict[str, tf.Tensor]:
     )
     labels = parsed["label"]
     least, most = tf.reduce_min(labels), tf.reduce_max(labels)
-    said = ["found labels", least, "to", most, f"expected 0 to {num_classes - 1}"]
-    check = tf.debugging.Assert((least >= 0) & (most < num_classes), said)
+    message = ["found labels", least, "to", most, f"expected 0 to {num_classes - 1}"]
+    check = tf.debugging.Assert((least >= 0) & (most < num_classes), message)
     with tf.control_dependencies([check]):
         return {"pixels": parsed["pixels"], "label": tf.cast(labels, tf.int32)}
 
@@ -231,8 +231,8 @@ def _create_npz_task(path: Path, only_digits: bool, group_key: str | None) -> ta
         groups = _groups_of_writers(path, arrays, group_key, writer_ids)
         facts |= {"group_key": group_key, "client_groups": groups}
     if only_digits:
-        kept = labels < _NUM_DIGITS
-        images, labels, writer_ids = images[kept], labels[kept], writer_ids[kept]
+        digits = labels < _NUM_DIGITS
+        images, labels, writer_ids = images[digits], labels[digits], writer_ids[digits]
     with files.named(path):
         # The files have ink on 0; EMNIST's background is 1.0.
         return create_task_from_data(255 - images, labels, writer_ids, facts)

@@ -72,7 +72,7 @@ def for_evaluation(encoded: tf.Tensor, size: int) -> tf.Tensor:
     margin = (1 - CENTRAL_FRACTION) / 2
     box = [margin, margin, 1 - margin, 1 - margin]
     cropped = tf.map_fn(
-        lambda one: _crop(decode(one), box, size),
+        lambda image: _crop(decode(image), box, size),
         encoded,
         fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
     )

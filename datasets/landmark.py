@@ -143,8 +143,9 @@ def create_task_from_data(
     for client_id, examples in photos.items():
         images = np.asarray(examples["image"], object)
         labels = np.asarray(examples["label"])
-        rows, _ = looked = look(tf.constant(images, tf.string), tf.constant(labels, tf.int64))
-        rows = rows.numpy()[_note(left, client_id, len(labels), looked, num_classes)]
+        decodable = look(tf.constant(images, tf.string), tf.constant(labels, tf.int64))
+        is_usable = _note(left, client_id, len(labels), decodable, num_classes)
+        rows = decodable[0].numpy()[is_usable]
         usable[client_id] = {"image": images[rows], "label": labels[rows].astype(np.int32)}
     all_facts = {**(facts or {}), "images_left_out": left.reasons}
     split = splits.published_or_proportional(left.sizes, PUBLISHED)
@@ -246,12 +247,12 @@ def _look_at_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classe
             left.sizes[client_id] = 0
             continue
         try:
-            looked = look(tf.constant(client_id))
+            decodable = look(tf.constant(client_id))
         except tf.errors.OpError as error:
             raise UserError(
                 f"{folder / client_id}: cannot be read as TFRecords ({clients_lib.reason(error)})"
             ) from error
-        _note(left, client_id, n, looked, num_classes)
+        _note(left, client_id, n, decodable, num_classes)
     return left
 
 
@@ -300,20 +301,20 @@ def _load_usable(
 
 def _report(client_id: tf.Tensor, n: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Returns `rows`; says so if they are not all, fails if they are none."""
-    found = tf.shape(rows, tf.int64)[0]
+    num_usable = tf.shape(rows, tf.int64)[0]
 
-    def say():
-        said = tf.print(
-            "landmark: client", client_id, "has", n, "images, of which", n - found,
+    def say() -> tf.Tensor:
+        line = tf.print(
+            "landmark: client", client_id, "has", n, "images, of which", n - num_usable,
             "are left out: they do not decode or have a label outside the range",
             output_stream=sys.stderr,
         )  # fmt: skip
-        some = tf.debugging.Assert(found > 0, ["none of its images can be used"])
+        some = tf.debugging.Assert(num_usable > 0, ["none of its images can be used"])
         # Graphs that TFF traces run nothing for its side effects alone.
-        with tf.control_dependencies([said, some]):
+        with tf.control_dependencies([line, some]):
             return tf.identity(rows)
 
-    return tf.cond(found < n, say, lambda: rows)
+    return tf.cond(num_usable < n, say, lambda: rows)
 
 
 # Missing ones as TFF's loader has them.
@@ -373,10 +374,10 @@ def _decodable_rows(
             is_good &= (label >= 0) & (label < num_classes)
         return row, label, is_good
 
-    found = tf.data.Dataset.range(num_rows).map(look).ignore_errors()
-    found = found.filter(lambda row, label, is_good: is_good)
+    readable = tf.data.Dataset.range(num_rows).map(look).ignore_errors()
+    readable = readable.filter(lambda row, label, is_good: is_good)
     # An empty data set has no single element: a last row that is none makes sure of one.
     no_row = tf.constant(-1, tf.int64)
     end = tf.data.Dataset.from_tensors((no_row, no_row, tf.constant(True)))
-    rows, labels, _ = found.concatenate(end).batch(num_rows + 1).get_single_element()
+    rows, labels, _ = readable.concatenate(end).batch(num_rows + 1).get_single_element()
     return rows[:-1], labels[:-1]

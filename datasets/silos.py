@@ -225,7 +225,7 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
     Like any regularizer it also counts where HypCluster chooses a model; in that code it does not.
     """
 
-    def regularizer(weights):
+    def regularizer(weights: functional_model.Weights) -> tf.Tensor:
         added = half_squared_norm(weights, strength)
         return added if task.regularizer is None else added + task.regularizer(weights)
 

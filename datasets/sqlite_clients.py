@@ -91,10 +91,10 @@ def _check_whole(path: Path) -> None:
     page_bytes = int.from_bytes(header[16:18], "big")
     # Page size 65,536 does not fit in two bytes and is written as 1.
     expected = (65536 if page_bytes == 1 else page_bytes) * int.from_bytes(header[28:32], "big")
-    found = path.stat().st_size
-    if found < expected:
+    size = path.stat().st_size
+    if size < expected:
         raise UserError(
-            f"{path}: found {found} bytes, expected {expected}: truncated; delete it and copy or "
+            f"{path}: found {size} bytes, expected {expected}: truncated; delete it and copy or "
             "download it again"
         )
     with reading(path) as connection:

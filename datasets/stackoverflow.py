@@ -145,9 +145,9 @@ def most_common_words(users: Iterable[Iterable[str]], size: int) -> list[str]:
     num_users: collections.Counter[str] = collections.Counter()
     uses: collections.Counter[str] = collections.Counter()
     for sentences in users:
-        mine = collections.Counter(word for s in sentences for word in s.split(" ") if word)
-        num_users.update(mine.keys())
-        uses.update(mine)
+        of_user = collections.Counter(word for s in sentences for word in s.split(" ") if word)
+        num_users.update(of_user.keys())
+        uses.update(of_user)
     if not uses:
         raise UserError("found no words in what training clients wrote, expected some")
     return sorted(num_users, key=lambda word: (-num_users[word], -uses[word], word))[:size]

@@ -6,7 +6,7 @@ share goes to a neighbouring topic. Nothing here knows of any model or algorithm
 """
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -144,7 +144,7 @@ class _User:
         shares += [(1 - sum(shares)) / others] * others
         return self._expand("SENTENCE", self._names[self._choose(shares)])
 
-    def _choose(self, shares) -> int:
+    def _choose(self, shares: Sequence[float] | np.ndarray) -> int:
         shares = np.asarray(shares, np.float64)
         return int(self._rng.choice(len(shares), p=shares / shares.sum()))
 

@@ -147,8 +147,8 @@ def _talk(
     topic["name"] = _frequent(rng, words["name"], 1)
 
     def draw(kind: str) -> str:
-        own = kind in topic and rng.random() < _TOPIC_SHARE
-        return _frequent(rng, (topic if own else words)[kind], 1)[0]
+        is_of_topic = kind in topic and rng.random() < _TOPIC_SHARE
+        return _frequent(rng, (topic if is_of_topic else words)[kind], 1)[0]
 
     sentence = {"en": _english, "es": _spanish}[language]
     length = rng.integers(_MIN_SENTENCES, _MAX_SENTENCES + 1)

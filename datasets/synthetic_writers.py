@@ -8,6 +8,7 @@ style group. Nothing here knows of any model or algorithm.
 """
 
 import functools
+import itertools
 import os
 import string
 from collections.abc import Mapping, Sequence
@@ -189,8 +190,8 @@ def _new_writer(rng: np.random.Generator, num_classes: int) -> Writer:
 
 def _choose_forms(rng: np.random.Generator, group: Group) -> np.ndarray:
     faces = [tuple(_FACES).index(name) for name in group.faces]
-    own, borrowed = rng.choice(faces), rng.choice(faces, len(CHARACTERS))
-    return np.where(rng.random(len(CHARACTERS)) < _BORROWED_FORMS, borrowed, own)
+    main, borrowed = rng.choice(faces), rng.choice(faces, len(CHARACTERS))
+    return np.where(rng.random(len(CHARACTERS)) < _BORROWED_FORMS, borrowed, main)
 
 
 @functools.lru_cache
@@ -348,10 +349,9 @@ def _forms(face: _Face) -> list[tuple[str, str]]:
 
 def _alphabet(first: str, letters: str) -> Sequence[str]:
     is_script = first in "\U0001d49c\U0001d4b6"
-    found = [chr(ord(first) + i) for i in range(len(letters))]
     return [
         _ELSEWHERE.get(letter, c) if is_script else c
-        for letter, c in zip(letters, found, strict=True)
+        for letter, c in zip(letters, map(chr, itertools.count(ord(first))), strict=False)
     ]
 
 

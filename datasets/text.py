@@ -217,7 +217,9 @@ def next_word_task(
         preprocess=preprocess,
         facts=facts,
         label_names=tokens.names,
-        **clients,
+        train=clients["train"],
+        valid=clients["valid"],
+        test=clients["test"],
     )
 
 
@@ -234,7 +236,8 @@ def with_unigram(task: task_lib.Task, advice: str) -> task_lib.Task:
       UserError: If so.
     """
     accuracies = {name: unigram_accuracy(task, name) for name in ("valid", "test")}
-    scored, gone = {}, set()
+    scored: dict[str, clients_lib.Clients] = {}
+    gone: set[str] = set()
     for name, by_client in accuracies.items():
         clients = task.splits[name]
         if not by_client:
@@ -254,7 +257,9 @@ def with_unigram(task: task_lib.Task, advice: str) -> task_lib.Task:
         },
     }
     reference = {**accuracies["valid"], **accuracies["test"]}
-    return dataclasses.replace(task, facts=facts, reference=reference, **scored)
+    return dataclasses.replace(
+        task, facts=facts, reference=reference, valid=scored["valid"], test=scored["test"]
+    )
 
 
 def unigram_accuracy(task: task_lib.Task, split: str) -> dict[str, float]:

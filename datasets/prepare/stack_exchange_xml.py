@@ -91,7 +91,7 @@ def _parser(path: Path, rows: list[dict[str, str]]) -> Any:
     parser = expat.ParserCreate("UTF-8")
     depth = 0
 
-    def start(name, attributes):
+    def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal depth
         if depth == 0 and name != "posts":
             raise UserError(f"{path}: found <{name}> as the first element, expected <posts>")
@@ -99,14 +99,14 @@ def _parser(path: Path, rows: list[dict[str, str]]) -> Any:
             rows.append(attributes)
         depth += 1
 
-    def end(name):
+    def end(name: str) -> None:
         nonlocal depth
         depth -= 1
 
-    def refuse(*_):
+    def refuse(*_: Any) -> None:
         raise UserError(f"{path}: declares a document type, which no dump does; refused")
 
-    def declare(version, encoding, standalone):
+    def declare(version: str, encoding: str | None, standalone: int) -> None:
         if encoding and encoding.lower() not in ("utf-8", "utf8", "us-ascii"):
             raise UserError(f"{path}: declares the encoding {encoding!r}, expected UTF-8")
 

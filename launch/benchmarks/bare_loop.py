@@ -47,7 +47,9 @@ def batches(
       round_key: The round's key.
     """
     parts = [clients.fetch(client_id)[walk.part] for client_id in client_ids]
-    orders, lengths, keys = [], [], []
+    orders: list[np.ndarray] = []
+    lengths: list[int] = []
+    keys: list[tf.Tensor] = []
     first = 0
     for client_id, examples in zip(client_ids, parts, strict=True):
         n = len(next(iter(examples.values())))

@@ -127,8 +127,8 @@ def to_text(table: Table) -> str:
             columns.append((heading, cells))
     facts = _common_facts(table.rows)
     columns.extend((name, [_number(row.facts[name]) for row in table.rows]) for name in facts)
-    cells = zip(*([heading, *values] for heading, values in columns), strict=True)
-    lines = (f"  {line}" for line in text_tables.aligned(list(cells)))
+    rows = list(zip(*([heading, *values] for heading, values in columns), strict=True))
+    lines = (f"  {line}" for line in text_tables.aligned(rows))
     title = f"{table.workload}: {table.title}"
     return "\n".join([title, *lines, *_notes(table.rows, facts)]) + "\n"
 

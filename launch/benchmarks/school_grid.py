@@ -5,7 +5,7 @@ split of every school.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,7 @@ def _train(
     ]
     losses: list[float] = []
 
-    def on_round(number: int, means: list[dict[str, float]], seconds: float, state: Any) -> None:
+    def on_round(_: Any, means: Sequence[Mapping[str, float]], *_rest: Any) -> None:
         losses[:] = [m["loss"] for m in means]
 
     runs.run(runs.initialize(), plan, on_round)
