@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from datasets.prepare import client_database
+from datasets.prepare.client_database import Unusable
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
@@ -194,7 +195,10 @@ class _Reader:
                 columns = _columns(path, file.readline())
                 for line in file:
                     self.rows[split] += 1
-                    yield from self._row(split, columns, line)
+                    try:
+                        yield from self._row(split, columns, line)
+                    except Unusable as reason:
+                        self.skipped[str(reason)] += 1
         except OSError as error:
             raise UserError(f"--talks_tsv={path}: cannot be read ({error.strerror})") from error
 
@@ -204,60 +208,48 @@ class _Reader:
         cells = _cells(line)
         if len(cells) != len(columns):
             which = "missing" if len(cells) < len(columns) else "too many"
-            self.skipped[f"rows with {which} columns"] += 1
-            return
+            raise Unusable(f"rows with {which} columns")
         row = dict(zip(columns, cells, strict=True))
-        talk = self._talk(split, row[_TALK])
-        if talk is None:
-            return
+        talk = self._talk(split, _decoded("rows with talk names", row[_TALK]))
         for language in LANGUAGES:
-            words = self._words(language, row[language])
-            if words:
+            try:
+                words = _words(language, row[language])
+            except Unusable as reason:
+                self.skipped[str(reason)] += 1
+            else:
                 yield split, f"{language}-{talk}", words
 
-    def _talk(self, split: str, cell: bytes) -> str | None:
-        """Returns the talk's half of a client id, or None for a row to be left out."""
-        name = self._decoded("rows with talk names", cell)
-        if name is None:
-            return None
+    def _talk(self, split: str, name: str) -> str:
+        """Returns the talk's half of a client id: safe inside SQL, and no other talk's."""
         if not name or _UNTRANSLATED.fullmatch(name):
-            self.skipped["rows without a talk_name"] += 1
-            return None
+            raise Unusable("rows without a talk_name")
         if self._split_of_talk.setdefault(name, split) != split:
-            self.skipped["rows of a talk that another split has"] += 1
-            return None
+            raise Unusable("rows of a talk that another split has")
         if name not in self._id_of_talk:
-            self._id_of_talk[name] = self._new_id(name)
+            plain = _NOT_IN_IDS.sub("_", name)
+            candidates = itertools.chain([plain], (f"{plain}_{i}" for i in itertools.count(2)))
+            self._id_of_talk[name] = next(c for c in candidates if c not in self._ids)
+            self._ids.add(self._id_of_talk[name])
         return self._id_of_talk[name]
 
-    def _new_id(self, name: str) -> str:
-        """Returns an id that is safe inside SQL and no other talk's."""
-        plain = _NOT_IN_IDS.sub("_", name)
-        candidates = itertools.chain([plain], (f"{plain}_{i}" for i in itertools.count(2)))
-        chosen = next(c for c in candidates if c not in self._ids)
-        self._ids.add(chosen)
-        return chosen
 
-    def _words(self, language: str, cell: bytes) -> str:
-        text = self._decoded(f"{language} cells", cell)
-        if text is None:
-            return ""
-        if _UNTRANSLATED.fullmatch(text):
-            self.skipped[f"{language} cells that are __NULL__"] += 1
-            return ""
-        words = normalize(text)
-        if not words:
-            reason = "without a word, punctuation only" if text else "that are empty"
-            self.skipped[f"{language} cells {reason}"] += 1
-        return words
+def _words(language: str, cell: bytes) -> str:
+    text = _decoded(f"{language} cells", cell)
+    if _UNTRANSLATED.fullmatch(text):
+        raise Unusable(f"{language} cells that are __NULL__")
+    words = normalize(text)
+    if not words:
+        reason = "without a word, punctuation only" if text else "that are empty"
+        raise Unusable(f"{language} cells {reason}")
+    return words
 
-    def _decoded(self, what: str, cell: bytes) -> str | None:
-        """Returns a cell's text, or None if it has none. Only the cells in use are decoded."""
-        try:
-            return cell.decode("utf-8").strip()
-        except UnicodeDecodeError:
-            self.skipped[f"{what} that are not UTF-8"] += 1
-            return None
+
+def _decoded(what: str, cell: bytes) -> str:
+    """Returns a cell's text. Only the cells in use are decoded."""
+    try:
+        return cell.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise Unusable(f"{what} that are not UTF-8") from error
 
 
 def _columns(path: pathlib.Path, line: bytes) -> list[str]:
