@@ -56,13 +56,6 @@ _VESSEL = 6.0
 Rows = dict[str, np.ndarray]
 
 
-class Scanners(NamedTuple):
-    """Synthetic scanners: `{client id: slices}` and `{client id: planted group}`."""
-
-    vendors: dict[str, Scans]
-    groups: dict[str, str]
-
-
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on the array file, on PNGs with `labels.csv`, or on synthetic scanners.
 
@@ -74,9 +67,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """
     seed, rule = options.base_random_seed, options.adni_split or SPLITS[0]
     if options.use_synthetic_data:
-        made = synthesize(seed)
-        facts = {"source": "synthetic", "client_groups": made.groups}
-        return create_task_from_data(made.vendors, seed, rule, facts)
+        collection = synthesize(seed)
+        return create_task_from_data(collection.vendors, seed, rule, collection.facts)
     path = files.require(options, _PATHS, "adni.npz or labels.csv", _ADVICE)
     if path.suffix not in (".npz", ".csv"):
         raise UserError(f"{path}: expected a file of ADNI that ends in .npz or .csv")
@@ -278,7 +270,7 @@ def _parts(scans: Scans, rows: Rows, dtype: np.dtype) -> silos.Parts:
 # --- synthetic scanners ---------------------------------------------------------------------------
 
 
-def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> Scanners:
+def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> adni_files.Collection:
     """Returns scanners that show the same brains with different contrast, in three planted groups.
 
     A slice is a brain of white matter, which takes up tracer at the rate 1, a cortex around it that
@@ -300,7 +292,7 @@ def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> Scanners:
         gain = _GAINS[group] * np.exp(rng.normal(0.0, 0.05))
         vendors[vendor] = _scan_subjects(rng, vendor, gain, rng.uniform(0.0, 0.1))
         names[vendor] = f"group_{group}"
-    return Scanners(vendors, names)
+    return adni_files.Collection(vendors, {"source": "synthetic", "client_groups": names})
 
 
 def _scan_subjects(rng: np.random.Generator, vendor: str, gain: float, pedestal: float) -> Scans:

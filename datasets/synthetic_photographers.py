@@ -7,7 +7,7 @@ exposure, tint, haze. Nothing here knows of any model or algorithm.
 """
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from motley_tff.core import random_streams
 
 # Colours are RGB in [0, 1], places are (x, y) with y upwards; a landmark stands on y = 0, at most
 # 1.3 high and 2 wide.
-Colour = tuple[float, float, float]
+Colour = Sequence[float] | np.ndarray
 
 
 class Shape(NamedTuple):
@@ -143,13 +143,12 @@ def take_photos(
 
 def _landmarks(seed: int) -> dict[tuple[str, str], list[Shape]]:
     """Builds one landmark of each kind in each region."""
-    return {
-        (region, kind): build(
-            random_streams.generator(seed, "synthetic_data", 0, i, j), REGIONS[region].material
-        )
-        for i, region in enumerate(REGIONS)
-        for j, (kind, build) in enumerate(KINDS.items())
-    }
+    landmarks = {}
+    for i, (name, region) in enumerate(REGIONS.items()):
+        for j, (kind, build) in enumerate(KINDS.items()):
+            rng = random_streams.generator(seed, "synthetic_data", 0, i, j)
+            landmarks[name, kind] = build(rng, *_paints(rng, region.material))
+    return landmarks
 
 
 def _labels(seed: int, num_classes: int) -> dict[tuple[str, str], int]:
@@ -261,7 +260,7 @@ def _on_picture(corners: np.ndarray, camera: Camera, width: int, height: int) ->
 
 
 def _to_bytes(colour: Colour) -> tuple[int, int, int]:
-    red, green, blue = (round(255 * min(max(c, 0.0), 1.0)) for c in colour)
+    red, green, blue = np.rint(255 * np.clip(colour, 0.0, 1.0)).astype(int).tolist()
     return red, green, blue
 
 
@@ -290,21 +289,13 @@ def _bow(centre: float, bottom: float, width: float, height: float) -> np.ndarra
     return np.stack([centre + width / 2 * np.cos(angles), bottom + height * np.sin(angles)], axis=1)
 
 
-def _shade(colour: Colour, factor: float) -> Colour:
-    red, green, blue = (c * factor for c in colour)
-    return red, green, blue
-
-
 def _paints(rng: np.random.Generator, material: Colour) -> tuple[Colour, Colour, Colour]:
     """Draws a landmark's main colour, its shadow and an accent."""
-    red, green, blue = np.clip(np.array(material) + rng.normal(0.0, 0.08, 3), 0.05, 1.0)
-    accent = rng.permutation([0.85, 0.5, 0.15])
-    main = (float(red), float(green), float(blue))
-    return main, _shade(main, 0.55), (float(accent[0]), float(accent[1]), float(accent[2]))
+    main = np.clip(np.array(material) + rng.normal(0.0, 0.08, 3), 0.05, 1.0)
+    return main, 0.55 * main, rng.permutation([0.85, 0.5, 0.15])
 
 
-def _tower(rng: np.random.Generator, material: Colour) -> list[Shape]:
-    main, dark, accent = _paints(rng, material)
+def _tower(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
     width, height = rng.uniform(0.22, 0.5), rng.uniform(0.7, 1.0)
     windows = [
         Shape(_around(width * 0.3, y, y + 0.07), dark)
@@ -314,8 +305,7 @@ def _tower(rng: np.random.Generator, material: Colour) -> list[Shape]:
     return [Shape(_around(width, 0.0, height), main), *windows, Shape(roof, accent)]
 
 
-def _dome(rng: np.random.Generator, material: Colour) -> list[Shape]:
-    main, dark, accent = _paints(rng, material)
+def _dome(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
     width, height = rng.uniform(0.8, 1.5), rng.uniform(0.25, 0.5)
     cap = width * rng.uniform(0.5, 0.9)
     top = height + rng.uniform(0.3, 0.6)
@@ -327,8 +317,7 @@ def _dome(rng: np.random.Generator, material: Colour) -> list[Shape]:
     ]
 
 
-def _pyramid(rng: np.random.Generator, material: Colour) -> list[Shape]:
-    main, dark, accent = _paints(rng, material)
+def _pyramid(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
     width, height, ridge = rng.uniform(1.2, 1.9), rng.uniform(0.6, 1.1), rng.uniform(0.05, 0.35)
     shapes = [
         Shape(np.array([[-width / 2, 0.0], [ridge, 0.0], [0.0, height]]), main),
@@ -340,8 +329,7 @@ def _pyramid(rng: np.random.Generator, material: Colour) -> list[Shape]:
     return shapes
 
 
-def _gate(rng: np.random.Generator, material: Colour) -> list[Shape]:
-    main, dark, accent = _paints(rng, material)
+def _gate(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
     width, height = rng.uniform(0.7, 1.3), rng.uniform(0.6, 1.0)
     opening = width * rng.uniform(0.35, 0.6)
     return [
@@ -352,8 +340,7 @@ def _gate(rng: np.random.Generator, material: Colour) -> list[Shape]:
     ]
 
 
-def _bridge(rng: np.random.Generator, material: Colour) -> list[Shape]:
-    main, dark, accent = _paints(rng, material)
+def _bridge(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
     deck, height, half = rng.uniform(0.2, 0.35), rng.uniform(0.6, 1.1), rng.uniform(0.35, 0.6)
     shapes = []
     for side in (-half, half):
@@ -365,8 +352,7 @@ def _bridge(rng: np.random.Generator, material: Colour) -> list[Shape]:
     return [*shapes, Shape(_around(2.2, deck, deck + rng.uniform(0.06, 0.12)), main)]
 
 
-def _pagoda(rng: np.random.Generator, material: Colour) -> list[Shape]:
-    main, dark, accent = _paints(rng, material)
+def _pagoda(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
     count, width = int(rng.integers(3, 6)), rng.uniform(0.7, 1.1)
     step = rng.uniform(0.8, 1.2) / count
     shapes = []
@@ -377,8 +363,7 @@ def _pagoda(rng: np.random.Generator, material: Colour) -> list[Shape]:
     return [*shapes, Shape(_around(0.04, count * step, count * step + 0.12), dark)]
 
 
-def _temple(rng: np.random.Generator, material: Colour) -> list[Shape]:
-    main, dark, accent = _paints(rng, material)
+def _temple(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
     width, height, count = rng.uniform(1.0, 1.7), rng.uniform(0.4, 0.7), int(rng.integers(3, 8))
     columns = [
         Shape(_box(x - 0.05, 0.1, x + 0.05, height), main)
@@ -392,8 +377,9 @@ def _temple(rng: np.random.Generator, material: Colour) -> list[Shape]:
     ]
 
 
-def _lighthouse(rng: np.random.Generator, material: Colour) -> list[Shape]:
-    main, dark, accent = _paints(rng, material)
+def _lighthouse(
+    rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour
+) -> list[Shape]:
     low, high, height = rng.uniform(0.3, 0.5), rng.uniform(0.12, 0.25), rng.uniform(0.8, 1.1)
     edges = np.linspace(0.0, height, 2 * int(rng.integers(2, 5)) + 1)
     widths = np.interp(edges, [0.0, height], [low, high])
@@ -405,13 +391,8 @@ def _lighthouse(rng: np.random.Generator, material: Colour) -> list[Shape]:
     return [*stripes, lamp, Shape(_bow(0.0, height + 0.1, high * 1.3, 0.12), accent)]
 
 
-KINDS: Mapping[str, Callable[[np.random.Generator, Colour], list[Shape]]] = {
-    "tower": _tower,
-    "dome": _dome,
-    "pyramid": _pyramid,
-    "gate": _gate,
-    "bridge": _bridge,
-    "pagoda": _pagoda,
-    "temple": _temple,
-    "lighthouse": _lighthouse,
+# {kind: builds one in its main colour, that colour's shadow, and an accent}
+KINDS: Mapping[str, Callable[[np.random.Generator, Colour, Colour, Colour], list[Shape]]] = {
+    build.__name__.removeprefix("_"): build
+    for build in (_tower, _dome, _pyramid, _gate, _bridge, _pagoda, _temple, _lighthouse)
 }

@@ -411,7 +411,9 @@ def test_synthetic_scanners_are_seeded_and_planted():
         assert 40 <= len(scans.suvr) <= 160 and scans.images.max(axis=(1, 2)).min() == 255
     first = next(iter(made.vendors))
     assert not np.array_equal(made.vendors[first].images[:40], other.vendors[first].images[:40])
-    assert sorted(made.groups.values()) == sorted(f"group_{i % 3}" for i in range(9))
+    assert sorted(made.facts["client_groups"].values()) == sorted(
+        f"group_{i % 3}" for i in range(9)
+    )
 
 
 def test_scanners_of_a_group_show_the_same_uptake_alike():
@@ -424,7 +426,7 @@ def test_scanners_of_a_group_show_the_same_uptake_alike():
         edges = [row[np.flatnonzero(row)[[1, -2]]].mean() for row in middle]
         brightness[vendor] = np.mean(edges)
     by_group = [
-        [brightness[v] for v, group in made.groups.items() if group == f"group_{i}"]
+        [brightness[v] for v, group in made.facts["client_groups"].items() if group == f"group_{i}"]
         for i in range(3)
     ]
     assert max(by_group[0]) < min(by_group[1]) and max(by_group[1]) < min(by_group[2])
