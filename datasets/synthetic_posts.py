@@ -27,16 +27,15 @@ class Posts(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic: its share of the users and its words."""
+    """A topic: its share of the users, and its words by their place in the grammar."""
 
     share: float
-    nouns: tuple[str, ...]
-    verbs: tuple[str, ...]
-    adjectives: tuple[str, ...]
+    words: dict[str, tuple[str, ...]]
 
 
-def _topic(share: float, nouns: str, verbs: str, adjectives: str) -> Topic:
-    return Topic(share, tuple(nouns.split()), tuple(verbs.split()), tuple(adjectives.split()))
+def _topic(share: float, *words: str) -> Topic:
+    kinds = zip(("NOUN", "VERB", "ADJECTIVE"), words, strict=True)
+    return Topic(share, {kind: tuple(of_kind.split()) for kind, of_kind in kinds})
 
 
 TOPICS: Mapping[str, Topic] = {
@@ -133,7 +132,7 @@ class _User:
         self._preferences = {
             (name, kind): rng.dirichlet(np.full(len(words), _WORD_CONCENTRATION))
             for name, topic in TOPICS.items()
-            for kind, words in _kinds(topic).items()
+            for kind, words in topic.words.items()
         }
 
     def sentence(self, progress: float) -> str:
@@ -155,14 +154,10 @@ class _User:
             rules = _GRAMMAR[symbol]
             rule = rules[self._choose([weight for weight, _ in rules])][1]
             return " ".join(self._expand(part, topic) for part in rule.split())
-        words = _kinds(TOPICS[topic]).get(symbol)
+        words = TOPICS[topic].words.get(symbol)
         if words is None:
             return symbol
         return words[self._choose(self._preferences[topic, symbol])]
-
-
-def _kinds(topic: Topic) -> dict[str, tuple[str, ...]]:
-    return {"NOUN": topic.nouns, "VERB": topic.verbs, "ADJECTIVE": topic.adjectives}
 
 
 def write(seed: int, num_users: int = _NUM_USERS) -> tuple[dict[str, Posts], dict[str, str]]:

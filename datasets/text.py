@@ -162,11 +162,6 @@ class TokenAccuracy:
         return tf.cast(correct, tf.float32), _weights(labels, self.ignored)
 
 
-def token_accuracy(*ignored: int) -> TokenAccuracy:
-    """Returns the accuracy over tokens whose labels are not `ignored`; padding never counts."""
-    return TokenAccuracy((PAD, *ignored))
-
-
 def _weights(labels: tf.Tensor, ignored: Sequence[int]) -> tf.Tensor:
     counts = tf.ones_like(labels, tf.bool)
     for token in ignored:
@@ -201,9 +196,9 @@ def next_word_task(
       loss: May count padding; metrics and weights of entries never do.
     """
     accuracies = {
-        "accuracy": token_accuracy(tokens.words.oov, tokens.eos),
-        "accuracy_with_end_of_sentence": token_accuracy(tokens.words.oov),
-        "accuracy_with_end_of_sentence_and_unknown_words": token_accuracy(),
+        "accuracy": TokenAccuracy((PAD, tokens.words.oov, tokens.eos)),
+        "accuracy_with_end_of_sentence": TokenAccuracy((PAD, tokens.words.oov)),
+        "accuracy_with_end_of_sentence_and_unknown_words": TokenAccuracy((PAD,)),
     }
     return task_lib.Task(
         dataset=dataset,

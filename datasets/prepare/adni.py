@@ -77,12 +77,6 @@ def define_flags() -> None:
     )  # fmt: skip
 
 
-def run() -> None:
-    """The console entry."""
-    define_flags()
-    commandline.run_main(main)
-
-
 def main() -> None:
     """Prepares what the flags name and prints what was kept and what was not."""
     sources = Sources(**{name: FLAGS[name].value for name in Sources._fields})
@@ -209,4 +203,5 @@ def report_text(output: str, report: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    run()
+    define_flags()
+    commandline.run_main(main)

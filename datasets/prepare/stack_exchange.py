@@ -78,12 +78,6 @@ def define_flags() -> None:
     flags.DEFINE_bool("keep_non_ascii", False, "Keep all letters; TFF's data have ASCII alone.")
 
 
-def run() -> None:
-    """The console entry."""
-    define_flags()
-    commandline.run_main(main)
-
-
 def main() -> None:
     """Prepares one dump and prints what was kept and what was not."""
     report = prepare(Path(FLAGS.posts_xml), Path(FLAGS.output), FLAGS.keep_non_ascii)
@@ -264,4 +258,5 @@ def _conclude(
 
 
 if __name__ == "__main__":
-    run()
+    define_flags()
+    commandline.run_main(main)

@@ -102,12 +102,6 @@ def main() -> None:
     print(f"written: {', '.join(str(pathlib.Path(FLAGS.output) / n) for n in _NAMES)}")
 
 
-def run() -> None:
-    """Entry point of the command."""
-    define_flags()
-    commandline.run_main(main)
-
-
 def prepare(
     paths: Sequence[tuple[str, pathlib.Path]], output: pathlib.Path, settings: Settings
 ) -> dict[str, Any]:
@@ -387,4 +381,5 @@ def report_text(report: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    run()
+    define_flags()
+    commandline.run_main(main)

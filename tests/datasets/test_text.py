@@ -75,11 +75,11 @@ def test_losses_and_accuracies_by_hand():
     losses, weights = text.token_cross_entropy(labels, tf.constant(logits))
     np.testing.assert_array_equal(weights, [[1, 1, 1, 0], [1, 0, 0, 0]])
     np.testing.assert_allclose(losses[0, :3], [0, np.log(5), 0], atol=1e-6)
-    correct, weights = text.token_accuracy(4)(labels, tf.constant(logits))
+    correct, weights = text.TokenAccuracy((text.PAD, 4))(labels, tf.constant(logits))
     np.testing.assert_array_equal(weights, [[1, 1, 0, 0], [1, 0, 0, 0]])
     np.testing.assert_array_equal(correct[0], [1, 0, 1, 1])
     assert float(tf.reduce_sum(correct * weights) / tf.reduce_sum(weights)) == pytest.approx(1 / 3)
-    _, weights = text.token_accuracy()(labels, tf.constant(logits))
+    _, weights = text.TokenAccuracy((text.PAD,))(labels, tf.constant(logits))
     np.testing.assert_array_equal(weights, tf.cast(labels != 0, tf.float32))
 
 
