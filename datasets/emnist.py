@@ -50,9 +50,8 @@ _HELP = (
 # Writers; those that validate, and test.
 PUBLISHED = (3400, 400, 500)
 _NUM_CLASSES, _NUM_DIGITS = 62, 10
-# Chosen by time: twenty rounds and two evaluations of every valid and test writer, twenty epochs
-# of fine-tuning each, take about a minute on two cores.
-_SYNTHETIC_WRITERS = 400
+
+synthesize = synthetic_writers.write
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
@@ -71,7 +70,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
             ".npz by writer, which has arrays by name; leave the flag out"
         )
     if path is None:
-        writing = synthesize(options.base_random_seed, only_digits=options.only_digits)
+        characters = synthetic_writers.CHARACTERS[: _NUM_DIGITS if options.only_digits else None]
+        writing = synthesize(options.base_random_seed, characters=characters)
         facts = {"source": "synthetic", "client_groups": writing.groups}
         return create_task_from_data(writing.images, writing.labels, writing.writer_ids, facts)
     if path.suffix == ".npz":
@@ -105,22 +105,6 @@ def create_task_from_data(
     writers = _by_writer(images, labels.astype(np.int32), writer_ids)
     sizes = {writer: len(examples["label"]) for writer, examples in writers.items()}
     return _split_task(sizes, writers, num_classes, facts or {})
-
-
-def synthesize(
-    seed: int, num_writers: int = _SYNTHETIC_WRITERS, only_digits: bool = False
-) -> synthetic_writers.Writing:
-    """Returns what synthetic writers wrote, with the style group planted in each.
-
-    Args:
-      seed: Non-negative; the same seed gives the same bytes.
-      num_writers: How many writers.
-      only_digits: Digits in place of all 62 characters.
-    """
-    characters = synthetic_writers.CHARACTERS
-    return synthetic_writers.write(
-        seed, num_writers, characters[:_NUM_DIGITS] if only_digits else characters
-    )
 
 
 def preprocess(

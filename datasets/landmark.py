@@ -84,10 +84,6 @@ _VARIANTS = {
 }
 
 
-# The number of rows, and `int64 scalar, a row -> (encoded image, label int64)`, which may fail.
-_Source = tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]
-
-
 class _Left(NamedTuple):
     """What a look at every image found.
 
@@ -136,7 +132,7 @@ def create_task_from_data(
       UserError: If too few photographers have images that can be used.
     """
     look = tf.function(
-        lambda images, labels: _decodable_rows(_from_arrays(images, labels)),
+        lambda *examples: _decodable_rows(examples, lambda image, label: (image, label)),
         input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)],
     )
     usable, left = {}, _Left({}, {})
@@ -238,7 +234,7 @@ def _create_tfrecord_task(folder: Path, variant: Variant) -> task_lib.Task:
 def _look_at_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classes: int) -> _Left:
     """Decodes every image once."""
     look = tf.function(
-        lambda client_id: _decodable_rows(_from_records(source.load_serialized(client_id))),
+        lambda client_id: _decodable_rows((source.load_serialized(client_id),), _parse),
         input_signature=[tf.TensorSpec([], tf.string)],
     )
     left = _Left({}, {})
@@ -292,7 +288,7 @@ def _load_usable(
     """
     serialized = source.load_serialized(client_id)
     n = tf.shape(serialized, tf.int64)[0]
-    rows, _ = _decodable_rows(_from_records(serialized), num_classes, is_readable or _decodes)
+    rows, _ = _decodable_rows((serialized,), _parse, num_classes, is_readable or _decodes)
     if reports:
         rows = _report(client_id, n, rows)
     parsed = tf.io.parse_example(tf.gather(serialized, rows), _FEATURES)
@@ -324,16 +320,10 @@ _FEATURES = {
 }
 
 
-def _from_records(serialized: tf.Tensor) -> _Source:
-    def get(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        parsed = tf.io.parse_single_example(serialized[row], _FEATURES)
-        return parsed["image/encoded_jpeg"], parsed["class"]
-
-    return tf.shape(serialized, tf.int64)[0], get
-
-
-def _from_arrays(images: tf.Tensor, labels: tf.Tensor) -> _Source:
-    return tf.shape(labels, tf.int64)[0], lambda row: (images[row], labels[row])
+def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a record's encoded image and its label, int64; both scalars."""
+    parsed = tf.io.parse_single_example(serialized, _FEATURES)
+    return parsed["image/encoded_jpeg"], parsed["class"]
 
 
 def _decodes(image: tf.Tensor) -> tf.Tensor:
@@ -352,7 +342,8 @@ def _has_header(image: tf.Tensor) -> tf.Tensor:
 
 
 def _decodable_rows(
-    source: _Source,
+    examples: tuple[tf.Tensor, ...],
+    parse: Callable[..., tuple[tf.Tensor, tf.Tensor]],
     num_classes: int | None = None,
     is_readable: Callable[[tf.Tensor], tf.Tensor] = _decodes,
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -361,14 +352,15 @@ def _decodable_rows(
     `tf.data` is the one place in a graph where a decoder's error can be caught.
 
     Args:
-      source: Images and labels.
+      examples: Tensors [n].
+      parse: `a row of them -> (encoded image, label int64)`; may fail.
       num_classes: Leaves out rows with labels outside this range, if given.
       is_readable: Of an encoded image, whether it can be used; may fail if not.
     """
-    num_rows, get = source
+    num_rows = tf.shape(examples[0], tf.int64)[0]
 
     def look(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        image, label = get(row)
+        image, label = parse(*(values[row] for values in examples))
         is_good = is_readable(image)
         if num_classes is not None:
             is_good &= (label >= 0) & (label < num_classes)

@@ -157,18 +157,10 @@ class InvertedResidual(tf.keras.layers.Layer):
 
 def _blocks(num_groups: int) -> list[InvertedResidual]:
     blocks: list[InvertedResidual] = []
-    in_channels = _STEM_CHANNELS
-    for expansion, channels, count, stride in _ROWS:
-        for i in range(count):
-            blocks.append(
-                InvertedResidual(
-                    in_channels,
-                    channels,
-                    expansion,
-                    stride if i == 0 else 1,
-                    num_groups,
-                    name=f"block_{len(blocks)}",
-                )
-            )
-            in_channels = channels
+    before = _STEM_CHANNELS
+    for expansion, channels, count, first_stride in _ROWS:
+        for stride in (first_stride, *[1] * (count - 1)):
+            name = f"block_{len(blocks)}"
+            blocks.append(InvertedResidual(before, channels, expansion, stride, num_groups, name))
+            before = channels
     return blocks
