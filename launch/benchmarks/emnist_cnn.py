@@ -1,7 +1,6 @@
 """Rounds of the EMNIST CNN on made-up images: the bare loop, the backends, stock TFF."""
 
 import contextlib
-import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -30,30 +29,21 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"{sizes.emnist_images} images, batch {sizes.emnist_batch_size}"
     )
     with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
-        listed = [
-            *rounds.sequential_only(training, threads),
-            rounds.backend("tff", tff_backend.TffBackend(), training, worker_pid=worker.pid),
-        ]
+        on_worker = [rounds.backend("tff", tff_backend.TffBackend(), training)]
         if threads == ALL_THREADS:
-            listed.extend(_stock(training, worker.pid))
-        yield Plan(title, listed)
+            on_worker.extend(_stock(training))
+        on_worker = [contender._replace(worker_pid=worker.pid) for contender in on_worker]
+        yield Plan(title, [*rounds.sequential_only(training, threads), *on_worker])
 
 
-def _stock(training: rounds.Training, worker_pid: int) -> Iterator[Contender]:
-    train = training.task.train
-    datasets = [
-        stock.image_batches(train.fetch(i)["train"], training.batch_size) for i in train.ids
-    ]
-    fed_avg = functools.partial(
-        stock.fed_avg,
-        model_fn=stock.emnist_cnn,
-        datasets=datasets,
-        learning_rate=training.learning_rate,
-        worker_pid=worker_pid,
-    )
-    yield fed_avg("defaults")
+def _stock(training: rounds.Training) -> Iterator[Contender]:
+    train, rate = training.task.train, training.learning_rate
+    batches = [stock.image_batches(train.fetch(i)["train"], training.batch_size) for i in train.ids]
+    yield stock.fed_avg("defaults", stock.emnist_cnn, batches, rate)
     iterator = tff.learning.LoopImplementation.DATASET_ITERATOR
-    yield fed_avg("dataset iterator", loop_implementation=iterator)
+    yield stock.fed_avg(
+        "dataset iterator", stock.emnist_cnn, batches, rate, loop_implementation=iterator
+    )
 
 
 def create_task(train_sizes: Sequence[int], held_out_sizes: Sequence[int] = (1,)) -> task_lib.Task:

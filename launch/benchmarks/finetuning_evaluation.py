@@ -39,16 +39,16 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
     )
     with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
         listed = [
-            _bare(task, sizes, scale),
-            _ours(*rounds.sequential_backend(threads), task, sizes, scale),
-            _ours("tff", tff_backend.TffBackend(), task, sizes, scale, worker.pid),
+            _bare(task, sizes),
+            _ours(*rounds.sequential_backend(threads), task, sizes),
+            _ours("tff", tff_backend.TffBackend(), task, sizes)._replace(worker_pid=worker.pid),
         ]
         if threads == ALL_THREADS:
-            listed.append(_stock(task, sizes, scale, worker.pid))
-        yield Plan(title, listed)
+            listed.append(_stock(task, sizes)._replace(worker_pid=worker.pid))
+        yield Plan(title, [c._replace(amount=measured, scale=scale) for c in listed])
 
 
-def _bare(task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
+def _bare(task: task_lib.Task, sizes: Sizes) -> Contender:
     """Returns the bare loop over client after client; its batches are the same in every epoch."""
     walk = client_work.Pass("personalization", lambda carry, _: carry, sizes.emnist_batch_size)
     weights, key = task.model.initial_weights(rounds.SEED), _key()
@@ -62,7 +62,7 @@ def _bare(task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
             task.metric.function(y, task.model.predict(weights, x, False, key))[0]
         )
 
-    def run(num_clients: int = len(task.test)) -> dict[str, float]:
+    def run(num_clients: int) -> dict[str, float]:
         accuracies = []
         for client_id, of in zip(task.test.ids[:num_clients], batches, strict=False):
             examples = dict(task.test.fetch(client_id)["evaluation"])
@@ -74,21 +74,14 @@ def _bare(task: task_lib.Task, sizes: Sizes, scale: float) -> Contender:
             accuracies.append(float(accuracy))
         return {"accuracy": float(np.mean(accuracies))}
 
-    return Contender("bare loop", run, warm_up=lambda: run(1), scale=scale)
+    return Contender("bare loop", run)
 
 
 def _key() -> np.ndarray:
     return random_streams.key(rounds.SEED, "personalization", 0)
 
 
-def _ours(
-    name: str,
-    backend: Any,
-    task: task_lib.Task,
-    sizes: Sizes,
-    scale: float,
-    worker_pid: int | None = None,
-) -> Contender:
+def _ours(name: str, backend: Any, task: task_lib.Task, sizes: Sizes) -> Contender:
     params = FineTuning(
         optimizers.OptimizerConfig("sgd", _LEARNING_RATE),
         (_LEARNING_RATE,),
@@ -98,16 +91,17 @@ def _ours(
     work = params.build(task).work(("evaluation",), "personalization")
     weights = task.model.initial_weights(rounds.SEED)
 
-    def run(ids: tuple[str, ...] = task.test.ids) -> dict[str, float]:
+    def run(num_clients: int) -> dict[str, float]:
+        ids = task.test.ids[:num_clients]
         call = base.ClientCall(task, work, weights, task.test, ids, _key())
         scored = backend.map_clients(call)
         curves = [metrics["curves"]["evaluation"]["accuracy"] for _, metrics in scored]
         return {"accuracy": float(np.mean(curves, axis=0)[-1])}
 
-    return Contender(name, run, lambda: run(task.test.ids[:1]), scale, worker_pid=worker_pid)
+    return Contender(name, run)
 
 
-def _stock(task: task_lib.Task, sizes: Sizes, scale: float, worker_pid: int) -> Contender:
+def _stock(task: task_lib.Task, sizes: Sizes) -> Contender:
     computation = tff.learning.algorithms.build_personalization_eval_computation(
         stock.emnist_cnn,
         collections.OrderedDict(
@@ -125,12 +119,11 @@ def _stock(task: task_lib.Task, sizes: Sizes, scale: float, worker_pid: int) -> 
         for parts in map(task.test.fetch, task.test.ids)
     ]
 
-    def run(num_clients: int = len(data)) -> dict[str, float]:
+    def run(num_clients: int) -> dict[str, float]:
         scores = computation(weights, data[:num_clients])["finetuning"]
         return {"accuracy": float(np.mean(scores[f"epoch_{sizes.finetuning_epochs}"]))}
 
-    name = "stock TFF, personalization eval"
-    return Contender(name, run, lambda: run(1), scale, worker_pid=worker_pid)
+    return Contender("stock TFF, personalization eval", run)
 
 
 def _personalize_fn(num_epochs: int, batch_size: int) -> Any:

@@ -42,16 +42,17 @@ class Contender(NamedTuple):
     Attributes:
       name: How the table calls it; `bare loop` is what the others are compared with, and names
         that begin with `stock TFF` are what they are faster than.
-      run: Does the work once; may return numbers that are worth showing.
-      warm_up: Done once before anything is timed; by default `run`.
-      scale: The work is this much larger than what `run` does; seconds are multiplied by it.
+      run: Does so many rounds, or clients, of the work; may return numbers that are worth showing.
+        Before anything is timed it does one.
+      amount: How many a run has.
+      scale: The work is this much larger than what a run does; seconds are multiplied by it.
       once: Without warm-up and without repeats.
       worker_pid: TFF's worker if it takes part: its memory counts as well.
     """
 
     name: str
-    run: Callable[[], Facts | None]
-    warm_up: Callable[[], Any] | None = None
+    run: Callable[[int], Facts | None]
+    amount: int = 1
     scale: float = 1.0
     once: bool = False
     worker_pid: int | None = None
@@ -210,12 +211,11 @@ def _prepare_tensorflow(threads: int) -> None:
 
 def _measure(contender: Contender, what: str) -> Measured:
     pids = [os.getpid()] + ([contender.worker_pid] if contender.worker_pid else [])
-    work = (contender.warm_up or contender.run) if what == "warm_up" else contender.run
-    scale = contender.scale if what == "run" else 1.0
+    amount, scale = (contender.amount, contender.scale) if what == "run" else (1, 1.0)
     gc.collect()
     _forget_peaks(pids)
     cpu, start = _cpu_seconds(pids), time.perf_counter()
-    facts = work()
+    facts = contender.run(amount)
     seconds, cpu = time.perf_counter() - start, _cpu_seconds(pids) - cpu
     return Measured(seconds * scale, cpu * scale, sum(map(_peak, pids)), facts or {})
 

@@ -41,7 +41,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"{sizes.population_rounds} rounds of {sizes.population_cohort} clients out of "
         f"{sizes.population_clients:,}, sizes {source}, examples made from the client's id"
     )
-    yield Plan(title, [Contender(name, lambda: _run(sizes, resampled, backend), once=True)])
+    yield Plan(title, [Contender(name, lambda _: _run(sizes, resampled, backend), once=True)])
 
 
 def client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, str]:

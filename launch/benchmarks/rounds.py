@@ -45,27 +45,18 @@ class Training(NamedTuple):
         ]
 
 
-def bare(training: Training, scale: float = 1.0) -> Contender:
+def bare(training: Training) -> Contender:
     """Returns the bare loop over the batches of one round."""
     algorithm = training.algorithm
     (walk,), (first,) = algorithm.work.passes, training.plan(1)
     batches = bare_loop.batches(training.task.train, first.client_ids, walk, first.key)
     loop = bare_loop.build(training.task, training.learning_rate)
-
-    def run() -> dict[str, float]:
-        return {"loss": float(loop(algorithm.initial_weights, batches)[1])}
-
-    return Contender("bare loop", run, scale=scale)
+    return Contender(
+        "bare loop", lambda _: {"loss": float(loop(algorithm.initial_weights, batches)[1])}
+    )
 
 
-def backend(
-    name: str,
-    implementation: Any,
-    training: Training,
-    rounds: int = 1,
-    scale: float = 1.0,
-    worker_pid: int | None = None,
-) -> Contender:
+def backend(name: str, implementation: Any, training: Training, rounds: int = 1) -> Contender:
     """Returns a backend that trains some rounds from the initial weights.
 
     Args:
@@ -73,19 +64,19 @@ def backend(
       implementation: The backend.
       training: What to train.
       rounds: How many rounds a run has.
-      scale: As in `Contender`.
-      worker_pid: As in `Contender`.
     """
     process = implementation.training(training.task, training.algorithm)
     state, plan = process.initialize(), training.plan(rounds)
 
-    def run(plan: list[base.Round] = plan) -> dict[str, float]:
+    def run(number: int) -> dict[str, float]:
         losses: list[float] = []
-        end = process.run(state, plan, lambda result, _: losses.append(result.means["loss"]))
+        end = process.run(
+            state, plan[:number], lambda result, _: losses.append(result.means["loss"])
+        )
         process.weights(end)
         return {"loss": float(losses[-1])}  # The vectorized backend's is NumPy's.
 
-    return Contender(name, run, lambda: run(plan[:1]), scale, worker_pid=worker_pid)
+    return Contender(name, run, rounds)
 
 
 def sequential_backend(threads: int) -> tuple[str, sequential.SequentialBackend]:

@@ -17,6 +17,7 @@ from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
 from motley_tff.backends import vectorized
 from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.core import clients
 from motley_tff.core import task as task_lib
 
 _LEARNING_RATE = 0.01
@@ -36,10 +37,12 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
     )
     with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
         listed = [
-            rounds.bare(training, scale=total),
+            rounds.bare(training)._replace(scale=total),
             rounds.backend("vectorized", vectorized.VectorizedBackend(), training, total),
-            rounds.backend(*rounds.sequential_backend(threads), training, measured, scale),
-            _stock(training, worker.pid, measured, scale),
+            rounds.backend(*rounds.sequential_backend(threads), training, measured)._replace(
+                scale=scale
+            ),
+            _stock(training, measured)._replace(scale=scale, worker_pid=worker.pid),
         ]
         yield Plan(title, listed)
 
@@ -54,21 +57,15 @@ def create_task(sizes: Sizes, seed: int) -> task_lib.Task:
     return school.create_task_from_data(made.features, made.targets, seed, facts)
 
 
-def _stock(training: rounds.Training, worker_pid: int, measured: int, scale: float) -> Contender:
-    clients = training.task.train
+def _stock(training: rounds.Training, measured: int) -> Contender:
+    train = training.task.train
     width = training.task.model.shapes[0][0]
-    return stock.fed_avg(
-        "defaults",
-        lambda: stock.linear(width),
-        [_batches(clients.fetch(i)["train"], training.batch_size) for i in clients.ids],
-        training.learning_rate,
-        worker_pid,
-        measured,
-        scale,
-    )
+    batches = [_batches(train.fetch(i)["train"], training.batch_size) for i in train.ids]
+    rate = training.learning_rate
+    return stock.fed_avg("defaults", lambda: stock.linear(width), batches, rate, measured)
 
 
-def _batches(examples, batch_size: int) -> tf.data.Dataset:
+def _batches(examples: clients.Examples, batch_size: int) -> tf.data.Dataset:
     targets = np.reshape(examples["target"], [-1, 1])
     size = len(targets)
     data = tf.data.Dataset.from_tensor_slices((examples["features"], targets)).shuffle(size)

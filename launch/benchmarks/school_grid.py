@@ -36,7 +36,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
     )
     work = Contender(
         f"vectorized, {len(grid) * len(seeds)} runs a call",
-        lambda: _train(tasks, seeds, grid, sizes),
+        lambda _: _train(tasks, seeds, grid, sizes),
         once=True,
     )
     yield Plan(title, [work])

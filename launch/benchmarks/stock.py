@@ -68,9 +68,7 @@ def fed_avg(
     model_fn: Callable[[], tff.learning.models.VariableModel],
     datasets: Sequence[tf.data.Dataset],
     learning_rate: float,
-    worker_pid: int,
     rounds: int = 1,
-    scale: float = 1.0,
     **options: Any,
 ) -> Contender:
     """Returns TFF's weighted FedAvg.
@@ -80,9 +78,7 @@ def fed_avg(
       model_fn: The model.
       datasets: Each client's batches.
       learning_rate: Of the clients' SGD.
-      worker_pid: As in `Contender`.
       rounds: How many rounds a run has.
-      scale: As in `Contender`.
       **options: Of `tff.learning.algorithms.build_weighted_fed_avg`.
     """
     process = tff.learning.algorithms.build_weighted_fed_avg(
@@ -93,11 +89,11 @@ def fed_avg(
     )
     first = process.initialize()
 
-    def run(rounds: int = rounds) -> dict[str, float]:
+    def run(number: int) -> dict[str, float]:
         state = first
-        for _ in range(rounds):
+        for _ in range(number):
             output = process.next(state, list(datasets))
             state = output.state
         return {"loss": float(output.metrics["client_work"]["train"]["loss"])}
 
-    return Contender(f"stock TFF, {name}", run, lambda: run(1), scale, worker_pid=worker_pid)
+    return Contender(f"stock TFF, {name}", run, rounds)
