@@ -31,7 +31,6 @@ _DEFAULT_GRAPH_SEED = 87654321
 # Smallest silo that leaves at least one example in each of its three parts.
 _MIN_SILO_EXAMPLES = 3
 
-
 # Examples by client id, or a function of an id that loads them in a graph.
 Source = Mapping[str, Any] | Callable[[tf.Tensor], Any]
 
@@ -112,8 +111,8 @@ def usable(sizes: Mapping[str, Mapping[str, int]]) -> ClientSplit:
       UserError: If a split would have no client.
     """
     ids = {s: tuple(i for i, n in of.items() if n >= _NEEDED[s]) for s, of in sizes.items()}
-    for name, left in ids.items():
-        if not left:
+    for name, remaining in ids.items():
+        if not remaining:
             raise UserError(
                 f"no {name} client is left of {len(sizes[name])}: each has fewer examples than "
                 "needed; add clients or examples"

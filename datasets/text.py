@@ -232,7 +232,7 @@ def with_unigram(task: task_lib.Task, advice: str) -> task_lib.Task:
     """
     accuracies = {name: unigram_accuracy(task, name) for name in ("valid", "test")}
     scored: dict[str, clients_lib.Clients] = {}
-    gone: set[str] = set()
+    unscorable: set[str] = set()
     for name, by_client in accuracies.items():
         clients = task.splits[name]
         if not by_client:
@@ -240,10 +240,10 @@ def with_unigram(task: task_lib.Task, advice: str) -> task_lib.Task:
                 "found no word of the vocabulary in the evaluation half of any of "
                 f"{len(clients)} {name} clients; {advice}"
             )
-        gone |= set(clients.ids) - set(by_client)
+        unscorable |= set(clients.ids) - set(by_client)
         is_whole = len(by_client) == len(clients)
         scored[name] = clients if is_whole else clients_lib.subset(clients, tuple(by_client))
-    left_out = {_UNSCORABLE: sorted(gone)} if gone else {}
+    left_out = {_UNSCORABLE: sorted(unscorable)} if unscorable else {}
     facts = {
         **task.facts,
         "clients_left_out": {**task.facts["clients_left_out"], **left_out},
