@@ -23,15 +23,15 @@ class AdniCnn(tf.keras.Model):
         self.output_layer = layers.Dense(1, name="output")
 
     @property
-    def last_layer(self):
+    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
         """What "fine-tune the last layer" trains."""
         return (self.output_layer,)
 
-    def embed(self, x):
+    def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the 512 inputs of the last layer."""
         h = self.pool(self.conv_2(self.pool(self.conv_1(x))))
         return self.hidden(self.flatten(h))
 
-    def call(self, x, training=False, key=None):
+    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns predictions."""
         return tf.squeeze(self.output_layer(self.embed(x)), axis=-1)

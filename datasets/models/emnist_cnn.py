@@ -22,18 +22,20 @@ class EmnistCnn(tf.keras.Model):
         self.logits = layers.Dense(num_classes, name="logits")
 
     @property
-    def last_layer(self):
+    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
         """What "fine-tune the last layer" trains."""
         return (self.logits,)
 
-    def embed(self, x, training=False, key=None):
+    def embed(
+        self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Returns the 128 inputs of the last layer (with dropout before it when training)."""
         h = self.flatten(self.pool(self.conv_2(self.conv_1(x))))
         if training:
             h = tensor_random.dropout(h, 0.25, tensor_random.fold(key, tensor_random.LAYER, 1))
         return self.hidden(h)
 
-    def call(self, x, training=False, key=None):
+    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns logits."""
         h = self.embed(x, training, key)
         if training:

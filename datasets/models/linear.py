@@ -13,14 +13,14 @@ class Linear(tf.keras.Model):
         self.dense = tf.keras.layers.Dense(1, kernel_initializer="zeros", name="dense")
 
     @property
-    def last_layer(self):
+    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
         """The only layer."""
         return (self.dense,)
 
-    def embed(self, x):
+    def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the features themselves."""
         return x
 
-    def call(self, x, training=False, key=None):
+    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns the output."""
         return tf.squeeze(self.dense(x), axis=-1)

@@ -71,18 +71,18 @@ class MobileNetV2(tf.keras.Model):
         self.logits = layers.Dense(num_classes, name="logits")
 
     @property
-    def last_layer(self):
+    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
         """What "fine-tune the last layer" trains."""
         return (self.logits,)
 
-    def embed(self, x):
+    def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the 1,280 inputs of the last layer."""
         h = tf.nn.relu6(self.stem_norm(self.stem(x)))
         for block in self.blocks:
             h = block(h)
         return self.pool(tf.nn.relu6(self.last_norm(self.last_conv(h))))
 
-    def call(self, x, training=False, key=None):
+    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns logits; the same in training."""
         return self.logits(self.embed(x))
 
@@ -98,13 +98,13 @@ class GroupNorm(tf.keras.layers.Layer):
         super().__init__(name=name)
         self._groups = groups
 
-    def build(self, input_shape):
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the scales and shifts."""
         self._channels = input_shape[-1]
         self.gamma = self.add_weight("gamma", [self._channels], initializer="ones")
         self.beta = self.add_weight("beta", [self._channels], initializer="zeros")
 
-    def call(self, x):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
         """Returns [batch, height, width, channels] as it came in, normalized."""
         centred = x - self._group_means(x)
         variances = self._group_means(tf.square(centred))
@@ -145,7 +145,7 @@ class InvertedResidual(tf.keras.layers.Layer):
         self.project = layers.Conv2D(channels, 1, use_bias=False, name="project")
         self.project_norm = GroupNorm(num_groups, "project_norm")
 
-    def call(self, x):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the block's output; its last convolution has no activation."""
         h = x
         if self.expand is not None:

@@ -3,6 +3,9 @@
 Embedding 96, LSTM 670, dense 96, logits over 10,004 token ids.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -13,7 +16,7 @@ class UnitForgetBias(tf.keras.initializers.Initializer):
     Keras makes it a closure, which a functional model cannot call for itself.
     """
 
-    def __call__(self, shape, dtype=None, **kwargs):
+    def __call__(self, shape: Sequence[int], dtype: Any = None, **kwargs: Any) -> tf.Tensor:
         """Returns the biases [4 * units] in Keras's order: input, forget, cell, output."""
         units = shape[0] // 4
         return tf.concat(
@@ -39,11 +42,13 @@ class StackoverflowLstm(tf.keras.Model):
         self.logits = layers.Dense(num_ids, name="logits")
 
     @property
-    def last_layer(self):
+    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
         """What "fine-tune the last layer" trains: the logits alone, not the 96 before them."""
         return (self.logits,)
 
-    def embed(self, x, training=False, key=None):
+    def embed(
+        self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Returns the LSTM's output [batch, time, 670]: a representation of each token.
 
         Motley's kNN-Per looks for neighbours there, one dense layer before the last one.
@@ -51,12 +56,12 @@ class StackoverflowLstm(tf.keras.Model):
         with tf.variable_creator_scope(_tensor_creator):
             return self.lstm(self.embedding(x))
 
-    def call(self, x, training=False, key=None):
+    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns logits."""
         return self.logits(self.projection(self.embed(x)))
 
 
-def _tensor_creator(next_creator, **kwargs):
+def _tensor_creator(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
     """Hands out a functional model's weights as tensors: of arrays, Keras's LSTM takes none."""
     weight = next_creator(**kwargs)
     return tf.convert_to_tensor(weight) if isinstance(weight, np.ndarray) else weight

@@ -72,14 +72,16 @@ class TedTransformer(tf.keras.Model):
         self.project_out = dense(_DIM_EMBED, name="project_out")
 
     @property
-    def last_layer(self):
+    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
         """What "fine-tune the last layer" trains: the shared embedding."""
         return (self.embedding,)
 
-    def embed(self, x, training=False, key=None):
+    def embed(
+        self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Returns the layer's output for each token, [batch, time, 96]."""
 
-        def drop(h, layer):
+        def drop(h: tf.Tensor, layer: int) -> tf.Tensor:
             if not training:
                 return h
             return tensor_random.dropout(
@@ -92,16 +94,16 @@ class TedTransformer(tf.keras.Model):
         h = self.hidden_norm(h + drop(self.output_of_hidden(self.hidden(h)), 3))
         return self.project_out(h)
 
-    def call(self, x, training=False, key=None):
+    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns logits."""
         h = self.embed(x, training, key)
         return tf.einsum("bte,ve->btv", h, self.embedding.embeddings)
 
-    def _attend(self, h):
+    def _attend(self, h: tf.Tensor) -> tf.Tensor:
         """Returns causal self-attention's output [batch, time, 512]."""
         time, width = h.shape[1], _DIM_MODEL // _NUM_HEADS
 
-        def heads(values):
+        def heads(values: tf.Tensor) -> tf.Tensor:
             return tf.reshape(values, [-1, time, _NUM_HEADS, width])
 
         scores = tf.einsum("bqhd,bkhd->bhqk", heads(self.query(h)), heads(self.key(h)))

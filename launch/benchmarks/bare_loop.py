@@ -6,7 +6,7 @@ weighted, aggregated or measured but the loss.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -83,7 +83,9 @@ def build(
 ) -> Callable[[functional_model.Weights, Batches], tuple[functional_model.Weights, tf.Tensor]]:
     """Returns `(weights, batches) -> (weights after them, mean loss)`; its first call compiles."""
 
-    def sgd_step(weights, x, y, key):
+    def sgd_step(
+        weights: functional_model.Weights, x: Any, y: tf.Tensor, key: tf.Tensor
+    ) -> tuple[functional_model.Weights, tf.Tensor]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             values, entry_weights = task.loss(y, task.model.predict(weights, x, True, key))
@@ -93,19 +95,21 @@ def build(
         return tuple(weight - learning_rate * gradient for weight, gradient in pairs), loss
 
     @tf.function(autograph=False)
-    def loop(weights, examples, order, bounds, keys):
-        def body(i, weights, total):
-            rows = order[bounds[i] : bounds[i + 1]]
-            raw = {field: tf.gather(values, rows) for field, values in examples.items()}
-            x, y = task.preprocess(raw, True, keys[i])
-            weights, loss = sgd_step(weights, x, y, keys[i])
+    def loop(
+        weights: functional_model.Weights, of: Batches
+    ) -> tuple[functional_model.Weights, tf.Tensor]:
+        def body(i: tf.Tensor, weights: functional_model.Weights, total: tf.Tensor) -> Any:
+            rows = of.order[of.bounds[i] : of.bounds[i + 1]]
+            raw = {field: tf.gather(values, rows) for field, values in of.examples.items()}
+            x, y = task.preprocess(raw, True, of.keys[i])
+            weights, loss = sgd_step(weights, x, y, of.keys[i])
             return i + 1, weights, total + loss
 
         start = (tf.constant(0), weights, tf.constant(0.0))
-        steps = tf.shape(keys)[0]
+        steps = tf.shape(of.keys)[0]
         _, weights, total = tf.while_loop(
             lambda i, *_: i < steps, body, start, parallel_iterations=1
         )
         return weights, total / tf.cast(steps, tf.float32)
 
-    return lambda weights, of: loop(tuple(map(tf.convert_to_tensor, weights)), *of)
+    return lambda weights, of: loop(tuple(map(tf.convert_to_tensor, weights)), of)

@@ -56,7 +56,7 @@ def _bare(task: task_lib.Task, sizes: Sizes) -> Contender:
     train = bare_loop.build(task, _LEARNING_RATE)
 
     @tf.function(autograph=False)
-    def score(weights, examples):
+    def score(weights: tuple[tf.Tensor, ...], examples: dict[str, tf.Tensor]) -> tf.Tensor:
         x, y = task.preprocess(examples, False, tf.constant(key))
         return tf.reduce_mean(
             task.metric.function(y, task.model.predict(weights, x, False, key))[0]
@@ -130,7 +130,7 @@ def _personalize_fn(num_epochs: int, batch_size: int) -> Any:
     """Returns fine-tuning with an evaluation after every epoch."""
 
     @tf.function
-    def personalize(model, train_data, test_data):
+    def personalize(model: Any, train_data: tf.data.Dataset, test_data: tf.data.Dataset) -> Any:
         batches = train_data.shuffle(1000).batch(batch_size)
 
         def train_one_batch(num_batches, batch):
@@ -151,7 +151,7 @@ def _personalize_fn(num_epochs: int, batch_size: int) -> Any:
 
 
 @tf.function
-def _evaluate(model, data):
+def _evaluate(model: Any, data: tf.data.Dataset) -> dict[str, tf.Tensor]:
     """Returns the accuracy of a model on unbatched data."""
 
     def count(hits, batch):
