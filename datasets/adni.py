@@ -88,9 +88,7 @@ def create_task_from_data(
 
     Args:
       vendors: `{client id: labelled slices}`, none or more of each.
-      seed: Decides the split.
       adni_split: One of `SPLITS`.
-      facts: Added to the task's facts.
 
     Raises:
       UserError: If no vendor has labelled slices, or none can be split.
@@ -163,7 +161,6 @@ def split_as_published(suvr: np.ndarray, seed: int) -> Rows:
 
     Args:
       suvr: float [n], at least one.
-      seed: Decides which.
 
     Returns:
       `{part: rows}`; all rows train if a part would be empty.
@@ -280,7 +277,6 @@ def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> adni_files
 
     Args:
       seed: Non-negative; the same seed gives the same numbers.
-      num_scanners: At least 1.
     """
     shared = random_streams.generator(seed, "synthetic_data", 0)
     # Every group has about a third, whatever the number.

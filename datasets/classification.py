@@ -38,8 +38,6 @@ def image_task(
       model: Makes the model from the number of classes.
       image_shape: Height, width and channels of what the model sees.
       num_classes: Labels are 0 to this, exclusive.
-      clients: Of each split.
-      facts: The task's.
       **fields: The task's others: name, preprocessing.
     """
     return task_lib.Task(

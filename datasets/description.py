@@ -77,7 +77,6 @@ def images(
     """Returns what the model sees of some training clients, or None if that is no images.
 
     Args:
-      task: The task.
       num_clients: At most this many, at even distances.
       num_images: At most this many of each.
 
@@ -117,7 +116,6 @@ def label_shares(task: task_lib.Task, num_clients: int = 20, num_labels: int = 3
     """Returns the distribution of labels, tokens or binned targets over training clients.
 
     Args:
-      task: The task.
       num_clients: At most this many, at even distances.
       num_labels: At most this many columns.
     """

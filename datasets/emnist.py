@@ -93,7 +93,6 @@ def create_task_from_data(
       images: uint8 [n, 28, 28], 255 = background.
       labels: Integers [n]; 0 to 9 only make a model of 10 classes, else up to 61 and 62 classes.
       writer_ids: Integers or strings [n]; clients are numbered in their sorted order.
-      facts: Added to the task's facts.
 
     Raises:
       UserError: If there are too few writers, or labels outside 0..61.

@@ -35,7 +35,6 @@ def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
 
     Args:
       flag: Its name, for the message.
-      path: What it says.
       expected: What has to be there; begins with `a folder` if that is one.
 
     Raises:
@@ -82,14 +81,11 @@ def require(
     advice: str,
     default_dir: str | None = None,
 ) -> Path:
-    """Returns what `find` finds.
+    """Returns what `find` finds; the other arguments are those of it.
 
     Args:
-      options: As in `find`.
-      relative_paths: As in `find`.
       expected: The files that would do, in words.
       advice: How to get them.
-      default_dir: As in `find`.
 
     Raises:
       UserError: If there is none, as well.
@@ -176,7 +172,6 @@ def download_lzma(url: str, target: Path, sha256: str) -> None:
     """Fetches an LZMA file, unpacks it on the way, and moves it into place if its hash is right.
 
     Args:
-      url: Where it is.
       target: The unpacked file; appears whole or not at all.
       sha256: Of the packed file, as hexadecimal digits.
 

@@ -38,7 +38,6 @@ def for_training(encoded: tf.Tensor, size: int, key: tf.Tensor) -> tf.Tensor:
 
     Args:
       encoded: string [batch], JPEG (or PNG) images of any size.
-      size: Height and width of the result.
       key: int32 [2]; decides everything. An image's changes depend on its row and not on how many
         rows follow.
 
@@ -67,7 +66,6 @@ def for_evaluation(encoded: tf.Tensor, size: int) -> tf.Tensor:
 
     Args:
       encoded: string [batch], JPEG (or PNG) images of any size.
-      size: Height and width of the result.
     """
     margin = (1 - CENTRAL_FRACTION) / 2
     box = [margin, margin, 1 - margin, 1 - margin]
@@ -104,7 +102,6 @@ def random_box(numbers: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Te
     Args:
       numbers: float32 [5] in [0, 1).
       height: The image's, in pixels, float32 scalar.
-      width: The same.
 
     Returns:
       float32 [4]: top, left, bottom, right as fractions; left > right mirrors.

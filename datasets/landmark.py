@@ -126,7 +126,6 @@ def create_task_from_data(
     Args:
       photos: `{photographer: {"image": encoded images, object [n]; "label": integers [n]}}`.
       num_classes: Labels are 0 to this, exclusive.
-      facts: Added to the task's facts.
 
     Raises:
       UserError: If too few photographers have images that can be used.
@@ -280,9 +279,6 @@ def _load_usable(
     """Returns a client's usable examples from its id, inside a graph.
 
     Args:
-      source: The files.
-      num_classes: Range of the labels.
-      client_id: string scalar.
       is_readable: Of an encoded image, whether it can be used; by default `_decodes`.
       reports: Whether to say on stderr how many images are left out, and to fail if all are.
     """

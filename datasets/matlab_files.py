@@ -24,7 +24,6 @@ def check(data: bytes, names: Collection[str]) -> None:
     """Raises ValueError unless what will be read is whole, of known types, and in its place.
 
     Args:
-      data: The file.
       names: The variables that will be read; of others, which SciPy passes over, only the
         beginning is looked at.
     """

@@ -55,7 +55,6 @@ def create_task_from_data(
       features: One float64 array [students, dim] a school, at least one student each.
       scores: One float64 array [students] a school.
       seed: Decides the split inside each school.
-      facts: Added to the task's facts.
       shares: How much of each school validates and tests.
 
     Raises:
@@ -90,7 +89,6 @@ def synthesize(seed: int, num_schools: int = _SYNTHETIC_SCHOOLS) -> silos.Arrays
 
     Args:
       seed: Non-negative; the same seed gives the same numbers.
-      num_schools: At least 1.
     """
     shared = random_streams.generator(seed, "synthetic_data", 0)
     common = shared.normal(0.0, 1.5, _NUM_FEATURES)

@@ -89,7 +89,6 @@ def create_task(
     Args:
       options: `base_random_seed` decides the split inside each silo, `val_split` and `test_split`
         how much of it validates and tests.
-      source: The file.
       synthesize: `seed -> silos`.
       create_task_from_data: `(features, targets, seed, facts, shares) -> task`.
 
@@ -234,10 +233,6 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
 
 def read_cells(path: Path, expected: Source) -> Arrays:
     """Returns a file's silos, after checking what they are.
-
-    Args:
-      path: A MATLAB 5 file.
-      expected: What it should look like.
 
     Raises:
       UserError: If it is something else.

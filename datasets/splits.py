@@ -51,8 +51,6 @@ def split_clients(
 
     Args:
       ids: All clients in the source's order; the result depends on it.
-      num_valid: How many validation clients.
-      num_test: How many test clients.
 
     Raises:
       UserError: If no training client would be left.
@@ -134,7 +132,6 @@ def make_clients(
     """Returns the clients of each split.
 
     Args:
-      split: Their ids.
       sources: Where each split's examples are from.
       trained: Makes a training client's parts of its examples.
       evaluated: The same of other clients; by default `halve`.
@@ -238,7 +235,6 @@ def split_silo(
     Scikit-learn's `train_test_split`, twice with the same seed, as the published silo code.
 
     Args:
-      num_examples: The silo's size.
       seed: The experiment's seed; run r of Motley's experiments used 100 + 1000 r.
       shares: How much of it validates and tests, both rounded up.
 

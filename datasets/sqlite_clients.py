@@ -45,7 +45,6 @@ def open_split(path: Path, split_name: str) -> SqliteSplit:
     """Opens one split of a database of TFF's form.
 
     Args:
-      path: The SQLite file.
       split_name: Such as `all_train`.
 
     Raises:

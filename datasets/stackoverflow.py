@@ -118,7 +118,6 @@ def create_task_from_data(
 
     Args:
       posts: By user, in the source's order; at least one sentence each.
-      facts: Added to the task's facts.
 
     Raises:
       UserError: If there are too few users.

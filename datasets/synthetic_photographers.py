@@ -128,7 +128,6 @@ def take_photos(
     Args:
       seed: Non-negative. A photographer's pictures depend on it and on the photographer's number
         alone, not on how many there are.
-      num_photographers: At least 1.
       num_classes: Labels are spread over this range; at least the number of landmarks.
     """
     landmarks = _landmarks(seed)
@@ -212,9 +211,6 @@ def draw(
 
     Args:
       rng: Draws the hills and the grain.
-      region: What surrounds the landmark.
-      landmark: Its shapes, back to front.
-      camera: The view.
       size: Width and height in pixels.
     """
     width, height = (_OVERSAMPLING * s for s in size)

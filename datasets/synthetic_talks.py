@@ -85,7 +85,6 @@ def speak(seed: int, num_clients: int = _NUM_CLIENTS) -> Talks:
 
     Args:
       seed: Non-negative; the same seed gives the same words.
-      num_clients: At least 1.
     """
     lexicon = _lexicon(random_streams.generator(seed, "synthetic_data", 0))
     num_english = round(_ENGLISH_SHARE * num_clients)

@@ -156,7 +156,6 @@ def write(seed: int, num_writers: int = _NUM_WRITERS, characters: str = CHARACTE
     Args:
       seed: Non-negative. A writer's habits and examples depend on it and on the writer's number
         alone, not on how many writers there are.
-      num_writers: At least 1.
       characters: A leading part of `CHARACTERS`, such as the ten digits.
     """
     ids = [f"writer_{i:04d}" for i in range(num_writers)]
@@ -303,7 +302,6 @@ def _on_page(slopes: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.nd
 
     Args:
       slopes: Of the glyph's coordinates in the page's, [n, 784, 2, 2].
-      offsets: On the glyph.
     """
     (a, b), (c, d) = np.moveaxis(slopes, (-2, -1), (0, 1))
     x, y = np.moveaxis(offsets, -1, 0)

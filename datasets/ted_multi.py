@@ -84,7 +84,6 @@ def create_task_from_data(
       sentences: `{train, valid, test: {client id: sentences}}`, lower-case words separated by one
         space; ids begin with the language.
       vocabulary: The words that get an id, all different.
-      facts: Added to the task's facts.
 
     Raises:
       UserError: If a split has no client that can be used.

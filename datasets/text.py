@@ -117,10 +117,6 @@ def encode(
 
     Args:
       sentences: Strings [n], words separated by one space.
-      table: Ids of the words.
-      length: How many words at most.
-      bos: Id that begins a sentence.
-      eos: Id that ends one.
 
     Returns:
       int32 [n, length + 1].
@@ -188,11 +184,8 @@ def next_word_task(
     """Returns a task of predicting each sentence's next words.
 
     Args:
-      dataset: Its name.
       model: Makes the model from the number of token ids.
-      tokens: What ids mean.
       clients: Of each split, with the field `tokens`.
-      facts: The task's.
       loss: May count padding; metrics and weights of entries never do.
     """
     accuracies = {

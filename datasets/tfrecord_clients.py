@@ -40,9 +40,6 @@ def open_folder(folder: Path) -> RecordFolder:
 
     Only the headers are read: one small read a record.
 
-    Args:
-      folder: Holds the files.
-
     Raises:
       UserError: If a file is not a whole number of records; names it.
     """

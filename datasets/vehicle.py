@@ -71,7 +71,6 @@ def create_task_from_data(
       features: One float64 array [examples, dim] a sensor, at least one example each.
       labels: One float64 array [examples] a sensor, -1 or +1.
       seed: Decides the split inside each sensor.
-      facts: Added to the task's facts.
       shares: How much of each sensor's examples validates and tests.
       lam_svm: Strength of the regularizer.
 
@@ -108,7 +107,6 @@ def synthesize(seed: int, num_sensors: int = _SYNTHETIC_SENSORS) -> silos.Arrays
 
     Args:
       seed: Non-negative; the same seed gives the same numbers.
-      num_sensors: At least 1.
     """
     shared = random_streams.generator(seed, "synthetic_data", 0)
     signature = _unit(shared.normal(size=_NUM_FEATURES))

@@ -75,7 +75,6 @@ def embed(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:
     Images are resized bilinearly to 299 x 299, grey ones repeated in three channels.
 
     Args:
-      model: From `load`.
       images: [num_images, height, width] or [num_images, height, width, 1 or 3]; whole numbers
         0..255, or fractions 0..1.
 

@@ -53,7 +53,6 @@ class MobileNetV2(tf.keras.Model):
     The published model ends in a softmax; here the loss takes logits, which is the same.
 
     Args:
-      num_classes: Width of the last layer.
       num_groups: Groups of each normalization: 1, 2, 4 or 8, which divide every number of channels.
     """
 

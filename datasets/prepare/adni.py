@@ -87,7 +87,6 @@ def prepare(sources: Sources, output: Path) -> dict[str, Any]:
     """Writes the array file.
 
     Args:
-      sources: What it is made of.
       output: Replaced if it is there; ends in `.npz`, as the loader expects.
 
     Returns:

@@ -52,7 +52,6 @@ def read_slices(
     InstanceNumber; a frame's its place in the file, from 1.
 
     Args:
-      paths: The image's files.
       first: Number of the first slice.
       last: Number of the last one.
       skipped: Counts slices that are missing, broken or blank, by reason.

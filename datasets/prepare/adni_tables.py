@@ -74,7 +74,6 @@ def read_metadata(
     """Reads every `.xml` under a folder.
 
     Args:
-      folder: Of the archive's metadata.
       processing: Images whose metadata name another processing step are skipped; empty for all.
       skipped: Counts what is left out, by reason.
 
@@ -112,7 +111,6 @@ def parse_metadata(root: ElementTree.Element, stem: str, processing: str) -> Ima
     the `relatedImageDetail` it was made from; an original has both under `imagingProtocol`.
 
     Args:
-      root: The document's first element.
       stem: The file's name without suffix; ends in the image's id, `_I240520`, as a last resort.
       processing: As in `read_metadata`.
 
@@ -229,7 +227,6 @@ def join(
     """Finds each image's SUVR.
 
     Args:
-      images: The collection, in any order.
       labels: `{RID: rows in visit order}`.
       how: `visit_order`, as Motley did: a subject's i-th scan has its i-th row. Or `date`: the row
         of the nearest day, at most `MAX_DAYS_APART` days away.

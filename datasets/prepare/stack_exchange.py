@@ -94,7 +94,6 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Repo
     """Writes a dump in TFF's SQLite form.
 
     Args:
-      posts_xml: The dump's `Posts.xml`.
       output: Replaced if it is there; ends in `.sqlite`, as the loader expects.
       keep_non_ascii: Keep all letters, where TFF's data have ASCII alone.
 

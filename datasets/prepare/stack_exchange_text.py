@@ -27,12 +27,7 @@ _TOKEN = re.compile(rf"(?P<url>(?:(?:https?|ftp)://|www\.)\S*{_URL_END})|(?:[^\W
 
 
 def sentences(body: str, keep_non_ascii: bool = False) -> list[str]:
-    """Returns the sentences of a post's HTML, each as `tokenize` has it; none is empty.
-
-    Args:
-      body: HTML.
-      keep_non_ascii: Keep all letters.
-    """
+    """Returns the sentences of a post's HTML, each as `tokenize` has it; none is empty."""
     tokenized = (
         tokenize(sentence, keep_non_ascii)
         for block in text_blocks(body)
@@ -42,12 +37,7 @@ def sentences(body: str, keep_non_ascii: bool = False) -> list[str]:
 
 
 def tokenize(text: str, keep_non_ascii: bool = False) -> str:
-    """Returns the lower-case tokens of a text, a space between them, URLs as <URL>.
-
-    Args:
-      text: No HTML.
-      keep_non_ascii: Keep all letters.
-    """
+    """Returns the lower-case tokens of a text without markup, a space between them, URLs as <URL>."""
     text = text.translate(_TYPOGRAPHY).lower()
     if not keep_non_ascii:
         text = text.encode("ascii", "ignore").decode()

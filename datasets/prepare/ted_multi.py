@@ -108,9 +108,7 @@ def prepare(
     """Writes the three files; they appear whole or not at all, the database last.
 
     Args:
-      paths: (split, TSV file) pairs.
       output: Folder; made if missing.
-      settings: What is kept.
 
     Returns:
       The report.
@@ -134,9 +132,6 @@ def prepare(
 
 def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
     """Returns (split, file) pairs in the order train, valid, test.
-
-    Args:
-      patterns: Files or globs.
 
     Raises:
       UserError: If one matches nothing, a name says no split or two, or a split has no file.

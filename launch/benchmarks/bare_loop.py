@@ -38,14 +38,7 @@ def batches(
     walk: client_work.Pass,
     round_key: np.ndarray,
 ) -> Batches:
-    """Returns what the work of some clients walks over in a round's first epoch.
-
-    Args:
-      clients: Where their examples are.
-      client_ids: Which of them.
-      walk: The pass.
-      round_key: The round's key.
-    """
+    """Returns what the work of some clients walks over in a round's first epoch."""
     parts = [clients.fetch(client_id)[walk.part] for client_id in client_ids]
     orders: list[np.ndarray] = []
     lengths: list[int] = []

@@ -107,11 +107,6 @@ class Result(NamedTuple):
 def run_workload(name: str, sizes: Sizes, repeats: int) -> tuple[str, list[Result]]:
     """Measures a workload's contenders in turn.
 
-    Args:
-      name: A key of the registry.
-      sizes: How large it is.
-      repeats: Runs of each contender.
-
     Returns:
       (its title, the results in the order of the processes and their contenders).
 

@@ -49,7 +49,6 @@ def client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, str]:
 
     Args:
       data_dir: Folder whose `client_sizes/*.csv` have the examples a client in their last column.
-      number: How many clients.
     """
     rng = random_streams.generator(rounds.SEED, "synthetic_data", 0)
     real = _real_sizes(pathlib.Path(data_dir) / "client_sizes") if data_dir else []

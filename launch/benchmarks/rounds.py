@@ -60,9 +60,6 @@ def backend(name: str, implementation: Any, training: Training, rounds: int = 1)
     """Returns a backend that trains some rounds from the initial weights.
 
     Args:
-      name: In the table.
-      implementation: The backend.
-      training: What to train.
       rounds: How many rounds a run has.
     """
     process = implementation.training(training.task, training.algorithm)

@@ -75,10 +75,6 @@ def fed_avg(
 
     Args:
       name: In the table, after "stock TFF".
-      model_fn: The model.
-      datasets: Each client's batches.
-      learning_rate: Of the clients' SGD.
-      rounds: How many rounds a run has.
       **options: Of `tff.learning.algorithms.build_weighted_fed_avg`.
     """
     process = tff.learning.algorithms.build_weighted_fed_avg(
