@@ -37,7 +37,7 @@ def sentences(body: str, keep_non_ascii: bool = False) -> list[str]:
 
 
 def tokenize(text: str, keep_non_ascii: bool = False) -> str:
-    """Returns the lower-case tokens of a text without markup, a space between them, URLs as <URL>."""
+    """Returns the lower-case tokens of text without markup, a space between them, URLs as <URL>."""
     text = text.translate(_TYPOGRAPHY).lower()
     if not keep_non_ascii:
         text = text.encode("ascii", "ignore").decode()
