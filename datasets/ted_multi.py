@@ -40,6 +40,7 @@ import tensorflow as tf
 from datasets import files, splits, sqlite_clients, synthetic_talks, text
 from datasets.models import ted_transformer
 from datasets.options import DataOptions
+from motley_tff.core import clients as clients_lib
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
@@ -100,13 +101,15 @@ def _task(
 ) -> task_lib.Task:
     """Returns the task on each client's sentences; the arguments are by split, but the last two."""
     tokens, split = text.make_tokens(vocabulary), splits.usable(sizes)
-    clients = splits.make_clients(
-        split,
-        sources,
-        lambda sentences: {"train": tokens.encode(sentences[:_MAX_TRAINING_EXAMPLES])},
-        lambda sentences: splits.halve(tokens.encode(sentences), shuffle=False),
-        expected="a string tokens, as datasets.prepare.ted_multi writes them",
-    )
+
+    def trained(sentences: Sequence[str] | tf.Tensor) -> clients_lib.Parts:
+        return {"train": tokens.encode(sentences[:_MAX_TRAINING_EXAMPLES])}
+
+    def halved(sentences: Sequence[str] | tf.Tensor) -> clients_lib.Parts:
+        return splits.halve(tokens.encode(sentences), shuffle=False)
+
+    expected = "a string tokens, as datasets.prepare.ted_multi writes them"
+    clients = splits.make_clients(split, sources, trained, halved, expected)
     all_facts = {
         **facts,
         "vocabulary_size": len(vocabulary),
