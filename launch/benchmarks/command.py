@@ -41,19 +41,23 @@ def _are_workloads(names: list[str]) -> bool:
 
 def main() -> None:
     """Measures and reports."""
-    to_stdout = FLAGS.json == "-"
-    _check_writable()
+    path, repeats, names = FLAGS.json, FLAGS.repeats, dict.fromkeys(FLAGS.workloads)
+    numbers = {field.name: FLAGS[field.name].value for field in sizes.size_fields()}
+    all_sizes = sizes.Sizes(data_dir=FLAGS.data_dir, **numbers)
+    to_stdout = path == "-"
+    if path and not to_stdout:
+        _check_writable(path)
     tables = []
-    for name in dict.fromkeys(FLAGS.workloads):
-        title, results = measuring.run_workload(name, _sizes(), FLAGS.repeats)
+    for name in names:
+        title, results = measuring.run_workload(name, all_sizes, repeats)
         tables.append(report.tabulate(name, title, results))
         print(report.to_text(tables[-1]), file=sys.stderr if to_stdout else None, flush=True)
-    if FLAGS.json:
-        text = report.to_json(tables, _about())
+    if path:
+        text = report.to_json(tables, {"repeats": repeats, **_machine(), "sizes": numbers})
         if to_stdout:
             print(text, end="")
         else:
-            pathlib.Path(FLAGS.json).write_text(text, encoding="utf-8")
+            pathlib.Path(path).write_text(text, encoding="utf-8")
 
 
 def run() -> None:
@@ -61,28 +65,20 @@ def run() -> None:
     commandline.run_main(main)
 
 
-def _sizes() -> sizes.Sizes:
-    chosen = {field.name: FLAGS[field.name].value for field in sizes.size_fields()}
-    return sizes.Sizes(data_dir=FLAGS.data_dir, **chosen)
-
-
-def _check_writable() -> None:
+def _check_writable(path: str) -> None:
     """Fails now rather than after all has been measured."""
-    if FLAGS.json and FLAGS.json != "-":
-        try:
-            pathlib.Path(FLAGS.json).open("a").close()
-        except OSError as error:
-            raise UserError(f"--json={FLAGS.json}: {error.strerror}; name another file") from error
+    try:
+        pathlib.Path(path).open("a").close()
+    except OSError as error:
+        raise UserError(f"--json={path}: {error.strerror}; name another file") from error
 
 
-def _about() -> dict[str, object]:
+def _machine() -> dict[str, object]:
     return {
-        "repeats": FLAGS.repeats,
         "cores": cores.usable(),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "sizes": {field.name: FLAGS[field.name].value for field in sizes.size_fields()},
     }
 
 
