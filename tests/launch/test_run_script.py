@@ -92,7 +92,8 @@ class Project:
         (self.root / "requirements.txt").write_text(text, encoding="utf-8")
 
     def environment(self, **changes):
-        ours = ("MOTLEY_", "PIP_", "UV_")
+        # An active environment's Python would be found, too.
+        ours = ("CONDA_", "MOTLEY_", "PIP_", "UV_", "VIRTUAL_ENV")
         return {k: v for k, v in os.environ.items() if not k.startswith(ours)} | {
             "PATH": self.path,
             "MOTLEY_PYTHON": BASE_PYTHON,
