@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from motley_tff import algorithms
 from motley_tff.tables import columns
 from tests.trainers import programs
 from trainers import published_flags
@@ -183,6 +184,14 @@ def test_the_python_example_runs(tmp_path, monkeypatch):
     exec(code, names)
     assert names["result"].directory is None
     assert (tmp_path / "results" / "fedavg" / "summary.csv").exists()
+
+
+def test_every_algorithm_is_named():
+    named = set(re.findall(r"`(?:--\w+=)?(\w+)`", MANUAL["trainers/README.md"]))
+    assert {*algorithms.CARDS} - named - {"hypcluster", "knn_per"} == set()
+    for card in algorithms.CARDS.values():
+        words = "fine-tuning" if card.name == "finetuning" else card.title.lower()
+        assert words.split()[0] in README.lower(), card.title
 
 
 def test_columns_are_those_of_the_files():
