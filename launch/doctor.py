@@ -59,10 +59,10 @@ class _Report:
     def __init__(self):
         self._failures: list[str] = []
 
-    def check(self, name: str, look: Callable[[], str]) -> bool:
-        """Prints what `look` returns or raises; returns whether it passed."""
+    def check(self, name: str, function: Callable[[], str]) -> bool:
+        """Prints what `function` returns or raises; returns whether it passed."""
         try:
-            finding = look()
+            finding = function()
         except Exception as error:  # Whatever it is, it is the diagnosis.
             reason = _one_line(error)
             self._failures.append(f"{name}: {reason}")
@@ -120,11 +120,11 @@ def _python() -> str:
 
 
 def _packages() -> str:
-    found = {name: _version(name) for name in _PACKAGES}
-    missing = [name for name, version in found.items() if version is None]
+    versions = {name: _version(name) for name in _PACKAGES}
+    missing = [name for name, version in versions.items() if version is None]
     if missing:
         raise CheckFailed(f"not installed: {', '.join(missing)}; start this with launch/run")
-    return ", ".join(f"{name} {version}" for name, version in found.items())
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _version(package: str) -> str | None:
@@ -176,9 +176,9 @@ def _compute() -> str:
     def total(values):
         return tff.federated_sum(values)
 
-    found = int(total([1, 1, 1]))
-    if found != 3:
-        raise CheckFailed(f"the sum of ones over 3 clients: expected 3, found {found}")
+    result = int(total([1, 1, 1]))
+    if result != 3:
+        raise CheckFailed(f"the sum of ones over 3 clients: expected 3, found {result}")
     return "the sum of ones over 3 clients is 3"
 
 

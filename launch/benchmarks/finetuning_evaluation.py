@@ -40,8 +40,8 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
     with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
         listed = [
             _bare(task, sizes),
-            _ours(*rounds.sequential_backend(threads), task, sizes),
-            _ours("tff", tff_backend.TffBackend(), task, sizes)._replace(worker_pid=worker.pid),
+            _motley(*rounds.sequential_backend(threads), task, sizes),
+            _motley("tff", tff_backend.TffBackend(), task, sizes)._replace(worker_pid=worker.pid),
         ]
         if threads == ALL_THREADS:
             listed.append(_stock(task, sizes)._replace(worker_pid=worker.pid))
@@ -81,7 +81,7 @@ def _key() -> np.ndarray:
     return random_streams.key(rounds.SEED, "personalization", 0)
 
 
-def _ours(name: str, backend: Any, task: task_lib.Task, sizes: Sizes) -> Contender:
+def _motley(name: str, backend: Any, task: task_lib.Task, sizes: Sizes) -> Contender:
     params = FineTuning(
         optimizers.OptimizerConfig("sgd", _LEARNING_RATE),
         (_LEARNING_RATE,),

@@ -137,9 +137,9 @@ class _Child:
     def __init__(self, process: Any, connection: multiprocessing.connection.Connection):
         self._process, self._connection = process, connection
 
-    def ask(self, what: str, contender: int) -> Measured:
+    def ask(self, command: str, contender: int) -> Measured:
         """Has a contender do its warm-up or a run."""
-        self._connection.send((what, contender))
+        self._connection.send((command, contender))
         return self.receive()
 
     def receive(self) -> Any:
@@ -161,14 +161,14 @@ class _Child:
 def _child(module: str, sizes: Sizes, threads: int) -> Iterator[_Child]:
     # Not forked: TensorFlow must read its thread setting anew.
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, module, sizes, threads), daemon=True)
+    parent_end, child_end = context.Pipe()
+    process = context.Process(target=_serve, args=(child_end, module, sizes, threads), daemon=True)
     process.start()
-    theirs.close()
+    child_end.close()
     try:
-        yield _Child(process, ours)
+        yield _Child(process, parent_end)
     finally:
-        ours.close()  # Which ends an idle child.
+        parent_end.close()  # Which ends an idle child.
         process.join(_END_SECONDS)
         if process.is_alive():
             process.kill()
@@ -192,8 +192,8 @@ def _serve(
             connection.send(("plan", (plan.title, listed)))
             with contextlib.suppress(EOFError, ConnectionError):  # The parent hung up.
                 while True:
-                    what, which = connection.recv()
-                    connection.send(("measured", _measure(plan.contenders[which], what)))
+                    command, number = connection.recv()
+                    connection.send(("measured", _measure(plan.contenders[number], command)))
     except UserError as error:
         connection.send(("error", str(error)))
 
@@ -204,9 +204,9 @@ def _prepare_tensorflow(threads: int) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
 
 
-def _measure(contender: Contender, what: str) -> Measured:
+def _measure(contender: Contender, command: str) -> Measured:
     pids = [os.getpid()] + ([contender.worker_pid] if contender.worker_pid else [])
-    amount, scale = (contender.amount, contender.scale) if what == "run" else (1, 1.0)
+    amount, scale = (contender.amount, contender.scale) if command == "run" else (1, 1.0)
     gc.collect()
     _forget_peaks(pids)
     cpu, start = _cpu_seconds(pids), time.perf_counter()

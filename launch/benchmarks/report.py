@@ -67,15 +67,15 @@ def tabulate(workload: str, title: str, results: Sequence[Result]) -> Table:
 def _row(result: Result, results: Sequence[Result]) -> Row:
     stock = [r for r in results if r.name.startswith(_STOCK)]
     bare = [r for r in results if r.name == _BARE]
-    here = [r for r in bare if r.threads == result.threads]
-    everywhere = [r for r in bare if r.threads == ALL_THREADS]
+    same_threads = [r for r in bare if r.threads == result.threads]
+    all_threads = [r for r in bare if r.threads == ALL_THREADS]
     return Row(
         name=result.name,
         threads=result.threads,
         seconds=statistics.median(_seconds(result.runs)),
         cpu_seconds=statistics.median(run.cpu_seconds for run in result.runs),
-        times_bare_loop=_ratio(result, here),
-        times_bare_loop_on_all_threads=_ratio(result, everywhere),
+        times_bare_loop=_ratio(result, same_threads),
+        times_bare_loop_on_all_threads=_ratio(result, all_threads),
         faster_than_stock=_ratio(stock[0], [result]) if stock else None,
         first_call_seconds=result.first_call_seconds,
         peak_bytes=max(run.peak_bytes for run in result.runs),
@@ -146,8 +146,8 @@ def _notes(rows: Sequence[Row], in_columns: Sequence[str]) -> list[str]:
         names = ", ".join(dict.fromkeys(row.name for row in rows if row.scale == scale))
         notes.append(f"  * 1/{scale:g} of the work was run, the rest extrapolated: {names}")
     for row in rows:
-        others = {name: value for name, value in row.facts.items() if name not in in_columns}
-        notes.extend(f"  {row.name}: {name}: {_number(v)}" for name, v in others.items())
+        facts = {name: value for name, value in row.facts.items() if name not in in_columns}
+        notes.extend(f"  {row.name}: {name}: {_number(v)}" for name, v in facts.items())
     return notes
 
 

@@ -61,8 +61,8 @@ def _is_round(value: str) -> bool:
 def _is_mapping(pairs: list[str] | None) -> bool:
     if pairs is None:
         return True
-    ours = {pair.split("=")[0] for pair in pairs}
-    return len(ours) == len(pairs) and all(0 < p.find("=") < len(p) - 1 for p in pairs)
+    names = {pair.split("=")[0] for pair in pairs}
+    return len(names) == len(pairs) and all(0 < p.find("=") < len(p) - 1 for p in pairs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,11 +146,11 @@ def _of_clients(paths: Sequence[pathlib.Path], settings: _Settings) -> _Tables:
     if settings.compare:
         return metrics_tables.compare(evaluations)
     if settings.is_quantum:
-        others = (
+        references = (
             _evaluations(client_tables.find([path]), settings) if path is not None else None
             for path in (settings.global_path, settings.local_path)
         )
-        return metrics_tables.quantum(evaluations, *others)
+        return metrics_tables.quantum(evaluations, *references)
     if settings.per_client:
         raise UserError("--per_client: expected with --compare, --global, --local or a scores.csv")
     return metrics_tables.summary(evaluations), None
@@ -175,23 +175,23 @@ def _evaluations(
 
 
 def _nothing_of(path: pathlib.Path, table: "pd.DataFrame", settings: _Settings) -> str:
-    """Returns what to tell somebody who chose what a table does not have."""
-    asked = f"--round={settings.round}" + (
+    """Returns the message for a choice of rows that a table does not have."""
+    choice = f"--round={settings.round}" + (
         f" and --splits={','.join(settings.splits)}" if settings.splits is not None else ""
     )
-    has = [
+    contents = [
         f"{name}s {', '.join(map(str, sorted(table[name].unique())))}"
         for name in ("round", "split")
         if name in table
     ]
-    return f"{path} has nothing of {asked}; it has {' and '.join(has)}"
+    return f"{path} has nothing of {choice}; it has {' and '.join(contents)}"
 
 
 def _named_apart(
-    found: dict[pathlib.Path, list[client_tables.Evaluation]],
+    by_file: dict[pathlib.Path, list[client_tables.Evaluation]],
 ) -> dict[pathlib.Path, list[client_tables.Evaluation]]:
     """Returns runs of the same name under their paths."""
-    names = {path: {e.keys["run_id"] for e in evaluations} for path, evaluations in found.items()}
+    names = {path: {e.keys["run_id"] for e in evaluations} for path, evaluations in by_file.items()}
     times = Counter(name for of_file in names.values() for name in of_file)
     return {
         path: [
@@ -200,7 +200,7 @@ def _named_apart(
             else e
             for e in evaluations
         ]
-        for path, evaluations in found.items()
+        for path, evaluations in by_file.items()
     }
 
 

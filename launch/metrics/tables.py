@@ -54,32 +54,32 @@ def _present(columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> tuple
 def summary(evaluations: Sequence[client_tables.Evaluation]) -> Table:
     """Returns what `summary.csv` says, computed from the clients: a row per evaluation."""
     rows = [summary_row(evaluation) for evaluation in evaluations]
-    every = columns_lib.of_task("cross_silo", with_ood=True)
-    columns = _present(columns_lib.names("summary", **every), rows)
+    options = columns_lib.of_task("cross_silo", with_ood=True)
+    columns = _present(columns_lib.names("summary", **options), rows)
     return Table(columns, rows, [n for e in evaluations for n in _summary_notes(e)])
 
 
 def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
     """Returns an evaluation's row of `summary.csv`."""
     values, rows = evaluation.values, evaluation.rows
-    found: dict[str, Any] = {**evaluation.keys, **metrics.summarize(values)}
+    row: dict[str, Any] = {**evaluation.keys, **metrics.summarize(values)}
     if not evaluation.is_personalized:
-        own = (*evaluation.keys, "num_clients")
+        key_columns = (*evaluation.keys, "num_clients")
         return {
             name: value
-            for name, value in found.items()
-            if name in own or name.startswith("baseline")
+            for name, value in row.items()
+            if name in key_columns or name.startswith("baseline")
         }
-    found["candidate"] = _candidate(rows, "candidate")
+    row["candidate"] = _candidate(rows, "candidate")
     if "reference" in rows:
-        found["reference_mean"] = _mean(rows["reference"].dropna())
+        row["reference_mean"] = _mean(rows["reference"].dropna())
     for column in ("ood_baseline", "ood_personalized"):
         if column in rows:
-            found[f"{column}_mean"] = _mean(rows[column])
+            row[f"{column}_mean"] = _mean(rows[column])
     for how in _TUNINGS:
         if f"personalized_{how}" in rows:
-            found |= _tuned(evaluation, how)
-    return found
+            row |= _tuned(evaluation, how)
+    return row
 
 
 def _mean(column: "pd.Series") -> float:
@@ -140,15 +140,15 @@ def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Tab
     clients, notes = [], []
     splits = _by_split(evaluations)
     if all(len(runs) < 2 for runs in splits.values()):
-        found = ", ".join(f"{next(iter(runs))} has {split}" for split, runs in splits.items())
-        raise UserError(f"--compare: expected a split that two runs have; {found}")
+        listed = ", ".join(f"{next(iter(runs))} has {split}" for split, runs in splits.items())
+        raise UserError(f"--compare: expected a split that two runs have; {listed}")
     for split, runs in splits.items():
         absent = [name for name in names if name not in runs]
         if absent:
             notes.append(f"split {split}: not in {', '.join(absent)}")
         if len(runs) < 2:
             continue
-        joined, left_out = _join(split, runs, {name: _own(run) for name, run in runs.items()})
+        joined, left_out = _join(split, runs, {name: _values(run) for name, run in runs.items()})
         notes.extend(left_out)
         first = next(iter(runs))
         for name, run in runs.items():
@@ -167,17 +167,17 @@ def _by_split(
     evaluations: Sequence[client_tables.Evaluation],
 ) -> dict[str, dict[str, client_tables.Evaluation]]:
     """Returns `{split: {run: evaluation}}`."""
-    found: dict[str, dict[str, client_tables.Evaluation]] = {}
+    by_split: dict[str, dict[str, client_tables.Evaluation]] = {}
     for evaluation in evaluations:
-        runs = found.setdefault(evaluation.keys.get("split", ""), {})
+        runs = by_split.setdefault(evaluation.keys.get("split", ""), {})
         run = str(evaluation.keys["run_id"])
         if run in runs:
             raise UserError(f"{run}: expected one round to compare, found several; name one")
         runs[run] = evaluation
-    return found
+    return by_split
 
 
-def _own(evaluation: client_tables.Evaluation) -> "pd.Series":
+def _values(evaluation: client_tables.Evaluation) -> "pd.Series":
     """Returns the metric under each client's own model, or the only one there is."""
     return _column(evaluation, "personalized" if evaluation.is_personalized else "baseline")
 
@@ -198,38 +198,39 @@ def _join(
 
     kinds = {(run.metric, run.values.higher_is_better): name for name, run in runs.items()}
     if len(kinds) > 1:
-        found = ", ".join(
+        listed = ", ".join(
             f"{name} has {metric}, {'higher' if higher else 'lower'} is better"
             for (metric, higher), name in kinds.items()
         )
-        raise UserError(f"runs of different metrics cannot be compared: {found}")
+        raise UserError(f"runs of different metrics cannot be compared: {listed}")
     joined = pd.concat(columns, axis=1, join="inner")
     if joined.empty:
         raise UserError(f"no client is in all of {', '.join(columns)}; expected the same clients")
     return joined, [
-        f"{name} {split}: {len(others)} clients are not in all runs and left out: "
-        f"{', '.join(others[:_LISTED])}{', ...' if len(others) > _LISTED else ''}"
+        f"{name} {split}: {len(absent)} clients are not in all runs and left out: "
+        f"{', '.join(absent[:_LISTED])}{', ...' if len(absent) > _LISTED else ''}"
         for name, column in columns.items()
-        if len(others := column.index.difference(joined.index, sort=False))
+        if len(absent := column.index.difference(joined.index, sort=False))
     ]
 
 
 def _compared(
-    run: client_tables.Evaluation, own: "pd.Series", first: "pd.Series | None"
+    run: client_tables.Evaluation, values: "pd.Series", first: "pd.Series | None"
 ) -> dict[str, Any]:
     row = {
         **run.keys,
-        "num_clients": len(own),
-        "num_left_out": len(run.rows) - len(own),
-        "mean": np.mean(own.to_numpy()),
-        "std": np.std(own.to_numpy()),
+        "num_clients": len(values),
+        "num_left_out": len(run.rows) - len(values),
+        "mean": np.mean(values.to_numpy()),
+        "std": np.std(values.to_numpy()),
     }
     if first is None:
         return row
-    both = client_values.ClientValues(
-        own.index.to_numpy(), first.to_numpy(), own.to_numpy(), run.values.higher_is_better, None
-    )
-    return row | {name: metrics.POPULATION[which](both) for name, which in _DIFFERENCES.items()}
+    pair = client_values.ClientValues(
+        values.index.to_numpy(), first.to_numpy(), values.to_numpy(),
+        run.values.higher_is_better, None,
+    )  # fmt: skip
+    return row | {name: metrics.POPULATION[metric](pair) for name, metric in _DIFFERENCES.items()}
 
 
 def _client_rows(keys: Mapping[str, Any], joined: "pd.DataFrame") -> Iterable[dict[str, Any]]:
@@ -261,18 +262,18 @@ def quantum(
         runs, values = _three_models(evaluation, global_runs, local_runs)
         joined, left_out = _join(evaluation.keys.get("split", ""), runs, values)
         arrays = {name: column.to_numpy() for name, column in joined.items()}
-        found = quantum_lib.quantum(
+        gains = quantum_lib.quantum(
             arrays["personalized"], arrays["global"], arrays.get("local"),
             evaluation.values.higher_is_better,
         )  # fmt: skip
-        rows.append(_quantum_row(evaluation, found))
-        notes += [*left_out, *_quantum_notes(_name(evaluation), found)]
-        clients.append(_client_rows(evaluation.keys, joined.assign(quantum=found)))
+        rows.append(_quantum_row(evaluation, gains))
+        notes += [*left_out, *_quantum_notes(_name(evaluation), gains)]
+        clients.append(_client_rows(evaluation.keys, joined.assign(quantum=gains)))
     columns = (*_COMPARED, "num_clients", "num_left_out", *quantum_lib.QUANTUM)
-    each = (*_COMPARED, "client_id", "personalized", "global", "local", "quantum")
+    client_columns = (*_COMPARED, "client_id", "personalized", "global", "local", "quantum")
     return (
         Table(_present(columns, rows), rows, notes),
-        Table(each, itertools.chain.from_iterable(clients)),
+        Table(client_columns, itertools.chain.from_iterable(clients)),
     )
 
 
@@ -286,36 +287,36 @@ def _three_models(
     runs = {"personalized": evaluation, "global": evaluation}
     if global_runs is not None:
         runs["global"] = _of_split("global", global_runs, split)
-    values = {"personalized": _own(evaluation), "global": _column(runs["global"], "baseline")}
+    values = {"personalized": _values(evaluation), "global": _column(runs["global"], "baseline")}
     if local_runs is not None:
         runs["local"] = _of_split("local", local_runs, split)
-        values["local"] = _own(runs["local"])
+        values["local"] = _values(runs["local"])
     return runs, values
 
 
 def _of_split(
     flag: str, evaluations: Sequence[client_tables.Evaluation], split: str
 ) -> client_tables.Evaluation:
-    found = [e for e in evaluations if e.keys.get("split", "") == split]
-    if len(found) != 1:
+    matching = [e for e in evaluations if e.keys.get("split", "") == split]
+    if len(matching) != 1:
         splits = ", ".join(_name(e) for e in evaluations)
         raise UserError(f"--{flag}: expected one run with a split {split!r}; found {splits}")
-    return found[0]
+    return matching[0]
 
 
-def _quantum_row(evaluation: client_tables.Evaluation, found: np.ndarray) -> dict[str, Any]:
+def _quantum_row(evaluation: client_tables.Evaluation, gains: np.ndarray) -> dict[str, Any]:
     return {
         **evaluation.keys,
-        "num_clients": len(found),
-        "num_left_out": len(evaluation.rows) - len(found),
-        **{name: function(found) for name, function in quantum_lib.QUANTUM.items()},
+        "num_clients": len(gains),
+        "num_left_out": len(evaluation.rows) - len(gains),
+        **{name: function(gains) for name, function in quantum_lib.QUANTUM.items()},
     }
 
 
-def _quantum_notes(name: str, found: np.ndarray) -> Iterable[str]:
-    for part, what in ((quantum_lib.improved, "improves"), (quantum_lib.decreased, "decreases")):
-        if not len(part(found)):
-            yield f"{name}: nobody {what}, so what is over those that do is empty"
+def _quantum_notes(name: str, gains: np.ndarray) -> Iterable[str]:
+    for part, verb in ((quantum_lib.improved, "improves"), (quantum_lib.decreased, "decreases")):
+        if not len(part(gains)):
+            yield f"{name}: nobody {verb}, so what is over those that do is empty"
 
 
 # --- ROC-AUC --------------------------------------------------------------------------------------
@@ -335,11 +336,11 @@ def roc_aucs(tables: Iterable["pd.DataFrame"]) -> tuple[Table, Table]:
             ids, labels = group["client_id"].to_numpy(), group["label"].to_numpy()
             for model in _MODELS:
                 scores = group[f"{model}_score"].to_numpy()
-                own = roc_auc.of_clients(ids, labels, scores)
-                rows.append({**keys, "model": model, **_roc_auc_row(ids, labels, scores, own)})
+                aucs = roc_auc.of_clients(ids, labels, scores)
+                rows.append({**keys, "model": model, **_roc_auc_row(ids, labels, scores, aucs)})
                 clients.extend(
                     {**keys, "model": model, **dict(zip(_ROC_AUC_CLIENT, values, strict=True))}
-                    for values in zip(*own, strict=True)
+                    for values in zip(*aucs, strict=True)
                 )
     keys_and_model = (*_COMPARED, "model")
     return (
@@ -349,31 +350,31 @@ def roc_aucs(tables: Iterable["pd.DataFrame"]) -> tuple[Table, Table]:
 
 
 def _roc_auc_row(
-    ids: np.ndarray, labels: np.ndarray, scores: np.ndarray, own: roc_auc.Clients
+    ids: np.ndarray, labels: np.ndarray, scores: np.ndarray, aucs: roc_auc.Clients
 ) -> dict[str, Any]:
     negatives, positives = (
         roc_auc.homogeneity(ids[labels == label], scores[labels == label]) for label in (0, 1)
     )
     return {
-        "num_clients": len(own.client_ids),
-        "num_one_class_clients": int(np.sum(own.num_positives * own.num_negatives == 0)),
+        "num_clients": len(aucs.client_ids),
+        "num_one_class_clients": int(np.sum(aucs.num_positives * aucs.num_negatives == 0)),
         "num_not_finite": int(np.sum(~np.isfinite(scores))),
         **roc_auc.summarize(ids, labels, scores)._asdict(),
         "negatives_statistic": negatives.statistic,
         "negatives_p": negatives.p_value,
         "positives_statistic": positives.statistic,
         "positives_p": positives.p_value,
-        "equals_pooled": roc_auc.equals_pooled(own, negatives, positives),
+        "equals_pooled": roc_auc.equals_pooled(aucs, negatives, positives),
     }
 
 
 def _roc_auc_notes(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     for row in rows:
-        which = f"{row['run_id']} {row['split']} {row['model']}"
+        model = f"{row['run_id']} {row['split']} {row['model']}"
         if row["num_not_finite"]:
-            yield f"{which}: {row['num_not_finite']} scores are not finite, so there is no ROC-AUC"
+            yield f"{model}: {row['num_not_finite']} scores are not finite, so there is no ROC-AUC"
         if row["num_one_class_clients"]:
             yield (
-                f"{which}: {row['num_one_class_clients']} clients have one class only; "
+                f"{model}: {row['num_one_class_clients']} clients have one class only; "
                 "averages leave them out, the pooled value does not"
             )

@@ -51,12 +51,12 @@ def main(*paths: str) -> None:
     from launch.scorecard import runs as scorecard_runs
     from motley_tff.report import runs
 
-    found = runs.find(paths).runs
-    if not found:
+    all_runs = runs.find(paths).runs
+    if not all_runs:
         raise UserError(f"no runs in {', '.join(paths)}; expected directories with a clients.csv")
     column = scorecard_rows.GLOBAL if is_global else scorecard_rows.PERSONALIZED
-    rows = scorecard_rows.build(scorecard_runs.assign(found, baseline), column, target)
-    _print(rows, found[0].metric)
+    rows = scorecard_rows.build(scorecard_runs.assign(all_runs, baseline), column, target)
+    _print(rows, all_runs[0].metric)
     if folder is not None:
         _write(folder, rows)
 

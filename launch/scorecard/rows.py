@@ -69,11 +69,11 @@ def _cost(run: Run, column: str, target: float | None) -> scorecard.Cost | None:
     """Returns what a run took, all of it or until the target; None if it is never there."""
     rounds, summary = run.table("rounds"), run.table("summary")
     total = _num_rounds(run)
-    done = 0 if rounds is None else int(rounds["round"].max())
+    count = 0 if rounds is None else int(rounds["round"].max())
     if rounds is None and not total:
         raise UserError(f"{run.path} has no rounds, which costs are counted in; leave it out")
-    if rounds is None or summary is None or done < total:
-        raise UserError(f"{run.path} has {done} of {total} rounds; run it to its end, or leave it")
+    if rounds is None or summary is None or count < total:
+        raise UserError(f"{run.path} has {count} of {total} rounds; run it to its end, or leave it")
     rows = summary[(summary["run_id"] == run.run_id) & (summary["split"] == "valid")]
     if target is not None:
         means = rows[f"{column}_mean"]
@@ -91,16 +91,16 @@ def _robustness(run: Run, variants: scorecard_runs.Variants, column: str) -> dic
     """Returns the worst disparity of each kind, and its points."""
     value = _value(run, column)
     row: dict[str, Any] = {}
-    for kind, others in variants.items():
+    for kind, variant_runs in variants.items():
         # Alike clients are the easier problem, faults the harder.
         pairs = [
             (value, other) if kind == "iid" else (other, value)
-            for other in (_value(one, column) for one in others)
+            for other in (_value(variant, column) for variant in variant_runs)
         ]
-        found = [scorecard.disparity(*pair, run.higher_is_better) for pair in pairs]
+        disparities = [scorecard.disparity(*pair, run.higher_is_better) for pair in pairs]
         points = scorecard.iid_points if kind == "iid" else scorecard.handled_points
-        row[f"{kind}_disparity"] = max(found, default=None)
-        row[f"{kind}_points"] = points(max(found)) if found else None
+        row[f"{kind}_disparity"] = max(disparities, default=None)
+        row[f"{kind}_points"] = points(max(disparities)) if disparities else None
     return row | {"robustness": scorecard.robustness([row[f"{kind}_points"] for kind in variants])}
 
 

@@ -83,8 +83,8 @@ def assign(runs: Sequence[Run], baseline: pathlib.Path | None) -> Roles:
         by_role.setdefault(role(run), []).append(run)
     methods = by_role.get("method", [])
     if not methods:
-        found = ", ".join(f"{run.run_id} ({role(run)})" for run in runs)
-        raise UserError(f"no run of a method among {found}; give one without --partition=iid etc.")
+        listed = ", ".join(f"{run.run_id} ({role(run)})" for run in runs)
+        raise UserError(f"no run of a method among {listed}; give one without --partition=iid etc.")
     variants = {kind: by_role.get(kind, []) for kind in VARIANTS}
     for kind, disturbed in variants.items():
         for run in disturbed:
@@ -137,11 +137,11 @@ def names(methods: Sequence[Method]) -> list[str]:
 def _check_comparable(runs: Sequence[Run]) -> None:
     first = runs[0]
     for run in runs:
-        for what in ("dataset", "metric"):
-            one, other = getattr(first, what), getattr(run, what)
-            if one != other:
+        for name in ("dataset", "metric"):
+            base, value = getattr(first, name), getattr(run, name)
+            if base != value:
                 raise UserError(
-                    f"{run.path} has {what} {other} and {first.path} has {one}; give runs of one"
+                    f"{run.path} has {name} {value} and {first.path} has {base}; give runs of one"
                 )
 
 
@@ -165,8 +165,8 @@ def _check_has_method(kind: str, run: Run, methods: Sequence[Run]) -> None:
 
 def _differences(run: Run, method: Run) -> list[str]:
     """Returns the flags, known to both, that set two runs apart beside the variant's own."""
-    both = run.flags.keys() & method.flags.keys() - _UNDISTURBED.keys() - _SAME_NUMBERS
-    return sorted(name for name in both if _decides(run, name) != _decides(method, name))
+    shared = run.flags.keys() & method.flags.keys() - _UNDISTURBED.keys() - _SAME_NUMBERS
+    return sorted(name for name in shared if _decides(run, name) != _decides(method, name))
 
 
 def _decides(run: Run, flag: str) -> Any:

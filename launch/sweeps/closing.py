@@ -36,8 +36,8 @@ def text(
         return "\n".join([*lines, "no setting finished under all seeds"])
     lines.append(f"chosen on validation clients: {_setting(plan, best[0])}")
     if plan.grid.paper.get("best"):
-        theirs = " ".join(f"{name}={value}" for name, value in plan.grid.paper["best"].items())
-        lines.append(f"the paper's:                  {theirs}")
+        setting = " ".join(f"{name}={value}" for name, value in plan.grid.paper["best"].items())
+        lines.append(f"the paper's:                  {setting}")
     return "\n".join([*lines, "", *_table(best), "", "mean ± std over seeds"])
 
 

@@ -85,8 +85,8 @@ def _check_size(plan: Any, may_be_large: bool) -> None:
     from launch.sweeps import plans
 
     if plan.num_runs > _MANY_RUNS and not may_be_large:
-        each = _SECONDS_IN_A_GROUP if plans.is_grouped(plan.grid) else _SECONDS_ALONE
-        days = plan.num_runs * each / 86400
+        seconds = _SECONDS_IN_A_GROUP if plans.is_grouped(plan.grid) else _SECONDS_ALONE
+        days = plan.num_runs * seconds / 86400
         raise UserError(
             f"{plan.grid.num_points} settings x {plan.num_seeds} seeds are {plan.num_runs} runs, "
             f"{days:.2g} days of one core or more; give --yes to run them, or fewer values"
@@ -136,10 +136,10 @@ def _check_same(directory: Any, plan: Any) -> None:
     for name in now if then is not None else ():
         before = then.get(name, 1 if name == "results_version" else None)
         if before != now[name]:
-            which = "another grid" if name == "grid" else f"{name} {before}"
-            mine = "" if name == "grid" else f", not {now[name]}"
+            stored = "another grid" if name == "grid" else f"{name} {before}"
+            expected = "" if name == "grid" else f", not {now[name]}"
             raise UserError(
-                f"{directory.path} holds results of {which}{mine}; choose another "
+                f"{directory.path} holds results of {stored}{expected}; choose another "
                 "--root_output_dir, or move them away"
             )
 
@@ -171,7 +171,7 @@ class _Progress:
         self._start = self._last = time.monotonic()
 
     def done(self, task: Any, content: dict[str, Any]) -> None:
-        """Takes note of a task that ended."""
+        """Counts a task that ended, and prints a line now and then."""
         self._left -= len(task.runs)
         self._failed += sum(row["status"] == "failed" for row in content["runs"])
         now = time.monotonic()

@@ -27,8 +27,8 @@ def first_complaint(
     result = subprocess.run(
         command, input=json.dumps(list(given)), capture_output=True, text=True, check=True
     )
-    found = json.loads(result.stdout)
-    return tuple(found) if found else None
+    complaint = json.loads(result.stdout)
+    return tuple(complaint) if complaint else None
 
 
 def _check(trainer: str, dataset: str, given: Sequence[tuple[int, str, str]]) -> list | None:

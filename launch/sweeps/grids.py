@@ -48,7 +48,7 @@ SECTIONS = ("fixed", "inside", "grid")
 _KEYS = (*_REQUIRED, *SECTIONS, "choose_by", "paper")
 _CHOOSE_BY = ("personalized", "baseline")
 # What a sweep itself tells a trainer.
-_OURS = frozenset(
+_SWEEP_FLAGS = frozenset(
     {"experiment_name", "root_output_dir", "dataset_name", "base_random_seed", "data_dir",
      "data_file", "use_synthetic_data", "tensorboard", "flagfile", "verbosity", "help"}
 )  # fmt: skip
@@ -128,10 +128,10 @@ def _check_algorithm(path: pathlib.Path, grid: Grid) -> None:
     if grid.trainer != "mtl_trainer":
         return
     flags = {**{flag: (value,) for flag, value in grid.fixed.items()}, **grid.grid}
-    asked = re.compile(r"algorithm|(server|personal)_(optimizer|learning_rate|\w+_momentum)")
-    wanted = {flag: values for flag, values in flags.items() if asked.fullmatch(flag)}
-    for values in itertools.product(*wanted.values()):
-        point = dict(zip(wanted, values, strict=True))
+    pattern = re.compile(r"algorithm|(server|personal)_(optimizer|learning_rate|\w+_momentum)")
+    relevant = {flag: values for flag, values in flags.items() if pattern.fullmatch(flag)}
+    for values in itertools.product(*relevant.values()):
+        point = dict(zip(relevant, values, strict=True))
         kind: Any = algorithms.TRAINING[point.get("algorithm", algorithms.DEFAULTS[grid.trainer])]
         server, personal = (_optimizer(prefix, point) for prefix in ("server", "personal"))
         try:
@@ -141,7 +141,7 @@ def _check_algorithm(path: pathlib.Path, grid: Grid) -> None:
 
 
 def _optimizer(prefix: str, texts: Mapping[str, str]) -> algorithms.OptimizerConfig:
-    """Returns an optimizer of flags as a grid has them, as far as algorithms ask for more of it."""
+    """Returns the optimizer of a grid's flags, with what algorithms check of it."""
     name = texts.get(f"{prefix}_optimizer", optimizer_flags.DEFAULT)
     momentum = texts.get(f"{prefix}_{name}_momentum")
     return algorithms.OptimizerConfig(
@@ -220,17 +220,17 @@ class _Reader:
     ) -> dict[str, yaml.Node]:
         if not isinstance(node, yaml.MappingNode) or not node.value:
             raise self._fail(node, f"{what} is empty or no mapping; expected lines of key: value")
-        found: dict[str, yaml.Node] = {}
+        nodes: dict[str, yaml.Node] = {}
         for key_node, value in node.value:
             key = self._scalar(key_node, "a key")
             if known is not None and key not in known:
                 near = difflib.get_close_matches(key, known, 1)
                 hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
                 raise self._fail(key_node, f"unknown key {key}; {hint}")
-            if key in found:
+            if key in nodes:
                 raise self._fail(key_node, f"{key} stands here a second time; leave one")
-            found[key] = value
-        return found
+            nodes[key] = value
+        return nodes
 
     def _scalar(self, node: yaml.Node, what: str) -> str:
         if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null") or not node.value:
@@ -240,7 +240,7 @@ class _Reader:
     def _list(self, node: yaml.Node, what: str) -> tuple[str, ...]:
         if not isinstance(node, yaml.SequenceNode) or not node.value:
             raise self._fail(node, f"{what}: expected a list of values, such as [0.01, 0.1]")
-        values = tuple(self._scalar(one, what) for one in node.value)
+        values = tuple(self._scalar(item, what) for item in node.value)
         for i, value in enumerate(values):
             if _number(value) in {_number(other) for other in values[:i]}:
                 raise self._fail(node.value[i], f"{what}: {value} stands in the list twice")
@@ -266,25 +266,25 @@ class _Reader:
             return {}
         result: dict[str, Any] = {}
         for flag, value in self._mapping(node, name).items():
-            if flag in _OURS:
+            if flag in _SWEEP_FLAGS:
                 raise self._fail(
                     value, f"{name}: --{flag} is for motley_sweep to say; leave it out"
                 )
             values = (self._scalar(value, flag),) if name == "fixed" else self._list(value, flag)
             result[flag] = values[0] if name == "fixed" else values
             line = value.start_mark.line + 1
-            told = [",".join(values)] if name == "inside" else values
-            self.flags.extend((line, flag, one) for one in told)
+            texts = [",".join(values)] if name == "inside" else values
+            self.flags.extend((line, flag, text) for text in texts)
         return result
 
     def _check_twice(self, keys: Mapping[str, yaml.Node]) -> None:
         """Refuses a flag that two sections give."""
-        seen: dict[str, str] = {}
+        section: dict[str, str] = {}
         for name in (name for name in SECTIONS if name in keys):
             for flag, node in self._mapping(keys[name], name).items():
-                if flag in seen:
-                    raise self._fail(node, f"{flag} is in {seen[flag]} and in {name}; leave one")
-                seen[flag] = name
+                if flag in section:
+                    raise self._fail(node, f"{flag} is in {section[flag]} and in {name}; leave one")
+                section[flag] = name
 
     def _check_optimizers(self, sections: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuses flags of an optimizer that no run chooses, or, in `grid`, not every run."""
@@ -293,8 +293,8 @@ class _Reader:
             of = optimizer_flags.parameter_behind(flag)
             if of is None:
                 continue
-            one = sections["fixed"].get(of.choice, optimizer_flags.DEFAULT)
-            chosen = sections["grid"].get(of.choice, (one,))
+            fixed = sections["fixed"].get(of.choice, optimizer_flags.DEFAULT)
+            chosen = sections["grid"].get(of.choice, (fixed,))
             name = optimizer_flags.first_name(flag)
             if names.setdefault(name, flag) != flag:
                 raise UserError(
@@ -309,14 +309,14 @@ class _Reader:
                 )
 
     def _paper(self, node: yaml.Node) -> dict[str, Any]:
-        found = self._mapping(node, "paper", ("source", "best", *STATISTICS))
+        nodes = self._mapping(node, "paper", ("source", "best", *STATISTICS))
         result: dict[str, Any] = {}
-        for key, value in found.items():
+        for key, value in nodes.items():
             if key == "source":
                 result[key] = self._scalar(value, key)
             elif key == "best":
                 best = self._mapping(value, key)
-                result[key] = {flag: self._scalar(one, flag) for flag, one in best.items()}
+                result[key] = {flag: self._scalar(choice, flag) for flag, choice in best.items()}
             else:
                 result[key] = self._mean_and_std(value, key)
         return result

@@ -27,7 +27,7 @@ def run(
       directory: Its directory.
       tasks: What is left of it.
       max_parallel: How many at once.
-      on_done: Told of each with what came of it.
+      on_done: Called with each task that ended, and its results.
     """
     waiting = collections.deque(tasks)
     running: list[processes.Process] = []
@@ -38,7 +38,7 @@ def run(
                 with signals.held():  # One that comes before the note would leave it behind.
                     process = processes.Process(plan, directory, waiting.popleft(), num_cores)
                     running.append(process)
-            for process in [one for one in running if not one.is_running()]:
+            for process in [p for p in running if not p.is_running()]:
                 running.remove(process)
                 on_done(process.task, process.keep())
             commandline.raise_if_ended()

@@ -10,7 +10,7 @@ import itertools
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import motley_tff
@@ -99,7 +99,7 @@ class Plan:
     def points(self) -> list[dict[str, str]]:
         """The combinations of the grid's values, `{flag: value}`; the last flag turns fastest."""
         values = itertools.product(*self.grid.grid.values())
-        return [dict(zip(self.grid.grid, one, strict=True)) for one in values]
+        return [dict(zip(self.grid.grid, point, strict=True)) for point in values]
 
     @functools.cached_property
     def tasks(self) -> list[Task]:
@@ -114,7 +114,7 @@ class Plan:
             for number, group in enumerate(groups)
         ]
 
-    def _runs_of(self, group: run_groups.RunGroup, numbers: Mapping[Any, int]):
+    def _runs_of(self, group: run_groups.RunGroup, numbers: Mapping[Any, int]) -> Iterator[Run]:
         for setting in group.settings:
             point = numbers[_key({**group.fixed, **setting})]
             yield from (Run(point, seed) for seed in group.seeds)
@@ -175,7 +175,7 @@ def from_record(record: Mapping[str, Any]) -> Plan:
 
 
 def absolute(path: str | None) -> str | None:
-    """Returns a path that means the same to a process elsewhere."""
+    """Returns the absolute path, for processes with another working directory."""
     return os.path.abspath(os.path.expanduser(path)) if path else None
 
 
@@ -191,11 +191,11 @@ def is_grouped(grid: grids.Grid) -> bool:
     # A grid that names another personalization than the trainer's first is not grouped.
     kinds = [*trained, *list(algorithms.personalizations_of(grid.trainer).values())[:1]]
     offered = algorithms.offered_by(grid.trainer).values()
-    own = {parameter.flag for kind in offered for parameter in algorithms.parameters(kind)}
+    algorithm_flags = {p.flag for kind in offered for p in algorithms.parameters(kind)}
     return (
         all(kind.card.can_be_grouped for kind in kinds)
         and grid.fixed.get("total_rounds") != "0"
-        and all(flag in _KNOWN | own or flag.startswith(_OPTIMIZERS) for flag in flags)
+        and all(flag in _KNOWN | algorithm_flags or flag.startswith(_OPTIMIZERS) for flag in flags)
     )
 
 
@@ -208,9 +208,9 @@ def _algorithms(grid: grids.Grid) -> tuple[str, ...]:
 
 def max_settings(grid: grids.Grid) -> int:
     """Returns how many settings are trained in one call; fewer where each has many candidates."""
-    own = {**grid.fixed, **{flag: values[-1] for flag, values in grid.grid.items()}}
+    flags = {**grid.fixed, **{flag: values[-1] for flag, values in grid.grid.items()}}
     is_tuned = grid.trainer in algorithms.FineTuning.card.trainers
-    epochs = int(own.get("finetune_max_epochs", "20")) if is_tuned else 1
+    epochs = int(flags.get("finetune_max_epochs", "20")) if is_tuned else 1
     candidates = 1 + epochs * len(grid.inside.get("finetune_learning_rate", ("",)))
     return max(1, min(run_groups.MAX_SETTINGS, _MAX_SCORES_A_CALL // candidates))
 

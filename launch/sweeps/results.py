@@ -46,12 +46,12 @@ def of_run(
       higher_is_better: Its direction.
     """
     by_split = {row["split"]: row for row in rows}
-    own = {
+    statistics = {
         f"{split}_{name}": by_split[split].get(name, "")
         for split in SPLITS
         for name in grids.STATISTICS
     }
-    means = [own[f"{split}_{which}_mean"] for split in SPLITS for which in _WHOSE]
+    means = [statistics[f"{split}_{model}_mean"] for split in SPLITS for model in _MODELS]
     if "" in means:
         return failed_run(run, DIVERGED)
     test = by_split["test"]
@@ -60,14 +60,14 @@ def of_run(
         "higher_is_better": str(int(higher_is_better)),
         "num_clients": test["num_clients"],
     }
-    return {"run_id": run.run_id, "status": "finished", "reason": "", **about, **own}
+    return {"run_id": run.run_id, "status": "finished", "reason": "", **about, **statistics}
 
 
-_WHOSE = ("baseline", "personalized")
+_MODELS = ("baseline", "personalized")
 
 
 def failed_run(run: plans.Run, reason: str) -> dict[str, Any]:
-    """Returns what is kept of a run that came to nothing."""
+    """Returns what `tasks/*.json` keeps of a run that failed."""
     return {"run_id": run.run_id, "status": "failed", "reason": reason}
 
 
@@ -75,7 +75,7 @@ def failed_run(run: plans.Run, reason: str) -> dict[str, Any]:
 
 
 def path_of(directory: pathlib.Path, task: plans.Task) -> pathlib.Path:
-    """Returns where what came of a task is kept."""
+    """Returns the path of a task's results."""
     return directory / "tasks" / f"{task.name}.json"
 
 
@@ -87,14 +87,14 @@ def clients_path(directory: pathlib.Path, task: plans.Task, run: plans.Run) -> p
 
 
 def save(path: pathlib.Path, content: Mapping[str, Any]) -> None:
-    """Writes what came of a task, whole or not at all."""
+    """Writes a task's results, whole or not at all."""
     with csv_files.replacing(path) as file:
         json.dump(content, file, indent=1, sort_keys=True, allow_nan=False)
         file.write("\n")
 
 
 def load(path: pathlib.Path) -> dict[str, Any] | None:
-    """Returns what came of a task, or None if there is nothing yet.
+    """Returns a task's results, or None if there are none yet.
 
     Raises:
       UserError: If the file is not as it was written.
@@ -167,15 +167,15 @@ _TASK_COLUMNS = (
 
 def _task_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> Iterator[dict]:
     for task in plan.tasks:
-        known = {name: contents[task.number].get(name) for name in _TASK_COLUMNS}
-        yield {**known, "task": task.name, "runs": len(task.runs)}
+        cells = {name: contents[task.number].get(name) for name in _TASK_COLUMNS}
+        yield {**cells, "task": task.name, "runs": len(task.runs)}
 
 
 def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) -> None:
-    seen = {json.dumps(c["data_files"], sort_keys=True) for c in contents if c.get("data_files")}
-    if len(seen) > 1:
+    files = {json.dumps(c["data_files"], sort_keys=True) for c in contents if c.get("data_files")}
+    if len(files) > 1:
         raise UserError(
-            f"{directory}: its runs were of different data files ({' and '.join(sorted(seen))}); "
+            f"{directory}: its runs were of different data files ({' and '.join(sorted(files))}); "
             "give them all the same --data_dir and another --root_output_dir"
         )
 
@@ -184,9 +184,9 @@ def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> 
     rows: dict[plans.Run, dict[str, Any]] = {}
     for task in plan.tasks:
         content = contents[task.number]
-        known = {row["run_id"]: row for row in content.get("runs", ())}
+        by_id = {row["run_id"]: row for row in content.get("runs", ())}
         for run in task.runs:
-            row = known.get(run.run_id) or failed_run(run, "did not run")
+            row = by_id.get(run.run_id) or failed_run(run, "did not run")
             rows[run] = {
                 **row,
                 "algorithm": plan.grid.algorithm,
@@ -237,32 +237,32 @@ def best_rows(
     """Returns a row for each statistic of the chosen setting on test clients, as Tables 6 and 7."""
     if point is None:
         return []
-    mine = rows[point * plan.num_seeds :][: plan.num_seeds]
+    runs = rows[point * plan.num_seeds :][: plan.num_seeds]
     paper = {} if plan.use_synthetic_data else plan.grid.paper
-    found = []
+    best = []
     for name in grids.STATISTICS:
-        values = [mine_[f"test_{name}"] for mine_ in mine]
+        values = [run[f"test_{name}"] for run in runs]
         if "" in values:
             continue
         numbers = np.array(values, np.float64)
-        theirs = [*paper.get(name, ()), None, None]
-        found.append(
+        paper_values = [*paper.get(name, ()), None, None]
+        best.append(
             {
                 "algorithm": plan.grid.algorithm,
                 "dataset": plan.grid.dataset,
-                "metric": mine[0]["metric"],
+                "metric": runs[0]["metric"],
                 "statistic": name,
                 "mean": numbers.mean(),
                 "std_over_seeds": numbers.std(),
-                "paper_mean": theirs[0],
-                "paper_std_over_seeds": theirs[1],
+                "paper_mean": paper_values[0],
+                "paper_std_over_seeds": paper_values[1],
                 "num_seeds": plan.num_seeds,
                 "chosen_by": plan.grid.choose_by,
                 "paper_source": paper.get("source"),
                 **plan.points[point],
             }
         )
-    return found
+    return best
 
 
 def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None) -> None:
@@ -271,19 +271,19 @@ def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None)
     if point is None:
         path.unlink(missing_ok=True)
         return
-    found: list[dict[str, str]] = []
+    clients: list[dict[str, str]] = []
     for task in plan.tasks:
         for run in (run for run in task.runs if run.point == point):
             content = load(path_of(directory, task)) or {}
             (row,) = (row for row in content["runs"] if row["run_id"] == run.run_id)
-            found.extend(
+            clients.extend(
                 client
                 for client in _read_clients(clients_path(directory, task, run))
                 if client["run_id"] == run.run_id and client["round"] == row["round"]
                 and client["split"] in SPLITS
             )  # fmt: skip
-    columns = list(found[0]) if found else list(columns_lib.names("clients"))
-    csv_files.write(path, columns, found)
+    columns = list(clients[0]) if clients else list(columns_lib.names("clients"))
+    csv_files.write(path, columns, clients)
 
 
 def _read_clients(path: pathlib.Path) -> Iterator[dict[str, str]]:

@@ -121,7 +121,7 @@ def run(
       directory: Its directory, on a file system that all nodes share.
       tasks: What is left of it.
       max_parallel: How many at once.
-      on_done: Told of each with what came of it.
+      on_done: Called with each task that ended, and its results.
       resources: What each asks for.
 
     Raises:
@@ -151,20 +151,20 @@ def _submit(
     import submitit
 
     executor = submitit.SlurmExecutor(directory / "logs" / "slurm", max_num_timeout=_MAX_REQUEUES)
-    own = {"mem": f"{round(resources.memory_gb * 1024)}MB"} if resources.memory_gb else {}
-    own |= {"partition": resources.partition} if resources.partition else {}
+    options = {"mem": f"{round(resources.memory_gb * 1024)}MB"} if resources.memory_gb else {}
+    options |= {"partition": resources.partition} if resources.partition else {}
     executor.update_parameters(
         job_name=name, time=max(1, round(60 * resources.hours)), cpus_per_task=resources.cpus,
         array_parallelism=max_parallel, stderr_to_stdout=True,
-        additional_parameters={"requeue": True}, **own,
+        additional_parameters={"requeue": True}, **options,
     )  # fmt: skip
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # Says once more what it raises.
             jobs = executor.map_array(Job(str(directory)), [task.number for task in tasks])
     except (submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
-        said = re.findall(r"sbatch: error: (.*)", str(error)) or [str(error)]
+        messages = re.findall(r"sbatch: error: (.*)", str(error)) or [str(error)]
         raise UserError(
-            f"Slurm refused the jobs: {said[0]}; see --slurm_partition, --slurm_hours, "
+            f"Slurm refused the jobs: {messages[0]}; see --slurm_partition, --slurm_hours, "
             "--slurm_memory_gb and --cpus_per_task"
         ) from error
     return [job.job_id for job in jobs]
@@ -174,21 +174,21 @@ def _wait(
     directory: pathlib.Path, tasks: Sequence[plans.Task], job_ids: Sequence[str], on_done: OnDone
 ) -> None:
     """Waits until every task's job has left results, or has left the queue without any."""
-    left = list(zip(tasks, job_ids, strict=True))
+    waiting = list(zip(tasks, job_ids, strict=True))
     gone_since: dict[str, float] = {}
-    asked, queued = 0.0, set(job_ids)
-    while left:
+    asked_at, queued = 0.0, set(job_ids)
+    while waiting:
         commandline.raise_if_ended()
         now = time.monotonic()
-        if now - asked > _SECONDS_BETWEEN_QUESTIONS:
-            asked, queued = now, _queued([job_id for _, job_id in left], queued)
-        for task, job_id in list(left):
+        if now - asked_at > _SECONDS_BETWEEN_QUESTIONS:
+            asked_at, queued = now, _queued([job_id for _, job_id in waiting], queued)
+        for task, job_id in list(waiting):
             if job_id not in queued:
                 gone_since.setdefault(job_id, now)
             is_late = now - gone_since.get(job_id, now) > _SECONDS_OF_GRACE
             content = _content(directory, task, job_id, is_late)
             if content is not None:
-                left.remove((task, job_id))
+                waiting.remove((task, job_id))
                 on_done(task, content)
         time.sleep(_SECONDS_BETWEEN_LOOKS)
 
@@ -196,7 +196,7 @@ def _wait(
 def _content(
     directory: pathlib.Path, task: plans.Task, job_id: str, is_late: bool
 ) -> dict[str, Any] | None:
-    """Returns what came of a task, or None if that is still to come."""
+    """Returns a task's results, or None if they are still to come."""
     path = results.path_of(directory, task)
     content = results.load(path)
     if content is not None and ("seconds" in content or is_late):

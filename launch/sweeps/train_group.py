@@ -42,7 +42,7 @@ def main(directory: str, number: str) -> None:
     _Group(folder, plan, task, config.read(plan.grid.trainer)).run()
 
 
-class _Kept(NamedTuple):
+class _BestRound(NamedTuple):
     """A run after the round that is best so far on validation data."""
 
     score: float
@@ -69,44 +69,44 @@ class _Group:
         }
         self._first = self._tasks[task.group.seeds[0]]
         # Drawn here: algorithms are also built inside graphs.
-        self._initial = {seed: one.model.initial_weights(seed) for seed, one in self._tasks.items()}
+        self._initial = {seed: t.model.initial_weights(seed) for seed, t in self._tasks.items()}
         template = self._build(self._first, task.group.seeds[0], dict(task.group.settings[0]))
         self._personalization = self._run.build_personalization(self._first, template)
 
     def run(self) -> None:
-        """Trains, takes each run's best round, and writes what came of it."""
+        """Trains, takes each run's best round, and writes the results."""
         metric = self._first.metric
-        kept = dict(zip(self._task.runs, self._best_rounds(), strict=True))
+        best_rounds = dict(zip(self._task.runs, self._best_rounds(), strict=True))
         rows = []
-        for run, one in kept.items():
-            if one.has_diverged:
+        for run, best in best_rounds.items():
+            if best.has_diverged:
                 rows.append(results.failed_run(run, results.DIVERGED))
                 continue
-            summary = [self._cells(run, one, row) for row in self._report(one).summary]
+            summary = [self._cells(run, best, row) for row in self._report(best).summary]
             rows.append(results.of_run(run, summary, metric.name, metric.higher_is_better))
-        self._write_clients(kept, rows)
+        self._write_clients(best_rounds, rows)
         content = {"runs": rows, "status": "finished", "data_files": self._data_files()}
         results.save(results.path_of(self._directory, self._task), content)
 
-    def _best_rounds(self) -> list[_Kept]:
+    def _best_rounds(self) -> list[_BestRound]:
         """Returns each run, in the order of the task, after its round of best validation mean."""
         from motley_tff.experiment import grid
 
-        best: dict[tuple[Any, ...], _Kept] = {}
+        best: dict[tuple[Any, ...], _BestRound] = {}
         loop = self._run.loop
-        every = loop.rounds_per_evaluation if self._given.selects_round else None
-        for one in grid.run(
+        interval = loop.rounds_per_evaluation if self._given.selects_round else None
+        for trial in grid.run(
             self._tasks, self._group, self._build, self._personalization, loop.total_rounds,
-            every, lambda number: commandline.raise_if_ended(),
+            interval, lambda number: commandline.raise_if_ended(),
         ):  # fmt: skip
-            run = (*one.setting.values(), one.seed)
-            new = _Kept(
-                self._validation(one.scores), one.round_number, one.scores, one.has_diverged
+            run = (*trial.setting.values(), trial.seed)
+            new = _BestRound(
+                self._validation(trial.scores), trial.round_number, trial.scores, trial.has_diverged
             )
             # A round whose mean is not finite gives way to any other, as in a trainer; a training
             # loss that is not ends the run there, whatever it was before.
             if (
-                one.has_diverged
+                trial.has_diverged
                 or run not in best
                 or new.score > best[run].score
                 or np.isnan(best[run].score)
@@ -123,35 +123,35 @@ class _Group:
         mean = float(csv_files.cell(candidates.take(values, chosen).mean()) or "nan")
         return mean if metric.higher_is_better else -mean
 
-    def _report(self, one: _Kept) -> Any:
+    def _report(self, best: _BestRound) -> Any:
         from motley_tff.experiment import rows as rows_lib
 
         return rows_lib.report(
-            self._first, self._personalization.candidates, one.scores, *self._choice
+            self._first, self._personalization.candidates, best.scores, *self._choice
         )
 
-    def _cells(self, run: plans.Run, one: _Kept, row: Mapping[str, Any]) -> dict[str, str]:
+    def _cells(self, run: plans.Run, best: _BestRound, row: Mapping[str, Any]) -> dict[str, str]:
         """Returns a row with the keys of its run, as the text of a table."""
         keys = {
             "run_id": run.run_id,
             "dataset": self._first.dataset,
             "algorithm": self._run.algorithm_name,
             "base_random_seed": run.seed,
-            "round": one.round_number,
+            "round": best.round_number,
         }
         return {name: csv_files.cell(value) for name, value in {**keys, **row}.items()}
 
     def _write_clients(
-        self, kept: Mapping[plans.Run, _Kept], rows: Sequence[Mapping[str, Any]]
+        self, best_rounds: Mapping[plans.Run, _BestRound], rows: Sequence[Mapping[str, Any]]
     ) -> None:
         """Writes the clients of the settings that may be the sweep's best."""
         extra = tuple(metric.name for metric in self._first.metrics[1:])
         near = self._points_near_the_best(rows)
         clients = [
-            self._cells(run, one, row)
-            for run, one in sorted(kept.items())
+            self._cells(run, best, row)
+            for run, best in sorted(best_rounds.items())
             if run.point in near
-            for row in self._report(one).clients
+            for row in self._report(best).clients
         ]
         names = columns.names("clients", **columns.of_task(self._first.setting, extra))
         path = results.clients_path(self._directory, self._task, self._task.runs[0])

@@ -48,13 +48,13 @@ def save(
 
 
 def read(
-    path: str | os.PathLike[str], wanted: Callable[[str], bool] = lambda name: True
+    path: str | os.PathLike[str], is_wanted: Callable[[str], bool] = lambda name: True
 ) -> dict[str, np.ndarray]:
     """Returns a file's arrays by name, that of an `.npy` as ""; nothing is unpickled.
 
     Args:
       path: The file.
-      wanted: Which arrays, by name.
+      is_wanted: Which arrays, by name.
 
     Raises:
       OSError: If the file cannot be opened.
@@ -66,8 +66,8 @@ def read(
             arrays = {"": loaded}
         else:
             with loaded:
-                _check_size(loaded, wanted)
-                arrays = {name: loaded[name] for name in loaded.files if wanted(name)}
+                _check_size(loaded, is_wanted)
+                arrays = {name: loaded[name] for name in loaded.files if is_wanted(name)}
     except OSError:
         raise
     except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
@@ -77,10 +77,10 @@ def read(
     return arrays
 
 
-def _check_size(archive: np.lib.npyio.NpzFile, wanted: Callable[[str], bool]) -> None:
+def _check_size(archive: np.lib.npyio.NpzFile, is_wanted: Callable[[str], bool]) -> None:
     """Refuses what would fill the memory: a few kB can stand for gigabytes."""
     members = archive.zip.infolist()
-    needed = sum(m.file_size for m in members if wanted(m.filename.removesuffix(".npy")))
+    needed = sum(m.file_size for m in members if is_wanted(m.filename.removesuffix(".npy")))
     free = psutil.virtual_memory().available
     if needed > free:
         raise ValueError(f"its arrays take {needed:,} bytes, {free:,} of memory are free")

@@ -63,10 +63,10 @@ def load(
     else:
         file = file / FILE_NAME if file.is_dir() else file
         weights = _exported(file)
-    found = [w.shape for w in weights]
-    if found != [tuple(s) for s in shapes] or any(w.dtype != np.float32 for w in weights):
+    loaded = [w.shape for w in weights]
+    if loaded != [tuple(s) for s in shapes] or any(w.dtype != np.float32 for w in weights):
         raise UserError(
-            f"{file} holds weights of shapes {found}; this model expects {list(shapes)} in float32"
+            f"{file} holds weights of shapes {loaded}; this model expects {list(shapes)} in float32"
         )
     if not all(np.isfinite(w).all() for w in weights):
         raise UserError(f"{file} holds weights that are not finite; expected a trained model")

@@ -65,18 +65,18 @@ def load(
         )
         values = [reader.get_tensor(key) for key in _keys(graph)]
     except (tf.errors.OpError, message.DecodeError, ValueError, RuntimeError, LookupError) as error:
-        what = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise UserError(
-            f"{path} is a damaged SavedModel ({what}); copy it again, or save it again"
+            f"{path} is a damaged SavedModel ({reason}); copy it again, or save it again"
         ) from error
     if not values:
         raise UserError(
             f"{path} is a SavedModel without a Keras model's list of variables; expected what "
             "keras_model.save(DIRECTORY) left"
         )
-    found = _layers(_saved_names(graph), [value.shape for value in values])
-    wanted = _layers([name.partition(":")[0] for name in names], shapes)
-    order = _match(path, found, wanted)
+    saved_layers = _layers(_saved_names(graph), [value.shape for value in values])
+    model_layers = _layers([name.partition(":")[0] for name in names], shapes)
+    order = _match(path, saved_layers, model_layers)
     return tuple(values[order[place]] for place in range(len(names)))
 
 
@@ -121,28 +121,28 @@ def _layers(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> list[_Laye
 
 
 def _match(
-    path: pathlib.Path, found: Sequence[_Layer], wanted: Sequence[_Layer]
+    path: pathlib.Path, saved_layers: Sequence[_Layer], model_layers: Sequence[_Layer]
 ) -> Mapping[int, int]:
     """Returns `{place of a weight: place of its value}`."""
-    left = collections.defaultdict(list)
-    for layer in found:
-        left[layer.form].append(layer)
+    unmatched = collections.defaultdict(list)
+    for layer in saved_layers:
+        unmatched[layer.form].append(layer)
     order: dict[int, int] = {}
-    for layer in wanted:
-        if not left[layer.form]:
-            rest = next((one for one in found if one in left[one.form]), None)
-            what = f", the first that fits nowhere with {rest.shapes}" if rest else ""
+    for layer in model_layers:
+        if not unmatched[layer.form]:
+            extra = next((s for s in saved_layers if s in unmatched[s.form]), None)
+            hint = f", the first that fits nowhere with {extra.shapes}" if extra else ""
             name = layer.name.partition("/")[2] or layer.name  # Without the model's own.
             raise UserError(
                 f"{path} holds another model: expected a layer {name} with {layer.shapes}; found "
-                f"{len(found)} layers with variables{what}"
+                f"{len(saved_layers)} layers with variables{hint}"
             )
-        saved = left[layer.form].pop(0)
+        saved = unmatched[layer.form].pop(0)
         order.update((place, saved.variables[name]) for name, place in layer.variables.items())
-    rest = next((one for one in found if one in left[one.form]), None)
-    if rest is not None:
+    extra = next((s for s in saved_layers if s in unmatched[s.form]), None)
+    if extra is not None:
         raise UserError(
-            f"{path} holds another model: expected {len(wanted)} layers with variables, found "
-            f"{len(found)}, the first too many with {rest.shapes}"
+            f"{path} holds another model: expected {len(model_layers)} layers with variables, "
+            f"found {len(saved_layers)}, the first too many with {extra.shapes}"
         )
     return order

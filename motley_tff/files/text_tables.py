@@ -21,5 +21,5 @@ def markdown(table: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Returns cells of the columns' widths: the first is a name, the others are numbers."""
-    first, *others = zip(row, widths, strict=True)
-    return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+    first, *numbers = zip(row, widths, strict=True)
+    return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in numbers)]

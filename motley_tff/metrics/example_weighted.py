@@ -15,7 +15,7 @@ def example_weighted_mean(
     values: client_values.ClientValues, column: client_values.Column
 ) -> float:
     """Returns the mean of a column weighted by evaluation examples, in units of the metric."""
-    found, sizes = values.finite(column), values.num_evaluation_examples
-    if found is None or sizes is None or not sizes.sum():
+    numbers, sizes = values.finite(column), values.num_evaluation_examples
+    if numbers is None or sizes is None or not sizes.sum():
         return float("nan")
-    return float(np.average(found, weights=sizes))
+    return float(np.average(numbers, weights=sizes))

@@ -41,13 +41,13 @@ def delta_mean_high(values: client_values.ClientValues) -> float:
     return _bootstrap_quantile(values.finite("delta"), 1 - _TAIL)
 
 
-def _bootstrap_quantile(found: np.ndarray | None, fraction: float) -> float:
+def _bootstrap_quantile(gains: np.ndarray | None, fraction: float) -> float:
     """Returns a quantile of the resamples' means; undefined with fewer than two clients."""
-    if found is None or len(found) < 2:
+    if gains is None or len(gains) < 2:
         return float("nan")
-    count = len(found)
+    count = len(gains)
     # Sorted: the same clients in another order give the same resamples.
-    ordered = np.sort(found)
+    ordered = np.sort(gains)
     starts = np.linspace(0, count, min(count, _BLOCKS), endpoint=False).astype(np.int64)
     sizes = np.diff(starts, append=count)
     means = np.add.reduceat(ordered, starts) / sizes
@@ -60,8 +60,8 @@ def _bootstrap_quantile(found: np.ndarray | None, fraction: float) -> float:
 
 def wilcoxon_p(values: client_values.ClientValues) -> float:
     """Returns the p-value of the paired test; undefined where no client's value changes."""
-    found = values.finite("delta")
-    moved = np.array([]) if found is None else found[found != 0]
+    gains = values.finite("delta")
+    moved = np.array([]) if gains is None else gains[gains != 0]
     if not len(moved):
         return float("nan")
     largest = np.abs([values.baseline, values.personalized]).max()
@@ -88,16 +88,16 @@ def _tied(sizes: np.ndarray, tolerance: float) -> np.ndarray:
     return tied
 
 
-def _signed_rank_p(ranks: np.ndarray, found: int) -> float:
-    """Returns how likely a rank sum as far from the middle is, if every rank counts or not by toss.
+def _signed_rank_p(ranks: np.ndarray, rank_sum: int) -> float:
+    """Returns the two-sided p-value of a rank sum, if each gain's sign is a fair coin's toss.
 
     Args:
       ranks: Whole numbers, [num_clients].
-      found: The rank sum.
+      rank_sum: The rank sum.
     """
     total = int(ranks.sum())
     chance = np.zeros(total + 1)
     chance[0] = 1.0
     for rank in ranks:
         chance = (chance + np.concatenate([np.zeros(rank), chance[:-rank]])) / 2
-    return min(1.0, 2.0 * float(chance[: min(found, total - found) + 1].sum()))
+    return min(1.0, 2.0 * float(chance[: min(rank_sum, total - rank_sum) + 1].sum()))

@@ -20,5 +20,5 @@ def quantile(
       column: Which values.
       fraction: Which quantile, 0..1.
     """
-    found = values.finite(column)
-    return float("nan") if found is None else float(np.quantile(found, fraction))
+    numbers = values.finite(column)
+    return float("nan") if numbers is None else float(np.quantile(numbers, fraction))

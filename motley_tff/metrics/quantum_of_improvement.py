@@ -42,19 +42,19 @@ def quantum(
     return sign * personalized - best
 
 
-def improved(found: np.ndarray) -> np.ndarray:
-    """Returns U+: what clients gain that gain."""
-    return found[found > 0]
+def improved(gains: np.ndarray) -> np.ndarray:
+    """Returns U+: the gains of the clients that gain."""
+    return gains[gains > 0]
 
 
-def decreased(found: np.ndarray) -> np.ndarray:
-    """Returns U-: what clients lose that lose, positive."""
-    return -found[found < 0]
+def decreased(gains: np.ndarray) -> np.ndarray:
+    """Returns U-: the losses of the clients that lose, positive."""
+    return -gains[gains < 0]
 
 
-def pui(found: np.ndarray) -> float:
+def pui(gains: np.ndarray) -> float:
     """Returns the percentage of clients improved, 0..100 (equation 2)."""
-    return 100.0 * float(np.mean(found > 0))
+    return 100.0 * float(np.mean(gains > 0))
 
 
 def average_variance(part: np.ndarray) -> float:
@@ -86,9 +86,9 @@ def _ratio(above: float, below: float) -> float:
 
 
 def _over(
-    part: Callable[[np.ndarray], np.ndarray], function: Callable[..., float], found: np.ndarray
+    part: Callable[[np.ndarray], np.ndarray], function: Callable[..., float], gains: np.ndarray
 ) -> float:
-    members = part(found)
+    members = part(gains)
     return float(function(members)) if len(members) else float("nan")
 
 

@@ -97,8 +97,8 @@ def of_clients(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -
     ids, parts = _parts(client_ids)
     positives = np.array([np.sum(labels[part] == 1) for part in parts], np.int64)
     sizes = np.array([len(part) for part in parts], np.int64)
-    own = np.array([roc_auc(labels[part], scores[part]) for part in parts])
-    return Clients(ids, own, positives, sizes - positives)
+    roc_aucs = np.array([roc_auc(labels[part], scores[part]) for part in parts])
+    return Clients(ids, roc_aucs, positives, sizes - positives)
 
 
 def summarize(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> RocAuc:
@@ -141,8 +141,8 @@ def homogeneity(client_ids: np.ndarray, scores: np.ndarray) -> Homogeneity:
         return Homogeneity(float("nan"), float("nan"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Where the table of p-values ends.
-        found = stats.anderson_ksamp([scores[part] for part in parts])
-    return Homogeneity(float(found.statistic), float(found.significance_level))
+        result = stats.anderson_ksamp([scores[part] for part in parts])
+    return Homogeneity(float(result.statistic), float(result.significance_level))
 
 
 def _parts(client_ids: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -102,7 +102,7 @@ def handled_points(to_undisturbed: float) -> int:
 
 def robustness(points: Sequence[int | None]) -> float | None:
     """Returns the sum of the points for alike clients, stragglers and dropouts."""
-    known = [one for one in points if one is not None]
+    known = [p for p in points if p is not None]
     return float(sum(known)) if len(known) == len(points) else None
 
 
@@ -126,5 +126,5 @@ def security(exchange: str) -> float:
     return MOST - privacy(exchange)
 
 
-def _points(found: float, limits: Sequence[tuple[float, int]]) -> int:
-    return next((points for limit, points in limits if found <= limit + _ROUNDING), 0)
+def _points(value: float, limits: Sequence[tuple[float, int]]) -> int:
+    return next((points for limit, points in limits if value <= limit + _ROUNDING), 0)

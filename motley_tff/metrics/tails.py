@@ -21,9 +21,9 @@ def best_10pct_mean(values: client_values.ClientValues, column: client_values.Co
     return _mean_of_tenth(values.finite(column), lowest=not values.higher_is_better)
 
 
-def _mean_of_tenth(found: np.ndarray | None, lowest: bool) -> float:
-    if found is None:
+def _mean_of_tenth(numbers: np.ndarray | None, lowest: bool) -> float:
+    if numbers is None:
         return float("nan")
-    count = -(-len(found) // 10)
-    ordered = np.sort(found)
+    count = -(-len(numbers) // 10)
+    ordered = np.sort(numbers)
     return float(np.mean(ordered[:count] if lowest else ordered[-count:]))

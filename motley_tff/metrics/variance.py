@@ -11,5 +11,5 @@ from motley_tff.metrics import client_values
 
 def variance(values: client_values.ClientValues, column: client_values.Column) -> float:
     """Returns the variance of a column, in squared units of the metric."""
-    found = values.finite(column)
-    return float("nan") if found is None else float(np.var(found))
+    numbers = values.finite(column)
+    return float("nan") if numbers is None else float(np.var(numbers))

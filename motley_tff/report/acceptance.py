@@ -27,39 +27,39 @@ class Data(NamedTuple):
 
 
 def data(comparison: Comparison) -> Data | None:
-    """Returns what every rule gives."""
+    """Returns the metric, % hurt and % accepting of every rule."""
     rows = [row for series in comparison.series for row in _rows(series)]
     return Data(rows, comparison.metric_label) if rows else None
 
 
 def _rows(series: Series) -> list[Row]:
-    found: dict[str, list[tuple[float, ...]]] = {}
+    by_rule: dict[str, list[tuple[float, ...]]] = {}
     for run in series.runs:
         table = run.reported("acceptance")
         if table is not None:
             share = 100.0 * table["num_accepted"] / table["num_clients"]
             columns = (table["personalized_mean"], table["pct_clients_hurt"], share)
             for rule, *numbers in zip(table["rule"], *columns, strict=True):
-                found.setdefault(rule, []).append((run.seed, *numbers))
+                by_rule.setdefault(rule, []).append((run.seed, *numbers))
     rows = []
-    for rule, numbers in found.items():
-        seeds, *others = zip(*numbers, strict=True)
-        rows.append(Row(series.label, rule, *(Value.of(column, seeds) for column in others)))
+    for rule, numbers in by_rule.items():
+        seeds, *measures = zip(*numbers, strict=True)
+        rows.append(Row(series.label, rule, *(Value.of(column, seeds) for column in measures)))
     return rows
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws a line of dots for each rule: metric, % hurt, % accepted."""
     number = len(data.rows)
     figure, [axes] = style.panels(
         1, 3, height=0.75 + 0.17 * number, sharey=True, width_ratios=(1.7, 1, 1)
     )
     for place, row in enumerate(data.rows):
-        look = looks[row.series]
+        line = styles[row.series]
         for ax, value in zip(axes, (row.metric, row.pct_hurt, row.pct_accepted), strict=True):
             ax.errorbar(
-                value.mean, place, xerr=np.nan_to_num(value.std) or None, color=look.colour,
-                marker=look.marker, capsize=1.5, elinewidth=0.6, linestyle="",
+                value.mean, place, xerr=np.nan_to_num(value.std) or None, color=line.colour,
+                marker=line.marker, capsize=1.5, elinewidth=0.6, linestyle="",
                 label=row.series,
             )  # fmt: skip
     axes[0].set_yticks(range(number), [style.plain(row.rule) for row in data.rows], fontsize=6)
@@ -77,7 +77,7 @@ def draw(data: Data, looks: style.Looks) -> Figure:
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     del data
     return (
         "A client that does not accept its personalized model keeps the global one. For every rule "

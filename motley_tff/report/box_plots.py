@@ -75,18 +75,17 @@ def _limits(boxes: Sequence[Boxes]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws two boxes for each algorithm."""
     number = len(data.boxes)
     names = [style.wrapped(box.label, 16) for box in data.boxes]
     lines = max(name.count("\n") + 1 for name in names)
     figure, [[ax]] = style.panels(1, height=0.6 + max(0.38, 0.13 * lines) * number)
     for place, box in enumerate(data.boxes):
-        look = looks[box.label]
         if box.baseline.size:
             _box(ax, box.baseline, place - 0.19, "white", "////")
             _say_if_outside(ax, data.limits, float(np.median(box.baseline)), place - 0.19)
-        _box(ax, box.personalized, place + 0.19, look.colour, "")
+        _box(ax, box.personalized, place + 0.19, styles[box.label].colour, "")
     ax.set_yticks(range(number), names)
     ax.set_ylim(number - 0.5, -0.5)
     ax.set_xlim(data.limits)
@@ -122,7 +121,7 @@ def _say_if_outside(ax, limits: tuple[float, float], median: float, place: float
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     values = np.concatenate([np.concatenate([b.baseline, b.personalized]) for b in data.boxes])
     outside = int(np.sum((values < data.limits[0]) | (values > data.limits[1])))
     hidden = f" {outside} of {values.size} values lie outside the axis." if outside else ""

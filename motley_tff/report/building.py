@@ -53,32 +53,32 @@ def build(
       paths: Directories of runs and sweeps.
       folder: Where it goes; made if it is not there.
       vector: `svg` or `pdf`.
-      on_comparison: Told which data set is being drawn.
+      on_comparison: Called with each data set's name before it is drawn.
 
     Raises:
       UserError: If a path or a table is not as it should be, or the folder cannot be written.
     """
-    found = runs.find(paths)
-    compared = comparisons.compare(found)
+    inputs = runs.find(paths)
+    compared = comparisons.compare(inputs)
     report = _Report(folder, vector)
     report.add_tables(compared)
     for comparison, stem in zip(compared, stems(compared), strict=True):
         on_comparison(comparison.dataset)
         report.add_comparison(comparison, stem)
-    report.add_heterogeneity(found.heterogeneity)
-    report.add_scorecards(found.scorecards)
+    report.add_heterogeneity(inputs.heterogeneity)
+    report.add_scorecards(inputs.scorecards)
     return report.finish(compared)
 
 
 def stems(compared: Iterable[comparisons.Comparison]) -> list[str]:
-    """Returns what the names of each comparison's files begin with, all different."""
+    """Returns a prefix for the files of each comparison, all different."""
     taken: dict[str, int] = {}
-    found = []
+    unique = []
     for comparison in compared:
         stem = slug(f"{comparison.dataset} {comparison.metric}")
         taken[stem] = taken.get(stem, 0) + 1
-        found.append(stem if taken[stem] == 1 else f"{stem}.{taken[stem]}")
-    return found
+        unique.append(stem if taken[stem] == 1 else f"{stem}.{taken[stem]}")
+    return unique
 
 
 def slug(text: str) -> str:

@@ -88,8 +88,8 @@ def _curve(series: Series, kind: candidate_labels.Kind, split: str = "test") -> 
 def curve_through(label: str, points: Mapping[float, Sequence[tuple[int, float, float]]]) -> Curve:
     """Returns the curve through `{x: (seed, metric, % hurt) of each run}`."""
     x = sorted(points)
-    columns = [list(zip(*points[one], strict=True)) for one in x]
-    metric, hurt = ([Value.of(c[which], c[0]) for c in columns] for which in (1, 2))
+    columns = [list(zip(*points[value], strict=True)) for value in x]
+    metric, hurt = ([Value.of(c[column], c[0]) for c in columns] for column in (1, 2))
     return Curve(label, x, metric, hurt)
 
 
@@ -106,23 +106,23 @@ def values_at(
     tables = [_pivot(run, name) for name in ("valid", split)]
     if tables[0] is None or tables[1] is None or not run.has_trained_baseline:
         return {}
-    valid, mine = tables
+    valid, table = tables
     groups = group(list(valid.columns), kind)
     if not groups:
         return {}
-    found = {}
+    values = {}
     for x, labels in groups.items():
         chosen = candidates_lib.choose(valid[labels].to_numpy(), run.higher_is_better)
-        found[x] = (
-            mine[labels[int(chosen)]].to_numpy(),
-            mine[candidate_labels.BASELINE].to_numpy(),
+        values[x] = (
+            table[labels[int(chosen)]].to_numpy(),
+            table[candidate_labels.BASELINE].to_numpy(),
         )
     if kind != "rate":
-        found[0.0] = (
-            mine[candidate_labels.BASELINE].to_numpy(),
-            mine[candidate_labels.BASELINE].to_numpy(),
+        values[0.0] = (
+            table[candidate_labels.BASELINE].to_numpy(),
+            table[candidate_labels.BASELINE].to_numpy(),
         )
-    return found
+    return values
 
 
 def group(labels: Sequence[str], kind: candidate_labels.Kind) -> dict[float, list[str]]:
@@ -144,9 +144,9 @@ def _pivot(run: Run, split: str):
     return table[list(dict.fromkeys(rows["candidate"]))]
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws the metric above and % hurt below."""
-    figure = two_panels(data.curves, looks, data.metric_label, _X_LABELS[data.kind])
+    figure = two_panels(data.curves, styles, data.metric_label, _X_LABELS[data.kind])
     if data.kind == "rate":
         figure.axes[-1].set_xscale("log")
     if data.kind == "epoch":
@@ -155,13 +155,13 @@ def draw(data: Data, looks: style.Looks) -> Figure:
 
 
 def two_panels(
-    curves: Sequence[Curve], looks: style.Looks, metric_label: str, x_label: str
+    curves: Sequence[Curve], styles: style.Styles, metric_label: str, x_label: str
 ) -> Figure:
     """Draws curves of the metric above and of % hurt below, with a std over seeds."""
     figure, [[above], [below]] = style.panels(2, height=1.45, sharex=True)
     for curve in curves:
-        plot(above, curve, curve.metric, looks[curve.label])
-        plot(below, curve, curve.pct_hurt, looks[curve.label])
+        plot(above, curve, curve.metric, styles[curve.label])
+        plot(below, curve, curve.pct_hurt, styles[curve.label])
     above.set_ylabel(metric_label)
     below.set_ylabel("clients hurt (%)")
     from_zero(below)
@@ -170,22 +170,22 @@ def two_panels(
     return figure
 
 
-def plot(ax: Axes, curve: Curve, values: Sequence[Value], look: style.Look) -> None:
+def plot(ax: Axes, curve: Curve, values: Sequence[Value], line: style.Style) -> None:
     """Draws a line with error bars, or with a band where bars would touch."""
     many = len(curve.x) > _MAX_BARS
     means, stds = (np.array(column) for column in zip(*values, strict=True))
     stds = np.nan_to_num(stds)
     ax.plot(
-        curve.x, means, color=look.colour, marker=look.marker, linestyle=look.dashes,
+        curve.x, means, color=line.colour, marker=line.marker, linestyle=line.dashes,
         markevery=max(1, len(curve.x) // 10), label=curve.label,
     )  # fmt: skip
     if many:
         ax.fill_between(
-            curve.x, means - stds, means + stds, color=look.colour, alpha=0.2, linewidth=0
+            curve.x, means - stds, means + stds, color=line.colour, alpha=0.2, linewidth=0
         )
     elif stds.any():
         ax.errorbar(
-            curve.x, means, stds, color=look.colour, linestyle="", capsize=1.5, elinewidth=0.6
+            curve.x, means, stds, color=line.colour, linestyle="", capsize=1.5, elinewidth=0.6
         )
 
 
@@ -195,7 +195,7 @@ def from_zero(ax: Axes) -> None:
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees, with the best value under either metric of each curve."""
+    """Returns the caption, with the best value under either metric of each curve."""
     best = "; ".join(_preferences(curve, comparison) for curve in data.curves)
     chosen = {
         "rate": "At each rate, the number of epochs is the best on validation clients. ",

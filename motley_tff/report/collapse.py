@@ -45,7 +45,7 @@ def data(comparison: Comparison) -> Data | None:
 
 
 def _curve(series: Series) -> Curve | None:
-    shares = [found for run in series.runs if (found := _shares(run)) is not None]
+    shares = [pair for run in series.runs if (pair := _shares(run)) is not None]
     if not shares:
         return None
     length = min(len(rounds) for rounds, _ in shares)
@@ -85,17 +85,17 @@ def largest_share(shares: np.ndarray) -> np.ndarray:
     return 100.0 * shares[:, int(np.argmax(last.sum(axis=0)))]
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws the mean over seeds as a line, their range as a band."""
     figure, [[ax]] = style.panels(1, height=1.9)
     for curve in data.curves:
-        look = looks[curve.label]
+        line = styles[curve.label]
         ax.plot(
-            curve.rounds, curve.mean, color=look.colour, marker=look.marker, linestyle=look.dashes,
+            curve.rounds, curve.mean, color=line.colour, marker=line.marker, linestyle=line.dashes,
             markevery=max(1, len(curve.rounds) // 8), label=curve.label,
         )  # fmt: skip
         ax.fill_between(
-            curve.rounds, curve.low, curve.high, color=look.colour, alpha=0.2, linewidth=0
+            curve.rounds, curve.low, curve.high, color=line.colour, alpha=0.2, linewidth=0
         )
     ax.set_ylim(0, 103)
     ax.set_xlabel("round")
@@ -105,7 +105,7 @@ def draw(data: Data, looks: style.Looks) -> Figure:
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     del comparison
     ends = "; ".join(
         f"{c.label} ({c.num_clusters} clusters): {c.mean[-1]:.0f}% in the last round"

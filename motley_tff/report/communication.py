@@ -47,11 +47,11 @@ def data(comparison: Comparison) -> Data | None:
 
 
 def _curve(series: Series) -> Curve | None:
-    found = [one for run in series.runs if (one := _points(run)) is not None]
-    rounds = set.intersection(*(set(one) for one in found)) if found else set()
+    runs = [by_round for run in series.runs if (by_round := _points(run)) is not None]
+    rounds = set.intersection(*map(set, runs)) if runs else set()
     if not rounds:
         return None
-    points = np.array([[one[number] for number in sorted(rounds)] for one in found]).mean(axis=0)
+    points = np.array([[by_round[n] for n in sorted(rounds)] for by_round in runs]).mean(axis=0)
     return Curve(series.label, points[:, 0], points[:, 1])
 
 
@@ -71,15 +71,15 @@ def unit(largest: float) -> tuple[float, str]:
     return next((size, name) for size, name in _UNITS if largest >= size or size == 1.0)
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws a line for each algorithm."""
     figure, [[ax]] = style.panels(1, height=2.1)
     size, name = unit(max(curve.bytes.max() for curve in data.curves))
     for curve in data.curves:
-        look = looks[curve.label]
+        line = styles[curve.label]
         ax.plot(
-            curve.bytes / size, curve.metric, color=look.colour, marker=look.marker,
-            linestyle=look.dashes, label=curve.label, clip_on=False,
+            curve.bytes / size, curve.metric, color=line.colour, marker=line.marker,
+            linestyle=line.dashes, label=curve.label, clip_on=False,
         )  # fmt: skip
     ax.set_xlabel(f"sent so far, down and up, all clients ({name})")
     ax.set_ylabel(data.metric_label)
@@ -89,7 +89,7 @@ def draw(data: Data, looks: style.Looks) -> Figure:
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     size, name = unit(max(curve.bytes.max() for curve in data.curves))
     ends = "; ".join(f"{c.label} {c.bytes[-1] / size:.3g} {name}" for c in data.curves)
     return (

@@ -82,7 +82,7 @@ class Value(NamedTuple):
             by_seed: dict[int, list[float]] = {}
             for seed, number in zip(seeds, numbers, strict=True):
                 by_seed.setdefault(seed, []).append(number)
-            numbers = [float(np.mean(mine)) for mine in by_seed.values()]
+            numbers = [float(np.mean(of_seed)) for of_seed in by_seed.values()]
         mean = float(np.mean(numbers)) if len(numbers) else float("nan")
         return cls(mean, float(np.std(numbers)) if len(numbers) > 1 else float("nan"))
 
@@ -129,12 +129,12 @@ class Comparison(NamedTuple):
         return [run for series in self.series for run in series.runs]
 
 
-def compare(found: runs_lib.Found) -> list[Comparison]:
+def compare(inputs: runs_lib.Inputs) -> list[Comparison]:
     """Returns a comparison for each data set and metric that is there."""
     groups: dict[tuple[str, str], tuple[list[runs_lib.Run], list[runs_lib.Sweep]]] = {}
-    for run in found.runs:
+    for run in inputs.runs:
         groups.setdefault((run.dataset, run.metric), ([], []))[0].append(run)
-    for sweep in found.sweeps:
+    for sweep in inputs.sweeps:
         groups.setdefault((sweep.dataset, sweep.metric), ([], []))[1].append(sweep)
     return [
         Comparison(
@@ -175,9 +175,9 @@ def _settings(algorithm: str, runs: Sequence[runs_lib.Run]) -> list[Series]:
             labels[values],
             algorithm,
             dict(zip(differing, values, strict=True)),
-            sorted(mine, key=lambda run: (run.seed, run.run_id)),
+            sorted(group_runs, key=lambda run: (run.seed, run.run_id)),
         )
-        for values, mine in sorted(groups.items())
+        for values, group_runs in sorted(groups.items())
     ]
 
 
@@ -185,10 +185,10 @@ def _differs_within_seeds(
     runs: Sequence[runs_lib.Run], differing: Sequence[str], name: str
 ) -> bool:
     """Whether runs of one seed that are alike in other flags differ in one."""
-    seen: dict[tuple[object, ...], str] = {}
+    values: dict[tuple[object, ...], str] = {}
     for run in runs:
         key = (run.seed, *(_value(run, other) for other in differing))
-        if seen.setdefault(key, _value(run, name)) != _value(run, name):
+        if values.setdefault(key, _value(run, name)) != _value(run, name):
             return True
     return False
 
@@ -211,7 +211,7 @@ def _labels(
     """Returns the name with each setting, or with letters where that would be too long."""
     if len(settings) == 1:
         return {settings[0]: name}
-    said = [
+    texts = [
         ", ".join(
             f"{_SHORT.get(flag, flag.replace('_', ' '))} {value}"
             for flag, value in zip(flags, setting, strict=True)
@@ -219,9 +219,9 @@ def _labels(
         )
         for setting in settings
     ]
-    if len(set(said)) < len(said) or max(map(len, said)) > _MAX_SETTING:
-        said = [chr(ord("A") + i) if i < 26 else f"({i + 1})" for i in range(len(said))]
-        return {s: f"{name} {letter}" for s, letter in zip(settings, said, strict=True)}
+    if len(set(texts)) < len(texts) or max(map(len, texts)) > _MAX_SETTING:
+        texts = [chr(ord("A") + i) if i < 26 else f"({i + 1})" for i in range(len(texts))]
+        return {s: f"{name} {letter}" for s, letter in zip(settings, texts, strict=True)}
     return {
-        s: f"{name}, {words}" if words else name for s, words in zip(settings, said, strict=True)
+        s: f"{name}, {words}" if words else name for s, words in zip(settings, texts, strict=True)
     }

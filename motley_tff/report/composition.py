@@ -56,17 +56,17 @@ def data(comparison: Comparison) -> Data | None:
     return Data(panels, groups) if panels else None
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws stacked bars, a bar a cluster; colours are those of groups, not of algorithms."""
-    del looks
+    del styles
     figure, axes = style.grid(len(data.panels), height=1.6)
-    of_group = style.looks(data.groups)
+    group_styles = style.styles(data.groups)
     for ax, panel in zip(axes, data.panels, strict=True):
         bottom = np.zeros(len(panel.clusters))
         for group, counts in panel.counts.items():
-            look = of_group[group]
+            bar = group_styles[group]
             ax.bar(
-                panel.clusters, counts, 0.65, bottom=bottom, color=look.colour, hatch=look.hatch,
+                panel.clusters, counts, 0.65, bottom=bottom, color=bar.colour, hatch=bar.hatch,
                 edgecolor="white", linewidth=0.5,
             )  # fmt: skip
             bottom += counts
@@ -77,15 +77,15 @@ def draw(data: Data, looks: style.Looks) -> Figure:
     figure.supylabel("test clients", fontsize=8)
     if data.groups != [_UNKNOWN]:
         patches = {
-            name: Patch(facecolor=look.colour, hatch=look.hatch, edgecolor="white")
-            for name, look in of_group.items()
+            name: Patch(facecolor=bar.colour, hatch=bar.hatch, edgecolor="white")
+            for name, bar in group_styles.items()
         }
         style.legend_of(figure, patches)
     return figure
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     del comparison
     known = "of each known group " if data.groups != [_UNKNOWN] else ""
     return (

@@ -54,13 +54,13 @@ def ranked(panels: Sequence[Deltas], comparison: Comparison) -> Data | None:
       panels: Whatever their `x` is.
       comparison: Whose clients.
     """
-    found = []
+    ordered = []
     for panel in panels:
         diverged = np.isnan(panel.delta)
         order = np.argsort(np.where(diverged & panel.is_hurt, -np.inf, panel.delta), kind="stable")
         share = 100.0 * (np.arange(len(order)) + 0.5) / len(order)
-        found.append(Deltas(panel.label, share, panel.delta[order], panel.is_hurt[order]))
-    return _data(found, comparison, "test clients, worst first (%)", False)
+        ordered.append(Deltas(panel.label, share, panel.delta[order], panel.is_hurt[order]))
+    return _data(ordered, comparison, "test clients, worst first (%)", False)
 
 
 def by_examples(comparison: Comparison) -> Data | None:
@@ -70,7 +70,7 @@ def by_examples(comparison: Comparison) -> Data | None:
     return _data(panels, comparison, "personalization examples", max(spread, default=1.0) > 20)
 
 
-def _data(panels, comparison, x_label: str, log_x: bool) -> Data | None:
+def _data(panels: list[Deltas], comparison: Comparison, x_label: str, log_x: bool) -> Data | None:
     sign = "" if comparison.higher_is_better else "less "
     label = f"gain ({sign}{comparison.metric.replace('_', ' ')})"
     return Data(panels, x_label, label, log_x) if panels else None
@@ -93,9 +93,9 @@ def _panels(comparison: Comparison, column: str) -> list[Deltas]:
     return panels
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws a small panel for each algorithm, each with limits of its own."""
-    del looks  # A panel each tells them apart.
+    del styles  # A panel each tells them apart.
     lines = max(_title(panel).count("\n") for panel in data.panels)
     # A single row is as high as the name of its axis is long.
     height = 1.3 if len(data.panels) > 2 else 1.9
@@ -129,7 +129,7 @@ def _title(panel: Deltas) -> str:
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     counts = {len(panel.delta) for panel in data.panels}
     diverged = sum(int(np.isnan(panel.delta).sum()) for panel in data.panels)
     note = f" Diverged and counted, not drawn: {diverged:,}." if diverged else ""

@@ -51,11 +51,11 @@ def data(comparison: Comparison) -> Data | None:
 
 
 def _curve(series: Series) -> Curve | None:
-    points = [found for run in series.runs if (found := _points(run))]
+    points = [pairs for run in series.runs if (pairs := _points(run))]
     if not points:
         return None
-    names = [name for name in points[0] if all(name in one for one in points)]
-    means = np.array([[one[name] for name in names] for one in points]).mean(axis=0)
+    names = [name for name in points[0] if all(name in pairs for pairs in points)]
+    means = np.array([[pairs[name] for name in names] for pairs in points]).mean(axis=0)
     return Curve(series.label, names, means[:, 0], means[:, 1])
 
 
@@ -65,7 +65,7 @@ def _points(run: Run) -> dict[str, tuple[float, float]]:
     if rows is None or valid is None or "ood_value" not in rows or rows["ood_value"].isna().all():
         return {}
     means = rows.groupby("candidate", sort=False)[["value", "ood_value"]].mean()
-    labels = kept(valid.groupby("candidate", sort=False)["value"].mean(), run.higher_is_better)
+    labels = selection(valid.groupby("candidate", sort=False)["value"].mean(), run.higher_is_better)
     if not run.has_trained_baseline:
         labels.pop("global model", None)
     return {
@@ -73,7 +73,7 @@ def _points(run: Run) -> dict[str, tuple[float, float]]:
     }
 
 
-def kept(validation: pd.Series, higher_is_better: bool) -> dict[str, str]:
+def selection(validation: pd.Series, higher_is_better: bool) -> dict[str, str]:
     """Returns `{name: label}` of the candidates to show, the global model first.
 
     Of several fine-tuning rates that of the best candidate on validation clients, of many epochs
@@ -84,33 +84,33 @@ def kept(validation: pd.Series, higher_is_better: bool) -> dict[str, str]:
       higher_is_better: Direction of the metric.
     """
     labels = list(validation.index)
-    others = validation.drop(index="0", errors="ignore").dropna()
-    if others.empty:
+    personalized = validation.drop(index="0", errors="ignore").dropna()
+    if personalized.empty:
         return {}
-    best = others.idxmax() if higher_is_better else others.idxmin()
+    best = personalized.idxmax() if higher_is_better else personalized.idxmin()
     for of_rate in group(labels, "rate").values():
         if best in of_rate:
             labels = ["0", *of_rate]
-    found = {"global model": "0"} if "0" in labels else {}
-    epochs = {epoch: mine[0] for epoch, mine in group(labels, "epoch").items()}
+    shown = {"global model": "0"} if "0" in labels else {}
+    epochs = {epoch: of_epoch[0] for epoch, of_epoch in group(labels, "epoch").items()}
     if len(epochs) > len(_EPOCHS):
-        return found | {f"epoch {e:g}": label for e, label in epochs.items() if e in _EPOCHS}
-    return found | {label: label for label in labels if label != "0"}
+        return shown | {f"epoch {e:g}": label for e, label in epochs.items() if e in _EPOCHS}
+    return shown | {label: label for label in labels if label != "0"}
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws a curve for each algorithm; the global model is a hollow marker."""
     figure, [[ax]] = style.panels(1, height=2.3)
     for curve in data.curves:
-        look = looks[curve.label]
+        line = styles[curve.label]
         ax.plot(
-            curve.inside, curve.outside, color=look.colour, marker=look.marker,
-            linestyle=look.dashes, label=curve.label,
+            curve.inside, curve.outside, color=line.colour, marker=line.marker,
+            linestyle=line.dashes, label=curve.label,
         )  # fmt: skip
         if curve.names[0] == "global model":
             ax.plot(
-                curve.inside[:1], curve.outside[:1], marker=look.marker, markersize=7,
-                markerfacecolor="white", markeredgecolor=look.colour, linestyle="",
+                curve.inside[:1], curve.outside[:1], marker=line.marker, markersize=7,
+                markerfacecolor="white", markeredgecolor=line.colour, linestyle="",
             )  # fmt: skip
     ax.margins(0.08)
     ax.set_xlabel(f"{data.metric_label}, own examples")
@@ -120,7 +120,7 @@ def draw(data: Data, looks: style.Looks) -> Figure:
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     points = "; ".join(f"{c.label}: {', '.join(c.names)}" for c in data.curves)
     return (
         "Test clients' models on their own evaluation sets (across) and on examples of other "

@@ -38,10 +38,10 @@ class Kind(NamedTuple):
       name: Of the files.
       paper: Its number in the paper, empty for a figure the paper does not have.
       title: Its heading.
-      needs: What a report without it is told.
+      needs: What the report says is needed where the figure is missing.
       tables: What it is drawn from.
       data: `(comparison) -> data or None`.
-      draw: `(data, looks of the series) -> Figure`.
+      draw: `(data, styles of the series) -> Figure`.
       caption: `(data, comparison) -> str`.
     """
 
@@ -51,7 +51,7 @@ class Kind(NamedTuple):
     needs: str
     tables: str
     data: Callable[[Comparison], Any]
-    draw: Callable[[Any, style.Looks], Figure]
+    draw: Callable[[Any, style.Styles], Figure]
     caption: Callable[[Any, Comparison], str]
 
 
@@ -141,7 +141,7 @@ class Picture(NamedTuple):
 
     Attributes:
       kind: Which.
-      caption: What one sees.
+      caption: What the figure shows.
       source: The tables and runs it is of.
       files: Where it is: a vector file and a PNG.
       svg: The same for the page.
@@ -171,14 +171,14 @@ def draw_all(
     pictures, absent = [], []
     labels = [series.label for series in comparison.series]
     labels += [sweep_curves.name_of(a) for s in comparison.sweeps for a in s.rows["algorithm"]]
-    looks = style.looks(list(dict.fromkeys(labels)))
+    styles = style.styles(list(dict.fromkeys(labels)))
     for kind in KINDS:
         data = kind.data(comparison)
         if data is None:
             absent.append(kind)
             continue
         with style.settings():
-            figure = kind.draw(data, looks)
+            figure = kind.draw(data, styles)
             files, svg = style.save(figure, folder, f"{stem}_{kind.name}", vector)
         caption, source = kind.caption(data, comparison), _source(kind, data, comparison)
         pictures.append(Picture(kind, caption, source, files, svg))
@@ -191,8 +191,8 @@ def _source(kind: Kind, data: Any, comparison: Comparison) -> str:
         return f"sweep.csv of {_listed([str(sweep.path) for sweep in comparison.sweeps])}"
     parts = [part for field in data if isinstance(field, list | tuple) for part in field]
     shown = {getattr(part, "label", getattr(part, "series", None)) for part in parts}
-    series = [one for one in comparison.series if one.label in shown] or comparison.series
-    return f"{kind.tables} of {_listed([run.run_id for one in series for run in one.runs])}"
+    series = [s for s in comparison.series if s.label in shown] or comparison.series
+    return f"{kind.tables} of {_listed([run.run_id for s in series for run in s.runs])}"
 
 
 def _listed(names: list[str]) -> str:

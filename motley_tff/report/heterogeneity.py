@@ -72,5 +72,5 @@ def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
 
 def _plain(text: str) -> str:
     """Returns text without the `'` that keeps spreadsheets from running it."""
-    rest = text.removeprefix("'")
-    return rest if csv_files.formula_safe({"": rest}) == {"": text} else text
+    stripped = text.removeprefix("'")
+    return stripped if csv_files.formula_safe({"": stripped}) == {"": text} else text

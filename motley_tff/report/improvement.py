@@ -46,13 +46,13 @@ class Data(NamedTuple):
 def data(comparison: Comparison) -> Data | None:
     """Returns F of every algorithm, None without runs of local training and of FedAvg."""
     local = {run.seed: run for run in comparison.runs if run.algorithm == "local"}
-    beside = [r for r in comparison.runs if names.has_fedavg_baseline(r.algorithm)]
-    fedavg = {run.seed: run for run in reversed(beside) if run.has_trained_baseline}
+    fedavg_runs = [r for r in comparison.runs if names.has_fedavg_baseline(r.algorithm)]
+    fedavg = {run.seed: run for run in reversed(fedavg_runs) if run.has_trained_baseline}
     curves = []
     for series in comparison.series:
-        has_own = names.has_fedavg_baseline(series.algorithm)
+        has_fedavg = names.has_fedavg_baseline(series.algorithm)
         parts = [
-            quantum(run, run if has_own else fedavg[run.seed], local[run.seed])
+            quantum(run, run if has_fedavg else fedavg[run.seed], local[run.seed])
             for run in series.runs
             if series.algorithm != "local" and run.seed in fedavg and run.seed in local
         ]
@@ -67,25 +67,25 @@ def quantum(personal: Run, fedavg: Run, local: Run) -> np.ndarray:
     """Returns F of the test clients that are in all three runs, [clients]."""
     personalized = dict(zip(personal.values.client_ids, personal.values.personalized, strict=True))
     global_ = dict(zip(fedavg.values.client_ids, fedavg.values.baseline, strict=True))
-    alone = dict(zip(local.values.client_ids, local.values.personalized, strict=True))
-    ids = [i for i in personalized if i in global_ and i in alone]
-    p, g, own = (np.array([one[i] for i in ids]) for one in (personalized, global_, alone))
-    return quantum_of_improvement.quantum(p, g, own, personal.higher_is_better)
+    local_ = dict(zip(local.values.client_ids, local.values.personalized, strict=True))
+    ids = [i for i in personalized if i in global_ and i in local_]
+    p, g, l_ = (np.array([values[i] for i in ids]) for values in (personalized, global_, local_))
+    return quantum_of_improvement.quantum(p, g, l_, personal.higher_is_better)
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws a density for each algorithm, and a line at zero."""
     import scipy.stats
 
     figure, [[ax]] = style.panels(1, height=2.1)
-    everything = np.concatenate([curve.values for curve in data.curves])
-    low, high = np.percentile(everything, [0.5, 99.5])
+    values = np.concatenate([curve.values for curve in data.curves])
+    low, high = np.percentile(values, [0.5, 99.5])
     x = np.linspace(low, high, _POINTS)
     for curve in data.curves:
-        look = looks[curve.label]
+        line = styles[curve.label]
         density = scipy.stats.gaussian_kde(curve.values)(x)
         ax.plot(
-            x, density, color=look.colour, linestyle=look.dashes, marker=look.marker,
+            x, density, color=line.colour, linestyle=line.dashes, marker=line.marker,
             markevery=_POINTS // 8, label=curve.label,
         )  # fmt: skip
     ax.axvline(0.0, color="black", linewidth=0.7, linestyle="--")
@@ -97,7 +97,7 @@ def draw(data: Data, looks: style.Looks) -> Figure:
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     del comparison
     shares = "; ".join(f"{c.label} {c.pct_improved:.1f}%" for c in data.curves)
     return (

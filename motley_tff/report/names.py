@@ -23,8 +23,8 @@ def title(algorithm: str) -> str:
     if algorithm == ENSEMBLE:
         return "Ensemble"
     if base and on_top:
-        alone = on_top.on_fedavg if base.name == "fedavg" else ""
-        return alone or f"{base.title} + {on_top.title}"
+        name = on_top.on_fedavg if base.name == "fedavg" else ""
+        return name or f"{base.title} + {on_top.title}"
     if on_top:
         return f"{on_top.title} of a given model"
     return base.title if base else algorithm

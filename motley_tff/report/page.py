@@ -32,7 +32,7 @@ class Image(NamedTuple):
     Attributes:
       anchor: Its id.
       title: Its heading.
-      caption: What one sees.
+      caption: What the figure shows.
       source: Where it comes from: runs and tables.
       svg: The figure.
     """
@@ -117,10 +117,10 @@ def table(
     """
     head = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in header)
     lines, last = [], None
-    for first, *others in rows:
+    for first, *values in rows:
         is_new = not grouped or first != last
         last = first
-        cells = "".join(f"<td>{_text(cell)}</td>" for cell in [first if is_new else "", *others])
+        cells = "".join(f"<td>{_text(cell)}</td>" for cell in [first if is_new else "", *values])
         lines.append(
             f'<tr class="group">{cells}</tr>' if is_new and grouped else f"<tr>{cells}</tr>"
         )

@@ -77,9 +77,9 @@ def _entries(series: Series) -> Iterator[Entry]:
         yield _hurt(series, group, '% clients "hurt"')
 
 
-def _clients(series: Series, group: str, statistic: str, which: str = "personalized") -> Entry:
-    mean = series.over_seeds(lambda run: float(np.mean(getattr(run.values, which))))
-    std = series.over_seeds(lambda run: float(np.std(getattr(run.values, which))))
+def _clients(series: Series, group: str, statistic: str, column: str = "personalized") -> Entry:
+    mean = series.over_seeds(lambda run: float(np.mean(getattr(run.values, column))))
+    std = series.over_seeds(lambda run: float(np.std(getattr(run.values, column))))
     return Entry(group, statistic, mean, std)
 
 
@@ -93,9 +93,9 @@ def _flag(
     series: Series, group: str, statistic: str, function: Callable[[Run], object]
 ) -> Iterator[Entry]:
     """Yields what the first run's flags say, nothing where a run has none."""
-    said = function(series.runs[0]) if series.runs[0].flags else None
-    if said is not None:
-        yield Entry(group, statistic, words=str(said))
+    value = function(series.runs[0]) if series.runs[0].flags else None
+    if value is not None:
+        yield Entry(group, statistic, words=str(value))
 
 
 def _layers(run: Run) -> str:
@@ -109,18 +109,18 @@ def _warm_start(run: Run) -> str:
 
 def tables(comparisons: Sequence[Comparison]) -> list[Table]:
     """Returns Tables 4 and 6 of cross-device data sets, 5 and 7 of silos, as far as there are."""
-    found = []
+    result = []
     for is_silo, numbers in ((False, (4, 6)), (True, (5, 7))):
-        mine = [c for c in comparisons if c.series and c.is_silo == is_silo]
-        columns = [entries(comparison) for comparison in mine]
-        header = ["Algorithm", "Metrics", *(_column(comparison) for comparison in mine)]
-        if mine:
+        compared = [c for c in comparisons if c.series and c.is_silo == is_silo]
+        columns = [entries(comparison) for comparison in compared]
+        header = ["Algorithm", "Metrics", *(_column(comparison) for comparison in compared)]
+        if compared:
             kind = "cross-silo" if is_silo else "cross-device"
             short = f"Test metrics, {kind}: mean ± std over clients, averaged over seeds"
             full = f"Test metrics, {kind}: every number ± its std over seeds"
-            found.append(Table(numbers[0], short, header, _cells(columns, is_silo, False)))
-            found.append(Table(numbers[1], full, header, _cells(columns, is_silo, True)))
-    return sorted(found, key=lambda table: table.number)
+            result.append(Table(numbers[0], short, header, _cells(columns, is_silo, False)))
+            result.append(Table(numbers[1], full, header, _cells(columns, is_silo, True)))
+    return sorted(result, key=lambda table: table.number)
 
 
 def _column(comparison: Comparison) -> str:

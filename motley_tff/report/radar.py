@@ -35,10 +35,10 @@ def draw(
         for name, row in scores.items()
     }
     _frame(ax, angles, axes, most)
-    for name, look in style.looks(list(table)).items():
+    for name, line in style.styles(list(table)).items():
         closed = np.append(table[name], table[name][0])
-        line = {"color": look.colour, "marker": look.marker, "linestyle": look.dashes}
-        ax.plot(np.append(angles, angles[0]), closed, label=name, **line, clip_on=False)
+        options = {"color": line.colour, "marker": line.marker, "linestyle": line.dashes}
+        ax.plot(np.append(angles, angles[0]), closed, label=name, **options, clip_on=False)
     for angle, column in zip(angles, np.array(list(table.values())).T, strict=True):
         if np.isnan(column).all():
             _hatch(ax, angle, np.pi / len(axes), most)
@@ -64,7 +64,7 @@ def _frame(ax: PolarAxes, angles: np.ndarray, axes: Sequence[str], most: float) 
 
 
 def _hatch(ax: PolarAxes, angle: float, half_width: float, most: float) -> None:
-    """Marks an axis that nobody was measured on."""
+    """Marks an axis on which no method was measured."""
     ax.bar(
         angle, most, width=half_width, facecolor="none", edgecolor="#aaaaaa", hatch="////",
         linewidth=0, zorder=0,

@@ -26,7 +26,7 @@ _SWEEP = (
     "run_id", "algorithm", "dataset", "base_random_seed", "status", "metric", "higher_is_better",
     "valid_personalized_mean", "test_personalized_mean", "test_pct_clients_hurt",
 )  # fmt: skip
-# What figures take of a run's further tables, beside the round.
+# What figures take of a run's further tables, besides the round.
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "acceptance": ("split", "rule", "num_clients", "num_accepted", "personalized_mean",
                    "pct_clients_hurt"),
@@ -139,11 +139,11 @@ class Sweep:
 
     def setting(self, run_id: str) -> dict[str, Any]:
         """Returns a run's hyperparameters."""
-        mine = self.rows[self.rows["run_id"] == run_id]
-        return {} if mine.empty else dict(mine[self.hyperparameters].iloc[0])
+        rows = self.rows[self.rows["run_id"] == run_id]
+        return {} if rows.empty else dict(rows[self.hyperparameters].iloc[0])
 
 
-class Found(NamedTuple):
+class Inputs(NamedTuple):
     """Everything under the given paths.
 
     Attributes:
@@ -159,7 +159,7 @@ class Found(NamedTuple):
     scorecards: list[pathlib.Path]
 
 
-def find(paths: Sequence[str]) -> Found:
+def find(paths: Sequence[str]) -> Inputs:
     """Reads all runs and sweeps under the given directories, each once.
 
     Args:
@@ -168,14 +168,14 @@ def find(paths: Sequence[str]) -> Found:
     Raises:
       UserError: If a path is no directory or holds no table, or a table is not as it should be.
     """
-    found = Found([], [], [], [])
+    inputs = Inputs([], [], [], [])
     seen: set[pathlib.Path] = set()
     for text in paths:
         path = pathlib.Path(os.path.expanduser(text))
         if not path.is_dir():
-            what = "a file" if path.exists() else "nothing"
+            kind = "a file" if path.exists() else "nothing"
             raise UserError(
-                f"{text}: found {what}, expected the directory of a run, a sweep, or several"
+                f"{text}: found {kind}, expected the directory of a run, a sweep, or several"
             )
         below = list(_directories(path, set()))
         directories = [d for d in below if d.resolve() not in seen]
@@ -190,10 +190,10 @@ def find(paths: Sequence[str]) -> Found:
             )
         seen.update(p.resolve() for p in [*directories, *labels, *scores])
         for directory in directories:
-            _read_directory(directory, found)
-        found.heterogeneity.extend(labels)
-        found.scorecards.extend(scores)
-    return found
+            _read_directory(directory, inputs)
+        inputs.heterogeneity.extend(labels)
+        inputs.scorecards.extend(scores)
+    return inputs
 
 
 def _directories(path: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[pathlib.Path]:
@@ -212,22 +212,22 @@ def _directories(path: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[pat
             yield from _directories(child, visited)
 
 
-def _read_directory(path: pathlib.Path, found: Found) -> None:
+def _read_directory(path: pathlib.Path, inputs: Inputs) -> None:
     flags = _flags(path)
     sweep = _sweep(path, flags) if (path / "sweep.csv").exists() else None
     clients = path / "clients.csv"
     if sweep is not None:
-        found.sweeps.append(sweep)
+        inputs.sweeps.append(sweep)
     # A sweep in which no setting finished under all seeds has no best runs.
     if not clients.exists() or (sweep is not None and _is_empty(clients)):
         return
     of_run: dict[str, list[client_tables.Evaluation]] = {}
     for evaluation in client_tables.evaluations(client_tables.read(clients)):
         of_run.setdefault(evaluation.keys["run_id"], []).append(evaluation)
-    for run_id, mine in of_run.items():
-        own = flags if sweep is None else {**flags, **sweep.setting(run_id)}
+    for run_id, evaluations in of_run.items():
+        run_flags = flags if sweep is None else {**flags, **sweep.setting(run_id)}
         below = path / "runs" / run_id
-        found.runs.append(_run(below if below.is_dir() else path, own, run_id, mine))
+        inputs.runs.append(_run(below if below.is_dir() else path, run_flags, run_id, evaluations))
 
 
 def _is_empty(path: pathlib.Path) -> bool:
@@ -238,12 +238,12 @@ def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
     rows = read(path / "sweep.csv", _SWEEP)
     if rows.empty:
         raise UserError(f"{path / 'sweep.csv'} has no rows; expected what motley_sweep writes")
-    done = rows[rows["status"] == "finished"]
-    if done.empty:
+    finished = rows[rows["status"] == "finished"]
+    if finished.empty:
         raise UserError(f"{path / 'sweep.csv'}: no run of it finished; see its column `reason`")
-    first = done.iloc[0]
+    first = finished.iloc[0]
     dataset, higher = _dataset(first["dataset"], flags), bool(first["higher_is_better"])
-    return Sweep(path, dataset, first["metric"], higher, done, len(rows) - len(done))
+    return Sweep(path, dataset, first["metric"], higher, finished, len(rows) - len(finished))
 
 
 def _dataset(name: str, flags: Mapping[str, Any]) -> str:
@@ -258,13 +258,13 @@ def _run(
 ) -> Run:
     flags = _flags(path) or flags
     number = _reported_round(evaluations, flags.get("finetune_every") is not None)
-    mine = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
-    if "test" not in mine or not mine["test"].is_personalized:
+    by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
+    if "test" not in by_split or not by_split["test"].is_personalized:
         raise UserError(
             f"{path / 'clients.csv'}: round {number} of run {run_id!r} has no test clients with "
             "personalized models; expected the clients.csv of a run that came to its end"
         )
-    keys, algorithm = mine["test"].keys, mine["test"].keys.get("algorithm") or run_id
+    keys, algorithm = by_split["test"].keys, by_split["test"].keys.get("algorithm") or run_id
     if algorithm == "hypcluster" and number == 0:
         algorithm = names.ENSEMBLE
     return Run(
@@ -274,10 +274,10 @@ def _run(
         algorithm=algorithm,
         seed=int(keys.get("base_random_seed") or 0),
         round=number,
-        metric=mine["test"].metric,
-        higher_is_better=mine["test"].values.higher_is_better,
+        metric=by_split["test"].metric,
+        higher_is_better=by_split["test"].values.higher_is_better,
         flags=flags,
-        evaluations=mine,
+        evaluations=by_split,
     )
 
 
@@ -298,14 +298,14 @@ def _flags(path: pathlib.Path) -> dict[str, Any]:
     if not record.exists():
         return {}
     try:
-        known = json.loads(record.read_text(encoding="utf-8"))
-        if "plan" not in known:
-            data = known.get("data_files")
+        content = json.loads(record.read_text(encoding="utf-8"))
+        if "plan" not in content:
+            data = content.get("data_files")
             # The first version was not written down; numbers of two do not belong together.
-            version = {"results_version": known.get("results_version", 1)}
-            flags = known.get("flags", {})
+            version = {"results_version": content.get("results_version", 1)}
+            flags = content.get("flags", {})
             return {**flags, **version, **({"data_files": data} if data else {})}
-        plan = known["plan"]
+        plan = content["plan"]
         fixed = dict(plan["grid"]["fixed"])
         return {**fixed, "use_synthetic_data": plan["use_synthetic_data"]}
     except (OSError, ValueError, AttributeError, LookupError, RecursionError, TypeError) as error:
@@ -319,7 +319,7 @@ def _read_optional(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame 
 
 
 def read(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame:
-    """Returns a table of ours: numbers, nan where a cell is empty, or text.
+    """Returns one of this program's tables: numbers, nan where a cell is empty, or text.
 
     Args:
       path: Its file, under the name that it was written with.

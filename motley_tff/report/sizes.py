@@ -33,15 +33,15 @@ def _curve(series: Series) -> Curve | None:
     return curve_through(series.label, points) if len(points) > 1 else None
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws the metric above and % hurt below."""
     return two_panels(
-        data.curves, looks, data.metric_label, "share of the personalization set used (%)"
+        data.curves, styles, data.metric_label, "share of the personalization set used (%)"
     )
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     del data
     return (
         f"Mean over test clients ({comparison.better}) and share of them that are hurt when each "

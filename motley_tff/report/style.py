@@ -1,7 +1,7 @@
 """How all figures look: one column wide, legible there, never told apart by colour alone.
 
 Colours are Okabe's and Ito's, which people see apart with any kind of colour vision; every line has
-a marker and a dash pattern of its own beside, every filled shape a hatch.
+its own marker and dash pattern as well, every filled shape a hatch.
 """
 
 import contextlib
@@ -57,8 +57,8 @@ _SETTINGS = {
 }
 
 
-class Look(NamedTuple):
-    """What one series of all figures looks like."""
+class Style(NamedTuple):
+    """How a series is drawn in all figures."""
 
     colour: str
     marker: str
@@ -66,8 +66,8 @@ class Look(NamedTuple):
     dashes: Any
 
 
-# {label of a series: its look}, the same in all figures of a data set.
-Looks = Mapping[str, Look]
+# {label of a series: its style}, the same in all figures of a data set.
+Styles = Mapping[str, Style]
 
 
 @contextlib.contextmanager
@@ -77,10 +77,10 @@ def settings() -> Iterator[None]:
         yield
 
 
-def looks(names: Sequence[str]) -> dict[str, Look]:
-    """Returns a look for each name, by its place."""
+def styles(names: Sequence[str]) -> dict[str, Style]:
+    """Returns a style for each name, by its place."""
     return {
-        name: Look(
+        name: Style(
             _COLOURS[i % len(_COLOURS)],
             _MARKERS[i % len(_MARKERS)],
             _HATCHES[i % len(_HATCHES)],

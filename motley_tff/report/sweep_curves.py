@@ -45,9 +45,9 @@ def data(comparison: Comparison) -> Data | None:
         others = [other for other in names if other != name]
         curves = [
             curve
-            for algorithm, mine in rows.groupby("algorithm", sort=False)
+            for algorithm, runs in rows.groupby("algorithm", sort=False)
             if (
-                curve := curve_over(mine, name, others, str(algorithm), comparison.higher_is_better)
+                curve := curve_over(runs, name, others, str(algorithm), comparison.higher_is_better)
             )
         ]
         if curves:
@@ -70,8 +70,8 @@ def curve_over(
       higher_is_better: Direction of the metric.
     """
     points = [
-        (float(x), _best_setting(mine, others, higher_is_better))
-        for x, mine in rows.dropna(subset=[name, _RESULT]).groupby(name)
+        (float(x), _best_setting(runs, others, higher_is_better))
+        for x, runs in rows.dropna(subset=[name, _RESULT]).groupby(name)
     ]
     if len(points) < 2:
         return None
@@ -93,22 +93,22 @@ def _best_setting(rows: pd.DataFrame, others: list[str], higher_is_better: bool)
     """Returns the rows (one a seed) of the setting that is best on validation data."""
     if not others:
         return rows
-    settings = [mine for _, mine in rows.groupby(others, dropna=False)]
+    settings = [runs for _, runs in rows.groupby(others, dropna=False)]
     # A setting that failed under some seeds stands for one that works only if there is no other.
     most = max(map(len, settings))
-    settings = [mine for mine in settings if len(mine) == most]
+    settings = [runs for runs in settings if len(runs) == most]
     sign = 1.0 if higher_is_better else -1.0
-    scores = [sign * mine["valid_personalized_mean"].mean(skipna=False) for mine in settings]
+    scores = [sign * runs["valid_personalized_mean"].mean(skipna=False) for runs in settings]
     return settings[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws a row a hyperparameter: the metric on the left, % hurt on the right."""
     figure, axes = style.panels(len(data.panels), 2, height=1.3)
     for [left, right], panel in zip(axes, data.panels, strict=True):
         for curve in panel.curves:
-            plot(left, curve, curve.metric, looks[curve.label])
-            plot(right, curve, curve.pct_hurt, looks[curve.label])
+            plot(left, curve, curve.metric, styles[curve.label])
+            plot(right, curve, curve.pct_hurt, styles[curve.label])
         for ax in (left, right):
             ax.set_xlabel(panel.name.replace("_", " "), fontsize=7)
             if panel.log_x:
@@ -121,7 +121,7 @@ def draw(data: Data, looks: style.Looks) -> Figure:
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     failed = sum(sweep.num_failed for sweep in comparison.sweeps)
     left_out = f" {failed} runs that did not finish are left out." if failed else ""
     return (

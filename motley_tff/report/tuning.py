@@ -66,14 +66,14 @@ def _panel(series: Series) -> Panel | None:
         [float(np.mean(run.values.baseline)) for run in runs],
         *([float(np.mean(values.personalized)) for values in way] for way in ways),
     ]
-    one, own = (gain[shown] for gain in gains)
+    gain_global, gain_per_client = (gain[shown] for gain in gains)
     values = [Value.of(m, [run.seed for run in runs]) for m in means]
-    return Panel(series.label, values, one, own, (hurt[0], hurt[1]))
+    return Panel(series.label, values, gain_global, gain_per_client, (hurt[0], hurt[1]))
 
 
-def draw(data: Data, looks: style.Looks) -> Figure:
+def draw(data: Data, styles: style.Styles) -> Figure:
     """Draws for each algorithm the means on the left and the silos' gains on the right."""
-    del looks  # A row each tells them apart.
+    del styles  # A row each tells them apart.
     figure, axes = style.panels(len(data.panels), 2, height=1.6, width_ratios=(1, 1.3))
     for [left, right], panel in zip(axes, data.panels, strict=True):
         _means(left, panel)
@@ -83,11 +83,11 @@ def draw(data: Data, looks: style.Looks) -> Figure:
 
 
 def _means(ax: Axes, panel: Panel) -> None:
-    looks = style.looks(WAYS)
+    styles = style.styles(WAYS)
     for place, (way, value) in enumerate(zip(WAYS, panel.means, strict=True)):
         ax.errorbar(
             place, value.mean, yerr=np.nan_to_num(value.std) or None, capsize=2, linestyle="",
-            color=looks[way].colour, marker=looks[way].marker, elinewidth=0.6,
+            color=styles[way].colour, marker=styles[way].marker, elinewidth=0.6,
         )  # fmt: skip
     ax.set_xticks(range(len(WAYS)), ["before", "one\nfor all", "own"], fontsize=6)
     ax.set_xlim(-0.5, len(WAYS) - 0.5)
@@ -108,12 +108,12 @@ def _silos(ax: Axes, panel: Panel) -> None:
         line(0.0, color="black", linewidth=0.6, linestyle="--")
     ax.set_xlabel("gain, one for all", fontsize=7)
     ax.set_ylabel("gain, own", fontsize=7)
-    one, own = panel.pct_hurt
-    ax.set_title(f"{one:.1f}% → {own:.1f}% hurt", fontsize=7)
+    pct_global, pct_per_client = panel.pct_hurt
+    ax.set_title(f"{pct_global:.1f}% → {pct_per_client:.1f}% hurt", fontsize=7)
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns what one sees."""
+    """Returns the figure's caption."""
     del data
     return (
         f"Left: mean over silos' test data ({comparison.better}) before personalization, with one "

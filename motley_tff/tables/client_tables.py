@@ -35,7 +35,7 @@ LEAF = {
     "baseline": "accuracy",
     "baseline_loss": "loss",
 }
-# Short names for what a mapping may name, beside our own.
+# Short names that a mapping may use besides the columns' full names.
 SHORT_NAMES = {
     "client": "client_id",
     "run": "run_id",
@@ -87,21 +87,21 @@ def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> 
     Raises:
       UserError: If a path is not there or has no such table.
     """
-    found = [table for path in paths for table in _tables(os.path.expanduser(path), name)]
-    once: dict[pathlib.Path, pathlib.Path] = {}
-    for table in found:
-        once.setdefault(table.resolve(), table)
-    return list(once.values())
+    tables = [table for path in paths for table in _tables(os.path.expanduser(path), name)]
+    unique: dict[pathlib.Path, pathlib.Path] = {}
+    for table in tables:
+        unique.setdefault(table.resolve(), table)
+    return list(unique.values())
 
 
 def _tables(path: str, name: str) -> list[pathlib.Path]:
     matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
     if not matches:
         raise UserError(f"{path} is not there; expected a CSV file or a run directory")
-    found = [table for match in map(pathlib.Path, matches) for table in _below(match, name)]
-    if not found:
+    tables = [table for match in map(pathlib.Path, matches) for table in _below(match, name)]
+    if not tables:
         raise UserError(f"{path} holds no {name}; expected a run directory or a CSV file")
-    return found
+    return tables
 
 
 def _below(path: pathlib.Path, name: str) -> list[pathlib.Path]:
@@ -141,7 +141,7 @@ def read(
     if _is_leaf(file.header):
         table = _leaf(file)
     elif columns is None or set(_REQUIRED) <= set(file.header):
-        table = _ours(file)
+        table = _run_table(file)
     else:
         table = _foreign(file, columns, metric, higher_is_better)
     if "run_id" not in table:
@@ -169,7 +169,7 @@ def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
     return table
 
 
-def _ours(file: reading.File) -> "pd.DataFrame":
+def _run_table(file: reading.File) -> "pd.DataFrame":
     reading.require(file, _REQUIRED, _MAP)
     table = reading.read(file, "clients")
     reading.refuse_no_rows(file.path, table)
@@ -188,7 +188,7 @@ def _is_leaf(header: Sequence[str]) -> bool:
 
 
 def _leaf(file: reading.File) -> "pd.DataFrame":
-    names = {ours: name for ours, name in LEAF.items() if name in file.header}
+    names = {column: name for column, name in LEAF.items() if name in file.header}
     # It writes a row for every client, with empty cells for those that it did not score.
     table = reading.read(file, "clients", names, with_cell="baseline")
     reading.refuse_no_rows(file.path, table)
@@ -229,7 +229,7 @@ def _foreign(
 
 
 def _mapping(columns: Mapping[str, str]) -> dict[str, str]:
-    names = {SHORT_NAMES.get(ours, ours): theirs for ours, theirs in columns.items()}
+    names = {SHORT_NAMES.get(name, name): header for name, header in columns.items()}
     unknown = [name for name in names if name not in MAPPABLE]
     missing = [name for name in ("client_id", "baseline") if name not in names]
     if unknown or missing:
@@ -249,10 +249,10 @@ def _present(table: "pd.DataFrame", names: Iterable[str]) -> list[str]:
 
 def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
     for name in ("metric", "higher_is_better"):
-        found = table[name].unique()
-        if len(found) > 1:
+        values = table[name].unique()
+        if len(values) > 1:
             raise UserError(
-                f"{path} mixes metrics: column {name!r} holds {', '.join(map(str, found))}; "
+                f"{path} mixes metrics: column {name!r} holds {', '.join(map(str, values))}; "
                 "expected one of them throughout"
             )
     reading.refuse(path, table, "client_id", table["client_id"] == "", "a client's id")

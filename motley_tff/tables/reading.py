@@ -94,8 +94,8 @@ def read(
     """
     # A column without a name is pandas's index.
     names = {name: name for name in file.header if name} if names is None else dict(names)
-    known = {name: columns.find(table, name) for name in names}
-    numeric = [name for name, column in known.items() if column and column.kind != "text"]
+    known_columns = {name: columns.find(table, name) for name in names}
+    numeric = [name for name, column in known_columns.items() if column and column.kind != "text"]
     _check_cells(file)
     try:
         frame = _parse(file, names, numeric)
@@ -105,13 +105,13 @@ def read(
             frame[name] = _numbers(file, names[name], frame[name])
     frame = frame if with_cell is None else frame[frame[with_cell].notna()]
     frame.attrs["names"] = names
-    for name in [name for name, column in known.items() if guess and not column]:
+    for name in [name for name, column in known_columns.items() if guess and not column]:
         if not all(text and not _is_number(text) for text in frame[name]):
             frame[name] = _numbers(file, names[name], frame[name])
             numeric.append(name)
     for name in numeric:
         refuse(file.path, frame, name, np.isinf(frame[name]), "a finite number")
-        _check_kind(file.path, frame, name, known[name])
+        _check_kind(file.path, frame, name, known_columns[name])
     return frame
 
 
@@ -160,13 +160,13 @@ def _rows(path: pathlib.Path, data: bytes) -> Iterator[list[str]]:
 def _parse(file: File, names: Mapping[str, str], numeric: Sequence[str]) -> "pd.DataFrame":
     import pandas as pd
 
-    types = {theirs: float if ours in numeric else str for ours, theirs in names.items()}
+    types = {header: float if name in numeric else str for name, header in names.items()}
     frame = pd.read_csv(
         io.BytesIO(file.data), usecols=list(types), dtype=types, keep_default_na=False,
         na_values={names[name]: [""] for name in numeric}, index_col=False, encoding="utf-8-sig",
         skip_blank_lines=False, float_precision="round_trip",
     )  # fmt: skip
-    return frame.rename(columns={theirs: ours for ours, theirs in names.items()})
+    return frame.rename(columns={header: name for name, header in names.items()})
 
 
 def _is_number(text: str) -> bool:

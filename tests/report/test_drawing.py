@@ -145,7 +145,7 @@ def test_all_kinds_are_here():
 @pytest.mark.parametrize("kind", figures.KINDS, ids=lambda kind: kind.name)
 def test_nothing_is_cut_off_or_covered(kind):
     with style.settings():
-        _check(kind.draw(DATA[kind.name], style.looks(NAMES)), kind.name)
+        _check(kind.draw(DATA[kind.name], style.styles(NAMES)), kind.name)
 
 
 def test_many_labels_are_thinned_out():
@@ -197,9 +197,9 @@ def _overlap(a, b):
 
 
 def test_colour_is_never_the_only_cue():
-    looks = list(style.looks([str(i) for i in range(40)]).values())
-    assert len({(look.colour, look.marker) for look in looks}) == 40
-    assert len({look.marker for look in looks[:8]}) == len({look.colour for look in looks[:8]}) == 8
+    styles = list(style.styles([str(i) for i in range(40)]).values())
+    assert len({(s.colour, s.marker) for s in styles}) == 40
+    assert len({s.marker for s in styles[:8]}) == len({s.colour for s in styles[:8]}) == 8
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_files_of_the_same_data_are_the_same_bytes(tmp_path):
     for name in ("a", "b"):
         with style.settings():
             figure = figures.KINDS[0].draw(
-                DATA["box_plots"], style.looks([b.label for b in DATA["box_plots"].boxes])
+                DATA["box_plots"], style.styles([b.label for b in DATA["box_plots"].boxes])
             )
             paths, svg = style.save(figure, tmp_path, name, "pdf")
         written.append([path.read_bytes() for path in paths] + [svg])

@@ -246,14 +246,14 @@ def test_shift(tmp_path):
 def test_of_many_epochs_those_of_the_paper_are_shown_at_the_chosen_rate():
     one = pd.Series({str(epoch): 0.5 for epoch in range(21)})
     names = ["global model", *(f"epoch {e}" for e in (1, 3, 5, 10, 15))]
-    assert list(distribution_shift.kept(one, True)) == names
+    assert list(distribution_shift.selection(one, True)) == names
     two = pd.Series(
         {"0": 0.5} | {f"lr{rate}_epoch{e}": rate + e for rate in (0.1, 1.0) for e in range(1, 8)}
     )
-    assert distribution_shift.kept(two, True)["epoch 5"] == "lr1.0_epoch5"
+    assert distribution_shift.selection(two, True)["epoch 5"] == "lr1.0_epoch5"
     # The least of them is at the other rate; that the global model has less still does not count.
-    assert distribution_shift.kept(two, False)["epoch 5"] == "lr0.1_epoch5"
-    assert list(distribution_shift.kept(pd.Series({"0": 1, "c0.5": 2}), True)) == [
+    assert distribution_shift.selection(two, False)["epoch 5"] == "lr0.1_epoch5"
+    assert list(distribution_shift.selection(pd.Series({"0": 1, "c0.5": 2}), True)) == [
         "global model", "c0.5",
     ]  # fmt: skip
 

@@ -125,16 +125,16 @@ def _load(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 def _split(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns the rows of each client of a file with a column of clients."""
-    found = [key for key in _EXAMPLES if key in arrays]
-    if len(found) != 1 or set(arrays) != {_CLIENT, found[0]}:
+    keys = [key for key in _EXAMPLES if key in arrays]
+    if len(keys) != 1 or set(arrays) != {_CLIENT, keys[0]}:
         raise UserError(
             f"{path} has arrays {_listed(arrays)}; expected client_id and either features "
             "or images, or an array a client"
         )
-    clients, examples = arrays[_CLIENT], arrays[found[0]]
+    clients, examples = arrays[_CLIENT], arrays[keys[0]]
     if clients.ndim != 1 or clients.shape[:1] != examples.shape[:1]:
         raise UserError(
-            f"{path}: client_id is {list(clients.shape)} and {found[0]} {list(examples.shape)}; "
+            f"{path}: client_id is {list(clients.shape)} and {keys[0]} {list(examples.shape)}; "
             "expected a client for each row"
         )
     if clients.dtype.kind not in "Uiu":
@@ -143,30 +143,30 @@ def _split(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np
         )
     if not len(clients):
         raise UserError(f"{path} has no rows; expected examples")
-    names, which = np.unique(clients.astype(str), return_inverse=True)
-    order = np.argsort(which, kind="stable")
-    pieces = np.split(examples[order], np.cumsum(np.bincount(which))[:-1])
+    names, inverse = np.unique(clients.astype(str), return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    pieces = np.split(examples[order], np.cumsum(np.bincount(inverse))[:-1])
     return dict(zip(names.tolist(), pieces, strict=True))
 
 
 def _features(
-    what: str, array: np.ndarray, embed: Callable[[np.ndarray], np.ndarray] | None
+    name: str, array: np.ndarray, embed: Callable[[np.ndarray], np.ndarray] | None
 ) -> np.ndarray:
     """Returns an array as features, checked."""
     if array.dtype.kind not in "fiu":
-        raise UserError(f"{what}: found values of type {array.dtype}, expected real numbers")
+        raise UserError(f"{name}: found values of type {array.dtype}, expected real numbers")
     if array.ndim in (3, 4) and embed is None:
         raise UserError(
-            f"{what}: found an array {list(array.shape)}; if these are images, give "
+            f"{name}: found an array {list(array.shape)}; if these are images, give "
             "--inception_weights=FILE, else make it [examples, features]"
         )
     if array.ndim not in ((2,) if embed is None else (3, 4)):
         expected = "[examples, features]" if embed is None else "images [examples, height, width]"
-        raise UserError(f"{what}: found an array {list(array.shape)}, expected {expected}")
+        raise UserError(f"{name}: found an array {list(array.shape)}, expected {expected}")
     if not array.size:
-        raise UserError(f"{what} has no examples (found {list(array.shape)}); leave it out")
+        raise UserError(f"{name} has no examples (found {list(array.shape)}); leave it out")
     if not all((np.abs(block) <= _MOST).all() for _, block in blocks.of_rows(array)):
-        raise UserError(f"{what} has values that are nan, infinite or beyond {_MOST:g}")
+        raise UserError(f"{name} has values that are nan, infinite or beyond {_MOST:g}")
     return array if embed is None else embed(array)
 
 

@@ -88,12 +88,12 @@ def _total_by_pairs(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _total_by_moments(first: np.ndarray, second: np.ndarray) -> float:
-    """The same for few features: <a, b>^p is the product of a's and b's p-fold tensor products."""
-    one, other = _tensors(first), _tensors(second)
+    """Returns the `total`: <a, b>^p is the product of a's and b's p-fold tensor products."""
+    first_sums, second_sums = _tensors(first), _tensors(second)
     scale = first.shape[1]
     terms = sum(
         count * float(np.vdot(a, b)) / scale**power
-        for (power, count), a, b in zip(_TERMS, one, other, strict=True)
+        for (power, count), a, b in zip(_TERMS, first_sums, second_sums, strict=True)
     )
     return len(first) * len(second) + terms
 

@@ -52,13 +52,13 @@ def table(
       UserError: If all clients together or a generated set have too few examples.
     """
     _check_sizes(clients, generated, num_neighbors)
-    found = [_frechet(clients, generated), _kernel(clients, generated)]
+    parts = [_frechet(clients, generated), _kernel(clients, generated)]
     if num_neighbors:
-        found.append(_neighbors(clients, generated, num_neighbors))
+        parts.append(_neighbors(clients, generated, num_neighbors))
     rows: list[dict[str, str | int | float]] = [
         {"generated": name, "num_examples": len(features)} for name, features in generated.items()
     ]
-    for scores in found:
+    for scores in parts:
         for column, values in scores.items():
             ranks = _ranks(values if column.startswith(DISTANCES) else -values)
             for row, value, rank in zip(rows, values, ranks, strict=True):
@@ -86,41 +86,41 @@ def _check_sizes(
 def _frechet(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     models = [frechet.fit(array, frechet.moments(array)) for array in generated.values()]
     average = np.zeros(len(models))
-    together: frechet.Moments | None = None
+    pooled: frechet.Moments | None = None
     for share, part in zip(clients.shares, clients.parts, strict=True):
         features = clients.features[part]
-        own = frechet.moments(features)
-        together = own if together is None else frechet.merged(together, own)
-        average += share * _distances(features, own, models)
-    assert together is not None
-    return {"fid_all": _distances(clients.features, together, models), "fid_avg": average}
+        moments = frechet.moments(features)
+        pooled = moments if pooled is None else frechet.merged(pooled, moments)
+        average += share * _distances(features, moments, models)
+    assert pooled is not None
+    return {"fid_all": _distances(clients.features, pooled, models), "fid_avg": average}
 
 
 def _distances(
-    features: np.ndarray, own: frechet.Moments, models: Sequence[frechet.Gaussian]
+    features: np.ndarray, moments: frechet.Moments, models: Sequence[frechet.Gaussian]
 ) -> np.ndarray:
-    if own.num < 2:
+    if moments.num < 2:
         return np.full(len(models), np.nan)
-    real = frechet.fit(features, own)
+    real = frechet.fit(features, moments)
     return np.array([frechet.distance(real, model) for model in models])
 
 
 def _kernel(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    together = kernel.within(clients.features)
-    own = [kernel.within(clients.features[part]) for part in clients.parts]
-    found: dict[str, list[float]] = {}
+    pooled = kernel.within(clients.features)
+    clients_within = [kernel.within(clients.features[part]) for part in clients.parts]
+    scores: dict[str, list[float]] = {}
     for array in generated.values():
         fake = kernel.within(array)
         totals = [kernel.total(clients.features[part], array) for part in clients.parts]
         for name, unbiased in (("kid", True), ("kid_biased", False)):
-            whole = kernel.distance(together, fake, sum(totals), unbiased)
-            each = [
-                kernel.distance(mine, fake, total, unbiased)
-                for mine, total in zip(own, totals, strict=True)
+            whole = kernel.distance(pooled, fake, sum(totals), unbiased)
+            distances = [
+                kernel.distance(within, fake, total, unbiased)
+                for within, total in zip(clients_within, totals, strict=True)
             ]
-            found.setdefault(f"{name}_all", []).append(whole)
-            found.setdefault(f"{name}_avg", []).append(float(np.dot(clients.shares, each)))
-    return {name: np.array(values) for name, values in found.items()}
+            scores.setdefault(f"{name}_all", []).append(whole)
+            scores.setdefault(f"{name}_avg", []).append(float(np.dot(clients.shares, distances)))
+    return {name: np.array(values) for name, values in scores.items()}
 
 
 def _neighbors(
@@ -134,19 +134,19 @@ def _neighbors(
         form: (parts, neighbors.balls(clients.features, centre, parts, num_neighbors))
         for form, parts in parts_of.items()
     }
-    found: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
     for features in generated.values():
         fake = neighbors.balls(features, centre, [slice(0, len(features))], num_neighbors)
         for form, (parts, balls) in forms.items():
             for name, value in (
                 neighbors.scores(balls, parts, fake, num_neighbors)._asdict().items()
             ):
-                found.setdefault(f"{name}_{form}", []).append(value)
+                scores.setdefault(f"{name}_{form}", []).append(value)
     if "avg" not in forms:  # Recall needs no neighbours among a client's own.
         undefined = [float("nan")] * len(generated)
-        found |= {f"{name}_avg": undefined for name in NEIGHBORS}
-        found["recall_avg"] = found["recall_all"]
-    return {name: np.array(values) for name, values in found.items()}
+        scores |= {f"{name}_avg": undefined for name in NEIGHBORS}
+        scores["recall_avg"] = scores["recall_all"]
+    return {name: np.array(values) for name, values in scores.items()}
 
 
 def _too_small(clients: ClientFeatures, least: int) -> list[str]:
