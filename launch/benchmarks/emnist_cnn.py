@@ -8,7 +8,7 @@ from launch.benchmarks import ALL_THREADS, images, rounds, stock
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
 from motley_tff.backends.tff import backend as tff_backend
-from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.core.lazy import tff
 
 _LEARNING_RATE = 0.1
@@ -23,7 +23,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"one FedAvg round of the EMNIST CNN, {sizes.emnist_clients} clients x "
         f"{sizes.emnist_images} images, batch {sizes.emnist_batch_size}"
     )
-    with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
+    with tff_runtime(intra_op_threads=threads or None) as worker:
         listed = [
             *rounds.sequential_only(training, threads),
             rounds.backend("tff", tff_backend.TffBackend(), training, worker_pid=worker.pid),

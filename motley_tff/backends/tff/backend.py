@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from motley_tff.backends import base, client_loop
 from motley_tff.backends.tff import aggregators as tff_aggregators
-from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.backends.tff.workers import RemoteComputationError
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, random_streams, tensor_random
 from motley_tff.core import clients as clients_lib
@@ -104,7 +104,7 @@ def _naming_unreadable(clients: clients_lib.Clients, client_ids: Sequence[str]) 
     """
     try:
         yield
-    except (grpc.RpcError, tff_worker.RemoteComputationError):
+    except (grpc.RpcError, RemoteComputationError):
         if clients.in_graph:
             for client_id in client_ids:
                 clients.fetch(client_id)
