@@ -353,9 +353,11 @@ def test_a_forked_child_leaves_its_parents_worker_alone(monkeypatch):
 
 
 def test_two_workers_never_share_a_port():
-    with running_worker() as (worker, _):
-        expected = f"port {worker.port}: expected a free port"
-        pytest.raises(UserError, WorkerProcess, port=worker.port).match(expected)
+    with (
+        running_worker() as (worker, _),
+        pytest.raises(UserError, match=f"port {worker.port}: expected a free port"),
+    ):
+        WorkerProcess(port=worker.port)
     with running_worker(port=worker.port) as (successor, _):
         assert successor.port == worker.port
 
