@@ -25,7 +25,6 @@ from motley_tff.files import csv_files
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 # Time to write a checkpoint in, when asked to end.
 _SECONDS_TO_END = 60.0
-_LAST_BYTES_OF_LOG = 4096
 _KILOBYTES_PER_MEGABYTE = 1024.0
 
 
@@ -106,16 +105,13 @@ class Process:
             return failure(self.task, f"its files cannot be read: {error}")
 
     def _reason(self) -> str:
-        """Returns why the process failed: its last words, or the signal that ended it."""
+        """Returns why the process failed: the last line of its log, or the signal that ended it."""
         code = self._process.returncode
         if code < 0:
             hint = " (out of memory?)" if -code == signal.SIGKILL else ""
             return f"ended by {signal.Signals(-code).name}{hint}"
         with open(self._log, "rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES_OF_LOG))
-            lines = log.read().decode(errors="replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
-        return said[-1] if said else f"exit status {code}"
+            return children.last_line(log) or f"exit status {code}"
 
 
 def end(running: Sequence[Process]) -> None:

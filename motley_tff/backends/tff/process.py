@@ -33,7 +33,6 @@ _IGNORED_SIGNALS = (
     signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
 _KILL_SECONDS = 10.0
-_LOG_TAIL_BYTES = 4096
 _LOG_LINE_LENGTH = 300
 
 
@@ -138,12 +137,8 @@ class WorkerProcess:
         """Returns the last line of its log, quoted for the middle of a message, or nothing."""
         if self._log.closed:
             return ""
-        descriptor = self._log.fileno()
-        size = os.fstat(descriptor).st_size
-        # pread: the worker shares the file's position.
-        tail = os.pread(descriptor, _LOG_TAIL_BYTES, max(0, size - _LOG_TAIL_BYTES))
-        lines = tail.decode(errors="replace").strip().splitlines()
-        return f", its last log line {lines[-1].strip()[:_LOG_LINE_LENGTH]!r}" if lines else ""
+        line = children.last_line(self._log)[:_LOG_LINE_LENGTH]
+        return f", its last log line {line!r}" if line else ""
 
     def describe_exit(self, when: str = "") -> str:
         """Returns which worker ended, how, and the last line of its log."""
