@@ -76,7 +76,8 @@ def run_main(
     Raises:
       SystemExit: With the exit status; see the module's table.
     """
-    name = command_name()
+    path = pathlib.Path(sys.argv[0])
+    name = path.parent.name if path.stem in ("__main__", "command") else path.stem
     _take_signals()
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
@@ -171,12 +172,6 @@ def os_hint(error: OSError) -> str | None:
     """Returns what a user can do about an error of the system, None if that is not known."""
     hints = _DISK_ERRORS if error.filename is None else _DISK_ERRORS | _PATH_ERRORS
     return hints.get(error.errno or 0)
-
-
-def command_name() -> str:
-    """Returns the name this program was started by."""
-    path = pathlib.Path(sys.argv[0])
-    return path.parent.name if path.stem in ("__main__", "command") else path.stem
 
 
 def _stdout_is_broken() -> bool:

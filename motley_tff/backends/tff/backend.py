@@ -41,7 +41,7 @@ class TffBackend:
 
     def __init__(self, aggregator: tff_aggregators.Aggregator | None = None):
         self._aggregator = aggregator or tff_aggregators.MEAN
-        self._maps: dict[Any, Any] = {}
+        self._maps: dict[Any, tff.Computation] = {}
 
     def training(
         self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
@@ -54,20 +54,16 @@ class TffBackend:
     def map_clients(self, call: base.ClientCall) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
         inputs = _ClientInputs(call.clients, call.work.parts)
-        mapped = self._mapped(call, inputs)
+        cache_key = (id(call.task), call.work, str(inputs.type))
+        if cache_key not in self._maps:
+            self._maps[cache_key] = _build_map(call, inputs)
         for first in range(0, len(call.client_ids), _EVALUATION_BLOCK):
             block = slice(first, first + _EVALUATION_BLOCK)
             ids = call.client_ids[block]
             values = zip(inputs.values(ids, call.key), call.states[block], strict=True)
             with _naming_unreadable(call.clients, ids):
-                results = mapped(call.broadcast, list(values))
+                results = self._maps[cache_key](call.broadcast, list(values))
             yield from zip(ids, results, strict=True)
-
-    def _mapped(self, call: base.ClientCall, inputs: "_ClientInputs") -> tff.Computation:
-        cache_key = (id(call.task), call.work, str(inputs.type))
-        if cache_key not in self._maps:
-            self._maps[cache_key] = _build_map(call, inputs)
-        return self._maps[cache_key]
 
 
 class _Training:

@@ -30,15 +30,10 @@ def tff_runtime(**worker_options: Any) -> Iterator[WorkerProcess]:
 
     The context that was in use before is in use again afterwards, and the worker is gone.
 
-    Args:
-      **worker_options: Those of `running_worker`.
+    Takes the options of `running_worker`, and raises its errors.
 
     Yields:
-      The worker.
-
-    Raises:
-      UserError, WorkerError: As `running_worker`; WorkerError also out of any computation whose
-        worker is lost.
+      The worker. Any computation raises WorkerError once it is lost.
     """
     with (
         running_worker(**worker_options) as (worker, stub),
@@ -112,18 +107,13 @@ def _compile(computation: tff.Computation) -> tff.Computation:
 
 
 class _Executors(tff.framework.ExecutorFactory):
-    """One executor per cohort size, the latest few.
+    """One executor per cohort size, the latest few; `build` makes one for {placement: size}.
 
     TFF's own `ResourceManagingExecutorFactory` forgets the others without a word to the worker,
     which keeps their values and threads: with changing cohort sizes it grows without a limit.
     """
 
     def __init__(self, build: Callable[[Any], Any]):
-        """Makes an empty collection.
-
-        Args:
-          build: Makes an executor for a mapping from placements to their sizes.
-        """
         self._build = build
         self._executors: collections.OrderedDict[Any, Any] = collections.OrderedDict()
 

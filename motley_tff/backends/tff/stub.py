@@ -108,12 +108,7 @@ class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
     """
 
     def __init__(self, target: str, process: WorkerProcess | None = None):
-        """Opens a channel.
-
-        Args:
-          target: `host:port`.
-          process: What listens there, if it is ours.
-        """
+        """Opens a channel to a target, where `process` listens if the worker is ours."""
         self.target = target
         self._worker = _Channel(target, process)
         self._probe = self._worker.grpc.unary_unary("/motley/probe")

@@ -25,6 +25,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import operator
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -44,8 +45,6 @@ _PROBES = 6
 _REASON_LENGTH = 300
 _DISPOSE_SECONDS = 5.0
 
-OnLoss = Callable[[str], None]
-
 
 class RemoteComputationError(WorkerError):
     """A computation failed on a worker of another machine, which itself is well."""
@@ -54,7 +53,7 @@ class RemoteComputationError(WorkerError):
 @contextlib.contextmanager
 def tff_workers_runtime(
     addresses: Sequence[str],
-    on_loss: OnLoss = lambda message: None,
+    on_loss: Callable[[str], None] = lambda message: None,
     connect_seconds: float = _CONNECT_SECONDS,
     silence_seconds: float = _SILENCE_SECONDS,
 ) -> Iterator[None]:
@@ -166,7 +165,7 @@ class _Pool:
     """The workers, and who takes over from whom."""
 
     workers: Sequence[_RemoteWorker]
-    on_loss: OnLoss
+    on_loss: Callable[[str], None]
 
     @property
     def remaining(self) -> list[_RemoteWorker]:
@@ -214,13 +213,16 @@ class _SpreadContext(tff.framework.AsyncContext):
         """
         workers = self._pool.remaining
         parts = _split(arg, comp.type_signature.parameter, max(1, len(workers)))
-        placements = _placements(comp.type_signature.result)
+        at_clients, at_server = (
+            tff.types.contains(comp.type_signature.result, functools.partial(_is_at, placement))
+            for placement in (tff.CLIENTS, tff.SERVER)
+        )
         if len(parts) < 2:
             return await self._pool.invoke(comp, arg)
-        if placements == {tff.CLIENTS}:
-            return list(itertools.chain(*await self._map(comp, parts, workers)))
-        if tff.CLIENTS in placements:
+        if at_clients and at_server:
             raise NotImplementedError("spread: results at the clients and at the server")
+        if at_clients:
+            return list(itertools.chain(*await self._map(comp, parts, workers)))
         form = self._mergeable_form(comp)
         merged, *others = await self._map(form.up_to_merge, parts, workers)
         for other in others:
@@ -248,49 +250,28 @@ def _pair(first: Any, second: Any) -> tff.structure.Struct:
     return tff.structure.Struct.unnamed(first, second)
 
 
-def _placements(type_: tff.Type) -> set[Any]:
-    """Returns where a type's values are placed."""
-    if isinstance(type_, tff.FederatedType):
-        return {type_.placement}
-    if isinstance(type_, tff.StructType):
-        return set().union(*(_placements(t) for _, t in tff.structure.iter_elements(type_)))
-    return set()
-
-
 def _split(arg: Any, type_: tff.Type, max_parts: int) -> list[Any]:
     """Returns an argument's parts: as many as there are workers or clients, at least one."""
-    num_clients = _num_clients(arg, type_)
-    bounds = [num_clients * i // max_parts for i in range(max_parts + 1)]
+    sizes = [0]
+    _map_values(lambda values: sizes.append(len(values)), arg, type_)
+    bounds = [max(sizes) * i // max_parts for i in range(max_parts + 1)]
     slices = [slice(a, b) for a, b in itertools.pairwise(bounds) if b > a]
-    return [_slice(arg, type_, clients) for clients in slices] or [arg]
+    return [_map_values(operator.itemgetter(part), arg, type_) for part in slices] or [arg]
 
 
-def _num_clients(arg: Any, type_: tff.Type) -> int:
+def _map_values(function: Callable[[Sequence[Any]], Any], arg: Any, type_: tff.Type) -> Any:
+    """Returns an argument with a function's result in the place of each list of clients' values."""
     if isinstance(type_, tff.StructType):
-        return max([0, *(_num_clients(value, t) for _, value, t in _elements(arg, type_))])
-    return len(arg) if _is_per_client(type_) else 0
-
-
-def _slice(arg: Any, type_: tff.Type, clients: slice) -> Any:
-    if isinstance(type_, tff.StructType):
+        values = tff.structure.iter_elements(tff.structure.from_container(arg))
+        types = tff.structure.iter_elements(type_)
         return tff.structure.Struct(
-            [(name, _slice(value, t, clients)) for name, value, t in _elements(arg, type_)]
+            [
+                (name, _map_values(function, value, value_type))
+                for (_, value), (name, value_type) in zip(values, types, strict=True)
+            ]
         )
-    return arg[clients] if _is_per_client(type_) else arg
+    return function(arg) if _is_at(tff.CLIENTS, type_) and not type_.all_equal else arg
 
 
-def _is_per_client(type_: tff.Type) -> bool:
-    """Returns whether each client has a value of its own."""
-    return (
-        isinstance(type_, tff.FederatedType)
-        and type_.placement is tff.CLIENTS
-        and not type_.all_equal
-    )
-
-
-def _elements(arg: Any, type_: tff.StructType) -> Iterator[tuple[str | None, Any, tff.Type]]:
-    """Yields (name, value, type) of a structure's elements."""
-    values = tff.structure.iter_elements(tff.structure.from_container(arg))
-    types = tff.structure.iter_elements(type_)
-    for (_, value), (name, type_) in zip(values, types, strict=True):
-        yield name, value, type_
+def _is_at(placement: Any, type_: tff.Type) -> bool:
+    return isinstance(type_, tff.FederatedType) and type_.placement is placement
