@@ -67,46 +67,43 @@ class WorkerProcess:
           UserError: If the port is taken, or the machine has no such address.
           WorkerError: If the process cannot be started.
         """
+        self._owner = os.getpid()
+        self._started: concurrent.futures.Future[subprocess.Popen[bytes]]
+        self._started, self._ended = concurrent.futures.Future(), threading.Event()
         with contextlib.ExitStack() as resources:
             reservation = resources.enter_context(reserve_port(port))
             self.port = reservation.getsockname()[1]
             self.target = f"127.0.0.1:{self.port}"
             resources.callback(guard.Guard(self.port, listen_address).close)
             self._log = resources.enter_context(_open_log())
-            command = children.bound_to_parent(
-                [str(binary()), f"--port={self.port}"], _IGNORED_SIGNALS
-            )
+            command = [str(binary()), f"--port={self.port}"]
+            environment = _environment(threads, intra_op_threads)
+            threading.Thread(
+                target=self._run, args=(command, environment), name="tff-worker", daemon=True
+            ).start()
             self._resources = resources.pop_all()
-        self._owner = os.getpid()
-        self._started: concurrent.futures.Future[subprocess.Popen[bytes]]
-        self._started, self._ended = concurrent.futures.Future(), threading.Event()
-        # The kernel's promise holds for as long as the thread that starts the process.
-        threading.Thread(
-            target=self._run,
-            args=(command, _environment(threads, intra_op_threads)),
-            name="tff-worker",
-            daemon=True,
-        ).start()
         atexit.register(self.close)
         try:
             self.pid = self._started.result().pid
-        except BaseException as error:
+        except OSError as error:
             self.close()
-            if isinstance(error, OSError):
-                raise WorkerError(f"TFF's worker did not start: {error}") from error
+            raise WorkerError(f"TFF's worker did not start: {error}") from error
+        except BaseException:
+            self.close()
             raise
 
     def _run(self, command: list[str], environment: dict[str, str]) -> None:
+        """Starts the process and waits for its end, in a thread that lives as long as it."""
         try:
             process = subprocess.Popen(
-                command,
+                children.bound_to_parent(command, _IGNORED_SIGNALS),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
                 start_new_session=True,
             )
-        except OSError as error:
+        except Exception as error:
             self._started.set_exception(error)
         else:
             self._started.set_result(process)

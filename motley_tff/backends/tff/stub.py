@@ -51,8 +51,8 @@ _LOST_CODES = (
 )
 
 
-class _Channel:
-    """A channel to a worker, for TFF's stub, whose calls say when the worker is lost."""
+class _WorkerChannel:
+    """A gRPC channel, for TFF's stub, whose calls say when the worker is lost."""
 
     def __init__(self, target: str, process: WorkerProcess | None):
         options = _OPTIONS if process else (*_OPTIONS, *_REMOTE_OPTIONS)
@@ -110,14 +110,14 @@ class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
     def __init__(self, target: str, process: WorkerProcess | None = None):
         """Opens a channel to a target, where `process` listens if the worker is ours."""
         self.target = target
-        self._worker = _Channel(target, process)
-        self._probe = self._worker.grpc.unary_unary("/motley/probe")
-        super().__init__(self._worker)
+        self._worker_channel = _WorkerChannel(target, process)
+        self._probe = self._worker_channel.grpc.unary_unary("/motley/probe")
+        super().__init__(self._worker_channel)
 
     @property
     def loss(self) -> str | None:
         """Why the worker is taken for lost, in a few words, or None."""
-        return self._worker.loss
+        return self._worker_channel.loss
 
     def answers(self, timeout_seconds: float) -> bool:
         """Returns whether the worker answers, be it that it knows no such call."""
@@ -131,12 +131,12 @@ class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
 
     def give_up(self, loss: str) -> None:
         """Takes the worker for lost; calls in flight fail."""
-        self._worker.loss = self.loss or loss
+        self._worker_channel.loss = self.loss or loss
         self.close()
 
     def close(self) -> None:
         """Closes the channel; calls in flight fail."""
-        self._worker.grpc.close()
+        self._worker_channel.grpc.close()
 
     def dispose(self, request: Any) -> None:
         """Frees values. Called by finalizers: a worker that is gone has nothing to free."""
