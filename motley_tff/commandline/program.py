@@ -86,17 +86,14 @@ def run_main(
     try:
         status = _run(main, positional, name, advice)
     except BaseException as error:
-        if isinstance(error, BrokenPipeError) and _stdout_is_broken():
-            status = 128 + signal.SIGPIPE
-        else:
-            reason = _reason_and_status(error)
-            if reason is None:
-                raise
-            message, status = reason
-            if goes_on and status > 128:
-                message += "; the same command goes on from there"
-            with contextlib.suppress(OSError):  # A terminal that was closed.
-                print(f"{name}: {message}", file=sys.stderr, flush=True)
+        end = _reason_and_status(error)
+        if end is None:
+            raise
+        reason, status = end
+        again = "; the same command goes on from there" if goes_on and status > 128 else ""
+        with contextlib.suppress(OSError):  # A terminal that was closed.
+            if reason:
+                print(f"{name}: {reason}{again}", file=sys.stderr, flush=True)
         if _is_out_of_memory(error):
             # An allocation that failed inside TensorFlow leaves its locks taken: its destructors
             # would wait for them forever.
@@ -128,7 +125,12 @@ def _run(
 
 
 def _reason_and_status(error: BaseException) -> tuple[str, int] | None:
-    """Returns why a program ends, in a line, and its exit status; None if the error is a bug."""
+    """Returns why a program ends, in a line, and its exit status; None if the error is a bug.
+
+    No reason is given to a reader of stdout that went away.
+    """
+    if isinstance(error, BrokenPipeError) and _stdout_is_broken():
+        return "", 128 + signal.SIGPIPE
     if isinstance(error, UserError):
         return str(error), error.exit_status
     if _is_out_of_memory(error):
