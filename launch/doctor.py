@@ -160,10 +160,10 @@ def _import_tensorflow() -> str:
 
 
 def _start_worker(stack: contextlib.ExitStack, timeout: float) -> str:
-    from motley_tff.backends.tff import worker as tff_worker  # Imports TensorFlow.
+    from motley_tff.backends.tff import runtime  # Imports TensorFlow.
 
     start = time.perf_counter()
-    worker = stack.enter_context(tff_worker.tff_runtime(start_timeout_seconds=timeout))
+    worker = stack.enter_context(runtime.tff_runtime(start_timeout_seconds=timeout))
     return f"answered on port {worker.port} after {time.perf_counter() - start:.1f} s"
 
 

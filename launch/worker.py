@@ -22,7 +22,7 @@ second for an address that is new.
 from absl import flags
 
 from motley_tff import commandline
-from motley_tff.backends.tff import guard as interface_guard
+from motley_tff.backends.tff import guard
 from motley_tff.core.errors import WorkerError
 
 FLAGS = flags.FLAGS
@@ -51,25 +51,25 @@ flags.DEFINE_string(
     "one.",
 )
 
-_LOOK_SECONDS = 1.0
+# How often a signal that Python dropped is asked for.
+_SIGNAL_SECONDS = 1.0
 
 
 def main() -> None:
     """Runs a worker until a signal ends it, or its own end does."""
-    interface_guard.check(FLAGS.listen_address)
-    from motley_tff.backends.tff import worker as tff_worker  # Imports TensorFlow.
+    guard.check(FLAGS.listen_address)
+    from motley_tff.backends.tff import runtime  # Imports TensorFlow.
 
-    with tff_worker.start_worker(
+    with runtime.running_worker(
         port=FLAGS.port,
         threads=FLAGS.threads or None,
         intra_op_threads=FLAGS.threads_per_client or None,
         listen_address=FLAGS.listen_address,
-    ) as worker:
+    ) as (worker, _):
         print(f"ready on port {FLAGS.port} of {FLAGS.listen_address}; Ctrl-C ends it", flush=True)
-        while worker.is_alive:
-            worker.obituary(_LOOK_SECONDS)
+        while worker.exit_reason(_SIGNAL_SECONDS) is None:
             commandline.raise_if_ended()
-        raise WorkerError(f"{worker.account()}; if memory ran out, use fewer --threads")
+        raise WorkerError(f"{worker.describe_exit()}; if memory ran out, use fewer --threads")
 
 
 def run() -> None:

@@ -10,7 +10,7 @@ from launch.benchmarks import ALL_THREADS, rounds, stock
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
 from motley_tff.backends.tff import backend as tff_backend
-from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.core import clients, random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.lazy import tff
@@ -28,7 +28,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"one FedAvg round of the EMNIST CNN, {sizes.emnist_clients} clients x "
         f"{sizes.emnist_images} images, batch {sizes.emnist_batch_size}"
     )
-    with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
+    with tff_runtime(intra_op_threads=threads or None) as worker:
         on_worker = [rounds.backend("tff", tff_backend.TffBackend(), training)]
         if threads == ALL_THREADS:
             on_worker.extend(_stock(training))

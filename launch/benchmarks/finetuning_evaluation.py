@@ -18,7 +18,7 @@ from launch.benchmarks.sizes import Sizes
 from motley_tff.algorithms import FineTuning, optimizers, scoring
 from motley_tff.backends import base
 from motley_tff.backends.tff import backend as tff_backend
-from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.core import client_work, random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.lazy import tff
@@ -37,7 +37,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"EMNIST CNN, {sizes.finetuning_images} images to personalize on and as many to evaluate "
         f"on after every epoch, batch {sizes.emnist_batch_size}"
     )
-    with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
+    with tff_runtime(intra_op_threads=threads or None) as worker:
         listed = [
             _bare(task, sizes),
             _motley(*rounds.sequential_backend(threads), task, sizes),

@@ -16,7 +16,7 @@ from launch.benchmarks import rounds, stock
 from launch.benchmarks.measuring import Contender, Plan
 from launch.benchmarks.sizes import Sizes
 from motley_tff.backends import vectorized
-from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.core import clients
 from motley_tff.core import task as task_lib
 
@@ -35,7 +35,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"{total} rounds of FedAvg on School ({task.facts['source']} data), {len(task.train)} "
         f"silos, batch {sizes.school_batch_size}"
     )
-    with tff_worker.tff_runtime(intra_op_threads=threads or None) as worker:
+    with tff_runtime(intra_op_threads=threads or None) as worker:
         listed = [
             rounds.bare(training)._replace(scale=total),
             rounds.backend("vectorized", vectorized.VectorizedBackend(), training, total),

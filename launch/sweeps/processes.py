@@ -10,31 +10,21 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launch.sweeps import plans, results
+from motley_tff.commandline import children
 from motley_tff.core import candidates, cores, signals
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
-# Run by a bare Python that becomes the task's process: code between fork and exec in this one,
-# whose libraries have threads, could deadlock. 1 is PR_SET_PDEATHSIG. Slurm sends its signals to
-# all of a job's processes: those that mean "time is running out" are for the one that started this.
-_LAUNCHER = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("the sweep is gone")
-for number in (signal.SIGUSR1, signal.SIGUSR2):
-    signal.signal(number, signal.SIG_IGN)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
+# Slurm sends its signals to all of a job's processes: those that mean "time is running out" are for
+# the one that started a task's.
+_IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 # Time to write a checkpoint in, when asked to end.
 _SECONDS_TO_END = 60.0
-_LAST_BYTES_OF_LOG = 4096
 _KILOBYTES_PER_MEGABYTE = 1024.0
 
 
@@ -53,10 +43,10 @@ class Process:
         self._start = time.monotonic()
         self._usage: resource.struct_rusage | None = None
         self._log = directory / "logs" / f"{task.name}.log"
-        command = [sys.executable, "-c", _LAUNCHER, str(os.getpid())]
+        command = children.bound_to_parent(plan.command(task, directory), _IGNORED_SIGNALS)
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                [*command, *plan.command(task, directory)],
+                command,
                 env=_environment(directory, num_cores),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
@@ -115,16 +105,13 @@ class Process:
             return failure(self.task, f"its files cannot be read: {error}")
 
     def _reason(self) -> str:
-        """Returns why the process failed: its last words, or the signal that ended it."""
+        """Returns why the process failed: the last line of its log, or the signal that ended it."""
         code = self._process.returncode
         if code < 0:
             hint = " (out of memory?)" if -code == signal.SIGKILL else ""
             return f"ended by {signal.Signals(-code).name}{hint}"
         with open(self._log, "rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES_OF_LOG))
-            lines = log.read().decode(errors="replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
-        return said[-1] if said else f"exit status {code}"
+            return children.last_line(log) or f"exit status {code}"
 
 
 def end(running: Sequence[Process]) -> None:

@@ -4,7 +4,7 @@ import inspect
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from absl import flags
 
@@ -22,36 +22,27 @@ _COMMON_FLAGS = """Flags of every command:
 
 def text(main: Callable[..., object], positional: Sequence[str], name: str) -> str:
     """Returns usage, the docstring of the command's module, and its flags by declaring module."""
-    own = main.__module__
-    groups = parsing.own_flags()
     # absl knows a program's own file by the path it was started with.
-    order = sorted(groups, key=lambda module: (module not in (own, sys.argv[0]), module))
+    own_modules = (main.__module__, sys.argv[0])
+    groups = parsing.own_flags()
     docs = inspect.getdoc(inspect.getmodule(main)) or ""
     parts = [f"usage: {parsing.usage(name, positional)}", docs]
-    for module in order:
-        parts.append("Flags:" if module in (own, sys.argv[0]) else _heading(module))
+    for module in sorted(groups, key=lambda module: (module not in own_modules, module)):
+        # "Shared flags:" for those of `trainers.shared_flags`.
+        origin = module.rpartition(".")[2].removesuffix("_flags").replace("_", " ").capitalize()
+        parts.append("Flags:" if module in own_modules else f"{origin} flags:")
         parts.extend(_flag_help(flag) for flag in groups[module])
     return "\n\n".join(part for part in [*parts, _COMMON_FLAGS] if part)
-
-
-def _heading(module: str) -> str:
-    """Returns `Shared flags:` for `trainers.shared_flags`."""
-    words = module.rpartition(".")[2].removesuffix("_flags").replace("_", " ")
-    return f"{words.capitalize()} flags:"
 
 
 def _flag_help(flag: flags.Flag) -> str:
     allowed = getattr(flag.parser, "enum_values", None)
     value = f"=<{'|'.join(allowed)}>" if allowed else "=..."
     spelling = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}{value}"
-    unset = flag.default in (None, "", [])
-    default = "" if unset else f" (default: {flag.default_as_str.strip(chr(39))})"
-    width = max(40, min(100, shutil.get_terminal_size().columns))
+    has_default = flag.default not in (None, "", [])
+    default = f" (default: {flag.default_as_str.strip(chr(39))})" if has_default else ""
     # absl puts the allowed values in front of the help, too, and its own words behind a list's.
-    words = (flag.help or "").removeprefix(f"{value[1:]}: ").partition(";\n")[0]
-    return "\n".join(_wrapped(spelling, f"{words}{default}", width))
-
-
-def _wrapped(heading: str, text: str, width: int) -> Iterator[str]:
-    yield f"  {heading}"
-    yield from textwrap.wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    words = (flag.help or "").removeprefix(f"{value[1:]}: ").partition(";\n")[0] + default
+    width = max(40, min(100, shutil.get_terminal_size().columns))
+    lines = textwrap.wrap(words, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join([f"  {spelling}", *lines])

@@ -4,7 +4,7 @@ import difflib
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from absl import flags
@@ -14,6 +14,20 @@ from motley_tff.core.errors import UserError
 FLAGS = flags.FLAGS
 # The flags of the last command line; see `given`.
 _given: list["Given"] = []
+
+
+class Given(NamedTuple):
+    """A flag as it was given.
+
+    Attributes:
+      name: Its name, without a `no` that switches it off.
+      value: Its text; of a flag that takes none, it means nothing.
+      flagfile: The flagfile that has it, as it was named; None for the command line itself.
+    """
+
+    name: str
+    value: str | None
+    flagfile: str | None
 
 
 def parse(
@@ -37,16 +51,20 @@ def parse(
       UserError: If a flag is unknown or has a wrong value, or an argument is missing or too many.
     """
     try:
-        values = FLAGS(list(_note_given(argv)))[1:]
+        words = list(_expanded(argv[1:]))
+        _given[:] = _flags_among(words)
+        values = FLAGS([argv[0], *(word for word, _ in words)])[1:]
     except flags.UnrecognizedFlagError as error:
-        raise UserError(_unknown(error.flagname, name, advice)) from error
+        hint = advice(error.flagname) or _similar_flag(error.flagname)
+        hint = hint or f"{name} --help lists the flags"
+        raise UserError(f"unknown flag --{error.flagname}; {hint}") from error
     except flags.Error as error:
         raise UserError(_explain(str(error))) from error
     _refuse_infinite()
-    many = bool(positional) and positional[-1].endswith("...")
     if len(values) < len(positional):
         raise UserError(f"missing {positional[len(values)]}; usage: {usage(name, positional)}")
-    if len(values) > len(positional) and not many:
+    takes_many = bool(positional) and positional[-1].endswith("...")
+    if len(values) > len(positional) and not takes_many:
         raise UserError(
             f"unexpected argument {values[len(positional)]!r}; flags are written --name=value, "
             "or --name and --noname where they are true or false"
@@ -54,73 +72,9 @@ def parse(
     return values
 
 
-class Given(NamedTuple):
-    """A flag as it was given.
-
-    Attributes:
-      name: Its name, without a `no` that switches it off.
-      value: Its text; None where it stands alone.
-      flagfile: The flagfile that has it, as it was named; None for the command line itself.
-    """
-
-    name: str
-    value: str | None
-    flagfile: str | None
-
-
 def given() -> tuple[Given, ...]:
     """Returns the flags of the last `parse` in the order in which they were given."""
     return tuple(_given)
-
-
-def _note_given(argv: Sequence[str]) -> Iterator[str]:
-    """Yields a command line with its flagfiles' lines in their places; fills `given`.
-
-    A flagfile is read once: it may be a pipe.
-    """
-    _given.clear()
-    arguments = iter(argv)
-    yield next(arguments)
-    for argument in arguments:
-        if argument == "--":
-            yield argument
-            yield from arguments
-        elif re.fullmatch(r"--?flagfile(=.*)?", argument):
-            parts = [argument] if "=" in argument else [argument, *itertools.islice(arguments, 1)]
-            lines = FLAGS.read_flags_from_files(parts, force_gnu=False)
-            _note(lines, parts[-1].rpartition("=")[2])
-            yield from lines
-        else:
-            following = [] if "=" in argument else _value_behind(argument, arguments)
-            _note([argument, *following], None)
-            yield argument
-            yield from following
-
-
-def _value_behind(argument: str, arguments: Iterator[str]) -> list[str]:
-    """Returns the next argument if it is the value of this one, `--name value`."""
-    name = argument.lstrip("-")
-    is_flag = argument.startswith("-") and name in FLAGS and not FLAGS[name].boolean
-    return list(itertools.islice(arguments, 1)) if is_flag else []
-
-
-def _note(words: Sequence[str], flagfile: str | None) -> None:
-    for number, word in enumerate(words):
-        match = re.fullmatch(r"--?(\w+)(?:=(.*))?", word, re.DOTALL)
-        if match:
-            name, value = match.groups()
-            if value is None and number + 1 < len(words):
-                value = words[number + 1]  # Where the flag takes none, nobody asks for it.
-            known = name in FLAGS or name.removeprefix("no") not in FLAGS
-            _given.append(Given(name if known else name.removeprefix("no"), value, flagfile))
-
-
-def _unknown(flag: str, command: str, advice: Callable[[str], str | None]) -> str:
-    """Returns what to say of a flag that does not exist."""
-    near = _near(flag, _spellings())
-    guess = f"did you mean --{near}?" if near else f"{command} --help lists the flags"
-    hint = advice(flag) or guess
-    return f"unknown flag --{flag}; {hint}"
 
 
 def usage(name: str, positional: Sequence[str]) -> str:
@@ -128,14 +82,54 @@ def usage(name: str, positional: Sequence[str]) -> str:
     return " ".join([name, *positional, "[--flag=value ...]"])
 
 
-def _near(word: str, known: Iterable[str]) -> str:
-    return next(iter(difflib.get_close_matches(word, sorted(known), 1)), "")
+def own_flags() -> dict[str, list[flags.Flag]]:
+    """Returns flags by the module that declares them, absl's left out."""
+    modules = FLAGS.flags_by_module_dict()
+    return {
+        module: sorted(group, key=lambda flag: flag.name)
+        for module, group in modules.items()
+        if module.split(".")[0] != "absl"
+    }
 
 
-def _spellings() -> set[str]:
-    """Returns our flags and the forms that switch one off."""
+def _expanded(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Yields (argument, None), and (line, its flagfile) in the place of a flagfile.
+
+    A flagfile is read once: it may be a pipe.
+    """
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument == "--":
+            yield from ((word, None) for word in (argument, *remaining))
+        elif re.fullmatch(r"--?flagfile(=.*)?", argument):
+            words = [argument] if "=" in argument else [argument, *itertools.islice(remaining, 1)]
+            flagfile = words[-1].rpartition("=")[2]
+            for line in FLAGS.read_flags_from_files(words, force_gnu=False):
+                yield line, flagfile
+        else:
+            yield argument, None
+
+
+def _flags_among(words: Sequence[tuple[str, str | None]]) -> Iterator[Given]:
+    for i, (word, flagfile) in enumerate(words):
+        if word == "--":
+            return
+        match = re.fullmatch(r"--?(\w+)(?:=(.*))?", word, re.DOTALL)
+        if match:
+            name, value = match.groups()
+            if value is None and i + 1 < len(words):
+                value = words[i + 1][0]
+            is_off = name not in FLAGS and name.removeprefix("no") in FLAGS
+            yield Given(name.removeprefix("no") if is_off else name, value, flagfile)
+
+
+def _similar_flag(name: str) -> str:
+    """Returns a question about a flag that exists, or an empty string."""
     ours = [flag for group in own_flags().values() for flag in group]
-    return {flag.name for flag in ours} | {f"no{flag.name}" for flag in ours if flag.boolean}
+    names = {flag.name for flag in ours} | {f"no{flag.name}" for flag in ours if flag.boolean}
+    return "".join(
+        f"did you mean --{n}?" for n in difflib.get_close_matches(name, sorted(names), 1)
+    )
 
 
 def _explain(message: str) -> str:
@@ -149,37 +143,21 @@ def _explain(message: str) -> str:
     name, value, reason = match.groups()
     if "must have a value other than None" in reason:
         return f"--{name} is required; give --{name}=..."
-    return f"--{name}={value}: {_expectation(name, value, reason)}"
-
-
-def _expectation(name: str, value: str, reason: str) -> str:
-    flag = FLAGS[name]
-    allowed = getattr(flag.parser, "enum_values", None)
-    if allowed:
-        near = _near(value, allowed)
-        hint = f"; did you mean {near}?" if near else ""
-        return f"expected one of {', '.join(allowed)}{hint}"
-    if flag.boolean:
-        return "expected true or false"
-    if re.search("invalid literal|could not convert|is not ", reason):
-        return f"expected {flag.parser.syntactic_help.removeprefix('a ').removeprefix('an ')}"
-    return reason
+    parser = FLAGS[name].parser
+    if allowed := getattr(parser, "enum_values", None):
+        reason = f"expected one of {', '.join(allowed)}"
+        for similar in difflib.get_close_matches(value, sorted(allowed), 1):
+            reason += f"; did you mean {similar}?"
+    elif FLAGS[name].boolean:
+        reason = "expected true or false"
+    elif re.search("invalid literal|could not convert|is not ", reason):
+        reason = f"expected {parser.syntactic_help.removeprefix('a ').removeprefix('an ')}"
+    return f"--{name}={value}: {reason}"
 
 
 def _refuse_infinite() -> None:
     """Raises a UserError for a value that passes its bounds and breaks every computation."""
-    for flag in (flag for group in own_flags().values() for flag in group):
-        values = flag.value if isinstance(flag.value, list) else [flag.value]
-        for value in values:
+    for flag in itertools.chain(*own_flags().values()):
+        for value in flag.value if isinstance(flag.value, list) else [flag.value]:
             if isinstance(value, float) and not math.isfinite(value):
                 raise UserError(f"--{flag.name}={value}: expected a finite number")
-
-
-def own_flags() -> dict[str, list[flags.Flag]]:
-    """Returns flags by the module that declares them, absl's left out."""
-    modules = FLAGS.flags_by_module_dict()
-    return {
-        module: sorted(group, key=lambda flag: flag.name)
-        for module, group in modules.items()
-        if module.split(".")[0] != "absl"
-    }

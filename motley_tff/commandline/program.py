@@ -22,6 +22,7 @@ import contextlib
 import errno
 import gc
 import io
+import itertools
 import logging as python_logging
 import os
 import pathlib
@@ -29,7 +30,7 @@ import select
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn
 
@@ -40,7 +41,6 @@ from motley_tff.core.errors import Terminated, UserError
 
 _HELP = frozenset({"-h", "-?", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"})
 _TERMINATING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-_INTERRUPTED = 128 + signal.SIGINT
 # Signals that asked this program to end, in order.
 _received: list[int] = []
 # What a user can do about an error of the disk, and about one of a path.
@@ -56,7 +56,6 @@ _PATH_ERRORS = {
     errno.ENAMETOOLONG: "give a shorter path",
     errno.ELOOP: "mend the link, or give another path",
 }
-_BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 def run_main(
@@ -77,41 +76,85 @@ def run_main(
     Raises:
       SystemExit: With the exit status; see the module's table.
     """
-    name = command_name()
-    again = "; the same command goes on from there" if goes_on else ""
+    path = pathlib.Path(sys.argv[0])
+    name = path.parent.name if path.stem in ("__main__", "command") else path.stem
     _take_signals()
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # A terminal that knows ASCII only.
             stream.reconfigure(errors="replace")
     try:
-        with _leaving_without_memory(name):
-            status = _run(main, positional, name, advice)
-    except BrokenPipeError:
-        if not _stdout_is_broken():
-            raise  # Another pipe broke: a bug of ours.
-        status = _BROKEN_PIPE
-    except UserError as error:
-        status = _fail(name, str(error), error.exit_status)
-    except OSError as error:
-        hint = os_hint(error)
-        if hint is None:
+        status = _run(main, positional, name, advice)
+    except BaseException as error:
+        end = _reason_and_status(error)
+        if end is None:
             raise
-        what = error.filename or "a file or stdout"
-        status = _fail(name, f"{what}: {error.strerror}; {hint}", 2)
-    except KeyboardInterrupt:
-        status = _fail(name, f"interrupted{again}", _INTERRUPTED)
-    except Terminated as end:
-        status = _fail(name, f"ended by {end.signal_name}{again}", end.exit_status)
-    except Exception:
-        # A signal that lands inside a library's own error handling comes out as another error.
-        if not _received:
-            raise
-        status = _fail(name, f"ended by signal {_received[0]}{again}", 128 + _received[0])
+        reason, status = end
+        again = "; the same command goes on from there" if goes_on and status > 128 else ""
+        with contextlib.suppress(OSError):  # A terminal that was closed.
+            if reason:
+                print(f"{name}: {reason}{again}", file=sys.stderr, flush=True)
+        if _is_out_of_memory(error):
+            # An allocation that failed inside TensorFlow leaves its locks taken: its destructors
+            # would wait for them forever.
+            _settle_stdout()
+            os._exit(status)
     _settle_stdout()
     # The interpreter's last collections would go through TensorFlow's objects for a second.
     gc.freeze()
     sys.exit(status)
+
+
+def _run(
+    main: Callable[..., int | None],
+    positional: Sequence[str],
+    name: str,
+    advice: Callable[[str], str | None],
+) -> int:
+    if _HELP.intersection(itertools.takewhile(lambda word: word != "--", sys.argv[1:])):
+        print(help_text.text(main, positional, name))
+        status = 0
+    else:
+        values = parsing.parse(sys.argv, positional, name, advice)
+        silence_libraries()
+        status = main(*values) or 0
+    # While errors can still be reported. If stdout's reader is gone by now, the work is done.
+    with contextlib.suppress(BrokenPipeError):
+        print(end="", flush=True)
+    return status
+
+
+def _reason_and_status(error: BaseException) -> tuple[str, int] | None:
+    """Returns why a program ends, in a line, and its exit status; None if the error is a bug.
+
+    No reason is given to a reader of stdout that went away.
+    """
+    if isinstance(error, BrokenPipeError) and _stdout_is_broken():
+        return "", 128 + signal.SIGPIPE
+    if isinstance(error, UserError):
+        return str(error), error.exit_status
+    if _is_out_of_memory(error):
+        return (
+            "memory ran out; give the program more, or fewer clients and examples at once, and "
+            "start again"
+        ), 2
+    if isinstance(error, OSError) and (hint := os_hint(error)):
+        return f"{error.filename or 'a file or stdout'}: {error.strerror}; {hint}", 2
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 128 + signal.SIGINT
+    if isinstance(error, Terminated):
+        return f"ended by {error.signal_name}", error.exit_status
+    if isinstance(error, Exception) and _received:
+        # A signal that lands inside a library's own error handling comes out as another error.
+        return f"ended by signal {_received[0]}", 128 + _received[0]
+    return None
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """TensorFlow's own error is told by its name: nothing heavy is imported here."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
 
 
 def _open_what_is_closed() -> None:
@@ -129,66 +172,8 @@ def _open_what_is_closed() -> None:
 
 def os_hint(error: OSError) -> str | None:
     """Returns what a user can do about an error of the system, None if that is not known."""
-    known = _DISK_ERRORS if error.filename is None else _DISK_ERRORS | _PATH_ERRORS
-    return known.get(error.errno or 0)
-
-
-def command_name() -> str:
-    """Returns the name this program was started by."""
-    path = pathlib.Path(sys.argv[0])
-    return path.parent.name if path.stem in ("__main__", "command") else path.stem
-
-
-def _run(
-    main: Callable[..., int | None],
-    positional: Sequence[str],
-    name: str,
-    advice: Callable[[str], str | None],
-) -> int:
-    if _HELP.intersection(_before_double_dash(sys.argv[1:])):
-        print(help_text.text(main, positional, name))
-    else:
-        values = parsing.parse(sys.argv, positional, name, advice)
-        silence_libraries()
-        return _flushed(main(*values) or 0)
-    return _flushed(0)
-
-
-@contextlib.contextmanager
-def _leaving_without_memory(name: str) -> Iterator[None]:
-    """Ends the program at once where memory ran out.
-
-    An allocation that failed inside TensorFlow leaves its locks taken: its destructors would wait
-    for them forever.
-    """
-    try:
-        yield
-    except Exception as error:
-        if not _is_out_of_memory(error):
-            raise
-        what = "memory ran out; give the program more, or fewer clients and examples at once"
-        status = _fail(name, f"{what}, and start again", 2)
-        _settle_stdout()
-        os._exit(status)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """TensorFlow's own error is told by its name: nothing heavy is imported here."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
-
-
-def _before_double_dash(arguments: Sequence[str]) -> Sequence[str]:
-    return arguments[: arguments.index("--")] if "--" in arguments else arguments
-
-
-def _flushed(status: int) -> int:
-    """Writes what is left for stdout while errors can still be reported."""
-    # Its reader may be gone by now: the work is done, and its status stands.
-    with contextlib.suppress(BrokenPipeError):
-        print(end="", flush=True)
-    return status
+    hints = _DISK_ERRORS if error.filename is None else _DISK_ERRORS | _PATH_ERRORS
+    return hints.get(error.errno or 0)
 
 
 def _stdout_is_broken() -> bool:
@@ -204,12 +189,6 @@ def _settle_stdout() -> None:
         print(end="", flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _fail(name: str, message: str, status: int) -> int:
-    with contextlib.suppress(OSError):  # A terminal that was closed.
-        print(f"{name}: {message}", file=sys.stderr, flush=True)
-    return status
 
 
 def raise_if_ended() -> None:

@@ -6,7 +6,7 @@ are imported themselves: `from __future__ import annotations`.
 
 TFF installs a local runtime on import that would start a worker of its own at the first
 computation, one that nobody reaps. Here that default is an error;
-`backends.tff.worker.tff_runtime` opens a runtime whose worker is ours.
+`backends.tff.runtime.tff_runtime` opens a runtime whose worker is ours.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _refuse_computations(module: Any) -> None:
         def invoke(self, comp: Any, arg: Any) -> Any:
             raise RuntimeError(
                 "No TFF runtime is open; run TFF computations inside "
-                "motley_tff.backends.tff.worker.tff_runtime()."
+                "motley_tff.backends.tff.runtime.tff_runtime()."
             )
 
     module.framework.set_default_context(NoRuntime())

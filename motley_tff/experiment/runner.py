@@ -220,15 +220,15 @@ def _tff_backend(
     config: BackendConfig, clients_per_round: int, warn: Callable[[str], None]
 ) -> Iterator[base.Backend]:
     # TFF's imports take 1.5 s, which other backends need not wait for.
-    from motley_tff.backends.tff import aggregators, backend, worker, workers
+    from motley_tff.backends.tff import aggregators, backend, runtime, workers
 
     aggregator = aggregators.build(config.aggregator, config.dp_noise_multiplier, clients_per_round)
-    runtime: contextlib.AbstractContextManager[Any]
+    opened: contextlib.AbstractContextManager[Any]
     if config.tff_workers:
-        runtime = workers.tff_workers_runtime(config.tff_workers, warn)
+        opened = workers.tff_workers_runtime(config.tff_workers, warn)
     else:
-        runtime = worker.tff_runtime(intra_op_threads=config.threads_per_client or None)
-    with runtime:
+        opened = runtime.tff_runtime(intra_op_threads=config.threads_per_client or None)
+    with opened:
         yield backend.TffBackend(aggregator)
 
 

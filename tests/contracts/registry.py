@@ -337,9 +337,9 @@ PERSONALIZATIONS = {
 @contextlib.contextmanager
 def _tff():
     from motley_tff.backends.tff import backend as tff_backend
-    from motley_tff.backends.tff import worker as tff_worker
+    from motley_tff.backends.tff.runtime import tff_runtime
 
-    with tff_worker.tff_runtime():
+    with tff_runtime():
         yield tff_backend.TffBackend()
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from motley_tff.algorithms import HypCluster
 from motley_tff.backends.tff import aggregators as tff_aggregators
 from motley_tff.backends.tff import backend as tff_backend
-from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 from tests import toy
@@ -28,7 +28,7 @@ _WIDE = 20_001
 
 @pytest.fixture(scope="module", autouse=True)
 def runtime():
-    with tff_worker.tff_runtime():
+    with tff_runtime():
         yield
 
 

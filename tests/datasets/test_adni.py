@@ -97,13 +97,13 @@ def _one_round(backend, task):
 @pytest.mark.slow
 def test_a_round_is_the_same_in_tffs_worker():
     from motley_tff.backends.tff import backend as tff_backend
-    from motley_tff.backends.tff import worker as tff_worker
+    from motley_tff.backends.tff.runtime import tff_runtime
 
     # Ten and five training slices: the short last batches are kept.
     vendors = {"CPS": _scans(_people(0, 7)), "Siemens/CTI": _scans(_people(7, 7), 1, seed=1)}
     task = adni.create_task_from_data(vendors, 0)
     changes, means = _one_round(sequential.SequentialBackend(), task)
-    with tff_worker.tff_runtime():
+    with tff_runtime():
         others, other_means = _one_round(tff_backend.TffBackend(), task)
     assert means == pytest.approx(other_means, rel=1e-5)
     for one, other in zip(changes, others, strict=True):

@@ -405,11 +405,11 @@ def _one_round(backend, task, client_ids=None, batch_size=2):
 @pytest.mark.slow
 def test_a_round_from_files_is_the_same_in_tffs_worker(small_task):
     from motley_tff.backends.tff import backend as tff_backend
-    from motley_tff.backends.tff import worker as tff_worker
+    from motley_tff.backends.tff.runtime import tff_runtime
 
     task = small_task
     changes, means = _one_round(sequential.SequentialBackend(), task)
-    with tff_worker.tff_runtime():
+    with tff_runtime():
         others, other_means = _one_round(tff_backend.TffBackend(), task)
     assert means == pytest.approx(other_means, rel=1e-5)
     for one, other in zip(changes, others, strict=True):

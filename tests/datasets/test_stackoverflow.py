@@ -280,7 +280,7 @@ def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
     from motley_tff.algorithms import optimizers
     from motley_tff.backends import base, sequential
     from motley_tff.backends.tff import backend as tff_backend
-    from motley_tff.backends.tff import worker as tff_worker
+    from motley_tff.backends.tff.runtime import tff_runtime
     from motley_tff.core import random_streams
 
     sgd = optimizers.OptimizerConfig("sgd", 1.0, {})
@@ -296,7 +296,7 @@ def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
 
     expected, _ = train(sequential.SequentialBackend())
     assert max(np.abs(a - b).max() for a, b in zip(expected, weights, strict=True)) > 1e-3
-    with tff_worker.tff_runtime():
+    with tff_runtime():
         found, _ = train(tff_backend.TffBackend())
     for a, b in zip(expected, found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -206,7 +206,7 @@ def test_sqlite_by_tffs_writer_gives_what_memory_gives(tmp_path):
 def test_tffs_worker_agrees_with_this_process(tmp_path):
     """A round of two clients, loaded by id where they train."""
     from motley_tff.backends.tff import backend as tff_backend
-    from motley_tff.backends.tff import worker as tff_worker
+    from motley_tff.backends.tff.runtime import tff_runtime
 
     task = create(save(tmp_path / "ted_multi.sqlite"))
     params = FedAvg(
@@ -217,7 +217,7 @@ def test_tffs_worker_agrees_with_this_process(tmp_path):
     initial = task.model.initial_weights(0)
     algorithm = params.build(task, initial)
     one = base.Round(1, task.train.ids, random_streams.key(0, "local_training", 1))
-    with tff_worker.tff_runtime():
+    with tff_runtime():
         found = []
         for backend in (sequential.SequentialBackend(), tff_backend.TffBackend()):
             process = backend.training(task, algorithm)

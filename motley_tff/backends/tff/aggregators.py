@@ -167,21 +167,21 @@ def quantile_above_zero(
       increment: As above.
       count: Sums int32 [2] of 0 and 1; by default a plain sum.
     """
-    counts = (count or tff.aggregators.SumFactory()).create(tff.TensorType(np.int32, [2]))
+    count_sum = (count or tff.aggregators.SumFactory()).create(tff.TensorType(np.int32, [2]))
 
     @tff.tensorflow.computation(np.float32, np.float32)
     def below_and_all(estimate, value):
-        is_there = value > 0.0
-        return tf.cast(tf.stack([is_there & (value <= estimate), is_there]), tf.int32)
+        is_counted = value > 0.0
+        return tf.cast(tf.stack([is_counted & (value <= estimate), is_counted]), tf.int32)
 
     @tff.tensorflow.computation(np.float32, tff.TensorType(np.int32, [2]))
-    def moved(estimate, sums):
+    def next_estimate(estimate, sums):
         below, number = tf.unstack(tf.cast(sums, tf.float32))
         error = tf.math.divide_no_nan(below, number) - target_quantile
         return tf.where(number > 0.0, estimate * tf.exp(-learning_rate * error), estimate)
 
     @tff.tensorflow.computation
-    def first():
+    def first_estimate():
         return tf.constant(initial_estimate, tf.float32)
 
     @tff.tensorflow.computation(np.float32)
@@ -190,18 +190,18 @@ def quantile_above_zero(
 
     @tff.federated_computation
     def initialize():
-        start = tff.federated_eval(first, tff.SERVER)
-        return tff.federated_zip((start, counts.initialize()))
+        start = tff.federated_eval(first_estimate, tff.SERVER)
+        return tff.federated_zip((start, count_sum.initialize()))
 
     @tff.federated_computation(
         initialize.type_signature.result, tff.FederatedType(np.float32, tff.CLIENTS)
     )
     def next_round(state, values):
-        estimate, counts_state = state
-        found = tff.federated_map(below_and_all, (tff.federated_broadcast(estimate), values))
-        summed = counts.next(counts_state, found)
-        estimate = tff.federated_map(moved, (estimate, summed.result))
-        return tff.federated_zip((estimate, summed.state))
+        estimate, sum_state = state
+        counts = tff.federated_map(below_and_all, (tff.federated_broadcast(estimate), values))
+        output = count_sum.next(sum_state, counts)
+        estimate = tff.federated_map(next_estimate, (estimate, output.result))
+        return tff.federated_zip((estimate, output.state))
 
     @tff.federated_computation(initialize.type_signature.result)
     def report(state):
@@ -220,7 +220,7 @@ def _grouped(
         return groups.split(update, weight)
 
     @functools.cache  # Clusters are alike: one process serves them all, each with a state.
-    def mean_of(value_type, is_partial):
+    def mean_of(value_type: tff.Type, is_partial: bool) -> tff.templates.AggregationProcess:
         factory = aggregator.partial if is_partial else aggregator.whole
         assert factory is not None
         return _weighted(factory).create(value_type, _WEIGHT)

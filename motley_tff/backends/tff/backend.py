@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from motley_tff.backends import base, client_loop
 from motley_tff.backends.tff import aggregators as tff_aggregators
-from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.backends.tff.workers import RemoteComputationError
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, random_streams, tensor_random
 from motley_tff.core import clients as clients_lib
@@ -41,7 +41,7 @@ class TffBackend:
 
     def __init__(self, aggregator: tff_aggregators.Aggregator | None = None):
         self._aggregator = aggregator or tff_aggregators.MEAN
-        self._maps: dict[Any, Any] = {}
+        self._maps: dict[Any, tff.Computation] = {}
 
     def training(
         self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
@@ -54,20 +54,16 @@ class TffBackend:
     def map_clients(self, call: base.ClientCall) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
         inputs = _ClientInputs(call.clients, call.work.parts)
-        mapped = self._mapped(call, inputs)
+        cache_key = (id(call.task), call.work, str(inputs.type))
+        if cache_key not in self._maps:
+            self._maps[cache_key] = _build_map(call, inputs)
         for first in range(0, len(call.client_ids), _EVALUATION_BLOCK):
             block = slice(first, first + _EVALUATION_BLOCK)
             ids = call.client_ids[block]
             values = zip(inputs.values(ids, call.key), call.states[block], strict=True)
             with _naming_unreadable(call.clients, ids):
-                results = mapped(call.broadcast, list(values))
+                results = self._maps[cache_key](call.broadcast, list(values))
             yield from zip(ids, results, strict=True)
-
-    def _mapped(self, call: base.ClientCall, inputs: "_ClientInputs") -> tff.Computation:
-        cache_key = (id(call.task), call.work, str(inputs.type))
-        if cache_key not in self._maps:
-            self._maps[cache_key] = _build_map(call, inputs)
-        return self._maps[cache_key]
 
 
 class _Training:
@@ -79,19 +75,20 @@ class _Training:
 
     def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
         """Runs rounds one after the other; see `base.TrainingProcess`."""
-        for one in rounds:
+        for round_ in rounds:
             start = time.perf_counter()
-            with _naming_unreadable(self._task.train, one.client_ids):
-                new_state, measured = self._next(state, one)
+            with _naming_unreadable(self._task.train, round_.client_ids):
+                new_state, measured = self._next(state, round_)
             if measured["diverged_index"] >= 0:
                 client_id = self._task.train.ids[measured["diverged_index"]]
-                raise base.DivergedError(one.number, client_id)
+                raise base.DivergedError(round_.number, client_id)
             means = base.mean_metrics(*measured["sums"])
             state, seconds = new_state, time.perf_counter() - start
-            on_round(base.RoundResult(one.number, len(one.client_ids), means, seconds), state)
+            on_round(base.RoundResult(round_.number, len(round_.client_ids), means, seconds), state)
         return state
 
-    def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
+    def _next(self, state: Nest, round_: base.Round) -> tuple[Nest, Any]:
+        """Runs a round; returns the state after it and what `_measured` measured."""
         raise NotImplementedError
 
 
@@ -104,7 +101,7 @@ def _naming_unreadable(clients: clients_lib.Clients, client_ids: Sequence[str]) 
     """
     try:
         yield
-    except (grpc.RpcError, tff_worker.RemoteComputationError):
+    except (grpc.RpcError, RemoteComputationError):
         if clients.in_graph:
             for client_id in client_ids:
                 clients.fetch(client_id)
@@ -127,13 +124,13 @@ class TffTraining(_Training):
         """Returns the state before the first round."""
         return self._process.initialize()
 
-    def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
-        output = self._process.next(state, self._inputs.values(one.client_ids, one.key))
+    def _next(self, state: Nest, round_: base.Round) -> tuple[Nest, Any]:
+        output = self._process.next(state, self._inputs.values(round_.client_ids, round_.key))
         return output.state, output.metrics["client_work"]
 
     def weights(self, state: Nest) -> Nest:
         """Returns the server's weights as NumPy arrays."""
-        return tf.nest.map_structure(np.asarray, state.global_model_weights.trainable)
+        return _arrays(state.global_model_weights.trainable)
 
     def client_states(self, state: Nest) -> dict[str, Nest]:
         """Returns nothing: the templates' clients keep no state."""
@@ -167,33 +164,31 @@ class TffStatefulTraining(_Training):
         algorithm = self._algorithm
         assert algorithm.initial_client_state is not None
         states = {
-            client_id: tf.nest.map_structure(np.asarray, algorithm.initial_client_state(i))
+            client_id: _arrays(algorithm.initial_client_state(i))
             for i, client_id in enumerate(self._task.train.ids)
         }
-        weights = tf.nest.map_structure(np.asarray, algorithm.initial_weights)
-        optimizer_state = _initial_optimizer_state(algorithm)
-        return weights, optimizer_state, self._initial_aggregator(), states
+        server = _arrays(base.initial_server_state(algorithm))
+        return *server, self._initial_aggregator(), states
 
-    def _next(self, state: Nest, one: base.Round) -> tuple[Nest, Any]:
+    def _next(self, state: Nest, round_: base.Round) -> tuple[Nest, Any]:
         weights, optimizer_state, aggregator_state, states = state
-        values = self._inputs.values(one.client_ids, one.key)
-        mine = [states[client_id] for client_id in one.client_ids]
-        results = self._work(weights, list(zip(mine, values, strict=True)))
+        values = self._inputs.values(round_.client_ids, round_.key)
+        cohort_states = [states[client_id] for client_id in round_.client_ids]
+        results = self._work(weights, list(zip(values, cohort_states, strict=True)))
         server, aggregator_state, measured = self._server_step(
             (weights, optimizer_state), aggregator_state, [result for _, result in results]
         )
-        weights, optimizer_state = server
         new_states = (new_state for new_state, _ in results)
-        states = {**states, **dict(zip(one.client_ids, new_states, strict=True))}
-        return (weights, optimizer_state, aggregator_state, states), measured
+        states = {**states, **dict(zip(round_.client_ids, new_states, strict=True))}
+        return (*server, aggregator_state, states), measured
 
     def weights(self, state: Nest) -> Nest:
         """Returns the server's weights as NumPy arrays."""
-        return tf.nest.map_structure(np.asarray, state[0])
+        return _arrays(state[0])
 
     def client_states(self, state: Nest) -> dict[str, Nest]:
         """Returns the clients' own states by id as NumPy arrays."""
-        return {i: tf.nest.map_structure(np.asarray, s) for i, s in state[3].items()}
+        return {client_id: _arrays(client_state) for client_id, client_state in state[3].items()}
 
 
 class _ClientInputs:
@@ -201,11 +196,7 @@ class _ClientInputs:
 
     def __init__(self, clients: clients_lib.Clients, parts: tuple[str, ...]):
         self._clients, self._parts = clients, parts
-        data = (
-            tf.TensorSpec([], tf.string)
-            if clients.in_graph
-            else _ordered({part: clients.spec[part] for part in parts})
-        )
+        data = tf.TensorSpec([], tf.string) if clients.in_graph else self._select(clients.spec)
         key = tf.TensorSpec([2], tf.int32)
         self.type = type_of(
             collections.OrderedDict(
@@ -215,29 +206,30 @@ class _ClientInputs:
 
     def values(self, client_ids: Sequence[str], round_key: np.ndarray) -> list[Nest]:
         """Returns one CLIENTS-placed value: a structure per client."""
+        in_graph = self._clients.in_graph
         return [
             collections.OrderedDict(
                 client_key=random_streams.client_key(client_id),
-                data=self._data(client_id),
+                data=client_id if in_graph else self._select(self._clients.fetch(client_id)),
                 index=np.int32(self._clients.index[client_id]),
                 round_key=round_key,
             )
             for client_id in client_ids
         ]
 
-    def _data(self, client_id: str) -> Nest:
-        if self._clients.in_graph:
-            return client_id
-        parts = self._clients.fetch(client_id)
-        return _ordered({part: parts[part] for part in self._parts})
-
     def unpack(self, value: Nest) -> Nest:
         """Inside a graph: replaces an id by the parts it stands for."""
         value = collections.OrderedDict(value)
         if self._clients.in_graph:
-            parts = self._clients.load(value["data"])
-            value["data"] = _ordered({part: parts[part] for part in self._parts})
+            value["data"] = self._select(self._clients.load(value["data"]))
         return value
+
+    def _select(self, parts: Nest) -> Nest:
+        """Returns the work's parts as ordered dictionaries, sorted: TFF's types are ordered."""
+        return collections.OrderedDict(
+            (part, collections.OrderedDict(sorted(parts[part].items())))
+            for part in sorted(self._parts)
+        )
 
     def dataset_computation(self) -> tff.Computation:
         """Returns the computation from one client's value to a sequence of one element."""
@@ -252,22 +244,21 @@ class _ClientInputs:
 def type_of(nest: Nest) -> tff.Type:
     """Returns TFF's type of a nest of arrays, tensors or tensor specs."""
 
-    def one(leaf):
+    def type_of_leaf(leaf: Any) -> tff.TensorType:
         dtype = tf.as_dtype(leaf.dtype)
-        of = np.str_ if dtype == tf.string else dtype.as_numpy_dtype
-        return tff.TensorType(of, list(leaf.shape))
+        dtype = np.str_ if dtype == tf.string else dtype.as_numpy_dtype
+        return tff.TensorType(dtype, list(leaf.shape))
 
-    return tff.to_type(tf.nest.map_structure(one, nest))
-
-
-def _ordered(parts: Nest) -> Nest:
-    """Returns nested ordered dictionaries in sorted order: TFF's types are ordered."""
-    return collections.OrderedDict(
-        (part, collections.OrderedDict(sorted(parts[part].items()))) for part in sorted(parts)
-    )
+    return tff.to_type(tf.nest.map_structure(type_of_leaf, nest))
 
 
-def _run(task, work, broadcast, value, state=()) -> client_work.ClientOutput:
+def _arrays(nest: Nest) -> Nest:
+    return tf.nest.map_structure(np.asarray, nest)
+
+
+def _run(
+    task: task_lib.Task, work: client_work.ClientWork, broadcast: Nest, value: Nest, state: Nest
+) -> client_work.ClientOutput:
     """Runs one client inside a graph."""
     key = tensor_random.client_round_key(value["round_key"], value["client_key"])
     return client_loop.run_client(task, work, broadcast, state, value["data"], key, value["index"])
@@ -278,8 +269,8 @@ def _diverged_index(output: client_work.ClientOutput, value: Nest) -> tf.Tensor:
     return tf.where(tf.math.is_finite(output.metrics.totals["loss"]), -1, value["index"])
 
 
-def _measured(sums, diverged):
-    """Returns the measurements of a round, placed at the server."""
+def _measured(sums: Nest, diverged: Nest) -> Nest:
+    """Returns the measurements of a round, placed at the server, of those of the clients."""
     return tff.federated_zip(
         collections.OrderedDict(
             sums=tff.federated_sum(sums), diverged_index=tff.federated_max(diverged)
@@ -289,19 +280,25 @@ def _measured(sums, diverged):
 
 def _build_map(call: base.ClientCall, inputs: _ClientInputs) -> tff.Computation:
     """Returns `(broadcast, clients' (value, state) pairs) -> clients' metrics`."""
-    broadcast_type = type_of(call.broadcast)
     pair_type = tff.to_type((inputs.type, type_of(call.states[0])))
 
-    @tff.tensorflow.computation(broadcast_type, pair_type)
-    def one_client(weights, pair):
+    @tff.tensorflow.computation(type_of(call.broadcast), pair_type)
+    def client_metrics(broadcast, pair):
         value, state = pair
-        return _run(call.task, call.work, weights, inputs.unpack(value), state).metrics
+        return _run(call.task, call.work, broadcast, inputs.unpack(value), state).metrics
+
+    return _federated_map(client_metrics)
+
+
+def _federated_map(computation: tff.Computation) -> tff.Computation:
+    """Returns the map over clients of a `(broadcast, client's value) -> result`."""
+    broadcast_type, value_type = computation.type_signature.parameter
 
     @tff.federated_computation(
-        tff.FederatedType(broadcast_type, tff.SERVER), tff.FederatedType(pair_type, tff.CLIENTS)
+        tff.FederatedType(broadcast_type, tff.SERVER), tff.FederatedType(value_type, tff.CLIENTS)
     )
-    def every_client(weights, pairs):
-        return tff.federated_map(one_client, (tff.federated_broadcast(weights), pairs))
+    def every_client(broadcast, values):
+        return tff.federated_map(computation, (tff.federated_broadcast(broadcast), values))
 
     return every_client
 
@@ -313,13 +310,11 @@ def build_learning_process(
     inputs: _ClientInputs,
 ) -> tff.learning.templates.LearningProcess:
     """Composes the algorithm's process from `tff.learning.templates`."""
-    initial = tff.learning.models.ModelWeights(algorithm.initial_weights, ())
 
     @tff.tensorflow.computation
     def initial_weights():
-        return tff.learning.models.ModelWeights(
-            tf.nest.map_structure(tf.constant, initial.trainable), ()
-        )
+        weights = tf.nest.map_structure(tf.constant, algorithm.initial_weights)
+        return tff.learning.models.ModelWeights(weights, ())
 
     weights_type = initial_weights.type_signature.result
     dataset_computation = inputs.dataset_computation()
@@ -340,13 +335,18 @@ def build_learning_process(
     )
 
 
-def _build_client_work(task, work, weights_type, data_type):
+def _build_client_work(
+    task: task_lib.Task,
+    work: client_work.ClientWork,
+    weights_type: tff.Type,
+    data_type: tff.SequenceType,
+) -> tff.learning.templates.ClientWorkProcess:
     """Returns the algorithm's work as a `ClientWorkProcess` without state."""
 
     @tff.tensorflow.computation(weights_type, data_type)
     def one_client(weights, dataset):
         value = dataset.get_single_element()
-        output = _run(task, work, weights.trainable, value)
+        output = _run(task, work, weights.trainable, value, ())
         return (
             tff.learning.templates.ClientResult(output.update, output.weight),
             output.metrics,
@@ -369,45 +369,40 @@ def _build_client_work(task, work, weights_type, data_type):
     return tff.learning.templates.ClientWorkProcess(initialize, next_round)
 
 
-def _initial_optimizer_state(algorithm: algorithm_lib.Algorithm) -> Nest:
-    return tf.nest.map_structure(lambda t: t.numpy(), base.initial_server_state(algorithm)[1])
-
-
-def _build_stateful_work(task, algorithm, inputs):
-    """Returns (`(weights, clients' (state, value)) -> clients' (new state, result)`, result type).
+def _build_stateful_work(
+    task: task_lib.Task, algorithm: algorithm_lib.Algorithm, inputs: _ClientInputs
+) -> tuple[tff.Computation, tff.Type]:
+    """Returns (`(weights, clients' (value, state)) -> clients' (new state, result)`, result type).
 
     A result is `(update, weight, metrics, position if the client diverged)`.
     """
     assert algorithm.initial_client_state is not None
-    weights_type = type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
-    state_type = type_of(tf.nest.map_structure(np.asarray, algorithm.initial_client_state(0)))
-    pair_type = tff.to_type((state_type, inputs.type))
+    weights_type = type_of(_arrays(algorithm.initial_weights))
+    state_type = type_of(_arrays(algorithm.initial_client_state(0)))
 
-    @tff.tensorflow.computation(weights_type, pair_type)
+    @tff.tensorflow.computation(weights_type, tff.to_type((inputs.type, state_type)))
     def one_client(weights, pair):
-        state, value = pair
+        value, state = pair
         value = inputs.unpack(value)
         output = _run(task, algorithm.work, weights, value, state)
         result = output.update, output.weight, output.metrics, _diverged_index(output, value)
         return output.client_state, result
 
-    @tff.federated_computation(
-        tff.FederatedType(weights_type, tff.SERVER), tff.FederatedType(pair_type, tff.CLIENTS)
-    )
-    def every_client(weights, pairs):
-        return tff.federated_map(one_client, (tff.federated_broadcast(weights), pairs))
-
-    return every_client, one_client.type_signature.result[1]
+    return _federated_map(one_client), one_client.type_signature.result[1]
 
 
-def _build_server_step(algorithm, aggregator, results_type):
+def _build_server_step(
+    algorithm: algorithm_lib.Algorithm,
+    aggregator: tff_aggregators.Aggregator,
+    results_type: tff.Type,
+) -> tuple[tff.Computation, tff.Computation]:
     """Returns (computation of the aggregator's first state, computation of a round's end).
 
     The latter: `(server, aggregator's state, clients' results) -> (server, aggregator's state,
     measurements)`.
     """
-    weights_type = type_of(tf.nest.map_structure(np.asarray, algorithm.initial_weights))
-    server_type = tff.to_type((weights_type, type_of(_initial_optimizer_state(algorithm))))
+    weights_type, optimizer_type = map(type_of, _arrays(base.initial_server_state(algorithm)))
+    server_type = tff.to_type((weights_type, optimizer_type))
     aggregation = aggregator.process(weights_type, algorithm.groups)
 
     @tff.tensorflow.computation(server_type, weights_type)

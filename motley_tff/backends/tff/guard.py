@@ -6,13 +6,14 @@ to close the other addresses: the kernel hands a connection to the listener of e
 before one of the wildcard's, so a `Guard` listens on each of the machine's other addresses, at
 the same port (SO_REUSEPORT, same user), and hangs up.
 
-What is left open: an address that the machine gets later, until the next look, a second at most;
+What is left open: an address that the machine gets later, for a second at most;
 addresses that the kernel answers to without an interface that has them (`ip route add local`).
 """
 
 import contextlib
 import errno
 import ipaddress
+import itertools
 import selectors
 import socket
 import struct
@@ -24,9 +25,9 @@ from motley_tff.core.errors import UserError
 
 LOOPBACK = "127.0.0.1"
 ALL = "all"
-_LOOK_SECONDS = 1.0
-# An address where another program listens leads to that one; one that is not usable yet may be at
-# the next look.
+_UPDATE_SECONDS = 1.0
+# An address where another program listens leads to that one; one that is not usable yet may be a
+# second later.
 _HARMLESS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 # Closing resets the connection: the other side knows at once, and nothing lingers here.
@@ -47,35 +48,37 @@ class Guard:
         Raises:
           UserError: If the machine has no such address.
         """
+        check(allowed)
         self._port, self._allowed = port, allowed
         self._listeners: dict[str, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
-        self._end, self._ended = socket.socketpair()
+        # Closing one end wakes the thread at the other.
+        self._stop, self._stopped = socket.socketpair()
+        self._selector.register(self._stopped, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._serve, name="interface-guard", daemon=True)
-        check(allowed)
         if allowed != ALL:
-            self._look()
-            self._selector.register(self._ended, selectors.EVENT_READ)
+            self._update_listeners()
             self._thread.start()
 
     def close(self) -> None:
         """Stops guarding; to be called after the server's end. Idempotent."""
-        self._end.close()
+        self._stop.close()
         if self._thread.is_alive():
             self._thread.join()
         self._selector.close()
-        for open_socket in (self._ended, *self._listeners.values()):
+        for open_socket in (self._stopped, *self._listeners.values()):
             open_socket.close()
 
     def _serve(self) -> None:
         while True:
-            for key, _ in self._selector.select(_LOOK_SECONDS):
-                if key.fileobj is self._ended:
+            for key, _ in self._selector.select(_UPDATE_SECONDS):
+                if key.fileobj is self._stopped:
                     return
+                assert isinstance(key.fileobj, socket.socket)
                 _hang_up(key.fileobj)
-            self._look()
+            self._update_listeners()
 
-    def _look(self) -> None:
+    def _update_listeners(self) -> None:
         """Listens on the addresses the machine has by now."""
         for address in addresses() - self._listeners.keys() - {self._allowed}:
             try:
@@ -89,55 +92,41 @@ class Guard:
             self._selector.register(listener, selectors.EVENT_READ)
 
 
+def check(allowed: str) -> None:
+    """Raises UserError unless this is an address of the machine or `all`."""
+    machine = addresses()
+    with contextlib.suppress(ValueError):  # No address at all.
+        if allowed == ALL or allowed in machine or _is_loopback(allowed):
+            return
+    raise UserError(
+        f"cannot listen on {allowed}: expected an address of this machine "
+        f"({', '.join([LOOPBACK, *sorted(machine)])}) or {ALL}"
+    )
+
+
 def addresses() -> set[str]:
     """Returns the machine's addresses, IPv4 and IPv6, without the loopback's."""
-    found = {
-        address.address
-        for interface in psutil.net_if_addrs().values()
-        for address in interface
-        if address.family in _FAMILIES
+    return {
+        entry.address
+        for entry in itertools.chain(*psutil.net_if_addrs().values())
+        if entry.family in _FAMILIES and not _is_loopback(entry.address)
     }
-    return {address for address in found if not _is_loopback(address)}
 
 
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-def check(allowed: str) -> None:
-    """Raises UserError unless this is an address of the machine or `all`."""
-    if allowed == ALL:
-        return
-    known = addresses()
-    with contextlib.suppress(ValueError):
-        if allowed in known or _is_loopback(allowed):
-            return
-    raise UserError(
-        f"cannot listen on {allowed}: expected an address of this machine "
-        f"({', '.join([LOOPBACK, *sorted(known)])}) or {ALL}"
-    )
-
-
 def _listen(address: str, port: int) -> socket.socket:
-    family, kind, protocol, _, target = socket.getaddrinfo(
+    family, _, _, _, target = socket.getaddrinfo(
         address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
     )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind(target)
-        listener.listen()
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
+    listener = socket.create_server(target, family=family, reuse_port=True)
+    listener.setblocking(False)
     return listener
 
 
-def _hang_up(listener: object) -> None:
-    assert isinstance(listener, socket.socket)
+def _hang_up(listener: socket.socket) -> None:
     with contextlib.suppress(OSError):  # The other side was faster.
         connection, _ = listener.accept()
         with connection:

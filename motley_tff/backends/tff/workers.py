@@ -1,6 +1,6 @@
 """Several TFF workers for one run: each round's clients are spread over them.
 
-    with tff_workers.tff_workers_runtime(["alpha:9000", "beta:9000"]):
+    with tff_workers_runtime(["alpha:9000", "beta:9000"]):
         some_tff_computation(...)
 
 `motley_worker` starts a worker. What is computed here is TFF's: its remote executors, its
@@ -25,53 +25,102 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import operator
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
 
-from motley_tff.backends.tff import targets as worker_targets
-from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.backends.tff import runtime, targets
+from motley_tff.backends.tff import stub as stub_lib
 from motley_tff.core.errors import UserError, WorkerError
 from motley_tff.core.lazy import tff
 
-CONNECT_SECONDS = 10.0
-SILENCE_SECONDS = 60.0
+_CONNECT_SECONDS = 10.0
+_SILENCE_SECONDS = 60.0
 # Probes in a row without an answer before a worker is lost.
 _PROBES = 6
 _REASON_LENGTH = 300
 _DISPOSE_SECONDS = 5.0
 
-OnLoss = Callable[[str], None]
+
+class RemoteComputationError(WorkerError):
+    """A computation failed on a worker of another machine, which itself is well."""
 
 
-class RemoteWorker:
+@contextlib.contextmanager
+def tff_workers_runtime(
+    addresses: Sequence[str],
+    on_loss: Callable[[str], None] = lambda message: None,
+    connect_seconds: float = _CONNECT_SECONDS,
+    silence_seconds: float = _SILENCE_SECONDS,
+) -> Iterator[None]:
+    """Has this thread's TFF computations run on workers elsewhere inside a `with` block.
+
+    Args:
+      addresses: `host:port` of each.
+      on_loss: Told, in one line, when a worker is lost and others take over.
+      connect_seconds: How long each may take to answer at first.
+      silence_seconds: How long it may not answer a probe later on.
+
+    Raises:
+      UserError: If an address is malformed, named twice, or nothing listens there.
+      WorkerError: If what listens there does not answer as TFF's worker does; also out of any
+        computation when no worker is left.
+    """
+    targets.check(addresses)
+    with contextlib.ExitStack() as connections:
+        workers: list[_RemoteWorker] = []
+        for address in addresses:
+            workers.append(_RemoteWorker(_connect(address, connect_seconds), silence_seconds))
+            connections.callback(workers[-1].close)
+        with runtime.installed(_SpreadContext(_Pool(workers, on_loss)), end=connections.close):
+            yield
+
+
+def _connect(address: str, seconds: float) -> stub_lib.WorkerStub:
+    try:
+        return stub_lib.connect(address, seconds)
+    except WorkerError as error:
+        _check_listens(address, seconds)
+        raise WorkerError(
+            f"what listens at {address} does not answer as TFF's worker does; if it is a "
+            "motley_worker, does its --listen_address let this machine in?"
+        ) from error
+
+
+def _check_listens(address: str, timeout_seconds: float) -> None:
+    host, port = targets.parse(address)
+    try:
+        with contextlib.suppress(ConnectionResetError):  # By a `guard.Guard`.
+            socket.create_connection((host, port), timeout_seconds).close()
+    except OSError as error:
+        raise UserError(
+            f"no TFF worker listens at {address} ({error.strerror or error}); start one there with "
+            f"motley_worker --port={port}, or mend --tff_workers"
+        ) from error
+
+
+class _RemoteWorker:
     """A connection to one worker, the thread its calls block, and the one that probes it."""
 
-    def __init__(self, target: str, connect_seconds: float, silence_seconds: float):
-        """Connects; raises as `tff_workers_runtime`."""
-        self.stub = _connect(target, connect_seconds)
-        self._prober = tff_worker.WorkerStub(target)
-        self._context = tff_worker.execution_context(self.stub)
-        self._thread = tff_worker.LoopThread(f"tff-worker-{target}")
+    def __init__(self, stub: stub_lib.WorkerStub, silence_seconds: float):
+        self.address, self._stub = stub.target, stub
+        self._prober = stub_lib.WorkerStub(stub.target)
+        self._context = runtime.execution_context(stub)
+        self._thread = runtime.LoopThread(f"tff-worker-{self.address}")
         self._closed = threading.Event()
-        self.running = 0
+        self.num_running = 0
         threading.Thread(
-            target=self._probe, args=(silence_seconds,), name=f"probe-{target}", daemon=True
+            target=self._probe, args=(silence_seconds,), name=f"probe-{self.address}", daemon=True
         ).start()
-
-    @property
-    def target(self) -> str:
-        """`host:port`."""
-        return self.stub.target
 
     @property
     def loss(self) -> str | None:
         """Why it is taken for lost, or None."""
-        return self.stub.loss
+        return self._stub.loss
 
     async def invoke(self, comp: Any, arg: Any) -> Any:
         """Runs a computation there.
@@ -79,36 +128,34 @@ class RemoteWorker:
         Raises:
           WorkerError: If the worker is lost, or gave an error that is the computation's own.
         """
-        self.running += 1
+        self.num_running += 1
         try:
             return await asyncio.wrap_future(self._thread.submit(self._context.invoke(comp, arg)))
         except grpc.RpcError as error:
             reason = " ".join(error.details().split())[:_REASON_LENGTH]
-            raise tff_worker.RemoteComputationError(
-                f"TFF's worker at {self.target} could not compute: {reason}; if a file is missing, "
-                "it must be on the worker's machine, too, under the same path"
+            raise RemoteComputationError(
+                f"TFF's worker at {self.address} could not compute: {reason}; if a file is "
+                "missing, it must be on the worker's machine, too, under the same path"
             ) from error
         finally:
-            self.running -= 1
+            self.num_running -= 1
 
     def _probe(self, silence_seconds: float) -> None:
-        patience, unanswered = silence_seconds / _PROBES, 0
-        while not self._closed.is_set():
-            unanswered = 0 if self._prober.is_ready(patience) else unanswered + 1
+        timeout, unanswered = silence_seconds / _PROBES, 0
+        while not self._closed.wait(0.0 if unanswered else timeout):
+            unanswered = 0 if self._prober.answers(timeout) else unanswered + 1
             if unanswered == _PROBES:
-                return self.stub.give_up(f"no answer for {silence_seconds:g} seconds")
-            if not unanswered:
-                self._closed.wait(patience)
-        return None
+                self._stub.give_up(f"no answer for {silence_seconds:g} seconds")
+                break
 
     def close(self) -> None:
         """Frees what the worker holds for us, if it answers, and disconnects."""
-        if not self.loss and not self.running:
+        if not self.loss and not self.num_running:
             dispose = threading.Thread(target=self._context.executor_factory.close, daemon=True)
             dispose.start()
             dispose.join(_DISPOSE_SECONDS)
         self._closed.set()
-        self.stub.close()
+        self._stub.close()
         self._prober.close()
         self._thread.close()
 
@@ -117,15 +164,15 @@ class RemoteWorker:
 class _Pool:
     """The workers, and who takes over from whom."""
 
-    workers: Sequence[RemoteWorker]
-    on_loss: OnLoss
+    workers: Sequence[_RemoteWorker]
+    on_loss: Callable[[str], None]
 
     @property
-    def left(self) -> list[RemoteWorker]:
+    def remaining(self) -> list[_RemoteWorker]:
         """Those that are not lost."""
         return [worker for worker in self.workers if not worker.loss]
 
-    async def invoke(self, comp: Any, arg: Any, preferred: RemoteWorker | None = None) -> Any:
+    async def invoke(self, comp: Any, arg: Any, preferred: _RemoteWorker | None = None) -> Any:
         """Runs a computation on a worker, and again on others for as long as they are lost."""
         worker = preferred or self._least_busy()
         while True:
@@ -136,134 +183,59 @@ class _Pool:
                     raise
             lost, worker = worker, self._least_busy()
             self.on_loss(
-                f"lost TFF's worker at {lost.target} ({lost.loss}); {worker.target} does its part "
-                f"again, {len(self.left)} of {len(self.workers)} are left"
+                f"lost TFF's worker at {lost.address} ({lost.loss}); {worker.address} does its "
+                f"part again, {len(self.remaining)} of {len(self.workers)} are left"
             )
 
-    def _least_busy(self) -> RemoteWorker:
-        if self.left:
-            return min(self.left, key=lambda worker: worker.running)
-        listed = ", ".join(f"{worker.target} ({worker.loss})" for worker in self.workers)
+    def _least_busy(self) -> _RemoteWorker:
+        if self.remaining:
+            return min(self.remaining, key=lambda worker: worker.num_running)
+        losses = ", ".join(f"{worker.address} ({worker.loss})" for worker in self.workers)
         raise WorkerError(
-            f"no TFF worker is left, lost {listed}; see why they ended (memory?), start them "
+            f"no TFF worker is left, lost {losses}; see why they ended (memory?), start them "
             "again, then start this again"
         )
 
 
-class SpreadContext(tff.framework.SyncContext):
+class _SpreadContext(tff.framework.AsyncContext):
     """Runs computations on a pool of workers, each client's part of them on one."""
 
     def __init__(self, pool: _Pool):
-        """Starts the thread that deals the parts out."""
         self._pool = pool
-        self._thread = tff_worker.LoopThread("tff-workers")
         self._mergeable_form = functools.lru_cache(_mergeable_form)
 
-    def invoke(self, comp: Any, arg: Any) -> Any:
-        """Returns the result of a computation. Signals interrupt the wait at once.
+    async def invoke(self, comp: Any, arg: Any) -> Any:
+        """Returns the result of a computation.
 
         Raises:
           WorkerError: If no worker is left, or one could not compute.
           NotImplementedError: If clients' results and the server's come from one computation.
         """
-        takes, gives = comp.type_signature.parameter, comp.type_signature.result
-        workers = self._pool.left
-        parts = _split(arg, takes, max(1, len(workers)))
-        if len(parts) < 2:
-            work = self._pool.invoke(comp, arg)
-        elif _placements(gives) == {tff.CLIENTS}:
-            work = self._map(comp, parts, workers)
-        elif tff.CLIENTS in _placements(gives):
-            raise NotImplementedError("spread: results at the clients and at the server")
-        else:
-            work = self._aggregate(self._mergeable_form(comp), parts, workers)
-        return self._thread.submit(work).result()
-
-    async def _each(self, comp: Any, parts: Sequence[Any], workers: Sequence[RemoteWorker]) -> list:
-        """Returns the results in the order of the parts."""
-        return await asyncio.gather(
-            *(self._pool.invoke(comp, *one) for one in zip(parts, workers, strict=False))
+        workers = self._pool.remaining
+        parts = _split(arg, comp.type_signature.parameter, max(1, len(workers)))
+        at_clients, at_server = (
+            tff.types.contains(comp.type_signature.result, functools.partial(_is_at, placement))
+            for placement in (tff.CLIENTS, tff.SERVER)
         )
-
-    async def _map(self, comp: Any, parts: Sequence[Any], workers: Sequence[RemoteWorker]) -> list:
-        return [one for results in await self._each(comp, parts, workers) for one in results]
-
-    async def _aggregate(
-        self,
-        form: tff.framework.MergeableCompForm,
-        parts: Sequence[Any],
-        workers: Sequence[RemoteWorker],
-    ) -> Any:
-        merged, *others = await self._each(form.up_to_merge, parts, workers)
+        if len(parts) < 2:
+            return await self._pool.invoke(comp, arg)
+        if at_clients and at_server:
+            raise NotImplementedError("spread: results at the clients and at the server")
+        if at_clients:
+            return list(itertools.chain(*await self._map(comp, parts, workers)))
+        form = self._mergeable_form(comp)
+        merged, *others = await self._map(form.up_to_merge, parts, workers)
         for other in others:
             merged = await self._pool.invoke(form.merge, _pair(merged, other))
         # Nothing of the clients is used any more, but the form wants an argument.
         return await self._pool.invoke(form.after_merge, _pair(parts[0], merged))
 
-    def close(self) -> None:
-        """Ends the thread; close the workers first."""
-        self._thread.close()
-
-
-@contextlib.contextmanager
-def tff_workers_runtime(
-    targets: Sequence[str],
-    on_loss: OnLoss = lambda message: None,
-    connect_seconds: float = CONNECT_SECONDS,
-    silence_seconds: float = SILENCE_SECONDS,
-) -> Iterator[None]:
-    """Has this thread's TFF computations run on workers elsewhere inside a `with` block.
-
-    Args:
-      targets: `host:port` of each.
-      on_loss: Told, in one line, when a worker is lost and others take over.
-      connect_seconds: How long each may take to answer at first.
-      silence_seconds: How long it may not answer a probe later on.
-
-    Raises:
-      UserError: If a target is malformed, named twice, or nothing listens there.
-      WorkerError: If what listens there does not answer as TFF's worker does; also out of any
-        computation when no worker is left.
-    """
-    worker_targets.check(targets)
-    with contextlib.ExitStack() as stack:
-        workers: list[RemoteWorker] = []
-        for target in targets:
-            workers.append(RemoteWorker(target, connect_seconds, silence_seconds))
-            stack.callback(workers[-1].close)
-        context = SpreadContext(_Pool(workers, on_loss))
-        try:
-            with tff.framework.get_context_stack().install(context):
-                yield
-        finally:
-            stack.close()  # First, so that a computation in flight ends.
-            context.close()
-
-
-def _connect(target: str, seconds: float) -> tff_worker.WorkerStub:
-    host, port = worker_targets.parse(target)
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((host, port), seconds).close()
-            break
-        except ConnectionResetError:  # By an interface guard.
-            break
-        except OSError as error:
-            if time.monotonic() > deadline - 0.5:
-                reason = error.strerror or str(error)
-                raise UserError(
-                    f"no TFF worker listens at {target} ({reason}); start one there with "
-                    f"motley_worker --port={port}, or mend --tff_workers"
-                ) from error
-            time.sleep(0.2)
-    try:
-        return tff_worker.connect(target, max(1.0, deadline - time.monotonic()))
-    except WorkerError as error:
-        raise WorkerError(
-            f"what listens at {target} does not answer as TFF's worker does; if it is a "
-            "motley_worker, does its --listen_address let this machine in?"
-        ) from error
+    async def _map(
+        self, comp: Any, parts: Sequence[Any], workers: Sequence[_RemoteWorker]
+    ) -> list[Any]:
+        """Returns the results in the order of the parts."""
+        calls = (self._pool.invoke(comp, *call) for call in zip(parts, workers, strict=False))
+        return await asyncio.gather(*calls)
 
 
 def _mergeable_form(comp: Any) -> tff.framework.MergeableCompForm:
@@ -278,47 +250,28 @@ def _pair(first: Any, second: Any) -> tff.structure.Struct:
     return tff.structure.Struct.unnamed(first, second)
 
 
-def _placements(type_: Any) -> set[Any]:
-    """Returns where a type's values are placed."""
-    if isinstance(type_, tff.FederatedType):
-        return {type_.placement}
-    if isinstance(type_, tff.StructType):
-        return set().union(*(_placements(each) for _, each in tff.structure.iter_elements(type_)))
-    return set()
-
-
-def _split(arg: Any, type_: Any, most: int) -> list[Any]:
+def _split(arg: Any, type_: tff.Type, max_parts: int) -> list[Any]:
     """Returns an argument's parts: as many as there are workers or clients, at least one."""
-    number = _num_clients(arg, type_)
-    bounds = [number * i // most for i in range(most + 1)]
+    sizes = [0]
+    _map_values(lambda values: sizes.append(len(values)), arg, type_)
+    bounds = [max(sizes) * i // max_parts for i in range(max_parts + 1)]
     slices = [slice(a, b) for a, b in itertools.pairwise(bounds) if b > a]
-    return [_slice(arg, type_, clients) for clients in slices] or [arg]
+    return [_map_values(operator.itemgetter(part), arg, type_) for part in slices] or [arg]
 
 
-def _num_clients(arg: Any, type_: Any) -> int:
+def _map_values(function: Callable[[Sequence[Any]], Any], arg: Any, type_: tff.Type) -> Any:
+    """Returns an argument with a function's result in the place of each list of clients' values."""
     if isinstance(type_, tff.StructType):
-        return max([0, *(_num_clients(value, each) for _, value, each in _pairs(arg, type_))])
-    return len(arg) if _is_apart(type_) else 0
-
-
-def _slice(arg: Any, type_: Any, clients: slice) -> Any:
-    if isinstance(type_, tff.StructType):
+        values = tff.structure.iter_elements(tff.structure.from_container(arg))
+        types = tff.structure.iter_elements(type_)
         return tff.structure.Struct(
-            [(name, _slice(value, each, clients)) for name, value, each in _pairs(arg, type_)]
+            [
+                (name, _map_values(function, value, value_type))
+                for (_, value), (name, value_type) in zip(values, types, strict=True)
+            ]
         )
-    return arg[clients] if _is_apart(type_) else arg
+    return function(arg) if _is_at(tff.CLIENTS, type_) and not type_.all_equal else arg
 
 
-def _is_apart(type_: Any) -> bool:
-    """Returns whether clients have values of their own."""
-    return (
-        isinstance(type_, tff.FederatedType)
-        and type_.placement is tff.CLIENTS
-        and not type_.all_equal
-    )
-
-
-def _pairs(arg: Any, type_: tff.StructType) -> Iterator[tuple[str | None, Any, Any]]:
-    elements = tff.structure.iter_elements(tff.structure.from_container(arg))
-    for (_, value), (name, each) in zip(elements, tff.structure.iter_elements(type_), strict=True):
-        yield name, value, each
+def _is_at(placement: Any, type_: tff.Type) -> bool:
+    return isinstance(type_, tff.FederatedType) and type_.placement is placement

@@ -13,7 +13,8 @@ from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.backends.tff import aggregators as tff_aggregators
 from motley_tff.backends.tff import backend as tff_backend
-from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.backends.tff.runtime import LoopThread, tff_runtime
+from motley_tff.backends.tff.workers import RemoteComputationError
 from motley_tff.core import clients, functional_model, random_streams, task, tensor_random
 from motley_tff.core.errors import UserError
 from tests import toy
@@ -24,7 +25,7 @@ _SEED = 11
 
 @pytest.fixture(scope="module", autouse=True)
 def runtime():
-    with tff_worker.tff_runtime():
+    with tff_runtime():
         yield
 
 
@@ -189,7 +190,7 @@ class _Clients(clients.InMemoryClients):
         return super().fetch(client_id)
 
 
-@pytest.mark.parametrize("error", [_LostWorkerError(), tff_worker.RemoteComputationError("lost")])
+@pytest.mark.parametrize("error", [_LostWorkerError(), RemoteComputationError("lost")])
 def test_a_workers_error_names_the_client_that_cannot_be_read_or_comes_out(error):
     examples = {"train": {"x": np.zeros(1)}}
     some = _Clients({"good": examples, "bad": examples})
@@ -204,7 +205,7 @@ def test_a_workers_error_names_the_client_that_cannot_be_read_or_comes_out(error
 
 
 def test_the_thread_of_a_runtime_does_not_keep_the_program():
-    thread = tff_worker.LoopThread("some-thread")
+    thread = LoopThread("some-thread")
     (found,) = (t for t in threading.enumerate() if t.name == "some-thread")
     assert found.daemon
     thread.close()

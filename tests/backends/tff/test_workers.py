@@ -17,8 +17,8 @@ from tensorflow.python.data.experimental.ops import testing
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.backends.tff import backend as tff_backend
+from motley_tff.backends.tff import process, runtime
 from motley_tff.backends.tff import targets as worker_targets
-from motley_tff.backends.tff import worker as tff_worker
 from motley_tff.backends.tff import workers as tff_workers
 from motley_tff.core import clients, random_streams
 from motley_tff.core.errors import UserError, WorkerError
@@ -49,7 +49,7 @@ def _napping_total(seconds):
 
 @contextlib.contextmanager
 def _two_workers():
-    with tff_worker.start_worker() as one, tff_worker.start_worker() as other:
+    with runtime.running_worker() as (one, _), runtime.running_worker() as (other, _):
         yield one, other
 
 
@@ -76,7 +76,7 @@ def _trained(task, on_round=lambda *_: None, rounds=2, backend=None):
         train_batch_size=4,
     )
     algorithm = params.build(task, task.model.initial_weights(3))
-    process = (backend or tff_backend.TffBackend()).training(task, algorithm)
+    training = (backend or tff_backend.TffBackend()).training(task, algorithm)
     keys = [random_streams.key(7, "local_training", r) for r in range(1, rounds + 1)]
     plan = [base.Round(r, task.train.ids, key) for r, key in enumerate(keys, 1)]
     results = []
@@ -85,7 +85,7 @@ def _trained(task, on_round=lambda *_: None, rounds=2, backend=None):
         results.append(result.means)
         on_round(result, state)
 
-    weights = process.weights(process.run(process.initialize(), plan, remember))
+    weights = training.weights(training.run(training.initialize(), plan, remember))
     return weights, results
 
 
@@ -98,7 +98,7 @@ def _assert_same(found, expected):
 
 @pytest.fixture(scope="module")
 def trained_by_one():
-    with tff_worker.tff_runtime():
+    with runtime.tff_runtime():
         return _trained(toy.classifier_task())
 
 
@@ -137,10 +137,10 @@ def test_clients_keep_their_own_state(spread):
 
 def _states(task, backend):
     algorithm = registry.STATEFUL["ditto"](task, task.model.initial_weights(7))
-    process = backend.training(task, algorithm)
+    training = backend.training(task, algorithm)
     keys = [random_streams.key(7, "local_training", r) for r in (1, 2)]
     plan = [base.Round(r, task.train.ids, key) for r, key in enumerate(keys, 1)]
-    return process.client_states(process.run(process.initialize(), plan, lambda *_: None))
+    return training.client_states(training.run(training.initialize(), plan, lambda *_: None))
 
 
 def test_results_come_in_the_order_of_the_clients(spread):
@@ -244,10 +244,10 @@ def test_a_round_goes_on_without_the_worker_that_was_killed():
 def test_a_worker_that_hangs_is_given_up():
     losses = []
     with _two_workers() as (one, other):
-        runtime = tff_workers.tff_workers_runtime(
+        spread_over = tff_workers.tff_workers_runtime(
             [one.target, other.target], losses.append, silence_seconds=4
         )
-        with runtime:
+        with spread_over:
             total = _napping_total(0.5)
             assert total([1, 2, 3]) == 6
             os.kill(other.pid, signal.SIGSTOP)
@@ -303,7 +303,7 @@ def test_an_error_of_the_computation_names_the_worker(spread, targets):
     def total(values):
         return tff.federated_sum(tff.federated_map(fail_unless_positive, values))
 
-    with pytest.raises(tff_worker.RemoteComputationError, match="negative!") as caught:
+    with pytest.raises(tff_workers.RemoteComputationError, match="negative!") as caught:
         total([1, -1])
     assert targets[1] in str(caught.value) and "\n" not in str(caught.value)
     assert total([1, 1]) == 2
@@ -340,7 +340,7 @@ def _unreachable(target, seconds=1.0):
 
 
 def test_nothing_listens_there():
-    with tff_worker._reserve_port(None) as silent:
+    with process.reserve_port(None) as silent:
         error = _unreachable(f"127.0.0.1:{silent.getsockname()[1]}")
     assert "Connection refused" in str(error) and error.exit_status == 2
 

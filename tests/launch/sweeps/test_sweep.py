@@ -176,7 +176,7 @@ def test_interrupted(folder):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=90)
     assert process.returncode == 130, stderr
-    assert "sweep: interrupted; the same command goes on" in stderr.splitlines()[-1]
+    assert "sweeps: interrupted; the same command goes on" in stderr.splitlines()[-1]
     # What the sweep has ended may take a moment to be gone.
     deadline = time.monotonic() + 5
     while _processes_of(folder / "interrupted"):

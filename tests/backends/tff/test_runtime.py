@@ -19,7 +19,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from motley_tff.backends.tff import worker as tff_worker
+from motley_tff.backends.tff import process as process_lib
+from motley_tff.backends.tff import runtime as runtime_lib
+from motley_tff.backends.tff import stub as stub_lib
+from motley_tff.backends.tff.process import WorkerProcess
+from motley_tff.backends.tff.runtime import running_worker, tff_runtime
 from motley_tff.core.errors import UserError, WorkerError
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -92,13 +96,14 @@ def forever():
     spin()
 
 def main(mode):
-    from motley_tff.backends.tff import worker as tff_worker
+    from motley_tff.backends.tff.runtime import tff_runtime
+    from motley_tff.backends.tff.process import WorkerProcess
     assert not psutil.Process().children()  # Importing starts nothing.
     if mode == "unmanaged":
-        worker = tff_worker.start_worker()
+        worker = WorkerProcess()
         assert worker.is_alive
         return None
-    with tff_worker.tff_runtime() as worker:
+    with tff_runtime() as worker:
         if mode == "exit":
             sys.exit(5)
         if mode == "raise":
@@ -235,7 +240,7 @@ def test_two_runtimes_one_after_the_other():
     before = tff.framework.get_context_stack().current
     workers = []
     for clients in ([1, 2, 3], [4, 5]):
-        with tff_worker.tff_runtime() as worker:
+        with tff_runtime() as worker:
             assert _total(clients) == sum(clients)
             workers.append(worker)
         assert tff.framework.get_context_stack().current is before
@@ -248,35 +253,26 @@ def test_the_context_before_is_back_after_an_error():
         raise ZeroDivisionError
 
     before = tff.framework.get_context_stack().current
-    with pytest.raises(ZeroDivisionError), tff_worker.tff_runtime():
+    with pytest.raises(ZeroDivisionError), tff_runtime():
         fail()
     assert tff.framework.get_context_stack().current is before
 
 
 def test_runtimes_can_be_nested():
-    with tff_worker.tff_runtime() as outer, tff_worker.tff_runtime() as inner:
+    with tff_runtime() as outer, tff_runtime() as inner:
         assert outer.port != inner.port
         assert _total([1, 1]) == 2
 
 
 @pytest.fixture(scope="module")
 def runtime():
-    with tff_worker.tff_runtime(threads=2, intra_op_threads=1) as worker:
+    with tff_runtime(threads=2, intra_op_threads=1) as worker:
         yield worker
 
 
 def test_the_number_of_clients_may_change(runtime):
     for cohort in range(1, 15):
         assert _total([1] * cohort) == cohort
-
-
-def test_default_number_of_clients():
-    @tff.federated_computation
-    def ones():
-        return tff.federated_sum(tff.federated_value(1, tff.CLIENTS))
-
-    with tff_worker.tff_runtime(default_num_clients=3):
-        assert ones() == 3
 
 
 def test_a_computation_that_fails_keeps_its_own_error(runtime):
@@ -294,7 +290,7 @@ def test_the_worker_ignores_signals_meant_for_us(runtime):
 
 
 def test_a_worker_killed_during_a_computation_is_an_error():
-    with tff_worker.tff_runtime() as worker:
+    with tff_runtime() as worker:
         assert _multiply(1) > 0
         threading.Timer(0.5, lambda: os.kill(worker.pid, signal.SIGKILL)).start()
         with pytest.raises(WorkerError) as caught:
@@ -311,7 +307,7 @@ def test_a_worker_killed_during_a_computation_is_an_error():
 
 @pytest.mark.slow
 def test_leaving_does_not_wait_for_a_computation_in_flight():
-    with pytest.raises(KeyboardInterrupt), tff_worker.tff_runtime():
+    with pytest.raises(KeyboardInterrupt), tff_runtime():
         assert _multiply(1) > 0
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         _multiply(_FOREVER)
@@ -320,7 +316,7 @@ def test_leaving_does_not_wait_for_a_computation_in_flight():
 def test_the_connection_ignores_proxies(monkeypatch):
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    with tff_worker.tff_runtime(start_timeout_seconds=20):
+    with tff_runtime(start_timeout_seconds=20):
         assert _total([1, 1]) == 2
 
 
@@ -329,27 +325,27 @@ def test_the_connection_ignores_proxies(monkeypatch):
 
 def test_the_worker_outlives_the_thread_that_started_it():
     workers = []
-    thread = threading.Thread(target=lambda: workers.append(tff_worker.start_worker()))
+    thread = threading.Thread(target=lambda: workers.append(WorkerProcess()))
     thread.start()
     thread.join()
-    with workers[0] as worker:
+    with contextlib.closing(workers[0]) as worker:
         time.sleep(0.3)
         assert worker.is_alive
-        assert worker.obituary() is None
+        assert worker.exit_reason() is None
 
 
 def test_close_is_idempotent():
-    worker = tff_worker.start_worker()
-    worker.close()
-    worker.close()
-    assert not worker.is_alive
-    assert not psutil.pid_exists(worker.pid)
-    with pytest.raises(WorkerError):
-        worker.stub.get_executor(None)
+    with running_worker() as (worker, stub):
+        worker.close()
+        worker.close()
+        assert not worker.is_alive
+        assert not psutil.pid_exists(worker.pid)
+        with pytest.raises(WorkerError):
+            stub.get_executor(None)
 
 
 def test_a_forked_child_leaves_its_parents_worker_alone(monkeypatch):
-    with tff_worker.start_worker() as worker:
+    with running_worker() as (worker, _):
         with monkeypatch.context() as patch:
             patch.setattr(os, "getpid", lambda: -1)
             worker.close()
@@ -357,47 +353,35 @@ def test_a_forked_child_leaves_its_parents_worker_alone(monkeypatch):
 
 
 def test_two_workers_never_share_a_port():
-    worker = tff_worker.start_worker()
-    with worker, pytest.raises(UserError, match=f"port {worker.port}: expected a free port"):
-        tff_worker.start_worker(port=worker.port)
-    with tff_worker.start_worker(port=worker.port) as successor:
+    with (
+        running_worker() as (worker, _),
+        pytest.raises(UserError, match=f"port {worker.port}: expected a free port"),
+    ):
+        WorkerProcess(port=worker.port)
+    with running_worker(port=worker.port) as (successor, _):
         assert successor.port == worker.port
 
 
 def test_its_threads_can_be_limited(monkeypatch):
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
-    with tff_worker.start_worker(threads=3, intra_op_threads=1) as worker:
+    with running_worker(threads=3, intra_op_threads=1) as (worker, _):
         environment = psutil.Process(worker.pid).environ()
         assert environment["TF_NUM_INTEROP_THREADS"] == "3"
         assert environment["TF_NUM_INTRAOP_THREADS"] == "1"
-
-
-def test_its_log(tmp_path):
-    path = tmp_path / "worker.log"
-    path.write_text("earlier\n")
-    with tff_worker.start_worker(log_path=path) as worker:
-        assert _wait_until(lambda: "listening on" in path.read_text())
-        assert "listening on" in worker.last_words()
-    assert path.read_text().startswith("earlier\n")
-
-
-def test_a_log_that_cannot_be_written(tmp_path):
-    with pytest.raises(UserError, match="expected a file to log to, found No such file"):
-        tff_worker.start_worker(log_path=tmp_path / "nowhere" / "worker.log")
 
 
 # --- workers that do not start --------------------------------------------------------------------
 
 
 @pytest.fixture
-def fake_binary(tmp_path):
-    """Makes a shell script that stands in for TFF's binary, and says whether one still runs."""
+def fake_binary(tmp_path, monkeypatch):
+    """Puts a shell script in the place of TFF's binary; none runs any more at the end."""
     path = tmp_path / "worker_binary"
 
     def write(script):
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
-        return path
+        monkeypatch.setattr(process_lib, "binary", lambda: path)
 
     yield write
     assert _wait_until(lambda: not _running(path))
@@ -412,44 +396,57 @@ def _running(path):
     return found
 
 
+def _start(**options):
+    with running_worker(**options):
+        pytest.fail("it answered")
+
+
 def test_a_worker_that_never_listens(fake_binary):
+    fake_binary("exec sleep 600")
     with pytest.raises(WorkerError, match=r"did not answer on 127.0.0.1:\d+ within 0.5 seconds"):
-        tff_worker.start_worker(binary=fake_binary("exec sleep 600"), start_timeout_seconds=0.5)
+        _start(start_timeout_seconds=0.5)
 
 
 def test_a_worker_that_dies_at_once(fake_binary):
     start = time.monotonic()
+    fake_binary("echo no luck today; exit 3")
     with pytest.raises(WorkerError) as caught:
-        tff_worker.start_worker(
-            binary=fake_binary("echo no luck today; exit 3"), start_timeout_seconds=100
-        )
+        _start(start_timeout_seconds=100)
     assert time.monotonic() - start < 60  # It does not wait for an answer.
-    assert "with exit status 3, its last words 'no luck today'" in str(caught.value)
+    assert "with exit status 3, its last log line 'no luck today'" in str(caught.value)
 
 
-def test_a_worker_that_is_no_program(tmp_path):
+def test_a_worker_that_is_no_program(tmp_path, monkeypatch):
+    monkeypatch.setattr(process_lib, "binary", lambda: tmp_path / "missing")
     with pytest.raises(WorkerError, match="No such file"):
-        tff_worker.start_worker(binary=tmp_path / "missing")
+        _start()
+
+
+def test_a_process_that_cannot_be_started(monkeypatch):
+    """Too many of them, say; nothing is left open."""
+    files = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(process_lib.children, "bound_to_parent", lambda *_: ["/does/not/exist"])
+    with pytest.raises(WorkerError, match="TFF's worker did not start: .*No such file"):
+        WorkerProcess()
+    assert len(os.listdir("/proc/self/fd")) == files
 
 
 def test_nothing_answers_at_a_remote_address():
-    with tff_worker._reserve_port(None) as silent:
+    with process_lib.reserve_port(None) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(WorkerError, match=f"did not answer on 127.0.0.1:{port} within 0.3"):
-            tff_worker.connect(f"127.0.0.1:{port}", timeout_seconds=0.3)
+            stub_lib.connect(f"127.0.0.1:{port}", timeout_seconds=0.3)
 
 
 def test_a_remote_worker_that_is_lost():
-    with tff_worker.start_worker() as worker:
-        stub = tff_worker.connect(worker.target)
-        context = tff_worker.RuntimeContext(tff_worker.execution_context(stub))
-        with tff.framework.get_context_stack().install(context):
+    with running_worker() as (worker, _):
+        stub = stub_lib.connect(worker.target)
+        context = runtime_lib.execution_context(stub)
+        with runtime_lib.installed(context, end=stub.close):
             assert _total([1, 1]) == 2
             worker.close()
             with pytest.raises(WorkerError, match=f"lost TFF's worker at {worker.target}"):
                 _total([1, 1])
-        context.close()
-        stub.close()
 
 
 # --- executors ------------------------------------------------------------------------------------
@@ -461,10 +458,10 @@ def test_executors_that_are_no_longer_kept_are_closed():
     def build(cardinalities):
         return types.SimpleNamespace(close=lambda: closed.append(cardinalities[tff.CLIENTS]))
 
-    executors = tff_worker._Executors(build)
+    executors = runtime_lib._Executors(build)
     first = executors.create_executor({tff.CLIENTS: 0})
     assert executors.create_executor({tff.CLIENTS: 0}) is first
-    for size in range(1, tff_worker._MAX_EXECUTORS):
+    for size in range(1, runtime_lib._MAX_EXECUTORS):
         executors.create_executor({tff.CLIENTS: size})
     executors.create_executor({tff.CLIENTS: 0})
     assert not closed
