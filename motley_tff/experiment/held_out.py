@@ -53,8 +53,8 @@ def with_holdout(task: task_lib.Task, fraction: float, seed: int) -> task_lib.Ta
         whole = parts[name]
         size = _size(whole)
         count = tf.maximum(size - _share(size, fraction), tf.minimum(size, 1))
-        kept, held = _cut(whole, count, _key(seed, client_id))
-        return {**parts, name: kept, HOLDOUT: held}
+        remaining, held = _cut(whole, count, _key(seed, client_id))
+        return {**parts, name: remaining, HOLDOUT: held}
 
     return _derive(task, change)
 
