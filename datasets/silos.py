@@ -235,7 +235,7 @@ def read_cells(path: Path, expected: Source) -> Arrays:
     """Returns a file's silos, after checking what they are.
 
     Raises:
-      UserError: If it is something else.
+      UserError: If the file does not hold such silos.
     """
     try:
         data = path.read_bytes()

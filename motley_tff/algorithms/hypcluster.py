@@ -293,7 +293,7 @@ class _Server:
         before = tf.nest.map_structure(tf.convert_to_tensor, state)
         return learning.select(mass > 0.0, (after, tuple(stepped)), (before, model))
 
-    def _penalties(self, done, shares):
+    def _penalties(self, done: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
         left = tf.maximum(0.0, 1.0 - done / self._params.balance_rounds)
         # A model that nobody takes is not made infinitely attractive.
         relative = tf.maximum(self._k * shares, 0.01)

@@ -152,7 +152,7 @@ class SequentialTraining:
         means = base.mean_metrics(sums.totals, sums.weights)
         return (weights, optimizer_state, new_states), means
 
-    def _add_output(self, total, output):
+    def _add_output(self, total: Nest, output: client_work.ClientOutput) -> Nest:
         """Adds a client's update times its weight, its weight and its sums to the total."""
         update = tf.nest.map_structure(lambda u: u * output.weight, output.update)
         value = (update, output.weight, output.metrics)

@@ -211,7 +211,7 @@ def run_stack(
     return rows.split(map_rows(finish, (row_hparams, carry)))
 
 
-def _capped(task, work):
+def _capped(task: task_lib.Task, work: client_work.ClientWork) -> client_work.ClientWork:
     return client_work.capped(work, "train", task.max_train_examples)
 
 
@@ -262,7 +262,7 @@ def _num_padded(examples) -> int:
     return next(iter(examples.values())).shape[1]
 
 
-def _select(is_new, new, old):
+def _select(is_new: tf.Tensor, new: Any, old: Any) -> Any:
     """Takes `new` for the rows where `is_new` [rows] holds, else `old`."""
 
     def select(a, b):
@@ -277,7 +277,7 @@ def _map_hook(name, walk, pass_of, row_hparams, carry):
     return map_rows(lambda args: getattr(pass_of(args[0]), name)(args[1]), (row_hparams, carry))
 
 
-def _orders(keys, n, padded):
+def _orders(keys: tf.Tensor, n: tf.Tensor, padded: int) -> tf.Tensor:
     """Returns each client's order of its n real rows, int32 [clients, padded].
 
     The same permutations as `tensor_random.permutation`: ranks among the real rows.

@@ -303,7 +303,7 @@ class VectorizedRuns:
 
         return stacked_loop.map_rows(one_run, (hparams, optimizer_state, weights, update))
 
-    def _sum(self, output):
+    def _sum(self, output: client_work.ClientOutput) -> tuple[Nest, tf.Tensor, Nest]:
         """Returns (weighted sum of updates, sum of weights, summed metrics) of each run."""
         weight = output.weight
         update = tf.nest.map_structure(
@@ -347,22 +347,22 @@ def _means(sums: learning.Sums, i: int, run: int) -> dict[str, float]:
     return base.mean_metrics(totals, weights)
 
 
-def _diverged(output, index):
+def _diverged(output: client_work.ClientOutput, index: tf.Tensor) -> tf.Tensor:
     """Returns for each run the largest index of a client whose loss is not finite, or -1."""
     finite = tf.math.is_finite(output.metrics.totals["loss"])
     return tf.reduce_max(tf.where(finite, -1, index[None]), axis=1)
 
 
-def _like(weight, leaf):
+def _like(weight: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
     """Returns weights [runs, ...] with trailing axes to multiply or divide a leaf."""
     return tf.reshape(weight, [*weight.shape, *([1] * (len(leaf.shape) - len(weight.shape)))])
 
 
-def _gather_clients(states, index):
+def _gather_clients(states: Nest, index: tf.Tensor) -> Nest:
     return tf.nest.map_structure(lambda s: tf.gather(s, index, axis=1), states)
 
 
-def _scatter_clients(states, index, new):
+def _scatter_clients(states: Nest, index: tf.Tensor, new: Nest) -> Nest:
     def scatter(all_, changed):
         by_client = tf.tensor_scatter_nd_update(
             tf.einsum("rc...->cr...", all_), index[:, None], tf.einsum("rc...->cr...", changed)
@@ -372,7 +372,7 @@ def _scatter_clients(states, index, new):
     return tf.nest.map_structure(scatter, states, new)
 
 
-def _add(total, value):
+def _add(total: Nest, value: Nest) -> Nest:
     return value if total is None else tf.nest.map_structure(tf.add, total, value)
 
 

@@ -166,7 +166,7 @@ def walk_over(
     traced once: the loop runs once more and its first time skips what comes before them.
 
     Args:
-      work: Whose passes.
+      work: The client's work.
       walk: `(which, loop, carry) -> carry`, passes `which` of `all_passes` in the loop of
         number `loop` (int32 scalar).
       repeat: `(times, body, carry) -> carry`, folds `body(i, carry)` over `range(times)`.

@@ -136,7 +136,7 @@ class RunDirectory:
             file.write("\n")
 
     def _continued(self, code: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what else than the first code has worked on this run."""
+        """Returns the later code versions with this one, `{}` if this one is on record."""
         known = self._record.get("continued_with", [])
         first = {name: self._record.get(name, value) for name, value in code.items()}
         if code in (first, *known):
@@ -192,11 +192,11 @@ class RunDirectory:
         return record
 
     def check_same(self, name: str, current: Mapping[str, Any], what: str) -> None:
-        """Refuses to go on where something that is no flag is not what the run began with.
+        """Refuses to go on if something other than a flag has changed since the run began.
 
         Args:
           name: The key in `run.json` that holds it.
-          current: What is there now.
+          current: Its value now.
           what: What it is, for the message.
 
         Raises:
@@ -219,7 +219,7 @@ class RunDirectory:
     def _check_flags(self) -> None:
         """Refuses to go on with an experiment under flags that it was not started with.
 
-        One that came to nothing, of a command that was refused, say, is forgotten.
+        A run without results, such as that of a refused command, is forgotten.
         """
         if not self._record:
             return
@@ -238,9 +238,9 @@ class RunDirectory:
             )
 
     def _check_version(self) -> None:
-        """Refuses to go on where the same flags gave other numbers.
+        """Refuses to go on with a run of another results version.
 
-        What is finished is only shown; what came to nothing is forgotten.
+        A finished run is only shown; one without results is forgotten.
         """
         # The first version was not written down.
         recorded, current = self._record.get("results_version", 1), motley_tff.RESULTS_VERSION
@@ -266,7 +266,7 @@ def _check_record(record: Any) -> None:
 
 
 def digest(path: str) -> str:
-    """Returns what tells a data file from another: its size and a hash of its bytes.
+    """Returns a data file's fingerprint: its size and a hash of its bytes.
 
     Of a file over 64 MB, the beginning, the middle and the end are hashed; of a folder, such as
     Landmarks' of a file for each client, the names, sizes and last bytes of its files.

@@ -27,7 +27,7 @@ class ScoreBlocks:
         self._folder, self._number = directory / _FOLDER, round_number
 
     def load(self, name: str, client_ids: Sequence[str]) -> dict[str, client_scores.Scores] | None:
-        """Returns a block's scores by split, or None if it is not there, damaged or of others."""
+        """Returns a block's scores by split, or None if missing, damaged or of other clients."""
         try:
             arrays = array_files.read(self._path(name))
             splits = dict.fromkeys(array.split("/")[0] for array in arrays)
@@ -38,7 +38,7 @@ class ScoreBlocks:
         return scores if same else None
 
     def save(self, name: str, scores: Mapping[str, client_scores.Scores]) -> None:
-        """Keeps a block's scores by split."""
+        """Saves a block's scores by split."""
         self._folder.mkdir(exist_ok=True)
         arrays = {
             f"{split}/{array}": values

@@ -155,7 +155,7 @@ class Studies:
             {name: candidates.take(v, chosen) for name, v in values.items()},
         )
 
-    def _size_rows(self, sizes):
+    def _size_rows(self, sizes: Mapping[float, Scores]) -> list[dict[str, Any]]:
         """Returns a row per fraction and split; none if there is one fraction only."""
         if len(sizes) < 2:
             return []
@@ -183,7 +183,7 @@ class Studies:
                 rows.append(self._summary("acceptance", split, scores, chosen, extra))
         return rows
 
-    def _choose(self, scores, accept):
+    def _choose(self, scores: Scores, accept: rows_lib.Accept | None) -> dict[str, np.ndarray]:
         config = self._config
         return rows_lib.choose(
             self._task, scores, config.tuning, config.include_baseline_candidate, accept
