@@ -74,8 +74,8 @@ def with_ood(task: task_lib.Task, num_examples: int, seed: int) -> task_lib.Task
     pool, owners = _sample(task, num_examples, seed)
 
     def change(parts, client_id):
-        others = tf.not_equal(tf.constant(owners), client_id)
-        return {**parts, OOD: {f: tf.boolean_mask(a, others) for f, a in pool.items()}}
+        is_other = tf.not_equal(tf.constant(owners), client_id)
+        return {**parts, OOD: {f: tf.boolean_mask(a, is_other) for f, a in pool.items()}}
 
     return dataclasses.replace(task, test=clients_lib.DerivedClients(task.test, change))
 
