@@ -98,8 +98,8 @@ def create_task_from_data(
       UserError: If there are too few writers, or labels outside 0..61.
     """
     if len(labels) == 0 or labels.min() < 0 or labels.max() >= _NUM_CLASSES:
-        found = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
-        raise UserError(f"EMNIST labels: found {found}, expected 0 to {_NUM_CLASSES - 1}")
+        label_range = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
+        raise UserError(f"EMNIST labels: found {label_range}, expected 0 to {_NUM_CLASSES - 1}")
     num_classes = _NUM_DIGITS if labels.max() < _NUM_DIGITS else _NUM_CLASSES
     writers = _by_writer(images, labels.astype(np.int32), writer_ids)
     sizes = {writer: len(examples["label"]) for writer, examples in writers.items()}

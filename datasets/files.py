@@ -43,8 +43,8 @@ def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
     path = Path(os.path.expanduser(path))
     if path.is_dir() if expected.startswith("a folder") else path.is_file():
         return path
-    found = "a folder" if path.is_dir() else "a file" if path.exists() else "nothing"
-    raise UserError(f"--{flag}={path}: found {found}, expected {expected}")
+    kind = "a folder" if path.is_dir() else "a file" if path.exists() else "nothing"
+    raise UserError(f"--{flag}={path}: found {kind}, expected {expected}")
 
 
 def find(

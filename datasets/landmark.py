@@ -130,7 +130,7 @@ def create_task_from_data(
     Raises:
       UserError: If too few photographers have images that can be used.
     """
-    look = tf.function(
+    decode = tf.function(
         lambda *examples: _decodable_rows(examples, lambda image, label: (image, label)),
         input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)],
     )
@@ -138,7 +138,7 @@ def create_task_from_data(
     for client_id, examples in photos.items():
         images = np.asarray(examples["image"], object)
         labels = np.asarray(examples["label"])
-        decodable = look(tf.constant(images, tf.string), tf.constant(labels, tf.int64))
+        decodable = decode(tf.constant(images, tf.string), tf.constant(labels, tf.int64))
         is_usable = _note(left, client_id, len(labels), decodable, num_classes)
         rows = decodable[0].numpy()[is_usable]
         usable[client_id] = {"image": images[rows], "label": labels[rows].astype(np.int32)}
@@ -212,7 +212,7 @@ def _create_tfrecord_task(folder: Path, variant: Variant) -> task_lib.Task:
     if not source.sizes:
         raise UserError(f"{folder}: found no files, expected one for each photographer")
     is_small = source.num_bytes <= _MAX_BYTES_DECODED_AT_START
-    left = _look_at_all(folder, source, variant.num_classes) if is_small else None
+    left = _decode_all(folder, source, variant.num_classes) if is_small else None
     split = splits.published_or_proportional(left.sizes if left else source.sizes, PUBLISHED)
     load = functools.partial(_load_usable, source, variant.num_classes, reports=left is None)
     # At the start every image of few was decoded; here the headers of many have to do.
@@ -230,9 +230,9 @@ def _create_tfrecord_task(folder: Path, variant: Variant) -> task_lib.Task:
     return _task(variant.num_classes, split, clients, facts)
 
 
-def _look_at_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classes: int) -> _Left:
+def _decode_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classes: int) -> _Left:
     """Decodes every image once."""
-    look = tf.function(
+    decode = tf.function(
         lambda client_id: _decodable_rows((source.load_serialized(client_id),), _parse),
         input_signature=[tf.TensorSpec([], tf.string)],
     )
@@ -242,7 +242,7 @@ def _look_at_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classe
             left.sizes[client_id] = 0
             continue
         try:
-            decodable = look(tf.constant(client_id))
+            decodable = decode(tf.constant(client_id))
         except tf.errors.OpError as error:
             raise UserError(
                 f"{folder / client_id}: cannot be read as TFRecords ({clients_lib.reason(error)})"
@@ -355,14 +355,14 @@ def _decodable_rows(
     """
     num_rows = tf.shape(examples[0], tf.int64)[0]
 
-    def look(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def parse_row(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         image, label = parse(*(values[row] for values in examples))
         is_good = is_readable(image)
         if num_classes is not None:
             is_good &= (label >= 0) & (label < num_classes)
         return row, label, is_good
 
-    readable = tf.data.Dataset.range(num_rows).map(look).ignore_errors()
+    readable = tf.data.Dataset.range(num_rows).map(parse_row).ignore_errors()
     readable = readable.filter(lambda row, label, is_good: is_good)
     # An empty data set has no single element: a last row that is none makes sure of one.
     no_row = tf.constant(-1, tf.int64)

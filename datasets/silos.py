@@ -235,7 +235,7 @@ def read_cells(path: Path, expected: Source) -> Arrays:
     """Returns a file's silos, after checking what they are.
 
     Raises:
-      UserError: If it is something else.
+      UserError: If the file does not hold such silos.
     """
     try:
         data = path.read_bytes()
@@ -247,17 +247,17 @@ def read_cells(path: Path, expected: Source) -> Arrays:
             f"{path}: cannot be read as a MATLAB 5 file, truncated or of another kind "
             f"({files.one_line(error)})"
         ) from error
-    found = {name: f"{kind} {list(shape)}" for name, shape, kind in listed}
+    contents = {name: f"{kind} {list(shape)}" for name, shape, kind in listed}
     x, y = arrays.get("X"), arrays.get("Y")
     axis = 0 if expected.is_row else 1
     if x is None or y is None or not (_is_line(x, axis) and _is_line(y, axis)):
         raise UserError(
-            f"{path}: found {found}, expected cell arrays X and Y of shape {expected.shape}"
+            f"{path}: found {contents}, expected cell arrays X and Y of shape {expected.shape}"
         )
     x, y = x.ravel(), y.ravel()
     if len(x) != len(y):
         raise UserError(
-            f"{path}: found {found}, expected as many cells in X as in Y, {expected.shape}"
+            f"{path}: found {contents}, expected as many cells in X as in Y, {expected.shape}"
         )
     width = np.shape(x[0])[-1] if np.ndim(x[0]) == 2 else None
     for i, (features, targets) in enumerate(zip(x, y, strict=True)):

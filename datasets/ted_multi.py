@@ -151,15 +151,15 @@ def _create_synthetic_task(seed: int) -> task_lib.Task:
 
 def _create_sqlite_task(path: Path) -> task_lib.Task:
     # What the preparation wrote beside NAME.sqlite.
-    beside = [path.with_name(f"{path.stem}_{name}") for name in ("vocabulary.csv", "report.json")]
-    vocabulary = _read_vocabulary(beside[0])
+    paths = [path.with_name(f"{path.stem}_{name}") for name in ("vocabulary.csv", "report.json")]
+    vocabulary = _read_vocabulary(paths[0])
     databases = {name: sqlite_clients.open_split(path, name) for name in splits.SPLITS}
     sources = {name: _loader(database) for name, database in databases.items()}
     sizes = {name: database.sizes for name, database in databases.items()}
     facts = {
         "source": "sqlite",
-        "files": [str(path), str(beside[0])],
-        "prepared": _read_report(beside[1]),
+        "files": [str(path), str(paths[0])],
+        "prepared": _read_report(paths[1]),
     }
     with files.named(path):
         return _task(sources, sizes, vocabulary, facts)

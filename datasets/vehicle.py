@@ -77,8 +77,8 @@ def create_task_from_data(
     Raises:
       UserError: If a label is neither -1 nor +1, or no sensor is large enough to be split.
     """
-    for i, mine in enumerate(labels):
-        other = mine[~np.isin(mine, (-1.0, 1.0))]
+    for i, sensor_labels in enumerate(labels):
+        other = sensor_labels[~np.isin(sensor_labels, (-1.0, 1.0))]
         if len(other):
             raise UserError(f"sensor {i} has the label {other[0]:g}, expected -1 or +1")
     return silos.linear_task(
@@ -115,8 +115,8 @@ def synthesize(seed: int, num_sensors: int = _SYNTHETIC_SENSORS) -> silos.Arrays
     for i in range(num_sensors):
         rng = random_streams.generator(seed, "synthetic_data", 1, i)
         group = int(rng.random() < 0.4)
-        own = _unit(rng.normal(size=_NUM_FEATURES))
-        direction = _unit(signature + 1.5 * turns[group] + 1.2 * own)
+        sensor_turn = _unit(rng.normal(size=_NUM_FEATURES))
+        direction = _unit(signature + 1.5 * turns[group] + 1.2 * sensor_turn)
         n = int(np.clip(rng.lognormal(5.6, 0.7), 8, 700))
         y = np.where(rng.random(n) < rng.uniform(0.35, 0.65), 1.0, -1.0)
         noise = rng.normal(size=(n, _NUM_FEATURES))

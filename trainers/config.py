@@ -242,9 +242,9 @@ def _warm_start() -> WarmStartConfig:
         num_rounds = round(FLAGS.warmstart_fraction * FLAGS.total_rounds)
     # A preset's rates stand for nothing where its warm start is switched off behind it.
     given = [
-        f"--{one.name}"
-        for one in commandline.given()
-        if one.name in _WARM_START_RATES and one.flagfile is None
+        f"--{flag.name}"
+        for flag in commandline.given()
+        if flag.name in _WARM_START_RATES and flag.flagfile is None
     ]
     if given and not num_rounds and FLAGS.cluster_initialization == "random":
         raise UserError(
@@ -292,8 +292,8 @@ def _run(algorithm: FedAvg, personalization: Any, loop: LoopConfig) -> RunConfig
 def _algorithm(trainer: str, **more: Any) -> FedAvg:
     """Returns `--algorithm` with its hyperparameters; see `_hyperparameters`."""
     offered = algorithms.offered_by(trainer)
-    own = _hyperparameters(offered, "algorithm", FLAGS.algorithm)
-    return offered[FLAGS.algorithm](**_fedavg(), **own, **more)
+    parameters = _hyperparameters(offered, "algorithm", FLAGS.algorithm)
+    return offered[FLAGS.algorithm](**_fedavg(), **parameters, **more)
 
 
 def _personalization(trainer: str, **more: Any) -> Any:
@@ -309,17 +309,17 @@ def _hyperparameters(offered: Mapping[str, Any], kind: str, name: str) -> dict[s
     Raises:
       UserError: If a flag of another one is given.
     """
-    own = {parameter.flag: parameter for parameter in algorithms.parameters(offered[name])}
+    parameters = {parameter.flag: parameter for parameter in algorithms.parameters(offered[name])}
     owners: dict[str, list[str]] = {}
     for other, its_class in offered.items():
         for parameter in algorithms.parameters(its_class):
             owners.setdefault(parameter.flag, []).append(other)
     for flag, names in owners.items():
-        if flag not in own and FLAGS[flag].present:
+        if flag not in parameters and FLAGS[flag].present:
             raise UserError(
                 f"--{flag} is a flag of {', '.join(names)}, not of --{kind}={name}; leave it out"
             )
-    given = {parameter.field: FLAGS[flag].value for flag, parameter in own.items()}
+    given = {parameter.field: FLAGS[flag].value for flag, parameter in parameters.items()}
     return {field: value for field, value in given.items() if value is not None}
 
 

@@ -122,7 +122,7 @@ def parameter_of(flag: str) -> Parameter | None:
     """Returns whose parameter a flag sets, or None if it is a flag of something else."""
     prefix, _, rest = flag.partition("_")
     optimizer, _, name = rest.partition("_")
-    names = {alias: one for (owner, one), alias in ALIASES.items() if owner == optimizer}
+    names = {alias: full for (owner, full), alias in ALIASES.items() if owner == optimizer}
     name = names.get(name, name)
     if prefix in _WHOSE and name in PARAMETERS.get(optimizer, {}):
         return Parameter(prefix, optimizer, name)
@@ -176,5 +176,5 @@ def check_given(given: Sequence[commandline.Given]) -> None:
 
 def _chosen_in(flagfile: str, choice: str, given: Sequence[commandline.Given]) -> str | None:
     """Returns the optimizer that a flagfile chooses."""
-    chosen = [one.value for one in given if one.flagfile == flagfile and one.name == choice]
+    chosen = [flag.value for flag in given if flag.flagfile == flagfile and flag.name == choice]
     return chosen[-1] if chosen else None

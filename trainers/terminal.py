@@ -145,7 +145,7 @@ def worse_than_nothing(
       higher_is_better: Its direction.
       constant: What `experiment.constant_prediction` found, by split.
     """
-    found = []
+    warnings = []
     names = {"baseline_mean": "the global model", "personalized_mean": "the personalized model"}
     for row in (row for row in rows if row["split"] == "test"):
         nothing, what = constant.get("test"), "one constant for every example"
@@ -160,11 +160,11 @@ def worse_than_nothing(
                 value >= nothing if higher_is_better else value <= nothing
             )
             if not is_as_good:
-                found.append(
+                warnings.append(
                     f"{name} ({metric} {value:.4g}) is worse than predicting nothing "
                     f"({nothing:.4g}: {what})"
                 )
-    return found
+    return warnings
 
 
 def _summary_cells(row: Mapping[str, str]) -> tuple[str, ...]:

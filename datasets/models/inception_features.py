@@ -49,14 +49,14 @@ def _check(path: pathlib.Path) -> bool:
     """Returns whether a weights file has the classifier, or raises UserError."""
     if path.suffix != ".h5":
         raise UserError(f"{path}: expected Keras's weights of InceptionV3, a file that ends in .h5")
-    what = hdf5_files.problem(path) if path.exists() else "no such file"
-    if not what:
+    problem = hdf5_files.problem(path) if path.exists() else "no such file"
+    if not problem:
         with h5py.File(path, "r") as file:
             if "layer_names" in file.attrs:
                 return "predictions" in map(_text, file.attrs["layer_names"])
-        what = "no layer_names in it"
+        problem = "no layer_names in it"
     raise UserError(
-        f"{path}: no weights of Keras ({what}); expected InceptionV3's, such as "
+        f"{path}: no weights of Keras ({problem}); expected InceptionV3's, such as "
         "inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5, put there by hand"
     )
 

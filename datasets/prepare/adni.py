@@ -131,13 +131,13 @@ def _with_files(
     skipped: collections.Counter[str],
 ) -> list[adni_tables.ImageInfo]:
     """Returns the images that have both, by subject and image id, and counts the others."""
-    alone = {
+    unmatched = {
         "scans: files without metadata that can be used": files.keys() - known.keys(),
         "scans: metadata without files": known.keys() - files.keys(),
     }
-    skipped.update({what: len(ids) for what, ids in alone.items() if ids})
-    both = [known[image_id] for image_id in known.keys() & files.keys()]
-    return sorted(both, key=lambda info: (info.subject, info.image_id))
+    skipped.update({what: len(ids) for what, ids in unmatched.items() if ids})
+    matched = [known[image_id] for image_id in known.keys() & files.keys()]
+    return sorted(matched, key=lambda info: (info.subject, info.image_id))
 
 
 def _checked(sources: Sources, output: Path) -> Sources:

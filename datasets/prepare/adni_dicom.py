@@ -77,7 +77,7 @@ def _sources(
     paths: Sequence[Path], first: int, last: int, skipped: collections.Counter[str]
 ) -> Iterator[tuple[Path, int] | None]:
     """Yields (file, frame from 0) of each wanted slice, None where there is none."""
-    found: dict[int, list[tuple[Path, int]]] = {}
+    slices: dict[int, list[tuple[Path, int]]] = {}
     if len(paths) == 1:
         try:
             frames = int(_header(paths[0]).get("NumberOfFrames") or 1)
@@ -87,15 +87,15 @@ def _sources(
         if frames != 1:
             # A file may declare more of them than memory has room for.
             there = range(first, min(frames, last) + 1)
-            found = {number: [(paths[0], number - 1)] for number in there}
+            slices = {number: [(paths[0], number - 1)] for number in there}
             paths = ()
     for path in paths:
         try:
-            found.setdefault(_number(path), []).append((path, 0))
+            slices.setdefault(_number(path), []).append((path, 0))
         except Unusable as reason:
             skipped[f"files: {reason}"] += 1
     for number in range(first, last + 1):
-        same = found.get(number, [])
+        same = slices.get(number, [])
         if len(same) > 1:
             skipped["files: a slice number that another file of the image has"] += len(same) - 1
         yield same[0] if same else None

@@ -80,16 +80,16 @@ def read_metadata(
     Returns:
       `{image id: what is known}`.
     """
-    found: dict[int, ImageInfo] = {}
+    images: dict[int, ImageInfo] = {}
     for path in sorted(p for p in folder.rglob("*") if p.suffix.lower() == ".xml"):
         try:
             info = parse_metadata(_parse(path), path.stem, processing)
-            if info.image_id in found:
+            if info.image_id in images:
                 raise Unusable("an image that another file describes")
-            found[info.image_id] = info
+            images[info.image_id] = info
         except Unusable as reason:
             skipped[f"metadata files: {reason}"] += 1
-    return found
+    return images
 
 
 def _parse(path: Path) -> ElementTree.Element:

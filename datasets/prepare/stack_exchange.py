@@ -231,10 +231,10 @@ def _remember(connection: sqlite3.Connection, row: Mapping[str, str], keep_non_a
 
 
 def _recall(connection: sqlite3.Connection, question: str) -> dict[str, str] | None:
-    found = connection.execute(
+    row = connection.execute(
         "SELECT title, tags FROM scratch.questions WHERE id = ?", (question,)
     ).fetchone()
-    return found and dict(zip(("title", "tags"), found, strict=True))
+    return row and dict(zip(("title", "tags"), row, strict=True))
 
 
 def _conclude(

@@ -72,14 +72,14 @@ class _Mender:
 
     def __init__(self):
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        self._kept = ""
+        self._remainder = ""
 
     def mend(self, chunk: bytes) -> bytes:
         """Returns the next piece; an empty chunk is the last."""
-        text = self._kept + self._decoder.decode(chunk, final=not chunk)
+        text = self._remainder + self._decoder.decode(chunk, final=not chunk)
         unfinished = _UNFINISHED_REFERENCE.search(text, len(text) - 12) if chunk else None
         end = unfinished.start() if unfinished else len(text)
-        text, self._kept = _NOT_XML.sub(" ", text[:end]), text[end:]
+        text, self._remainder = _NOT_XML.sub(" ", text[:end]), text[end:]
         try:
             return text.encode()
         except UnicodeEncodeError:

@@ -136,19 +136,19 @@ def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
     Raises:
       UserError: If one matches nothing, a name says no split or two, or a split has no file.
     """
-    found: dict[pathlib.Path, str] = {}
+    files: dict[pathlib.Path, str] = {}
     for pattern in patterns:
         matches = sorted(glob.glob(os.path.expanduser(pattern)))
         if not matches:
             raise UserError(f"--talks_tsv={pattern}: found no such file; give the TSV files' paths")
-        found.update((path, _split_of(path)) for path in map(pathlib.Path, matches))
-    missing = [split for split in SPLITS if split not in found.values()]
+        files.update((path, _split_of(path)) for path in map(pathlib.Path, matches))
+    missing = [split for split in SPLITS if split not in files.values()]
     if missing:
         raise UserError(
-            f"--talks_tsv: found {', '.join(p.name for p in found) or 'nothing'}, expected also a "
+            f"--talks_tsv: found {', '.join(p.name for p in files) or 'nothing'}, expected also a "
             f"file for {' and '.join(missing)} (train, dev and test in their names)"
         )
-    return sorted(((s, p) for p, s in found.items()), key=lambda pair: SPLITS.index(pair[0]))
+    return sorted(((s, p) for p, s in files.items()), key=lambda pair: SPLITS.index(pair[0]))
 
 
 def _split_of(path: pathlib.Path) -> str:
@@ -311,19 +311,19 @@ def _write_clients(
       split.
     """
     counts: collections.Counter[str] = collections.Counter()
-    kept, small = ({s: {"clients": 0, "examples": 0} for s in SPLITS} for _ in range(2))
+    large, small = ({s: {"clients": 0, "examples": 0} for s in SPLITS} for _ in range(2))
     for split, client_id, sentences in _by_client(database):
         if split == "train":
             counts.update({word for sentence in sentences for word in sentence.split(" ")})
-        is_kept = len(sentences) >= settings.min_examples_per_client
-        tally = (kept if is_kept else small)[split]
+        is_large = len(sentences) >= settings.min_examples_per_client
+        tally = (large if is_large else small)[split]
         tally["clients"] += 1
         tally["examples"] += len(sentences)
-        if is_kept:
+        if is_large:
             examples = ({"tokens": sentence} for sentence in sentences)
             client_database.insert(database, split, client_id, examples)
     client_database.finish(database)
-    return counts, {"kept": kept, "too small": small}
+    return counts, {"kept": large, "too small": small}
 
 
 def _by_client(database: sqlite3.Connection) -> Iterator[tuple[str, str, list[str]]]:
@@ -337,8 +337,8 @@ def _by_client(database: sqlite3.Connection) -> Iterator[tuple[str, str, list[st
 
 def _vocabulary(counts: collections.Counter[str], minimum: int) -> list[tuple[str, int]]:
     """Returns (word, number of clients), most clients first, then by the alphabet."""
-    kept = [(word, count) for word, count in counts.items() if count >= minimum]
-    return sorted(kept, key=lambda pair: (-pair[1], pair[0]))
+    words = [(word, count) for word, count in counts.items() if count >= minimum]
+    return sorted(words, key=lambda pair: (-pair[1], pair[0]))
 
 
 def _check_enough(report: dict[str, Any]) -> None:
@@ -365,10 +365,10 @@ def report_text(report: dict[str, Any]) -> str:
     """Returns the report as lines: per split, then words, then what was skipped and why."""
     minimum = report["settings"]["min_examples_per_client"]
     lines = [f"rows: {_listed(report['rows'])}"]
-    for split, kept in report["kept"].items():
+    for split, large in report["kept"].items():
         small = report["too small"][split]
         lines.append(
-            f"{split}: {kept['clients']} clients with {kept['examples']} sentences; dropped "
+            f"{split}: {large['clients']} clients with {large['examples']} sentences; dropped "
             f"{small['clients']} clients of fewer than {minimum}, with {small['examples']}"
         )
     lines.append(f"words: {_listed(report['words'])}")

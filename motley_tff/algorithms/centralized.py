@@ -36,7 +36,7 @@ class Centralized(fedavg.FedAvg):
         """
         if len(task.train) != 1:
             raise ValueError(f"Expected one training client, found {len(task.train)}.")
-        alone = dataclasses.replace(self, server_optimizer=_AS_IT_IS)
-        base = fedavg.build(task, alone, initial_weights)
+        params = dataclasses.replace(self, server_optimizer=_AS_IT_IS)
+        base = fedavg.build(task, params, initial_weights)
         nothing = algorithm.Communicated((), ())
         return dataclasses.replace(base, communicated=nothing)

@@ -65,8 +65,8 @@ class FedRep(SiloAlgorithm):
             incoming, state = personal.memory
             learner = personal.learner._replace(optimizer_state=state)
             learner = body.step(learner, batch)
-            kept = learner._replace(optimizer_state=personal.learner.optimizer_state)
-            return Personal(kept, (incoming, learner.optimizer_state))
+            restored = learner._replace(optimizer_state=personal.learner.optimizer_state)
+            return Personal(restored, (incoming, learner.optimizer_state))
 
         def contribution(personal):
             return learning.subtract(personal.memory[0], pick(personal.learner.weights, is_body))

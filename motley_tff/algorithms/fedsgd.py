@@ -59,9 +59,9 @@ def _client_work(task: Task, batch_size: int) -> client_work.ClientWork:
         )
 
     def step(carry, batch):
-        found, sums = learning.gradients(task, carry.weights, batch, carry.sums, trained)
+        means, sums = learning.gradients(task, carry.weights, batch, carry.sums, trained)
         weight = sums.weights["loss"] - carry.sums.weights["loss"]
-        gradients = tuple(a + weight * b for a, b in zip(carry.gradients, found, strict=True))
+        gradients = tuple(a + weight * b for a, b in zip(carry.gradients, means, strict=True))
         return carry._replace(gradients=gradients, sums=sums)
 
     def finish(carry):

@@ -127,8 +127,8 @@ def _groups(k: int, is_shared: tuple[bool, ...]) -> algorithm.Groups:
 
     def split(update, weight):
         changes, is_chosen = update
-        own, shared = _split(changes, is_shared)
-        groups = [(tuple(c[j] for c in own), weight * is_chosen[j]) for j in range(k)]
+        heads, shared = _split(changes, is_shared)
+        groups = [(tuple(c[j] for c in heads), weight * is_chosen[j]) for j in range(k)]
         if has_shared:  # Its change is that of the client's one model.
             groups.append((tuple(tf.reduce_sum(c, axis=0) for c in shared), weight))
         return tuple(groups)
@@ -136,9 +136,9 @@ def _groups(k: int, is_shared: tuple[bool, ...]) -> algorithm.Groups:
     def join(means, totals):
         mass = tf.stack(totals) / tf.add_n(totals) if k > 1 else tf.ones([1])
         scaled = [tuple(mass[j] * leaf for leaf in means[j]) for j in range(k)]
-        own = iter([tf.stack(leaf) for leaf in zip(*scaled, strict=True)])
+        heads = iter([tf.stack(leaf) for leaf in zip(*scaled, strict=True)])
         shared = iter([tf.tensordot(mass, s, axes=0) for s in (means[k] if has_shared else ())])
-        return tuple(next(shared if is_common else own) for is_common in is_shared), mass
+        return tuple(next(shared if is_common else heads) for is_common in is_shared), mass
 
     return algorithm.Groups(split, join, (k > 1,) * k + (False,) * has_shared)
 
@@ -249,9 +249,9 @@ class _Server:
 
     def initialize(self, specs):
         """Returns the first state; see `core.algorithm.ServerOptimizer`."""
-        one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])
-        own, shared = _split(one, self._is_shared)
-        states = tuple(self._optimizer.initialize(own) for _ in range(self._k))
+        specs_of_one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])
+        heads, shared = _split(specs_of_one, self._is_shared)
+        states = tuple(self._optimizer.initialize(heads) for _ in range(self._k))
         common = self._optimizer.initialize(shared) if shared else ()
         return states, common, np.float32(0.0), np.full(self._k, 1.0 / self._k, np.float32)
 
@@ -259,18 +259,18 @@ class _Server:
         """Returns (new state, new weights); see `core.algorithm.ServerOptimizer`."""
         states, common, done, shares = state
         (models, _), (changes, mass) = weights, update
-        own, shared = _split(models, self._is_shared)
-        own_changes, shared_changes = _split(changes, self._is_shared)
+        heads, shared = _split(models, self._is_shared)
+        head_changes, shared_changes = _split(changes, self._is_shared)
         stepped = [
             self._step(
-                states[j], tuple(leaf[j] for leaf in own), tuple(c[j] for c in own_changes), mass[j]
+                states[j], tuple(h[j] for h in heads), tuple(c[j] for c in head_changes), mass[j]
             )
             for j in range(self._k)
         ]
-        heads = iter([tf.stack(leaf) for leaf in zip(*(m for _, m in stepped), strict=True)])
+        new_heads = iter([tf.stack(leaf) for leaf in zip(*(m for _, m in stepped), strict=True)])
         common, base = self._step_shared(common, shared, shared_changes)
         bases = iter(base)
-        new = tuple(next(bases if is_shared else heads) for is_shared in self._is_shared)
+        new = tuple(next(bases if is_shared else new_heads) for is_shared in self._is_shared)
         done, shares = done + 1.0, 0.5 * shares + 0.5 * mass
         optimizer_states = tuple(s for s, _ in stepped)
         return (optimizer_states, common, done, shares), (new, self._penalties(done, shares))
@@ -293,7 +293,7 @@ class _Server:
         before = tf.nest.map_structure(tf.convert_to_tensor, state)
         return learning.select(mass > 0.0, (after, tuple(stepped)), (before, model))
 
-    def _penalties(self, done, shares):
+    def _penalties(self, done: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
         left = tf.maximum(0.0, 1.0 - done / self._params.balance_rounds)
         # A model that nobody takes is not made infinitely attractive.
         relative = tf.maximum(self._k * shares, 0.01)

@@ -92,14 +92,14 @@ class Carry(NamedTuple):
       weights: The global model.
       memory: Its personalization examples.
       sums: `{part: Sums}` with float32 [candidates] leaves.
-      kept: `{part: Kept}` with a column for each candidate; see `scoring.Board`.
+      examples: `{part: scoring.RankedExamples}`, a column for each candidate.
       num_examples: `{part: int32 scalar}`.
     """
 
     weights: learning.Weights
     memory: Memory
     sums: dict[str, learning.Sums]
-    kept: dict[str, scoring.Kept]
+    examples: dict[str, scoring.RankedExamples]
     num_examples: dict[str, tf.Tensor]
 
 
@@ -121,7 +121,7 @@ def _client_work(task, params, evaluation_parts, personalization_part) -> client
                 tf.constant(0),
             ),
             sums={part: learning.Sums(zeros, dict(zeros)) for part in evaluation_parts},
-            kept=scoring.nothing_kept(task, evaluation_parts, num_candidates, client),
+            examples=scoring.empty_examples(task, evaluation_parts, num_candidates, client),
             num_examples=client.num_examples,
         )
 
@@ -160,14 +160,14 @@ def _remember(task, carry: Carry, batch: client_work.Batch) -> Memory:
     weights = task.entry_weights(batch.y, outputs)  # Padded tokens are no neighbours.
     mask = tf.reshape(batch.mask, [-1] + [1] * (len(weights.shape) - 1))
     is_real = tf.reshape(tf.cast(mask * weights > 0.0, tf.float32), [-1])
-    said = outputs if task.neighbours == "predictions" else batch.y
+    values = outputs if task.neighbours == "predictions" else batch.y
     number = tf.shape(is_real)[0]
     # Padding rows, which are the last of a batch, share the last place.
     last = tf.shape(memory.is_real)[0] - 1
     in_batch = tf.reshape(tf.broadcast_to(mask, tf.shape(weights)), [-1])
     places = tf.where(in_batch > 0.0, memory.count + tf.range(number), last)[:, None]
     flat = tf.reshape(embeddings, [-1, memory.embeddings.shape[-1]])
-    values = tf.cast(tf.reshape(said, [-1]), memory.values.dtype)
+    values = tf.cast(tf.reshape(values, [-1]), memory.values.dtype)
     return Memory(
         tf.tensor_scatter_nd_update(memory.embeddings, places, flat),
         tf.tensor_scatter_nd_update(memory.values, places, values),
@@ -206,8 +206,8 @@ def nearest(memory: Memory, embeddings: tf.Tensor, k: int, exact: bool) -> Neigh
         )
     is_real = memory.is_real > 0.0
     squares = tf.where(is_real[None, :], tf.maximum(squares, 0.0), tf.float32.max)
-    found, places = tf.math.top_k(-squares, k)
-    return Neighbours(tf.sqrt(-found), tf.gather(memory.values, places), tf.gather(is_real, places))
+    top, places = tf.math.top_k(-squares, k)
+    return Neighbours(tf.sqrt(-top), tf.gather(memory.values, places), tf.gather(is_real, places))
 
 
 def _scoring_step(task, params: KnnPer, part: str):
@@ -218,26 +218,26 @@ def _scoring_step(task, params: KnnPer, part: str):
         outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
         is_text = len(embeddings.shape) == 3
         flat = tf.reshape(embeddings, [-1, carry.memory.embeddings.shape[-1]])
-        found = nearest(carry.memory, flat, max(params.num_neighbors), exact=not is_text)
-        every = [outputs]
+        neighbours = nearest(carry.memory, flat, max(params.num_neighbors), exact=not is_text)
+        candidates = [outputs]
         for k in params.num_neighbors:
-            mix = _mixer(task, Neighbours(*(leaf[:, :k] for leaf in found)), outputs)
-            every.extend(mix(c) for c in params.coefficients)
-        sums = _add(task, batch, every, carry.sums[part])
+            mix = _mixer(task, Neighbours(*(leaf[:, :k] for leaf in neighbours)), outputs)
+            candidates.extend(mix(c) for c in params.coefficients)
+        sums = _add(task, batch, candidates, carry.sums[part])
         carry = carry._replace(sums={**carry.sums, part: sums})
-        if part not in carry.kept:
+        if part not in carry.examples:
             return carry
-        columns = tf.range(len(every))
-        kept = scoring.keep(carry.kept[part], batch, tf.stack(every, axis=1), columns)
-        return carry._replace(kept={**carry.kept, part: kept})
+        columns, scores = tf.range(len(candidates)), tf.stack(candidates, axis=1)
+        examples = scoring.append(carry.examples[part], batch, scores, columns)
+        return carry._replace(examples={**carry.examples, part: examples})
 
     return step
 
 
-def _add(task, batch, every, sums: learning.Sums) -> learning.Sums:
+def _add(task, batch, candidates, sums: learning.Sums) -> learning.Sums:
     functions = learning.entry_functions(task)
     scored = {
-        name: [masked_sum(function, batch.y, outputs, batch.mask) for outputs in every]
+        name: [masked_sum(function, batch.y, outputs, batch.mask) for outputs in candidates]
         for name, function in functions.items()
     }
     return learning.Sums(
@@ -246,47 +246,47 @@ def _add(task, batch, every, sums: learning.Sums) -> learning.Sums:
     )
 
 
-def _mixer(task, found: Neighbours, outputs: tf.Tensor):
+def _mixer(task, neighbours: Neighbours, outputs: tf.Tensor):
     """Returns `coefficient -> outputs` of the model and the neighbours together."""
-    alone = tf.logical_not(tf.reduce_any(found.is_real, axis=1))
+    has_no_neighbour = tf.logical_not(tf.reduce_any(neighbours.is_real, axis=1))
     if task.neighbours == "classification":
-        return _label_mixer(found, outputs, alone)
+        return _label_mixer(neighbours, outputs, has_no_neighbour)
     if task.neighbours == "predictions":
-        shares = tf.cast(found.is_real, tf.float32)
+        shares = tf.cast(neighbours.is_real, tf.float32)
         shares = tf.math.divide_no_nan(shares, tf.reduce_sum(shares, axis=1, keepdims=True))
     else:
-        shares = inverse_distance_shares(found)
-    values = found.values
+        shares = inverse_distance_shares(neighbours)
+    values = neighbours.values
     if task.neighbours == "svm":
         values = tf.where(values > 0.0, 1.0, -1.0)  # The shares of these sum to 2 p - 1.
-    said = tf.where(alone, outputs, tf.reduce_sum(shares * values, axis=1))
-    return lambda c: c * said + (1.0 - c) * outputs
+    prediction = tf.where(has_no_neighbour, outputs, tf.reduce_sum(shares * values, axis=1))
+    return lambda c: c * prediction + (1.0 - c) * outputs
 
 
-def inverse_distance_shares(found: Neighbours) -> tf.Tensor:
+def inverse_distance_shares(neighbours: Neighbours) -> tf.Tensor:
     """Returns what each neighbour counts, [examples, k], 1 in all (0 where there is none)."""
-    is_here = found.is_real & tf.equal(found.distances, 0.0)
-    inverse = tf.math.divide_no_nan(1.0, found.distances)
-    inverse = tf.where(found.is_real, inverse, 0.0)
+    is_here = neighbours.is_real & tf.equal(neighbours.distances, 0.0)
+    inverse = tf.math.divide_no_nan(1.0, neighbours.distances)
+    inverse = tf.where(neighbours.is_real, inverse, 0.0)
     raw = tf.where(
         tf.reduce_any(is_here, axis=1, keepdims=True), tf.cast(is_here, tf.float32), inverse
     )
     return tf.math.divide_no_nan(raw, tf.reduce_sum(raw, axis=1, keepdims=True))
 
 
-def _label_mixer(found: Neighbours, logits: tf.Tensor, alone: tf.Tensor):
+def _label_mixer(neighbours: Neighbours, logits: tf.Tensor, has_no_neighbour: tf.Tensor):
     num_labels = logits.shape[-1]
     model = tf.nn.softmax(tf.reshape(logits, [-1, num_labels]))
-    far = tf.where(found.is_real, -found.distances, tf.float32.min)
+    far = tf.where(neighbours.is_real, -neighbours.distances, tf.float32.min)
     # The nearest neighbour's exponent is subtracted: the largest term is 1.
-    shares = tf.nn.softmax(far, axis=1) * tf.cast(found.is_real, tf.float32)
+    shares = tf.nn.softmax(far, axis=1) * tf.cast(neighbours.is_real, tf.float32)
     rows = tf.broadcast_to(tf.range(tf.shape(shares)[0])[:, None], tf.shape(shares))
-    places = tf.stack([rows, found.values], axis=-1)
-    said = tf.tensor_scatter_nd_add(tf.zeros_like(model), places, shares)
-    said = tf.where(alone[:, None], model, said)
+    places = tf.stack([rows, neighbours.values], axis=-1)
+    probabilities = tf.tensor_scatter_nd_add(tf.zeros_like(model), places, shares)
+    probabilities = tf.where(has_no_neighbour[:, None], model, probabilities)
 
     def mix(c):
-        mixed = c * said + (1.0 - c) * model
+        mixed = c * probabilities + (1.0 - c) * model
         return tf.reshape(tf.math.log(tf.maximum(mixed, _SMALLEST)), tf.shape(logits))
 
     return mix
@@ -294,8 +294,9 @@ def _label_mixer(found: Neighbours, logits: tf.Tensor, alone: tf.Tensor):
 
 def _finish(task, carry: Carry) -> client_work.ClientOutput:
     curves = {part: learning.means(sums) for part, sums in carry.sums.items()}
-    for part, kept in carry.kept.items():
-        each = [scoring.ranked(task, kept, column) for column in range(kept.outputs.shape[1])]
+    for part, examples in carry.examples.items():
+        columns = range(examples.outputs.shape[1])
+        each = [scoring.ranking_metrics(task, examples, column) for column in columns]
         for name in each[0]:
             curves[part][name] = tf.stack([values[name] for values in each])
-    return scoring.output_of(task, curves, carry.kept, carry.num_examples)
+    return scoring.output_of(task, curves, carry.examples, carry.num_examples)

@@ -55,8 +55,8 @@ class LpFt(FineTuning):
         def trained(number, layers):
             phase = learner._replace(optimizer_state=states[number])
             phase = learning.train(task, optimizer, phase, batch, layers)
-            both = (*states[:number], phase.optimizer_state, *states[number + 1 :])
-            return phase._replace(optimizer_state=both)
+            optimizer_states = (*states[:number], phase.optimizer_state, *states[number + 1 :])
+            return phase._replace(optimizer_state=optimizer_states)
 
         return learning.select(
             epoch < self.probing_epochs,

@@ -177,9 +177,9 @@ class _Server:
         place, rows = update
         new = tuple(_take_rows(w, r, place) for w, r in zip(state, rows, strict=True))
         related = relations(new)
-        own = tf.linalg.diag_part(related)
-        off_diagonal = related - tf.linalg.diag(own)
-        return new, (own, tuple(tf.tensordot(off_diagonal, leaf, axes=1) for leaf in new))
+        diagonal = tf.linalg.diag_part(related)
+        off_diagonal = related - tf.linalg.diag(diagonal)
+        return new, (diagonal, tuple(tf.tensordot(off_diagonal, leaf, axes=1) for leaf in new))
 
 
 def _take_rows(old: tf.Tensor, rows: tf.Tensor, place: tf.Tensor) -> tf.Tensor:

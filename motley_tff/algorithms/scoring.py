@@ -17,7 +17,7 @@ from motley_tff.core.lazy import tf
 EVALUATION_BATCH_SIZE = 128
 
 
-class Kept(NamedTuple):
+class RankedExamples(NamedTuple):
     """Labels and outputs of a part's examples in order; the last place is for padding.
 
     Attributes:
@@ -36,14 +36,14 @@ class Board(NamedTuple):
 
     Attributes:
       sums: The evaluation in progress.
-      kept: `{part: Kept}` for metrics that compare examples with each other; `{}` without such.
+      examples: `{part: RankedExamples}`; `{}` where no metric compares examples.
       curves: `{part: {metric: float32 [num_candidates]}}` so far.
       candidate: int32 scalar, the candidate being trained or evaluated.
       num_examples: `{part: int32 scalar}`.
     """
 
     sums: learning.Sums
-    kept: dict[str, Kept]
+    examples: dict[str, RankedExamples]
     curves: dict[str, dict[str, tf.Tensor]]
     candidate: tf.Tensor
     num_examples: dict[str, tf.Tensor]
@@ -59,7 +59,7 @@ def start(
     zeros = {name: tf.zeros([num_candidates]) for name in ("loss", *(m.name for m in task.metrics))}
     return Board(
         sums=learning.zero_sums(task),
-        kept=nothing_kept(task, parts, num_candidates if task.exports_scores else 1, client),
+        examples=empty_examples(task, parts, num_candidates if task.exports_scores else 1, client),
         curves={part: dict(zeros) for part in parts},
         candidate=tf.constant(0),
         num_examples=client.num_examples,
@@ -71,45 +71,49 @@ def ranking(task: task_lib.Task) -> list[task_lib.Metric]:
     return [metric for metric in task.metrics if metric.ranks]
 
 
-def nothing_kept(
+def empty_examples(
     task: task_lib.Task, parts: tuple[str, ...], columns: int, client: client_work.Client
-) -> dict[str, Kept]:
-    """Returns room for each part's examples, `{}` if no metric asks for them."""
+) -> dict[str, RankedExamples]:
+    """Returns room for each part's examples, `{}` if no metric compares them."""
     if not ranking(task):
         return {}
     places = {part: client.capacity[part] + 1 for part in parts}
     return {
-        part: Kept(tf.zeros([n]), tf.zeros([n, columns]), tf.constant(0))
+        part: RankedExamples(tf.zeros([n]), tf.zeros([n, columns]), tf.constant(0))
         for part, n in places.items()
     }
 
 
-def keep(kept: Kept, batch: client_work.Batch, outputs: tf.Tensor, columns: tf.Tensor) -> Kept:
+def append(
+    examples: RankedExamples, batch: client_work.Batch, outputs: tf.Tensor, columns: tf.Tensor
+) -> RankedExamples:
     """Appends a batch's real rows.
 
     Args:
-      kept: What is there.
+      examples: Those so far.
       batch: The batch.
       outputs: float32 [batch, n].
       columns: int32 [n], where they belong.
     """
     is_real = batch.mask > 0.0
-    last = tf.shape(kept.labels)[0] - 1
-    places = tf.where(is_real, kept.count + tf.range(tf.shape(batch.mask)[0]), last)
+    last = tf.shape(examples.labels)[0] - 1
+    places = tf.where(is_real, examples.count + tf.range(tf.shape(batch.mask)[0]), last)
     cells = tf.stack(tf.meshgrid(places, columns, indexing="ij"), axis=-1)
     labels = tf.cast(batch.y, tf.float32)
-    return Kept(
-        tf.tensor_scatter_nd_update(kept.labels, places[:, None], labels),
-        tf.tensor_scatter_nd_update(kept.outputs, cells, outputs),
-        kept.count + tf.reduce_sum(tf.cast(is_real, tf.int32)),
+    return RankedExamples(
+        tf.tensor_scatter_nd_update(examples.labels, places[:, None], labels),
+        tf.tensor_scatter_nd_update(examples.outputs, cells, outputs),
+        examples.count + tf.reduce_sum(tf.cast(is_real, tf.int32)),
     )
 
 
-def ranked(task: task_lib.Task, kept: Kept, column: tf.Tensor | int) -> dict[str, tf.Tensor]:
+def ranking_metrics(
+    task: task_lib.Task, examples: RankedExamples, column: tf.Tensor | int
+) -> dict[str, tf.Tensor]:
     """Returns the metrics that compare examples, of one column."""
-    is_real = tf.range(tf.shape(kept.labels)[0]) < kept.count
-    outputs = tf.gather(kept.outputs, column, axis=1)
-    return {m.name: m.function(kept.labels, outputs, is_real) for m in ranking(task)}
+    is_real = tf.range(tf.shape(examples.labels)[0]) < examples.count
+    outputs = tf.gather(examples.outputs, column, axis=1)
+    return {m.name: m.function(examples.labels, outputs, is_real) for m in ranking(task)}
 
 
 def evaluation_pass(
@@ -122,25 +126,25 @@ def evaluation_pass(
 
     def begin(carry):
         board = carry.board._replace(sums=learning.zero_sums(task))
-        if part in board.kept:
-            fresh = board.kept[part]._replace(count=tf.constant(0))
-            board = board._replace(kept={**board.kept, part: fresh})
+        if part in board.examples:
+            fresh = board.examples[part]._replace(count=tf.constant(0))
+            board = board._replace(examples={**board.examples, part: fresh})
         return carry._replace(board=board)
 
     def step(carry, batch):
         board = carry.board
         outputs = task.model.predict(weights_of(carry), batch.x, False, batch.key)
         board = board._replace(sums=learning.add(task, batch, outputs, board.sums))
-        if part in board.kept:
-            kept = keep(board.kept[part], batch, outputs[:, None], column(board)[None])
-            board = board._replace(kept={**board.kept, part: kept})
+        if part in board.examples:
+            examples = append(board.examples[part], batch, outputs[:, None], column(board)[None])
+            board = board._replace(examples={**board.examples, part: examples})
         return carry._replace(board=board)
 
     def end(carry):
         board = carry.board
         values = learning.means(board.sums)
-        if part in board.kept:
-            values |= ranked(task, board.kept[part], column(board))
+        if part in board.examples:
+            values |= ranking_metrics(task, board.examples[part], column(board))
         # Not `==`, which compares Python objects in the graphs that TFF traces.
         is_current = tf.equal(tf.range(tf.shape(board.curves[part]["loss"])[0]), board.candidate)
         curves = {
@@ -154,19 +158,19 @@ def evaluation_pass(
 
 def output(task: task_lib.Task, board: Board) -> client_work.ClientOutput:
     """Returns a board's curves as a client's output."""
-    return output_of(task, board.curves, board.kept, board.num_examples)
+    return output_of(task, board.curves, board.examples, board.num_examples)
 
 
 def output_of(
     task: task_lib.Task,
     curves: dict[str, dict[str, tf.Tensor]],
-    kept: dict[str, Kept],
+    examples: dict[str, RankedExamples],
     num_examples: dict[str, tf.Tensor],
 ) -> client_work.ClientOutput:
     """Returns a client's output: its curves and, where they are exported, its examples' scores."""
     metrics: dict[str, Any] = {"curves": curves, "num_examples": num_examples}
     if task.exports_scores:
         metrics["scores"] = {
-            part: {"labels": mine.labels, "outputs": mine.outputs} for part, mine in kept.items()
+            part: {"labels": e.labels, "outputs": e.outputs} for part, e in examples.items()
         }
     return client_work.ClientOutput((), tf.zeros([]), (), metrics)

@@ -61,7 +61,7 @@ def slowed(algorithm: algorithm_lib.Algorithm, rate: float) -> algorithm_lib.Alg
     return dataclasses.replace(algorithm, work=slow_work)
 
 
-def _share(client, rate) -> tf.Tensor:
+def _share(client: client_work.Client, rate: float) -> tf.Tensor:
     """Returns the share of its training steps that a client has time for; of most clients 1."""
     drawn = tensor_random.bits(tensor_random.fold(client.key, tensor_random.FAULT, 0), [2])
     # 24 bits of a random word are a float32 in [0, 1) exactly.
@@ -69,7 +69,7 @@ def _share(client, rate) -> tf.Tensor:
     return tf.where(uniform[0] < rate, uniform[1], 1.0)
 
 
-def _budget(walk, client, share) -> tf.Tensor:
+def _budget(walk: client_work.Pass, client: client_work.Client, share: tf.Tensor) -> tf.Tensor:
     """Returns how many steps of one walk a client has time for, at least 1."""
     steps = walk.num_epochs * client_work.steps_per_epoch(client.num_examples[walk.part], walk)
     return tf.maximum(tf.cast(tf.math.ceil(share * tf.cast(steps, tf.float32)), tf.int32), 1)

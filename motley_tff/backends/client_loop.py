@@ -38,15 +38,15 @@ def run_client(
     num_examples = {part: num_rows(examples) for part, examples in parts.items()}
     client = client_work.Client(key, index, num_examples, capacity=num_examples)
     carry = work.init(broadcast, client_state, client)
-    every = work.all_passes
+    passes = work.all_passes
     keys = [
-        tensor_random.fold(key, tensor_random.PASS, client_work.pass_number(one, i))
-        for i, one in enumerate(every)
+        tensor_random.fold(key, tensor_random.PASS, client_work.pass_number(pass_, i))
+        for i, pass_ in enumerate(passes)
     ]
 
     def walk(which, loop, carry):
         for i in which:
-            carry = _run_pass(task, every[i], parts[every[i].part], keys[i], loop, carry)
+            carry = _run_pass(task, passes[i], parts[passes[i].part], keys[i], loop, carry)
         return carry
 
     return work.finish(client_work.walk_over(work, walk, base.repeat, carry))

@@ -48,14 +48,14 @@ def group(
     by_fixed: dict[str, dict[str, dict[str, float]]] = {}
     for point in points:
         fixed = {name: value for name, value in point.items() if name not in traced}
-        own = {name: float(point[name]) for name in sorted(point) if name in traced}
-        by_fixed.setdefault(_text(fixed), {})[_text(own)] = own
+        setting = {name: float(point[name]) for name in sorted(point) if name in traced}
+        by_fixed.setdefault(_text(fixed), {})[_text(setting)] = setting
     groups = []
     for fixed_text in sorted(by_fixed):
-        settings = sorted(by_fixed[fixed_text].values(), key=lambda own: tuple(own.values()))
+        settings = sorted(by_fixed[fixed_text].values(), key=lambda s: tuple(s.values()))
         for start in range(0, len(settings), max_settings):
-            mine = tuple(settings[start : start + max_settings])
-            groups.append(RunGroup(json.loads(fixed_text), mine, tuple(sorted(set(seeds)))))
+            chunk = tuple(settings[start : start + max_settings])
+            groups.append(RunGroup(json.loads(fixed_text), chunk, tuple(sorted(set(seeds)))))
     return groups
 
 

@@ -112,11 +112,11 @@ class SequentialTraining:
         weights, optimizer_state, client_states = state
         server = tf.nest.map_structure(tf.convert_to_tensor, (weights, optimizer_state))
         state = (*server, client_states)
-        for one in rounds:
+        for round_ in rounds:
             start = time.perf_counter()
-            state, means = self._run_round(state, one)
+            state, means = self._run_round(state, round_)
             seconds = time.perf_counter() - start
-            on_round(base.RoundResult(one.number, len(one.client_ids), means, seconds), state)
+            on_round(base.RoundResult(round_.number, len(round_.client_ids), means, seconds), state)
         return state
 
     def weights(self, state: Nest) -> Nest:
@@ -127,7 +127,7 @@ class SequentialTraining:
         """Returns the clients' own states by id as NumPy arrays."""
         return tf.nest.map_structure(np.asarray, state[2])
 
-    def _run_round(self, state: Nest, one: base.Round) -> tuple[Nest, dict[str, float]]:
+    def _run_round(self, state: Nest, round_: base.Round) -> tuple[Nest, dict[str, float]]:
         weights, optimizer_state, client_states = state
         stateful = self._algorithm.initial_client_state is not None
         call = base.ClientCall(
@@ -135,15 +135,15 @@ class SequentialTraining:
             self._algorithm.work,
             weights,
             self._task.train,
-            one.client_ids,
-            one.key,
-            [client_states[c] for c in one.client_ids] if stateful else None,
+            round_.client_ids,
+            round_.key,
+            [client_states[c] for c in round_.client_ids] if stateful else None,
         )
         outputs = self._backend.run_clients(call)
         total: Any = None
         new_states = dict(client_states)
-        for client_id, output in zip(one.client_ids, outputs, strict=True):
-            base.check_finite(one.number, client_id, float(output.metrics.totals["loss"]))
+        for client_id, output in zip(round_.client_ids, outputs, strict=True):
+            base.check_finite(round_.number, client_id, float(output.metrics.totals["loss"]))
             total = self._add(total, output)
             if stateful:
                 new_states[client_id] = output.client_state
@@ -152,7 +152,7 @@ class SequentialTraining:
         means = base.mean_metrics(sums.totals, sums.weights)
         return (weights, optimizer_state, new_states), means
 
-    def _add_output(self, total, output):
+    def _add_output(self, total: Nest, output: client_work.ClientOutput) -> Nest:
         """Adds a client's update times its weight, its weight and its sums to the total."""
         update = tf.nest.map_structure(lambda u: u * output.weight, output.update)
         value = (update, output.weight, output.metrics)

@@ -45,16 +45,16 @@ def _with_static_shapes(original: Callable[[Any], None]) -> Callable[[Any], None
     """
 
     def expanddim_inputs_for_broadcast(self):
-        ranks = [one.t.shape.rank for one in self._inputs]
-        if not all(one.t.shape.is_fully_defined() for one in self._inputs):
+        ranks = [entry.t.shape.rank for entry in self._inputs]
+        if not all(entry.t.shape.is_fully_defined() for entry in self._inputs):
             return original(self)
-        ranks = [r + (not one.is_stacked) for r, one in zip(ranks, self._inputs, strict=True)]
-        for i, (rank, one) in enumerate(zip(ranks, self._inputs, strict=True)):
+        ranks = [r + (not entry.is_stacked) for r, entry in zip(ranks, self._inputs, strict=True)]
+        for i, (rank, entry) in enumerate(zip(ranks, self._inputs, strict=True)):
             missing = max(ranks) - rank
-            if one.is_stacked and missing:
-                length, *rest = one.t.shape
+            if entry.is_stacked and missing:
+                length, *rest = entry.t.shape
                 shape = [length, *[1] * missing, *rest]
-                self._inputs[i] = pfor.wrap(tf.reshape(one.t, shape), True)
+                self._inputs[i] = pfor.wrap(tf.reshape(entry.t, shape), True)
         return None
 
     return expanddim_inputs_for_broadcast
@@ -102,39 +102,39 @@ class Rows:
     def of_states(self, nest: Any) -> Any:
         """Returns leaves [runs, clients, ...] as [rows, ...]."""
 
-        def one(leaf):
+        def to_rows(leaf):
             leaf = tf.reshape(leaf, [self.num_settings, -1, *leaf.shape[2:]])
             return tf.reshape(tf.einsum("sc...->cs...", leaf), [-1, *leaf.shape[2:]])
 
-        return tf.nest.map_structure(one, nest)
+        return tf.nest.map_structure(to_rows, nest)
 
     def split(self, nest: Any) -> Any:
         """Returns leaves [rows, ...] as [runs, clients, ...]."""
 
-        def one(leaf):
+        def to_runs(leaf):
             leaf = tf.reshape(leaf, [-1, self.num_settings, *leaf.shape[1:]])
             leaf = tf.einsum("cs...->sc...", leaf)
             return tf.reshape(leaf, [-1, self._clients, *leaf.shape[2:]])
 
-        return tf.nest.map_structure(one, nest)
+        return tf.nest.map_structure(to_runs, nest)
 
-    def map_step(self, step: Callable[[Any, Any], Any], own: Any, shared: Any) -> Any:
-        """Returns `step(own, shared)` of every row.
+    def map_step(self, step: Callable[[Any, Any], Any], per_row: Any, shared: Any) -> Any:
+        """Returns `step(row, shared)` for every row.
 
         Args:
           step: A pure function of one row's leaves.
-          own: Leaves [rows, ...].
+          per_row: Leaves [rows, ...].
           shared: Leaves [seeds * clients, ...], the same for all settings.
         """
         if self.num_settings == 1:
-            return map_rows(lambda args: step(*args), (own, shared))
+            return map_rows(lambda args: step(*args), (per_row, shared))
 
         def one_client(args):
-            own, shared = args
-            return map_rows(lambda mine: step(mine, shared), own)
+            per_row, shared = args
+            return map_rows(lambda row: step(row, shared), per_row)
 
         grouped = tf.nest.map_structure(
-            lambda t: tf.reshape(t, [-1, self.num_settings, *t.shape[1:]]), own
+            lambda t: tf.reshape(t, [-1, self.num_settings, *t.shape[1:]]), per_row
         )
         new = map_rows(one_client, (grouped, shared))
         return tf.nest.map_structure(lambda t: tf.reshape(t, [-1, *t.shape[2:]]), new)
@@ -191,19 +191,19 @@ def run_stack(
     clients = rows.of_clients((keys, rows.under_seeds(stack.index), stack.sizes))
     carry = map_rows(init, (row_hparams, rows.of_runs(broadcast), states, *clients))
 
-    def walk(which, loop, carry):
+    def walk_passes(which, loop, carry):
         for i in which:
-            one = template.all_passes[i]
-            number = client_work.pass_number(one, i)
+            walk = template.all_passes[i]
+            number = client_work.pass_number(walk, i)
             pass_keys = tensor_random.fold(keys, tensor_random.PASS, number)
 
             def pass_of(row_hparams, i=i):
                 return capped_work_of(row_hparams).all_passes[i]
 
-            carry = _run_pass(task, one, pass_of, row_hparams, rows, stack, pass_keys, loop, carry)
+            carry = _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry)
         return carry
 
-    carry = client_work.walk_over(template, walk, base.repeat, carry)
+    carry = client_work.walk_over(template, walk_passes, base.repeat, carry)
 
     def finish(args):
         return capped_work_of(args[0]).finish(args[1])
@@ -211,7 +211,7 @@ def run_stack(
     return rows.split(map_rows(finish, (row_hparams, carry)))
 
 
-def _capped(task, work):
+def _capped(task: task_lib.Task, work: client_work.ClientWork) -> client_work.ClientWork:
     return client_work.capped(work, "train", task.max_train_examples)
 
 
@@ -223,8 +223,8 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
     columns = tf.range(min(walk.batch_size, padded))[None, :]
     steps = client_work.steps_per_epoch(num_all, walk)
 
-    def one_row(own, shared):
-        row_hparams, carry = own
+    def one_row(per_row, shared):
+        row_hparams, carry = per_row
         raw, mask, key = shared
         x, y = task.preprocess(raw, walk.training, key)
         return pass_of(row_hparams).step(carry, client_work.Batch(x, y, mask, key))
@@ -262,13 +262,13 @@ def _num_padded(examples) -> int:
     return next(iter(examples.values())).shape[1]
 
 
-def _select(is_new, new, old):
+def _select(is_new: tf.Tensor, new: Any, old: Any) -> Any:
     """Takes `new` for the rows where `is_new` [rows] holds, else `old`."""
 
-    def one(a, b):
+    def select(a, b):
         return tf.where(tf.reshape(is_new, [-1] + [1] * (len(a.shape) - 1)), a, b)
 
-    return tf.nest.map_structure(one, new, old)
+    return tf.nest.map_structure(select, new, old)
 
 
 def _map_hook(name, walk, pass_of, row_hparams, carry):
@@ -277,7 +277,7 @@ def _map_hook(name, walk, pass_of, row_hparams, carry):
     return map_rows(lambda args: getattr(pass_of(args[0]), name)(args[1]), (row_hparams, carry))
 
 
-def _orders(keys, n, padded):
+def _orders(keys: tf.Tensor, n: tf.Tensor, padded: int) -> tf.Tensor:
     """Returns each client's order of its n real rows, int32 [clients, padded].
 
     The same permutations as `tensor_random.permutation`: ranks among the real rows.
@@ -287,7 +287,7 @@ def _orders(keys, n, padded):
     # Padding draws the largest number and stands last, so it is never counted before a row.
     draws = tf.where(places[None, :] < n[:, None], draws, tf.uint32.max)
     if padded <= _MAX_COUNTED:
-        mine, other = draws[:, :, None], draws[:, None, :]
-        is_tie_before = tf.equal(other, mine) & (places[None, :] < places[:, None])[None]
-        return tf.reduce_sum(tf.cast((other < mine) | is_tie_before, tf.int32), axis=2)
+        draw, other = draws[:, :, None], draws[:, None, :]
+        is_tie_before = tf.equal(other, draw) & (places[None, :] < places[:, None])[None]
+        return tf.reduce_sum(tf.cast((other < draw) | is_tie_before, tf.int32), axis=2)
     return tf.argsort(tf.argsort(draws, axis=1, stable=True), axis=1)

@@ -70,11 +70,11 @@ class StackCache:
         cache_key = (sources, ids, work, times)
         if cache_key not in self._stacks:
             whole = [stacking.build(clients, ids, work.parts) for clients in sources]
-            numbers = np.max([stacking.numbers(one, work) for one in whole], axis=0)
+            numbers = np.max([stacking.numbers(stack, work) for stack in whole], axis=0)
             if len(self._stacks) >= _MAX_CACHED_STACKS:
                 self._stacks.pop(next(iter(self._stacks)))
             self._stacks[cache_key] = [
-                (p, _tensors(stacking.join([stacking.take(one, p) for one in whole])))
+                (p, _tensors(stacking.join([stacking.take(stack, p) for stack in whole])))
                 for p in stacking.groups(times * numbers)
             ]
         return self._stacks[cache_key]
@@ -184,8 +184,8 @@ class VectorizedRuns:
         """
         if algorithms is None:
             built = [self._runs.build(dict(h)) for h in self._runs.hparams]
-            algorithms = [one for one in built for _ in self._tasks]
-        states = [self._initial_state(one) for one in algorithms]
+            algorithms = [algorithm for algorithm in built for _ in self._tasks]
+        states = [self._initial_state(algorithm) for algorithm in algorithms]
         return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *states)
 
     def _initial_state(self, algorithm: algorithm_lib.Algorithm) -> Nest:
@@ -225,8 +225,8 @@ class VectorizedRuns:
         """Returns the states of one run's clients by id as NumPy arrays."""
         if self._template.initial_client_state is None:
             return {}
-        mine = tf.nest.map_structure(lambda s: np.asarray(s)[run], state[2])
-        return {client_id: _row(mine, i) for i, client_id in enumerate(self._task.train.ids)}
+        states = tf.nest.map_structure(lambda s: np.asarray(s)[run], state[2])
+        return {client_id: _row(states, i) for i, client_id in enumerate(self._task.train.ids)}
 
     def _run(self, state, block, on_round):
         start = time.perf_counter()
@@ -235,7 +235,7 @@ class VectorizedRuns:
         ids = block[0][0].client_ids
         groups = self._cache.grouped(sources, ids, self._template.work, times)
         keys = np.zeros((_ROUNDS_PER_CALL, len(self._tasks), 2), np.int32)
-        keys[: len(block)] = [[one.key for one in seeds] for seeds in block]
+        keys[: len(block)] = [[round_.key for round_ in seeds] for seeds in block]
         new_state, sums, diverged = self._block(
             state,
             {n: tf.repeat(v, len(self._tasks)) for n, v in self._runs.stacked.items()},
@@ -264,7 +264,7 @@ class VectorizedRuns:
             state, sums, diverged = self._round(state, hparams, stacks, keys[i])
             is_now = tf.equal(tf.range(_ROUNDS_PER_CALL), i)[:, None]
             log = tf.nest.map_structure(
-                lambda all_, one: tf.where(is_now, one[None], all_), log, (sums, diverged)
+                lambda all_, value: tf.where(is_now, value[None], all_), log, (sums, diverged)
             )
             return state, log
 
@@ -303,7 +303,7 @@ class VectorizedRuns:
 
         return stacked_loop.map_rows(one_run, (hparams, optimizer_state, weights, update))
 
-    def _sum(self, output):
+    def _sum(self, output: client_work.ClientOutput) -> tuple[Nest, tf.Tensor, Nest]:
         """Returns (weighted sum of updates, sum of weights, summed metrics) of each run."""
         weight = output.weight
         update = tf.nest.map_structure(
@@ -327,11 +327,11 @@ class VectorizedTraining:
         """Runs rounds in compiled blocks; see `base.TrainingProcess`."""
 
         def on_rounds(seeds, means, seconds, state):
-            (one,) = seeds
-            result = base.RoundResult(one.number, len(one.client_ids), means[0], seconds)
+            (round_,) = seeds
+            result = base.RoundResult(round_.number, len(round_.client_ids), means[0], seconds)
             on_round(result, state)
 
-        return self._runs.run(state, [(one,) for one in rounds], on_rounds)
+        return self._runs.run(state, [(round_,) for round_ in rounds], on_rounds)
 
     def weights(self, state: Nest) -> Nest:
         """Returns the server's weights as NumPy arrays."""
@@ -347,32 +347,32 @@ def _means(sums: learning.Sums, i: int, run: int) -> dict[str, float]:
     return base.mean_metrics(totals, weights)
 
 
-def _diverged(output, index):
+def _diverged(output: client_work.ClientOutput, index: tf.Tensor) -> tf.Tensor:
     """Returns for each run the largest index of a client whose loss is not finite, or -1."""
     finite = tf.math.is_finite(output.metrics.totals["loss"])
     return tf.reduce_max(tf.where(finite, -1, index[None]), axis=1)
 
 
-def _like(weight, leaf):
+def _like(weight: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
     """Returns weights [runs, ...] with trailing axes to multiply or divide a leaf."""
     return tf.reshape(weight, [*weight.shape, *([1] * (len(leaf.shape) - len(weight.shape)))])
 
 
-def _gather_clients(states, index):
+def _gather_clients(states: Nest, index: tf.Tensor) -> Nest:
     return tf.nest.map_structure(lambda s: tf.gather(s, index, axis=1), states)
 
 
-def _scatter_clients(states, index, new):
-    def one(all_, mine):
+def _scatter_clients(states: Nest, index: tf.Tensor, new: Nest) -> Nest:
+    def scatter(all_, changed):
         by_client = tf.tensor_scatter_nd_update(
-            tf.einsum("rc...->cr...", all_), index[:, None], tf.einsum("rc...->cr...", mine)
+            tf.einsum("rc...->cr...", all_), index[:, None], tf.einsum("rc...->cr...", changed)
         )
         return tf.einsum("cr...->rc...", by_client)
 
-    return tf.nest.map_structure(one, states, new)
+    return tf.nest.map_structure(scatter, states, new)
 
 
-def _add(total, value):
+def _add(total: Nest, value: Nest) -> Nest:
     return value if total is None else tf.nest.map_structure(tf.add, total, value)
 
 
@@ -382,7 +382,7 @@ def _blocks(
     """Yields runs of consecutive rounds of one cohort, at most `_ROUNDS_PER_CALL` long."""
     block: list[tuple[base.Round, ...]] = []
     for seeds in rounds:
-        if any(one.client_ids != seeds[0].client_ids for one in seeds):
+        if any(round_.client_ids != seeds[0].client_ids for round_ in seeds):
             raise ValueError(f"Round {seeds[0].number} has other cohorts under other seeds.")
         is_new = block and seeds[0].client_ids != block[0][0].client_ids
         if is_new or len(block) == _ROUNDS_PER_CALL:

@@ -166,7 +166,7 @@ def walk_over(
     traced once: the loop runs once more and its first time skips what comes before them.
 
     Args:
-      work: Whose passes.
+      work: The client's work.
       walk: `(which, loop, carry) -> carry`, passes `which` of `all_passes` in the loop of
         number `loop` (int32 scalar).
       repeat: `(times, body, carry) -> carry`, folds `body(i, carry)` over `range(times)`.
@@ -180,14 +180,14 @@ def walk_over(
             carry = repeat(work.num_loops, lambda i, c: walk(loop, i % period, c), carry)
         return carry
 
-    own = loop[: -len(passes)]
+    leading = loop[: -len(passes)]
 
     def body(i, carry):
-        def walk_own():
-            new = walk(own, (i - 1) % period, carry)
+        def walk_leading():
+            new = walk(leading, (i - 1) % period, carry)
             return tf.nest.map_structure(tf.convert_to_tensor, new)
 
-        return walk(passes, tf.constant(0), tf.cond(i > 0, walk_own, lambda: carry))
+        return walk(passes, tf.constant(0), tf.cond(i > 0, walk_leading, lambda: carry))
 
     return repeat(work.num_loops + 1, body, carry)
 

@@ -133,8 +133,8 @@ def gradients(
         loss = _objective(task, weights, batch, outputs)
         if penalty is not None:
             loss += penalty(weights)
-    found = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    return tuple(tf.convert_to_tensor(g) for g in found), add(task, batch, outputs, sums)
+    derivatives = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    return tuple(tf.convert_to_tensor(g) for g in derivatives), add(task, batch, outputs, sums)
 
 
 def _objective(

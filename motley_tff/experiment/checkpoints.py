@@ -58,10 +58,10 @@ def load(directory: pathlib.Path, round_number: int, structure: Any) -> Any:
         arrays = array_files.read(path)
     except (OSError, ValueError) as error:
         raise UserError(f"checkpoint {path} cannot be read: {error}") from error
-    found = [arrays[name] for name in sorted(arrays)]
+    leaves = [arrays[name] for name in sorted(arrays)]
     same = sorted(arrays) == [f"{i:05d}" for i in range(len(expected))] and all(
-        f.shape == e.shape and f.dtype == e.dtype for f, e in zip(found, expected, strict=True)
+        f.shape == e.shape and f.dtype == e.dtype for f, e in zip(leaves, expected, strict=True)
     )
     if not same:
         raise UserError(f"checkpoint {path} is of another model or algorithm than this run")
-    return tf.nest.pack_sequence_as(structure, found)
+    return tf.nest.pack_sequence_as(structure, leaves)

@@ -39,17 +39,17 @@ class Scores:
 
 def parts(task: task_lib.Task, split: str) -> tuple[str, ...]:
     """Returns the parts that a split's clients are scored on, the evaluation part first."""
-    beside = _BESIDE if split in SPLITS else ()
+    further = _BESIDE if split in SPLITS else ()
     spec = task.splits[split].spec
-    return (task.evaluation_part(split), *(part for part in beside if part in spec))
+    return (task.evaluation_part(split), *(part for part in further if part in spec))
 
 
 def collect(
     task: task_lib.Task, split: str, ids: tuple[str, ...], outputs: Sequence[Any]
 ) -> Scores:
     """Returns a split's scores from what the clients' work gave back, in the order of `ids`."""
-    part, *others = parts(task, split)
-    beside = {other: _collect_part(task, split, other, ids, outputs) for other in others}
+    part, *further = parts(task, split)
+    beside = {name: _collect_part(task, split, name, ids, outputs) for name in further}
     return dataclasses.replace(_collect_part(task, split, part, ids, outputs), beside=beside)
 
 

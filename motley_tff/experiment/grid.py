@@ -60,32 +60,32 @@ def run(
       evaluate_every: Also after every so many rounds.
       on_round: Called after each round with its number.
     """
-    mine = [tasks[seed] for seed in group.seeds]
+    group_tasks = [tasks[seed] for seed in group.seeds]
 
     def build_first(hparams):
-        return build(mine[0], group.seeds[0], hparams)
+        return build(group_tasks[0], group.seeds[0], hparams)
 
-    runs = vectorized.VectorizedRuns(mine, vectorized.Runs(build_first, group.settings))
+    runs = vectorized.VectorizedRuns(group_tasks, vectorized.Runs(build_first, group.settings))
     template = build_first(group.settings[0])
-    evaluator = _GroupEvaluator(mine, group, template, personalization)
+    evaluator = _GroupEvaluator(group_tasks, group, template, personalization)
     state = runs.initialize(
         [
             build(task, seed, setting)
             for setting in group.settings
-            for task, seed in zip(mine, group.seeds, strict=True)
+            for task, seed in zip(group_tasks, group.seeds, strict=True)
         ]
     )
-    every = evaluate_every or total_rounds
-    stops = sorted({*range(every, total_rounds, every), total_rounds})
+    interval = evaluate_every or total_rounds
+    stops = sorted({*range(interval, total_rounds, interval), total_rounds})
     done = 0
     diverged: set[int] = set()
 
     def after_round(seeds, means, *_):
-        diverged.update(i for i, one in enumerate(means) if not np.isfinite(one["loss"]))
+        diverged.update(i for i, metrics in enumerate(means) if not np.isfinite(metrics["loss"]))
         on_round(seeds[0].number)
 
     for stop in stops:
-        rounds = [_round(mine, group.seeds, n) for n in range(done + 1, stop + 1)]
+        rounds = [_round(group_tasks, group.seeds, n) for n in range(done + 1, stop + 1)]
         state = runs.run(state, rounds, after_round)
         done = stop
         yield from evaluator.score(state, stop, diverged)
@@ -121,7 +121,7 @@ class _GroupEvaluator:
         keys = np.stack(
             [random_streams.key(seed, "personalization", round_number) for seed in seeds]
         )
-        sources = tuple(one.test for one in self._tasks)
+        sources = tuple(seed_task.test for seed_task in self._tasks)
         outputs = [
             metrics
             for _, metrics in self._backend.map_runs(
@@ -131,11 +131,11 @@ class _GroupEvaluator:
         for number, setting in enumerate(self._group.settings):
             for which, seed in enumerate(seeds):
                 run_index = number * len(seeds) + which
-                mine = [
+                run_outputs = [
                     tf.nest.map_structure(lambda a, r=run_index: a[r], output) for output in outputs
                 ]
                 scores = {
-                    split: client_scores.collect(task, split, ids, mine)
+                    split: client_scores.collect(task, split, ids, run_outputs)
                     for split in client_scores.SPLITS
                 }
                 yield Scored(dict(setting), seed, round_number, scores, run_index in diverged)

@@ -53,8 +53,8 @@ def with_holdout(task: task_lib.Task, fraction: float, seed: int) -> task_lib.Ta
         whole = parts[name]
         size = _size(whole)
         count = tf.maximum(size - _share(size, fraction), tf.minimum(size, 1))
-        kept, held = _cut(whole, count, _key(seed, client_id))
-        return {**parts, name: kept, HOLDOUT: held}
+        remaining, held = _cut(whole, count, _key(seed, client_id))
+        return {**parts, name: remaining, HOLDOUT: held}
 
     return _derive(task, change)
 
@@ -74,8 +74,8 @@ def with_ood(task: task_lib.Task, num_examples: int, seed: int) -> task_lib.Task
     pool, owners = _sample(task, num_examples, seed)
 
     def change(parts, client_id):
-        others = tf.not_equal(tf.constant(owners), client_id)
-        return {**parts, OOD: {f: tf.boolean_mask(a, others) for f, a in pool.items()}}
+        is_other = tf.not_equal(tf.constant(owners), client_id)
+        return {**parts, OOD: {f: tf.boolean_mask(a, is_other) for f, a in pool.items()}}
 
     return dataclasses.replace(task, test=clients_lib.DerivedClients(task.test, change))
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives what happens in a run."""
+    """Receives a run's progress."""
 
     def start(self, stage: str, total: int, done: int = 0) -> None:
         """A stage of `total` steps begins, of which `done` were done in an earlier session."""
@@ -20,10 +20,10 @@ class Silent:
     """Shows nothing."""
 
     def start(self, stage: str, total: int, done: int = 0) -> None:
-        """Ignores."""
+        """Does nothing when a stage begins."""
 
     def advance(self, steps: int = 1, **facts: float) -> None:
-        """Ignores."""
+        """Does nothing when steps are done."""
 
     def finish(self) -> None:
-        """Ignores."""
+        """Does nothing when a stage ends."""

@@ -147,8 +147,8 @@ class Recorder:
             without_keys = iter(tables[name])
             first = next(without_keys, None)
             if first is not None:  # A table that has nothing to say is not written.
-                every = itertools.chain([first], without_keys)
-                full = ({**keys_of_table, **row} for row in every)
+                rows = itertools.chain([first], without_keys)
+                full = ({**keys_of_table, **row} for row in rows)
                 csv_files.append(self._directory.table(name), names, full, columns.OPTIONAL)
         self._evaluated.add(number)
         score_blocks.forget(self._directory.path, self._evaluated)

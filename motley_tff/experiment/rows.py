@@ -162,8 +162,8 @@ def _view(
     chosen: Mapping[candidates_lib.Tuning, Mapping[str, np.ndarray]],
     tuning: candidates_lib.Tuning,
 ) -> _SplitView:
-    both = {how: chosen[how][split] for how in columns.WAYS if task.setting == "cross_silo"}
-    tunings = {how: (each, client_values_of(task, scores, each)) for how, each in both.items()}
+    candidates = {how: chosen[how][split] for how in columns.WAYS if task.setting == "cross_silo"}
+    tunings = {h: (c, client_values_of(task, scores, c)) for h, c in candidates.items()}
     return _SplitView(split, scores, chosen[tuning][split], tunings)
 
 

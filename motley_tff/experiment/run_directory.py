@@ -136,9 +136,9 @@ class RunDirectory:
             file.write("\n")
 
     def _continued(self, code: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what else than the first code has worked on this run."""
+        """Returns the later code versions with this one, `{}` if this one is on record."""
         known = self._record.get("continued_with", [])
-        first = {name: self._record.get(name, mine) for name, mine in code.items()}
+        first = {name: self._record.get(name, value) for name, value in code.items()}
         if code in (first, *known):
             return {}
         return {"continued_with": [*known, code]}
@@ -191,22 +191,22 @@ class RunDirectory:
         record["seconds_before"] = record.get("seconds", 0.0)
         return record
 
-    def check_same(self, name: str, found: Mapping[str, Any], what: str) -> None:
-        """Refuses to go on where something that is no flag is not what the run began with.
+    def check_same(self, name: str, current: Mapping[str, Any], what: str) -> None:
+        """Refuses to go on if something other than a flag has changed since the run began.
 
         Args:
           name: The key in `run.json` that holds it.
-          found: What is there now.
+          current: Its value now.
           what: What it is, for the message.
 
         Raises:
           UserError: If `run.json` holds something else.
         """
         known = self._record.get(name)
-        if known is not None and known != dict(found):
+        if known is not None and known != dict(current):
             raise UserError(
                 f"experiment {self.run_id!r} was begun with other {what}: {known} then, "
-                f"{dict(found)} now; give it back, or another --experiment_name"
+                f"{dict(current)} now; give it back, or another --experiment_name"
             )
 
     def _sweep(self) -> None:
@@ -219,37 +219,37 @@ class RunDirectory:
     def _check_flags(self) -> None:
         """Refuses to go on with an experiment under flags that it was not started with.
 
-        One that came to nothing, of a command that was refused, say, is forgotten.
+        A run without results, such as that of a refused command, is forgotten.
         """
         if not self._record:
             return
-        defaults, mine = (json.loads(json.dumps(f)) for f in (self._defaults, self._flags))
+        defaults, flags = (json.loads(json.dumps(f)) for f in (self._defaults, self._flags))
         recorded = self._record["flags"].items()
         # Some flags once stood at nothing unless they were given.
         known = defaults | {k: defaults.get(k) if v is None else v for k, v in recorded}
-        changed = sorted(k for k in mine.keys() | known.keys() if mine.get(k) != known.get(k))
+        changed = sorted(k for k in flags.keys() | known.keys() if flags.get(k) != known.get(k))
         if changed and not self.is_finished and not self._has_results():
             self._record = {}
         elif changed:
-            listed = ", ".join(f"--{k} ({known.get(k)} then, {mine.get(k)} now)" for k in changed)
+            listed = ", ".join(f"--{k} ({known.get(k)} then, {flags.get(k)} now)" for k in changed)
             raise UserError(
                 f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
                 f"{listed}; give the same flags to go on, or another --experiment_name"
             )
 
     def _check_version(self) -> None:
-        """Refuses to go on where the same flags gave other numbers.
+        """Refuses to go on with a run of another results version.
 
-        What is finished is only shown; what came to nothing is forgotten.
+        A finished run is only shown; one without results is forgotten.
         """
         # The first version was not written down.
-        found, mine = self._record.get("results_version", 1), motley_tff.RESULTS_VERSION
-        if not self._record or found == mine or self.is_finished:
+        recorded, current = self._record.get("results_version", 1), motley_tff.RESULTS_VERSION
+        if not self._record or recorded == current or self.is_finished:
             return
         if self._has_results():
             raise UserError(
-                f"experiment {self.run_id!r} was begun with results of version {found}, expected "
-                f"{mine}: the same flags give other numbers now; choose another "
+                f"experiment {self.run_id!r} was begun with results of version {recorded}, "
+                f"expected {current}: the same flags give other numbers now; choose another "
                 f"--experiment_name, or delete {self.path}"
             )
         self._record = {}
@@ -266,7 +266,7 @@ def _check_record(record: Any) -> None:
 
 
 def digest(path: str) -> str:
-    """Returns what tells a data file from another: its size and a hash of its bytes.
+    """Returns a data file's fingerprint: its size and a hash of its bytes.
 
     Of a file over 64 MB, the beginning, the middle and the end are hashed; of a folder, such as
     Landmarks' of a file for each client, the names, sizes and last bytes of its files.
@@ -280,25 +280,25 @@ def digest(path: str) -> str:
         size = os.path.getsize(path)
         starts = [0] if size <= _HASHED_WHOLE else [0, size // 2, size - _HASHED_PIECE]
         length = _HASHED_WHOLE if size <= _HASHED_WHOLE else _HASHED_PIECE
-        found = hashlib.sha256()
+        hasher = hashlib.sha256()
         with open(path, "rb") as file:
             for start in starts:
                 file.seek(start)
-                found.update(file.read(length))
+                hasher.update(file.read(length))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    return f"{size}:{found.hexdigest()}"
+    return f"{size}:{hasher.hexdigest()}"
 
 
 def _folder_digest(path: str) -> str:
-    total, found = 0, hashlib.sha256()
+    total, hasher = 0, hashlib.sha256()
     for file in sorted(p for p in pathlib.Path(path).iterdir() if p.is_file()):
         size = file.stat().st_size
         with file.open("rb") as opened:
             opened.seek(max(0, size - _HASHED_OF_EACH))
-            found.update(f"{file.name}\0{size}\0".encode() + opened.read())
+            hasher.update(f"{file.name}\0{size}\0".encode() + opened.read())
         total += size
-    return f"{total}:{found.hexdigest()}"
+    return f"{total}:{hasher.hexdigest()}"
 
 
 @functools.cache  # Looking packages up takes longer than writing the record.
@@ -322,6 +322,6 @@ def _git_commit() -> str | None:
 def _peak_memory_mb() -> float:
     """Returns the peak resident memory of this process and the largest of its children."""
     units = 1024.0**2 if sys.platform == "darwin" else 1024.0
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return round((own + children) / units, 1)
+    return round((process + children) / units, 1)

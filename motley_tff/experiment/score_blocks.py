@@ -27,23 +27,23 @@ class ScoreBlocks:
         self._folder, self._number = directory / _FOLDER, round_number
 
     def load(self, name: str, client_ids: Sequence[str]) -> dict[str, client_scores.Scores] | None:
-        """Returns a block's scores by split, or None if it is not there, damaged or of others."""
+        """Returns a block's scores by split, or None if missing, damaged or of other clients."""
         try:
             arrays = array_files.read(self._path(name))
             splits = dict.fromkeys(array.split("/")[0] for array in arrays)
-            found = {s: client_scores.from_arrays(client_scores.below(arrays, s)) for s in splits}
+            scores = {s: client_scores.from_arrays(client_scores.below(arrays, s)) for s in splits}
         except (OSError, ValueError, KeyError):  # What cannot be read is scored again.
             return None
-        same = all(scores.client_ids == tuple(client_ids) for scores in found.values())
-        return found if same else None
+        same = all(s.client_ids == tuple(client_ids) for s in scores.values())
+        return scores if same else None
 
     def save(self, name: str, scores: Mapping[str, client_scores.Scores]) -> None:
-        """Keeps a block's scores by split."""
+        """Saves a block's scores by split."""
         self._folder.mkdir(exist_ok=True)
         arrays = {
             f"{split}/{array}": values
-            for split, one in scores.items()
-            for array, values in client_scores.to_arrays(one).items()
+            for split, of_split in scores.items()
+            for array, values in client_scores.to_arrays(of_split).items()
         }
         array_files.save(self._path(name), arrays)
 

@@ -66,8 +66,8 @@ class Studies:
         if config.ood_examples:
             main = held_out.with_ood(main, config.ood_examples, seed)
 
-        def evaluator(one: task_lib.Task, name: str) -> scoring.Evaluator:
-            return scoring.Evaluator(backend, one, personalization, name)
+        def evaluator(scored_task: task_lib.Task, name: str) -> scoring.Evaluator:
+            return scoring.Evaluator(backend, scored_task, personalization, name)
 
         def without(share: float) -> scoring.Evaluator:
             held = held_out.with_holdout(sized[fractions[0]], share, seed)
@@ -106,11 +106,11 @@ class Studies:
           blocks: See `scoring.Evaluator.score`.
         """
 
-        def score(one: scoring.Evaluator) -> Scores:
-            return one.score(weights, client_states, client_ids, key, on_client, blocks)
+        def score(evaluator: scoring.Evaluator) -> Scores:
+            return evaluator.score(weights, client_states, client_ids, key, on_client, blocks)
 
         scores = score(self._main)
-        held = {fraction: score(one) for fraction, one in self._holdouts.items()}
+        held = {fraction: score(evaluator) for fraction, evaluator in self._holdouts.items()}
         config = self._config
         report = rows_lib.report(
             self._task,
@@ -120,7 +120,7 @@ class Studies:
             config.include_baseline_candidate,
             self._accept(self._rules[0], scores, held),
         )
-        sizes = {fraction: score(one) for fraction, one in self._sizes.items()}
+        sizes = {fraction: score(evaluator) for fraction, evaluator in self._sizes.items()}
         tables = {
             "candidates": report.candidates,
             "clients": report.clients,
@@ -155,7 +155,7 @@ class Studies:
             {name: candidates.take(v, chosen) for name, v in values.items()},
         )
 
-    def _size_rows(self, sizes):
+    def _size_rows(self, sizes: Mapping[float, Scores]) -> list[dict[str, Any]]:
         """Returns a row per fraction and split; none if there is one fraction only."""
         if len(sizes) < 2:
             return []
@@ -163,9 +163,9 @@ class Studies:
         for fraction, scores in sizes.items():
             # Everybody takes the model: rules of acceptance have a table of their own.
             chosen = self._choose(scores, None)
-            own = {"personalization_fraction": fraction}
+            extra = {"personalization_fraction": fraction}
             rows.extend(
-                self._summary("sizes", split, scores, chosen, own) for split in client_scores.SPLITS
+                self._summary("sizes", s, scores, chosen, extra) for s in client_scores.SPLITS
             )
         return rows
 
@@ -179,18 +179,18 @@ class Studies:
             chosen, whole = self._choose(scores, accept), self._choose(scores, None)
             for split in client_scores.SPLITS:
                 accepted = int(np.sum(accept(split, whole[split])))
-                own = {"rule": rule.text, "num_accepted": accepted}
-                rows.append(self._summary("acceptance", split, scores, chosen, own))
+                extra = {"rule": rule.text, "num_accepted": accepted}
+                rows.append(self._summary("acceptance", split, scores, chosen, extra))
         return rows
 
-    def _choose(self, scores, accept):
+    def _choose(self, scores: Scores, accept: rows_lib.Accept | None) -> dict[str, np.ndarray]:
         config = self._config
         return rows_lib.choose(
             self._task, scores, config.tuning, config.include_baseline_candidate, accept
         )
 
-    def _summary(self, table, split, scores, chosen, own):
-        """Returns a table's own cells and those that it has of a split's summary."""
+    def _summary(self, table, split, scores, chosen, extra):
+        """Returns the cells that a table has of a split's summary, and the extra ones."""
         row = rows_lib.summarize(self._task, self._labels, split, scores[split], chosen[split])
         names = columns.names(table)
-        return {**{name: cell for name, cell in row.items() if name in names}, **own}
+        return {**{name: cell for name, cell in row.items() if name in names}, **extra}

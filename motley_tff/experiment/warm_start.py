@@ -103,7 +103,7 @@ class WarmStart:
         algorithm = self._build(initial)
         rounds = [self._round(j, number) for number in range(1, num_rounds + 1)]
         asked = num_rounds * min(self._cohort_size or len(self._task.train), len(self._task.train))
-        self._count(algorithm, asked, sum(len(one.client_ids) for one in rounds))
+        self._count(algorithm, asked, sum(len(round_.client_ids) for round_ in rounds))
         path = self._directory / f"warm_start_{j + 1}.npz"
         if path.exists():
             return model_files.load(str(path), self._task.model.shapes)
