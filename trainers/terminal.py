@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import tqdm
 
 from motley_tff import commandline
+from motley_tff.files import text_tables
 
 # In a log file, at most a line every so many seconds.
 _SECONDS_BETWEEN_LINES = 30.0
@@ -108,12 +109,9 @@ def print_summary(
     """
     sys.stdout.write(f"\n{metric}, mean and std over clients; backend: {backend}\n\n")
     columns = ("split", "clients", "candidate", "baseline", "personalized", "% hurt")
-    lines = [columns, *(_summary_cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    for line in lines:
-        cells = [text.rjust(width) for text, width in zip(line, widths, strict=True)]
-        cells[0] = line[0].ljust(widths[0])
-        sys.stdout.write("  " + "   ".join(cells) + "\n")
+    table = [columns, *(_summary_cells(row) for row in rows)]
+    for line in text_tables.aligned(table, gap="   "):
+        sys.stdout.write(f"  {line}\n")
     for warning in (*_collapsed(rows), *warnings):
         sys.stdout.write(f"\nwarning: {warning}\n")
     sys.stdout.write("\n" + "".join(f"{path}\n" for path in paths))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launch.sweeps import plans
+from motley_tff.files import text_tables
 
 _HEADER = ("test clients", "here", "paper")
 _NAMES = {
@@ -53,11 +54,7 @@ def _table(best: Sequence[Mapping[str, Any]]) -> list[str]:
         cells.append((_NAMES[row["statistic"]], here, _cell(row["paper_mean"], row[_PAPER_STD])))
     source = best[0]["paper_source"]
     cells[0] = (f"{best[0]['metric']} of {_HEADER[0]}", "here", source or "")
-    widths = [max(len(row[i]) for row in cells) for i in range(len(_HEADER))]
-    return [
-        "  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
+    return [f"  {line}" for line in text_tables.aligned(cells, gap="   ")]
 
 
 _PAPER_STD = "paper_std_over_seeds"

@@ -3,11 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 
-def aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yields the lines of rows of cells, the header first: numbers are aligned to the right."""
+def aligned(table: Sequence[Sequence[str]], gap: str = "  ") -> Iterator[str]:
+    """Yields the lines of rows of cells, the header first: numbers are aligned to the right.
+
+    Args:
+      table: The rows, each with as many cells.
+      gap: Between two columns.
+    """
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
-        yield "  ".join(_padded(row, widths)).rstrip()
+        yield gap.join(_padded(row, widths)).rstrip()
 
 
 def markdown(table: Sequence[Sequence[str]]) -> Iterator[str]:
