@@ -160,7 +160,7 @@ def _import_tensorflow() -> str:
 
 
 def _start_worker(stack: contextlib.ExitStack, timeout: float) -> str:
-    from motley_tff.backends.tff import runtime  # Imports TensorFlow.
+    from motley_tff.backends.tff import runtime  # TensorFlow takes 3 s.
 
     start = time.perf_counter()
     worker = stack.enter_context(runtime.tff_runtime(start_timeout_seconds=timeout))

@@ -18,11 +18,14 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from absl import flags
 
 from launch.metrics import output as metrics_output
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
+from motley_tff.files import text_tables
+from motley_tff.metrics.generative import client_features, gaussian, scores
 
 FLAGS = flags.FLAGS
 _TOO_MANY = 2**31 - 1
@@ -63,8 +66,6 @@ def main() -> None:
             raise UserError(f"--{name} is required; give --{name}=FILE (or --gaussian_experiment)")
     if output:
         metrics_output.check_output(output)
-    from motley_tff.metrics.generative import scores
-
     if is_experiment:
         table = scores.table(*_draw(seed), num_neighbors=0)
     else:
@@ -83,10 +84,6 @@ def _path(text: str) -> pathlib.Path:
 
 def _draw(seed: int) -> tuple[Any, dict[str, Any]]:
     """Returns the experiment's clients and generated sets by name."""
-    import numpy as np
-
-    from motley_tff.metrics.generative import gaussian
-
     return gaussian.draw(np.random.default_rng(seed))
 
 
@@ -94,8 +91,6 @@ def _read(
     clients_file: str, generated: Sequence[str], inception_weights: str | None
 ) -> tuple[Any, dict[str, Any]]:
     """Returns the files' clients and generated sets by name."""
-    from motley_tff.metrics.generative import client_features
-
     files = _names(generated)
     embed = _embedding(inception_weights)
     clients = client_features.read_clients(_path(clients_file), embed)
@@ -110,7 +105,7 @@ def _embedding(weights: str | None) -> Callable[[Any], Any] | None:
     """Returns what makes features of images, if a network is given."""
     if weights is None:
         return None
-    from datasets.models import inception_features  # Imports TensorFlow.
+    from datasets.models import inception_features  # TensorFlow takes 3 s.
 
     model = inception_features.load(_path(weights))
     return lambda images: inception_features.embed(model, images)
@@ -128,8 +123,6 @@ def _names(files: Sequence[str]) -> dict[str, str]:
 
 def _print(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> None:
     """Prints scores with their ranks, a table for each kind, and where the forms disagree."""
-    from motley_tff.metrics.generative import scores
-
     kinds = [scores.DISTANCES, scores.NEIGHBORS] if "recall_all" in rows[0] else [scores.DISTANCES]
     for names in kinds:
         _print_scores(rows, [f"{name}_{form}" for name in names for form in scores.FORMS])
@@ -142,8 +135,6 @@ def _print(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> None:
 
 
 def _print_scores(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    from motley_tff.files import text_tables
-
     header = ("generated", "examples", *columns)
     lines = [
         (row["generated"], str(row["num_examples"]), *(_score(row, column) for column in columns))
@@ -159,8 +150,6 @@ def _score(row: Mapping[str, Any], column: str) -> str:
 
 
 def _disagreement(rows: Sequence[Mapping[str, Any]], name: str) -> str:
-    from motley_tff.metrics.generative import scores
-
     whole, average = ([row[f"{name}_{form}"] for row in rows] for form in scores.FORMS)
     if any(value != value for value in average):
         return f"{name} undefined"
@@ -170,8 +159,6 @@ def _disagreement(rows: Sequence[Mapping[str, Any]], name: str) -> str:
 
 def _print_minima(rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints which of the experiment's generators each distance prefers."""
-    from motley_tff.metrics.generative import gaussian, scores
-
     generators = [row for row in rows if row["generated"] != gaussian.IDEAL]
     for column in (f"{name}_{form}" for name in scores.DISTANCES for form in scores.FORMS):
         best = min(generators, key=lambda row: row[column])

@@ -26,7 +26,7 @@ flags.DEFINE_enum("vector", "svg", ["svg", "pdf"], "Kind of the figures' vector 
 
 def main(*paths: str) -> None:
     """Draws and says where."""
-    from motley_tff.report import building  # Imports pandas and Matplotlib.
+    from motley_tff.report import building  # pandas and Matplotlib take 0.8 s.
 
     folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir))
     built = building.build(paths, folder, FLAGS.vector, _show)

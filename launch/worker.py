@@ -58,7 +58,7 @@ _SIGNAL_SECONDS = 1.0
 def main() -> None:
     """Runs a worker until a signal ends it, or its own end does."""
     guard.check(FLAGS.listen_address)
-    from motley_tff.backends.tff import runtime  # Imports TensorFlow.
+    from motley_tff.backends.tff import runtime  # TensorFlow takes 3 s.
 
     with runtime.running_worker(
         port=FLAGS.port,

@@ -22,8 +22,10 @@ from typing import Any
 
 from absl import flags
 
+from launch.sweeps import closing, grids, local, plans, processes, results, slurm
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import run_directory
 
 FLAGS = flags.FLAGS
 # More runs than this want to be asked for; more than that do not fit in any plan.
@@ -52,8 +54,6 @@ flags.DEFINE_float("slurm_memory_gb", None, "Memory of a job (default: the parti
 
 def main(grid_file: str) -> int:
     """Runs the sweep of a grid's file; returns the exit status."""
-    from launch.sweeps import closing, grids, plans, results, slurm
-
     data_dir, is_synthetic, root = FLAGS.data_dir, FLAGS.use_synthetic_data, FLAGS.root_output_dir
     is_dry, cpus, at_once = FLAGS.dry_run, FLAGS.cpus_per_task, FLAGS.max_parallel
     resources = None
@@ -80,10 +80,8 @@ def main(grid_file: str) -> int:
     return int(any(row["status"] == "failed" for row in rows))
 
 
-def _check_size(plan: Any, may_be_large: bool) -> None:
+def _check_size(plan: plans.Plan, may_be_large: bool) -> None:
     """Asks before a sweep that would take very long."""
-    from launch.sweeps import plans
-
     if plan.num_runs > _MANY_RUNS and not may_be_large:
         seconds = _SECONDS_IN_A_GROUP if plans.is_grouped(plan.grid) else _SECONDS_ALONE
         days = plan.num_runs * seconds / 86400
@@ -95,7 +93,7 @@ def _check_size(plan: Any, may_be_large: bool) -> None:
         raise UserError(f"{plan.num_runs} runs; expected at most {_TOO_MANY_RUNS}")
 
 
-def _print_tasks(plan: Any, directory: pathlib.Path) -> None:
+def _print_tasks(plan: plans.Plan, directory: pathlib.Path) -> None:
     for task in plan.tasks:
         print(f"# task {task.name}: {len(task.runs)} runs")
         print(shlex.join(plan.command(task, directory)))
@@ -103,14 +101,12 @@ def _print_tasks(plan: Any, directory: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _directory(root: str, name: str, plan: Any) -> Iterator[pathlib.Path]:
+def _directory(root: str, name: str, plan: plans.Plan) -> Iterator[pathlib.Path]:
     """Yields the sweep's directory, held by this process.
 
     Raises:
       UserError: If it cannot be written, is in use, or holds results of something else.
     """
-    from motley_tff.experiment import run_directory
-
     try:
         directory = run_directory.RunDirectory(root, name, {})
     except UserError as error:
@@ -125,7 +121,7 @@ def _directory(root: str, name: str, plan: Any) -> Iterator[pathlib.Path]:
         directory.write_record(**facts, status="finished")
 
 
-def _check_same(directory: Any, plan: Any) -> None:
+def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None:
     """Refuses a directory with results of another version, grid or number of seeds."""
     then, now = directory.record.get("plan"), plan.identity()
     if then is None and directory.record:
@@ -145,11 +141,13 @@ def _check_same(directory: Any, plan: Any) -> None:
 
 
 def _run_tasks(
-    plan: Any, directory: pathlib.Path, cpus: int, at_once: int | None, resources: Any
+    plan: plans.Plan,
+    directory: pathlib.Path,
+    cpus: int,
+    at_once: int | None,
+    resources: slurm.Resources | None,
 ) -> None:
     """Runs what is not finished, in processes here or, with resources, as Slurm's jobs."""
-    from launch.sweeps import local, processes, results, slurm
-
     waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
     for task in waiting:  # What failed is tried again.
         results.path_of(directory, task).unlink(missing_ok=True)
@@ -165,12 +163,12 @@ def _run_tasks(
 class _Progress:
     """A line on stderr now and then: how many runs are done, and how long the rest may take."""
 
-    def __init__(self, plan: Any, left: int):
+    def __init__(self, plan: plans.Plan, left: int):
         self._total, self._left, self._todo = plan.num_runs, left, left
         self._failed = 0
         self._start = self._last = time.monotonic()
 
-    def done(self, task: Any, content: dict[str, Any]) -> None:
+    def done(self, task: plans.Task, content: dict[str, Any]) -> None:
         """Counts a task that ended, and prints a line now and then."""
         self._left -= len(task.runs)
         self._failed += sum(row["status"] == "failed" for row in content["runs"])

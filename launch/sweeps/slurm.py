@@ -81,7 +81,7 @@ class Job:
 
     def checkpoint(self, number: int) -> Any:
         """Returns what submitit puts back into the queue; called on SIGUSR1."""
-        import submitit
+        import submitit  # Takes 80 ms.
 
         self._stop()
         return submitit.helpers.DelayedSubmission(Job(str(self._directory)), number)
@@ -148,7 +148,7 @@ def _submit(
     max_parallel: int,
     resources: Resources,
 ) -> list[str]:
-    import submitit
+    import submitit  # Takes 80 ms.
 
     executor = submitit.SlurmExecutor(directory / "logs" / "slurm", max_num_timeout=_MAX_REQUEUES)
     options = {"mem": f"{round(resources.memory_gb * 1024)}MB"} if resources.memory_gb else {}

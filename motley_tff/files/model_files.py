@@ -55,7 +55,7 @@ def load(
     Raises:
       UserError: If it is none of them, damaged, or of another model.
     """
-    from motley_tff.files import saved_models  # Imports TensorFlow: more than a second.
+    from motley_tff.files import saved_models  # TensorFlow takes 3 s.
 
     file = pathlib.Path(path).expanduser()
     if saved_models.is_saved_model(file):

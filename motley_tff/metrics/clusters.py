@@ -25,7 +25,7 @@ def cluster_ari(values: client_values.ClientValues) -> float:
     """
     if values.clusters is None or values.groups is None:
         return float("nan")
-    from sklearn import metrics
+    from sklearn import metrics  # Takes 0.9 s.
 
     return float(metrics.adjusted_rand_score(values.groups, values.clusters))
 

@@ -38,6 +38,6 @@ def _counts(values: client_values.ClientValues) -> tuple[int, int]:
 
 
 def _beta_pct(a: int, b: int, quantile: float) -> float:
-    from scipy import special
+    from scipy import special  # Takes 70 ms.
 
     return 100.0 * float(special.betaincinv(a, b, quantile))

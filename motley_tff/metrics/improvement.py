@@ -66,7 +66,7 @@ def wilcoxon_p(values: client_values.ClientValues) -> float:
         return float("nan")
     largest = np.abs([values.baseline, values.personalized]).max()
     moved = np.sign(moved) * _tied(np.abs(moved), _ROUNDING * largest)
-    from scipy import stats
+    from scipy import stats  # Takes 0.4 s.
 
     if len(moved) > _COUNTED:
         return float(stats.wilcoxon(moved, method="approx").pvalue)

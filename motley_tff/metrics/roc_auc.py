@@ -75,7 +75,7 @@ def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:
       labels: 0 or 1, [num_examples].
       scores: Higher for positives, [num_examples].
     """
-    from scipy import stats
+    from scipy import stats  # Takes 0.4 s.
 
     positive = labels == 1
     pairs = int(positive.sum()) * int((~positive).sum())
@@ -132,7 +132,7 @@ def homogeneity(client_ids: np.ndarray, scores: np.ndarray) -> Homogeneity:
       client_ids: Whose each example is, [num_examples], all of one class.
       scores: [num_examples].
     """
-    from scipy import stats
+    from scipy import stats  # Takes 0.4 s.
 
     _, parts = _parts(client_ids)
     # The statistic's variance takes four examples, and clients with one each always look alike.

@@ -1,6 +1,5 @@
 """How silos are related, drawn: Mocha's matrix as a heat map."""
 
-import csv
 import pathlib
 
 import numpy as np
@@ -9,6 +8,7 @@ from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
+from motley_tff.tables import reading
 
 # More names than this cannot be read.
 _MAX_NAMES = 60
@@ -20,17 +20,16 @@ def read(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
     Raises:
       UserError: If it is no such table.
     """
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            _, *ids = next(reader := csv.reader(file))
-            matrix = np.array([[float(cell) for cell in row[1:]] for row in reader])
-        if matrix.shape != (len(ids), len(ids)) or not np.isfinite(matrix).all():
-            raise ValueError(f"a matrix of shape {matrix.shape} for {len(ids)} silos")
-    except (OSError, StopIteration, ValueError) as error:
+    file = reading.open_file(path)
+    reading.require(file, ["client_id"])
+    ids = file.header[1:]
+    frame = reading.read(file, "relations", guess=True)
+    matrix = frame[ids].to_numpy()
+    if matrix.dtype != float or matrix.shape != (len(ids), len(ids)) or np.isnan(matrix).any():
         raise UserError(
-            f"{path} cannot be read: {error}; expected a finite number for each pair of silos, as "
-            "the trainer wrote them"
-        ) from error
+            f"{path}: found {len(matrix)} rows of {len(ids)} cells; expected a finite number for "
+            "each pair of silos, as the trainer wrote them"
+        )
     return ids, matrix
 
 

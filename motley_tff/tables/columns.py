@@ -218,6 +218,7 @@ TABLES: Mapping[str, Table] = {
             Column("personalized_score", "score", "the client's own model's", True),
         ),
     ),
+    "relations": Table("silo", "by Mocha; a column each silo, too", (_CLIENT,)),
     "sweep": Table(
         "run",
         "by `motley_sweep`; the grid's flags are columns, too",

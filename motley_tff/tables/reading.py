@@ -17,7 +17,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.tables import columns
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas as pd  # Takes 0.3 s.
 
 # Up to here float64 tells whole numbers apart.
 _MOST = 2.0**53
@@ -158,7 +158,7 @@ def _rows(path: pathlib.Path, data: bytes) -> Iterator[list[str]]:
 
 
 def _parse(file: File, names: Mapping[str, str], numeric: Sequence[str]) -> "pd.DataFrame":
-    import pandas as pd
+    import pandas as pd  # Takes 0.3 s.
 
     types = {header: float if name in numeric else str for name, header in names.items()}
     frame = pd.read_csv(
@@ -178,7 +178,7 @@ def _is_number(text: str) -> bool:
 
 def _numbers(file: File, name: str, cells: "pd.Series") -> "pd.Series":
     """Returns cells of text as numbers, or says which one is none."""
-    import pandas as pd
+    import pandas as pd  # Takes 0.3 s.
 
     numbers = pd.to_numeric(cells, errors="coerce").astype(np.float64)
     for i in np.flatnonzero(numbers.isna() & (cells != "")):
