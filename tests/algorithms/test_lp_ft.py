@@ -23,14 +23,14 @@ def test_by_hand():
 @pytest.mark.parametrize(
     ("probing_epochs", "limit"),
     [
-        (0, FineTuning(_MOMENTUM, (0.1, 0.3), 3, batch_size=3)),
-        (3, FineTuning(_MOMENTUM, (0.1, 0.3), 3, batch_size=3, last_layer=True)),
+        (0, FineTuning(_MOMENTUM, (0.1, 0.3), 2, batch_size=3)),
+        (2, FineTuning(_MOMENTUM, (0.1, 0.3), 2, batch_size=3, last_layer=True)),
     ],
 )
 def test_limits(probing_epochs, limit):
-    task = toy.classifier_task()
+    task = toy.classifier_task(1, (6,))
     weights = task.model.initial_weights(0)
-    params = LpFt(_MOMENTUM, (0.1, 0.3), 3, batch_size=3, probing_epochs=probing_epochs)
+    params = LpFt(_MOMENTUM, (0.1, 0.3), 2, batch_size=3, probing_epochs=probing_epochs)
     found, expected = (curves(task, p, weights)["loss"] for p in (params, limit))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert params.candidates == limit.candidates
