@@ -129,7 +129,9 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
             f"{directory.path} belongs to an experiment, not to a sweep; choose another "
             "--root_output_dir"
         )
-    for name in now if then is not None else ():
+    if then is None:
+        return
+    for name in now:
         before = then.get(name, 1 if name == "results_version" else None)
         if before != now[name]:
             stored = "another grid" if name == "grid" else f"{name} {before}"
