@@ -82,7 +82,7 @@ def _train_stateful(backend, task, build):
 
 
 @pytest.mark.usefixtures("several_groups")
-@pytest.mark.parametrize("name", _first_quick("ditto", *registry.STATEFUL))
+@pytest.mark.parametrize("name", _first_quick("mr_mtl", *registry.STATEFUL))
 def test_stateful_training(backend, name, silos):
     def compute(backend):
         return _train_stateful(backend, silos, registry.STATEFUL[name])
@@ -162,8 +162,8 @@ def test_every_registered_algorithm_is_compared(task, silos):
 
 def _trainings():
     """Yields (algorithm, which task); each algorithm once, and what silos change, by default."""
-    # As hypcluster and fedavg_fedavgm to the backends.
-    same = ("hypcluster_shared", "fedprox", "fedsgd", "fedavg_adam", "fedbabu")
+    # As fedavg_fedavgm to the backends; clusters are in the trainer's own tests.
+    same = ("hypcluster", "hypcluster_shared", "fedprox", "fedsgd", "fedavg_adam", "fedbabu")
     for name in registry.TRAINING:
         yield pytest.param(name, "task", marks=pytest.mark.slow if name in same else [])
         yield pytest.param(name, "silos", marks=pytest.mark.slow)  # As ditto, to the backends.

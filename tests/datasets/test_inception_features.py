@@ -14,6 +14,8 @@ from motley_tff.core.errors import UserError
 from motley_tff.metrics.generative import client_features, scores
 from tests.trainers import programs
 
+pytestmark = pytest.mark.slow  # The network takes seconds to build.
+
 
 @pytest.fixture(scope="module")
 def network():
@@ -39,7 +41,6 @@ def model(files):
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 9, 9, 3), np.uint8)
 
 
-@pytest.mark.slow
 def test_features_are_what_the_classifier_takes(network, files, model):
     found = inception_features.embed(model, IMAGES)
     assert found.shape == (2, inception_features.NUM_FEATURES) and found.dtype == np.float32
@@ -76,7 +77,6 @@ def test_images_that_are_none(model, images, words):
         inception_features.embed(model, images)
 
 
-@pytest.mark.slow
 def test_motley_generative_takes_images(files, model, tmp_path):
     clients = {"a": IMAGES, "b": IMAGES[:, ::-1]}
     np.savez(tmp_path / "clients.npz", **clients)
@@ -96,7 +96,6 @@ def test_motley_generative_takes_images(files, model, tmp_path):
             assert float(row[column]) == pytest.approx(value, rel=0.01), column
 
 
-@pytest.mark.slow
 def test_weights_that_are_others(files, tmp_path):
     load = inception_features.load
     with pytest.raises(UserError, match=r"\(no such file\); expected InceptionV3's"):

@@ -98,6 +98,7 @@ def _stock_process(a_task, initial):
     return process, process.set_model_weights(process.initialize(), weights)
 
 
+@pytest.mark.slow
 def test_equal_to_stock_fed_avg(plain_task):
     """Same batches, same weights after three rounds."""
     initial = plain_task.model.initial_weights(_SEED)
