@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from motley_tff.algorithms import optimizers, personal_training
+from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import algorithm, learning
@@ -43,42 +43,20 @@ class FedPer(SiloAlgorithm):
     def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
         """Returns FedPer; a client's state is its last layer, the server shares the others."""
         trainer = personal_training.Trainer(task, self)
-        is_personal = tuple(
-            bool(self.personal_layers) and last for last in task.model.is_last_layer
-        )
-        is_shared = tuple(not personal for personal in is_personal)
-
-        def joined(layers, state):
-            whole = learning.merge(tuple(initial_weights), layers, is_shared)
-            return learning.merge(whole, state, is_personal)
-
-        def pick(weights, mask):
-            return tuple(w for w, wanted in zip(weights, mask, strict=True) if wanted)
+        is_own = tuple(bool(self.personal_layers) and last for last in task.model.is_last_layer)
+        layers = personal_training.SharedLayers(initial_weights, is_own)
 
         def start(shared, state, client):
-            return Personal(trainer.start(joined(shared, state)), tuple(shared))
+            return Personal(trainer.start(layers.joined(shared, state)), tuple(shared))
 
         def step(personal, batch, base):
             return personal._replace(learner=trainer.step(personal.learner, batch))
 
-        def contribution(personal):
-            return learning.subtract(personal.memory, pick(personal.learner.weights, is_shared))
+        def state(personal):
+            return layers.own(personal.learner.weights)
 
-        layers = pick(initial_weights, is_shared)
-        return personal_training.build(
-            task,
-            self,
-            initial_weights,
-            PersonalTraining(
-                start,
-                step,
-                lambda personal: pick(personal.learner.weights, is_personal),
-                contribution,
-                num_epochs=self.train_epochs,
-            ),
-            communicated=layers,
-            initial_state=pick(initial_weights, is_personal),
-            personal_model=lambda weights, state: joined(weights[1], state),
-            shared=layers,
-            shared_optimizer=optimizers.build(self.server_optimizer) if layers else None,
-        )
+        def contribution(personal):
+            return learning.subtract(personal.memory, layers.shared(personal.learner.weights))
+
+        training = PersonalTraining(start, step, state, contribution, num_epochs=self.train_epochs)
+        return layers.build(task, self, training)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from motley_tff.algorithms import optimizers, personal_training
+from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import algorithm, learning
@@ -43,17 +43,12 @@ class FedRep(SiloAlgorithm):
 
     def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
         """Returns FedRep; a client's state is its last layer, the server shares the others."""
-        is_head = tuple(task.model.is_last_layer)
-        is_body = tuple(not last for last in is_head)
-        head = personal_training.Trainer(task, self, trained=is_head)
-        body = personal_training.Trainer(task, self, trained=is_body)
-
-        def pick(weights, mask):
-            return tuple(w for w, wanted in zip(weights, mask, strict=True) if wanted)
+        layers = personal_training.SharedLayers(initial_weights, task.model.is_last_layer)
+        head = personal_training.Trainer(task, self, trained=layers.is_own)
+        body = personal_training.Trainer(task, self, trained=layers.is_shared)
 
         def start(shared, state, client):
-            whole = learning.merge(tuple(initial_weights), shared, is_body)
-            whole = learning.merge(whole, state, is_head)
+            whole = layers.joined(shared, state)
             # The loop's carry holds both phases' optimizers, whichever is at work.
             memory = tuple(shared), body.start(whole).optimizer_state
             return Personal(head.start(whole), memory)
@@ -62,34 +57,25 @@ class FedRep(SiloAlgorithm):
             return personal._replace(learner=head.step(personal.learner, batch))
 
         def body_step(personal, batch, base):
-            incoming, state = personal.memory
-            learner = personal.learner._replace(optimizer_state=state)
+            incoming, optimizer_state = personal.memory
+            learner = personal.learner._replace(optimizer_state=optimizer_state)
             learner = body.step(learner, batch)
             restored = learner._replace(optimizer_state=personal.learner.optimizer_state)
             return Personal(restored, (incoming, learner.optimizer_state))
 
-        def contribution(personal):
-            return learning.subtract(personal.memory[0], pick(personal.learner.weights, is_body))
+        def state(personal):
+            return layers.own(personal.learner.weights)
 
-        layers = pick(initial_weights, is_body)
-        return personal_training.build(
-            task,
-            self,
-            initial_weights,
-            PersonalTraining(
-                start,
-                body_step,
-                lambda personal: pick(personal.learner.weights, is_head),
-                contribution,
-                num_epochs=self.train_epochs,
-                first_step=head_step,
-                num_first_epochs=self.head_epochs,
-            ),
-            communicated=layers,
-            initial_state=pick(initial_weights, is_head),
-            personal_model=lambda weights, state: learning.merge(
-                learning.merge(tuple(initial_weights), weights[1], is_body), state, is_head
-            ),
-            shared=layers,
-            shared_optimizer=optimizers.build(self.server_optimizer) if layers else None,
+        def contribution(personal):
+            return learning.subtract(personal.memory[0], layers.shared(personal.learner.weights))
+
+        training = PersonalTraining(
+            start,
+            body_step,
+            state,
+            contribution,
+            num_epochs=self.train_epochs,
+            first_step=head_step,
+            num_first_epochs=self.head_epochs,
         )
+        return layers.build(task, self, training)

@@ -309,6 +309,53 @@ class Trainer:
         return learning.gradients(self._task, weights, batch, sums, self._trained)
 
 
+class SharedLayers:
+    """A model of which some layers are a silo's own and the server shares the others.
+
+    Args:
+      initial_weights: All of the model's first weights.
+      is_own: For each weight, whether it is the silo's own.
+    """
+
+    def __init__(self, initial_weights: learning.Weights, is_own: Sequence[bool]):
+        self._initial = tuple(initial_weights)
+        self.is_own, self.is_shared = tuple(is_own), tuple(not own for own in is_own)
+
+    def own(self, weights: learning.Weights) -> learning.Weights:
+        """Returns a silo's own layers, its client state."""
+        return _picked(weights, self.is_own)
+
+    def shared(self, weights: learning.Weights) -> learning.Weights:
+        """Returns the layers that the server shares."""
+        return _picked(weights, self.is_shared)
+
+    def joined(self, shared: learning.Weights, own: learning.Weights) -> learning.Weights:
+        """Returns the whole model."""
+        whole = learning.merge(self._initial, shared, self.is_shared)
+        return learning.merge(whole, own, self.is_own)
+
+    def build(
+        self, task: Task, params: SiloAlgorithm, training: PersonalTraining
+    ) -> algorithm.Algorithm:
+        """Returns `build`'s algorithm, whose shared nest is the shared layers."""
+        layers = self.shared(self._initial)
+        return build(
+            task,
+            params,
+            self._initial,
+            training,
+            communicated=layers,
+            initial_state=self.own(self._initial),
+            personal_model=lambda weights, state: self.joined(weights[1], state),
+            shared=layers,
+            shared_optimizer=optimizers.build(params.server_optimizer) if layers else None,
+        )
+
+
+def _picked(weights: learning.Weights, mask: Sequence[bool]) -> learning.Weights:
+    return tuple(w for w, is_wanted in zip(weights, mask, strict=True) if is_wanted)
+
+
 def place(num_silos: int, index: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     """Returns a silo's mark in the mean of a cohort: float32 [silos], 1 / weight in its place.
 
