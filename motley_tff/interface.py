@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Packages with tasks declare `name=package:function` here; see `create_task`.
 ENTRY_POINTS = "motley_tff.datasets"
+# Where the data lie, not what they are: these may differ when a run goes on.
+_PLACES = ("data.data_dir", "data.data_file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +76,8 @@ def create_task(name: str, **options: Any) -> Task:
     points = importlib.metadata.entry_points(group=ENTRY_POINTS)
     for point in points:
         if point.name == name:
-            return point.load()(name, **options)
+            task = point.load()(name, **options)
+            return dataclasses.replace(task, facts={**task.facts, "options": options})
     names = ", ".join(sorted({point.name for point in points}))
     raise UserError(
         f"no task is called {name!r}; found "
@@ -139,6 +142,7 @@ def run(
         raise UserError(
             f"{algorithm.card.title} has models for clients of its own; leave personalization out"
         )
+    config.check()
     with contextlib.ExitStack() as stack:
         root = root_output_dir or stack.enter_context(tempfile.TemporaryDirectory())
         settings = {**_settings(config), **_data_settings(task)}
@@ -179,12 +183,15 @@ def run_config(
 
 def _settings(config: RunConfig) -> dict[str, Any]:
     """Returns what decides the numbers, as `run.json` has it: `{dotted name: value}`."""
-    settings = {"algorithm": config.algorithm_name, "base_random_seed": 0}
+    settings = {
+        "algorithm": config.algorithm_name,
+        "base_random_seed": config.loop.base_random_seed,
+    }
     for name, value in dataclasses.asdict(config).items():
         parts = value if isinstance(value, dict) else {name: value}
         prefix = f"{name}." if isinstance(value, dict) else ""
         settings |= {f"{prefix}{key}": _plain(part) for key, part in parts.items()}
-    return {**settings, "base_random_seed": config.loop.base_random_seed}
+    return settings
 
 
 def _plain(value: Any) -> Any:
@@ -195,8 +202,10 @@ def _plain(value: Any) -> Any:
 
 
 def _data_settings(task: Task) -> dict[str, Any]:
+    options = {f"data.{name}": _plain(v) for name, v in task.facts.get("options", {}).items()}
     is_made_up = task.facts.get("source") == "synthetic"
-    return {"dataset_name": task.dataset, "use_synthetic_data": is_made_up}
+    settings = {**options, "dataset_name": task.dataset, "use_synthetic_data": is_made_up}
+    return {name: v for name, v in settings.items() if name not in _PLACES}
 
 
 def _result(path: pathlib.Path, is_kept: bool) -> Result:

@@ -1,5 +1,7 @@
 """The public interface gives what the trainers give, and loads nothing before it is needed."""
 
+import importlib.metadata
+import json
 import subprocess
 import sys
 
@@ -9,6 +11,8 @@ import pytest
 
 import datasets
 import motley_tff as motley
+from motley_tff import interface
+from motley_tff.algorithms import HypCluster, Mocha, OptimizerConfig, PerFedAvg
 from tests import toy
 from tests.contracts import in_process
 from tests.trainers import programs
@@ -99,8 +103,51 @@ def test_a_personalization_too_many():
         )
 
 
+def test_clusters_take_no_personalization():
+    task = toy.scalar_task({f"c{i}": [float(i % 2)] * 2 for i in range(4)})
+    algorithm = motley.algorithms.HypCluster(num_clusters=2)
+    result = motley.run(task, algorithm, rounds=2, backend=_SEQUENTIAL)
+    assert set(result.candidates.candidate) == {"0", "chosen"}
+    assert result.others["clusters"].num_clients.sum() == len(result.clients)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "aggregator", "message"),
+    [
+        (Mocha(), "robust", "every silo's row"),
+        (HypCluster(num_clusters=2), "differentially_private", "cannot leave out those outside"),
+        (PerFedAvg(personal_optimizer=OptimizerConfig("adam", 0.1)), "mean", "plain SGD"),
+    ],
+)
+def test_what_an_algorithm_cannot_have_is_refused(tmp_path, algorithm, aggregator, message):
+    with pytest.raises(motley.UserError, match=message):
+        motley.run(
+            toy.classifier_silos(),
+            algorithm,
+            backend=motley.BackendConfig(name="sequential", aggregator=aggregator),
+            root_output_dir=str(tmp_path),
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_of_the_data_belong_to_a_run(tmp_path):
+    def run(**options):
+        return motley.run(
+            motley.create_task("school", use_synthetic_data=True, **options),
+            motley.algorithms.Local(), rounds=1, backend=_SEQUENTIAL,
+            root_output_dir=str(tmp_path), experiment_name="local",
+        )  # fmt: skip
+
+    run(test_split=0.3)
+    settings = json.loads((tmp_path / "local" / "run.json").read_text())
+    assert settings["data"]["options"] == {"use_synthetic_data": True, "test_split": 0.3}
+    with pytest.raises(motley.UserError, match=r"data\.test_split"):
+        run(test_split=0.4)
+
+
 def test_tasks_are_found_by_name():
-    assert datasets.names() == tuple(sorted(datasets.REGISTRY))
+    points = importlib.metadata.entry_points(group=interface.ENTRY_POINTS)
+    assert {point.name for point in points} == set(datasets.REGISTRY)
     task = motley.create_task("school", use_synthetic_data=True, base_random_seed=1)
     assert (task.dataset, task.facts["source"]) == ("school", "synthetic")
     with pytest.raises(motley.UserError, match=r"no task is called 'schol'; found adni, emnist"):

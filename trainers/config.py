@@ -77,7 +77,7 @@ def read(trainer: str) -> Config:
     }[trainer]()
     data = data_options()
     datasets.check_options(data)
-    run.algorithm.check()
+    run.check()
     decides = deciding_flags()
     return Config(
         data=data,
@@ -164,22 +164,11 @@ def _multi_task() -> RunConfig:
     algorithm = _algorithm(
         "mtl_trainer", personal_optimizer=_optimizer("personal", FLAGS.personal_learning_rate)
     )
-    why = algorithm.card.wants_mean
-    if why and FLAGS.aggregator != "mean":
-        raise UserError(
-            f"--aggregator={FLAGS.aggregator} would clip, round or blur what --algorithm="
-            f"{FLAGS.algorithm} needs as it is: {why}; leave --aggregator out"
-        )
     return _run(algorithm, None, _loop(include_baseline_candidate=False))
 
 
 def _clustering() -> RunConfig:
     paths = _cluster_models()
-    if FLAGS.num_clusters > 1 and FLAGS.aggregator == "differentially_private":
-        raise UserError(
-            "--aggregator=differentially_private weights all clients alike and cannot leave out "
-            "those outside a cluster; choose another aggregator"
-        )
     before = _warm_start()
     loop = _loop(include_baseline_candidate=False)
     if FLAGS.warmstart_fraction is not None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
+from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import candidates
+from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
 
@@ -129,6 +130,22 @@ class RunConfig:
     straggler_rate: float = 0.0
     export_scores: bool = False
     tensorboard: bool = False
+
+    def check(self) -> None:
+        """Raises a UserError if its parts contradict each other."""
+        self.algorithm.check()
+        aggregator, card = self.backend.aggregator, self.algorithm.card
+        if card.wants_mean and aggregator != "mean":
+            raise UserError(
+                f"--aggregator={aggregator} would clip, round or blur what --algorithm="
+                f"{card.name} needs as it is: {card.wants_mean}; leave --aggregator out"
+            )
+        has_clusters = isinstance(self.algorithm, HypCluster) and self.algorithm.num_clusters > 1
+        if has_clusters and aggregator == "differentially_private":
+            raise UserError(
+                "--aggregator=differentially_private weights all clients alike and cannot leave "
+                "out those outside a cluster; choose another aggregator"
+            )
 
     def build_personalization(
         self, task: Task, built: algorithm_lib.Algorithm

@@ -73,14 +73,28 @@ _KEYS = (
 )
 RUN = tuple(column.name for column in _KEYS)
 _CLIENT = Column("client_id", "text", "`<dataset>:<id>`")
-_CANDIDATE = "fine-tuning `epoch`, or `lr<rate>_epoch<n>`; 0 is the baseline"
+_CANDIDATE = (
+    "`0` the baseline; fine-tuning's epoch or `lr<rate>_epoch<n>`; kNN-Per's `c<coefficient>` or "
+    "`k<neighbors>_c<coefficient>`; `personal` a silo's own model; `chosen` a cluster's"
+)
+_SHARED_CANDIDATE = "the candidate all clients have; `per_client` where theirs differ"
 _OOD = "on examples of other clients (`--evaluate_ood`; test clients only)"
 _NUM_CLIENTS = Column("num_clients", "count", "clients in the row")
+# Of a row over clients.
+_BASELINE = (
+    Column("candidate", "text", _SHARED_CANDIDATE, True),
+    Column("baseline_mean", "number", "mean over clients under the global model", True),
+    Column("baseline_std", "number", "standard deviation over clients", True),
+)
 _PERSONALIZED = (
     Column("personalized_mean", "number", "mean over clients with the chosen candidate", True),
     Column("personalized_std", "number", "standard deviation over clients (of n, not n - 1)", True),
 )
 _HURT = Column("pct_clients_hurt", "number", "percentage worse off with their own model", True)
+
+
+def _keys(*names: str) -> tuple[Column, ...]:
+    return tuple(column for column in _KEYS if column.name in names)
 
 
 def _ood(name: str, meaning: str) -> Column:
@@ -126,7 +140,7 @@ TABLES: Mapping[str, Table] = {
         "evaluated round, split, client, candidate",
         "always",
         (
-            *(c for c in _KEYS if c.name in ("run_id", "round", "split")),
+            *_keys("run_id", "round", "split"),
             _CLIENT,
             Column("candidate", "text", _CANDIDATE),
             Column("metric", "text", "the metric's name"),
@@ -141,15 +155,13 @@ TABLES: Mapping[str, Table] = {
         (
             *_KEYS,
             _NUM_CLIENTS,
-            Column("candidate", "text", "the candidate, where all clients share it", True),
-            Column("baseline_mean", "number", "mean over clients under the global model", True),
-            Column("baseline_std", "number", "standard deviation over clients", True),
+            *_BASELINE,
             *_PERSONALIZED,
             *(Column(name, "number", metrics.meaning(name), True) for name in metrics.POPULATION),
             Column("reference_mean", "number", "mean of `reference`", True),
             Column("bytes_down_total", "count", "bytes to clients so far, warm starts included"),
             Column("bytes_up_total", "count", "bytes from clients so far"),
-            Column("candidate_<way>", "text", "candidate for all; empty for silos' own", True),
+            Column("candidate_<way>", "text", _SHARED_CANDIDATE, True),
             Column("personalized_mean_<way>", "number", "mean under those candidates", True),
             Column("personalized_std_<way>", "number", "standard deviation of the same", True),
             Column("pct_clients_hurt_<way>", "number", "percentage hurt by those", True),
@@ -161,7 +173,7 @@ TABLES: Mapping[str, Table] = {
         "round",
         "always",
         (
-            *(c for c in _KEYS if c.name in ("run_id", "round")),
+            *_keys("run_id", "round"),
             Column("num_clients", "count", "clients that answered"),
             Column("train_loss", "number", "mean loss over their examples, as they trained", True),
             Column("train_<metric>", "number", "the metric, as they trained", True),
@@ -175,7 +187,7 @@ TABLES: Mapping[str, Table] = {
         "evaluated round, split, cluster, group",
         "of algorithms with clusters",
         (
-            *(c for c in _KEYS if c.name in ("run_id", "round", "split")),
+            *_keys("run_id", "round", "split"),
             Column("cluster_id", "count", "the cluster"),
             Column("group", "text", "the planted or known group; empty if none is known", True),
             _NUM_CLIENTS,
@@ -188,9 +200,7 @@ TABLES: Mapping[str, Table] = {
             *_KEYS,
             Column("personalization_fraction", "number", "share each client personalizes on"),
             _NUM_CLIENTS,
-            Column("candidate", "text", "the candidate, where all clients share it", True),
-            Column("baseline_mean", "number", "mean over clients under the global model", True),
-            Column("baseline_std", "number", "standard deviation over clients", True),
+            *_BASELINE,
             *_PERSONALIZED,
             _HURT,
         ),
@@ -223,13 +233,13 @@ TABLES: Mapping[str, Table] = {
         "run",
         "by `motley_sweep`; the grid's flags are columns, too",
         (
-            *(c for c in _KEYS if c.name in ("run_id", "dataset", "algorithm")),
+            *_keys("run_id", "dataset", "algorithm"),
             Column("base_random_seed", "count", "seed of every random choice"),
             Column("status", "text", "`finished` or `failed`"),
             Column("reason", "text", "why it failed", True),
             Column("metric", "text", "the metric's name", True),
             Column("higher_is_better", "binary", "the metric's direction", True),
-            Column("candidate", "text", "the candidate, where all clients share it", True),
+            _BASELINE[0],
             Column("valid_personalized_mean", "number", "what the setting is chosen by", True),
             Column("test_personalized_mean", "number", "what is reported", True),
             Column("test_pct_clients_hurt", "number", _HURT.meaning, True),

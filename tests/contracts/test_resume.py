@@ -26,6 +26,7 @@ RUNS = (
     (_MTL, ("--algorithm=ditto",)),
     (_MTL, ("--algorithm=mocha",)),
     (_MTL, ("--algorithm=per_fedavg",)),
+    (_MTL, ("--algorithm=fedrep",)),
     (_HYPCLUSTER, ("--num_clusters=2", "--balance=0.5")),
     (_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=2")),
 )  # fmt: skip

@@ -80,6 +80,8 @@ class Project:
             """,
         )
         self.write("setup.py", 'COMMANDS = [\n    "hello=greeting:hello",\n]\n')
+        (self.root / "datasets").mkdir()
+        self.write("datasets/__init__.py", "REGISTRY = {}\n")
         self.write("greeting.py", "def hello():\n    print('hello')\n")
         self.pins = {v: make_wheel(self.wheels, "pebble", v) for v in ("1.0", "2.0")}
         self.extra = make_wheel(self.wheels, "gravel", "1.0")
@@ -223,6 +225,13 @@ def test_changed_lock_and_setup_are_installed_in_place(installed):
     assert len(process.stderr_text.splitlines()) == 1
     assert marker.exists()
     assert installed.run("hi").stdout_text == "hello\n"
+
+
+def test_a_new_data_set_is_installed(installed):
+    installed.write("datasets/__init__.py", "REGISTRY = {'new': 'datasets.new'}\n")
+    process = installed.run("hello")
+    assert "the list of data sets changed: updating" in process.stderr_text
+    assert installed.run("hello").stderr_text == ""
 
 
 def test_unknown_command_names_the_known_ones(installed, project):
