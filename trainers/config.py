@@ -102,7 +102,7 @@ def deciding_flags() -> dict[str, Any]:
     foreign = {f.name for m, fs in by_module.items() if _is_foreign(m) for f in fs}
     decides = {
         name: FLAGS[name].value
-        for name in sorted(set(FLAGS) - foreign - _NOT_PART_OF_AN_EXPERIMENT)
+        for name in sorted({FLAGS[n].name for n in FLAGS} - foreign - _NOT_PART_OF_AN_EXPERIMENT)
         if optimizer_flags.first_name(name) == name  # One setting, one name.
     }
     # Other workers, or none and --backend=tff, may go on with what some began.

@@ -224,7 +224,8 @@ class RunDirectory:
         if not self._record:
             return
         defaults, flags = (json.loads(json.dumps(f)) for f in (self._defaults, self._flags))
-        recorded = self._record["flags"].items()
+        # `--v`, absl's short `--verbosity`, was once recorded and decides nothing.
+        recorded = {k: v for k, v in self._record["flags"].items() if k != "v"}.items()
         # Some flags once stood at nothing unless they were given.
         known = defaults | {k: defaults.get(k) if v is None else v for k, v in recorded}
         changed = sorted(k for k in flags.keys() | known.keys() if flags.get(k) != known.get(k))

@@ -38,7 +38,12 @@ def test_its_trainer_shows_it_again_and_trains_nothing(tmp_path):
     shutil.copytree(_EARLIER, tmp_path / "earlier")
     before = (tmp_path / "earlier" / "clients.csv").read_bytes()
     stdout, _ = programs.run(
-        "finetuning_trainer", tmp_path, "--experiment_name=earlier", "--use_synthetic_data", *_FLAGS
+        "finetuning_trainer",
+        tmp_path,
+        "--experiment_name=earlier",
+        "--use_synthetic_data",
+        "--v=1",
+        *_FLAGS,
     )
     assert "accuracy, mean and std over clients; backend: vectorized" in stdout
     assert (tmp_path / "earlier" / "clients.csv").read_bytes() == before
