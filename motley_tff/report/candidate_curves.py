@@ -31,13 +31,9 @@ _MAX_BARS = 25
 
 
 class Curve(NamedTuple):
-    """One series.
+    """One series over values of a hyperparameter, ascending, [points] each.
 
-    Attributes:
-      label: For the legend.
-      x: Values of the hyperparameter, ascending, [points].
-      metric: Mean over test clients, over the seeds, [points] Values.
-      pct_hurt: Test clients that are worse off than with the global model, [points] Values.
+    The metric is a mean over test clients; hurt are those worse off than with the global model.
     """
 
     label: str
@@ -51,7 +47,6 @@ class Data(NamedTuple):
 
     kind: candidate_labels.Kind
     curves: Sequence[Curve]
-    metric_label: str
 
 
 def rates(comparison: Comparison) -> Data | None:
@@ -70,8 +65,8 @@ def epochs(comparison: Comparison) -> Data | None:
 
 
 def _data(comparison: Comparison, kind: candidate_labels.Kind) -> Data | None:
-    curves = [c for s in comparison.series if (c := _curve(s, kind)) is not None]
-    return Data(kind, curves, comparison.metric_label) if curves else None
+    curves = comparison.of_series(lambda series: _curve(series, kind))
+    return Data(kind, curves) if curves else None
 
 
 def _curve(series: Series, kind: candidate_labels.Kind, split: str = "test") -> Curve | None:
@@ -96,32 +91,20 @@ def curve_through(label: str, points: Mapping[float, Sequence[tuple[int, float, 
 def values_at(
     run: Run, kind: candidate_labels.Kind, split: str = "test"
 ) -> dict[float, tuple[np.ndarray, np.ndarray]]:
-    """Returns `{x: (personalized, baseline)}`, each [clients], empty without such candidates.
+    """Returns `{x: (personalized, baseline)}` of a split, each [clients], {} without candidates.
 
-    Args:
-      run: Whose `candidates.csv`.
-      kind: `rate`, `coefficient` or `epoch`; the last two have the global model at 0.
-      split: Whose clients; what is not `kind` is chosen on validation clients in any case.
+    What is not `kind` is chosen on validation clients in any case. Coefficients and epochs have the
+    global model at 0.
     """
-    tables = [_pivot(run, name) for name in ("valid", split)]
-    if tables[0] is None or tables[1] is None or not run.has_trained_baseline:
+    valid, table = _pivot(run, "valid"), _pivot(run, split)
+    if valid is None or table is None or not run.has_trained_baseline:
         return {}
-    valid, table = tables
-    groups = group(list(valid.columns), kind)
-    if not groups:
-        return {}
-    values = {}
-    for x, labels in groups.items():
+    baseline, values = candidate_labels.BASELINE, {}
+    for x, labels in group(list(valid.columns), kind).items():
         chosen = candidates_lib.choose(valid[labels].to_numpy(), run.higher_is_better)
-        values[x] = (
-            table[labels[int(chosen)]].to_numpy(),
-            table[candidate_labels.BASELINE].to_numpy(),
-        )
-    if kind != "rate":
-        values[0.0] = (
-            table[candidate_labels.BASELINE].to_numpy(),
-            table[candidate_labels.BASELINE].to_numpy(),
-        )
+        values[x] = (table[labels[int(chosen)]].to_numpy(), table[baseline].to_numpy())
+    if values and kind != "rate":
+        values[0.0] = (table[baseline].to_numpy(), table[baseline].to_numpy())
     return values
 
 
@@ -144,9 +127,9 @@ def _pivot(run: Run, split: str):
     return table[list(dict.fromkeys(rows["candidate"]))]
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def draw(data: Data, comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws the metric above and % hurt below."""
-    figure = two_panels(data.curves, styles, data.metric_label, _X_LABELS[data.kind])
+    figure = two_panels(data.curves, styles, comparison.metric_label, _X_LABELS[data.kind])
     if data.kind == "rate":
         figure.axes[-1].set_xscale("log")
     if data.kind == "epoch":
@@ -172,21 +155,16 @@ def two_panels(
 
 def plot(ax: Axes, curve: Curve, values: Sequence[Value], line: style.Style) -> None:
     """Draws a line with error bars, or with a band where bars would touch."""
-    many = len(curve.x) > _MAX_BARS
     means, stds = (np.array(column) for column in zip(*values, strict=True))
     stds = np.nan_to_num(stds)
-    ax.plot(
-        curve.x, means, color=line.colour, marker=line.marker, linestyle=line.dashes,
-        markevery=max(1, len(curve.x) // 10), label=curve.label,
-    )  # fmt: skip
-    if many:
-        ax.fill_between(
-            curve.x, means - stds, means + stds, color=line.colour, alpha=0.2, linewidth=0
-        )
+    every = max(1, len(curve.x) // 10)
+    ax.plot(curve.x, means, markevery=every, label=curve.label, **line.options)
+    if len(curve.x) > _MAX_BARS:
+        band = {"color": line.colour, "alpha": 0.2, "linewidth": 0}
+        ax.fill_between(curve.x, means - stds, means + stds, **band)
     elif stds.any():
-        ax.errorbar(
-            curve.x, means, stds, color=line.colour, linestyle="", capsize=1.5, elinewidth=0.6
-        )
+        bars = {"color": line.colour, "linestyle": "", "capsize": 1.5, "elinewidth": 0.6}
+        ax.errorbar(curve.x, means, stds, **bars)
 
 
 def from_zero(ax: Axes) -> None:
@@ -230,15 +208,14 @@ def rate_deltas(comparison: Comparison) -> deltas.Data | None:
     first series for which the two differ.
     """
     for series in comparison.series:
-        if _curve(series, "rate") is None:
-            continue
         chosen = _curve(series, "rate", "valid")
-        assert chosen is not None
+        if chosen is None or _curve(series, "rate") is None:
+            continue
         best = _best(chosen, comparison)
         least = chosen.x[int(np.argmin([v.mean for v in chosen.pct_hurt]))]
         if best != least:
             panels = [_panel(series, best, "best mean"), _panel(series, least, "fewest hurt")]
-            return deltas.ranked(panels, comparison)
+            return deltas.ranked(panels)
     return None
 
 

@@ -1,7 +1,8 @@
 """The registry of figures: what each one is called, needs, and is drawn by.
 
-Every figure is a function from a `Comparison` to data (None where the tables do not have it), one
-from data to a Matplotlib figure, and one to a caption. A new figure is one file and one line here.
+Every figure is a function from a `Comparison` to data (nothing where the tables do not have it),
+one from data to a Matplotlib figure, and one to a caption. A new figure is one file and one line
+here.
 """
 
 import pathlib
@@ -40,9 +41,9 @@ class Kind(NamedTuple):
       title: Its heading.
       needs: What the report says is needed where the figure is missing.
       tables: What it is drawn from.
-      data: `(comparison) -> data or None`.
-      draw: `(data, styles of the series) -> Figure`.
-      caption: `(data, comparison) -> str`.
+      data: What it shows: a list, or a tuple that holds one; empty or None without it.
+      draw: Takes the data, the comparison, and the styles of the series.
+      caption: Takes the data and the comparison.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Kind(NamedTuple):
     needs: str
     tables: str
     data: Callable[[Comparison], Any]
-    draw: Callable[[Any, style.Styles], Figure]
+    draw: Callable[[Any, Comparison, style.Styles], Figure]
     caption: Callable[[Any, Comparison], str]
 
 
@@ -137,15 +138,7 @@ KINDS = (
 
 
 class Picture(NamedTuple):
-    """A figure that was drawn.
-
-    Attributes:
-      kind: Which.
-      caption: What the figure shows.
-      source: The tables and runs it is of.
-      files: Where it is: a vector file and a PNG.
-      svg: The same for the page.
-    """
+    """A drawn figure: its caption, tables and runs, files (vector, PNG), and SVG for the page."""
 
     kind: Kind
     caption: str
@@ -157,16 +150,9 @@ class Picture(NamedTuple):
 def draw_all(
     comparison: Comparison, stem: str, folder: pathlib.Path, vector: str
 ) -> tuple[list[Picture], list[Kind]]:
-    """Draws every figure for which there are data.
+    """Draws all figures; returns (the pictures, the kinds for which there are no data).
 
-    Args:
-      comparison: What is shown.
-      stem: What the files' names begin with.
-      folder: Where they go.
-      vector: `svg` or `pdf`.
-
-    Returns:
-      (the pictures, the kinds for which there are no data).
+    The files' names begin with `stem`, `vector` is `svg` or `pdf`.
     """
     pictures, absent = [], []
     labels = [series.label for series in comparison.series]
@@ -174,11 +160,11 @@ def draw_all(
     styles = style.styles(list(dict.fromkeys(labels)))
     for kind in KINDS:
         data = kind.data(comparison)
-        if data is None:
+        if not data:
             absent.append(kind)
             continue
         with style.settings():
-            figure = kind.draw(data, styles)
+            figure = kind.draw(data, comparison, styles)
             files, svg = style.save(figure, folder, f"{stem}_{kind.name}", vector)
         caption, source = kind.caption(data, comparison), _source(kind, data, comparison)
         pictures.append(Picture(kind, caption, source, files, svg))
@@ -189,7 +175,8 @@ def _source(kind: Kind, data: Any, comparison: Comparison) -> str:
     """Returns which tables a figure is of, and whose: of the series that it shows."""
     if kind.tables == "sweep.csv":
         return f"sweep.csv of {_listed([str(sweep.path) for sweep in comparison.sweeps])}"
-    parts = [part for field in data if isinstance(field, list | tuple) for part in field]
+    fields = [data] if isinstance(data, list) else data
+    parts = [part for field in fields if isinstance(field, list) for part in field]
     shown = {getattr(part, "label", getattr(part, "series", None)) for part in parts}
     series = [s for s in comparison.series if s.label in shown] or comparison.series
     return f"{kind.tables} of {_listed([run.run_id for s in series for run in s.runs])}"

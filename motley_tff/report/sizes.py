@@ -1,6 +1,6 @@
 """Metric over the size of the personalization set (Motley's Figure 6(c))."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
@@ -9,17 +9,9 @@ from motley_tff.report.candidate_curves import Curve, curve_through, two_panels
 from motley_tff.report.comparisons import Comparison, Series
 
 
-class Data(NamedTuple):
-    """Curves over the share of the personalization set that is used."""
-
-    curves: list[Curve]
-    metric_label: str
-
-
-def data(comparison: Comparison) -> Data | None:
+def data(comparison: Comparison) -> list[Curve]:
     """Returns a curve for each algorithm that was scored with several sizes."""
-    curves = [curve for s in comparison.series if (curve := _curve(s)) is not None]
-    return Data(curves, comparison.metric_label) if curves else None
+    return comparison.of_series(_curve)
 
 
 def _curve(series: Series) -> Curve | None:
@@ -33,16 +25,14 @@ def _curve(series: Series) -> Curve | None:
     return curve_through(series.label, points) if len(points) > 1 else None
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws the metric above and % hurt below."""
-    return two_panels(
-        data.curves, styles, data.metric_label, "share of the personalization set used (%)"
-    )
+    label = "share of the personalization set used (%)"
+    return two_panels(curves, styles, comparison.metric_label, label)
 
 
-def caption(data: Data, comparison: Comparison) -> str:
+def caption(curves: Sequence[Curve], comparison: Comparison) -> str:
     """Returns the figure's caption."""
-    del data
     return (
         f"Mean over test clients ({comparison.better}) and share of them that are hurt when each "
         "client personalizes on a part of its personalization set only. Bars: a standard deviation "

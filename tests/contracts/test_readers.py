@@ -99,7 +99,7 @@ def test_a_report_says_what_the_runs_say(reported):
             row = rows[algorithm, statistic]
             assert int(row["num_seeds"]) == len(names)
             assert float(row["mean"]) == pytest.approx(np.mean(values), rel=1e-6), row
-    drawn = {kind.name for kind in figures.KINDS if kind.data(compared) is not None}
+    drawn = {kind.name for kind in figures.KINDS if kind.data(compared)}
     assert drawn == _FIGURES
 
 
