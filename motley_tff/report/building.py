@@ -28,13 +28,7 @@ _SCORES = ("FedEval's scorecard", "a scorecard.csv, which motley_scorecard write
 
 
 class Built(NamedTuple):
-    """What was written.
-
-    Attributes:
-      page: `report.html`.
-      files: The figures' files and `tables.csv`.
-      absent: (title, what it needs) of figures that no data set had data for.
-    """
+    """What was written: the page, other files, and (title, what it needs) of absent figures."""
 
     page: pathlib.Path
     files: list[pathlib.Path]
@@ -47,10 +41,10 @@ def build(
     vector: str,
     on_comparison: Callable[[str], None] = lambda name: None,
 ) -> Built:
-    """Draws and writes a report.
+    """Draws and writes a report of directories of runs and sweeps.
 
     Args:
-      paths: Directories of runs and sweeps.
+      paths: The directories.
       folder: Where it goes; made if it is not there.
       vector: `svg` or `pdf`.
       on_comparison: Called with each data set's name before it is drawn.
@@ -72,13 +66,9 @@ def build(
 
 def stems(compared: Iterable[comparisons.Comparison]) -> list[str]:
     """Returns a prefix for the files of each comparison, all different."""
-    taken: dict[str, int] = {}
-    unique = []
-    for comparison in compared:
-        stem = slug(f"{comparison.dataset} {comparison.metric}")
-        taken[stem] = taken.get(stem, 0) + 1
-        unique.append(stem if taken[stem] == 1 else f"{stem}.{taken[stem]}")
-    return unique
+    names = [slug(f"{comparison.dataset} {comparison.metric}") for comparison in compared]
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [f"{n}.{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
 
 
 def slug(text: str) -> str:
@@ -87,12 +77,7 @@ def slug(text: str) -> str:
 
 
 class _Report:
-    """A report that is being made.
-
-    Args:
-      folder: Where it goes.
-      vector: Kind of the vector files.
-    """
+    """A report that is being made."""
 
     def __init__(self, folder: pathlib.Path, vector: str):
         self._folder, self._vector = folder, vector
@@ -121,19 +106,19 @@ class _Report:
         pictures, absent = figures.draw_all(comparison, stem, self._folder, self._vector)
         self._drawn.update(picture.kind.name for picture in pictures)
         self._files += [path for picture in pictures for path in picture.files]
-        section = sections.of_comparison(comparison, f"data-{stem}", pictures, absent)
-        self._sections.append(section)
+        anchor = f"data-{stem}"
+        self._sections.append(sections.of_comparison(comparison, anchor, pictures, absent))
 
     def add_heterogeneity(self, paths: Sequence[pathlib.Path]) -> None:
         """Draws and adds label shares."""
         images = []
+        caption = "Labels of some clients: a row a client, a column a label."
         for path in paths:
             clients, labels, shares = heterogeneity.read(path)
             with style.settings():
                 figure, [[ax]] = style.panels(1, height=1.2 + 0.14 * len(clients))
                 heterogeneity.draw(ax, clients, labels, shares)
                 name = path.stem.removeprefix("heterogeneity_")
-                caption = "Labels of some clients: a row a client, a column a label."
                 images.append(self._image(figure, slug(path.stem), name, caption, path))
         self._add_images("labels", _LABELS[0], images)
 
@@ -154,8 +139,7 @@ class _Report:
     def _add_images(self, anchor: str, title: str, images: Sequence[page.Image]) -> None:
         if images:
             self._drawn.add(title)
-            entries = [(image.anchor, image.title) for image in images]
-            self._sections.append(page.Section(anchor, title, page.figures(images), entries))
+            self._sections.append(page.Section(anchor, title, page.figures(images), images))
 
     def _image(
         self, figure: Figure, stem: str, title: str, caption: str, table: pathlib.Path
@@ -168,11 +152,8 @@ class _Report:
 
     def finish(self, compared: Sequence[comparisons.Comparison]) -> Built:
         """Adds what was left out and the list of runs, and writes the page."""
-        absent = [
-            (sections.title_of(kind), kind.needs)
-            for kind in figures.KINDS
-            if kind.name not in self._drawn
-        ]
+        kinds = [kind for kind in figures.KINDS if kind.name not in self._drawn]
+        absent = [(sections.title_of(kind), kind.needs) for kind in kinds]
         absent += [other for other in (_LABELS, _SCORES) if other[0] not in self._drawn]
         closing = [sections.of_absent(absent), sections.of_runs(compared)]
         names = ", ".join(dict.fromkeys(comparison.dataset for comparison in compared))

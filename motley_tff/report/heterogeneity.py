@@ -46,12 +46,11 @@ def save(
     with csv_files.replacing(path, "wb") as file:
         figure.savefig(file, format=path.suffix[1:], dpi=150)
     rows = (
-        {"client_id": client_id, "label": label, "share": shares[i, j]}
+        csv_files.formula_safe({"client_id": client_id, "label": label, "share": shares[i, j]})
         for i, client_id in enumerate(client_ids)
         for j, label in enumerate(labels)
     )
-    safe = map(csv_files.formula_safe, rows)
-    csv_files.write(path.with_suffix(".csv"), ("client_id", "label", "share"), safe)
+    csv_files.write(path.with_suffix(".csv"), ("client_id", "label", "share"), rows)
 
 
 def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:

@@ -27,15 +27,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 class Image(NamedTuple):
-    """A figure on the page.
-
-    Attributes:
-      anchor: Its id.
-      title: Its heading.
-      caption: What the figure shows.
-      source: Where it comes from: runs and tables.
-      svg: The figure.
-    """
+    """A figure on the page; `source` says from which runs and tables, `anchor` is its id."""
 
     anchor: str
     title: str
@@ -45,19 +37,12 @@ class Image(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of the page.
-
-    Attributes:
-      anchor: Its id.
-      title: Its heading.
-      body: HTML, from the functions below.
-      entries: (anchor, title) of what the contents list below it.
-    """
+    """A part of the page: HTML from the functions below, and what the contents list below it."""
 
     anchor: str
     title: str
     body: str
-    entries: Sequence[tuple[str, str]] = ()
+    images: Sequence[Image] = ()
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
@@ -80,7 +65,7 @@ def page(title: str, sections: Sequence[Section]) -> str:
 def _contents(sections: Sequence[Section]) -> str:
     items = []
     for section in sections:
-        below = "".join(_link(anchor, title) for anchor, title in section.entries)
+        below = "".join(_link(image.anchor, image.title) for image in section.images)
         inner = f"<ul>{below}</ul>" if below else ""
         items.append(_link(section.anchor, section.title, inner))
     return f'<nav aria-label="Contents">\n<ul>{"".join(items)}</ul>\n</nav>'
@@ -107,14 +92,7 @@ def _figure(image: Image) -> str:
 def table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], grouped: bool = False
 ) -> str:
-    """Returns a table.
-
-    Args:
-      title: Its caption.
-      header: Names of the columns.
-      rows: Their cells.
-      grouped: Whether a first cell that repeats the one above is left empty.
-    """
+    """Returns a table; if it is grouped, a first cell that repeats the one above is left empty."""
     head = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in header)
     lines, last = [], None
     for first, *values in rows:

@@ -70,9 +70,8 @@ def of_comparison(
         parts.append(page.items(settings))
     if absent:
         parts.append(page.paragraph("Left out here: " + ", ".join(k.title for k in absent) + "."))
-    title = f"{comparison.dataset}: {comparison.metric.replace('_', ' ')} ({comparison.better})"
-    entries = [(image.anchor, image.title) for image in images]
-    return page.Section(anchor, title, "\n".join(parts), entries)
+    title = f"{comparison.dataset}: {comparison.metric_name} ({comparison.better})"
+    return page.Section(anchor, title, "\n".join(parts), images)
 
 
 def source(tables: str, files: Iterable[str]) -> str:
@@ -91,12 +90,8 @@ def of_absent(absent: Sequence[tuple[str, str]]) -> page.Section:
 
 def of_runs(compared: Iterable[Comparison]) -> page.Section:
     """Returns the list of runs with their test numbers."""
-    rows = [
-        _run_cells(series.label, run)
-        for comparison in compared
-        for series in comparison.series
-        for run in series.runs
-    ]
+    series = [s for comparison in compared for s in comparison.series]
+    rows = [_run_cells(s.label, run) for s in series for run in s.runs]
     note = ""
     if len(rows) > _MAX_LISTED_RUNS:
         note = page.paragraph(f"The first {_MAX_LISTED_RUNS} of {len(rows)} runs.")
