@@ -52,10 +52,10 @@ class ClientValues:
         """Whether each client is strictly worse off; a diverged personalized model hurts."""
         return is_hurt(self.baseline, self.personalized, self.higher_is_better)
 
-    def finite(self, column: Column) -> np.ndarray | None:
-        """Returns a column if all of it is finite, else None: statistics are then undefined.
+    def finite(self, column: Column) -> np.ndarray:
+        """Returns a column if all of it is finite, else not-a-number throughout, [num_clients].
 
         An infinite value is an empty cell in the CSV, so both have to mean the same.
         """
         values = getattr(self, column)
-        return values if np.isfinite(values).all() else None
+        return values if np.isfinite(values).all() else np.full(len(values), np.nan)

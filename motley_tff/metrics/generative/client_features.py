@@ -24,13 +24,7 @@ _MOST = 1e30
 
 @dataclasses.dataclass(frozen=True)
 class ClientFeatures:
-    """All clients' examples.
-
-    Attributes:
-      ids: Clients, sorted.
-      features: A client's rows after another's, [num_examples, num_features].
-      parts: Which rows are whose.
-    """
+    """All clients' examples, [num_examples, num_features]; `parts` are the rows of each id."""
 
     ids: tuple[str, ...]
     features: np.ndarray
@@ -58,11 +52,7 @@ def from_arrays(arrays: Mapping[str, np.ndarray]) -> ClientFeatures:
 def read_clients(
     path: pathlib.Path, embed: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> ClientFeatures:
-    """Reads clients' examples.
-
-    Args:
-      path: As the module says.
-      embed: Makes features of images; without it the file holds features.
+    """Reads clients' examples; `embed` makes features of images, if the file holds these.
 
     Raises:
       UserError: If the file is not as the module says, a client has no example, clients have
@@ -72,13 +62,13 @@ def read_clients(
     is_split = not {_CLIENT, *_EXAMPLES}.intersection(arrays)
     by_client = arrays if is_split else _split(path, arrays)
     features = {name: _features(f"{path} [{name}]", a, embed) for name, a in by_client.items()}
-    widths = {name: array.shape[1] for name, array in features.items()}
-    first = next(iter(widths))
-    for name, width in widths.items():
-        if width != widths[first]:
+    first = next(iter(features))
+    expected = features[first].shape[1]
+    for name, array in features.items():
+        if array.shape[1] != expected:
             raise UserError(
-                f"{path}: client {name} has {width} features and client {first} "
-                f"{widths[first]}; expected as many in all"
+                f"{path}: client {name} has {array.shape[1]} features and client {first} "
+                f"{expected}; expected as many in all"
             )
     return from_arrays(features)
 

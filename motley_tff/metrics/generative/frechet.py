@@ -16,13 +16,10 @@ from motley_tff.metrics.generative import blocks
 
 
 class Moments(NamedTuple):
-    """Of a set of examples: all that its Frechet distances depend on.
+    """All that Frechet distances of `num` examples depend on, float64.
 
-    Attributes:
-      num: Of examples.
-      mean: float64 [num_features].
-      scatter: Sum over examples of outer products of what differs from the mean, float64
-        [num_features, num_features].
+    The mean [num_features], and the scatter [num_features, num_features]: the sum over examples of
+    outer products of what differs from the mean.
     """
 
     num: int
@@ -31,12 +28,7 @@ class Moments(NamedTuple):
 
 
 class Gaussian(NamedTuple):
-    """A normal distribution.
-
-    Attributes:
-      mean: float64 [num_features].
-      root: float64 [num_features, rank]; the covariance is root times its transpose.
-    """
+    """A normal distribution: mean [num_features], root R [num_features, rank], covariance R R^T."""
 
     mean: np.ndarray
     root: np.ndarray

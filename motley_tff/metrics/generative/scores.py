@@ -19,20 +19,14 @@ FORMS = ("all", "avg")
 COLUMNS = (
     "generated",
     "num_examples",
-    *(f"{score}_{form}" for score in (*DISTANCES, *NEIGHBORS) for form in FORMS),
-    *(f"{score}_{form}_rank" for score in (*DISTANCES, *NEIGHBORS) for form in FORMS),
+    *(f"{s}_{form}{r}" for r in ("", "_rank") for s in (*DISTANCES, *NEIGHBORS) for form in FORMS),
 )
 # Relative; sums over millions of pairs keep more digits than these.
 _ROUNDING = 1e-10
 
 
 class Table(NamedTuple):
-    """Scores of generated sets.
-
-    Attributes:
-      rows: `COLUMNS` of each; scores that were not asked for are missing.
-      notes: What is undefined and why, a line each.
-    """
+    """Scores of generated sets, `COLUMNS` as far as asked for, and notes on what is undefined."""
 
     rows: list[dict[str, str | int | float]]
     notes: list[str]
