@@ -35,9 +35,7 @@ def cell(value: Any) -> str:
     """
     if value is None:
         return ""
-    if isinstance(value, (bool, np.bool_)):
-        return str(int(value))
-    if isinstance(value, (int, np.integer)):
+    if isinstance(value, (bool, np.bool_, int, np.integer)):
         return str(int(value))
     if isinstance(value, (float, np.floating)):
         return format(float(value), ".9g") if math.isfinite(value) else ""
@@ -138,13 +136,9 @@ def write(
     rows: Iterable[Mapping[str, Any]],
     optional: Collection[str] = (),
 ) -> None:
-    """Writes a table anew.
+    """Writes a table anew: rows are `{column: scalar}`, None leaves a cell empty.
 
-    Args:
-      path: The file.
-      columns: Its columns, in order.
-      rows: `{column: scalar}`; None leaves a cell empty.
-      optional: Columns that a row may leave out: their cells are empty, too.
+    Columns are in order; a row may leave out those that are `optional`: empty cells, too.
 
     Raises:
       ValueError: If a row has a key that is no column, or lacks a column that is not optional.

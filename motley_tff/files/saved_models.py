@@ -48,12 +48,9 @@ def is_saved_model(path: pathlib.Path) -> bool:
 def load(
     path: pathlib.Path, names: Sequence[str], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[np.ndarray, ...]:
-    """Reads a model's weights.
+    """Reads a model's weights from a SavedModel's directory.
 
-    Args:
-      path: The SavedModel's directory.
-      names: The names of the weights, `layer/kernel:0`, in creation order.
-      shapes: Their shapes.
+    Names, such as `layer/kernel:0`, and shapes are those of the model's weights, in creation order.
 
     Raises:
       UserError: If it is damaged, was not saved by Keras, or holds another model.

@@ -1,13 +1,14 @@
-"""Metric and % hurt over the candidates of one run: rates, coefficients, epochs.
+"""Metric and % hurt over what one run tries: rates, coefficients, epochs, sizes.
 
-Motley's Figures 3(c) and 9(c) (fine-tuning rate) and 6(a-b) (interpolation coefficient). A run
-scores every candidate on every client, so that no candidate needs a run of its own. Where
-candidates have two hyperparameters, the other one is chosen, for each value of the first, by the
-mean over validation clients.
+Motley's Figures 3(c) and 9(c) (fine-tuning rate), 6(a-b) (interpolation coefficient) and 6(c) (size
+of the personalization set). A run scores every candidate on every client, so that no candidate
+needs a run of its own. Where candidates have two hyperparameters, the other one is chosen, for each
+value of the first, by the mean over validation clients.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,6 +26,7 @@ _X_LABELS = {
     "rate": "fine-tuning learning rate",
     "coefficient": "weight of the neighbours (0 = global model)",
     "epoch": "fine-tuning epochs",
+    "size": "share of the personalization set used (%)",
 }
 # Above this many points, error bars touch.
 _MAX_BARS = 25
@@ -45,28 +47,37 @@ class Curve(NamedTuple):
 class Data(NamedTuple):
     """Curves over one hyperparameter."""
 
-    kind: candidate_labels.Kind
+    kind: candidate_labels.Kind | Literal["size"]
     curves: Sequence[Curve]
-
-
-def rates(comparison: Comparison) -> Data | None:
-    """Returns the curves over fine-tuning rates."""
-    return _data(comparison, "rate")
-
-
-def coefficients(comparison: Comparison) -> Data | None:
-    """Returns the curves over kNN-Per's coefficients, the global model at 0."""
-    return _data(comparison, "coefficient")
-
-
-def epochs(comparison: Comparison) -> Data | None:
-    """Returns the curves over fine-tuning epochs, the global model at 0."""
-    return _data(comparison, "epoch")
 
 
 def _data(comparison: Comparison, kind: candidate_labels.Kind) -> Data | None:
     curves = comparison.of_series(lambda series: _curve(series, kind))
     return Data(kind, curves) if curves else None
+
+
+# The curves over fine-tuning rates, and over kNN-Per's coefficients and fine-tuning epochs, which
+# have the global model at 0.
+rates = functools.partial(_data, kind="rate")
+coefficients = functools.partial(_data, kind="coefficient")
+epochs = functools.partial(_data, kind="epoch")
+
+
+def sizes(comparison: Comparison) -> Data | None:
+    """Returns the curves over the percentage of the personalization set that is used."""
+    curves = comparison.of_series(_size_curve)
+    return Data("size", curves) if curves else None
+
+
+def _size_curve(series: Series) -> Curve | None:
+    points: dict[float, list[tuple[int, float, float]]] = {}
+    for run in series.runs:
+        rows = run.reported("sizes")
+        if rows is not None:
+            columns = ("personalization_fraction", "personalized_mean", "pct_clients_hurt")
+            for fraction, mean, hurt in zip(*(rows[c] for c in columns), strict=True):
+                points.setdefault(100.0 * fraction, []).append((run.seed, mean, hurt))
+    return _curve_through(series.label, points) if len(points) > 1 else None
 
 
 def _curve(series: Series, kind: candidate_labels.Kind, split: str = "test") -> Curve | None:
@@ -77,10 +88,10 @@ def _curve(series: Series, kind: candidate_labels.Kind, split: str = "test") -> 
             mean = float(np.mean(personalized))
             points.setdefault(x, []).append((run.seed, mean, 100.0 * float(np.mean(hurt))))
     # The global model and one candidate make no curve.
-    return curve_through(series.label, points) if len(points) > 2 else None
+    return _curve_through(series.label, points) if len(points) > 2 else None
 
 
-def curve_through(label: str, points: Mapping[float, Sequence[tuple[int, float, float]]]) -> Curve:
+def _curve_through(label: str, points: Mapping[float, Sequence[tuple[int, float, float]]]) -> Curve:
     """Returns the curve through `{x: (seed, metric, % hurt) of each run}`."""
     x = sorted(points)
     columns = [list(zip(*points[value], strict=True)) for value in x]
@@ -128,28 +139,20 @@ def _pivot(run: Run, split: str):
 
 
 def draw(data: Data, comparison: Comparison, styles: style.Styles) -> Figure:
-    """Draws the metric above and % hurt below."""
-    figure = two_panels(data.curves, styles, comparison.metric_label, _X_LABELS[data.kind])
-    if data.kind == "rate":
-        figure.axes[-1].set_xscale("log")
-    if data.kind == "epoch":
-        figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    return figure
-
-
-def two_panels(
-    curves: Sequence[Curve], styles: style.Styles, metric_label: str, x_label: str
-) -> Figure:
-    """Draws curves of the metric above and of % hurt below, with a std over seeds."""
+    """Draws the metric above and % hurt below, with a std over seeds."""
     figure, [[above], [below]] = style.panels(2, height=1.45, sharex=True)
-    for curve in curves:
+    for curve in data.curves:
         plot(above, curve, curve.metric, styles[curve.label])
         plot(below, curve, curve.pct_hurt, styles[curve.label])
-    above.set_ylabel(metric_label)
+    above.set_ylabel(comparison.metric_label)
     below.set_ylabel("clients hurt (%)")
     from_zero(below)
-    below.set_xlabel(x_label)
+    below.set_xlabel(_X_LABELS[data.kind])
     style.legend_below(figure, above)
+    if data.kind == "rate":
+        below.set_xscale("log")
+    if data.kind == "epoch":
+        below.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
@@ -173,7 +176,13 @@ def from_zero(ax: Axes) -> None:
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns the caption, with the best value under either metric of each curve."""
+    """Returns the caption, with the best value under either metric of each curve of candidates."""
+    if data.kind == "size":
+        return (
+            f"Mean over test clients ({comparison.better}) and share of them that are hurt when "
+            "each client personalizes on a part of its personalization set only. Bars: a standard "
+            "deviation over seeds."
+        )
     best = "; ".join(_preferences(curve, comparison) for curve in data.curves)
     chosen = {
         "rate": "At each rate, the number of epochs is the best on validation clients. ",

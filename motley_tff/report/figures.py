@@ -21,7 +21,6 @@ from motley_tff.report import (
     deltas,
     distribution_shift,
     improvement,
-    sizes,
     style,
     sweep_curves,
     tuning,
@@ -118,7 +117,7 @@ KINDS = (
     Kind(
         "size_curves", "Figure 6(c)", "Size of the personalization set",
         "a run with several --personalization_fraction", "sizes.csv",
-        sizes.data, sizes.draw, sizes.caption,
+        candidate_curves.sizes, candidate_curves.draw, candidate_curves.caption,
     ),
     Kind(
         "tuning", "Figures 7, 11", "Tuning for each silo or for all",

@@ -125,7 +125,7 @@ DATA = {
     "communication": _communication(),
     "composition": _composition(),
     "coefficient_curves": candidate_curves.Data("coefficient", _curves()),
-    "size_curves": _curves(),
+    "size_curves": candidate_curves.Data("size", _curves()),
     "tuning": _tuning(),
     "acceptance": _acceptance(),
     "improvement": _improvement(),

@@ -16,7 +16,6 @@ from motley_tff.report import (
     distribution_shift,
     improvement,
     runs,
-    sizes,
     style,
     sweep_curves,
     tuning,
@@ -345,7 +344,7 @@ def test_sizes(tmp_path):
         for f, m, h in ((1.0, 0.75, 5.0), (0.25, 0.5, 20.0))
     ]
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables={"sizes": rows})
-    (curve,) = sizes.data(compare(tmp_path))
+    (curve,) = candidate_curves.sizes(compare(tmp_path)).curves
     assert curve.x == [25.0, 100.0]
     assert [v.mean for v in curve.metric] == [0.5, 0.75]
     assert [v.mean for v in curve.pct_hurt] == [20.0, 5.0]
