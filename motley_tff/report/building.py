@@ -83,7 +83,6 @@ class _Report:
         self._folder, self._vector = folder, vector
         self._sections: list[page.Section] = []
         self._files: list[pathlib.Path] = []
-        self._drawn: set[str] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -103,11 +102,8 @@ class _Report:
 
     def add_comparison(self, comparison: comparisons.Comparison, stem: str) -> None:
         """Draws and adds one data set's figures."""
-        pictures, absent = figures.draw_all(comparison, stem, self._folder, self._vector)
-        self._drawn.update(picture.kind.name for picture in pictures)
-        self._files += [path for picture in pictures for path in picture.files]
-        anchor = f"data-{stem}"
-        self._sections.append(sections.of_comparison(comparison, anchor, pictures, absent))
+        images, absent = figures.draw_all(comparison, stem, self._folder, self._vector)
+        self._sections.append(sections.of_comparison(comparison, f"data-{stem}", images, absent))
 
     def add_heterogeneity(self, paths: Sequence[pathlib.Path]) -> None:
         """Draws and adds label shares."""
@@ -125,40 +121,39 @@ class _Report:
     def add_scorecards(self, paths: Sequence[pathlib.Path]) -> None:
         """Draws and adds radar charts."""
         images = []
-        for place, path in enumerate(paths):
+        caption = "Scores from 0 to 5, the best at the rim; a line a method."
+        for place, path in enumerate(paths, 1):
             table = runs.read(path, ("method", *scorecard.AXES))
-            rows = table[list(scorecard.AXES)].astype(object)
-            scores = dict(zip(table["method"], rows.where(rows.notna(), None).values, strict=True))
-            caption = "Scores from 0 to 5, the best at the rim; a line a method."
+            numbers = table[list(scorecard.AXES)].to_numpy(float)
+            scores = dict(zip(table["method"], numbers, strict=True))
             with style.settings():
                 figure = radar.chart(scorecard.AXES, scores, scorecard.MOST)
-                stem = f"radar_{place + 1}"
-                images.append(self._image(figure, stem, path.parent.name, caption, path))
+                name = path.parent.name
+                images.append(self._image(figure, f"radar_{place}", name, caption, path))
         self._add_images("scorecards", _SCORES[0], images)
 
     def _add_images(self, anchor: str, title: str, images: Sequence[page.Image]) -> None:
         if images:
-            self._drawn.add(title)
             self._sections.append(page.Section(anchor, title, page.figures(images), images))
 
     def _image(
         self, figure: Figure, stem: str, title: str, caption: str, table: pathlib.Path
     ) -> page.Image:
         """Writes a figure that is drawn from one table; returns it for the page."""
-        written, svg = style.save(figure, self._folder, stem, self._vector)
-        self._files += written
-        source = sections.source(str(table), [path.name for path in written])
-        return page.Image(f"table-{stem}", title, caption, source, svg)
+        files, svg = style.save(figure, self._folder, stem, self._vector)
+        return page.Image(f"table-{stem}", title, caption, str(table), svg, files)
 
     def finish(self, compared: Sequence[comparisons.Comparison]) -> Built:
         """Adds what was left out and the list of runs, and writes the page."""
-        kinds = [kind for kind in figures.KINDS if kind.name not in self._drawn]
-        absent = [(sections.title_of(kind), kind.needs) for kind in kinds]
-        absent += [other for other in (_LABELS, _SCORES) if other[0] not in self._drawn]
+        images = [image for section in self._sections for image in section.images]
+        titles = {image.title for image in images} | {section.title for section in self._sections}
+        needs = [*((kind.heading, kind.needs) for kind in figures.KINDS), _LABELS, _SCORES]
+        absent = [(title, need) for title, need in needs if title not in titles]
         closing = [sections.of_absent(absent), sections.of_runs(compared)]
         names = ", ".join(dict.fromkeys(comparison.dataset for comparison in compared))
         title = "Personalized federated learning" + (f": {names}" if names else "")
         target = self._folder / "report.html"
         with csv_files.replacing(target) as file:
             file.write(page.page(title, [*self._sections, *closing]))
-        return Built(target, self._files, absent)
+        files = [*self._files, *(path for image in images for path in image.files)]
+        return Built(target, files, absent)

@@ -21,6 +21,7 @@ from motley_tff.report import (
     deltas,
     distribution_shift,
     improvement,
+    page,
     style,
     sweep_curves,
     tuning,
@@ -37,7 +38,7 @@ class Kind(NamedTuple):
     Attributes:
       name: Of the files.
       paper: Its number in the paper, empty for a figure the paper does not have.
-      title: Its heading.
+      title: Its heading, without that number.
       needs: What the report says is needed where the figure is missing.
       tables: What it is drawn from.
       data: What it shows: a list, or a tuple that holds one; empty or None without it.
@@ -53,6 +54,11 @@ class Kind(NamedTuple):
     data: Callable[[Comparison], Any]
     draw: Callable[[Any, Comparison, style.Styles], Figure]
     caption: Callable[[Any, Comparison], str]
+
+    @property
+    def heading(self) -> str:
+        """Its title, with its number in the paper."""
+        return f"{self.title} ({self.paper})" if self.paper else self.title
 
 
 KINDS = (
@@ -136,24 +142,14 @@ KINDS = (
 )  # fmt: skip
 
 
-class Picture(NamedTuple):
-    """A drawn figure: its caption, tables and runs, files (vector, PNG), and SVG for the page."""
-
-    kind: Kind
-    caption: str
-    source: str
-    files: list[pathlib.Path]
-    svg: bytes
-
-
 def draw_all(
     comparison: Comparison, stem: str, folder: pathlib.Path, vector: str
-) -> tuple[list[Picture], list[Kind]]:
-    """Draws all figures; returns (the pictures, the kinds for which there are no data).
+) -> tuple[list[page.Image], list[Kind]]:
+    """Draws all figures; returns (those drawn, the kinds for which there are no data).
 
     The files' names begin with `stem`, `vector` is `svg` or `pdf`.
     """
-    pictures, absent = [], []
+    images, absent = [], []
     labels = [series.label for series in comparison.series]
     labels += [sweep_curves.name_of(a) for s in comparison.sweeps for a in s.rows["algorithm"]]
     styles = style.styles(list(dict.fromkeys(labels)))
@@ -165,9 +161,10 @@ def draw_all(
         with style.settings():
             figure = kind.draw(data, comparison, styles)
             files, svg = style.save(figure, folder, f"{stem}_{kind.name}", vector)
-        caption, source = kind.caption(data, comparison), _source(kind, data, comparison)
-        pictures.append(Picture(kind, caption, source, files, svg))
-    return pictures, absent
+        anchor, tables = f"data-{stem}-{kind.name}", _source(kind, data, comparison)
+        caption = kind.caption(data, comparison)
+        images.append(page.Image(anchor, kind.heading, caption, tables, svg, files))
+    return images, absent
 
 
 def _source(kind: Kind, data: Any, comparison: Comparison) -> str:

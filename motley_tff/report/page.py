@@ -6,6 +6,7 @@ that would need any shows it.
 
 import base64
 import html
+import pathlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -27,13 +28,14 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 class Image(NamedTuple):
-    """A figure on the page; `source` says from which runs and tables, `anchor` is its id."""
+    """A figure on the page, its id, the tables and runs that it is of, and where else it is."""
 
     anchor: str
     title: str
     caption: str
-    source: str
+    tables: str
     svg: bytes
+    files: Sequence[pathlib.Path] = ()
 
 
 class Section(NamedTuple):
@@ -82,10 +84,11 @@ def figures(images: Iterable[Image]) -> str:
 
 def _figure(image: Image) -> str:
     data = base64.b64encode(image.svg).decode()
+    source = f"From {image.tables}. Files: {', '.join(path.name for path in image.files)}."
     return (
         f'<figure id="{_text(image.anchor)}">\n<h3>{_text(image.title)}</h3>\n'
         f'<img alt="{_text(image.title)}" src="data:image/svg+xml;base64,{data}">\n'
-        f"<figcaption>{_text(image.caption)}<br>{_text(image.source)}</figcaption>\n</figure>\n"
+        f"<figcaption>{_text(image.caption)}<br>{_text(source)}</figcaption>\n</figure>\n"
     )
 
 
