@@ -23,11 +23,8 @@ def save(
 ) -> None:
     """Writes an archive of arrays by name; the same arrays give the same bytes.
 
-    `np.savez` leaves its archive open where the disk is full, which complains on stderr when it is
-    collected.
-
-    Raises:
-      UserError: If the disk is full or the directory cannot be written.
+    A full disk is a UserError; `np.savez` leaves its archive open then, which complains on stderr
+    when it is collected.
     """
     with (
         signals.held(),

@@ -51,9 +51,7 @@ def load(
     """Reads a model's weights from a SavedModel's directory.
 
     Names, such as `layer/kernel:0`, and shapes are those of the model's weights, in creation order.
-
-    Raises:
-      UserError: If it is damaged, was not saved by Keras, or holds another model.
+    A UserError if it is damaged, was not saved by Keras, or holds another model.
     """
     try:
         reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))

@@ -22,16 +22,14 @@ def is_hurt(baseline: np.ndarray, personalized: np.ndarray, higher_is_better: bo
 
 @dataclasses.dataclass(frozen=True)
 class ClientValues:
-    """One (round, split) of `clients.csv`, a row per client.
+    """One (round, split) of `clients.csv`, columns [num_clients], None where nobody knows.
 
     Attributes:
-      client_ids: [num_clients].
-      baseline: The metric under the global model, float64 [num_clients].
-      personalized: The metric under the personalized model, float64 [num_clients].
-      higher_is_better: Direction of the metric.
-      num_evaluation_examples: int64 [num_clients], or None where nobody knows.
-      clusters: int64 [num_clients], the cluster of each client, or None.
-      groups: str [num_clients], the group that each is known to belong to, or None.
+      baseline: The metric under the global model, float64.
+      personalized: The metric under each client's personalized model, float64.
+      num_evaluation_examples: int64.
+      clusters: The cluster of each client, int64.
+      groups: The group that each is known to belong to, str.
     """
 
     client_ids: np.ndarray

@@ -46,10 +46,8 @@ class Clients(NamedTuple):
 class Homogeneity(NamedTuple):
     """Whether scores of one class are distributed alike over clients.
 
-    Attributes:
-      statistic: The normalized k-sample Anderson-Darling statistic; about 0 (with standard
-        deviation 1) where they are alike, larger where they are not.
-      p_value: Of that or more if they are alike, as far as its table goes: 0.001 to 0.25.
+    The normalized k-sample Anderson-Darling statistic is about 0 (with standard deviation 1) where
+    they are, larger where not; the p-value goes as far as its table does: 0.001 to 0.25.
     """
 
     statistic: float

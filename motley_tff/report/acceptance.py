@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from motley_tff.report import style
 from motley_tff.report.comparisons import Comparison, Series, Value
+from motley_tff.report.runs import Run
 
 
 class Row(NamedTuple):
@@ -26,19 +27,17 @@ def data(comparison: Comparison) -> list[Row]:
 
 
 def _rows(series: Series) -> list[Row]:
-    by_rule: dict[str, list[tuple[float, ...]]] = {}
-    for run in series.runs:
-        table = run.reported("acceptance")
-        if table is not None:
-            share = 100.0 * table["num_accepted"] / table["num_clients"]
-            columns = (table["personalized_mean"], table["pct_clients_hurt"], share)
-            for rule, *numbers in zip(table["rule"], *columns, strict=True):
-                by_rule.setdefault(rule, []).append((run.seed, *numbers))
-    rows = []
-    for rule, numbers in by_rule.items():
-        seeds, *measures = zip(*numbers, strict=True)
-        rows.append(Row(series.label, rule, *(Value.of(column, seeds) for column in measures)))
-    return rows
+    values = series.each_over_seeds(_measures)
+    return [Row(series.label, rule, *measures) for rule, measures in values.items()]
+
+
+def _measures(run: Run) -> dict[str, tuple[float, float, float]]:
+    table = run.reported("acceptance")
+    if table is None:
+        return {}
+    share = 100.0 * table["num_accepted"] / table["num_clients"]
+    rows = zip(table["personalized_mean"], table["pct_clients_hurt"], share, strict=True)
+    return dict(zip(table["rule"], rows, strict=True))
 
 
 def draw(rows: Sequence[Row], comparison: Comparison, styles: style.Styles) -> Figure:

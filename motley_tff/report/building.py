@@ -41,16 +41,11 @@ def build(
     vector: str,
     on_comparison: Callable[[str], None] = lambda name: None,
 ) -> Built:
-    """Draws and writes a report of directories of runs and sweeps.
+    """Draws and writes a report of directories of runs and sweeps; `vector` is `svg` or `pdf`.
 
-    Args:
-      paths: The directories.
-      folder: Where it goes; made if it is not there.
-      vector: `svg` or `pdf`.
-      on_comparison: Called with each data set's name before it is drawn.
-
-    Raises:
-      UserError: If a path or a table is not as it should be, or the folder cannot be written.
+    The folder is made if it is not there; `on_comparison` is called with each data set's name
+    before it is drawn. A UserError if a path or a table is not as it should be, or the folder
+    cannot be written.
     """
     inputs = runs.find(paths)
     compared = comparisons.compare(inputs)

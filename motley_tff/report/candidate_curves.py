@@ -7,7 +7,7 @@ value of the first, by the mean over validation clients.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -65,38 +65,37 @@ epochs = functools.partial(_data, kind="epoch")
 
 def sizes(comparison: Comparison) -> Data | None:
     """Returns the curves over the percentage of the personalization set that is used."""
-    curves = comparison.of_series(_size_curve)
+    curves = comparison.of_series(lambda series: _curve_through(series, _at_sizes, 2))
     return Data("size", curves) if curves else None
 
 
-def _size_curve(series: Series) -> Curve | None:
-    points: dict[float, list[tuple[int, float, float]]] = {}
-    for run in series.runs:
-        rows = run.reported("sizes")
-        if rows is not None:
-            columns = ("personalization_fraction", "personalized_mean", "pct_clients_hurt")
-            for fraction, mean, hurt in zip(*(rows[c] for c in columns), strict=True):
-                points.setdefault(100.0 * fraction, []).append((run.seed, mean, hurt))
-    return _curve_through(series.label, points) if len(points) > 1 else None
+def _at_sizes(run: Run) -> dict[float, tuple[float, float]]:
+    rows = run.reported("sizes")
+    if rows is None:
+        return {}
+    means = zip(rows["personalized_mean"], rows["pct_clients_hurt"], strict=True)
+    return dict(zip(100.0 * rows["personalization_fraction"], means, strict=True))
 
 
 def _curve(series: Series, kind: candidate_labels.Kind, split: str = "test") -> Curve | None:
-    points: dict[float, list[tuple[int, float, float]]] = {}
-    for run in series.runs:
-        for x, (personalized, baseline) in values_at(run, kind, split).items():
-            hurt = client_values.is_hurt(baseline, personalized, run.higher_is_better)
-            mean = float(np.mean(personalized))
-            points.setdefault(x, []).append((run.seed, mean, 100.0 * float(np.mean(hurt))))
+    def measures(run: Run) -> dict[float, tuple[float, float]]:
+        return {
+            x: (np.mean(p), 100.0 * np.mean(client_values.is_hurt(b, p, run.higher_is_better)))
+            for x, (p, b) in values_at(run, kind, split).items()
+        }
+
     # The global model and one candidate make no curve.
-    return _curve_through(series.label, points) if len(points) > 2 else None
+    return _curve_through(series, measures, 3)
 
 
-def _curve_through(label: str, points: Mapping[float, Sequence[tuple[int, float, float]]]) -> Curve:
-    """Returns the curve through `{x: (seed, metric, % hurt) of each run}`."""
-    x = sorted(points)
-    columns = [list(zip(*points[value], strict=True)) for value in x]
-    metric, hurt = ([Value.of(c[column], c[0]) for c in columns] for column in (1, 2))
-    return Curve(label, x, metric, hurt)
+def _curve_through(
+    series: Series, measures: Callable[[Run], Mapping[float, tuple[float, float]]], least: int
+) -> Curve | None:
+    """Returns the curve through `{x: (metric, % hurt)}` of each run, if it has `least` points."""
+    values = series.each_over_seeds(measures)
+    x = sorted(values)
+    metric, hurt = ([values[place][column] for place in x] for column in (0, 1))
+    return Curve(series.label, x, metric, hurt) if len(x) >= least else None
 
 
 def values_at(
@@ -163,11 +162,11 @@ def plot(ax: Axes, curve: Curve, values: Sequence[Value], line: style.Style) -> 
     every = max(1, len(curve.x) // 10)
     ax.plot(curve.x, means, markevery=every, label=curve.label, **line.options)
     if len(curve.x) > _MAX_BARS:
-        band = {"color": line.colour, "alpha": 0.2, "linewidth": 0}
-        ax.fill_between(curve.x, means - stds, means + stds, **band)
+        ax.fill_between(curve.x, means - stds, means + stds, **line.band)
     elif stds.any():
-        bars = {"color": line.colour, "linestyle": "", "capsize": 1.5, "elinewidth": 0.6}
-        ax.errorbar(curve.x, means, stds, **bars)
+        ax.errorbar(
+            curve.x, means, stds, color=line.colour, linestyle="", capsize=1.5, elinewidth=0.6
+        )
 
 
 def from_zero(ax: Axes) -> None:

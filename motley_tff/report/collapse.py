@@ -65,8 +65,7 @@ def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) 
     for curve in curves:
         line, every = styles[curve.label], max(1, len(curve.rounds) // 8)
         ax.plot(curve.rounds, curve.mean, markevery=every, label=curve.label, **line.options)
-        band = {"color": line.colour, "alpha": 0.2, "linewidth": 0}
-        ax.fill_between(curve.rounds, curve.low, curve.high, **band)
+        ax.fill_between(curve.rounds, curve.low, curve.high, **line.band)
     ax.set_ylim(0, 103)
     ax.set_xlabel("round")
     ax.set_ylabel("clients in the\nlargest cluster (%)")

@@ -33,6 +33,7 @@ _MAX_SETTING = 40
 FIRST_COUNTS = ("personalization_fraction", "acceptance")
 
 Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 
 class Series(NamedTuple):
@@ -55,6 +56,17 @@ class Series(NamedTuple):
         """Returns the mean and standard deviation over the seeds of a number of each run."""
         return Value.of([function(run) for run in self.runs], [run.seed for run in self.runs])
 
+    def each_over_seeds(
+        self, function: Callable[[runs_lib.Run], Mapping[Key, Sequence[float]]]
+    ) -> dict[Key, list["Value"]]:
+        """Returns the same for each number in `{key: numbers}` of each run that has the key."""
+        rows: dict[Key, list[tuple[float, ...]]] = {}
+        for run in self.runs:
+            for key, numbers in function(run).items():
+                rows.setdefault(key, []).append((run.seed, *numbers))
+        columns = {key: list(zip(*of_key, strict=True)) for key, of_key in rows.items()}
+        return {key: [Value.of(n, seeds) for n in rest] for key, (seeds, *rest) in columns.items()}
+
 
 class Value(NamedTuple):
     """Mean and standard deviation over seeds (the population's, as Motley's); nan for one seed."""
@@ -63,14 +75,14 @@ class Value(NamedTuple):
     std: float
 
     @classmethod
-    def of(cls, numbers: Sequence[float], seeds: Sequence[int] | None = None) -> "Value":
+    def of(cls, numbers: Sequence[float], seeds: Sequence[float] | None = None) -> "Value":
         """Returns the mean and standard deviation of runs' numbers.
 
         Runs of one seed (the same again, say, or with --evaluate_ood) are averaged first; without
         `seeds` all differ.
         """
         if seeds is not None:
-            by_seed: dict[int, list[float]] = {}
+            by_seed: dict[float, list[float]] = {}
             for seed, number in zip(seeds, numbers, strict=True):
                 by_seed.setdefault(seed, []).append(number)
             numbers = [float(np.mean(of_seed)) for of_seed in by_seed.values()]

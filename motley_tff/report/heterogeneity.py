@@ -54,11 +54,7 @@ def save(
 
 
 def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
-    """Returns (client ids, labels, shares [clients, labels]) of a table that `save` wrote.
-
-    Raises:
-      UserError: If it is no such table.
-    """
+    """Returns (client ids, labels, shares [clients, labels]) of a table that `save` wrote."""
     from motley_tff.report import runs
 
     table = runs.read(path, ("client_id", "label", "share"))

@@ -57,11 +57,15 @@ def _frame(ax: PolarAxes, angles: np.ndarray, axes: Sequence[str], most: float) 
 
 def _hatch(ax: PolarAxes, angle: float, half_width: float, most: float) -> None:
     """Marks an axis on which no method was measured."""
-    pattern = {"facecolor": "none", "edgecolor": "#aaaaaa", "hatch": "////", "linewidth": 0}
-    ax.bar(angle, most, width=half_width, zorder=0, **pattern)
+    ax.bar(
+        angle, most, width=half_width, facecolor="none", edgecolor="#aaaaaa", hatch="////",
+        linewidth=0, zorder=0,
+    )  # fmt: skip
     box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"}
-    text = {"ha": "center", "va": "center", "color": style.GREY, "fontsize": 6.5, "bbox": box}
-    ax.text(angle, 0.62 * most, "not measured", **text)
+    ax.text(
+        angle, 0.62 * most, "not measured", ha="center", va="center", color=style.GREY,
+        fontsize=6.5, bbox=box,
+    )  # fmt: skip
 
 
 def chart(axes: Sequence[str], scores: Mapping[str, Sequence[float | None]], most: float) -> Figure:

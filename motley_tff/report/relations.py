@@ -15,11 +15,7 @@ _MAX_NAMES = 60
 
 
 def read(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
-    """Returns (client ids, matrix [clients, clients]) of a `relations.csv`.
-
-    Raises:
-      UserError: If it is no such table.
-    """
+    """Returns (client ids, matrix [clients, clients]) of a `relations.csv`."""
     file = reading.open_file(path)
     reading.require(file, ["client_id"])
     ids = file.header[1:]

@@ -87,11 +87,7 @@ class Run:
         return self.round > 0 or not (self.algorithm == "local" or is_tuned)
 
     def table(self, name: str) -> pd.DataFrame | None:
-        """Returns another of the run's tables, all rounds, or None if there is none or no row.
-
-        Raises:
-          UserError: If it is not as a run wrote it.
-        """
+        """Returns another of the run's tables, all rounds, or None if there is none or no row."""
         return _read_optional(self.path / f"{name}.csv", ("round", *_COLUMNS[name]))
 
     def reported(self, name: str, split: str = "test") -> pd.DataFrame | None:
@@ -138,8 +134,7 @@ class Inputs(NamedTuple):
 def find(paths: Sequence[str]) -> Inputs:
     """Reads all runs and sweeps that the given directories are or hold, each once.
 
-    Raises:
-      UserError: If a path is no directory or holds no table, or a table is not as it should be.
+    A UserError if a path is no directory or holds no table, or a table is not as it should be.
     """
     inputs = Inputs([], [], [], [])
     seen: set[pathlib.Path] = set()
@@ -290,10 +285,8 @@ def _read_optional(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame 
 def read(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame:
     """Returns one of this program's tables: numbers, nan where a cell is empty, or text.
 
-    `path` is under the name that the file was written with.
-
-    Raises:
-      UserError: If it cannot be read, lacks a column, or a cell is not what it should be.
+    The file has the name that it was written with. If it cannot be read, lacks a column, or a cell
+    is not what it should be, that is a UserError.
     """
     file = reading.open_file(path)
     reading.require(file, required)

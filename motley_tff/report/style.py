@@ -71,6 +71,11 @@ class Style(NamedTuple):
         """A line's options, for `Axes.plot`."""
         return {"color": self.colour, "marker": self.marker, "linestyle": self.dashes}
 
+    @property
+    def band(self) -> dict[str, Any]:
+        """A band's options, for `Axes.fill_between`."""
+        return {"color": self.colour, "alpha": 0.2, "linewidth": 0}
+
 
 # {label of a series: its style}, the same in all figures of a data set.
 Styles = Mapping[str, Style]

@@ -59,11 +59,9 @@ class Evaluation:
 
     Attributes:
       keys: What it has of the run's keys (`columns.RUN`): `run_id`, `round` and so on.
-      metric: The metric's name.
       values: What metrics are functions of; without personalized models beside the baseline,
         `personalized` is not-a-number throughout.
       is_personalized: Whether there are any.
-      rows: The table's rows, in their order.
     """
 
     keys: Mapping[str, Any]
@@ -74,14 +72,11 @@ class Evaluation:
 
 
 def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> list[pathlib.Path]:
-    """Returns the tables that paths stand for, each once.
+    """Returns the tables that paths stand for, each once; a UserError where there is none.
 
     Args:
       paths: CSV files, directories of runs or somewhere above these, patterns like `results/ft*`.
       name: What the table is called in a run directory.
-
-    Raises:
-      UserError: If a path is not there or has no such table.
     """
     tables = [table for path in paths for table in _tables(os.path.expanduser(path), name)]
     unique: dict[pathlib.Path, pathlib.Path] = {}
@@ -150,11 +145,7 @@ def is_scores(path: str | os.PathLike[str]) -> bool:
 
 
 def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
-    """Reads a `scores.csv`: a row per example, label 1 for positives, higher scores for them.
-
-    Raises:
-      UserError: As `read`.
-    """
+    """Reads a `scores.csv`: a row per example, label 1 for positives, higher scores for them."""
     file = reading.open_file(path)
     names = columns_lib.names("scores")
     reading.require(file, names)

@@ -32,11 +32,7 @@ class File(NamedTuple):
 
 
 def open_file(path: str | os.PathLike[str]) -> File:
-    """Returns a CSV file and its header.
-
-    Raises:
-      UserError: If it cannot be read, is empty or no UTF-8 text, or a name stands twice.
-    """
+    """Opens a CSV file; a UserError if it is empty or no UTF-8 text, or a name stands twice."""
     path = pathlib.Path(path)
     try:
         data = path.read_bytes().rstrip(b"\r\n")

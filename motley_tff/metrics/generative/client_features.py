@@ -54,9 +54,8 @@ def read_clients(
 ) -> ClientFeatures:
     """Reads clients' examples; `embed` makes features of images, if the file holds these.
 
-    Raises:
-      UserError: If the file is not as the module says, a client has no example, clients have
-        features of different widths, or a number is not finite.
+    A UserError if the file is not as the module says, a client has no example, clients have
+    features of different widths, or a number is not finite.
     """
     arrays = _load(path)
     is_split = not {_CLIENT, *_EXAMPLES}.intersection(arrays)
@@ -74,15 +73,12 @@ def read_clients(
 
 
 def read_generated(
-    path: pathlib.Path,
-    num_features: int,
-    embed: Callable[[np.ndarray], np.ndarray] | None = None,
+    path: pathlib.Path, num_features: int, embed: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> np.ndarray:
     """Reads a generated set, [num_examples, `num_features`].
 
-    Raises:
-      UserError: If the file is not as the module says, the width is another, or a number is not
-        finite.
+    A UserError if the file is not as the module says, the width is another, or a number is not
+    finite.
     """
     arrays = _load(path)
     name = next((key for key in _EXAMPLES if key in arrays), None) or next(iter(arrays))

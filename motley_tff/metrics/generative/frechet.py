@@ -54,11 +54,7 @@ def merged(first: Moments, second: Moments) -> Moments:
 
 
 def gaussian(of: Moments) -> Gaussian:
-    """Returns the normal distribution with these moments.
-
-    Raises:
-      ValueError: If they are of one example, which has no covariance.
-    """
+    """Returns the normal distribution with moments of two examples or more, else a ValueError."""
     if of.num < 2:
         raise ValueError("Expected two examples or more for a covariance, found one.")
     return Gaussian(of.mean, root(of.scatter / (of.num - 1)))

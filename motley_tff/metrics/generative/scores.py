@@ -35,15 +35,10 @@ class Table(NamedTuple):
 def table(
     clients: ClientFeatures, generated: Mapping[str, np.ndarray], num_neighbors: int
 ) -> Table:
-    """Scores generated sets.
+    """Scores generated sets, [num_examples, num_features] each, by name.
 
-    Args:
-      clients: Real examples.
-      generated: Sets by name, [num_examples, num_features] each.
-      num_neighbors: k of precision, recall, density and coverage; 0 leaves them out.
-
-    Raises:
-      UserError: If all clients together or a generated set have too few examples.
+    `num_neighbors` is k of precision, recall, density and coverage; 0 leaves them out. Too few
+    examples of all clients together or of a set are a UserError.
     """
     _check_sizes(clients, generated, num_neighbors)
     parts = [_frechet(clients, generated), _kernel(clients, generated)]
