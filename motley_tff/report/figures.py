@@ -33,17 +33,14 @@ _MAX_NAMED = 8
 
 
 class Kind(NamedTuple):
-    """One kind of figure.
+    """One kind of figure, with what the report says is needed where it is missing.
 
     Attributes:
       name: Of the files.
       paper: Its number in the paper, empty for a figure the paper does not have.
-      title: Its heading, without that number.
-      needs: What the report says is needed where the figure is missing.
       tables: What it is drawn from.
       data: What it shows: a list, or a tuple that holds one; empty or None without it.
       draw: Takes the data, the comparison, and the styles of the series.
-      caption: Takes the data and the comparison.
     """
 
     name: str

@@ -68,8 +68,7 @@ def _contents(sections: Sequence[Section]) -> str:
     items = []
     for section in sections:
         below = "".join(_link(image.anchor, image.title) for image in section.images)
-        inner = f"<ul>{below}</ul>" if below else ""
-        items.append(_link(section.anchor, section.title, inner))
+        items.append(_link(section.anchor, section.title, f"<ul>{below}</ul>" if below else ""))
     return f'<nav aria-label="Contents">\n<ul>{"".join(items)}</ul>\n</nav>'
 
 

@@ -165,10 +165,7 @@ def find(paths: Sequence[str]) -> Inputs:
 
 
 def _directories(path: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[pathlib.Path]:
-    """Yields the directories that hold tables, but not those of a sweep's single runs.
-
-    Each once, whatever links lead to it.
-    """
+    """Yields directories with tables once, whatever links lead there, a sweep's single runs not."""
     if path.resolve() in visited:
         return
     visited.add(path.resolve())
