@@ -101,9 +101,8 @@ def table(
         is_new = not grouped or first != last
         last = first
         cells = "".join(f"<td>{_text(cell)}</td>" for cell in [first if is_new else "", *values])
-        lines.append(
-            f'<tr class="group">{cells}</tr>' if is_new and grouped else f"<tr>{cells}</tr>"
-        )
+        kind = ' class="group"' if is_new and grouped else ""
+        lines.append(f"<tr{kind}>{cells}</tr>")
     body = "\n".join(lines)
     return (
         f'<div class="wide"><table>\n<caption>{_text(title)}</caption>\n<thead><tr>{head}</tr>'

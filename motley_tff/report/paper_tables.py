@@ -182,14 +182,6 @@ def rows(comparison: Comparison) -> Iterator[dict[str, object]]:
     for series in comparison.series:
         for entry in _entries(series):
             if entry.mean is not None:
-                yield {
-                    "dataset": comparison.dataset,
-                    "metric": comparison.metric,
-                    "algorithm": series.label,
-                    "statistic": entry.statistic,
-                    "mean": entry.mean.mean,
-                    "mean_std_over_seeds": entry.mean.std,
-                    "std_over_clients": entry.std.mean if entry.std else None,
-                    "std_over_clients_std_over_seeds": entry.std.std if entry.std else None,
-                    "num_seeds": series.num_seeds,
-                }
+                keys = (comparison.dataset, comparison.metric, series.label, entry.statistic)
+                numbers = (*entry.mean, *(entry.std or (None, None)), series.num_seeds)
+                yield dict(zip(COLUMNS, (*keys, *numbers), strict=True))

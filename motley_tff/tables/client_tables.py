@@ -238,10 +238,6 @@ def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
         for name in _present(table, ("baseline", "personalized")):
             outside = (table[name] < 0) | (table[name] > 1)
             reading.refuse(path, table, name, outside, "an accuracy within [0, 1]")
-    _refuse_duplicates(path, table)
-
-
-def _refuse_duplicates(path: pathlib.Path, table: "pd.DataFrame") -> None:
     keys = _present(table, (*columns_lib.RUN, "client_id"))
     for i in np.flatnonzero(table.duplicated(keys)):
         values = {name: table[name].iloc[i] for name in keys if name != "client_id"}
