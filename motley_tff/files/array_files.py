@@ -44,9 +44,8 @@ def read(
 ) -> dict[str, np.ndarray]:
     """Returns a file's wanted arrays by name, that of an `.npy` as ""; nothing is unpickled.
 
-    Raises:
-      OSError: If the file cannot be opened.
-      ValueError: If it is anything else than whole arrays of numbers and text that fit into memory.
+    A file that cannot be opened is an OSError, anything else than whole arrays of numbers and text
+    that fit into memory a ValueError.
     """
     try:
         loaded = np.load(path, allow_pickle=False)

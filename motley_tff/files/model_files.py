@@ -43,15 +43,10 @@ def model_paths(given: Sequence[str]) -> list[str]:
 def load(
     path: str, shapes: Sequence[tuple[int, ...]], names: Sequence[str] = ()
 ) -> tuple[np.ndarray, ...]:
-    """Reads weights that a trainer exported, or Keras saved.
+    """Reads weights of given shapes, in creation order; a UserError if they are of another model.
 
-    Args:
-      path: A run's directory, an `.npz` of this format, or a Keras SavedModel's directory.
-      shapes: The model's weight shapes, in creation order.
-      names: Their names; only a SavedModel needs them.
-
-    Raises:
-      UserError: If it is none of them, damaged, or of another model.
+    The path is a run's directory, an `.npz` of this format, or a Keras SavedModel's directory,
+    which alone needs the weights' names.
     """
     from motley_tff.files import saved_models  # TensorFlow takes 3 s.
 

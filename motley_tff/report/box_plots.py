@@ -73,9 +73,8 @@ def draw(boxes: Sequence[Boxes], comparison: Comparison, styles: style.Styles) -
             _say_if_outside(ax, limits, float(np.median(box.baseline)), place - 0.19)
         _box(ax, box.personalized, place + 0.19, styles[box.label].colour, "")
     ax.set_yticks(range(number), names)
-    ax.set_ylim(number - 0.5, -0.5)
-    ax.set_xlim(limits)
-    ax.set_xlabel(f"{comparison.metric_label}, a test client each")
+    label = f"{comparison.metric_label}, a test client each"
+    ax.set(xlabel=label, xlim=limits, ylim=(number - 0.5, -0.5))
     kinds = {
         "global model": Patch(facecolor="white", edgecolor="black", hatch="////"),
         "personalized": Patch(facecolor=style.GREY, edgecolor="black"),

@@ -66,9 +66,7 @@ def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) 
         line, every = styles[curve.label], max(1, len(curve.rounds) // 8)
         ax.plot(curve.rounds, curve.mean, markevery=every, label=curve.label, **line.options)
         ax.fill_between(curve.rounds, curve.low, curve.high, **line.band)
-    ax.set_ylim(0, 103)
-    ax.set_xlabel("round")
-    ax.set_ylabel("clients in the\nlargest cluster (%)")
+    ax.set(xlabel="round", ylabel="clients in the\nlargest cluster (%)", ylim=(0, 103))
     style.legend_below(figure, ax)
     return figure
 

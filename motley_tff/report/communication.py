@@ -63,9 +63,8 @@ def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) 
     for curve in curves:
         line = styles[curve.label].options
         ax.plot(curve.bytes / size, curve.metric, label=curve.label, clip_on=False, **line)
-    ax.set_xlabel(f"sent so far, down and up, all clients ({name})")
-    ax.set_ylabel(comparison.metric_label)
-    ax.set_xlim(left=0)
+    sent = f"sent so far, down and up, all clients ({name})"
+    ax.set(xlabel=sent, ylabel=comparison.metric_label, xlim=(0, None))
     style.legend_below(figure, ax)
     return figure
 

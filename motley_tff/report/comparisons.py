@@ -124,11 +124,6 @@ class Comparison(NamedTuple):
         clustered = any(series.algorithm in ("hypcluster", "ensemble") for series in self.series)
         return " Of clusters it is the first one's model." if clustered else ""
 
-    @property
-    def runs(self) -> list[runs_lib.Run]:
-        """All runs."""
-        return [run for series in self.series for run in series.runs]
-
     def of_series(self, function: Callable[[Series], Item | None]) -> list[Item]:
         """Returns what a function makes of each series, without those that it has nothing of."""
         return [item for series in self.series if (item := function(series)) is not None]

@@ -27,8 +27,7 @@ def draw(ax: Axes, client_ids: Sequence[str], labels: Sequence[str], shares: np.
     ax.set_xticks(places, [labels[i] for i in places], rotation=90, fontsize=7, parse_math=False)
     names = [name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…" for name in client_ids]
     ax.set_yticks(range(len(names)), names, fontsize=7, parse_math=False)
-    ax.set_xlabel("label")
-    ax.set_ylabel("client")
+    ax.set(xlabel="label", ylabel="client")
     figure.colorbar(image, ax=ax, label="share of the client's labels")
     return ax
 

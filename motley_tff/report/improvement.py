@@ -33,8 +33,9 @@ class Curve(NamedTuple):
 
 def data(comparison: Comparison) -> list[Curve]:
     """Returns F of every algorithm, nothing without runs of local training and of FedAvg."""
-    local = {run.seed: run for run in comparison.runs if run.algorithm == "local"}
-    fedavg_runs = [r for r in comparison.runs if names.has_fedavg_baseline(r.algorithm)]
+    runs = [run for series in comparison.series for run in series.runs]
+    local = {run.seed: run for run in runs if run.algorithm == "local"}
+    fedavg_runs = [run for run in runs if names.has_fedavg_baseline(run.algorithm)]
     fedavg = {run.seed: run for run in reversed(fedavg_runs) if run.has_trained_baseline}
     curves = []
     for series in comparison.series:

@@ -74,9 +74,8 @@ class Evaluation:
 def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> list[pathlib.Path]:
     """Returns the tables that paths stand for, each once; a UserError where there is none.
 
-    Args:
-      paths: CSV files, directories of runs or somewhere above these, patterns like `results/ft*`.
-      name: What the table is called in a run directory.
+    Paths are CSV files, directories of runs (with a table of that name) or somewhere above these,
+    and patterns such as `results/ft*`.
     """
     tables = [table for path in paths for table in _tables(os.path.expanduser(path), name)]
     unique: dict[pathlib.Path, pathlib.Path] = {}
@@ -134,7 +133,9 @@ def read(
         table = _foreign(file, columns, metric, higher_is_better)
     reading.refuse_no_rows(file.path, table)
     if "run_id" not in table:
-        table = table.assign(run_id=_name(file.path))
+        is_of_no_run = place(file.path) == file.path
+        name = file.path.stem if is_of_no_run else file.path.absolute().parent.name
+        table = table.assign(run_id=name)
     _check(file.path, table)
     return table.astype({"round": np.int64}) if "round" in table else table
 
@@ -181,10 +182,6 @@ def _leaf(file: reading.File) -> "pd.DataFrame":
 def place(path: pathlib.Path) -> pathlib.Path:
     """Returns what a table is known by: its run's directory, or the file if it is of no run."""
     return path.parent if path.name in ("clients.csv", "metrics_stat.csv") else path
-
-
-def _name(path: pathlib.Path) -> str:
-    return path.stem if place(path) == path else path.absolute().parent.name
 
 
 def _foreign(

@@ -35,11 +35,6 @@ class ClientFeatures:
         """lambda_i = n_i / n, float64 [num_clients]."""
         return np.array([part.stop - part.start for part in self.parts]) / len(self.features)
 
-    @property
-    def whole(self) -> slice:
-        """All rows."""
-        return slice(0, len(self.features))
-
 
 def from_arrays(arrays: Mapping[str, np.ndarray]) -> ClientFeatures:
     """Returns clients' examples from an array a client, [num_examples, num_features] each."""

@@ -53,20 +53,15 @@ def merged(first: Moments, second: Moments) -> Moments:
     return Moments(num, mean, first.scatter + second.scatter + between)
 
 
-def gaussian(of: Moments) -> Gaussian:
-    """Returns the normal distribution with moments of two examples or more, else a ValueError."""
-    if of.num < 2:
-        raise ValueError("Expected two examples or more for a covariance, found one.")
-    return Gaussian(of.mean, root(of.scatter / (of.num - 1)))
-
-
 def fit(features: np.ndarray, of: Moments) -> Gaussian:
-    """Returns the normal distribution with the moments `of` a set of features.
+    """Returns the normal distribution with the moments `of` two or more examples, else ValueError.
 
     Up to as many examples as features, the centred examples are a root themselves.
     """
-    if not 2 <= of.num <= of.mean.size:
-        return gaussian(of)
+    if of.num < 2:
+        raise ValueError("Expected two examples or more for a covariance, found one.")
+    if of.num > of.mean.size:
+        return Gaussian(of.mean, root(of.scatter / (of.num - 1)))
     return Gaussian(of.mean, (features - of.mean).T / np.sqrt(of.num - 1))
 
 

@@ -116,7 +116,7 @@ def _neighbors(
     clients: ClientFeatures, generated: Mapping[str, np.ndarray], num_neighbors: int
 ) -> dict[str, np.ndarray]:
     centre = clients.features.mean(axis=0, dtype=np.float64)
-    parts_of: dict[str, Sequence[slice]] = {"all": [clients.whole]}
+    parts_of: dict[str, Sequence[slice]] = {"all": [slice(0, len(clients.features))]}
     if not _too_small(clients, num_neighbors):
         parts_of["avg"] = clients.parts
     forms = {
@@ -127,9 +127,8 @@ def _neighbors(
     for features in generated.values():
         fake = neighbors.balls(features, centre, [slice(0, len(features))], num_neighbors)
         for form, (parts, balls) in forms.items():
-            for name, value in (
-                neighbors.scores(balls, parts, fake, num_neighbors)._asdict().items()
-            ):
+            values = neighbors.scores(balls, parts, fake, num_neighbors)
+            for name, value in zip(NEIGHBORS, values, strict=True):
                 scores.setdefault(f"{name}_{form}", []).append(value)
     if "avg" not in forms:  # Recall needs no neighbours among a client's own.
         undefined = [float("nan")] * len(generated)
