@@ -144,9 +144,8 @@ def draw(data: Data, comparison: Comparison, styles: style.Styles) -> Figure:
         plot(above, curve, curve.metric, styles[curve.label])
         plot(below, curve, curve.pct_hurt, styles[curve.label])
     above.set_ylabel(comparison.metric_label)
-    below.set_ylabel("clients hurt (%)")
+    below.set(xlabel=_X_LABELS[data.kind], ylabel="clients hurt (%)")
     from_zero(below)
-    below.set_xlabel(_X_LABELS[data.kind])
     style.legend_below(figure, above)
     if data.kind == "rate":
         below.set_xscale("log")

@@ -77,9 +77,8 @@ def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) 
         density, line = scipy.stats.gaussian_kde(curve.values)(x), styles[curve.label].options
         ax.plot(x, density, markevery=_POINTS // 8, label=curve.label, **line)
     ax.axvline(0.0, color="black", linewidth=0.7, linestyle="--")
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel(f"F = P − max(G, L), gain in {comparison.metric_name}")
-    ax.set_ylabel("density of clients")
+    gain = f"F = P − max(G, L), gain in {comparison.metric_name}"
+    ax.set(xlabel=gain, ylabel="density of clients", ylim=(0, None))
     style.legend_below(figure, ax)
     return figure
 

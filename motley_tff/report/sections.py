@@ -72,9 +72,8 @@ def of_runs(compared: Iterable[Comparison]) -> page.Section:
     """Returns the list of runs with their test numbers."""
     series = [s for comparison in compared for s in comparison.series]
     rows = [_run_cells(s.label, run) for s in series for run in s.runs]
-    note = ""
-    if len(rows) > _MAX_LISTED_RUNS:
-        note = page.paragraph(f"The first {_MAX_LISTED_RUNS} of {len(rows)} runs.")
+    text = f"The first {_MAX_LISTED_RUNS} of {len(rows)} runs."
+    note = page.paragraph(text) if len(rows) > _MAX_LISTED_RUNS else ""
     table = page.table("Runs in this report", _RUN_COLUMNS, rows[:_MAX_LISTED_RUNS])
     return page.Section("runs", "Runs", note + table)
 
