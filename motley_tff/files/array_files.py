@@ -21,18 +21,10 @@ _SURROGATES, _LAST = (0xD800, 0xDFFF), 0x10FFFF
 def save(
     path: pathlib.Path, arrays: Mapping[str, np.ndarray], compression: int = zipfile.ZIP_STORED
 ) -> None:
-    """Writes an archive; the same arrays give the same bytes.
+    """Writes an archive of arrays by name; the same arrays give the same bytes.
 
-    `np.savez` leaves its archive open where the disk is full, which complains on stderr when it is
-    collected.
-
-    Args:
-      path: The file.
-      arrays: By name.
-      compression: As `zipfile` names it.
-
-    Raises:
-      UserError: If the disk is full or the directory cannot be written.
+    A full disk is a UserError; `np.savez` leaves its archive open then, which complains on stderr
+    when it is collected.
     """
     with (
         signals.held(),
@@ -50,15 +42,10 @@ def save(
 def read(
     path: str | os.PathLike[str], is_wanted: Callable[[str], bool] = lambda name: True
 ) -> dict[str, np.ndarray]:
-    """Returns a file's arrays by name, that of an `.npy` as ""; nothing is unpickled.
+    """Returns a file's wanted arrays by name, that of an `.npy` as ""; nothing is unpickled.
 
-    Args:
-      path: The file.
-      is_wanted: Which arrays, by name.
-
-    Raises:
-      OSError: If the file cannot be opened.
-      ValueError: If it is anything else than whole arrays of numbers and text that fit into memory.
+    A file that cannot be opened is an OSError, anything else than whole arrays of numbers and text
+    that fit into memory a ValueError.
     """
     try:
         loaded = np.load(path, allow_pickle=False)

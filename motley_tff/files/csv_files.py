@@ -28,16 +28,10 @@ _NEGATIVE = re.compile(r"-[0-9.]+(e[-+]?[0-9]+)?", re.ASCII)
 
 
 def cell(value: Any) -> str:
-    """Returns a scalar as the text of a cell.
-
-    Raises:
-      TypeError: If the value is not a scalar.
-    """
+    """Returns a scalar as the text of a cell; anything else is a TypeError."""
     if value is None:
         return ""
-    if isinstance(value, (bool, np.bool_)):
-        return str(int(value))
-    if isinstance(value, (int, np.integer)):
+    if isinstance(value, (bool, np.bool_, int, np.integer)):
         return str(int(value))
     if isinstance(value, (float, np.floating)):
         return format(float(value), ".9g") if math.isfinite(value) else ""
@@ -62,10 +56,8 @@ def _is_formula(text: str) -> bool:
 def replacing(path: pathlib.Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Opens a temporary file that takes `path`'s place once it is whole.
 
-    On any error the old file stays as it was and the temporary one is removed.
-
-    Raises:
-      UserError: If the disk is full or the directory cannot be written.
+    On any error the old file stays as it was and the temporary one is removed. A full disk, or a
+    directory that cannot be written, is a UserError.
     """
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     try:
@@ -138,16 +130,10 @@ def write(
     rows: Iterable[Mapping[str, Any]],
     optional: Collection[str] = (),
 ) -> None:
-    """Writes a table anew.
+    """Writes a table anew: rows are `{column: scalar}`, None leaves a cell empty.
 
-    Args:
-      path: The file.
-      columns: Its columns, in order.
-      rows: `{column: scalar}`; None leaves a cell empty.
-      optional: Columns that a row may leave out: their cells are empty, too.
-
-    Raises:
-      ValueError: If a row has a key that is no column, or lacks a column that is not optional.
+    Columns are in order; a row may leave out those that are `optional`: empty cells, too. One that
+    lacks another or has a key that is no column is a ValueError.
     """
     header = dict(zip(columns, columns, strict=True))
     with replacing(path, "wb") as file:
@@ -171,11 +157,7 @@ def append(
 
 
 def read(path: pathlib.Path) -> Iterator[dict[str, str]]:
-    """Yields a table's rows as text.
-
-    Raises:
-      UserError: If the file is not UTF-8 CSV with as many cells a row as columns.
-    """
+    """Yields a table's rows as text; a UserError if it is no UTF-8 CSV or a row has more cells."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             reader = csv.reader(file, strict=True)

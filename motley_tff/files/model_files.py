@@ -15,22 +15,20 @@ PERSONAL_FILE_NAME = "personal_models.npz"
 CLUSTER_FILE_NAME = "cluster_{}_model.npz"
 
 
-def save(path: pathlib.Path, names: Sequence[str], weights: Sequence[np.ndarray]) -> None:
-    """Writes weights in creation order: arrays `w000`, `w001`, ... and their `names`."""
+def save(
+    path: pathlib.Path, names: Sequence[str], weights: Sequence[np.ndarray], **more: np.ndarray
+) -> None:
+    """Writes weights in creation order: arrays `w000`, `w001`, ..., their `names`, and `more`."""
     arrays = {f"w{i:03d}": np.asarray(w) for i, w in enumerate(weights)}
-    array_files.save(path, {"names": np.asarray(names), **arrays})
+    array_files.save(path, {"names": np.asarray(names), **more, **arrays})
 
 
 def save_personal(
     path: pathlib.Path, names: Sequence[str], models: Mapping[str, Sequence[np.ndarray]]
 ) -> None:
     """Writes every client's model: as `save`, with a leading axis of clients, and `client_ids`."""
-    stacked = [
-        np.stack([np.asarray(w) for w in leaf]) for leaf in zip(*models.values(), strict=True)
-    ]
-    arrays = {f"w{i:03d}": w for i, w in enumerate(stacked)}
-    ids = np.asarray(list(models))
-    array_files.save(path, {"names": np.asarray(names), "client_ids": ids, **arrays})
+    stacked = [np.stack(leaf) for leaf in zip(*models.values(), strict=True)]
+    save(path, names, stacked, client_ids=np.asarray(list(models)))
 
 
 def model_paths(given: Sequence[str]) -> list[str]:
@@ -45,15 +43,10 @@ def model_paths(given: Sequence[str]) -> list[str]:
 def load(
     path: str, shapes: Sequence[tuple[int, ...]], names: Sequence[str] = ()
 ) -> tuple[np.ndarray, ...]:
-    """Reads weights that a trainer exported, or Keras saved.
+    """Reads weights of given shapes, in creation order; a UserError if they are of another model.
 
-    Args:
-      path: A run's directory, an `.npz` of this format, or a Keras SavedModel's directory.
-      shapes: The model's weight shapes, in creation order.
-      names: Their names; only a SavedModel needs them.
-
-    Raises:
-      UserError: If it is none of them, damaged, or of another model.
+    The path is a run's directory, an `.npz` of this format, or a Keras SavedModel's directory,
+    which alone needs the weights' names.
     """
     from motley_tff.files import saved_models  # TensorFlow takes 3 s.
 

@@ -13,7 +13,7 @@ query, key, value and output, come in the same order in both, as they do in Motl
 
 import collections
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,22 +48,18 @@ def is_saved_model(path: pathlib.Path) -> bool:
 def load(
     path: pathlib.Path, names: Sequence[str], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[np.ndarray, ...]:
-    """Reads a model's weights.
+    """Reads a model's weights from a SavedModel's directory.
 
-    Args:
-      path: The SavedModel's directory.
-      names: The names of the weights, `layer/kernel:0`, in creation order.
-      shapes: Their shapes.
-
-    Raises:
-      UserError: If it is damaged, was not saved by Keras, or holds another model.
+    Names, such as `layer/kernel:0`, and shapes are those of the model's weights, in creation order.
+    A UserError if it is damaged, was not saved by Keras, or holds another model.
     """
     try:
         reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
         graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
             reader.get_tensor(_GRAPH)
         )
-        values = [reader.get_tensor(key) for key in _keys(graph)]
+        variables = _variables(graph)
+        values = [reader.get_tensor(key) for key in variables]
     except (tf.errors.OpError, message.DecodeError, ValueError, RuntimeError, LookupError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
@@ -74,27 +70,14 @@ def load(
             f"{path} is a SavedModel without a Keras model's list of variables; expected what "
             "keras_model.save(DIRECTORY) left"
         )
-    saved_layers = _layers(_saved_names(graph), [value.shape for value in values])
+    saved_layers = _layers(list(variables.values()), [value.shape for value in values])
     model_layers = _layers([name.partition(":")[0] for name in names], shapes)
     order = _match(path, saved_layers, model_layers)
     return tuple(values[order[place]] for place in range(len(names)))
 
 
-def _variable_nodes(graph: trackable_object_graph_pb2.TrackableObjectGraph) -> list[int]:
-    """Returns the nodes of the model's variables in Keras's order, [] if it has no such list."""
-    lists = [child.node_id for child in graph.nodes[0].children if child.local_name == "variables"]
-    children = graph.nodes[lists[0]].children if lists else ()
-    return [c.node_id for c in sorted(children, key=lambda child: int(child.local_name))]
-
-
-def _keys(graph: trackable_object_graph_pb2.TrackableObjectGraph) -> Iterator[str]:
-    for node in _variable_nodes(graph):
-        (key,) = (a.checkpoint_key for a in graph.nodes[node].attributes if a.name == _VALUE)
-        yield key
-
-
-def _saved_names(graph: trackable_object_graph_pb2.TrackableObjectGraph) -> list[str]:
-    """Returns `number of the owning object/name there` of each variable.
+def _variables(graph: trackable_object_graph_pb2.TrackableObjectGraph) -> dict[str, str]:
+    """Returns the variables in Keras's list: `{key: number of the owning object/name there}`.
 
     The full names that a checkpoint has, too, need not be different.
     """
@@ -103,7 +86,13 @@ def _saved_names(graph: trackable_object_graph_pb2.TrackableObjectGraph) -> list
         for child in node.children:
             if not child.local_name.isdecimal():  # Keras's lists own no variables.
                 owned.setdefault(child.node_id, f"{owner}/{child.local_name}")
-    return [owned.get(node, f"{node}/?") for node in _variable_nodes(graph)]
+    lists = [child.node_id for child in graph.nodes[0].children if child.local_name == "variables"]
+    children = graph.nodes[lists[0]].children if lists else ()
+    names: dict[str, str] = {}
+    for node in (c.node_id for c in sorted(children, key=lambda child: int(child.local_name))):
+        (key,) = (a.checkpoint_key for a in graph.nodes[node].attributes if a.name == _VALUE)
+        names[key] = owned.get(node, f"{node}/?")
+    return names
 
 
 def _layers(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> list[_Layer]:

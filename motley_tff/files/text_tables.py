@@ -4,12 +4,7 @@ from collections.abc import Iterator, Sequence
 
 
 def aligned(table: Sequence[Sequence[str]], gap: str = "  ") -> Iterator[str]:
-    """Yields the lines of rows of cells, the header first: numbers are aligned to the right.
-
-    Args:
-      table: The rows, each with as many cells.
-      gap: Between two columns.
-    """
+    """Yields the lines of rows of cells, the header first: numbers are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         yield gap.join(_padded(row, widths)).rstrip()

@@ -10,28 +10,19 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from motley_tff.metrics import (
-    client_values,
-    clusters,
-    example_weighted,
-    hurt,
-    improvement,
-    quantiles,
-    tails,
-    variance,
-)
+from motley_tff.metrics import client_values, clusters, hurt, improvement, statistics
 
 # Of the baseline and of the personalized models alike.
 _OF_A_COLUMN: Mapping[str, Callable[..., float]] = {
-    "variance": variance.variance,
-    "min": functools.partial(quantiles.quantile, fraction=0.0),
-    "lower_quartile": functools.partial(quantiles.quantile, fraction=0.25),
-    "median": functools.partial(quantiles.quantile, fraction=0.5),
-    "upper_quartile": functools.partial(quantiles.quantile, fraction=0.75),
-    "max": functools.partial(quantiles.quantile, fraction=1.0),
-    "worst_10pct_mean": tails.worst_10pct_mean,
-    "best_10pct_mean": tails.best_10pct_mean,
-    "example_weighted_mean": example_weighted.example_weighted_mean,
+    "variance": statistics.variance,
+    "min": functools.partial(statistics.quantile, fraction=0.0),
+    "lower_quartile": functools.partial(statistics.quantile, fraction=0.25),
+    "median": functools.partial(statistics.quantile, fraction=0.5),
+    "upper_quartile": functools.partial(statistics.quantile, fraction=0.75),
+    "max": functools.partial(statistics.quantile, fraction=1.0),
+    "worst_10pct_mean": statistics.worst_10pct_mean,
+    "best_10pct_mean": statistics.best_10pct_mean,
+    "example_weighted_mean": statistics.example_weighted_mean,
 }
 
 POPULATION: Mapping[str, Callable[[client_values.ClientValues], float]] = {
@@ -63,11 +54,7 @@ def meaning(name: str) -> str:
 
 
 def summarize(values: client_values.ClientValues) -> dict[str, float]:
-    """Returns what `summary.csv` says of an evaluation's clients: every registered metric and more.
-
-    Args:
-      values: The clients.
-    """
+    """Returns what `summary.csv` says of some clients: every registered metric and more."""
     with np.errstate(invalid="ignore"):  # Infinities make infinite means and undefined deviations.
         return {
             "num_clients": len(values.client_ids),

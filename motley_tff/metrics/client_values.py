@@ -22,16 +22,14 @@ def is_hurt(baseline: np.ndarray, personalized: np.ndarray, higher_is_better: bo
 
 @dataclasses.dataclass(frozen=True)
 class ClientValues:
-    """One (round, split) of `clients.csv`, a row per client.
+    """One (round, split) of `clients.csv`, columns [num_clients], None where nobody knows.
 
     Attributes:
-      client_ids: [num_clients].
-      baseline: The metric under the global model, float64 [num_clients].
-      personalized: The metric under the personalized model, float64 [num_clients].
-      higher_is_better: Direction of the metric.
-      num_evaluation_examples: int64 [num_clients], or None where nobody knows.
-      clusters: int64 [num_clients], the cluster of each client, or None.
-      groups: str [num_clients], the group that each is known to belong to, or None.
+      baseline: The metric under the global model, float64.
+      personalized: The metric under each client's personalized model, float64.
+      num_evaluation_examples: int64.
+      clusters: The cluster of each client, int64.
+      groups: The group that each is known to belong to, str.
     """
 
     client_ids: np.ndarray
@@ -52,10 +50,10 @@ class ClientValues:
         """Whether each client is strictly worse off; a diverged personalized model hurts."""
         return is_hurt(self.baseline, self.personalized, self.higher_is_better)
 
-    def finite(self, column: Column) -> np.ndarray | None:
-        """Returns a column if all of it is finite, else None: statistics are then undefined.
+    def finite(self, column: Column) -> np.ndarray:
+        """Returns a column if all of it is finite, else not-a-number throughout, [num_clients].
 
         An infinite value is an empty cell in the CSV, so both have to mean the same.
         """
         values = getattr(self, column)
-        return values if np.isfinite(values).all() else None
+        return values if np.isfinite(values).all() else np.full(len(values), np.nan)

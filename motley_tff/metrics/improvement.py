@@ -28,7 +28,7 @@ _ROUNDING = 2.0**-22
 
 def delta_mean(values: client_values.ClientValues) -> float:
     """Returns the mean gain, in units of the metric."""
-    return float(np.mean(values.delta)) if values.finite("delta") is not None else float("nan")
+    return float(np.mean(values.finite("delta")))
 
 
 def delta_mean_low(values: client_values.ClientValues) -> float:
@@ -41,9 +41,9 @@ def delta_mean_high(values: client_values.ClientValues) -> float:
     return _bootstrap_quantile(values.finite("delta"), 1 - _TAIL)
 
 
-def _bootstrap_quantile(gains: np.ndarray | None, fraction: float) -> float:
+def _bootstrap_quantile(gains: np.ndarray, fraction: float) -> float:
     """Returns a quantile of the resamples' means; undefined with fewer than two clients."""
-    if gains is None or len(gains) < 2:
+    if len(gains) < 2 or np.isnan(gains).any():
         return float("nan")
     count = len(gains)
     # Sorted: the same clients in another order give the same resamples.
@@ -61,8 +61,8 @@ def _bootstrap_quantile(gains: np.ndarray | None, fraction: float) -> float:
 def wilcoxon_p(values: client_values.ClientValues) -> float:
     """Returns the p-value of the paired test; undefined where no client's value changes."""
     gains = values.finite("delta")
-    moved = np.array([]) if gains is None else gains[gains != 0]
-    if not len(moved):
+    moved = gains[gains != 0]
+    if not len(moved) or np.isnan(moved).any():
         return float("nan")
     largest = np.abs([values.baseline, values.personalized]).max()
     moved = np.sign(moved) * _tied(np.abs(moved), _ROUNDING * largest)
@@ -89,12 +89,7 @@ def _tied(sizes: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def _signed_rank_p(ranks: np.ndarray, rank_sum: int) -> float:
-    """Returns the two-sided p-value of a rank sum, if each gain's sign is a fair coin's toss.
-
-    Args:
-      ranks: Whole numbers, [num_clients].
-      rank_sum: The rank sum.
-    """
+    """Returns the two-sided p-value of a rank sum, if each gain's sign is a fair coin's toss."""
     total = int(ranks.sum())
     chance = np.zeros(total + 1)
     chance[0] = 1.0

@@ -28,12 +28,8 @@ def quantum(
 ) -> np.ndarray:
     """Returns F, [num_clients]: positive where the personalized model is better than both others.
 
-    Args:
-      personalized: The metric under each client's personalized model, [num_clients].
-      global_model: Under the global model, [num_clients].
-      local_model: Under a model trained on the client alone, [num_clients]; None leaves it out, as
-        the paper's Table 3 does.
-      higher_is_better: Direction of the metric.
+    All are the metric under each client's model, [num_clients]. Without a model trained on the
+    client alone, `local_model` is None, as in the paper's Table 3.
     """
     sign = 1.0 if higher_is_better else -1.0
     best = sign * global_model

@@ -35,14 +35,7 @@ class RocAuc(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """Each client's own ROC-AUC, in the order of the sorted ids.
-
-    Attributes:
-      client_ids: [num_clients].
-      roc_auc: float64 [num_clients], not-a-number for clients of one class.
-      num_positives: int64 [num_clients].
-      num_negatives: int64 [num_clients].
-    """
+    """Each client's own ROC-AUC, not-a-number with one class, by sorted ids, [num_clients] each."""
 
     client_ids: np.ndarray
     roc_auc: np.ndarray
@@ -53,10 +46,8 @@ class Clients(NamedTuple):
 class Homogeneity(NamedTuple):
     """Whether scores of one class are distributed alike over clients.
 
-    Attributes:
-      statistic: The normalized k-sample Anderson-Darling statistic; about 0 (with standard
-        deviation 1) where they are alike, larger where they are not.
-      p_value: Of that or more if they are alike, as far as its table goes: 0.001 to 0.25.
+    The normalized k-sample Anderson-Darling statistic is about 0 (with standard deviation 1) where
+    they are, larger where not; the p-value goes as far as its table does: 0.001 to 0.25.
     """
 
     statistic: float
@@ -71,9 +62,7 @@ class Homogeneity(NamedTuple):
 def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:
     """Returns the ROC-AUC of some examples, not-a-number with one class or scores not finite.
 
-    Args:
-      labels: 0 or 1, [num_examples].
-      scores: Higher for positives, [num_examples].
+    Labels are 0 or 1, scores higher for positives, [num_examples] each.
     """
     from scipy import stats  # Takes 0.4 s.
 
@@ -87,13 +76,7 @@ def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:
 
 
 def of_clients(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> Clients:
-    """Returns every client's ROC-AUC.
-
-    Args:
-      client_ids: Whose each example is, [num_examples].
-      labels: 0 or 1, [num_examples].
-      scores: Higher for positives, [num_examples].
-    """
+    """Returns every client's ROC-AUC; ids say whose each example is, the rest as of `roc_auc`."""
     ids, parts = _parts(client_ids)
     positives = np.array([np.sum(labels[part] == 1) for part in parts], np.int64)
     sizes = np.array([len(part) for part in parts], np.int64)
@@ -126,11 +109,7 @@ def homogeneity(client_ids: np.ndarray, scores: np.ndarray) -> Homogeneity:
 
     By the k-sample Anderson-Darling test (Scholz and Stephens 1987), with midranks: equality of
     averages rests on whole distributions being the same, and Kruskal-Wallis would see a shift
-    only, Kolmogorov-Smirnov two clients only.
-
-    Args:
-      client_ids: Whose each example is, [num_examples], all of one class.
-      scores: [num_examples].
+    only, Kolmogorov-Smirnov two clients only. All examples, [num_examples], are of one class.
     """
     from scipy import stats  # Takes 0.4 s.
 
@@ -154,18 +133,11 @@ def _parts(client_ids: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def equals_pooled(clients: Clients, negatives: Homogeneity, positives: Homogeneity) -> str:
-    """Returns which average equals the pooled ROC-AUC, as far as the tests can tell.
+    """Returns which average equals the pooled ROC-AUC, as far as tests of each class can tell.
 
     An average cannot stand for examples of clients that it leaves out: one weighted by positives
-    needs all clients with positives to have negatives, too.
-
-    Args:
-      clients: Of `of_clients`.
-      negatives: The test of the negative examples' scores.
-      positives: That of the positive ones.
-
-    Returns:
-      `any`, `weighted_by_positives`, `weighted_by_negatives`, `none`, or "" if that is not known.
+    needs all clients with positives to have negatives, too. It is `any`, `weighted_by_positives`,
+    `weighted_by_negatives`, `none`, or "" if that is not known.
     """
     if negatives.is_alike and positives.is_alike:
         return "any"

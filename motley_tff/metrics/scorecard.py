@@ -43,13 +43,7 @@ _ROUNDING = 1e-6
 
 
 class Cost(NamedTuple):
-    """What training took, or a score of each.
-
-    Attributes:
-      rounds: Communication rounds.
-      bytes: Sent, both ways, all clients.
-      seconds: Of training.
-    """
+    """What training took, or a score of each; bytes are sent both ways, of all clients."""
 
     rounds: float
     bytes: float
@@ -107,12 +101,7 @@ def robustness(points: Sequence[int | None]) -> float | None:
 
 
 def effectiveness(is_better_than_local: bool, to_central: float) -> float:
-    """Returns 0 to 5 (5): by the disparity to a central model, 0 for what local training beats.
-
-    Args:
-      is_better_than_local: Strictly.
-      to_central: Disparity to the centrally trained model.
-    """
+    """Returns 0 to 5 (5): by disparity to a central model, 0 if not strictly better than local."""
     return float(_points(to_central, _EFFECTIVENESS)) if is_better_than_local else 0.0
 
 

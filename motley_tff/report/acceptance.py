@@ -1,5 +1,6 @@
 """Rules by which a client keeps the global model (Motley section 3.1's open remark)."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ from matplotlib.figure import Figure
 
 from motley_tff.report import style
 from motley_tff.report.comparisons import Comparison, Series, Value
+from motley_tff.report.runs import Run
 
 
 class Row(NamedTuple):
@@ -19,42 +21,32 @@ class Row(NamedTuple):
     pct_accepted: Value
 
 
-class Data(NamedTuple):
-    """The rows, those of an algorithm together."""
-
-    rows: list[Row]
-    metric_label: str
-
-
-def data(comparison: Comparison) -> Data | None:
-    """Returns the metric, % hurt and % accepting of every rule."""
-    rows = [row for series in comparison.series for row in _rows(series)]
-    return Data(rows, comparison.metric_label) if rows else None
+def data(comparison: Comparison) -> list[Row]:
+    """Returns the metric, % hurt and % accepting of every rule, an algorithm's rows together."""
+    return [row for series in comparison.series for row in _rows(series)]
 
 
 def _rows(series: Series) -> list[Row]:
-    by_rule: dict[str, list[tuple[float, ...]]] = {}
-    for run in series.runs:
-        table = run.reported("acceptance")
-        if table is not None:
-            share = 100.0 * table["num_accepted"] / table["num_clients"]
-            columns = (table["personalized_mean"], table["pct_clients_hurt"], share)
-            for rule, *numbers in zip(table["rule"], *columns, strict=True):
-                by_rule.setdefault(rule, []).append((run.seed, *numbers))
-    rows = []
-    for rule, numbers in by_rule.items():
-        seeds, *measures = zip(*numbers, strict=True)
-        rows.append(Row(series.label, rule, *(Value.of(column, seeds) for column in measures)))
-    return rows
+    values = series.each_over_seeds(_measures)
+    return [Row(series.label, rule, *measures) for rule, measures in values.items()]
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def _measures(run: Run) -> dict[str, tuple[float, float, float]]:
+    table = run.reported("acceptance")
+    if table is None:
+        return {}
+    share = 100.0 * table["num_accepted"] / table["num_clients"]
+    rows = zip(table["personalized_mean"], table["pct_clients_hurt"], share, strict=True)
+    return dict(zip(table["rule"], rows, strict=True))
+
+
+def draw(rows: Sequence[Row], comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws a line of dots for each rule: metric, % hurt, % accepted."""
-    number = len(data.rows)
+    number = len(rows)
     figure, [axes] = style.panels(
         1, 3, height=0.75 + 0.17 * number, sharey=True, width_ratios=(1.7, 1, 1)
     )
-    for place, row in enumerate(data.rows):
+    for place, row in enumerate(rows):
         line = styles[row.series]
         for ax, value in zip(axes, (row.metric, row.pct_hurt, row.pct_accepted), strict=True):
             ax.errorbar(
@@ -62,9 +54,9 @@ def draw(data: Data, styles: style.Styles) -> Figure:
                 marker=line.marker, capsize=1.5, elinewidth=0.6, linestyle="",
                 label=row.series,
             )  # fmt: skip
-    axes[0].set_yticks(range(number), [style.plain(row.rule) for row in data.rows], fontsize=6)
+    axes[0].set_yticks(range(number), [style.plain(row.rule) for row in rows], fontsize=6)
     axes[0].set_ylim(number - 0.5, -0.5)
-    for ax, label in zip(axes, (data.metric_label, "hurt (%)", "accepting (%)"), strict=True):
+    for ax, label in zip(axes, (comparison.metric_label, "hurt (%)", "accepting (%)"), strict=True):
         ax.set_xlabel(label, fontsize=7)
         ax.grid(axis="y")
         ax.tick_params(axis="x", labelsize=6)
@@ -76,9 +68,8 @@ def draw(data: Data, styles: style.Styles) -> Figure:
     return figure
 
 
-def caption(data: Data, comparison: Comparison) -> str:
+def caption(rows: Sequence[Row], comparison: Comparison) -> str:
     """Returns the figure's caption."""
-    del data
     return (
         "A client that does not accept its personalized model keeps the global one. For every rule "
         f"the mean over test clients ({comparison.better}), the share of them that are hurt, and "

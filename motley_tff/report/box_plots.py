@@ -8,43 +8,29 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from motley_tff.report import style
-from motley_tff.report.comparisons import Comparison
+from motley_tff.report.comparisons import Comparison, Series
 
 # Boxes further away than so many spans of the others would flatten them.
 _FAR = 2.0
 
 
 class Boxes(NamedTuple):
-    """One algorithm's values, a number per client and seed.
-
-    Attributes:
-      label: The algorithm.
-      baseline: Under the global model; empty where that is a random one.
-      personalized: Under each client's own.
-    """
+    """One algorithm's values, a number per client and seed; no baseline where that is random."""
 
     label: str
     baseline: np.ndarray
     personalized: np.ndarray
 
 
-class Data(NamedTuple):
-    """What the figure shows; `limits` are those of the axis, the rest is said in words."""
-
-    boxes: Sequence[Boxes]
-    metric_label: str
-    limits: tuple[float, float]
-
-
-def data(comparison: Comparison) -> Data | None:
+def data(comparison: Comparison) -> list[Boxes]:
     """Returns the test clients' values of every algorithm, all seeds together."""
-    boxes = []
-    for series in comparison.series:
-        personalized = _finite([run.values.personalized for run in series.runs])
-        trained = [run.values.baseline for run in series.runs if run.has_trained_baseline]
-        if personalized.size:
-            boxes.append(Boxes(series.label, _finite(trained), personalized))
-    return Data(boxes, comparison.metric_label, _limits(boxes)) if boxes else None
+    return comparison.of_series(_boxes)
+
+
+def _boxes(series: Series) -> Boxes | None:
+    personalized = _finite([run.values.personalized for run in series.runs])
+    trained = [run.values.baseline for run in series.runs if run.has_trained_baseline]
+    return Boxes(series.label, _finite(trained), personalized) if personalized.size else None
 
 
 def _finite(parts: Sequence[np.ndarray]) -> np.ndarray:
@@ -75,21 +61,20 @@ def _limits(boxes: Sequence[Boxes]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def draw(boxes: Sequence[Boxes], comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws two boxes for each algorithm."""
-    number = len(data.boxes)
-    names = [style.wrapped(box.label, 16) for box in data.boxes]
+    number, limits = len(boxes), _limits(boxes)
+    names = [style.wrapped(box.label, 16) for box in boxes]
     lines = max(name.count("\n") + 1 for name in names)
     figure, [[ax]] = style.panels(1, height=0.6 + max(0.38, 0.13 * lines) * number)
-    for place, box in enumerate(data.boxes):
+    for place, box in enumerate(boxes):
         if box.baseline.size:
             _box(ax, box.baseline, place - 0.19, "white", "////")
-            _say_if_outside(ax, data.limits, float(np.median(box.baseline)), place - 0.19)
+            _say_if_outside(ax, limits, float(np.median(box.baseline)), place - 0.19)
         _box(ax, box.personalized, place + 0.19, styles[box.label].colour, "")
     ax.set_yticks(range(number), names)
-    ax.set_ylim(number - 0.5, -0.5)
-    ax.set_xlim(data.limits)
-    ax.set_xlabel(f"{data.metric_label}, a test client each")
+    label = f"{comparison.metric_label}, a test client each"
+    ax.set(xlabel=label, xlim=limits, ylim=(number - 0.5, -0.5))
     kinds = {
         "global model": Patch(facecolor="white", edgecolor="black", hatch="////"),
         "personalized": Patch(facecolor=style.GREY, edgecolor="black"),
@@ -120,14 +105,15 @@ def _say_if_outside(ax, limits: tuple[float, float], median: float, place: float
         ax.text(limits[0], place, f"← median {median:.3g}", ha="left", va="center", fontsize=6)
 
 
-def caption(data: Data, comparison: Comparison) -> str:
+def caption(boxes: Sequence[Boxes], comparison: Comparison) -> str:
     """Returns the figure's caption."""
-    values = np.concatenate([np.concatenate([b.baseline, b.personalized]) for b in data.boxes])
-    outside = int(np.sum((values < data.limits[0]) | (values > data.limits[1])))
+    values = np.concatenate([np.concatenate([b.baseline, b.personalized]) for b in boxes])
+    low, high = _limits(boxes)
+    outside = int(np.sum((values < low) | (values > high)))
     hidden = f" {outside} of {values.size} values lie outside the axis." if outside else ""
     note = comparison.baseline_note.replace(" it is", ", the global model is")
     return (
-        f"Each test client's {comparison.metric.replace('_', ' ')} ({comparison.better}) under the "
+        f"Each test client's {comparison.metric_name} ({comparison.better}) under the "
         "global model (hatched) and its personalized one (filled): box = quartiles, line = median, "
         f"diamond = mean, whiskers = 1.5 box lengths; clients of all seeds together.{hidden}{note}"
     )

@@ -28,13 +28,7 @@ _SCORES = ("FedEval's scorecard", "a scorecard.csv, which motley_scorecard write
 
 
 class Built(NamedTuple):
-    """What was written.
-
-    Attributes:
-      page: `report.html`.
-      files: The figures' files and `tables.csv`.
-      absent: (title, what it needs) of figures that no data set had data for.
-    """
+    """What was written: the page, other files, and (title, what it needs) of absent figures."""
 
     page: pathlib.Path
     files: list[pathlib.Path]
@@ -47,16 +41,11 @@ def build(
     vector: str,
     on_comparison: Callable[[str], None] = lambda name: None,
 ) -> Built:
-    """Draws and writes a report.
+    """Draws and writes a report of directories of runs and sweeps; `vector` is `svg` or `pdf`.
 
-    Args:
-      paths: Directories of runs and sweeps.
-      folder: Where it goes; made if it is not there.
-      vector: `svg` or `pdf`.
-      on_comparison: Called with each data set's name before it is drawn.
-
-    Raises:
-      UserError: If a path or a table is not as it should be, or the folder cannot be written.
+    The folder is made if it is not there; `on_comparison` is called with each data set's name
+    before it is drawn. A UserError if a path or a table is not as it should be, or the folder
+    cannot be written.
     """
     inputs = runs.find(paths)
     compared = comparisons.compare(inputs)
@@ -72,13 +61,9 @@ def build(
 
 def stems(compared: Iterable[comparisons.Comparison]) -> list[str]:
     """Returns a prefix for the files of each comparison, all different."""
-    taken: dict[str, int] = {}
-    unique = []
-    for comparison in compared:
-        stem = slug(f"{comparison.dataset} {comparison.metric}")
-        taken[stem] = taken.get(stem, 0) + 1
-        unique.append(stem if taken[stem] == 1 else f"{stem}.{taken[stem]}")
-    return unique
+    names = [slug(f"{comparison.dataset} {comparison.metric}") for comparison in compared]
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [f"{n}.{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
 
 
 def slug(text: str) -> str:
@@ -87,18 +72,12 @@ def slug(text: str) -> str:
 
 
 class _Report:
-    """A report that is being made.
-
-    Args:
-      folder: Where it goes.
-      vector: Kind of the vector files.
-    """
+    """A report that is being made."""
 
     def __init__(self, folder: pathlib.Path, vector: str):
         self._folder, self._vector = folder, vector
         self._sections: list[page.Section] = []
         self._files: list[pathlib.Path] = []
-        self._drawn: set[str] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -118,66 +97,58 @@ class _Report:
 
     def add_comparison(self, comparison: comparisons.Comparison, stem: str) -> None:
         """Draws and adds one data set's figures."""
-        pictures, absent = figures.draw_all(comparison, stem, self._folder, self._vector)
-        self._drawn.update(picture.kind.name for picture in pictures)
-        self._files += [path for picture in pictures for path in picture.files]
-        section = sections.of_comparison(comparison, f"data-{stem}", pictures, absent)
-        self._sections.append(section)
+        images, absent = figures.draw_all(comparison, stem, self._folder, self._vector)
+        self._sections.append(sections.of_comparison(comparison, f"data-{stem}", images, absent))
 
     def add_heterogeneity(self, paths: Sequence[pathlib.Path]) -> None:
         """Draws and adds label shares."""
         images = []
+        caption = "Labels of some clients: a row a client, a column a label."
         for path in paths:
             clients, labels, shares = heterogeneity.read(path)
             with style.settings():
                 figure, [[ax]] = style.panels(1, height=1.2 + 0.14 * len(clients))
                 heterogeneity.draw(ax, clients, labels, shares)
                 name = path.stem.removeprefix("heterogeneity_")
-                caption = "Labels of some clients: a row a client, a column a label."
                 images.append(self._image(figure, slug(path.stem), name, caption, path))
         self._add_images("labels", _LABELS[0], images)
 
     def add_scorecards(self, paths: Sequence[pathlib.Path]) -> None:
         """Draws and adds radar charts."""
         images = []
-        for place, path in enumerate(paths):
+        caption = "Scores from 0 to 5, the best at the rim; a line a method."
+        for place, path in enumerate(paths, 1):
             table = runs.read(path, ("method", *scorecard.AXES))
-            rows = table[list(scorecard.AXES)].astype(object)
-            scores = dict(zip(table["method"], rows.where(rows.notna(), None).values, strict=True))
-            caption = "Scores from 0 to 5, the best at the rim; a line a method."
+            numbers = table[list(scorecard.AXES)].to_numpy(float)
+            scores = dict(zip(table["method"], numbers, strict=True))
             with style.settings():
                 figure = radar.chart(scorecard.AXES, scores, scorecard.MOST)
-                stem = f"radar_{place + 1}"
-                images.append(self._image(figure, stem, path.parent.name, caption, path))
+                name = path.parent.name
+                images.append(self._image(figure, f"radar_{place}", name, caption, path))
         self._add_images("scorecards", _SCORES[0], images)
 
     def _add_images(self, anchor: str, title: str, images: Sequence[page.Image]) -> None:
         if images:
-            self._drawn.add(title)
-            entries = [(image.anchor, image.title) for image in images]
-            self._sections.append(page.Section(anchor, title, page.figures(images), entries))
+            self._sections.append(page.Section(anchor, title, page.figures(images), images))
 
     def _image(
         self, figure: Figure, stem: str, title: str, caption: str, table: pathlib.Path
     ) -> page.Image:
         """Writes a figure that is drawn from one table; returns it for the page."""
-        written, svg = style.save(figure, self._folder, stem, self._vector)
-        self._files += written
-        source = sections.source(str(table), [path.name for path in written])
-        return page.Image(f"table-{stem}", title, caption, source, svg)
+        files, svg = style.save(figure, self._folder, stem, self._vector)
+        return page.Image(f"table-{stem}", title, caption, str(table), svg, files)
 
     def finish(self, compared: Sequence[comparisons.Comparison]) -> Built:
         """Adds what was left out and the list of runs, and writes the page."""
-        absent = [
-            (sections.title_of(kind), kind.needs)
-            for kind in figures.KINDS
-            if kind.name not in self._drawn
-        ]
-        absent += [other for other in (_LABELS, _SCORES) if other[0] not in self._drawn]
+        images = [image for section in self._sections for image in section.images]
+        titles = {image.title for image in images} | {section.title for section in self._sections}
+        needs = [*((kind.heading, kind.needs) for kind in figures.KINDS), _LABELS, _SCORES]
+        absent = [(title, need) for title, need in needs if title not in titles]
         closing = [sections.of_absent(absent), sections.of_runs(compared)]
         names = ", ".join(dict.fromkeys(comparison.dataset for comparison in compared))
         title = "Personalized federated learning" + (f": {names}" if names else "")
         target = self._folder / "report.html"
         with csv_files.replacing(target) as file:
             file.write(page.page(title, [*self._sections, *closing]))
-        return Built(target, self._files, absent)
+        files = [*self._files, *(path for image in images for path in image.files)]
+        return Built(target, files, absent)

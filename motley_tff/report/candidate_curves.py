@@ -1,13 +1,14 @@
-"""Metric and % hurt over the candidates of one run: rates, coefficients, epochs.
+"""Metric and % hurt over what one run tries: rates, coefficients, epochs, sizes.
 
-Motley's Figures 3(c) and 9(c) (fine-tuning rate) and 6(a-b) (interpolation coefficient). A run
-scores every candidate on every client, so that no candidate needs a run of its own. Where
-candidates have two hyperparameters, the other one is chosen, for each value of the first, by the
-mean over validation clients.
+Motley's Figures 3(c) and 9(c) (fine-tuning rate), 6(a-b) (interpolation coefficient) and 6(c) (size
+of the personalization set). A run scores every candidate on every client, so that no candidate
+needs a run of its own. Where candidates have two hyperparameters, the other one is chosen, for each
+value of the first, by the mean over validation clients.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,19 +26,16 @@ _X_LABELS = {
     "rate": "fine-tuning learning rate",
     "coefficient": "weight of the neighbours (0 = global model)",
     "epoch": "fine-tuning epochs",
+    "size": "share of the personalization set used (%)",
 }
 # Above this many points, error bars touch.
 _MAX_BARS = 25
 
 
 class Curve(NamedTuple):
-    """One series.
+    """One series over values of a hyperparameter, ascending, [points] each.
 
-    Attributes:
-      label: For the legend.
-      x: Values of the hyperparameter, ascending, [points].
-      metric: Mean over test clients, over the seeds, [points] Values.
-      pct_hurt: Test clients that are worse off than with the global model, [points] Values.
+    The metric is a mean over test clients; hurt are those worse off than with the global model.
     """
 
     label: str
@@ -49,79 +47,74 @@ class Curve(NamedTuple):
 class Data(NamedTuple):
     """Curves over one hyperparameter."""
 
-    kind: candidate_labels.Kind
+    kind: candidate_labels.Kind | Literal["size"]
     curves: Sequence[Curve]
-    metric_label: str
-
-
-def rates(comparison: Comparison) -> Data | None:
-    """Returns the curves over fine-tuning rates."""
-    return _data(comparison, "rate")
-
-
-def coefficients(comparison: Comparison) -> Data | None:
-    """Returns the curves over kNN-Per's coefficients, the global model at 0."""
-    return _data(comparison, "coefficient")
-
-
-def epochs(comparison: Comparison) -> Data | None:
-    """Returns the curves over fine-tuning epochs, the global model at 0."""
-    return _data(comparison, "epoch")
 
 
 def _data(comparison: Comparison, kind: candidate_labels.Kind) -> Data | None:
-    curves = [c for s in comparison.series if (c := _curve(s, kind)) is not None]
-    return Data(kind, curves, comparison.metric_label) if curves else None
+    curves = comparison.of_series(lambda series: _curve(series, kind))
+    return Data(kind, curves) if curves else None
+
+
+# The curves over fine-tuning rates, and over kNN-Per's coefficients and fine-tuning epochs, which
+# have the global model at 0.
+rates = functools.partial(_data, kind="rate")
+coefficients = functools.partial(_data, kind="coefficient")
+epochs = functools.partial(_data, kind="epoch")
+
+
+def sizes(comparison: Comparison) -> Data | None:
+    """Returns the curves over the percentage of the personalization set that is used."""
+    curves = comparison.of_series(lambda series: _curve_through(series, _at_sizes, 2))
+    return Data("size", curves) if curves else None
+
+
+def _at_sizes(run: Run) -> dict[float, tuple[float, float]]:
+    rows = run.reported("sizes")
+    if rows is None:
+        return {}
+    means = zip(rows["personalized_mean"], rows["pct_clients_hurt"], strict=True)
+    return dict(zip(100.0 * rows["personalization_fraction"], means, strict=True))
 
 
 def _curve(series: Series, kind: candidate_labels.Kind, split: str = "test") -> Curve | None:
-    points: dict[float, list[tuple[int, float, float]]] = {}
-    for run in series.runs:
-        for x, (personalized, baseline) in values_at(run, kind, split).items():
-            hurt = client_values.is_hurt(baseline, personalized, run.higher_is_better)
-            mean = float(np.mean(personalized))
-            points.setdefault(x, []).append((run.seed, mean, 100.0 * float(np.mean(hurt))))
+    def measures(run: Run) -> dict[float, tuple[float, float]]:
+        return {
+            x: (np.mean(p), 100.0 * np.mean(client_values.is_hurt(b, p, run.higher_is_better)))
+            for x, (p, b) in values_at(run, kind, split).items()
+        }
+
     # The global model and one candidate make no curve.
-    return curve_through(series.label, points) if len(points) > 2 else None
+    return _curve_through(series, measures, 3)
 
 
-def curve_through(label: str, points: Mapping[float, Sequence[tuple[int, float, float]]]) -> Curve:
-    """Returns the curve through `{x: (seed, metric, % hurt) of each run}`."""
-    x = sorted(points)
-    columns = [list(zip(*points[value], strict=True)) for value in x]
-    metric, hurt = ([Value.of(c[column], c[0]) for c in columns] for column in (1, 2))
-    return Curve(label, x, metric, hurt)
+def _curve_through(
+    series: Series, measures: Callable[[Run], Mapping[float, tuple[float, float]]], least: int
+) -> Curve | None:
+    """Returns the curve through `{x: (metric, % hurt)}` of each run, if it has `least` points."""
+    values = series.each_over_seeds(measures)
+    x = sorted(values)
+    metric, hurt = ([values[place][column] for place in x] for column in (0, 1))
+    return Curve(series.label, x, metric, hurt) if len(x) >= least else None
 
 
 def values_at(
     run: Run, kind: candidate_labels.Kind, split: str = "test"
 ) -> dict[float, tuple[np.ndarray, np.ndarray]]:
-    """Returns `{x: (personalized, baseline)}`, each [clients], empty without such candidates.
+    """Returns `{x: (personalized, baseline)}` of a split, each [clients], {} without candidates.
 
-    Args:
-      run: Whose `candidates.csv`.
-      kind: `rate`, `coefficient` or `epoch`; the last two have the global model at 0.
-      split: Whose clients; what is not `kind` is chosen on validation clients in any case.
+    What is not `kind` is chosen on validation clients in any case. Coefficients and epochs have the
+    global model at 0.
     """
-    tables = [_pivot(run, name) for name in ("valid", split)]
-    if tables[0] is None or tables[1] is None or not run.has_trained_baseline:
+    valid, table = _pivot(run, "valid"), _pivot(run, split)
+    if valid is None or table is None or not run.has_trained_baseline:
         return {}
-    valid, table = tables
-    groups = group(list(valid.columns), kind)
-    if not groups:
-        return {}
-    values = {}
-    for x, labels in groups.items():
+    baseline, values = candidate_labels.BASELINE, {}
+    for x, labels in group(list(valid.columns), kind).items():
         chosen = candidates_lib.choose(valid[labels].to_numpy(), run.higher_is_better)
-        values[x] = (
-            table[labels[int(chosen)]].to_numpy(),
-            table[candidate_labels.BASELINE].to_numpy(),
-        )
-    if kind != "rate":
-        values[0.0] = (
-            table[candidate_labels.BASELINE].to_numpy(),
-            table[candidate_labels.BASELINE].to_numpy(),
-        )
+        values[x] = (table[labels[int(chosen)]].to_numpy(), table[baseline].to_numpy())
+    if values and kind != "rate":
+        values[0.0] = (table[baseline].to_numpy(), table[baseline].to_numpy())
     return values
 
 
@@ -144,45 +137,31 @@ def _pivot(run: Run, split: str):
     return table[list(dict.fromkeys(rows["candidate"]))]
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
-    """Draws the metric above and % hurt below."""
-    figure = two_panels(data.curves, styles, data.metric_label, _X_LABELS[data.kind])
-    if data.kind == "rate":
-        figure.axes[-1].set_xscale("log")
-    if data.kind == "epoch":
-        figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    return figure
-
-
-def two_panels(
-    curves: Sequence[Curve], styles: style.Styles, metric_label: str, x_label: str
-) -> Figure:
-    """Draws curves of the metric above and of % hurt below, with a std over seeds."""
+def draw(data: Data, comparison: Comparison, styles: style.Styles) -> Figure:
+    """Draws the metric above and % hurt below, with a std over seeds."""
     figure, [[above], [below]] = style.panels(2, height=1.45, sharex=True)
-    for curve in curves:
+    for curve in data.curves:
         plot(above, curve, curve.metric, styles[curve.label])
         plot(below, curve, curve.pct_hurt, styles[curve.label])
-    above.set_ylabel(metric_label)
-    below.set_ylabel("clients hurt (%)")
+    above.set_ylabel(comparison.metric_label)
+    below.set(xlabel=_X_LABELS[data.kind], ylabel="clients hurt (%)")
     from_zero(below)
-    below.set_xlabel(x_label)
     style.legend_below(figure, above)
+    if data.kind == "rate":
+        below.set_xscale("log")
+    if data.kind == "epoch":
+        below.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
 def plot(ax: Axes, curve: Curve, values: Sequence[Value], line: style.Style) -> None:
     """Draws a line with error bars, or with a band where bars would touch."""
-    many = len(curve.x) > _MAX_BARS
     means, stds = (np.array(column) for column in zip(*values, strict=True))
     stds = np.nan_to_num(stds)
-    ax.plot(
-        curve.x, means, color=line.colour, marker=line.marker, linestyle=line.dashes,
-        markevery=max(1, len(curve.x) // 10), label=curve.label,
-    )  # fmt: skip
-    if many:
-        ax.fill_between(
-            curve.x, means - stds, means + stds, color=line.colour, alpha=0.2, linewidth=0
-        )
+    every = max(1, len(curve.x) // 10)
+    ax.plot(curve.x, means, markevery=every, label=curve.label, **line.options)
+    if len(curve.x) > _MAX_BARS:
+        ax.fill_between(curve.x, means - stds, means + stds, **line.band)
     elif stds.any():
         ax.errorbar(
             curve.x, means, stds, color=line.colour, linestyle="", capsize=1.5, elinewidth=0.6
@@ -195,7 +174,13 @@ def from_zero(ax: Axes) -> None:
 
 
 def caption(data: Data, comparison: Comparison) -> str:
-    """Returns the caption, with the best value under either metric of each curve."""
+    """Returns the caption, with the best value under either metric of each curve of candidates."""
+    if data.kind == "size":
+        return (
+            f"Mean over test clients ({comparison.better}) and share of them that are hurt when "
+            "each client personalizes on a part of its personalization set only. Bars: a standard "
+            "deviation over seeds."
+        )
     best = "; ".join(_preferences(curve, comparison) for curve in data.curves)
     chosen = {
         "rate": "At each rate, the number of epochs is the best on validation clients. ",
@@ -230,15 +215,14 @@ def rate_deltas(comparison: Comparison) -> deltas.Data | None:
     first series for which the two differ.
     """
     for series in comparison.series:
-        if _curve(series, "rate") is None:
-            continue
         chosen = _curve(series, "rate", "valid")
-        assert chosen is not None
+        if chosen is None or _curve(series, "rate") is None:
+            continue
         best = _best(chosen, comparison)
         least = chosen.x[int(np.argmin([v.mean for v in chosen.pct_hurt]))]
         if best != least:
             panels = [_panel(series, best, "best mean"), _panel(series, least, "fewest hurt")]
-            return deltas.ranked(panels, comparison)
+            return deltas.ranked(panels)
     return None
 
 

@@ -13,16 +13,7 @@ from motley_tff.report.runs import Run
 
 
 class Curve(NamedTuple):
-    """One series.
-
-    Attributes:
-      label: For the legend.
-      rounds: [rounds].
-      low: Smallest over seeds, percent, [rounds].
-      mean: Mean over seeds, percent, [rounds].
-      high: Largest over seeds, percent, [rounds].
-      num_clusters: How many clusters there are.
-    """
+    """One series: smallest, mean and largest share over seeds, percent, [rounds] each."""
 
     label: str
     rounds: np.ndarray
@@ -32,16 +23,9 @@ class Curve(NamedTuple):
     num_clusters: int
 
 
-class Data(NamedTuple):
-    """The curves."""
-
-    curves: Sequence[Curve]
-
-
-def data(comparison: Comparison) -> Data | None:
+def data(comparison: Comparison) -> list[Curve]:
     """Returns a curve for each way in which HypCluster was trained."""
-    curves = [curve for s in comparison.series if (curve := _curve(s)) is not None]
-    return Data(curves) if curves else None
+    return comparison.of_series(_curve)
 
 
 def _curve(series: Series) -> Curve | None:
@@ -49,15 +33,10 @@ def _curve(series: Series) -> Curve | None:
     if not shares:
         return None
     length = min(len(rounds) for rounds, _ in shares)
+    rounds, first = shares[0]
     largest = np.array([largest_share(table)[:length] for _, table in shares])
-    return Curve(
-        series.label,
-        shares[0][0][:length],
-        largest.min(axis=0),
-        largest.mean(axis=0),
-        largest.max(axis=0),
-        shares[0][1].shape[1],
-    )
+    ranges = (largest.min(axis=0), largest.mean(axis=0), largest.max(axis=0))
+    return Curve(series.label, rounds[:length], *ranges, num_clusters=first.shape[1])
 
 
 def _shares(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
@@ -65,10 +44,8 @@ def _shares(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
     table = run.table("rounds")
     if table is None:
         return None
-    names = [name for name in table if name.startswith("cluster_") and name.endswith("_share")]
-    if not names:
-        return None
-    return table["round"].to_numpy(int), table[names].to_numpy(float)
+    shares = table.filter(regex="^cluster_.*_share$").to_numpy(float)
+    return (table["round"].to_numpy(int), shares) if shares.size else None
 
 
 def largest_share(shares: np.ndarray) -> np.ndarray:
@@ -76,44 +53,32 @@ def largest_share(shares: np.ndarray) -> np.ndarray:
 
     The largest of each round by itself would be more than its share also where clients choose at
     random; the largest over all rounds can be one that clients have left for another, which would
-    show a collapse as its opposite.
-
-    Args:
-      shares: [rounds, clusters], rows add up to 1.
+    show a collapse as its opposite. `shares` are [rounds, clusters], rows add up to 1.
     """
     last = shares[-math.ceil(len(shares) / 10) :]
     return 100.0 * shares[:, int(np.argmax(last.sum(axis=0)))]
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws the mean over seeds as a line, their range as a band."""
     figure, [[ax]] = style.panels(1, height=1.9)
-    for curve in data.curves:
-        line = styles[curve.label]
-        ax.plot(
-            curve.rounds, curve.mean, color=line.colour, marker=line.marker, linestyle=line.dashes,
-            markevery=max(1, len(curve.rounds) // 8), label=curve.label,
-        )  # fmt: skip
-        ax.fill_between(
-            curve.rounds, curve.low, curve.high, color=line.colour, alpha=0.2, linewidth=0
-        )
-    ax.set_ylim(0, 103)
-    ax.set_xlabel("round")
-    ax.set_ylabel("clients in the\nlargest cluster (%)")
+    for curve in curves:
+        line, every = styles[curve.label], max(1, len(curve.rounds) // 8)
+        ax.plot(curve.rounds, curve.mean, markevery=every, label=curve.label, **line.options)
+        ax.fill_between(curve.rounds, curve.low, curve.high, **line.band)
+    ax.set(xlabel="round", ylabel="clients in the\nlargest cluster (%)", ylim=(0, 103))
     style.legend_below(figure, ax)
     return figure
 
 
-def caption(data: Data, comparison: Comparison) -> str:
+def caption(curves: Sequence[Curve], comparison: Comparison) -> str:
     """Returns the figure's caption."""
-    del comparison
     ends = "; ".join(
         f"{c.label} ({c.num_clusters} clusters): {c.mean[-1]:.0f}% in the last round"
-        for c in data.curves
+        for c in curves
     )
     return (
         "Share of the cohort that trains the cluster that is the largest in the end (over the last "
         "tenth of the rounds); near 100% the clusters have collapsed into one. Line: mean over "
-        "seeds, band: their range. "
-        f"{ends}."
+        f"seeds, band: their range. {ends}."
     )

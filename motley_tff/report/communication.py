@@ -18,32 +18,17 @@ _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 class Curve(NamedTuple):
-    """One series, at its evaluated rounds, averaged over seeds.
-
-    Attributes:
-      label: For the legend.
-      bytes: Sent until then, [evaluations].
-      metric: Mean over test clients of their personalized models, [evaluations].
-    """
+    """One series: bytes sent and mean over test clients, averaged over seeds, [evaluations]."""
 
     label: str
     bytes: np.ndarray
     metric: np.ndarray
 
 
-class Data(NamedTuple):
-    """The curves."""
-
-    curves: Sequence[Curve]
-    metric_label: str
-
-
-def data(comparison: Comparison) -> Data | None:
-    """Returns a curve for each algorithm; None where no run was evaluated twice."""
-    curves = [curve for s in comparison.series if (curve := _curve(s)) is not None]
-    if not any(len(curve.bytes) > 1 for curve in curves):
-        return None
-    return Data(curves, comparison.metric_label)
+def data(comparison: Comparison) -> list[Curve]:
+    """Returns a curve for each algorithm; none where no run was evaluated twice."""
+    curves = comparison.of_series(_curve)
+    return curves if any(len(curve.bytes) > 1 for curve in curves) else []
 
 
 def _curve(series: Series) -> Curve | None:
@@ -71,27 +56,23 @@ def unit(largest: float) -> tuple[float, str]:
     return next((size, name) for size, name in _UNITS if largest >= size or size == 1.0)
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws a line for each algorithm."""
     figure, [[ax]] = style.panels(1, height=2.1)
-    size, name = unit(max(curve.bytes.max() for curve in data.curves))
-    for curve in data.curves:
-        line = styles[curve.label]
-        ax.plot(
-            curve.bytes / size, curve.metric, color=line.colour, marker=line.marker,
-            linestyle=line.dashes, label=curve.label, clip_on=False,
-        )  # fmt: skip
-    ax.set_xlabel(f"sent so far, down and up, all clients ({name})")
-    ax.set_ylabel(data.metric_label)
-    ax.set_xlim(left=0)
+    size, name = unit(max(curve.bytes.max() for curve in curves))
+    for curve in curves:
+        line = styles[curve.label].options
+        ax.plot(curve.bytes / size, curve.metric, label=curve.label, clip_on=False, **line)
+    sent = f"sent so far, down and up, all clients ({name})"
+    ax.set(xlabel=sent, ylabel=comparison.metric_label, xlim=(0, None))
     style.legend_below(figure, ax)
     return figure
 
 
-def caption(data: Data, comparison: Comparison) -> str:
+def caption(curves: Sequence[Curve], comparison: Comparison) -> str:
     """Returns the figure's caption."""
-    size, name = unit(max(curve.bytes.max() for curve in data.curves))
-    ends = "; ".join(f"{c.label} {c.bytes[-1] / size:.3g} {name}" for c in data.curves)
+    size, name = unit(max(curve.bytes.max() for curve in curves))
+    ends = "; ".join(f"{c.label} {c.bytes[-1] / size:.3g} {name}" for c in curves)
     return (
         f"Mean over the evaluated test clients of their personalized models ({comparison.better}) "
         "against all that the server and the clients have sent, warm starts included; means over "

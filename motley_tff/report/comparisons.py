@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,15 +32,14 @@ _MAX_SETTING = 40
 # The tables are at the first of these; the others have tables of their own.
 FIRST_COUNTS = ("personalization_fraction", "acceptance")
 
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
 
 class Series(NamedTuple):
-    """An algorithm under one setting: runs that differ by their seeds.
+    """An algorithm (of the tables) under one setting: its runs, by seed, and a label for legends.
 
-    Attributes:
-      label: For legends.
-      algorithm: Of the tables.
-      setting: What tells it from other settings of the same algorithm: `{flag: value}`.
-      runs: By seed.
+    `setting` is what tells it from other settings of the same algorithm: `{flag: value}`.
     """
 
     label: str
@@ -57,29 +56,33 @@ class Series(NamedTuple):
         """Returns the mean and standard deviation over the seeds of a number of each run."""
         return Value.of([function(run) for run in self.runs], [run.seed for run in self.runs])
 
+    def each_over_seeds(
+        self, function: Callable[[runs_lib.Run], Mapping[Key, Sequence[float]]]
+    ) -> dict[Key, list["Value"]]:
+        """Returns the same for each number in `{key: numbers}` of each run that has the key."""
+        rows: dict[Key, list[tuple[float, ...]]] = {}
+        for run in self.runs:
+            for key, numbers in function(run).items():
+                rows.setdefault(key, []).append((run.seed, *numbers))
+        columns = {key: list(zip(*of_key, strict=True)) for key, of_key in rows.items()}
+        return {key: [Value.of(n, seeds) for n in rest] for key, (seeds, *rest) in columns.items()}
+
 
 class Value(NamedTuple):
-    """A number of several seeds.
-
-    Attributes:
-      mean: Over the seeds.
-      std: Over the seeds (the population's, as Motley's tables); nan for a single one.
-    """
+    """Mean and standard deviation over seeds (the population's, as Motley's); nan for one seed."""
 
     mean: float
     std: float
 
     @classmethod
-    def of(cls, numbers: Sequence[float], seeds: Sequence[int] | None = None) -> "Value":
-        """Returns the mean and standard deviation of some numbers.
+    def of(cls, numbers: Sequence[float], seeds: Sequence[float] | None = None) -> "Value":
+        """Returns the mean and standard deviation of runs' numbers.
 
-        Args:
-          numbers: Of runs.
-          seeds: Each run's; runs of one seed (the same again, say, or with --evaluate_ood) are
-            averaged first. By default all differ.
+        Runs of one seed (the same again, say, or with --evaluate_ood) are averaged first; without
+        `seeds` all differ.
         """
         if seeds is not None:
-            by_seed: dict[int, list[float]] = {}
+            by_seed: dict[float, list[float]] = {}
             for seed, number in zip(seeds, numbers, strict=True):
                 by_seed.setdefault(seed, []).append(number)
             numbers = [float(np.mean(of_seed)) for of_seed in by_seed.values()]
@@ -88,15 +91,9 @@ class Value(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """All that is known of one data set under one metric.
+    """All that is known of one data set ("NAME (synthetic)" of made-up data) under one metric.
 
-    Attributes:
-      dataset: Its name, with "(synthetic)" where data were made up.
-      metric: Its name.
-      higher_is_better: Its direction.
-      is_silo: Whether the same clients train and test.
-      series: In the order of figures.
-      sweeps: Of this data set.
+    `is_silo`: whether the same clients train and test. Series are in the order of figures.
     """
 
     dataset: str
@@ -107,10 +104,14 @@ class Comparison(NamedTuple):
     sweeps: Sequence[runs_lib.Sweep] = ()
 
     @property
+    def metric_name(self) -> str:
+        """The metric in words."""
+        return self.metric.replace("_", " ")
+
+    @property
     def metric_label(self) -> str:
         """The metric as an axis says it."""
-        words = self.metric.replace("_", " ")
-        return f"{words} (0–1)" if "accuracy" in words else words
+        return f"{self.metric_name} (0–1)" if "accuracy" in self.metric_name else self.metric_name
 
     @property
     def better(self) -> str:
@@ -123,10 +124,9 @@ class Comparison(NamedTuple):
         clustered = any(series.algorithm in ("hypcluster", "ensemble") for series in self.series)
         return " Of clusters it is the first one's model." if clustered else ""
 
-    @property
-    def runs(self) -> list[runs_lib.Run]:
-        """All runs."""
-        return [run for series in self.series for run in series.runs]
+    def of_series(self, function: Callable[[Series], Item | None]) -> list[Item]:
+        """Returns what a function makes of each series, without those that it has nothing of."""
+        return [item for series in self.series if (item := function(series)) is not None]
 
 
 def compare(inputs: runs_lib.Inputs) -> list[Comparison]:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from motley_tff.report import style
-from motley_tff.report.comparisons import Comparison
+from motley_tff.report.comparisons import Comparison, Series
 
 _UNKNOWN = "clients"
 
@@ -16,11 +16,8 @@ _UNKNOWN = "clients"
 class Panel(NamedTuple):
     """One series' first seed: clusters of another seed have other numbers.
 
-    Attributes:
-      label: Its title.
-      num_clusters: How many were learned.
-      clusters: The numbers of those that a client is in, [clusters].
-      counts: `{group: number of test clients in each cluster [clusters]}`.
+    `num_clusters` were learned, `clusters` are the numbers of those that a client is in, `counts`
+    is `{group: number of test clients in each of these}`.
     """
 
     label: str
@@ -29,39 +26,34 @@ class Panel(NamedTuple):
     counts: dict[str, np.ndarray]
 
 
-class Data(NamedTuple):
-    """A panel for each way in which clusters were learned."""
-
-    panels: Sequence[Panel]
-    groups: Sequence[str]
-
-
-def data(comparison: Comparison) -> Data | None:
+def data(comparison: Comparison) -> list[Panel]:
     """Returns how many test clients of each known group are in each cluster."""
-    panels = []
-    for series in comparison.series:
-        rows = series.runs[0].reported("clusters")
-        if rows is not None:
-            group = rows["group"].replace("", _UNKNOWN)
-            table = rows.assign(group=group).pivot_table(
-                index="cluster_id", columns="group", values="num_clients", aggfunc="sum",
-                fill_value=0,
-            )  # fmt: skip
-            counts = {str(name): table[name].to_numpy(float) for name in table}
-            clusters = table.index.to_numpy(int)
-            # A copy of the tables without run.json does not say.
-            number = int(series.runs[0].flags.get("num_clusters", clusters.max()))
-            panels.append(Panel(series.label, number, clusters, counts))
-    groups = sorted({name for panel in panels for name in panel.counts})
-    return Data(panels, groups) if panels else None
+    return comparison.of_series(_panel)
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def _panel(series: Series) -> Panel | None:
+    rows = series.runs[0].reported("clusters")
+    if rows is None:
+        return None
+    group = rows["group"].replace("", _UNKNOWN)
+    table = rows["num_clients"].groupby([rows["cluster_id"], group]).sum().unstack(fill_value=0)
+    counts = {str(name): table[name].to_numpy(float) for name in table}
+    clusters = table.index.to_numpy(int)
+    # A copy of the tables without run.json does not say.
+    number = int(series.runs[0].flags.get("num_clusters", clusters.max()))
+    return Panel(series.label, number, clusters, counts)
+
+
+def groups(panels: Sequence[Panel]) -> list[str]:
+    """Returns the names of all groups."""
+    return sorted({name for panel in panels for name in panel.counts})
+
+
+def draw(panels: Sequence[Panel], comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws stacked bars, a bar a cluster; colours are those of groups, not of algorithms."""
-    del styles
-    figure, axes = style.grid(len(data.panels), height=1.6)
-    group_styles = style.styles(data.groups)
-    for ax, panel in zip(axes, data.panels, strict=True):
+    figure, axes = style.grid(len(panels), height=1.6)
+    group_styles = style.styles(groups(panels))
+    for ax, panel in zip(axes, panels, strict=True):
         bottom = np.zeros(len(panel.clusters))
         for group, counts in panel.counts.items():
             bar = group_styles[group]
@@ -75,7 +67,7 @@ def draw(data: Data, styles: style.Styles) -> Figure:
         ax.set_xlabel("cluster")
         ax.set_title(style.wrapped(panel.label, 21), fontsize=7)
     figure.supylabel("test clients", fontsize=8)
-    if data.groups != [_UNKNOWN]:
+    if groups(panels) != [_UNKNOWN]:
         patches = {
             name: Patch(facecolor=bar.colour, hatch=bar.hatch, edgecolor="white")
             for name, bar in group_styles.items()
@@ -84,10 +76,9 @@ def draw(data: Data, styles: style.Styles) -> Figure:
     return figure
 
 
-def caption(data: Data, comparison: Comparison) -> str:
+def caption(panels: Sequence[Panel], comparison: Comparison) -> str:
     """Returns the figure's caption."""
-    del comparison
-    known = "of each known group " if data.groups != [_UNKNOWN] else ""
+    known = "of each known group " if groups(panels) != [_UNKNOWN] else ""
     return (
         f"How many test clients {known}choose each learned cluster, in the first seed's run; a "
         "cluster that none chose has no bar."

@@ -13,10 +13,7 @@ from motley_tff.files import csv_files
 def draw(ax: Axes, client_ids: Sequence[str], images: Sequence[np.ndarray]) -> Axes:
     """Draws rows of images and returns the axes.
 
-    Args:
-      ax: Where.
-      client_ids: A name a row.
-      images: An array [n, height, width, channels] a row, values 0..1; n may differ.
+    A row is an array [n, height, width, channels], values 0..1; n may differ.
     """
     height, width, channels = images[0].shape[1:]
     columns = max(len(row) for row in images)

@@ -12,14 +12,10 @@ from motley_tff.report.comparisons import Comparison
 
 
 class Deltas(NamedTuple):
-    """One panel.
+    """One panel: x, gain and whether it lost of each client, [clients].
 
-    Attributes:
-      label: Its title.
-      x: Of each client, [clients].
-      delta: What each gained, positive is better also for errors; not-a-number where a model
-        diverged, which is counted and not drawn, [clients].
-      is_hurt: Whether each lost, bool [clients].
+    A gain is positive where a client is better off, also for errors; it is not-a-number where a
+    model diverged, which is counted and not drawn.
     """
 
     label: str
@@ -34,46 +30,34 @@ class Deltas(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Panels and what their axes say."""
+    """Panels and their horizontal axis."""
 
     panels: Sequence[Deltas]
     x_label: str
-    y_label: str
     log_x: bool
 
 
 def by_rank(comparison: Comparison) -> Data | None:
     """Returns the test clients of each algorithm, from the one that lost most to the best."""
-    return ranked(_panels(comparison, "baseline"), comparison)
+    return ranked(_panels(comparison, "baseline"))
 
 
-def ranked(panels: Sequence[Deltas], comparison: Comparison) -> Data | None:
-    """Returns panels with their clients in the order of what they gain.
-
-    Args:
-      panels: Whatever their `x` is.
-      comparison: Whose clients.
-    """
+def ranked(panels: Sequence[Deltas]) -> Data | None:
+    """Returns panels, whatever their `x` is, with their clients in the order of what they gain."""
     ordered = []
     for panel in panels:
         diverged = np.isnan(panel.delta)
         order = np.argsort(np.where(diverged & panel.is_hurt, -np.inf, panel.delta), kind="stable")
         share = 100.0 * (np.arange(len(order)) + 0.5) / len(order)
         ordered.append(Deltas(panel.label, share, panel.delta[order], panel.is_hurt[order]))
-    return _data(ordered, comparison, "test clients, worst first (%)", False)
+    return Data(ordered, "test clients, worst first (%)", False) if ordered else None
 
 
 def by_examples(comparison: Comparison) -> Data | None:
     """Returns the test clients of each algorithm over how many examples they personalize on."""
     panels = _panels(comparison, "num_personalization_examples")
     spread = [p.x.max() / max(1.0, p.x.min()) for p in panels]
-    return _data(panels, comparison, "personalization examples", max(spread, default=1.0) > 20)
-
-
-def _data(panels: list[Deltas], comparison: Comparison, x_label: str, log_x: bool) -> Data | None:
-    sign = "" if comparison.higher_is_better else "less "
-    label = f"gain ({sign}{comparison.metric.replace('_', ' ')})"
-    return Data(panels, x_label, label, log_x) if panels else None
+    return Data(panels, "personalization examples", max(spread) > 20) if panels else None
 
 
 def _panels(comparison: Comparison, column: str) -> list[Deltas]:
@@ -93,9 +77,8 @@ def _panels(comparison: Comparison, column: str) -> list[Deltas]:
     return panels
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def draw(data: Data, comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws a small panel for each algorithm, each with limits of its own."""
-    del styles  # A panel each tells them apart.
     lines = max(_title(panel).count("\n") for panel in data.panels)
     # A single row is as high as the name of its axis is long.
     height = 1.3 if len(data.panels) > 2 else 1.9
@@ -105,7 +88,8 @@ def draw(data: Data, styles: style.Styles) -> Figure:
         if data.log_x:
             ax.set_xscale("log")
     figure.supxlabel(data.x_label, fontsize=8)
-    figure.supylabel(data.y_label, fontsize=8)
+    sign = "" if comparison.higher_is_better else "less "
+    figure.supylabel(f"gain ({sign}{comparison.metric_name})", fontsize=8)
     return figure
 
 

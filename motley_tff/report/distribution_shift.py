@@ -22,13 +22,9 @@ _EPOCHS = (1.0, 3.0, 5.0, 10.0, 15.0)
 
 
 class Curve(NamedTuple):
-    """One series: means over test clients, averaged over seeds, each [points].
+    """One series: means over test clients, averaged over seeds, the global model first, [points].
 
-    Attributes:
-      label: For the legend.
-      names: What each point is, the global model first.
-      inside: On the clients' own evaluation sets.
-      outside: On other clients' examples.
+    `inside` is on the clients' own evaluation sets, `outside` on other clients' examples.
     """
 
     label: str
@@ -37,17 +33,9 @@ class Curve(NamedTuple):
     outside: np.ndarray
 
 
-class Data(NamedTuple):
-    """The curves."""
-
-    curves: Sequence[Curve]
-    metric_label: str
-
-
-def data(comparison: Comparison) -> Data | None:
+def data(comparison: Comparison) -> list[Curve]:
     """Returns a curve for each algorithm that was scored out of distribution."""
-    curves = [curve for s in comparison.series if (curve := _curve(s)) is not None]
-    return Data(curves, comparison.metric_label) if curves else None
+    return comparison.of_series(_curve)
 
 
 def _curve(series: Series) -> Curve | None:
@@ -77,11 +65,7 @@ def selection(validation: pd.Series, higher_is_better: bool) -> dict[str, str]:
     """Returns `{name: label}` of the candidates to show, the global model first.
 
     Of several fine-tuning rates that of the best candidate on validation clients, of many epochs
-    those of the paper.
-
-    Args:
-      validation: Means over validation clients by label.
-      higher_is_better: Direction of the metric.
+    those of the paper; `validation` are means over validation clients by label.
     """
     labels = list(validation.index)
     personalized = validation.drop(index="0", errors="ignore").dropna()
@@ -98,30 +82,27 @@ def selection(validation: pd.Series, higher_is_better: bool) -> dict[str, str]:
     return shown | {label: label for label in labels if label != "0"}
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws a curve for each algorithm; the global model is a hollow marker."""
     figure, [[ax]] = style.panels(1, height=2.3)
-    for curve in data.curves:
+    for curve in curves:
         line = styles[curve.label]
-        ax.plot(
-            curve.inside, curve.outside, color=line.colour, marker=line.marker,
-            linestyle=line.dashes, label=curve.label,
-        )  # fmt: skip
+        ax.plot(curve.inside, curve.outside, label=curve.label, **line.options)
         if curve.names[0] == "global model":
             ax.plot(
                 curve.inside[:1], curve.outside[:1], marker=line.marker, markersize=7,
                 markerfacecolor="white", markeredgecolor=line.colour, linestyle="",
             )  # fmt: skip
     ax.margins(0.08)
-    ax.set_xlabel(f"{data.metric_label}, own examples")
-    ax.set_ylabel(f"{data.metric_label},\nother clients' examples")
+    ax.set_xlabel(f"{comparison.metric_label}, own examples")
+    ax.set_ylabel(f"{comparison.metric_label},\nother clients' examples")
     style.legend_below(figure, ax)
     return figure
 
 
-def caption(data: Data, comparison: Comparison) -> str:
+def caption(curves: Sequence[Curve], comparison: Comparison) -> str:
     """Returns the figure's caption."""
-    points = "; ".join(f"{c.label}: {', '.join(c.names)}" for c in data.curves)
+    points = "; ".join(f"{c.label}: {', '.join(c.names)}" for c in curves)
     return (
         "Test clients' models on their own evaluation sets (across) and on examples of other "
         f"clients (up), means over clients and seeds ({comparison.better}); hollow: the global "

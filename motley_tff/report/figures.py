@@ -1,7 +1,8 @@
 """The registry of figures: what each one is called, needs, and is drawn by.
 
-Every figure is a function from a `Comparison` to data (None where the tables do not have it), one
-from data to a Matplotlib figure, and one to a caption. A new figure is one file and one line here.
+Every figure is a function from a `Comparison` to data (nothing where the tables do not have it),
+one from data to a Matplotlib figure, and one to a caption. A new figure is one file and one line
+here.
 """
 
 import pathlib
@@ -20,7 +21,7 @@ from motley_tff.report import (
     deltas,
     distribution_shift,
     improvement,
-    sizes,
+    page,
     style,
     sweep_curves,
     tuning,
@@ -32,17 +33,14 @@ _MAX_NAMED = 8
 
 
 class Kind(NamedTuple):
-    """One kind of figure.
+    """One kind of figure, with what the report says is needed where it is missing.
 
     Attributes:
       name: Of the files.
       paper: Its number in the paper, empty for a figure the paper does not have.
-      title: Its heading.
-      needs: What the report says is needed where the figure is missing.
       tables: What it is drawn from.
-      data: `(comparison) -> data or None`.
-      draw: `(data, styles of the series) -> Figure`.
-      caption: `(data, comparison) -> str`.
+      data: What it shows: a list, or a tuple that holds one; empty or None without it.
+      draw: Takes the data, the comparison, and the styles of the series.
     """
 
     name: str
@@ -51,8 +49,13 @@ class Kind(NamedTuple):
     needs: str
     tables: str
     data: Callable[[Comparison], Any]
-    draw: Callable[[Any, style.Styles], Figure]
+    draw: Callable[[Any, Comparison, style.Styles], Figure]
     caption: Callable[[Any, Comparison], str]
+
+    @property
+    def heading(self) -> str:
+        """Its title, with its number in the paper."""
+        return f"{self.title} ({self.paper})" if self.paper else self.title
 
 
 KINDS = (
@@ -117,7 +120,7 @@ KINDS = (
     Kind(
         "size_curves", "Figure 6(c)", "Size of the personalization set",
         "a run with several --personalization_fraction", "sizes.csv",
-        sizes.data, sizes.draw, sizes.caption,
+        candidate_curves.sizes, candidate_curves.draw, candidate_curves.caption,
     ),
     Kind(
         "tuning", "Figures 7, 11", "Tuning for each silo or for all",
@@ -136,60 +139,37 @@ KINDS = (
 )  # fmt: skip
 
 
-class Picture(NamedTuple):
-    """A figure that was drawn.
-
-    Attributes:
-      kind: Which.
-      caption: What the figure shows.
-      source: The tables and runs it is of.
-      files: Where it is: a vector file and a PNG.
-      svg: The same for the page.
-    """
-
-    kind: Kind
-    caption: str
-    source: str
-    files: list[pathlib.Path]
-    svg: bytes
-
-
 def draw_all(
     comparison: Comparison, stem: str, folder: pathlib.Path, vector: str
-) -> tuple[list[Picture], list[Kind]]:
-    """Draws every figure for which there are data.
+) -> tuple[list[page.Image], list[Kind]]:
+    """Draws all figures; returns (those drawn, the kinds for which there are no data).
 
-    Args:
-      comparison: What is shown.
-      stem: What the files' names begin with.
-      folder: Where they go.
-      vector: `svg` or `pdf`.
-
-    Returns:
-      (the pictures, the kinds for which there are no data).
+    The files' names begin with `stem`, `vector` is `svg` or `pdf`.
     """
-    pictures, absent = [], []
+    images, absent = [], []
     labels = [series.label for series in comparison.series]
     labels += [sweep_curves.name_of(a) for s in comparison.sweeps for a in s.rows["algorithm"]]
     styles = style.styles(list(dict.fromkeys(labels)))
     for kind in KINDS:
         data = kind.data(comparison)
-        if data is None:
+        if not data:
             absent.append(kind)
             continue
         with style.settings():
-            figure = kind.draw(data, styles)
+            figure = kind.draw(data, comparison, styles)
             files, svg = style.save(figure, folder, f"{stem}_{kind.name}", vector)
-        caption, source = kind.caption(data, comparison), _source(kind, data, comparison)
-        pictures.append(Picture(kind, caption, source, files, svg))
-    return pictures, absent
+        anchor, tables = f"data-{stem}-{kind.name}", _source(kind, data, comparison)
+        caption = kind.caption(data, comparison)
+        images.append(page.Image(anchor, kind.heading, caption, tables, svg, files))
+    return images, absent
 
 
 def _source(kind: Kind, data: Any, comparison: Comparison) -> str:
     """Returns which tables a figure is of, and whose: of the series that it shows."""
     if kind.tables == "sweep.csv":
         return f"sweep.csv of {_listed([str(sweep.path) for sweep in comparison.sweeps])}"
-    parts = [part for field in data if isinstance(field, list | tuple) for part in field]
+    fields = [data] if isinstance(data, list) else data
+    parts = [part for field in fields if isinstance(field, list) for part in field]
     shown = {getattr(part, "label", getattr(part, "series", None)) for part in parts}
     series = [s for s in comparison.series if s.label in shown] or comparison.series
     return f"{kind.tables} of {_listed([run.run_id for s in series for run in s.runs])}"

@@ -27,8 +27,7 @@ def draw(ax: Axes, client_ids: Sequence[str], labels: Sequence[str], shares: np.
     ax.set_xticks(places, [labels[i] for i in places], rotation=90, fontsize=7, parse_math=False)
     names = [name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…" for name in client_ids]
     ax.set_yticks(range(len(names)), names, fontsize=7, parse_math=False)
-    ax.set_xlabel("label")
-    ax.set_ylabel("client")
+    ax.set(xlabel="label", ylabel="client")
     figure.colorbar(image, ax=ax, label="share of the client's labels")
     return ax
 
@@ -46,20 +45,15 @@ def save(
     with csv_files.replacing(path, "wb") as file:
         figure.savefig(file, format=path.suffix[1:], dpi=150)
     rows = (
-        {"client_id": client_id, "label": label, "share": shares[i, j]}
+        csv_files.formula_safe({"client_id": client_id, "label": label, "share": shares[i, j]})
         for i, client_id in enumerate(client_ids)
         for j, label in enumerate(labels)
     )
-    safe = map(csv_files.formula_safe, rows)
-    csv_files.write(path.with_suffix(".csv"), ("client_id", "label", "share"), safe)
+    csv_files.write(path.with_suffix(".csv"), ("client_id", "label", "share"), rows)
 
 
 def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
-    """Returns (client ids, labels, shares [clients, labels]) of a table that `save` wrote.
-
-    Raises:
-      UserError: If it is no such table.
-    """
+    """Returns (client ids, labels, shares [clients, labels]) of a table that `save` wrote."""
     from motley_tff.report import runs
 
     table = runs.read(path, ("client_id", "label", "share"))

@@ -20,12 +20,7 @@ _POINTS = 200
 
 
 class Curve(NamedTuple):
-    """One algorithm.
-
-    Attributes:
-      label: For the legend.
-      values: F of each client and seed, positive is better also for errors, [clients].
-    """
+    """One algorithm: F of each client and seed, positive is better also for errors, [clients]."""
 
     label: str
     values: np.ndarray
@@ -36,17 +31,11 @@ class Curve(NamedTuple):
         return 100.0 * float(np.mean(self.values > 0))
 
 
-class Data(NamedTuple):
-    """The curves."""
-
-    curves: Sequence[Curve]
-    metric_name: str
-
-
-def data(comparison: Comparison) -> Data | None:
-    """Returns F of every algorithm, None without runs of local training and of FedAvg."""
-    local = {run.seed: run for run in comparison.runs if run.algorithm == "local"}
-    fedavg_runs = [r for r in comparison.runs if names.has_fedavg_baseline(r.algorithm)]
+def data(comparison: Comparison) -> list[Curve]:
+    """Returns F of every algorithm, nothing without runs of local training and of FedAvg."""
+    runs = [run for series in comparison.series for run in series.runs]
+    local = {run.seed: run for run in runs if run.algorithm == "local"}
+    fedavg_runs = [run for run in runs if names.has_fedavg_baseline(run.algorithm)]
     fedavg = {run.seed: run for run in reversed(fedavg_runs) if run.has_trained_baseline}
     curves = []
     for series in comparison.series:
@@ -60,46 +49,43 @@ def data(comparison: Comparison) -> Data | None:
         values = values[np.isfinite(values)]
         if values.size > 2 and np.ptp(values) > 0:
             curves.append(Curve(series.label, values))
-    return Data(curves, comparison.metric.replace("_", " ")) if curves else None
+    return curves
 
 
 def quantum(personal: Run, fedavg: Run, local: Run) -> np.ndarray:
     """Returns F of the test clients that are in all three runs, [clients]."""
-    personalized = dict(zip(personal.values.client_ids, personal.values.personalized, strict=True))
-    global_ = dict(zip(fedavg.values.client_ids, fedavg.values.baseline, strict=True))
-    local_ = dict(zip(local.values.client_ids, local.values.personalized, strict=True))
-    ids = [i for i in personalized if i in global_ and i in local_]
-    p, g, l_ = (np.array([values[i] for i in ids]) for values in (personalized, global_, local_))
+    columns = (
+        (personal.values, personal.values.personalized),
+        (fedavg.values, fedavg.values.baseline),
+        (local.values, local.values.personalized),
+    )
+    by_client = [dict(zip(v.client_ids, numbers, strict=True)) for v, numbers in columns]
+    ids = [i for i in by_client[0] if all(i in numbers for numbers in by_client)]
+    p, g, l_ = (np.array([numbers[i] for i in ids]) for numbers in by_client)
     return quantum_of_improvement.quantum(p, g, l_, personal.higher_is_better)
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws a density for each algorithm, and a line at zero."""
     import scipy.stats  # Takes 0.4 s.
 
     figure, [[ax]] = style.panels(1, height=2.1)
-    values = np.concatenate([curve.values for curve in data.curves])
+    values = np.concatenate([curve.values for curve in curves])
     low, high = np.percentile(values, [0.5, 99.5])
     x = np.linspace(low, high, _POINTS)
-    for curve in data.curves:
-        line = styles[curve.label]
-        density = scipy.stats.gaussian_kde(curve.values)(x)
-        ax.plot(
-            x, density, color=line.colour, linestyle=line.dashes, marker=line.marker,
-            markevery=_POINTS // 8, label=curve.label,
-        )  # fmt: skip
+    for curve in curves:
+        density, line = scipy.stats.gaussian_kde(curve.values)(x), styles[curve.label].options
+        ax.plot(x, density, markevery=_POINTS // 8, label=curve.label, **line)
     ax.axvline(0.0, color="black", linewidth=0.7, linestyle="--")
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel(f"F = P − max(G, L), gain in {data.metric_name}")
-    ax.set_ylabel("density of clients")
+    gain = f"F = P − max(G, L), gain in {comparison.metric_name}"
+    ax.set(xlabel=gain, ylabel="density of clients", ylim=(0, None))
     style.legend_below(figure, ax)
     return figure
 
 
-def caption(data: Data, comparison: Comparison) -> str:
+def caption(curves: Sequence[Curve], comparison: Comparison) -> str:
     """Returns the figure's caption."""
-    del comparison
-    shares = "; ".join(f"{c.label} {c.pct_improved:.1f}%" for c in data.curves)
+    shares = "; ".join(f"{c.label} {c.pct_improved:.1f}%" for c in curves)
     return (
         "Quantum of improvement: what a test client's personalized model is better by than the "
         "better one of the global and its local model; to the right of the dashed line it is the "

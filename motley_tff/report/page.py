@@ -6,6 +6,7 @@ that would need any shows it.
 
 import base64
 import html
+import pathlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -27,37 +28,23 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 class Image(NamedTuple):
-    """A figure on the page.
-
-    Attributes:
-      anchor: Its id.
-      title: Its heading.
-      caption: What the figure shows.
-      source: Where it comes from: runs and tables.
-      svg: The figure.
-    """
+    """A figure on the page, its id, the tables and runs that it is of, and where else it is."""
 
     anchor: str
     title: str
     caption: str
-    source: str
+    tables: str
     svg: bytes
+    files: Sequence[pathlib.Path] = ()
 
 
 class Section(NamedTuple):
-    """A part of the page.
-
-    Attributes:
-      anchor: Its id.
-      title: Its heading.
-      body: HTML, from the functions below.
-      entries: (anchor, title) of what the contents list below it.
-    """
+    """A part of the page: HTML from the functions below, and what the contents list below it."""
 
     anchor: str
     title: str
     body: str
-    entries: Sequence[tuple[str, str]] = ()
+    images: Sequence[Image] = ()
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
@@ -80,9 +67,8 @@ def page(title: str, sections: Sequence[Section]) -> str:
 def _contents(sections: Sequence[Section]) -> str:
     items = []
     for section in sections:
-        below = "".join(_link(anchor, title) for anchor, title in section.entries)
-        inner = f"<ul>{below}</ul>" if below else ""
-        items.append(_link(section.anchor, section.title, inner))
+        below = "".join(_link(image.anchor, image.title) for image in section.images)
+        items.append(_link(section.anchor, section.title, f"<ul>{below}</ul>" if below else ""))
     return f'<nav aria-label="Contents">\n<ul>{"".join(items)}</ul>\n</nav>'
 
 
@@ -97,33 +83,26 @@ def figures(images: Iterable[Image]) -> str:
 
 def _figure(image: Image) -> str:
     data = base64.b64encode(image.svg).decode()
+    source = f"From {image.tables}. Files: {', '.join(path.name for path in image.files)}."
     return (
         f'<figure id="{_text(image.anchor)}">\n<h3>{_text(image.title)}</h3>\n'
         f'<img alt="{_text(image.title)}" src="data:image/svg+xml;base64,{data}">\n'
-        f"<figcaption>{_text(image.caption)}<br>{_text(image.source)}</figcaption>\n</figure>\n"
+        f"<figcaption>{_text(image.caption)}<br>{_text(source)}</figcaption>\n</figure>\n"
     )
 
 
 def table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], grouped: bool = False
 ) -> str:
-    """Returns a table.
-
-    Args:
-      title: Its caption.
-      header: Names of the columns.
-      rows: Their cells.
-      grouped: Whether a first cell that repeats the one above is left empty.
-    """
+    """Returns a table; if it is grouped, a first cell that repeats the one above is left empty."""
     head = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in header)
     lines, last = [], None
     for first, *values in rows:
         is_new = not grouped or first != last
         last = first
         cells = "".join(f"<td>{_text(cell)}</td>" for cell in [first if is_new else "", *values])
-        lines.append(
-            f'<tr class="group">{cells}</tr>' if is_new and grouped else f"<tr>{cells}</tr>"
-        )
+        kind = ' class="group"' if is_new and grouped else ""
+        lines.append(f"<tr{kind}>{cells}</tr>")
     body = "\n".join(lines)
     return (
         f'<div class="wide"><table>\n<caption>{_text(title)}</caption>\n<thead><tr>{head}</tr>'

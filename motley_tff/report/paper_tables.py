@@ -19,15 +19,10 @@ _MISSING = "–"
 
 
 class Entry(NamedTuple):
-    """One number, or words, of a row and column.
+    """One number, or words in its place, of a row and column.
 
-    Attributes:
-      group: The algorithm, with its setting where there are several.
-      statistic: What it is, such as "Per-client metric after FT".
-      mean: Over clients, a Value over seeds; None for words.
-      std: Over clients, a Value over seeds; None where there is none.
-      words: Instead of numbers.
-      is_percent: Whether `mean` is a percentage.
+    `group` is the algorithm, with its setting where there are several, `statistic` such as
+    "Per-client metric after FT"; mean and std are over clients, each a Value over seeds.
     """
 
     group: str
@@ -124,7 +119,7 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
 
 
 def _column(comparison: Comparison) -> str:
-    return f"{comparison.dataset} ({comparison.metric.replace('_', ' ')})"
+    return f"{comparison.dataset} ({comparison.metric_name})"
 
 
 def _cells(columns: Sequence[Sequence[Entry]], is_silo: bool, with_seeds: bool) -> list[list[str]]:
@@ -139,29 +134,24 @@ def _printed(
     column: Sequence[Entry], is_silo: bool, with_seeds: bool
 ) -> Iterator[tuple[tuple[str, str], str]]:
     """Yields ((algorithm, statistic), cell)."""
-    for entry in column:
-        if entry.mean is None:
-            yield (entry.group, entry.statistic), entry.words
-        elif entry.is_percent:
-            yield (entry.group, entry.statistic), _percent(entry.mean, with_seeds)
-        elif with_seeds and entry.std is not None:
-            digits = (4, 4) if is_silo else (3, 3)
-            yield (entry.group, f"{entry.statistic}: mean"), over_seeds(entry.mean, *digits)
-            digits = (4, 4) if is_silo else (2, 3)
-            yield (entry.group, f"{entry.statistic}: std"), over_seeds(entry.std, *digits)
-        elif entry.std is not None:
-            digits = (4, 4) if is_silo else (3, 2)
-            value = Value(entry.mean.mean, entry.std.mean)
-            yield (entry.group, entry.statistic), over_seeds(value, *digits)
+    mean_digits, std_digits = (4, 4) if is_silo else (3, 2)
+    for group, statistic, mean, std, words, is_percent in column:
+        if mean is None:
+            yield (group, statistic), words
+        elif is_percent:
+            yield (group, statistic), _percent(mean, with_seeds)
+        elif with_seeds and std is not None:
+            yield (group, f"{statistic}: mean"), over_seeds(mean, mean_digits, mean_digits)
+            yield (group, f"{statistic}: std"), over_seeds(std, std_digits, mean_digits)
+        elif std is not None:
+            value = Value(mean.mean, std.mean)
+            yield (group, statistic), over_seeds(value, mean_digits, std_digits)
 
 
 def over_seeds(value: Value, digits: int, std_digits: int) -> str:
     """Returns "0.844 ± .10" as the paper writes it: no zero before the point of the second.
 
-    Args:
-      value: Its std is left out where there is none.
-      digits: Of the mean, after the point.
-      std_digits: Of the std.
+    `digits` after the point; a std that is not finite is left out.
     """
     if not math.isfinite(value.mean):
         return _MISSING
@@ -192,14 +182,6 @@ def rows(comparison: Comparison) -> Iterator[dict[str, object]]:
     for series in comparison.series:
         for entry in _entries(series):
             if entry.mean is not None:
-                yield {
-                    "dataset": comparison.dataset,
-                    "metric": comparison.metric,
-                    "algorithm": series.label,
-                    "statistic": entry.statistic,
-                    "mean": entry.mean.mean,
-                    "mean_std_over_seeds": entry.mean.std,
-                    "std_over_clients": entry.std.mean if entry.std else None,
-                    "std_over_clients_std_over_seeds": entry.std.std if entry.std else None,
-                    "num_seeds": series.num_seeds,
-                }
+                keys = (comparison.dataset, comparison.metric, series.label, entry.statistic)
+                numbers = (*entry.mean, *(entry.std or (None, None)), series.num_seeds)
+                yield dict(zip(COLUMNS, (*keys, *numbers), strict=True))

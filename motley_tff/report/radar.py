@@ -13,7 +13,6 @@ from matplotlib.projections.polar import PolarAxes
 
 from motley_tff.report import style
 
-_NOT_MEASURED = "not measured"
 # Points at the centre would hide each other.
 _HOLE = 0.08
 
@@ -23,22 +22,15 @@ def draw(
 ) -> PolarAxes:
     """Draws a line a method and returns the axes.
 
-    Args:
-      ax: Polar axes.
-      axes: Names, the first on top, the others clockwise; three or more.
-      scores: A number from 0 to `most` for each axis, None where there is none, by method.
-      most: The best score, at the rim.
+    Three axes or more, the first on top, the others clockwise; by method a score from 0 to `most`,
+    at the rim, for each, None where there is none.
     """
     angles = np.linspace(0.0, 2.0 * np.pi, len(axes), endpoint=False)
-    table = {
-        name: np.array([np.nan if score is None else score for score in row], float)
-        for name, row in scores.items()
-    }
+    table = {name: np.array(row, float) for name, row in scores.items()}  # None becomes nan.
     _frame(ax, angles, axes, most)
     for name, line in style.styles(list(table)).items():
         closed = np.append(table[name], table[name][0])
-        options = {"color": line.colour, "marker": line.marker, "linestyle": line.dashes}
-        ax.plot(np.append(angles, angles[0]), closed, label=name, **options, clip_on=False)
+        ax.plot(np.append(angles, angles[0]), closed, label=name, **line.options, clip_on=False)
     for angle, column in zip(angles, np.array(list(table.values())).T, strict=True):
         if np.isnan(column).all():
             _hatch(ax, angle, np.pi / len(axes), most)
@@ -71,8 +63,8 @@ def _hatch(ax: PolarAxes, angle: float, half_width: float, most: float) -> None:
     )  # fmt: skip
     box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"}
     ax.text(
-        angle, 0.62 * most, _NOT_MEASURED, ha="center", va="center", color=style.GREY, fontsize=6.5,
-        bbox=box,
+        angle, 0.62 * most, "not measured", ha="center", va="center", color=style.GREY,
+        fontsize=6.5, bbox=box,
     )  # fmt: skip
 
 

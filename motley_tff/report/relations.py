@@ -15,11 +15,7 @@ _MAX_NAMES = 60
 
 
 def read(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
-    """Returns (client ids, matrix [clients, clients]) of a `relations.csv`.
-
-    Raises:
-      UserError: If it is no such table.
-    """
+    """Returns (client ids, matrix [clients, clients]) of a `relations.csv`."""
     file = reading.open_file(path)
     reading.require(file, ["client_id"])
     ids = file.header[1:]
@@ -52,9 +48,7 @@ def save(path: pathlib.Path, table: pathlib.Path) -> None:
     if len(names) <= _MAX_NAMES:
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
         axes.set_yticks(range(len(names)), names, fontsize=6)
-    axes.set_xlabel("silo")
-    axes.set_ylabel("silo")
-    axes.set_title("Relations between silos")
+    axes.set(xlabel="silo", ylabel="silo", title="Relations between silos")
     with csv_files.replacing(path, "wb") as file:
         figure.savefig(file, format=path.suffix[1:], dpi=150)
 

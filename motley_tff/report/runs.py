@@ -43,14 +43,9 @@ class Run:
     """One run at the round that is reported.
 
     Attributes:
-      path: Its directory.
-      run_id: Its name.
       dataset: As in the tables; "(synthetic)" is added where flags say so.
       algorithm: As in the tables; `ensemble` for clusters that were never trained together.
-      seed: `base_random_seed`.
       round: The last one, or, of a run with `--finetune_every`, the best on validation clients.
-      metric: Its name.
-      higher_is_better: Its direction.
       flags: What `run.json` says, and the digests of its `data_files`; empty without one.
       evaluations: `{split: its clients}` at that round.
     """
@@ -88,19 +83,12 @@ class Run:
 
         Local training starts from a random one; so did older runs' `--finetune_every`, at round 0.
         """
-        starts = self.algorithm == "local" or (
-            "+" in self.algorithm and names.is_fine_tuned(self.algorithm)
-        )
-        return self.round > 0 or not starts
+        is_tuned = "+" in self.algorithm and names.is_fine_tuned(self.algorithm)
+        return self.round > 0 or not (self.algorithm == "local" or is_tuned)
 
     def table(self, name: str) -> pd.DataFrame | None:
-        """Returns another of the run's tables, all rounds, or None if there is none or no row.
-
-        Raises:
-          UserError: If it is not as a run wrote it.
-        """
-        path = self.path / f"{name}.csv"
-        return _read_optional(path, ("round", *_COLUMNS[name]))
+        """Returns another of the run's tables, all rounds, or None if there is none or no row."""
+        return _read_optional(self.path / f"{name}.csv", ("round", *_COLUMNS[name]))
 
     def reported(self, name: str, split: str = "test") -> pd.DataFrame | None:
         """Returns a table's rows of the reported round and a split, None if there are none."""
@@ -113,16 +101,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """A sweep's table.
-
-    Attributes:
-      path: Its directory.
-      dataset: As in the table; "(synthetic)" is added where its plan says so.
-      metric: Its name.
-      higher_is_better: Its direction.
-      rows: `sweep.csv`, the runs that finished.
-      num_failed: How many did not.
-    """
+    """A sweep's directory and table: `rows` are of the runs that finished, `num_failed` did not."""
 
     path: pathlib.Path
     dataset: str
@@ -144,14 +123,7 @@ class Sweep:
 
 
 class Inputs(NamedTuple):
-    """Everything under the given paths.
-
-    Attributes:
-      runs: Runs.
-      sweeps: Sweeps.
-      heterogeneity: Tables of label shares, which motley_doctor writes.
-      scorecards: Tables of FedEval's scores, which motley_scorecard writes.
-    """
+    """Everything under the given paths, with motley_doctor's and motley_scorecard's tables."""
 
     runs: list[Run]
     sweeps: list[Sweep]
@@ -160,13 +132,9 @@ class Inputs(NamedTuple):
 
 
 def find(paths: Sequence[str]) -> Inputs:
-    """Reads all runs and sweeps under the given directories, each once.
+    """Reads all runs and sweeps that the given directories are or hold, each once.
 
-    Args:
-      paths: Run directories, sweep directories, or directories of such.
-
-    Raises:
-      UserError: If a path is no directory or holds no table, or a table is not as it should be.
+    A UserError if a path is no directory or holds no table, or a table is not as it should be.
     """
     inputs = Inputs([], [], [], [])
     seen: set[pathlib.Path] = set()
@@ -197,10 +165,7 @@ def find(paths: Sequence[str]) -> Inputs:
 
 
 def _directories(path: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[pathlib.Path]:
-    """Yields the directories that hold tables, but not those of a sweep's single runs.
-
-    Each once, whatever links lead to it.
-    """
+    """Yields directories with tables once, whatever links lead there, a sweep's single runs not."""
     if path.resolve() in visited:
         return
     visited.add(path.resolve())
@@ -219,7 +184,7 @@ def _read_directory(path: pathlib.Path, inputs: Inputs) -> None:
     if sweep is not None:
         inputs.sweeps.append(sweep)
     # A sweep in which no setting finished under all seeds has no best runs.
-    if not clients.exists() or (sweep is not None and _is_empty(clients)):
+    if not clients.exists() or (sweep is not None and not any(csv_files.read(clients))):
         return
     of_run: dict[str, list[client_tables.Evaluation]] = {}
     for evaluation in client_tables.evaluations(client_tables.read(clients)):
@@ -228,10 +193,6 @@ def _read_directory(path: pathlib.Path, inputs: Inputs) -> None:
         run_flags = flags if sweep is None else {**flags, **sweep.setting(run_id)}
         below = path / "runs" / run_id
         inputs.runs.append(_run(below if below.is_dir() else path, run_flags, run_id, evaluations))
-
-
-def _is_empty(path: pathlib.Path) -> bool:
-    return next(csv_files.read(path), None) is None
 
 
 def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
@@ -321,12 +282,8 @@ def _read_optional(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame 
 def read(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame:
     """Returns one of this program's tables: numbers, nan where a cell is empty, or text.
 
-    Args:
-      path: Its file, under the name that it was written with.
-      required: Columns that it must have.
-
-    Raises:
-      UserError: If it cannot be read, lacks a column, or a cell is not what it should be.
+    The file has the name that it was written with. If it cannot be read, lacks a column, or a cell
+    is not what it should be, that is a UserError.
     """
     file = reading.open_file(path)
     reading.require(file, required)

@@ -14,11 +14,6 @@ _RUN_COLUMNS = (
 _MAX_LISTED_RUNS = 200
 
 
-def title_of(kind: figures.Kind) -> str:
-    """Returns a figure's heading, with its number in the paper."""
-    return f"{kind.title} ({kind.paper})" if kind.paper else kind.title
-
-
 def of_tables(tables: Sequence[paper_tables.Table], compared: Iterable[Comparison]) -> page.Section:
     """Returns Tables 4 to 7, and of how many seeds they are."""
     shown = [
@@ -45,20 +40,10 @@ def _seeds(series: Series) -> str:
 def of_comparison(
     comparison: Comparison,
     anchor: str,
-    pictures: Sequence[figures.Picture],
+    images: Sequence[page.Image],
     absent: Sequence[figures.Kind],
 ) -> page.Section:
     """Returns one data set's figures, the settings behind their labels, and what is left out."""
-    images = [
-        page.Image(
-            f"{anchor}-{picture.kind.name}",
-            title_of(picture.kind),
-            picture.caption,
-            source(picture.source, [path.name for path in picture.files]),
-            picture.svg,
-        )
-        for picture in pictures
-    ]
     settings = [
         f"{series.label}: {', '.join(f'{flag}={value}' for flag, value in series.setting.items())}"
         for series in comparison.series
@@ -70,14 +55,8 @@ def of_comparison(
         parts.append(page.items(settings))
     if absent:
         parts.append(page.paragraph("Left out here: " + ", ".join(k.title for k in absent) + "."))
-    title = f"{comparison.dataset}: {comparison.metric.replace('_', ' ')} ({comparison.better})"
-    entries = [(image.anchor, image.title) for image in images]
-    return page.Section(anchor, title, "\n".join(parts), entries)
-
-
-def source(tables: str, files: Iterable[str]) -> str:
-    """Returns the last line of a caption."""
-    return f"From {tables}. Files: {', '.join(files)}."
+    title = f"{comparison.dataset}: {comparison.metric_name} ({comparison.better})"
+    return page.Section(anchor, title, "\n".join(parts), images)
 
 
 def of_absent(absent: Sequence[tuple[str, str]]) -> page.Section:
@@ -91,15 +70,10 @@ def of_absent(absent: Sequence[tuple[str, str]]) -> page.Section:
 
 def of_runs(compared: Iterable[Comparison]) -> page.Section:
     """Returns the list of runs with their test numbers."""
-    rows = [
-        _run_cells(series.label, run)
-        for comparison in compared
-        for series in comparison.series
-        for run in series.runs
-    ]
-    note = ""
-    if len(rows) > _MAX_LISTED_RUNS:
-        note = page.paragraph(f"The first {_MAX_LISTED_RUNS} of {len(rows)} runs.")
+    series = [s for comparison in compared for s in comparison.series]
+    rows = [_run_cells(s.label, run) for s in series for run in s.runs]
+    text = f"The first {_MAX_LISTED_RUNS} of {len(rows)} runs."
+    note = page.paragraph(text) if len(rows) > _MAX_LISTED_RUNS else ""
     table = page.table("Runs in this report", _RUN_COLUMNS, rows[:_MAX_LISTED_RUNS])
     return page.Section("runs", "Runs", note + table)
 

@@ -6,6 +6,7 @@ its own marker and dash pattern as well, every filled shape a hatch.
 
 import contextlib
 import io
+import itertools
 import pathlib
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,6 +66,16 @@ class Style(NamedTuple):
     hatch: str
     dashes: Any
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """A line's options, for `Axes.plot`."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.dashes}
+
+    @property
+    def band(self) -> dict[str, Any]:
+        """A band's options, for `Axes.fill_between`."""
+        return {"color": self.colour, "alpha": 0.2, "linewidth": 0}
+
 
 # {label of a series: its style}, the same in all figures of a data set.
 Styles = Mapping[str, Style]
@@ -79,15 +90,8 @@ def settings() -> Iterator[None]:
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
     """Returns a style for each name, by its place."""
-    return {
-        name: Style(
-            _COLOURS[i % len(_COLOURS)],
-            _MARKERS[i % len(_MARKERS)],
-            _HATCHES[i % len(_HATCHES)],
-            _DASHES[i % len(_DASHES)],
-        )
-        for i, name in enumerate(names)
-    }
+    looks = zip(*map(itertools.cycle, (_COLOURS, _MARKERS, _HATCHES, _DASHES)), strict=True)
+    return {name: Style(*look) for name, look in zip(names, looks, strict=False)}
 
 
 def panels(
@@ -95,18 +99,13 @@ def panels(
 ) -> tuple[Figure, list[list[Axes]]]:
     """Returns a figure of a column's width and its axes [rows][columns].
 
-    Args:
-      rows: Of axes.
-      columns: Of axes.
-      height: Inches of each row, with its labels.
-      options: For `Figure.subplots`, such as `sharex`.
+    `height` is in inches a row, with its labels; `options` are those of `Figure.subplots`.
     """
     figure = Figure(figsize=(COLUMN_WIDTH, rows * height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     for ax in axes.flat:
         # Numbers such as -0.0005 are wider than Matplotlib counts on.
-        locator = MaxNLocator(6 // columns, steps=[1, 2, 2.5, 5, 10])
-        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_locator(MaxNLocator(6 // columns, steps=[1, 2, 2.5, 5, 10]))
     return figure, [list(row) for row in axes]
 
 
@@ -127,12 +126,7 @@ def legend_below(figure: Figure, ax: Axes) -> None:
 
 
 def legend_of(figure: Figure, entries: Mapping[str, Any]) -> None:
-    """Puts a legend under all axes and makes room for it.
-
-    Args:
-      figure: Grows by the legend's lines.
-      entries: `{label: what Matplotlib shows of it}`.
-    """
+    """Puts a legend of `{label: what Matplotlib shows of it}` under all axes; the figure grows."""
     labels = [wrapped(label, _LEGEND_WIDTH) for label in entries]
     columns = min(len(labels), _LEGEND_WIDTH // (max(map(len, entries)) + 6) or 1)
     lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)
@@ -156,14 +150,7 @@ def wrapped(text: str, width: int) -> str:
 def save(
     figure: Figure, folder: pathlib.Path, stem: str, vector: str
 ) -> tuple[list[pathlib.Path], bytes]:
-    """Writes a figure as a vector file and as PNG; returns (their paths, the figure as SVG).
-
-    Args:
-      figure: What.
-      folder: Where.
-      stem: The files' name without suffix.
-      vector: `svg` or `pdf`.
-    """
+    """Writes a figure as vector file (`svg`, `pdf`) and PNG; returns (paths, the SVG's bytes)."""
     drawn = {kind: rendered(figure, kind) for kind in dict.fromkeys((vector, "png", "svg"))}
     paths = [folder / f"{stem}.{kind}" for kind in (vector, "png")]
     for path in paths:

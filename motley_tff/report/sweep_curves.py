@@ -27,48 +27,30 @@ class Panel(NamedTuple):
     log_x: bool
 
 
-class Data(NamedTuple):
-    """A panel a hyperparameter."""
-
-    panels: Sequence[Panel]
-    metric_label: str
-
-
-def data(comparison: Comparison) -> Data | None:
+def data(comparison: Comparison) -> list[Panel]:
     """Returns curves over every hyperparameter that sweeps tried with more than one value."""
     if not comparison.sweeps:
-        return None
+        return []
     rows = pd.concat([sweep.rows for sweep in comparison.sweeps], ignore_index=True)
     names = list(dict.fromkeys(n for sweep in comparison.sweeps for n in sweep.hyperparameters))
     panels = []
     for name in filter(lambda name: pd.api.types.is_numeric_dtype(rows[name]), names):
         others = [other for other in names if other != name]
-        curves = [
-            curve
+        by_algorithm = (
+            curve_over(runs, name, others, str(algorithm), comparison.higher_is_better)
             for algorithm, runs in rows.groupby("algorithm", sort=False)
-            if (
-                curve := curve_over(runs, name, others, str(algorithm), comparison.higher_is_better)
-            )
-        ]
-        if curves:
+        )
+        if curves := [curve for curve in by_algorithm if curve]:
             x = np.array([v for c in curves for v in c.x if v > 0])
             positive = all(v > 0 for c in curves for v in c.x)
             panels.append(Panel(name, curves, bool(positive and x.max() >= 10 * x.min())))
-    return Data(panels, comparison.metric_label) if panels else None
+    return panels
 
 
 def curve_over(
     rows: pd.DataFrame, name: str, others: list[str], algorithm: str, higher_is_better: bool
 ) -> Curve | None:
-    """Returns one algorithm's curve, None where it has less than two values.
-
-    Args:
-      rows: Its runs.
-      name: The hyperparameter.
-      others: The other ones.
-      algorithm: Its name in the table.
-      higher_is_better: Direction of the metric.
-    """
+    """Returns the curve of an algorithm's runs over a hyperparameter, None below two values."""
     points = [
         (float(x), _best_setting(runs, others, higher_is_better))
         for x, runs in rows.dropna(subset=[name, _RESULT]).groupby(name)
@@ -102,10 +84,10 @@ def _best_setting(rows: pd.DataFrame, others: list[str], higher_is_better: bool)
     return settings[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def draw(panels: Sequence[Panel], comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws a row a hyperparameter: the metric on the left, % hurt on the right."""
-    figure, axes = style.panels(len(data.panels), 2, height=1.3)
-    for [left, right], panel in zip(axes, data.panels, strict=True):
+    figure, axes = style.panels(len(panels), 2, height=1.3)
+    for [left, right], panel in zip(axes, panels, strict=True):
         for curve in panel.curves:
             plot(left, curve, curve.metric, styles[curve.label])
             plot(right, curve, curve.pct_hurt, styles[curve.label])
@@ -114,13 +96,13 @@ def draw(data: Data, styles: style.Styles) -> Figure:
             if panel.log_x:
                 ax.set_xscale("log")
         from_zero(right)
-    axes[0][0].set_title(data.metric_label, fontsize=7)
+    axes[0][0].set_title(comparison.metric_label, fontsize=7)
     axes[0][1].set_title("clients hurt (%)", fontsize=7)
     style.legend_below(figure, axes[0][0])
     return figure
 
 
-def caption(data: Data, comparison: Comparison) -> str:
+def caption(panels: Sequence[Panel], comparison: Comparison) -> str:
     """Returns the figure's caption."""
     failed = sum(sweep.num_failed for sweep in comparison.sweeps)
     left_out = f" {failed} runs that did not finish are left out." if failed else ""

@@ -19,15 +19,7 @@ _COLUMNS = (
 
 
 class Panel(NamedTuple):
-    """One algorithm.
-
-    Attributes:
-      label: Its title.
-      means: Of the metric over silos, over seeds: a Value for each of `WAYS`.
-      gain_global: Of each silo (all seeds) where all have one choice, [silos].
-      gain_per_client: The same where each has its own, [silos].
-      pct_hurt: Under the last two.
-    """
+    """One algorithm: the means over silos in each of `WAYS`; gains [silos] and % hurt in two."""
 
     label: str
     means: Sequence[Value]
@@ -36,17 +28,9 @@ class Panel(NamedTuple):
     pct_hurt: tuple[float, float]
 
 
-class Data(NamedTuple):
-    """The panels."""
-
-    panels: Sequence[Panel]
-    metric_label: str
-
-
-def data(comparison: Comparison) -> Data | None:
+def data(comparison: Comparison) -> list[Panel]:
     """Returns a panel for each algorithm in which the two ways choose differently."""
-    panels = [panel for s in comparison.series if (panel := _panel(s)) is not None]
-    return Data(panels, comparison.metric_label) if panels else None
+    return comparison.of_series(_panel)
 
 
 def _panel(series: Series) -> Panel | None:
@@ -71,14 +55,13 @@ def _panel(series: Series) -> Panel | None:
     return Panel(series.label, values, gain_global, gain_per_client, (hurt[0], hurt[1]))
 
 
-def draw(data: Data, styles: style.Styles) -> Figure:
+def draw(panels: Sequence[Panel], comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws for each algorithm the means on the left and the silos' gains on the right."""
-    del styles  # A row each tells them apart.
-    figure, axes = style.panels(len(data.panels), 2, height=1.6, width_ratios=(1, 1.3))
-    for [left, right], panel in zip(axes, data.panels, strict=True):
+    figure, axes = style.panels(len(panels), 2, height=1.6, width_ratios=(1, 1.3))
+    for [left, right], panel in zip(axes, panels, strict=True):
         _means(left, panel)
         _silos(right, panel)
-        left.set_ylabel(data.metric_label, fontsize=7)
+        left.set_ylabel(comparison.metric_label, fontsize=7)
     return figure
 
 
@@ -112,9 +95,8 @@ def _silos(ax: Axes, panel: Panel) -> None:
     ax.set_title(f"{pct_global:.1f}% → {pct_per_client:.1f}% hurt", fontsize=7)
 
 
-def caption(data: Data, comparison: Comparison) -> str:
+def caption(panels: Sequence[Panel], comparison: Comparison) -> str:
     """Returns the figure's caption."""
-    del data
     return (
         f"Left: mean over silos' test data ({comparison.better}) before personalization, with one "
         "choice of candidate for all silos, and with each silo's own, both on validation data; "

@@ -59,11 +59,9 @@ class Evaluation:
 
     Attributes:
       keys: What it has of the run's keys (`columns.RUN`): `run_id`, `round` and so on.
-      metric: The metric's name.
-      values: What metrics are functions of; `personalized` is not-a-number throughout where
-        `is_personalized` is false.
-      is_personalized: Whether there are personalized models beside the baseline.
-      rows: The table's rows, in their order.
+      values: What metrics are functions of; without personalized models beside the baseline,
+        `personalized` is not-a-number throughout.
+      is_personalized: Whether there are any.
     """
 
     keys: Mapping[str, Any]
@@ -73,19 +71,11 @@ class Evaluation:
     rows: "pd.DataFrame"
 
 
-# --- finding --------------------------------------------------------------------------------------
-
-
 def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> list[pathlib.Path]:
-    """Returns the tables that paths stand for, each once.
+    """Returns the tables that paths stand for, each once; a UserError where there is none.
 
-    Args:
-      paths: CSV files, run directories, directories somewhere above run directories, and patterns
-        such as `results/ft*`.
-      name: What the table is called in a run directory.
-
-    Raises:
-      UserError: If a path is not there or has no such table.
+    Paths are CSV files, directories of runs (with a table of that name) or somewhere above these,
+    and patterns such as `results/ft*`.
     """
     tables = [table for path in paths for table in _tables(os.path.expanduser(path), name)]
     unique: dict[pathlib.Path, pathlib.Path] = {}
@@ -110,19 +100,16 @@ def _below(path: pathlib.Path, name: str) -> list[pathlib.Path]:
     return [path / name] if (path / name).exists() else sorted(path.rglob(name))
 
 
-# --- reading --------------------------------------------------------------------------------------
-
-
 def read(
     path: str | os.PathLike[str],
     columns: Mapping[str, str] | None = None,
     metric: str | None = None,
     higher_is_better: bool | None = None,
 ) -> "pd.DataFrame":
-    """Reads a table with a row per client and checks it.
+    """Reads a CSV file with a row per client and checks it.
 
     Args:
-      path: The CSV file.
+      path: The file.
       columns: Of a foreign file, our name (see `MAPPABLE`, `SHORT_NAMES`) to its: `client` and
         `baseline` at least. Files of ours and LEAF's, told by their columns, do without.
       metric: What a foreign file's values are; by default `accuracy` where a column says so.
@@ -144,8 +131,11 @@ def read(
         table = _run_table(file)
     else:
         table = _foreign(file, columns, metric, higher_is_better)
+    reading.refuse_no_rows(file.path, table)
     if "run_id" not in table:
-        table = table.assign(run_id=_name(file.path))
+        is_of_no_run = place(file.path) == file.path
+        name = file.path.stem if is_of_no_run else file.path.absolute().parent.name
+        table = table.assign(run_id=name)
     _check(file.path, table)
     return table.astype({"round": np.int64}) if "round" in table else table
 
@@ -156,11 +146,7 @@ def is_scores(path: str | os.PathLike[str]) -> bool:
 
 
 def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
-    """Reads a `scores.csv`: a row per example, label 1 for positives, higher scores for them.
-
-    Raises:
-      UserError: As `read`.
-    """
+    """Reads a `scores.csv`: a row per example, label 1 for positives, higher scores for them."""
     file = reading.open_file(path)
     names = columns_lib.names("scores")
     reading.require(file, names)
@@ -172,7 +158,6 @@ def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
 def _run_table(file: reading.File) -> "pd.DataFrame":
     reading.require(file, _REQUIRED, _MAP)
     table = reading.read(file, "clients")
-    reading.refuse_no_rows(file.path, table)
     with np.errstate(over="ignore"):
         for name in table.columns:
             column = columns_lib.find("clients", name)
@@ -191,17 +176,12 @@ def _leaf(file: reading.File) -> "pd.DataFrame":
     names = {column: name for column, name in LEAF.items() if name in file.header}
     # It writes a row for every client, with empty cells for those that it did not score.
     table = reading.read(file, "clients", names, with_cell="baseline")
-    reading.refuse_no_rows(file.path, table)
     return table.assign(metric="accuracy", higher_is_better=True)
 
 
 def place(path: pathlib.Path) -> pathlib.Path:
     """Returns what a table is known by: its run's directory, or the file if it is of no run."""
     return path.parent if path.name in ("clients.csv", "metrics_stat.csv") else path
-
-
-def _name(path: pathlib.Path) -> str:
-    return path.stem if place(path) == path else path.absolute().parent.name
 
 
 def _foreign(
@@ -222,7 +202,6 @@ def _foreign(
             )
         higher_is_better = True
     table = reading.read(file, "clients", names)
-    reading.refuse_no_rows(file.path, table)
     for name in _present(table, ("baseline", "personalized")):
         reading.refuse(file.path, table, name, table[name].isna(), "a number")
     return table.assign(metric=metric, higher_is_better=higher_is_better)
@@ -231,16 +210,12 @@ def _foreign(
 def _mapping(columns: Mapping[str, str]) -> dict[str, str]:
     names = {SHORT_NAMES.get(name, name): header for name, header in columns.items()}
     unknown = [name for name in names if name not in MAPPABLE]
-    missing = [name for name in ("client_id", "baseline") if name not in names]
-    if unknown or missing:
+    if unknown or not {"client_id", "baseline"} <= names.keys():
         raise UserError(
             f"--columns: found {', '.join(columns) or 'nothing'}; expected client=..., "
             f"baseline=... and any of {', '.join(MAPPABLE[2:])}"
         )
     return names
-
-
-# --- checks ---------------------------------------------------------------------------------------
 
 
 def _present(table: "pd.DataFrame", names: Iterable[str]) -> list[str]:
@@ -260,17 +235,11 @@ def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
         for name in _present(table, ("baseline", "personalized")):
             outside = (table[name] < 0) | (table[name] > 1)
             reading.refuse(path, table, name, outside, "an accuracy within [0, 1]")
-    _refuse_duplicates(path, table)
-
-
-def _refuse_duplicates(path: pathlib.Path, table: "pd.DataFrame") -> None:
     keys = _present(table, (*columns_lib.RUN, "client_id"))
     for i in np.flatnonzero(table.duplicated(keys)):
         values = {name: table[name].iloc[i] for name in keys if name != "client_id"}
-        where = ", ".join(
-            f"{name} {value:g}" if name == "round" else f"{name} {value}"
-            for name, value in values.items()
-        )
+        words = (f"{k} {v:g}" if k == "round" else f"{k} {v}" for k, v in values.items())
+        where = ", ".join(words)
         raise UserError(
             f"{path} line {table.index[i] + 2}: client {table['client_id'].iloc[i]!r} has a second "
             f"row ({where}); expected one"
@@ -280,12 +249,9 @@ def _refuse_duplicates(path: pathlib.Path, table: "pd.DataFrame") -> None:
 def choose(
     table: "pd.DataFrame", which: int | Literal["last", "all"], splits: Sequence[str] | None
 ) -> "pd.DataFrame":
-    """Returns the rows of some rounds and splits.
+    """Returns the rows of a round, of each run's last or of all, and of some splits or all (None).
 
-    Args:
-      table: From `read` or `read_scores`.
-      which: A round, the last of each run, or all; a table without rounds has one.
-      splits: None for all.
+    A table without rounds has one.
     """
     if which != "all" and "round" in table:
         last = table.groupby("run_id")["round"].transform("max")
@@ -295,15 +261,8 @@ def choose(
     return table
 
 
-# --- evaluations ----------------------------------------------------------------------------------
-
-
 def evaluations(table: "pd.DataFrame") -> list[Evaluation]:
-    """Returns a table's evaluations, in the order of the file.
-
-    Args:
-      table: From `read`.
-    """
+    """Returns a table's evaluations, in the order of the file."""
     keys = _present(table, columns_lib.RUN)
     groups = table.groupby(keys, sort=False, dropna=False)
     return [
@@ -319,18 +278,14 @@ def evaluations(table: "pd.DataFrame") -> list[Evaluation]:
 
 
 def _values(rows: "pd.DataFrame") -> client_values.ClientValues:
-    baseline = rows["baseline"].to_numpy(np.float64)
     has_groups = "group" in rows and (rows["group"] != "").all()
     has_clusters = "cluster_id" in rows and rows["cluster_id"].notna().all()
     sizes = rows.get("num_evaluation_examples")
+    personalized = rows["personalized"] if "personalized" in rows else rows["baseline"] * np.nan
     return client_values.ClientValues(
         client_ids=rows["client_id"].to_numpy(),
-        baseline=baseline,
-        personalized=(
-            rows["personalized"].to_numpy(np.float64)
-            if "personalized" in rows
-            else np.full_like(baseline, np.nan)
-        ),
+        baseline=rows["baseline"].to_numpy(np.float64),
+        personalized=personalized.to_numpy(np.float64),
         higher_is_better=bool(rows["higher_is_better"].iloc[0]),
         num_evaluation_examples=None if sizes is None else sizes.to_numpy(np.int64),
         clusters=rows["cluster_id"].to_numpy(np.int64) if has_clusters else None,

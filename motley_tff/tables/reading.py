@@ -24,13 +24,7 @@ _MOST = 2.0**53
 
 
 class File(NamedTuple):
-    """A CSV file that was opened.
-
-    Attributes:
-      path: Where it is.
-      data: Its bytes, without the last line's end.
-      header: The names in its first line.
-    """
+    """A CSV file: its bytes, without the last line's end, and the names in its first line."""
 
     path: pathlib.Path
     data: bytes
@@ -38,11 +32,7 @@ class File(NamedTuple):
 
 
 def open_file(path: str | os.PathLike[str]) -> File:
-    """Returns a CSV file and its header.
-
-    Raises:
-      UserError: If it cannot be read, is empty or no UTF-8 text, or a name stands twice.
-    """
+    """Opens a CSV file; a UserError if it is empty or no UTF-8 text, or a name stands twice."""
     path = pathlib.Path(path)
     try:
         data = path.read_bytes().rstrip(b"\r\n")
@@ -81,7 +71,7 @@ def read(
     """Returns a table whose cells are what `columns` says: float64 or text, "" where there is none.
 
     Args:
-      file: From `open_file`.
+      file: The file.
       table: Which table of `columns.TABLES` it is.
       names: `{our name: the file's}` of the columns to read; by default all, under their names.
       guess: Whether a column that is none of the table's has numbers unless all cells are words;

@@ -13,7 +13,7 @@ import pytest
 
 from launch.scorecard import rows as scorecard_rows
 from launch.scorecard import runs as scorecard_runs
-from motley_tff.report import building, comparisons, figures, paper_tables, runs, sections
+from motley_tff.report import building, comparisons, figures, paper_tables, runs
 from tests.contracts import in_process
 from tests.report import test_page
 
@@ -99,7 +99,7 @@ def test_a_report_says_what_the_runs_say(reported):
             row = rows[algorithm, statistic]
             assert int(row["num_seeds"]) == len(names)
             assert float(row["mean"]) == pytest.approx(np.mean(values), rel=1e-6), row
-    drawn = {kind.name for kind in figures.KINDS if kind.data(compared) is not None}
+    drawn = {kind.name for kind in figures.KINDS if kind.data(compared)}
     assert drawn == _FIGURES
 
 
@@ -112,7 +112,7 @@ def test_a_report_shows_what_the_runs_left(reported, tmp_path):
     assert ditto == pytest.approx(float(_summary(reported / "ditto").personalized_mean), rel=1e-6)
     stems = {path.stem for path in built.files} - {"tables"}
     assert {stem.removeprefix("toy_synthetic_accuracy_") for stem in stems} == _FIGURES
-    missing = [sections.title_of(kind) for kind in figures.KINDS if kind.name not in _FIGURES]
+    missing = [kind.heading for kind in figures.KINDS if kind.name not in _FIGURES]
     # And what neither a run nor a sweep writes.
     assert [title for title, _ in built.absent[:-2]] == missing
     found = test_page.check(built.page.read_text(encoding="utf-8"))

@@ -19,12 +19,11 @@ from motley_tff.report import (
     figures,
     heterogeneity,
     improvement,
-    sizes,
     style,
     sweep_curves,
     tuning,
 )
-from motley_tff.report.comparisons import Value
+from motley_tff.report.comparisons import Comparison, Value
 
 NAMES = (
     "Local training", "Far away", "FedAvg + FT", "HypCluster, from updates, warm start 10",
@@ -48,8 +47,7 @@ def _boxes():
     boxes = [
         box_plots.Boxes(n, _RNG.normal(0.6, 0.1, 50), _RNG.normal(0.7, 0.1, 50)) for n in NAMES
     ]
-    boxes.append(box_plots.Boxes("Far away", np.full(9, 40.0), _RNG.normal(0.7, 0.1, 9)))
-    return box_plots.Data(boxes, "accuracy (0–1)", (0.2, 1.0))
+    return [*boxes, box_plots.Boxes("Far away", np.full(9, 40.0), _RNG.normal(0.7, 0.1, 9))]
 
 
 def _panels():
@@ -59,78 +57,75 @@ def _panels():
 
 def _shift():
     names = ["global model", "1", "lr0.05_epoch15"]
-    curves = [
+    return [
         distribution_shift.Curve(
             n, names, 0.6 + 0.1 * np.arange(3) + i / 40, 0.5 - 0.1 * np.arange(3)
         )
         for i, n in enumerate(NAMES)
     ]
-    return distribution_shift.Data(curves, "accuracy (0–1)")
 
 
 def _collapse():
     rounds, share = np.arange(1, 1501), 50 + 50 * _RNG.random(1500)
-    curves = [collapse.Curve(n, rounds, share - 9, share, share + 9, 3) for n in NAMES]
-    return collapse.Data(curves)
+    return [collapse.Curve(n, rounds, share - 9, share, share + 9, 3) for n in NAMES]
 
 
 def _communication():
-    curves = [communication.Curve(n, 1e9 * _X, _X / 2 + i / 20) for i, n in enumerate(NAMES)]
-    return communication.Data(curves, "accuracy (0–1)")
+    return [communication.Curve(n, 1e9 * _X, _X / 2 + i / 20) for i, n in enumerate(NAMES)]
 
 
 def _composition():
     groups = ("English", "Spanish", "italic", "print", "cost $5 and $6")
     counts = {group: np.array([30.0, 20.0, i]) for i, group in enumerate(groups)}
-    panels = [composition.Panel(n, 4, np.array([1, 2, 3]), counts) for n in NAMES[:3]]
-    return composition.Data(panels, list(groups))
+    return [composition.Panel(n, 4, np.array([1, 2, 3]), counts) for n in NAMES[:3]]
 
 
 def _acceptance():
     rules = ("always", "min_examples:40", "validated:0.3", "validated_loss:0.3")
-    rows = [
+    return [
         acceptance.Row(
             n, rule, Value(0.0123 + i / 999, 0.0001), Value(20.0, 1.0), Value(100.0, 0.0)
         )
         for n in NAMES[:3]
         for i, rule in enumerate(rules)
     ]
-    return acceptance.Data(rows, "half squared error")
 
 
 def _tuning():
     gain = _RNG.normal(0.001, 0.003, (2, 139))
     means = [Value(0.013, 0.001), Value(0.0116, 0.001), Value(0.0117, 0.001)]
-    panels = [tuning.Panel(n, means, gain[0], gain[1], (33.0, 26.1)) for n in NAMES[:2]]
-    return tuning.Data(panels, "half squared error")
+    return [tuning.Panel(n, means, gain[0], gain[1], (33.0, 26.1)) for n in NAMES[:2]]
 
 
 def _improvement():
-    curves = [improvement.Curve(n, _RNG.normal(-0.001, 0.003, 99)) for n in NAMES]
-    return improvement.Data(curves, "half squared error")
+    return [improvement.Curve(n, _RNG.normal(-0.001, 0.003, 99)) for n in NAMES]
 
 
 def _sweep():
     names = ("client_learning_rate", "server_learning_rate", "personal_learning_rate", "lambda")
-    panels = [sweep_curves.Panel(name, _curves(), True) for name in names]
-    return sweep_curves.Data(panels, "half squared error")
+    return [sweep_curves.Panel(name, _curves(), True) for name in names]
 
 
-_DELTAS = deltas.Data(_panels(), "personalization examples", "gain (less half squared error)", True)
+_ERROR = Comparison("toy", "half_squared_error", False, False, ())
+_ACCURACY = Comparison("toy", "accuracy", True, False, ())
+# The others' axes have the longer name of the error.
+_OF_ACCURACY = (
+    "box_plots", "delta_by_rank", "rate_deltas", "distribution_shift", "collapse", "communication",
+)  # fmt: skip
 DATA = {
     "box_plots": _boxes(),
-    "delta_by_rank": deltas.Data(_panels()[:1], "test clients, worst first (%)", "gain", False),
-    "delta_by_examples": _DELTAS,
-    "rate_curves": candidate_curves.Data("rate", _curves(), "half squared error"),
-    "rate_deltas": deltas.Data(_panels()[:2], "test clients, worst first (%)", "gain", False),
-    "epoch_curves": candidate_curves.Data("epoch", _curves(), "half squared error"),
+    "delta_by_rank": deltas.Data(_panels()[:1], "test clients, worst first (%)", False),
+    "delta_by_examples": deltas.Data(_panels(), "personalization examples", True),
+    "rate_curves": candidate_curves.Data("rate", _curves()),
+    "rate_deltas": deltas.Data(_panels()[:2], "test clients, worst first (%)", False),
+    "epoch_curves": candidate_curves.Data("epoch", _curves()),
     "sweep_curves": _sweep(),
     "distribution_shift": _shift(),
     "collapse": _collapse(),
     "communication": _communication(),
     "composition": _composition(),
-    "coefficient_curves": candidate_curves.Data("coefficient", _curves(), "half squared error"),
-    "size_curves": sizes.Data(_curves(), "half squared error"),
+    "coefficient_curves": candidate_curves.Data("coefficient", _curves()),
+    "size_curves": candidate_curves.Data("size", _curves()),
     "tuning": _tuning(),
     "acceptance": _acceptance(),
     "improvement": _improvement(),
@@ -145,7 +140,8 @@ def test_all_kinds_are_here():
 @pytest.mark.parametrize("kind", figures.KINDS, ids=lambda kind: kind.name)
 def test_nothing_is_cut_off_or_covered(kind):
     with style.settings():
-        _check(kind.draw(DATA[kind.name], style.styles(NAMES)), kind.name)
+        comparison = _ACCURACY if kind.name in _OF_ACCURACY else _ERROR
+        _check(kind.draw(DATA[kind.name], comparison, style.styles(NAMES)), kind.name)
 
 
 def test_many_labels_are_thinned_out():
@@ -219,9 +215,8 @@ def test_files_of_the_same_data_are_the_same_bytes(tmp_path):
     written = []
     for name in ("a", "b"):
         with style.settings():
-            figure = figures.KINDS[0].draw(
-                DATA["box_plots"], style.styles([b.label for b in DATA["box_plots"].boxes])
-            )
+            names = [box.label for box in DATA["box_plots"]]
+            figure = figures.KINDS[0].draw(DATA["box_plots"], _ACCURACY, style.styles(names))
             paths, svg = style.save(figure, tmp_path, name, "pdf")
         written.append([path.read_bytes() for path in paths] + [svg])
     assert [path.suffix for path in paths] == [".pdf", ".png"]
@@ -232,8 +227,8 @@ def test_thousands_of_points_are_pixels_in_the_vector_file():
     def size(number):
         gain = _RNG.normal(size=number)
         panel = deltas.Deltas("many", np.arange(number), gain, gain < 0)
-        data = deltas.Data([panel], "x", "y", False)
+        data = deltas.Data([panel], "x", False)
         with style.settings():
-            return len(style.rendered(deltas.draw(data, {}), "svg"))
+            return len(style.rendered(deltas.draw(data, _ACCURACY, {}), "svg"))
 
     assert size(100_000) < size(4000) < 2e6

@@ -16,7 +16,6 @@ from motley_tff.report import (
     distribution_shift,
     improvement,
     runs,
-    sizes,
     style,
     sweep_curves,
     tuning,
@@ -34,7 +33,7 @@ def compare(path):
 def test_boxes(tmp_path):
     written.run(tmp_path, "ft", "fedavg+finetuning", CLIENTS)
     written.run(tmp_path, "alone", "local", {"a": (0.0, 0.25)}, number=0)
-    local, tuned = box_plots.data(compare(tmp_path)).boxes
+    local, tuned = box_plots.data(compare(tmp_path))
     # A model that nobody trained is no global model.
     assert (local.label, local.baseline.size, list(local.personalized)) == (
         "Local training",
@@ -81,7 +80,8 @@ def test_the_name_of_an_axis_fits_one_row(tmp_path):
     options = {"metric": "half_squared_error", "higher_is_better": False}
     written.run(tmp_path, "one", "ditto", CLIENTS, **options)
     with style.settings():
-        figure = deltas.draw(deltas.by_rank(compare(tmp_path)), {})
+        comparison = compare(tmp_path)
+        figure = deltas.draw(deltas.by_rank(comparison), comparison, {})
         figure.draw_without_rendering()
         box = figure._supylabel.get_window_extent()
     assert box.y0 >= 0 and box.y1 <= figure.bbox.height
@@ -90,9 +90,11 @@ def test_the_name_of_an_axis_fits_one_row(tmp_path):
 def test_gains_by_examples_of_an_error(tmp_path):
     clients = {"a": (4.0, 1.0), "b": (1.0, 2.0)}
     written.run(tmp_path, "one", "ditto", clients, metric="error", higher_is_better=False)
-    data = deltas.by_examples(compare(tmp_path))
+    comparison = compare(tmp_path)
+    data = deltas.by_examples(comparison)
     assert list(data.panels[0].delta) == [3.0, -1.0] and list(data.panels[0].x) == [10.0, 20.0]
-    assert "less error" in data.y_label and not data.log_x
+    label = deltas.draw(data, comparison, {})._supylabel.get_text()
+    assert "less error" in label and not data.log_x
 
 
 # Two rates, two epochs. Validation: at 0.1 the second epoch is best, at 1 the first.
@@ -112,9 +114,7 @@ def test_rates_take_the_epoch_that_validation_clients_choose(tmp_path):
     tables = {"candidates": written.candidates(SCORES)}
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
     comparison = compare(tmp_path)
-    data = candidate_curves.rates(comparison)
-    assert data.metric_label == comparison.metric_label
-    (curve,) = data.curves
+    (curve,) = candidate_curves.rates(comparison).curves
     assert curve.x == [0.1, 1.0, 10.0]
     assert [v.mean for v in curve.metric] == [0.625, 0.75, 0.125]
     assert [v.mean for v in curve.pct_hurt] == [0.0, 50.0, 100.0]
@@ -216,8 +216,8 @@ def test_a_sweep_shows_the_setting_that_is_best_on_validation_data(tmp_path):
     written.run(tmp_path, "best", "ditto", CLIENTS)
     comparison = compare(tmp_path)
     data = sweep_curves.data(comparison)
-    assert [panel.name for panel in data.panels] == ["client_learning_rate", "lambda"]
-    rates, strengths = (panel.curves[0] for panel in data.panels)
+    assert [panel.name for panel in data] == ["client_learning_rate", "lambda"]
+    rates, strengths = (panel.curves[0] for panel in data)
     assert (rates.label, rates.x) == ("Ditto", [0.01, 0.1])
     assert [(v.mean, v.std) for v in rates.metric] == [(0.125, 0.0), (0.5, 0.25)]
     assert [v.mean for v in rates.pct_hurt] == [12.5, 50.0]
@@ -238,7 +238,7 @@ def test_shift(tmp_path):
 
     table = scores("0", (0.5, 1.0), (0.25, 0.75)) + scores("1", (1.0, 1.0), (0.0, 0.5))
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables={"candidates": table})
-    (curve,) = distribution_shift.data(compare(tmp_path)).curves
+    (curve,) = distribution_shift.data(compare(tmp_path))
     assert list(curve.names) == ["global model", "1"]
     assert list(curve.inside) == [0.75, 1.0] and list(curve.outside) == [0.5, 0.25]
 
@@ -272,7 +272,7 @@ def test_collapse_is_of_the_cluster_that_is_largest_in_the_end(tmp_path):
         ]
         tables = {"rounds": rows}
         written.run(tmp_path, f"s{seed}", "hypcluster", CLIENTS, seed=seed, tables=tables)
-    (curve,) = collapse.data(compare(tmp_path)).curves
+    (curve,) = collapse.data(compare(tmp_path))
     assert list(curve.rounds) == [1, 2] and curve.num_clusters == 2
     assert list(curve.low) == [50.0, 50.0] and list(curve.high) == [100.0, 100.0]
     assert list(curve.mean) == [75.0, 75.0]
@@ -291,14 +291,14 @@ def test_communication_adds_both_ways(tmp_path):
     for seed, mean in ((0, 0.5), (1, 1.0)):
         tables = {"summary": _summary([(5, 0.25, 300, 100), (10, mean, 600, 200)])}
         written.run(tmp_path, f"s{seed}", "ditto", CLIENTS, seed=seed, tables=tables)
-    (curve,) = communication.data(compare(tmp_path)).curves
+    (curve,) = communication.data(compare(tmp_path))
     assert list(curve.bytes) == [400.0, 800.0] and list(curve.metric) == [0.25, 0.75]
 
 
 def test_one_evaluation_is_no_curve(tmp_path):
     tables = {"summary": _summary([(10, 0.5, 300, 100)])}
     written.run(tmp_path, "one", "ditto", CLIENTS, tables=tables)
-    assert communication.data(compare(tmp_path)) is None
+    assert communication.data(compare(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -317,8 +317,8 @@ def test_composition(tmp_path):
     ]
     written.run(tmp_path, "one", "hypcluster", CLIENTS, tables={"clusters": rows})
     data = composition.data(compare(tmp_path))
-    (panel,) = data.panels
-    assert list(panel.clusters) == [1, 2] and data.groups == ["en", "es"]
+    (panel,) = data
+    assert list(panel.clusters) == [1, 2] and composition.groups(data) == ["en", "es"]
     assert panel.num_clusters == 2
     assert {name: list(counts) for name, counts in panel.counts.items()} == {
         "en": [4.0, 0.0], "es": [1.0, 3.0],
@@ -329,7 +329,7 @@ def test_composition_counts_clusters_that_nobody_chose(tmp_path):
     rows = [{"split": "test", "cluster_id": 1, "group": "en", "num_clients": 4}]
     flags = {"num_clusters": 3}
     written.run(tmp_path, "one", "hypcluster", CLIENTS, tables={"clusters": rows}, flags=flags)
-    (panel,) = composition.data(compare(tmp_path)).panels
+    (panel,) = composition.data(compare(tmp_path))
     assert panel.num_clusters == 3 and list(panel.clusters) == [1]
 
 
@@ -344,7 +344,7 @@ def test_sizes(tmp_path):
         for f, m, h in ((1.0, 0.75, 5.0), (0.25, 0.5, 20.0))
     ]
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables={"sizes": rows})
-    (curve,) = sizes.data(compare(tmp_path)).curves
+    (curve,) = candidate_curves.sizes(compare(tmp_path)).curves
     assert curve.x == [25.0, 100.0]
     assert [v.mean for v in curve.metric] == [0.5, 0.75]
     assert [v.mean for v in curve.pct_hurt] == [20.0, 5.0]
@@ -357,7 +357,7 @@ def test_acceptance(tmp_path):
         for rule, accepted, mean in (("always", 4, 0.5), ("validated", 1, 0.75))
     ]  # fmt: skip
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables={"acceptance": rows})
-    always, validated = acceptance.data(compare(tmp_path)).rows
+    always, validated = acceptance.data(compare(tmp_path))
     assert (always.rule, always.metric.mean, always.pct_accepted.mean) == ("always", 0.5, 100.0)
     assert (validated.rule, validated.metric.mean, validated.pct_accepted.mean) == (
         "validated", 0.75, 25.0,
@@ -374,7 +374,7 @@ def test_tuning_of_an_error(tmp_path):
     }
     options = {"valid": clients, "metric": "error", "higher_is_better": False}
     written.run(tmp_path, "one", "fedavg+finetuning", clients, more=more, **options)
-    (panel,) = tuning.data(compare(tmp_path)).panels
+    (panel,) = tuning.data(compare(tmp_path))
     assert [v.mean for v in panel.means] == [3.0, 2.0, 1.5]
     assert list(panel.gain_global) == [3.0, -1.0] and list(panel.gain_per_client) == [3.0, 0.0]
     assert panel.pct_hurt == (50.0, 0.0)
@@ -390,11 +390,12 @@ def test_tuning_of_silos_that_diverged(tmp_path):
     }
     options = {"valid": clients, "metric": "error", "higher_is_better": False}
     written.run(tmp_path, "one", "fedavg+finetuning", clients, more=more, **options)
-    data = tuning.data(compare(tmp_path))
-    (panel,) = data.panels
+    comparison = compare(tmp_path)
+    data = tuning.data(comparison)
+    (panel,) = data
     assert list(panel.gain_global) == list(panel.gain_per_client) == [3.0]
     assert panel.pct_hurt == (50.0, 0.0) and np.isnan(panel.means[1].mean)
-    tuning.draw(data, {})
+    tuning.draw(data, comparison, {})
 
 
 def test_no_tuning_where_both_ways_choose_the_same(tmp_path):
@@ -403,7 +404,7 @@ def test_no_tuning_where_both_ways_choose_the_same(tmp_path):
     }
     more |= {f"personalized_{how}": dict.fromkeys(CLIENTS, 0.5) for how in ("global", "per_client")}
     written.run(tmp_path, "one", "ditto", CLIENTS, more=more)
-    assert tuning.data(compare(tmp_path)) is None
+    assert tuning.data(compare(tmp_path)) == []
 
 
 def test_quantum_of_improvement_joins_runs_by_seed_and_client(tmp_path):
@@ -415,7 +416,7 @@ def test_quantum_of_improvement_joins_runs_by_seed_and_client(tmp_path):
     clusters = {"a": (0.0, 0.5), "b": (0.0, 1.0), "c": (0.0, 1.0)}
     written.run(tmp_path, "hc", "hypcluster", clusters, seed=1)
     written.run(tmp_path, "hc2", "hypcluster", clusters, seed=2)
-    tuned, clustered = improvement.data(compare(tmp_path)).curves
+    tuned, clustered = improvement.data(compare(tmp_path))
     # a: 0.75 - max(0.5, 1), b: 0.5 - max(0.5, 0.25), c: 0.75 - max(1, 0.5).
     assert list(tuned.values) == [-0.25, 0.0, -0.25]
     assert list(clustered.values) == [-0.5, 0.5, 0.0] and clustered.pct_improved == pytest.approx(
@@ -425,4 +426,4 @@ def test_quantum_of_improvement_joins_runs_by_seed_and_client(tmp_path):
 
 def test_no_quantum_without_local_training(tmp_path):
     written.run(tmp_path, "ft", "fedavg+finetuning", CLIENTS)
-    assert improvement.data(compare(tmp_path)) is None
+    assert improvement.data(compare(tmp_path)) == []

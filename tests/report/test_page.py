@@ -50,7 +50,7 @@ def _page():
     image = page.Image("fig", NASTY, NASTY, NASTY, b"<svg/>")
     body = page.figures([image]) + page.paragraph(NASTY) + page.items([NASTY])
     body += page.table(NASTY, [NASTY, "n"], [["a", NASTY], ["a", "2"], ["b", "3"]], grouped=True)
-    return page.page(NASTY, [page.Section("one", NASTY, body, [("fig", NASTY)])])
+    return page.page(NASTY, [page.Section("one", NASTY, body, [image])])
 
 
 def test_text_of_tables_stays_text():

@@ -24,13 +24,7 @@ _MOST = 1e30
 
 @dataclasses.dataclass(frozen=True)
 class ClientFeatures:
-    """All clients' examples.
-
-    Attributes:
-      ids: Clients, sorted.
-      features: A client's rows after another's, [num_examples, num_features].
-      parts: Which rows are whose.
-    """
+    """All clients' examples, [num_examples, num_features]; `parts` are the rows of each id."""
 
     ids: tuple[str, ...]
     features: np.ndarray
@@ -40,11 +34,6 @@ class ClientFeatures:
     def shares(self) -> np.ndarray:
         """lambda_i = n_i / n, float64 [num_clients]."""
         return np.array([part.stop - part.start for part in self.parts]) / len(self.features)
-
-    @property
-    def whole(self) -> slice:
-        """All rows."""
-        return slice(0, len(self.features))
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray]) -> ClientFeatures:
@@ -58,41 +47,33 @@ def from_arrays(arrays: Mapping[str, np.ndarray]) -> ClientFeatures:
 def read_clients(
     path: pathlib.Path, embed: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> ClientFeatures:
-    """Reads clients' examples.
+    """Reads clients' examples; `embed` makes features of images, if the file holds these.
 
-    Args:
-      path: As the module says.
-      embed: Makes features of images; without it the file holds features.
-
-    Raises:
-      UserError: If the file is not as the module says, a client has no example, clients have
-        features of different widths, or a number is not finite.
+    A UserError if the file is not as the module says, a client has no example, clients have
+    features of different widths, or a number is not finite.
     """
     arrays = _load(path)
     is_split = not {_CLIENT, *_EXAMPLES}.intersection(arrays)
     by_client = arrays if is_split else _split(path, arrays)
     features = {name: _features(f"{path} [{name}]", a, embed) for name, a in by_client.items()}
-    widths = {name: array.shape[1] for name, array in features.items()}
-    first = next(iter(widths))
-    for name, width in widths.items():
-        if width != widths[first]:
+    first = next(iter(features))
+    expected = features[first].shape[1]
+    for name, array in features.items():
+        if array.shape[1] != expected:
             raise UserError(
-                f"{path}: client {name} has {width} features and client {first} "
-                f"{widths[first]}; expected as many in all"
+                f"{path}: client {name} has {array.shape[1]} features and client {first} "
+                f"{expected}; expected as many in all"
             )
     return from_arrays(features)
 
 
 def read_generated(
-    path: pathlib.Path,
-    num_features: int,
-    embed: Callable[[np.ndarray], np.ndarray] | None = None,
+    path: pathlib.Path, num_features: int, embed: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> np.ndarray:
     """Reads a generated set, [num_examples, `num_features`].
 
-    Raises:
-      UserError: If the file is not as the module says, the width is another, or a number is not
-        finite.
+    A UserError if the file is not as the module says, the width is another, or a number is not
+    finite.
     """
     arrays = _load(path)
     name = next((key for key in _EXAMPLES if key in arrays), None) or next(iter(arrays))

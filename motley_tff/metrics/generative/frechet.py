@@ -16,13 +16,10 @@ from motley_tff.metrics.generative import blocks
 
 
 class Moments(NamedTuple):
-    """Of a set of examples: all that its Frechet distances depend on.
+    """All that Frechet distances of `num` examples depend on, float64.
 
-    Attributes:
-      num: Of examples.
-      mean: float64 [num_features].
-      scatter: Sum over examples of outer products of what differs from the mean, float64
-        [num_features, num_features].
+    The mean [num_features], and the scatter [num_features, num_features]: the sum over examples of
+    outer products of what differs from the mean.
     """
 
     num: int
@@ -31,12 +28,7 @@ class Moments(NamedTuple):
 
 
 class Gaussian(NamedTuple):
-    """A normal distribution.
-
-    Attributes:
-      mean: float64 [num_features].
-      root: float64 [num_features, rank]; the covariance is root times its transpose.
-    """
+    """A normal distribution: mean [num_features], root R [num_features, rank], covariance R R^T."""
 
     mean: np.ndarray
     root: np.ndarray
@@ -61,24 +53,15 @@ def merged(first: Moments, second: Moments) -> Moments:
     return Moments(num, mean, first.scatter + second.scatter + between)
 
 
-def gaussian(of: Moments) -> Gaussian:
-    """Returns the normal distribution with these moments.
-
-    Raises:
-      ValueError: If they are of one example, which has no covariance.
-    """
-    if of.num < 2:
-        raise ValueError("Expected two examples or more for a covariance, found one.")
-    return Gaussian(of.mean, root(of.scatter / (of.num - 1)))
-
-
 def fit(features: np.ndarray, of: Moments) -> Gaussian:
-    """Returns the normal distribution with the moments `of` a set of features.
+    """Returns the normal distribution with the moments `of` two or more examples, else ValueError.
 
     Up to as many examples as features, the centred examples are a root themselves.
     """
-    if not 2 <= of.num <= of.mean.size:
-        return gaussian(of)
+    if of.num < 2:
+        raise ValueError("Expected two examples or more for a covariance, found one.")
+    if of.num > of.mean.size:
+        return Gaussian(of.mean, root(of.scatter / (of.num - 1)))
     return Gaussian(of.mean, (features - of.mean).T / np.sqrt(of.num - 1))
 
 

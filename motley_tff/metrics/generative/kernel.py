@@ -29,12 +29,9 @@ _FEW_FEATURES = 16
 
 
 class Within(NamedTuple):
-    """A set's kernel with itself.
+    """The kernel of `num` examples with themselves, summed over pairs.
 
-    Attributes:
-      num: Of examples.
-      total: Sum over all pairs of examples.
-      diagonal: The part of it in which both are the same example.
+    The diagonal is the part of the total in which both are the same example.
     """
 
     num: int

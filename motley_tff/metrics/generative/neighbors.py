@@ -26,12 +26,9 @@ _ROUNDING = 1e-12
 
 
 class Balls(NamedTuple):
-    """A set of examples and how far their balls reach.
+    """Examples [num_examples, num_features] and squared radii of their balls [num_examples].
 
-    Attributes:
-      features: [num_examples, num_features].
-      centre: [num_features], in the midst of them: distances from there lose fewer digits.
-      squared_radii: float64 [num_examples].
+    The centre [num_features] is in their midst: distances from there lose fewer digits.
     """
 
     features: np.ndarray
@@ -51,13 +48,10 @@ class Scores(NamedTuple):
 def balls(
     features: np.ndarray, centre: np.ndarray, parts: Sequence[slice], num_neighbors: int
 ) -> Balls:
-    """Returns examples with balls made of the examples of the same part only.
+    """Returns examples with balls made of the k nearest examples of the same part only.
 
-    Args:
-      features: [num_examples, num_features].
-      centre: [num_features], the same for all sets that are compared.
-      parts: Which rows are whose, in order; each has more than `num_neighbors`.
-      num_neighbors: k.
+    The centre is the same for all sets that are compared; parts are rows in order, each more than
+    `num_neighbors`.
     """
     radii = [_squared_radii(features[part], centre, num_neighbors) for part in parts]
     return Balls(features, centre, np.concatenate(radii))
@@ -66,11 +60,7 @@ def balls(
 def scores(real: Balls, parts: Sequence[slice], generated: Balls, num_neighbors: int) -> Scores:
     """Returns the mean over parts of each part's scores, weighted by its share of examples.
 
-    Args:
-      real: All clients' examples.
-      parts: Which rows are whose, in order: one part for the all form, a part a client for avg.
-      generated: The generated set.
-      num_neighbors: k.
+    Parts are rows of `real`, in order: a single one for the all form, one a client for avg.
     """
     num_real, num_generated = len(real.features), len(generated.features)
     is_covered, is_recalled = np.zeros(num_real, bool), np.zeros(num_real, bool)

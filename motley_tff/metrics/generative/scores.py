@@ -19,20 +19,14 @@ FORMS = ("all", "avg")
 COLUMNS = (
     "generated",
     "num_examples",
-    *(f"{score}_{form}" for score in (*DISTANCES, *NEIGHBORS) for form in FORMS),
-    *(f"{score}_{form}_rank" for score in (*DISTANCES, *NEIGHBORS) for form in FORMS),
+    *(f"{s}_{form}{r}" for r in ("", "_rank") for s in (*DISTANCES, *NEIGHBORS) for form in FORMS),
 )
 # Relative; sums over millions of pairs keep more digits than these.
 _ROUNDING = 1e-10
 
 
 class Table(NamedTuple):
-    """Scores of generated sets.
-
-    Attributes:
-      rows: `COLUMNS` of each; scores that were not asked for are missing.
-      notes: What is undefined and why, a line each.
-    """
+    """Scores of generated sets, `COLUMNS` as far as asked for, and notes on what is undefined."""
 
     rows: list[dict[str, str | int | float]]
     notes: list[str]
@@ -41,15 +35,10 @@ class Table(NamedTuple):
 def table(
     clients: ClientFeatures, generated: Mapping[str, np.ndarray], num_neighbors: int
 ) -> Table:
-    """Scores generated sets.
+    """Scores generated sets, [num_examples, num_features] each, by name.
 
-    Args:
-      clients: Real examples.
-      generated: Sets by name, [num_examples, num_features] each.
-      num_neighbors: k of precision, recall, density and coverage; 0 leaves them out.
-
-    Raises:
-      UserError: If all clients together or a generated set have too few examples.
+    `num_neighbors` is k of precision, recall, density and coverage; 0 leaves them out. Too few
+    examples of all clients together or of a set are a UserError.
     """
     _check_sizes(clients, generated, num_neighbors)
     parts = [_frechet(clients, generated), _kernel(clients, generated)]
@@ -127,7 +116,7 @@ def _neighbors(
     clients: ClientFeatures, generated: Mapping[str, np.ndarray], num_neighbors: int
 ) -> dict[str, np.ndarray]:
     centre = clients.features.mean(axis=0, dtype=np.float64)
-    parts_of: dict[str, Sequence[slice]] = {"all": [clients.whole]}
+    parts_of: dict[str, Sequence[slice]] = {"all": [slice(0, len(clients.features))]}
     if not _too_small(clients, num_neighbors):
         parts_of["avg"] = clients.parts
     forms = {
@@ -138,9 +127,8 @@ def _neighbors(
     for features in generated.values():
         fake = neighbors.balls(features, centre, [slice(0, len(features))], num_neighbors)
         for form, (parts, balls) in forms.items():
-            for name, value in (
-                neighbors.scores(balls, parts, fake, num_neighbors)._asdict().items()
-            ):
+            values = neighbors.scores(balls, parts, fake, num_neighbors)
+            for name, value in zip(NEIGHBORS, values, strict=True):
                 scores.setdefault(f"{name}_{form}", []).append(value)
     if "avg" not in forms:  # Recall needs no neighbours among a client's own.
         undefined = [float("nan")] * len(generated)

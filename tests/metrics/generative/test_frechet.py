@@ -92,7 +92,8 @@ def test_a_set_is_at_no_distance_from_itself(num):
 
 def test_few_examples_give_what_their_moments_give():
     features, other = np.random.default_rng(3).normal(size=(2, 6, 9))
-    by_moments = frechet.gaussian(frechet.moments(features))
+    moments = frechet.moments(features)
+    by_moments = frechet.Gaussian(moments.mean, frechet.root(moments.scatter / (moments.num - 1)))
     expected = frechet.distance(by_moments, _fit(other))
     assert _distance(features, other) == pytest.approx(expected, rel=1e-9)
 

@@ -1,0 +1,52 @@
+"""Statistics of a column over clients, not-a-number where a value of it is not finite.
+
+- Variance of all clients, (1 / n) * sum_i (v_i - mean(v))^2: the spread by which Li et al. 2019
+  ("Fair resource allocation in federated learning") compare methods, the lower, the fairer. The
+  `_std` columns of `summary.csv` are its square root.
+- Quantiles: what a box plot draws (Motley, Figure 2). The q-quantile lies at place q * (n - 1) of
+  the sorted values, between neighbours in proportion (definition 7 of Hyndman and Fan 1996): 0 and
+  1 are the lowest and the highest number, whatever the metric's direction.
+- Means of the worst and the best tenth, k = ceil(n / 10) clients, so that nine silos have a tenth,
+  too (Li et al. report the worst and best 10%). Worst is lowest for accuracies, highest for errors.
+- The mean over examples, sum_i n_i v_i / sum_i n_i with n_i evaluation examples: what the metric
+  would be on all of them pooled, if it is a mean over examples. Large clients dominate it, which is
+  why Motley reports means over clients.
+"""
+
+import numpy as np
+
+from motley_tff.metrics.client_values import ClientValues, Column
+
+
+def variance(values: ClientValues, column: Column) -> float:
+    """Returns the variance of a column, in squared units of the metric."""
+    return float(np.var(values.finite(column)))
+
+
+def quantile(values: ClientValues, column: Column, fraction: float) -> float:
+    """Returns the quantile of a column, in units of the metric."""
+    return float(np.quantile(values.finite(column), fraction))
+
+
+def worst_10pct_mean(values: ClientValues, column: Column) -> float:
+    """Returns the mean of the ceil(n / 10) worst values of a column, in units of the metric."""
+    return _mean_of_tenth(values.finite(column), lowest=values.higher_is_better)
+
+
+def best_10pct_mean(values: ClientValues, column: Column) -> float:
+    """Returns the mean of the ceil(n / 10) best values of a column, in units of the metric."""
+    return _mean_of_tenth(values.finite(column), lowest=not values.higher_is_better)
+
+
+def _mean_of_tenth(numbers: np.ndarray, lowest: bool) -> float:
+    count = -(-len(numbers) // 10)
+    ordered = np.sort(numbers)
+    return float(np.mean(ordered[:count] if lowest else ordered[-count:]))
+
+
+def example_weighted_mean(values: ClientValues, column: Column) -> float:
+    """Returns the mean of a column weighted by evaluation examples, in units of the metric."""
+    sizes = values.num_evaluation_examples
+    if sizes is None or not sizes.sum():
+        return float("nan")
+    return float(np.average(values.finite(column), weights=sizes))
