@@ -23,11 +23,7 @@ from motley_tff.core.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class Apfl(SiloAlgorithm):
-    """APFL's hyperparameters.
-
-    Attributes:
-      alpha: Share of the own model in the mixture, 0 to 1.
-    """
+    """APFL's hyperparameters: `alpha` is the share of the own model in the mixture, 0 to 1."""
 
     card: ClassVar[Card] = Card(
         "apfl",

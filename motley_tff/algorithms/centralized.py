@@ -25,15 +25,7 @@ class Centralized(fedavg.FedAvg):
     )
 
     def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
-        """Returns central training.
-
-        Args:
-          task: A task with one training client.
-          initial_weights: The model's first weights.
-
-        Raises:
-          ValueError: If there are several training clients.
-        """
+        """Returns central training; a ValueError if there is more than one training client."""
         if len(task.train) != 1:
             raise ValueError(f"Expected one training client, found {len(task.train)}.")
         params = dataclasses.replace(self, server_optimizer=_AS_IT_IS)

@@ -21,11 +21,7 @@ from motley_tff.core.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class Ditto(SiloAlgorithm):
-    """Ditto's hyperparameters.
-
-    Attributes:
-      regularization: lambda, at least 0; 0 gives back local training.
-    """
+    """Ditto's hyperparameters: `regularization` is lambda; 0 gives back local training."""
 
     card: ClassVar[Card] = Card(
         "ditto",

@@ -75,14 +75,7 @@ def build(
     initial_weights: learning.Weights,
     proximity: Proximity | None = None,
 ) -> algorithm.Algorithm:
-    """Returns FedAvg.
-
-    Args:
-      task: The task.
-      params: Hyperparameters.
-      initial_weights: The model's first weights.
-      proximity: Added to every batch's loss (FedProx); the reported loss leaves it out.
-    """
+    """Returns FedAvg; `proximity` joins each batch's loss (FedProx), but not the reported one."""
     pairs = zip(initial_weights, params.trained_layers(task), strict=True)
     sent = tuple(weights for weights, is_trained in pairs if is_trained)
     return algorithm.Algorithm(

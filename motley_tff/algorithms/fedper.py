@@ -21,13 +21,10 @@ from motley_tff.core.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class FedPer(SiloAlgorithm):
-    """FedPer's hyperparameters.
+    """FedPer's hyperparameters: `personal_layers` is 1, the last, or 0, which gives back FedAvg.
 
     The server optimizer is that of the shared layers too, the personal optimizer that of both
     halves of a client's model.
-
-    Attributes:
-      personal_layers: 1, the last layer, or 0, which gives back FedAvg.
     """
 
     card: ClassVar[Card] = Card(

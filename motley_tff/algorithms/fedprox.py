@@ -16,11 +16,7 @@ from motley_tff.core.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class FedProx(fedavg.FedAvg):
-    """FedAvg's hyperparameters and mu.
-
-    Attributes:
-      proximal_strength: mu, at least 0; 0 is FedAvg.
-    """
+    """FedAvg's hyperparameters and mu, `proximal_strength`, at least 0; 0 is FedAvg."""
 
     card: ClassVar[Card] = Card(
         "fedprox", "FedProx", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True

@@ -22,13 +22,10 @@ from motley_tff.core.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class FedRep(SiloAlgorithm):
-    """FedRep's hyperparameters.
+    """FedRep's hyperparameters: `head_epochs` a round come before those on the representation.
 
     The server optimizer is that of the representation too, the personal optimizer that of both
     phases.
-
-    Attributes:
-      head_epochs: Epochs a round on the head, before those on the representation.
     """
 
     card: ClassVar[Card] = Card(

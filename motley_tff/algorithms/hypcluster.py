@@ -89,15 +89,10 @@ class Carry(NamedTuple):
 def build(
     task: Task, params: HypCluster, initial_models: Sequence[learning.Weights]
 ) -> algorithm.Algorithm:
-    """Returns HypCluster.
+    """Returns HypCluster of the k models' first weights.
 
     The server's weights are (models, leaves [k, ...]; penalties [k]); in an update the second tells
     which model was trained.
-
-    Args:
-      task: The task.
-      params: Hyperparameters.
-      initial_models: The k models' first weights.
     """
     k = len(initial_models)
     is_last = task.model.is_last_layer
@@ -248,7 +243,7 @@ class _Server:
         self._is_shared = is_shared
 
     def initialize(self, specs):
-        """Returns the first state; see `core.algorithm.ServerOptimizer`."""
+        """Returns the first state."""
         specs_of_one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])
         heads, shared = _split(specs_of_one, self._is_shared)
         states = tuple(self._optimizer.initialize(heads) for _ in range(self._k))
@@ -256,7 +251,7 @@ class _Server:
         return states, common, np.float32(0.0), np.full(self._k, 1.0 / self._k, np.float32)
 
     def next(self, state, weights, update):
-        """Returns (new state, new weights); see `core.algorithm.ServerOptimizer`."""
+        """Returns (new state, new weights)."""
         states, common, done, shares = state
         (models, _), (changes, mass) = weights, update
         heads, shared = _split(models, self._is_shared)

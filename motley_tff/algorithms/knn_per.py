@@ -86,14 +86,11 @@ class Memory(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """One client's scoring.
+    """One client's scoring of the global model, `weights`.
 
     Attributes:
-      weights: The global model.
-      memory: Its personalization examples.
       sums: `{part: Sums}` with float32 [candidates] leaves.
       examples: `{part: scoring.RankedExamples}`, a column for each candidate.
-      num_examples: `{part: int32 scalar}`.
     """
 
     weights: learning.Weights
@@ -185,14 +182,10 @@ class Neighbours(NamedTuple):
 
 
 def nearest(memory: Memory, embeddings: tf.Tensor, k: int, exact: bool) -> Neighbours:
-    """Returns the k nearest of a memory's examples.
+    """Returns the k of a memory's examples nearest to each embedding, float32 [examples, dim].
 
-    Args:
-      memory: The examples.
-      embeddings: float32 [examples, dim].
-      k: How many.
-      exact: Whether to subtract before squaring, which takes [examples, places, dim] floats,
-        instead of after, as a matrix product, which loses digits of small distances.
+    `exact` subtracts before squaring, which takes [examples, places, dim] floats, instead of after,
+    as a matrix product, which loses digits of small distances.
     """
     if exact:
         squares = tf.reduce_sum(

@@ -20,11 +20,7 @@ from motley_tff.core.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class LpFt(FineTuning):
-    """Fine-tuning's hyperparameters, of which `last_layer` plays no part, and when it turns.
-
-    Attributes:
-      probing_epochs: Epochs on the last layer alone, at least 0.
-    """
+    """Fine-tuning's hyperparameters, of which `last_layer` plays no part, and when it turns."""
 
     card: ClassVar[Card] = Card(
         "lp_ft",

@@ -39,8 +39,8 @@ class Mocha(SiloAlgorithm):
     """Mocha's hyperparameters.
 
     Attributes:
-      regularization: lambda, at least 0; 0 gives back local training.
-      outer: `mocha_outer`, local passes a round before S is renewed, at least 1.
+      regularization: lambda; 0 gives back local training.
+      outer: Local passes a round before S is renewed.
     """
 
     card: ClassVar[Card] = Card(
@@ -159,11 +159,7 @@ def relations(models: Weights) -> tf.Tensor:
 
 
 class _Server:
-    """Keeps W, puts the rows that came into it, and renews S.
-
-    Args:
-      first: W at first, leaves [silos, ...].
-    """
+    """Keeps W, leaves [silos, ...], puts the rows that came into it, and renews S."""
 
     def __init__(self, first: Weights):
         self._first = first
@@ -173,7 +169,7 @@ class _Server:
         return self._first
 
     def next(self, state, weights, update):
-        """Returns (W, what to send of S and W); see `core.algorithm.ServerOptimizer`."""
+        """Returns (W, what to send of S and W)."""
         place, rows = update
         new = tuple(_take_rows(w, r, place) for w, r in zip(state, rows, strict=True))
         related = relations(new)

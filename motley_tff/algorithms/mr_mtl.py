@@ -44,11 +44,7 @@ from motley_tff.core.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class MrMtl(SiloAlgorithm):
-    """MR-MTL's hyperparameters; the client optimizer is not used.
-
-    Attributes:
-      regularization: lambda, at least 0; 0 gives back local training.
-    """
+    """MR-MTL's hyperparameters: `regularization` is lambda. The client optimizer is not used."""
 
     card: ClassVar[Card] = Card(
         "mr_mtl",
@@ -76,11 +72,10 @@ class MrMtl(SiloAlgorithm):
         )
 
     def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
-        """Returns MR-MTL; a client's state is its personal weights.
+        """Returns MR-MTL, or raises as `check`; a client's state is its personal weights.
 
-        Raises:
-          UserError: As `check`. A rate that is a tensor (of several runs in one call) is not looked
-            at: their builder is also called with each run's number.
+        A rate that is a tensor (of several runs in one call) is not looked at: their builder is
+        also called with each run's number.
         """
         if not tf.is_tensor(self.server_optimizer.learning_rate):
             self.check()
@@ -139,12 +134,7 @@ def _num_examples(task: Task) -> int:
 
 
 class _Server:
-    """Applies an optimizer to the change of the mean over all silos.
-
-    Args:
-      optimizer: The server optimizer, on the model's weights.
-      num_examples: Training examples of all silos.
-    """
+    """Applies a server optimizer to the change of the mean over all silos' `num_examples`."""
 
     def __init__(self, optimizer: algorithm.ServerOptimizer, num_examples: int):
         self._optimizer, self._num_examples = optimizer, num_examples
@@ -154,7 +144,7 @@ class _Server:
         return self._optimizer.initialize(specs[0])
 
     def next(self, state, weights, update):
-        """Returns (new state, new weights); see `core.algorithm.ServerOptimizer`."""
+        """Returns (new state, new weights)."""
         model, places = weights
         change, present = update
         # Every silo that answered has 1 / (the cohort's examples) in its place.

@@ -91,11 +91,7 @@ def builder(name: str) -> Callable[..., Any]:
 
 
 def build(config: OptimizerConfig) -> Any:
-    """Returns the `tff.learning.optimizers.Optimizer` of a config.
-
-    Raises:
-      UserError: If the name is unknown or TFF refuses a value.
-    """
+    """Returns the `tff.learning.optimizers.Optimizer` of a config, or raises a UserError."""
     if config.name not in PARAMETERS:
         raise UserError(f"unknown optimizer {config.name!r}; expected one of {sorted(PARAMETERS)}")
     try:

@@ -24,13 +24,10 @@ from motley_tff.core.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class PerFedAvg(SiloAlgorithm):
-    """Per-FedAvg's hyperparameters.
+    """Per-FedAvg's hyperparameters: a client's adaptation takes at most `adaptation_epochs`.
 
     The personal optimizer is SGD; its rate is that of the adaptation, at least 0, by default a
     tenth of the clients'; 0 gives back FedAvg.
-
-    Attributes:
-      adaptation_epochs: Most epochs of a client's adaptation, at least 1.
     """
 
     card: ClassVar[Card] = Card(
@@ -57,11 +54,7 @@ class PerFedAvg(SiloAlgorithm):
             )
 
     def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
-        """Returns Per-FedAvg's global training.
-
-        Raises:
-          UserError: As `check`.
-        """
+        """Returns Per-FedAvg's global training, or raises as `check`."""
         self.check()
         base = fedavg.build(task, self, initial_weights)
         (walk,) = base.work.passes

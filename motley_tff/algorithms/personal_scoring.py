@@ -20,11 +20,7 @@ class Carry(NamedTuple):
 
 
 def build(task: task_lib.Task, training: algorithm.Algorithm) -> algorithm.Personalization:
-    """Returns the scoring of `training`'s personal models.
-
-    Raises:
-      ValueError: If its clients have none.
-    """
+    """Returns the scoring of `training`'s personal models."""
     personal_model = training.personal_model
     if personal_model is None:
         raise ValueError(f"{training.name!r} trains no personal models.")

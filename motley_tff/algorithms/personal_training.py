@@ -39,11 +39,9 @@ Nest = Any
 
 @dataclasses.dataclass(frozen=True)
 class SiloAlgorithm(fedavg.FedAvg):
-    """FedAvg's hyperparameters, and those of the silos' own models.
+    """FedAvg's hyperparameters, and the optimizer of the silos' own models.
 
-    Attributes:
-      personal_optimizer: Optimizer of the silos' own models; its state starts anew every round. A
-        rate of None is the clients', times `default_share`.
+    Its state starts anew every round. A rate of None is the clients', times `default_share`.
     """
 
     default_share: ClassVar[float] = 1.0
@@ -135,7 +133,7 @@ def build(
       training: What silos do for themselves.
       communicated: What crosses the wire for the algorithm's sake, each way.
       initial_state: Every silo's first state; by default the initial weights.
-      personal_model: `(server weights, client state) -> model weights`; by default the state.
+      personal_model: By default the state.
       shared: What the server keeps beside FedAvg's weights.
       shared_optimizer: Updates that from the weighted mean of the contributions.
     """
@@ -192,12 +190,12 @@ class _Halves:
         self._optimizers = (first, second)
 
     def initialize(self, specs: Nest) -> Nest:
-        """Returns both first states; see `algorithm.ServerOptimizer`."""
+        """Returns both first states."""
         pairs = zip(self._optimizers, specs, strict=True)
         return tuple(optimizer.initialize(half) for optimizer, half in pairs)
 
     def next(self, state: Nest, weights: Nest, gradients: Nest) -> tuple[Nest, Nest]:
-        """Returns (new states, new weights); see `algorithm.ServerOptimizer`."""
+        """Returns (new states, new weights)."""
         done = [
             optimizer.next(*half)
             for optimizer, *half in zip(self._optimizers, state, weights, gradients, strict=True)
@@ -263,11 +261,7 @@ def _client_work(
 class Trainer:
     """Trains silos' own models on loss + strength / 2 * ||weights - anchor||^2.
 
-    Args:
-      task: The task.
-      params: The algorithm's; its personal optimizer is used.
-      strength: Of the pull towards an anchor.
-      trained: Which of the model's weights it trains; by default all.
+    `trained` says which of the model's weights; by default all.
     """
 
     def __init__(
@@ -310,12 +304,7 @@ class Trainer:
 
 
 class SharedLayers:
-    """A model of which some layers are a silo's own and the server shares the others.
-
-    Args:
-      initial_weights: All of the model's first weights.
-      is_own: For each weight, whether it is the silo's own.
-    """
+    """A model of which some layers are a silo's own and the server shares the others."""
 
     def __init__(self, initial_weights: learning.Weights, is_own: Sequence[bool]):
         self._initial = tuple(initial_weights)
@@ -357,15 +346,10 @@ def _picked(weights: learning.Weights, mask: Sequence[bool]) -> learning.Weights
 
 
 def place(num_silos: int, index: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """Returns a silo's mark in the mean of a cohort: float32 [silos], 1 / weight in its place.
+    """Returns a silo's mark in the mean of a cohort: float32 [silos], 1 / weight at its index.
 
     The weighted mean of these has 1 / (weight of the whole cohort) where a silo took part and 0
     where it did not, so a server that is given means alone knows who took part, and how much.
-
-    Args:
-      num_silos: How many there are.
-      index: The silo's number.
-      weight: Its weight in the mean.
     """
     is_own = tf.equal(tf.range(num_silos), index)
     return tf.where(is_own, tf.math.divide_no_nan(1.0, weight), 0.0)

@@ -26,8 +26,8 @@ class PFedMe(SiloAlgorithm):
     """pFedMe's hyperparameters; the client optimizer's rate is eta.
 
     Attributes:
-      regularization: lambda, at least 0; eta * lambda should not exceed 1.
-      inner_steps: Steps on the inner problem a batch, at least 1.
+      regularization: lambda; eta * lambda should not exceed 1.
+      inner_steps: Steps on the inner problem a batch.
     """
 
     card: ClassVar[Card] = Card(

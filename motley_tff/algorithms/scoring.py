@@ -87,14 +87,7 @@ def empty_examples(
 def append(
     examples: RankedExamples, batch: client_work.Batch, outputs: tf.Tensor, columns: tf.Tensor
 ) -> RankedExamples:
-    """Appends a batch's real rows.
-
-    Args:
-      examples: Those so far.
-      batch: The batch.
-      outputs: float32 [batch, n].
-      columns: int32 [n], where they belong.
-    """
+    """Appends a batch's real rows: `outputs`, float32 [batch, n], go into `columns`, int32 [n]."""
     is_real = batch.mask > 0.0
     last = tf.shape(examples.labels)[0] - 1
     places = tf.where(is_real, examples.count + tf.range(tf.shape(batch.mask)[0]), last)

@@ -23,8 +23,8 @@ class Carry(NamedTuple):
 
     Attributes:
       inner: The carry of the algorithm's own work.
-      steps: int32 scalar, steps of the present pass so far.
-      budgets: int32 [passes], after how many steps each pass stops.
+      steps: int32 scalar.
+      budgets: int32 [passes].
     """
 
     inner: Any
@@ -33,12 +33,7 @@ class Carry(NamedTuple):
 
 
 def slowed(algorithm: algorithm_lib.Algorithm, rate: float) -> algorithm_lib.Algorithm:
-    """Returns the algorithm with stragglers among its clients.
-
-    Args:
-      algorithm: Any training algorithm.
-      rate: Probability that a client is one in a round, in [0, 1].
-    """
+    """Returns a training algorithm each of whose clients is a straggler with probability `rate`."""
     if not rate:
         return algorithm
     work = algorithm.work

@@ -21,7 +21,7 @@ class Round(NamedTuple):
     Attributes:
       number: 1-based.
       client_ids: The cohort, in order.
-      key: int32 [2], the round's random key.
+      key: int32 [2].
     """
 
     number: int
@@ -30,14 +30,11 @@ class Round(NamedTuple):
 
 
 class RoundResult(NamedTuple):
-    """What is known after a round.
+    """What is known after a round: its number, the cohort's size, the wall time.
 
     Attributes:
-      number: 1-based.
-      num_clients: Size of the cohort.
       means: Weighted mean over the cohort's training entries of the loss and each metric, each
         batch under the weights it was trained from.
-      seconds: Wall time.
     """
 
     number: int
@@ -53,11 +50,7 @@ class ClientCall(NamedTuple):
     """Client work to run on some clients of a source, such as a personalization's.
 
     Attributes:
-      task: Whose data it is.
-      work: The work.
       broadcast: What every client gets.
-      clients: The source.
-      client_ids: Which of its clients.
       key: int32 [2], the random key of this round or evaluation.
       client_states: The clients' states, where the work wants them.
     """

@@ -26,11 +26,7 @@ T = TypeVar("T")
 
 
 class SequentialBackend:
-    """Runs client work in this process.
-
-    Args:
-      parallel_clients: How many clients run at once, at least 1.
-    """
+    """Runs client work in this process, `parallel_clients` at once."""
 
     name = "sequential"
 
@@ -165,7 +161,7 @@ class SequentialTraining:
 
 
 def _compile(task, work, broadcast, spec, state):
-    """Traces a client function for the given types."""
+    """Returns a client function for the given types."""
 
     def run(broadcast, state, parts, round_key, client_key, index):
         key = tensor_random.client_round_key(round_key, client_key)

@@ -69,11 +69,6 @@ class Rows:
     """The rows of a stack: how to spread what belongs to clients or to runs over them.
 
     Runs are in the order of their settings, then seeds.
-
-    Args:
-      num_runs: Runs.
-      num_seeds: How many different seeds they have.
-      num_clients: Clients of the stack.
     """
 
     def __init__(self, num_runs: int, num_seeds: int, num_clients: int):
@@ -119,13 +114,7 @@ class Rows:
         return tf.nest.map_structure(to_runs, nest)
 
     def map_step(self, step: Callable[[Any, Any], Any], per_row: Any, shared: Any) -> Any:
-        """Returns `step(row, shared)` for every row.
-
-        Args:
-          step: A pure function of one row's leaves.
-          per_row: Leaves [rows, ...].
-          shared: Leaves [seeds * clients, ...], the same for all settings.
-        """
+        """Returns `step(row, shared)` for every row; `shared` has leaves [seeds * clients, ...]."""
         if self.num_settings == 1:
             return map_rows(lambda args: step(*args), (per_row, shared))
 
@@ -164,7 +153,7 @@ def run_stack(
       template: The work of some run: all runs walk over the data alike.
       hparams: `{name: [runs]}`.
       broadcast: What the server of each run sent, leaves [runs, ...].
-      client_states: The clients' states, leaves [runs, clients, ...]; `()` if stateless.
+      client_states: Leaves [runs, clients, ...]; `()` if stateless.
       stack: The clients' examples, as tensors.
       round_keys: int32 [seeds, 2].
     """

@@ -115,13 +115,8 @@ def numbers(stack: Stack, work: client_work.ClientWork) -> np.ndarray:
 def groups(numbers: np.ndarray) -> list[np.ndarray]:
     """Splits clients into as few groups of similar size as keep padding within the bounds.
 
-    Each group is compiled on its own, so few groups matter as much as little padding.
-
-    Args:
-      numbers: [clients], what each goes through in a call; see `numbers`.
-
-    Returns:
-      Arrays of client positions, each in ascending order; together all of them once.
+    Each group is compiled on its own, so few groups matter as much as little padding. Each is an
+    array of client positions in ascending order.
     """
     lengths, counts = np.unique(numbers, return_counts=True)
     for num_groups in range(1, len(lengths) + 1):
@@ -134,10 +129,9 @@ def groups(numbers: np.ndarray) -> list[np.ndarray]:
 
 
 def _cheapest_cuts(lengths: np.ndarray, counts: np.ndarray, num_groups: int):
-    """Cuts ascending lengths into groups in which each client costs the group's longest.
+    """Returns (index of each group's last length, total cost) of the cheapest groups.
 
-    Returns:
-      (index of the last length of each group, total cost), of least cost.
+    Lengths ascend; in a group each client costs the longest.
     """
     total = np.concatenate([[0], np.cumsum(counts)])
     # best[j]: least cost of the first j lengths in the groups so far.

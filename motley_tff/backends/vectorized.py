@@ -124,8 +124,7 @@ class VectorizedBackend:
           sources: The clients under each seed.
           client_ids: Which of them.
           keys: int32 [seeds, 2], the random key of this evaluation under each seed.
-          client_states: The clients' states, leaves [runs, len(client_ids), ...]; `()` if
-            stateless.
+          client_states: Leaves [runs, len(client_ids), ...]; `()` if stateless.
         """
         function = self._map_function(task, work)
         broadcasts = tf.nest.map_structure(tf.convert_to_tensor, broadcasts)
@@ -159,11 +158,9 @@ class VectorizedRuns:
     leaves have a leading axis of runs, those of client states then one of the training clients.
 
     Args:
-      tasks: The task under each seed: the same clients, model and functions, other splits.
+      tasks: The task under each seed: the same clients (or it is a ValueError), model and
+        functions, other splits.
       runs: The settings.
-
-    Raises:
-      ValueError: If the tasks have different clients.
     """
 
     def __init__(self, tasks: Sequence[task_lib.Task], runs: Runs):
@@ -178,9 +175,8 @@ class VectorizedRuns:
     def initialize(self, algorithms: Sequence[algorithm_lib.Algorithm] | None = None) -> Nest:
         """Returns the state before the first round.
 
-        Args:
-          algorithms: Each run's, for its initial weights and states; by default what `build`
-            returns for its setting.
+        `algorithms` are each run's, for its initial weights and states; by default what `build`
+        returns for its setting.
         """
         if algorithms is None:
             built = [self._runs.build(dict(h)) for h in self._runs.hparams]

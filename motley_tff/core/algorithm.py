@@ -76,22 +76,17 @@ class Algorithm:
     The optimizer gets the mean of the clients' updates, weighted by their weights.
 
     Attributes:
-      name: Registered name.
       initial_weights: What the server starts from and broadcasts: the model's weights, or any
         nest of float arrays (k models stacked, a matrix of local models).
-      work: The clients' side; its broadcast is the server's weights.
-      server_optimizer: The server's side.
       initial_client_state: `client index -> state`, for stateful algorithms only.
       global_model: `server weights -> model weights`, the model that is exported and that
         personalization starts from.
       cluster_models: `server weights -> every cluster's model`, which are exported, too.
-      personal_model: `(server weights, client state) -> model weights` of a stateful algorithm.
       matrices: `states of all training clients -> {name: [clients, clients]}`, what relates the
         clients to each other; each becomes a CSV file.
       shares: Names of sums beside the loss and the metrics that the work's metrics hold (the share
         of clients in each cluster, say); their means become columns of `rounds.csv`.
-      communicated: What is broadcast to a client and sent back by it, for counting bytes; by
-        default `initial_weights` both ways.
+      communicated: For counting bytes; by default `initial_weights` both ways.
       groups: The groups of an update; by default it is one.
     """
 

@@ -64,9 +64,7 @@ def take(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 def best_round(rows: Sequence[Mapping[str, str]], higher_is_better: bool) -> str:
     """Returns the round of best validation mean, the first of equals; the last if there is none.
 
-    Args:
-      rows: Of `summary.csv`: `round`, `split` and `personalized_mean`, as text.
-      higher_is_better: Direction of the metric.
+    `rows` are those of `summary.csv`: `round`, `split` and `personalized_mean`, as text.
     """
     valid = [row for row in rows if row["split"] == "valid" and row["personalized_mean"]]
     if not valid:

@@ -52,11 +52,7 @@ class Clients(abc.ABC):
 
     @abc.abstractmethod
     def fetch(self, client_id: str) -> Parts:
-        """Returns one client's parts as arrays or eager tensors.
-
-        Raises:
-          KeyError: If there is no such client.
-        """
+        """Returns one client's parts as arrays or eager tensors; a KeyError if there is none."""
 
     def load(self, client_id: tf.Tensor) -> Parts:
         """Returns one client's parts from a string tensor, inside a graph."""
@@ -69,11 +65,9 @@ class Clients(abc.ABC):
 
 
 class InMemoryClients(Clients):
-    """Clients whose arrays are in this process.
+    """Clients whose arrays are in this process: `{client id: {part: {field: array [n, ...]}}}`.
 
-    Args:
-      data: `{client id: {part: {field: array [n, ...]}}}`; every client has the same parts,
-        fields, types and shapes but for n.
+    Every client has the same parts, fields, types and shapes but for n.
     """
 
     def __init__(self, data: Mapping[str, Parts]):
@@ -112,9 +106,7 @@ class InMemoryClients(Clients):
 class InGraphClients(Clients):
     """Clients whose parts a graph loads from an id.
 
-    Args:
-      ids: The clients.
-      load: `string scalar -> {part: {field: tensor [n, ...]}}` in TensorFlow ops only.
+    `load` is `string scalar -> {part: {field: tensor [n, ...]}}` in TensorFlow ops only.
     """
 
     def __init__(self, ids: Sequence[str], load: Callable[[tf.Tensor], Parts]):
@@ -151,9 +143,7 @@ class InGraphClients(Clients):
 class DerivedClients(Clients):
     """Clients whose parts are made of another source's, when they are asked for.
 
-    Args:
-      source: The other source.
-      change: `(parts, client id as a string scalar) -> parts`, in TensorFlow ops only.
+    `change` is `(parts, client id as a string scalar) -> parts`, in TensorFlow ops only.
     """
 
     def __init__(self, source: Clients, change: Callable[[Parts, tf.Tensor], Parts]):

@@ -74,14 +74,7 @@ def evaluate(task: task_lib.Task, weights: Weights, batch: client_work.Batch, su
 def start(
     task: task_lib.Task, optimizer: Any, weights: Weights, trained: Sequence[bool]
 ) -> Learner:
-    """Returns a learner with a fresh optimizer state.
-
-    Args:
-      task: The task.
-      optimizer: A `tff.learning.optimizers.Optimizer`.
-      weights: Where to start.
-      trained: For each weight, whether it is trained.
-    """
+    """Returns a learner with a fresh optimizer state; see `train`."""
     weights = tuple(weights)
     specs = tuple(
         tf.TensorSpec(shape, tf.float32)

@@ -35,11 +35,8 @@ def deal(
     Args:
       task: The task.
       seed: Decides who gets what.
-      memory_limit_bytes: What the examples may take.
+      memory_limit_bytes: What the examples may take; more is a UserError.
       on_client: Called after each client that was read.
-
-    Raises:
-      UserError: If they take more.
     """
     read = _Reader(task, memory_limit_bytes, on_client)
     dealt: dict[int, clients_lib.Clients] = {}
@@ -72,13 +69,7 @@ def centralize(
 ) -> task_lib.Task:
     """Returns the task with one training client, `all`, that has everybody's training examples.
 
-    Args:
-      task: The task.
-      memory_limit_bytes: What the examples may take.
-      on_client: Called after each client that was read.
-
-    Raises:
-      UserError: If they take more.
+    The arguments and errors are those of `deal`.
     """
     data = _Reader(task, memory_limit_bytes, on_client).all(task.train)
     parts = {part: _concatenate([d[part] for d in data.values()]) for part in task.train.spec}

@@ -61,15 +61,7 @@ class Evidence(NamedTuple):
 
 
 def parse(text: str, is_silo: bool) -> Rule:
-    """Returns the rule that a text describes.
-
-    Args:
-      text: See above.
-      is_silo: Whether clients are silos, which hold nothing out.
-
-    Raises:
-      UserError: If it describes none.
-    """
+    """Returns the rule that a text describes, or raises a UserError; silos hold nothing out."""
     kind, colon, written = text.partition(":")
     if kind == "always" and not colon:
         return Rule(text, kind)

@@ -18,10 +18,9 @@ class Scores:
     """Every candidate's scores on one split.
 
     Attributes:
-      client_ids: The clients, in order.
+      client_ids: The clients, in order, as in all arrays.
       values: `{metric or "loss": float32 [num_clients, num_candidates]}`.
-      num_personalization_examples: int64 [num_clients].
-      num_evaluation_examples: int64 [num_clients].
+      num_personalization_examples: int64 [num_clients], as the evaluation's.
       clusters: int64 [num_clients], 0-based, or None where clients belong to none.
       examples: Of each client (labels [n], outputs [n, num_candidates]), where the task exports
         scores, else empty.
@@ -119,11 +118,7 @@ def to_arrays(scores: Scores) -> dict[str, np.ndarray]:
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray]) -> Scores:
-    """Returns the scores that `to_arrays` made arrays of.
-
-    Raises:
-      KeyError: If one is missing.
-    """
+    """Returns the scores that `to_arrays` made arrays of; a KeyError if one is missing."""
     sizes = arrays["num_evaluation_examples"]
     examples: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     if "labels" in arrays:

@@ -20,9 +20,6 @@ def scores(task: task_lib.Task) -> dict[str, float]:
     (of -1 and +1 its sign counts: the more frequent one), of classes the most frequent. Of
     thousands of clients no label is read: of n classes a constant is right once in n. Where the
     task has a reference of its own (text), reports have that (`reference_mean`), and this is empty.
-
-    Args:
-      task: The task.
     """
     if task.reference:
         return {}

@@ -23,7 +23,7 @@ from motley_tff.experiment.config import LoopConfig
 
 
 class Experiment:
-    """One run in one directory.
+    """One run in one directory; a UserError if the settings do not fit the task.
 
     Args:
       config: The loop's settings.
@@ -36,9 +36,6 @@ class Experiment:
       progress: Told what happens.
       bytes_before: What was communicated before the first round, in a warm start.
       release: Given each round's training means and each evaluation's means, for TensorBoard.
-
-    Raises:
-      UserError: If the settings do not fit the task.
     """
 
     def __init__(
@@ -71,11 +68,8 @@ class Experiment:
     def run(self) -> list[dict[str, str]]:
         """Trains and evaluates to the end, from the last checkpoint if there is one.
 
-        An interruption (Ctrl-C, SIGTERM) while training leaves a checkpoint of the last whole
-        round behind.
-
-        Returns:
-          The rows of the last evaluation in `summary.csv`, as text.
+        An interruption (Ctrl-C, SIGTERM) while training leaves a checkpoint of the last whole round
+        behind. Returns the rows of the last evaluation in `summary.csv`, as text.
         """
         self._state, self._done = self._recorder.restore(self._process.initialize())
         self._progress.start("train", self._config.total_rounds, self._done)
@@ -160,11 +154,10 @@ class Experiment:
 
 
 def check_config(config: LoopConfig, task: task_lib.Task) -> None:
-    """Checks settings against the task's clients.
+    """Raises a UserError for settings that do not fit the task's clients.
 
-    Raises:
-      UserError: If a round asks for more clients than there are, the only one could drop out, or a
-        per-client choice for clients that have no validation data of their own.
+    That is: a round of more clients than there are, the only one could drop out, or a per-client
+    choice for clients that have no validation data of their own.
     """
     size = config.clients_per_train_round
     if size is not None and size > len(task.train):

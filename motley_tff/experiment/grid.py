@@ -23,14 +23,9 @@ Build = Callable[[task_lib.Task, int, Mapping[str, Any]], algorithm_lib.Algorith
 
 
 class Scored(NamedTuple):
-    """One run after one round.
+    """One run after one round: its traced hyperparameters, its scores by split.
 
-    Attributes:
-      setting: Its traced hyperparameters.
-      seed: Its seed.
-      round_number: After which round.
-      scores: By split.
-      has_diverged: Whether a training loss was not finite by then, which ends a run that is alone.
+    It has diverged if a training loss was not finite by then, which ends a run that is alone.
     """
 
     setting: dict[str, float]

@@ -22,10 +22,7 @@ _BUCKETS = 2**31 - 1
 def with_fraction(task: task_lib.Task, fraction: float, seed: int) -> task_lib.Task:
     """Returns the task with smaller personalization sets (Motley, Figure 6(c)).
 
-    Args:
-      task: The task.
-      fraction: How much of each client's set is left, in (0, 1]; at least one example is.
-      seed: Decides which.
+    Of each client's set this fraction, in (0, 1], is left; at least one example is.
     """
     if fraction == 1.0:
         return task
@@ -40,12 +37,10 @@ def with_fraction(task: task_lib.Task, fraction: float, seed: int) -> task_lib.T
 
 
 def with_holdout(task: task_lib.Task, fraction: float, seed: int) -> task_lib.Task:
-    """Returns the task with a part `holdout` that is taken out of each personalization set.
+    """Returns a cross-device task with a part `holdout` taken out of each personalization set.
 
-    Args:
-      task: A cross-device task; silos have a validation part.
-      fraction: How much is held out, in (0, 1). A client with one example holds nothing out.
-      seed: Decides which.
+    It is this fraction, in (0, 1), of the set; a client with one example holds nothing out. Silos
+    have a validation part.
     """
     name = task.personalization_part("test")
 
@@ -64,12 +59,8 @@ def with_ood(task: task_lib.Task, num_examples: int, seed: int) -> task_lib.Task
 
     Motley's out-of-distribution set (section 3.1, observation 3) is a random sample of the test
     clients' examples; a client's own are left out of its. Drawn from evaluation parts only, of each
-    client as many (all, if it has fewer), so that large clients do not make up most of it.
-
-    Args:
-      task: The task.
-      num_examples: Size of the sample; it is smaller where small clients leave a gap.
-      seed: Decides which.
+    client as many (all, if it has fewer), so that large clients do not make up most of it. It has
+    fewer than `num_examples` where small clients leave a gap.
     """
     pool, owners = _sample(task, num_examples, seed)
 

@@ -20,13 +20,7 @@ from motley_tff.tables import columns
 class Recorder:
     """Writes one run's files, and takes them up where an earlier process left them.
 
-    Args:
-      config: The loop's settings.
-      task: The task.
-      algorithm: What trains.
-      directory: Where files go; held by this process.
-      algorithm_name: What the tables' `algorithm` column says.
-      bytes_before: What was communicated before the first round, in a warm start.
+    `bytes_before` is what was communicated before the first round, in a warm start.
     """
 
     def __init__(
@@ -52,8 +46,7 @@ class Recorder:
     def restore(self, state: Any) -> tuple[Any, int]:
         """Returns the last checkpoint and its round, and drops what tables say of later rounds.
 
-        Args:
-          state: The state before the first round, which is returned if there is no checkpoint.
+        `state`, that before the first round, is returned if there is no checkpoint.
         """
         folder, done = self._directory.checkpoints, 0
         saved = checkpoints.rounds(folder)
@@ -126,12 +119,7 @@ class Recorder:
     def add_evaluation(
         self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
     ) -> None:
-        """Writes the tables of the evaluation after a round.
-
-        Args:
-          tables: `{table: rows}` without the run's keys.
-          number: The round.
-        """
+        """Writes the tables of the evaluation after a round, whose rows lack the run's keys."""
         sent = self._bytes_so_far()
         for row in tables["summary"]:
             row |= {"bytes_down_total": sent.down, "bytes_up_total": sent.up}  # type: ignore
@@ -163,12 +151,7 @@ class Recorder:
         )
 
     def export(self, server: Any, states: Mapping[str, Any]) -> None:
-        """Writes the trained models and matrices.
-
-        Args:
-          server: The server's weights.
-          states: The clients' own states by id.
-        """
+        """Writes the trained models and matrices of these weights and client states."""
         folder, names = self._directory.path, self._task.model.names
         algorithm = self._algorithm
         model_files.save(folder / model_files.FILE_NAME, names, algorithm.global_model(server))

@@ -25,11 +25,7 @@ _Row = dict[str, Any]
 
 
 class Rows:
-    """Rows that are made anew each time they are read.
-
-    Args:
-      parts: Functions that return rows.
-    """
+    """Rows that are made anew, by these functions, each time they are read."""
 
     def __init__(self, *parts: Callable[[], Iterable[dict[str, Any]]]):
         self._parts = parts
@@ -88,15 +84,7 @@ def choose(
 def summarize(
     task: task_lib.Task, labels: Sequence[str], split: str, scores: Scores, chosen: np.ndarray
 ) -> dict[str, Any]:
-    """Returns a split's row of `summary.csv`, without the keys of the run.
-
-    Args:
-      task: The task.
-      labels: The candidates' labels.
-      split: Which split.
-      scores: Its scores.
-      chosen: Each client's candidate.
-    """
+    """Returns a split's row of `summary.csv` at each client's candidate, without the run's keys."""
     values = client_values_of(task, scores, chosen)
     ood = _ood_values(task, scores, chosen)
     references = [task.reference[i] for i in values.client_ids if i in task.reference]
@@ -123,9 +111,9 @@ def report(
       task: The task.
       labels: The candidates' labels; the first is the baseline.
       scores: `{split: scores}` with `valid` and `test`; of `train` only the curves are reported.
-      tuning: One candidate for all, or each silo its own.
-      include_baseline: Whether the baseline may be chosen.
-      accept: See `choose`.
+      tuning: See `choose`, as the others.
+      include_baseline: The same.
+      accept: The same.
     """
     chosen = {
         how: choose(task, scores, how, include_baseline, accept)

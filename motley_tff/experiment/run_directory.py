@@ -192,16 +192,7 @@ class RunDirectory:
         return record
 
     def check_same(self, name: str, current: Mapping[str, Any], what: str) -> None:
-        """Refuses to go on if something other than a flag has changed since the run began.
-
-        Args:
-          name: The key in `run.json` that holds it.
-          current: Its value now.
-          what: What it is, for the message.
-
-        Raises:
-          UserError: If `run.json` holds something else.
-        """
+        """Raises a UserError if what `run.json` holds as `name` has changed since the run began."""
         known = self._record.get(name)
         if known is not None and known != dict(current):
             raise UserError(
@@ -270,10 +261,8 @@ def digest(path: str) -> str:
     """Returns a data file's fingerprint: its size and a hash of its bytes.
 
     Of a file over 64 MB, the beginning, the middle and the end are hashed; of a folder, such as
-    Landmarks' of a file for each client, the names, sizes and last bytes of its files.
-
-    Raises:
-      UserError: If it cannot be read.
+    Landmarks' of a file for each client, the names, sizes and last bytes of its files. What cannot
+    be read is a UserError.
     """
     try:
         if os.path.isdir(path):

@@ -44,10 +44,8 @@ def remaining(
 ) -> tuple[str, ...]:
     """Returns those of a cohort who do not drop out; at least one stays.
 
-    Args:
-      client_ids: The cohort.
-      dropout_rate: Probability that a client gets the model and sends nothing back, in [0, 1).
-      stream: Decides who; not drawn from without a rate.
+    The rate, in [0, 1), is the probability that a client gets the model and sends nothing back;
+    without one nothing is drawn from the stream.
     """
     if not dropout_rate:
         return client_ids

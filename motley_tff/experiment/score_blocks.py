@@ -16,12 +16,7 @@ _NAME = re.compile(r"round_(\d{8})\..*\.npz")
 
 
 class ScoreBlocks:
-    """The blocks of one round's evaluation.
-
-    Args:
-      directory: The run's.
-      round_number: After which round it is.
-    """
+    """The blocks of the evaluation after one round of a run."""
 
     def __init__(self, directory: pathlib.Path, round_number: int):
         self._folder, self._number = directory / _FOLDER, round_number

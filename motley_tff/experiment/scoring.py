@@ -42,14 +42,7 @@ class _NoBlocks:
 
 
 class Evaluator:
-    """Runs one personalization on one backend.
-
-    Args:
-      backend: Where the clients' work runs.
-      task: Whose clients.
-      personalization: What they do.
-      name: Tells its blocks from those of other evaluators.
-    """
+    """Runs one personalization on one backend; its name tells its blocks from those of others."""
 
     def __init__(
         self,

@@ -29,18 +29,7 @@ def check(config: EvaluationConfig, task: task_lib.Task) -> None:
 
 
 class Studies:
-    """Evaluates one personalization on one backend.
-
-    Args:
-      config: What to look at.
-      backend: Where the clients' work runs.
-      task: Whose clients.
-      personalization: What they do.
-      seed: The run's.
-
-    Raises:
-      UserError: If the settings do not fit the task or the personalization.
-    """
+    """Evaluates one personalization on one backend; a UserError if the settings do not fit it."""
 
     def __init__(
         self,
@@ -97,13 +86,7 @@ class Studies:
     ) -> tuple[Scores, dict[str, Iterable[dict[str, Any]]]]:
         """Returns the scores of the tables, and `{table: rows}` without the keys of the run.
 
-        Args:
-          weights: See `scoring.Evaluator.score`, as the others.
-          client_states: The same.
-          client_ids: The same.
-          key: The same.
-          on_client: Called each time a client was scored.
-          blocks: See `scoring.Evaluator.score`.
+        The arguments are those of `scoring.Evaluator.score`.
         """
 
         def score(evaluator: scoring.Evaluator) -> Scores:

@@ -14,12 +14,7 @@ def last(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
 
 
 def selected(directory: run_directory.RunDirectory, higher_is_better: bool) -> list[dict[str, str]]:
-    """Returns the rows of the evaluation that is best on validation clients; of equals the first.
-
-    Args:
-      directory: The experiment's.
-      higher_is_better: Direction of the metric.
-    """
+    """Returns the rows of the evaluation that is best on validation clients."""
     rows = _summary_rows(directory)
     best = candidates.best_round(rows, higher_is_better)
     return [row for row in rows if row["round"] == best]

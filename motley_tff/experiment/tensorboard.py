@@ -11,11 +11,7 @@ Release = Callable[[Mapping[str, float], int], None]
 
 
 def writer(directory: pathlib.Path) -> Release:
-    """Returns a function that writes one round's scalars for TensorBoard.
-
-    Args:
-      directory: Where event files go.
-    """
+    """Returns a function that writes one round's scalars for TensorBoard into a directory."""
     manager = tff.program.TensorBoardReleaseManager(directory)
 
     def release(values: Mapping[str, float], round_number: int) -> None:

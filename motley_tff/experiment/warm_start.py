@@ -136,13 +136,8 @@ class WarmStart:
 
         Ours, against mode collapse. Clients that learn alike change a model alike: their updates
         from the same model, scaled to length 1, are clustered by k-means++ (on random sketches of
-        2^14 numbers), and each group's mean update is applied to the model.
-
-        Args:
-          weights: The model.
-          k: How many.
-          is_shared: Which of its leaves all models have in common: those are moved by the mean
-            update of all clients. By default none.
+        2^14 numbers), and each group's mean update is applied to the model. The leaves that
+        `is_shared`, by default none, are moved by the mean update of all clients.
         """
         ids = self._sample()
         self._count(self._build(weights), len(ids), len(ids))

@@ -31,11 +31,7 @@ _EVALUATION_BLOCK = 64
 
 
 class TffBackend:
-    """Runs client work in TFF's current default execution context.
-
-    Args:
-      aggregator: Of the clients' updates; by default the plain weighted mean.
-    """
+    """Runs client work in TFF's current default execution context; aggregates by default a mean."""
 
     name = "tff"
 
@@ -94,10 +90,9 @@ class _Training:
 
 @contextlib.contextmanager
 def _naming_unreadable(clients: clients_lib.Clients, client_ids: Sequence[str]) -> Iterator[None]:
-    """Where TFF's worker fails because data cannot be read, says whose.
+    """Where TFF's worker fails because data cannot be read, raises a UserError that says whose.
 
-    Raises:
-      UserError: Names the client; the worker's own error is many lines and names none.
+    The worker's own error is many lines and names none.
     """
     try:
         yield

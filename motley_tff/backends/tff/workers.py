@@ -123,11 +123,7 @@ class _RemoteWorker:
         return self._stub.loss
 
     async def invoke(self, comp: Any, arg: Any) -> Any:
-        """Runs a computation there.
-
-        Raises:
-          WorkerError: If the worker is lost, or gave an error that is the computation's own.
-        """
+        """Runs a computation there; its own error is a `RemoteComputationError`."""
         self.num_running += 1
         try:
             return await asyncio.wrap_future(self._thread.submit(self._context.invoke(comp, arg)))
@@ -205,12 +201,7 @@ class _SpreadContext(tff.framework.AsyncContext):
         self._mergeable_form = functools.lru_cache(_mergeable_form)
 
     async def invoke(self, comp: Any, arg: Any) -> Any:
-        """Returns the result of a computation.
-
-        Raises:
-          WorkerError: If no worker is left, or one could not compute.
-          NotImplementedError: If clients' results and the server's come from one computation.
-        """
+        """Returns the result of a computation, at the clients or at the server, not at both."""
         workers = self._pool.remaining
         parts = _split(arg, comp.type_signature.parameter, max(1, len(workers)))
         at_clients, at_server = (
