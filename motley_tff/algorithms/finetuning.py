@@ -98,10 +98,7 @@ class Carry(NamedTuple):
 
 
 def _client_work(
-    task: Task,
-    params: FineTuning,
-    evaluation_parts: tuple[str, ...],
-    personalization_part: str,
+    task: Task, params: FineTuning, evaluation_parts: tuple[str, ...], personalization_part: str
 ) -> client_work.ClientWork:
     num_candidates = len(params.candidates)
     rates = np.asarray(params.learning_rates, np.float32)

@@ -317,28 +317,16 @@ def personalization(task: Task, k: int) -> algorithm.Personalization:
             board = scoring.start(task, evaluation_parts, len(candidate_labels.CLUSTER), client)
             return ScoringCarry(tuple(models), no_losses(k), first, board)
 
-        passes = tuple(
-            scoring.evaluation_pass(task, part, lambda carry: carry.current)
-            for part in evaluation_parts
-        )
-
-        def choose_and_begin(carry):
+        def chosen(carry):
             cluster = lowest(carry.losses)
-            chosen = tuple(tf.gather(leaf, cluster) for leaf in carry.models)
-            board = carry.board._replace(candidate=carry.board.candidate + 1)
-            return passes[0].begin(carry._replace(current=chosen, board=board))
+            return tuple(tf.gather(leaf, cluster) for leaf in carry.models)
 
         def finish(carry):
             output = scoring.output(task, carry.board)
             return output._replace(metrics={**output.metrics, "cluster": lowest(carry.losses)})
 
-        return client_work.ClientWork(
-            init,
-            (loss_pass(task, personalization_part), *passes),
-            finish,
-            loop=(dataclasses.replace(passes[0], begin=choose_and_begin), *passes[1:]),
-            num_loops=1,
-        )
+        first = (loss_pass(task, personalization_part),)
+        return scoring.two_candidates(task, evaluation_parts, init, chosen, first, finish)
 
     return algorithm.Personalization(
         "hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True

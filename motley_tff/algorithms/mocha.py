@@ -103,10 +103,7 @@ class Mocha(SiloAlgorithm):
             self,
             initial_weights,
             PersonalTraining(
-                start,
-                step,
-                contribution=contribution,
-                num_epochs=self.train_epochs * self.outer,
+                start, step, contribution=contribution, num_epochs=self.train_epochs * self.outer
             ),
             communicated=tuple(initial_weights),
             # S = I / K at first.

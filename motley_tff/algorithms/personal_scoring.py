@@ -3,11 +3,10 @@
 Candidate `0` is the algorithm's global model, candidate `personal` the silo's own.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 from motley_tff.algorithms import scoring
-from motley_tff.core import algorithm, candidate_labels, client_work, learning
+from motley_tff.core import algorithm, candidate_labels, learning
 from motley_tff.core import task as task_lib
 
 
@@ -35,21 +34,7 @@ def build(task: task_lib.Task, training: algorithm.Algorithm) -> algorithm.Perso
                 board=scoring.start(task, evaluation_parts, len(candidate_labels.PERSONAL), client),
             )
 
-        def turn_and_begin(carry):
-            board = carry.board._replace(candidate=carry.board.candidate + 1)
-            return passes[0].begin(carry._replace(current=carry.personal, board=board))
-
-        passes = tuple(
-            scoring.evaluation_pass(task, part, lambda carry: carry.current)
-            for part in evaluation_parts
-        )
-        return client_work.ClientWork(
-            init,
-            passes,
-            lambda carry: scoring.output(task, carry.board),
-            loop=(dataclasses.replace(passes[0], begin=turn_and_begin), *passes[1:]),
-            num_loops=1,
-        )
+        return scoring.two_candidates(task, evaluation_parts, init, lambda carry: carry.personal)
 
     return algorithm.Personalization(
         "personal", candidate_labels.PERSONAL, work, wants_server_weights=True, scores_train=True

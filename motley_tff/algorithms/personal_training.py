@@ -25,6 +25,8 @@ pFedMe have no FedAvg beside them: theirs is the shared half alone.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -76,14 +78,6 @@ class Carry(NamedTuple):
     personal: Personal
 
 
-def _weights(personal: Personal) -> Nest:
-    return personal.learner.weights
-
-
-def _nothing(personal: Personal) -> Nest:
-    return ()
-
-
 @dataclasses.dataclass(frozen=True)
 class PersonalTraining:
     """What a silo does for its own model.
@@ -104,8 +98,8 @@ class PersonalTraining:
 
     start: Callable[[Nest, Nest, client_work.Client], Personal]
     step: Callable[[Personal, client_work.Batch, Any], Personal]
-    state: Callable[[Personal], Nest] = _weights
-    contribution: Callable[[Personal], Nest] = _nothing
+    state: Callable[[Personal], Nest] = lambda personal: personal.learner.weights
+    contribution: Callable[[Personal], Nest] = lambda personal: ()
     num_epochs: int = 1
     first_step: Callable[[Personal, client_work.Batch, Any], Personal] | None = None
     num_first_epochs: int = 0
@@ -145,8 +139,8 @@ def build(
         global_model = base.global_model
     else:
         weights = (base.initial_weights, shared)
-        optimizer = _Halves(base.server_optimizer, shared_optimizer or _NothingShared())
-        global_model = _first_half
+        optimizer = _Halves(base.server_optimizer, shared_optimizer)
+        global_model = operator.itemgetter(0)
     return dataclasses.replace(
         base,
         initial_weights=weights,
@@ -160,10 +154,6 @@ def build(
     )
 
 
-def _first_half(weights: Nest) -> Nest:
-    return weights[0]
-
-
 _HALVES = algorithm.Groups(
     split=lambda update, weight: tuple((half, weight) for half in update),
     join=lambda means, totals: tuple(means),
@@ -171,34 +161,24 @@ _HALVES = algorithm.Groups(
 )
 
 
-class _NothingShared:
-    """The optimizer of an empty nest."""
-
-    def initialize(self, specs: Nest) -> Nest:
-        """Returns no state."""
-        return ()
-
-    def next(self, state: Nest, weights: Nest, gradients: Nest) -> tuple[Nest, Nest]:
-        """Returns the nothing it was given."""
-        return state, weights
-
-
 class _Halves:
-    """One optimizer on FedAvg's half, another on the shared one."""
+    """One optimizer on FedAvg's half, another on the shared one, None if that is empty."""
 
-    def __init__(self, first: algorithm.ServerOptimizer, second: algorithm.ServerOptimizer):
+    def __init__(self, first: algorithm.ServerOptimizer, second: algorithm.ServerOptimizer | None):
         self._optimizers = (first, second)
 
     def initialize(self, specs: Nest) -> Nest:
         """Returns both first states."""
         pairs = zip(self._optimizers, specs, strict=True)
-        return tuple(optimizer.initialize(half) for optimizer, half in pairs)
+        return tuple(optimizer.initialize(half) if optimizer else () for optimizer, half in pairs)
 
     def next(self, state: Nest, weights: Nest, gradients: Nest) -> tuple[Nest, Nest]:
         """Returns (new states, new weights)."""
         done = [
-            optimizer.next(*half)
-            for optimizer, *half in zip(self._optimizers, state, weights, gradients, strict=True)
+            optimizer.next(state, half, gradient) if optimizer else (state, half)
+            for optimizer, state, half, gradient in zip(
+                self._optimizers, state, weights, gradients, strict=True
+            )
         ]
         return tuple(new for new, _ in done), tuple(new for _, new in done)
 
@@ -218,8 +198,8 @@ def _client_work(
     def global_step(carry, batch):
         return carry._replace(base=global_pass.step(carry.base, batch))
 
-    def personal_step(carry, batch):
-        return carry._replace(personal=training.step(carry.personal, batch, carry.base))
+    def personal_step(carry, batch, step=training.step):
+        return carry._replace(personal=step(carry.personal, batch, carry.base))
 
     def both_steps(carry, batch):
         return global_step(personal_step(carry, batch), batch)
@@ -235,14 +215,9 @@ def _client_work(
             totals = dict(output.metrics.totals)
             totals["loss"] += tf.zeros([]) * sums.totals["loss"]
             output = output._replace(
-                update=(output.update, contribution),
-                metrics=output.metrics._replace(totals=totals),
+                update=(output.update, contribution), metrics=output.metrics._replace(totals=totals)
             )
         return output._replace(client_state=training.state(carry.personal))
-
-    def first_personal_step(carry, batch):
-        assert training.first_step is not None
-        return carry._replace(personal=training.first_step(carry.personal, batch, carry.base))
 
     def pass_of(step: Callable[..., Any], num_epochs: int) -> client_work.Pass:
         return dataclasses.replace(global_pass, step=step, num_epochs=num_epochs)
@@ -252,7 +227,8 @@ def _client_work(
     else:
         passes = [pass_of(personal_step, training.num_epochs)]
         if training.first_step is not None:
-            passes.insert(0, pass_of(first_personal_step, training.num_first_epochs))
+            first_step = functools.partial(personal_step, step=training.first_step)
+            passes.insert(0, pass_of(first_step, training.num_first_epochs))
         if not training.replaces_fedavg:
             passes.insert(0, pass_of(global_step, global_pass.num_epochs))
     return client_work.ClientWork(init, tuple(passes), finish)

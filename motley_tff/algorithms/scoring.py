@@ -6,6 +6,7 @@ metrics that `output` makes of the board are what `core.algorithm.Personalizatio
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -50,10 +51,7 @@ class Board(NamedTuple):
 
 
 def start(
-    task: task_lib.Task,
-    parts: tuple[str, ...],
-    num_candidates: int,
-    client: client_work.Client,
+    task: task_lib.Task, parts: tuple[str, ...], num_candidates: int, client: client_work.Client
 ) -> Board:
     """Returns an empty board whose current candidate is 0."""
     zeros = {name: tf.zeros([num_candidates]) for name in ("loss", *(m.name for m in task.metrics))}
@@ -147,6 +145,42 @@ def evaluation_pass(
         return carry._replace(board=board._replace(curves={**board.curves, part: curves}))
 
     return client_work.Pass(part, step, EVALUATION_BATCH_SIZE, begin=begin, end=end)
+
+
+def two_candidates(
+    task: task_lib.Task,
+    evaluation_parts: tuple[str, ...],
+    init: Callable[[Any, Any, client_work.Client], Any],
+    second: Callable[[Any], learning.Weights],
+    first: tuple[client_work.Pass, ...] = (),
+    finish: Callable[[Any], client_work.ClientOutput] | None = None,
+) -> client_work.ClientWork:
+    """Returns work that scores `carry.current`, then the model `second(carry)` in its place.
+
+    Args:
+      task: The task.
+      evaluation_parts: What both are scored on.
+      init: Returns the carry, which has `board` and `current`.
+      second: Of the carry after the first evaluation.
+      first: Passes before that.
+      finish: By default returns the board's curves.
+    """
+    passes = tuple(
+        evaluation_pass(task, part, lambda carry: carry.current) for part in evaluation_parts
+    )
+
+    def turn_and_begin(carry):
+        current = second(carry)
+        board = carry.board._replace(candidate=carry.board.candidate + 1)
+        return passes[0].begin(carry._replace(current=current, board=board))
+
+    return client_work.ClientWork(
+        init,
+        (*first, *passes),
+        finish or (lambda carry: output(task, carry.board)),
+        loop=(dataclasses.replace(passes[0], begin=turn_and_begin), *passes[1:]),
+        num_loops=1,
+    )
 
 
 def output(task: task_lib.Task, board: Board) -> client_work.ClientOutput:

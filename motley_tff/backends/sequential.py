@@ -85,10 +85,7 @@ class SequentialTraining:
     """Training in this process; a state is `(weights, optimizer state, {client id: state})`."""
 
     def __init__(
-        self,
-        backend: SequentialBackend,
-        task: task_lib.Task,
-        algorithm: algorithm_lib.Algorithm,
+        self, backend: SequentialBackend, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
     ):
         self._backend, self._task, self._algorithm = backend, task, algorithm
         self._add = tf.function(self._add_output, autograph=False)

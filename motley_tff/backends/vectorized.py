@@ -372,9 +372,7 @@ def _add(total: Nest, value: Nest) -> Nest:
     return value if total is None else tf.nest.map_structure(tf.add, total, value)
 
 
-def _blocks(
-    rounds: Sequence[tuple[base.Round, ...]],
-) -> Iterator[list[tuple[base.Round, ...]]]:
+def _blocks(rounds: Sequence[tuple[base.Round, ...]]) -> Iterator[list[tuple[base.Round, ...]]]:
     """Yields runs of consecutive rounds of one cohort, at most `_ROUNDS_PER_CALL` long."""
     block: list[tuple[base.Round, ...]] = []
     for seeds in rounds:

@@ -29,7 +29,13 @@ PartsSpec = dict[str, dict[str, "tf.TensorSpec"]]
 
 
 class Clients(abc.ABC):
-    """An ordered set of client ids with a way to get each client's parts."""
+    """An ordered set of client ids with a way to get each client's parts.
+
+    Attributes:
+      in_graph: Whether `load` works inside a graph.
+    """
+
+    in_graph = False
 
     def __init__(self, ids: Sequence[str], spec: PartsSpec):
         self.ids = tuple(ids)
@@ -44,11 +50,6 @@ class Clients(abc.ABC):
     def index(self) -> dict[str, int]:
         """Position of each client id."""
         return {client_id: i for i, client_id in enumerate(self.ids)}
-
-    @property
-    @abc.abstractmethod
-    def in_graph(self) -> bool:
-        """Whether `load` works inside a graph."""
 
     @abc.abstractmethod
     def fetch(self, client_id: str) -> Parts:
@@ -93,11 +94,6 @@ class InMemoryClients(Clients):
             for array in examples.values()
         )
 
-    @property
-    def in_graph(self) -> bool:
-        """Whether `load` works; it does not."""
-        return False
-
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's arrays."""
         return self._data[client_id]
@@ -109,20 +105,13 @@ class InGraphClients(Clients):
     `load` is `string scalar -> {part: {field: tensor [n, ...]}}` in TensorFlow ops only.
     """
 
+    in_graph = True
+
     def __init__(self, ids: Sequence[str], load: Callable[[tf.Tensor], Parts]):
         self._load = load
         traced = tf.function(load, input_signature=[tf.TensorSpec([], tf.string)])
         self._fetch = traced.get_concrete_function()
-        spec = tf.nest.map_structure(
-            lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype),
-            self._fetch.structured_outputs,
-        )
-        super().__init__(ids, spec)
-
-    @property
-    def in_graph(self) -> bool:
-        """Whether `load` works; it does."""
-        return True
+        super().__init__(ids, _spec_of(self._fetch.structured_outputs))
 
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's parts as eager tensors."""
@@ -147,19 +136,11 @@ class DerivedClients(Clients):
     """
 
     def __init__(self, source: Clients, change: Callable[[Parts, tf.Tensor], Parts]):
-        self._source, self._change = source, change
+        self._source, self._change, self.in_graph = source, change, source.in_graph
         id_type = tf.TensorSpec([], tf.string)
-        traced = tf.function(change, autograph=False).get_concrete_function(source.spec, id_type)
-        self._made = traced
-        spec = tf.nest.map_structure(
-            lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), traced.structured_outputs
-        )
-        super().__init__(source.ids, spec)
-
-    @property
-    def in_graph(self) -> bool:
-        """Whether `load` works: where the source's does."""
-        return self._source.in_graph
+        traced = tf.function(change, autograph=False)
+        self._made = traced.get_concrete_function(source.spec, id_type)
+        super().__init__(source.ids, _spec_of(self._made.structured_outputs))
 
     @property
     def nbytes(self) -> int | None:
@@ -192,7 +173,7 @@ def reason(error: tf.errors.OpError | UnicodeDecodeError) -> str:
 def _spec_of(parts: Parts) -> PartsSpec:
     return {
         part: {
-            field: tf.TensorSpec([None, *np.shape(array)[1:]], tf.as_dtype(array.dtype))
+            field: tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(array.dtype))
             for field, array in examples.items()
         }
         for part, examples in parts.items()

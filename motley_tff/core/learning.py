@@ -66,11 +66,6 @@ def add(task: task_lib.Task, batch: client_work.Batch, outputs: tf.Tensor, sums:
     )
 
 
-def evaluate(task: task_lib.Task, weights: Weights, batch: client_work.Batch, sums: Sums) -> Sums:
-    """Adds a batch's loss and metrics under `weights` to the running sums."""
-    return add(task, batch, task.model.predict(weights, batch.x, False, batch.key), sums)
-
-
 def start(
     task: task_lib.Task, optimizer: Any, weights: Weights, trained: Sequence[bool]
 ) -> Learner:
@@ -123,19 +118,14 @@ def gradients(
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
         outputs = task.model.predict(weights, batch.x, True, batch.key)
-        loss = _objective(task, weights, batch, outputs)
+        total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
+        loss = tf.math.divide_no_nan(total, weight)
+        if task.regularizer is not None:
+            loss += task.regularizer(weights)
         if penalty is not None:
             loss += penalty(weights)
     derivatives = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     return tuple(tf.convert_to_tensor(g) for g in derivatives), add(task, batch, outputs, sums)
-
-
-def _objective(
-    task: task_lib.Task, weights: Weights, batch: client_work.Batch, outputs: tf.Tensor
-) -> tf.Tensor:
-    total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
-    loss = tf.math.divide_no_nan(total, weight)
-    return loss if task.regularizer is None else loss + task.regularizer(weights)
 
 
 def merge(weights: Weights, new: Weights, trained: Sequence[bool]) -> Weights:

@@ -5,7 +5,7 @@ without federation (`centralize`). Both hold the examples in memory.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -38,13 +38,13 @@ def deal(
       memory_limit_bytes: What the examples may take; more is a UserError.
       on_client: Called after each client that was read.
     """
-    read = _Reader(task, memory_limit_bytes, on_client)
+    reader = _Reader(task, memory_limit_bytes, on_client)
     dealt: dict[int, clients_lib.Clients] = {}
     trained: dict[str, Examples] = {}
     for number, clients in enumerate(task.splits.values()):
         if id(clients) not in dealt:
             stream = random_streams.generator(seed, "partition", number)
-            new = _deal(read.all(clients), _decks(task, clients), stream)
+            new = _deal(reader.read(clients), _decks(task, clients), stream)
             if clients is task.train:
                 trained = {i: parts["train"] for i, parts in new.items()}
             elif task.setting == "cross_silo":
@@ -63,15 +63,13 @@ def deal(
 
 
 def centralize(
-    task: task_lib.Task,
-    memory_limit_bytes: float,
-    on_client: Callable[[], None] = lambda: None,
+    task: task_lib.Task, memory_limit_bytes: float, on_client: Callable[[], None] = lambda: None
 ) -> task_lib.Task:
     """Returns the task with one training client, `all`, that has everybody's training examples.
 
     The arguments and errors are those of `deal`.
     """
-    data = _Reader(task, memory_limit_bytes, on_client).all(task.train)
+    data = _Reader(task, memory_limit_bytes, on_client).read(task.train)
     parts = {part: _concatenate([d[part] for d in data.values()]) for part in task.train.spec}
     everybody = clients_lib.InMemoryClients({CENTRAL_CLIENT: parts})
     # A limit on what a client contributes to a round is none on what all of them have.
@@ -85,24 +83,20 @@ class _Reader:
         self._dataset, self._left, self._limit = task.dataset, limit, limit
         self._on_client = on_client
 
-    def all(self, clients: clients_lib.Clients) -> dict[str, dict[str, Examples]]:
-        return dict(self._read(clients))
+    def read(self, clients: clients_lib.Clients) -> dict[str, dict[str, Examples]]:
+        return {client_id: self._read(clients.fetch(client_id)) for client_id in clients.ids}
 
-    def _read(self, clients) -> Iterator[tuple[str, dict[str, Examples]]]:
-        for client_id in clients.ids:
-            parts = {
-                part: {f: np.asarray(a) for f, a in examples.items()}
-                for part, examples in clients.fetch(client_id).items()
-            }
-            self._left -= sum(a.nbytes for e in parts.values() for a in e.values())
-            if self._left < 0:
-                raise UserError(
-                    f"the examples of {self._dataset} take more than "
-                    f"--memory_limit_gb={self._limit / 1e9:g}, and pooling holds them all; give a "
-                    "smaller data set or a higher limit"
-                )
-            self._on_client()
-            yield client_id, parts
+    def _read(self, fetched) -> dict[str, Examples]:
+        parts = {p: {f: np.asarray(a) for f, a in e.items()} for p, e in fetched.items()}
+        self._left -= sum(a.nbytes for e in parts.values() for a in e.values())
+        if self._left < 0:
+            raise UserError(
+                f"the examples of {self._dataset} take more than "
+                f"--memory_limit_gb={self._limit / 1e9:g}, and pooling holds them all; give a "
+                "smaller data set or a higher limit"
+            )
+        self._on_client()
+        return parts
 
 
 def _decks(task, clients) -> list[tuple[str, ...]]:
