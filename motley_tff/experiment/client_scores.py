@@ -54,21 +54,21 @@ def collect(
 
 def _collect_part(task, split, part, ids, outputs) -> Scores:
     names = ("loss", *(metric.name for metric in task.metrics))
-    sizes = {
-        which: np.array([o["num_examples"][which] for o in outputs], np.int64)
-        for which in (task.personalization_part(split), part)
-    }
+
+    def sizes(part):
+        return np.array([o["num_examples"][part] for o in outputs], np.int64)
+
     return Scores(
         client_ids=ids,
         values={n: np.stack([o["curves"][part][n] for o in outputs]) for n in names},
-        num_personalization_examples=sizes[task.personalization_part(split)],
-        num_evaluation_examples=sizes[part],
+        num_personalization_examples=sizes(task.personalization_part(split)),
+        num_evaluation_examples=sizes(part),
         clusters=(
             np.array([o["cluster"] for o in outputs], np.int64) if "cluster" in outputs[0] else None
         ),
         examples=[
             (o["scores"][part]["labels"][:n], o["scores"][part]["outputs"][:n])
-            for o, n in zip(outputs, sizes[part], strict=True)
+            for o, n in zip(outputs, sizes(part), strict=True)
             if "scores" in o
         ],
     )
@@ -76,27 +76,10 @@ def _collect_part(task, split, part, ids, outputs) -> Scores:
 
 def join(blocks: Sequence[Scores]) -> Scores:
     """Returns the scores of several blocks of clients as one."""
-    first = blocks[0]
     if len(blocks) == 1:
-        return first
-    return Scores(
-        client_ids=tuple(i for block in blocks for i in block.client_ids),
-        values={n: np.concatenate([block.values[n] for block in blocks]) for n in first.values},
-        num_personalization_examples=np.concatenate(
-            [block.num_personalization_examples for block in blocks]
-        ),
-        num_evaluation_examples=np.concatenate([block.num_evaluation_examples for block in blocks]),
-        clusters=(
-            None if first.clusters is None else np.concatenate([_clusters(b) for b in blocks])
-        ),
-        examples=[example for block in blocks for example in block.examples],
-        beside={part: join([block.beside[part] for block in blocks]) for part in first.beside},
-    )
-
-
-def _clusters(block: Scores) -> np.ndarray:
-    assert block.clusters is not None
-    return block.clusters
+        return blocks[0]
+    arrays = [to_arrays(block) for block in blocks]
+    return from_arrays({name: np.concatenate([a[name] for a in arrays]) for name in arrays[0]})
 
 
 def to_arrays(scores: Scores) -> dict[str, np.ndarray]:

@@ -24,7 +24,8 @@ def scores(task: task_lib.Task) -> dict[str, float]:
     if task.reference:
         return {}
     if task.setting == "cross_device":
-        return dict.fromkeys(("valid", "test"), _chance(task)) if _has_one_class(task) else {}
+        chance = 1.0 / task.model.shapes[-1][-1]
+        return dict.fromkeys(("valid", "test"), chance) if _has_one_class(task) else {}
     constant = _constant(task)
     return {
         split: float(
@@ -40,10 +41,6 @@ def _has_one_class(task: task_lib.Task) -> bool:
     traced = tf.function(lambda raw, key: task.preprocess(raw, False, key)[1], autograph=False)
     label = traced.get_concrete_function(spec, key).structured_outputs
     return task.metric.name == "accuracy" and len(label.shape) == 1 and label.dtype.is_integer
-
-
-def _chance(task: task_lib.Task) -> float:
-    return 1.0 / task.model.shapes[-1][-1]
 
 
 def _labels(task: task_lib.Task, clients: clients_lib.Clients, part: str) -> Iterator[tf.Tensor]:

@@ -16,9 +16,16 @@ from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import client_scores, recorder, run_directory, schedule, summaries
+from motley_tff.experiment import (
+    acceptance,
+    client_scores,
+    recorder,
+    run_directory,
+    schedule,
+    studies,
+    summaries,
+)
 from motley_tff.experiment import progress as progress_lib
-from motley_tff.experiment import studies as studies_lib
 from motley_tff.experiment.config import LoopConfig
 
 
@@ -59,7 +66,7 @@ class Experiment:
             config, task, algorithm, directory, algorithm_name, bytes_before
         )
         self._process = backend.training(task, algorithm)
-        self._studies = studies_lib.Studies(
+        self._studies = studies.Studies(
             config.evaluation, backend, task, personalization, config.base_random_seed
         )
         self._state: Any = None
@@ -106,7 +113,8 @@ class Experiment:
 
     def _check_model(self) -> None:
         """Stops a run whose global model blew up in a server step, before it is saved."""
-        if self._done and not _is_finite(self._process.weights(self._state)):
+        leaves = tf.nest.flatten(self._process.weights(self._state)) if self._done else ()
+        if not all(np.isfinite(leaf).all() for leaf in leaves):
             raise UserError(
                 f"round {self._done}: the global model is not finite after the server's step; "
                 "what was saved before is kept. Lower --server_learning_rate"
@@ -170,13 +178,10 @@ def check_config(config: LoopConfig, task: task_lib.Task) -> None:
             f"--dropout_rate={config.dropout_rate:g} but {task.dataset} has one training client, "
             "who always answers; leave it out"
         )
-    studies_lib.check(config.evaluation, task)
+    for text in config.evaluation.acceptance:
+        acceptance.parse(text, task.setting == "cross_silo")
     if config.evaluation.tuning == "per_client" and task.setting != "cross_silo":
         raise UserError(
             "choosing per_client needs silos with validation data of their own; "
             f"{task.dataset} is cross-device, choose global"
         )
-
-
-def _is_finite(weights: Any) -> bool:
-    return all(np.isfinite(leaf).all() for leaf in tf.nest.flatten(weights))

@@ -37,15 +37,7 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """An evaluation as rows, without the keys of the run.
-
-    Attributes:
-      clients: Rows for `clients.csv`.
-      candidates: Rows for `candidates.csv`.
-      clusters: Rows for `clusters.csv`: how many clients of each known group are in each cluster.
-      scores: Rows for `scores.csv`, where the task exports them.
-      summary: Rows for `summary.csv`.
-    """
+    """An evaluation as rows of tables of these names, without the keys of the run."""
 
     clients: Rows
     candidates: Rows
@@ -75,10 +67,7 @@ def choose(
     chosen = {s: np.broadcast_to(best, len(scores[s].client_ids)) for s in SPLITS}
     if accept is None:
         return chosen
-    return {
-        split: np.where(accept(split, candidates), candidates, 0)
-        for split, candidates in chosen.items()
-    }
+    return {split: np.where(accept(split, best), best, 0) for split, best in chosen.items()}
 
 
 def summarize(
@@ -177,12 +166,8 @@ def _cluster_rows(task: task_lib.Task, split: str, scores: Scores) -> Iterator[_
     groups = np.full(len(scores.clusters), "") if known is None else known
     for cluster, members in clusters_lib.composition(scores.clusters, groups).items():
         for group, number in members.items():
-            yield {
-                "split": split,
-                "cluster_id": cluster + 1,
-                "group": group or None,
-                "num_clients": number,
-            }
+            cells = {"cluster_id": cluster + 1, "group": group or None, "num_clients": number}
+            yield {"split": split, **cells}
 
 
 def _tuning_cells(labels: Sequence[str], tunings: Mapping[Any, Any], i: int) -> dict[str, Any]:
@@ -263,11 +248,8 @@ def _client_rows(task: task_lib.Task, labels: Sequence[str], view: _SplitView) -
             "group": None if values.groups is None else values.groups[i],
         }
         for name in ("loss", *(m.name for m in task.metrics[1:])):
-            before, after = scores.values[name][i, 0], at_chosen[name][i]
-            if name == "loss":
-                row |= {"baseline_loss": before, "personalized_loss": after}
-            else:
-                row |= {f"baseline_{name}": before, f"personalized_{name}": after}
+            row[f"baseline_{name}"] = scores.values[name][i, 0]
+            row[f"personalized_{name}"] = at_chosen[name][i]
         row |= {f"ood_{name}": column[i] for name, column in ood.items()}
         yield row | _tuning_cells(labels, view.tunings, i)
 

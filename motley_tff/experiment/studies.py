@@ -14,18 +14,12 @@ from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import candidates
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import acceptance, client_scores, held_out, scoring
+from motley_tff.experiment import acceptance, client_scores, held_out, score_blocks, scoring
 from motley_tff.experiment import rows as rows_lib
 from motley_tff.experiment.config import EvaluationConfig
 from motley_tff.tables import columns
 
 Scores = dict[str, client_scores.Scores]
-
-
-def check(config: EvaluationConfig, task: task_lib.Task) -> None:
-    """Raises a UserError for rules that do not fit the task, before anything is trained."""
-    for text in config.acceptance:
-        acceptance.parse(text, task.setting == "cross_silo")
 
 
 class Studies:
@@ -82,7 +76,7 @@ class Studies:
         client_ids: Mapping[str, Sequence[str]],
         key: np.ndarray,
         on_client: Callable[[], None],
-        blocks: scoring.Blocks | None = None,
+        blocks: score_blocks.ScoreBlocks | None = None,
     ) -> tuple[Scores, dict[str, Iterable[dict[str, Any]]]]:
         """Returns the scores of the tables, and `{table: rows}` without the keys of the run.
 
@@ -105,21 +99,16 @@ class Studies:
         )
         sizes = {fraction: score(evaluator) for fraction, evaluator in self._sizes.items()}
         tables = {
-            "candidates": report.candidates,
-            "clients": report.clients,
-            "clusters": report.clusters,
-            "scores": report.scores,
+            **vars(report),
             "sizes": self._size_rows({config.personalization_fractions[0]: scores, **sizes}),
             "acceptance": self._acceptance_rows(scores, held),
-            "summary": report.summary,
         }
         return scores, tables
 
     def _accept(self, rule, scores, held) -> rows_lib.Accept:
-        def accept(split, chosen):
-            return acceptance.accepts(rule, self._evidence(rule, scores, held, split, chosen))
-
-        return accept
+        return lambda split, chosen: acceptance.accepts(
+            rule, self._evidence(rule, scores, held, split, chosen)
+        )
 
     def _evidence(self, rule, scores, held, split, chosen) -> acceptance.Evidence:
         """Returns what clients know of their candidates without their evaluation sets."""
