@@ -117,12 +117,6 @@ class DivergedError(UserError):
         )
 
 
-def check_finite(round_number: int, client_id: str, loss_total: float) -> None:
-    """Raises DivergedError if a client's summed loss is infinite or not a number."""
-    if not np.isfinite(loss_total):
-        raise DivergedError(round_number, client_id)
-
-
 def mean_metrics(totals: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
     """Returns total / weight of scalars by name, not-a-number over nothing."""
     pairs = {name: (float(total), float(weights[name])) for name, total in totals.items()}

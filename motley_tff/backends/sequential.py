@@ -49,7 +49,14 @@ class SequentialBackend:
         """Yields each client's output (eager tensors) in order, holding a few at a time."""
         task, work, clients = call.task, call.work, call.clients
         broadcast = tf.nest.map_structure(tf.convert_to_tensor, call.broadcast)
-        function = self._function(task, work, broadcast, clients, call.states[0])
+        # Traced once for a work and a client type.
+        spec = tuple((p, tuple(clients.spec[p].items())) for p in work.parts)
+        cache_key = (id(task), work, spec)
+        if cache_key not in self._functions:
+            self._functions[cache_key] = _compile(
+                task, work, broadcast, clients.spec, call.states[0]
+            )
+        function = self._functions[cache_key]
         round_key = tf.constant(call.key, tf.int32)
 
         def run(client_id: str, state: Nest) -> client_work.ClientOutput:
@@ -72,14 +79,6 @@ class SequentialBackend:
 
         return _ordered_map(run, call.client_ids, call.states, self._threads)
 
-    def _function(self, task, work, broadcast, clients, state):
-        """Returns the compiled client function, traced once for a work and a client type."""
-        spec = tuple((p, tuple(clients.spec[p].items())) for p in work.parts)
-        cache_key = (id(task), work, spec)
-        if cache_key not in self._functions:
-            self._functions[cache_key] = _compile(task, work, broadcast, clients.spec, state)
-        return self._functions[cache_key]
-
 
 class SequentialTraining:
     """Training in this process; a state is `(weights, optimizer state, {client id: state})`."""
@@ -94,10 +93,8 @@ class SequentialTraining:
     def initialize(self) -> Nest:
         """Returns the state before the first round."""
         algorithm = self._algorithm
-        states = {}
-        if algorithm.initial_client_state is not None:
-            for i, client_id in enumerate(self._task.train.ids):
-                states[client_id] = algorithm.initial_client_state(i)
+        first = algorithm.initial_client_state
+        states = {c: first(i) for i, c in enumerate(self._task.train.ids)} if first else {}
         return *base.initial_server_state(algorithm), states
 
     def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
@@ -136,7 +133,8 @@ class SequentialTraining:
         total: Any = None
         new_states = dict(client_states)
         for client_id, output in zip(round_.client_ids, outputs, strict=True):
-            base.check_finite(round_.number, client_id, float(output.metrics.totals["loss"]))
+            if not np.isfinite(output.metrics.totals["loss"]):
+                raise base.DivergedError(round_.number, client_id)
             total = self._add(total, output)
             if stateful:
                 new_states[client_id] = output.client_state
@@ -164,15 +162,11 @@ def _compile(task, work, broadcast, spec, state):
         key = tensor_random.client_round_key(round_key, client_key)
         return client_loop.run_client(task, work, broadcast, state, parts, key, index)
 
-    of_type = tf.TensorSpec
-    key_type = of_type([2], tf.int32)
+    key_type = tf.TensorSpec([2], tf.int32)
     signature = (
-        tf.nest.map_structure(lambda t: of_type(t.shape, t.dtype), broadcast),
-        tf.nest.map_structure(lambda t: of_type(t.shape, t.dtype), state),
+        *tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), (broadcast, state)),
         {part: dict(spec[part]) for part in work.parts},
-        key_type,
-        key_type,
-        of_type([], tf.int32),
+        *(key_type, key_type, tf.TensorSpec([], tf.int32)),
     )
     return tf.function(run, input_signature=signature, autograph=False)
 

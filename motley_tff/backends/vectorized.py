@@ -71,12 +71,14 @@ class StackCache:
         if cache_key not in self._stacks:
             whole = [stacking.build(clients, ids, work.parts) for clients in sources]
             numbers = np.max([stacking.numbers(stack, work) for stack in whole], axis=0)
+
+            def group(positions):
+                stack = stacking.join([stacking.take(stack, positions) for stack in whole])
+                return positions, tf.nest.map_structure(tf.convert_to_tensor, stack)
+
             if len(self._stacks) >= _MAX_CACHED_STACKS:
                 self._stacks.pop(next(iter(self._stacks)))
-            self._stacks[cache_key] = [
-                (p, _tensors(stacking.join([stacking.take(stack, p) for stack in whole])))
-                for p in stacking.groups(times * numbers)
-            ]
+            self._stacks[cache_key] = [group(p) for p in stacking.groups(times * numbers)]
         return self._stacks[cache_key]
 
 
@@ -268,27 +270,35 @@ class VectorizedRuns:
         return state, sums, diverged
 
     def _round(self, state, hparams, stacks, keys):
+        task, template = self._task, self._template
         weights, optimizer_state, client_states = state
         total: Any = None
         diverged = tf.fill([self._num_runs], -1)
         for stack in stacks:
+            states = tf.nest.map_structure(
+                lambda s, index=stack.index: tf.gather(s, index, axis=1), client_states
+            )
             output = stacked_loop.run_stack(
                 self._task,
-                lambda h: self._runs.build(h).work,
+                self._work_of,
                 self._template.work,
                 hparams,
                 weights,
-                _gather_clients(client_states, stack.index),
+                states,
                 stack,
                 keys,
             )
-            total = _add(total, self._sum(output))
+            added = self._sum(output)
+            total = added if total is None else tf.nest.map_structure(tf.add, total, added)
             diverged = tf.maximum(diverged, _diverged(output, stack.index))
             client_states = _scatter_clients(client_states, stack.index, output.client_state)
         update, weight, sums = total
         update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, _like(weight, u)), update)
         weights, optimizer_state = self._server_step(hparams, optimizer_state, weights, update)
         return (weights, optimizer_state, client_states), sums, diverged
+
+    def _work_of(self, hparams):
+        return self._runs.build(hparams).work
 
     def _server_step(self, hparams, optimizer_state, weights, update):
         def one_run(args):
@@ -354,10 +364,6 @@ def _like(weight: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
     return tf.reshape(weight, [*weight.shape, *([1] * (len(leaf.shape) - len(weight.shape)))])
 
 
-def _gather_clients(states: Nest, index: tf.Tensor) -> Nest:
-    return tf.nest.map_structure(lambda s: tf.gather(s, index, axis=1), states)
-
-
 def _scatter_clients(states: Nest, index: tf.Tensor, new: Nest) -> Nest:
     def scatter(all_, changed):
         by_client = tf.tensor_scatter_nd_update(
@@ -366,10 +372,6 @@ def _scatter_clients(states: Nest, index: tf.Tensor, new: Nest) -> Nest:
         return tf.einsum("cr...->rc...", by_client)
 
     return tf.nest.map_structure(scatter, states, new)
-
-
-def _add(total: Nest, value: Nest) -> Nest:
-    return value if total is None else tf.nest.map_structure(tf.add, total, value)
 
 
 def _blocks(rounds: Sequence[tuple[base.Round, ...]]) -> Iterator[list[tuple[base.Round, ...]]]:
@@ -385,10 +387,6 @@ def _blocks(rounds: Sequence[tuple[base.Round, ...]]) -> Iterator[list[tuple[bas
         block.append(seeds)
     if block:
         yield block
-
-
-def _tensors(stack: stacking.Stack) -> stacking.Stack:
-    return tf.nest.map_structure(tf.convert_to_tensor, stack)
 
 
 def _row(nest: Nest, row: int) -> Nest:

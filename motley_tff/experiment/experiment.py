@@ -16,17 +16,11 @@ from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import random_streams
 from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import (
-    acceptance,
-    client_scores,
-    recorder,
-    run_directory,
-    schedule,
-    studies,
-    summaries,
-)
+from motley_tff.experiment import acceptance, client_scores, run_directory, schedule, summaries
 from motley_tff.experiment import progress as progress_lib
 from motley_tff.experiment.config import LoopConfig
+from motley_tff.experiment.recorder import Recorder
+from motley_tff.experiment.studies import Studies
 
 
 class Experiment:
@@ -62,11 +56,9 @@ class Experiment:
         self._config, self._task, self._algorithm = config, task, algorithm
         self._personalization, self._directory = personalization, directory
         self._progress, self._release = progress or progress_lib.Silent(), release
-        self._recorder = recorder.Recorder(
-            config, task, algorithm, directory, algorithm_name, bytes_before
-        )
+        self._recorder = Recorder(config, task, algorithm, directory, algorithm_name, bytes_before)
         self._process = backend.training(task, algorithm)
-        self._studies = studies.Studies(
+        self._studies = Studies(
             config.evaluation, backend, task, personalization, config.base_random_seed
         )
         self._state: Any = None

@@ -5,6 +5,7 @@ choice, but all settings and seeds of a `RunGroup` in the calls of the vectorize
 are those of separate runs, to float tolerance.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -63,13 +64,8 @@ def run(
     runs = vectorized.VectorizedRuns(group_tasks, vectorized.Runs(build_first, group.settings))
     template = build_first(group.settings[0])
     evaluator = _GroupEvaluator(group_tasks, group, template, personalization)
-    state = runs.initialize(
-        [
-            build(task, seed, setting)
-            for setting in group.settings
-            for task, seed in zip(group_tasks, group.seeds, strict=True)
-        ]
-    )
+    starts = itertools.product(group.settings, group.seeds)
+    state = runs.initialize([build(tasks[seed], seed, setting) for setting, seed in starts])
     interval = evaluate_every or total_rounds
     stops = sorted({*range(interval, total_rounds, interval), total_rounds})
     done = 0
@@ -113,24 +109,16 @@ class _GroupEvaluator:
             client_states = tf.nest.map_structure(lambda s: s.numpy()[:, rows], state[2])
         else:
             weights = self._template.global_model(weights)
-        keys = np.stack(
-            [random_streams.key(seed, "personalization", round_number) for seed in seeds]
-        )
+        keys = [random_streams.key(seed, "personalization", round_number) for seed in seeds]
         sources = tuple(seed_task.test for seed_task in self._tasks)
-        outputs = [
-            metrics
-            for _, metrics in self._backend.map_runs(
-                task, self._work, weights, sources, ids, keys, client_states
-            )
-        ]
-        for number, setting in enumerate(self._group.settings):
-            for which, seed in enumerate(seeds):
-                run_index = number * len(seeds) + which
-                run_outputs = [
-                    tf.nest.map_structure(lambda a, r=run_index: a[r], output) for output in outputs
-                ]
-                scores = {
-                    split: client_scores.collect(task, split, ids, run_outputs)
-                    for split in client_scores.SPLITS
-                }
-                yield Scored(dict(setting), seed, round_number, scores, run_index in diverged)
+        by_client = self._backend.map_runs(
+            task, self._work, weights, sources, ids, np.stack(keys), client_states
+        )
+        outputs = [metrics for _, metrics in by_client]
+        for run, (setting, seed) in enumerate(itertools.product(self._group.settings, seeds)):
+            of_run = [tf.nest.map_structure(lambda a, r=run: a[r], output) for output in outputs]
+            scores = {
+                split: client_scores.collect(task, split, ids, of_run)
+                for split in client_scores.SPLITS
+            }
+            yield Scored(dict(setting), seed, round_number, scores, run in diverged)
