@@ -16,8 +16,8 @@ from typing import ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm, learning
-from motley_tff.core.learning import Weights
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.learning import Learner, Weights
 from motley_tff.core.task import Task
 
 
@@ -37,7 +37,7 @@ class Apfl(SiloAlgorithm):
         0.5, "Share of apfl's own model: 0 is FedAvg, 1 local training", upper=1.0
     )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns APFL; a client's state is v."""
         trainer = personal_training.Trainer(task, self)
 
@@ -56,7 +56,7 @@ class Apfl(SiloAlgorithm):
             gradients, sums = trainer.gradients(mixture, batch, learner.sums)
             scaled = tuple(self.alpha * g for g in gradients)
             state, new = trainer.optimizer.next(learner.optimizer_state, learner.weights, scaled)
-            return personal._replace(learner=learning.Learner(tuple(new), state, sums))
+            return personal._replace(learner=Learner(tuple(new), state, sums))
 
         return personal_training.build(
             task,

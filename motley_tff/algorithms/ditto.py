@@ -14,7 +14,7 @@ from typing import ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
@@ -36,7 +36,7 @@ class Ditto(SiloAlgorithm):
         1.0, "Strength of the regularization; 0 is local training", "lambda"
     )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns Ditto; a client's state is its personal weights."""
         trainer = personal_training.Trainer(task, self, self.regularization)
 

@@ -14,7 +14,8 @@ from typing import ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
@@ -37,7 +38,7 @@ class FedPer(SiloAlgorithm):
     )
     personal_layers: int = 1
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedPer; a client's state is its last layer, the server shares the others."""
         trainer = personal_training.Trainer(task, self)
         is_own = tuple(bool(self.personal_layers) and last for last in task.model.is_last_layer)

@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from motley_tff.algorithms import fedavg
 from motley_tff.algorithms.card import Card, parameter
-from motley_tff.core import algorithm, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.task import Task
 
 
@@ -23,7 +24,7 @@ class FedProx(fedavg.FedAvg):
     )
     proximal_strength: float = parameter(0.1, "mu of fedprox; 0 is FedAvg")
 
-    def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: learning.Weights) -> Algorithm:
         """Returns FedProx."""
 
         def proximity(weights, incoming):

@@ -15,7 +15,8 @@ from typing import ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
@@ -38,7 +39,7 @@ class FedRep(SiloAlgorithm):
     )
     head_epochs: int = parameter(5, "Epochs a round on fedrep's last layers", lower=1)
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedRep; a client's state is its last layer, the server shares the others."""
         layers = personal_training.SharedLayers(initial_weights, task.model.is_last_layer)
         head = personal_training.Trainer(task, self, trained=layers.is_own)

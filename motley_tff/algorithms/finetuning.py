@@ -21,7 +21,9 @@ import numpy as np
 from motley_tff.algorithms import optimizers, scoring
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import algorithm, candidate_labels, client_work, learning
+from motley_tff.core import candidate_labels, learning
+from motley_tff.core.algorithm import Personalization
+from motley_tff.core.client_work import Batch, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
@@ -67,12 +69,7 @@ class FineTuning:
         return learning.start(task, optimizer, weights, self._trained(task))
 
     def step(
-        self,
-        task: Task,
-        optimizer: Any,
-        learner: learning.Learner,
-        batch: client_work.Batch,
-        epoch: tf.Tensor,
+        self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, epoch: tf.Tensor
     ) -> learning.Learner:
         """Returns the learner after a batch of an epoch: int32 [], from 0."""
         return learning.train(task, optimizer, learner, batch, self._trained(task))
@@ -80,13 +77,13 @@ class FineTuning:
     def _trained(self, task: Task) -> tuple[bool, ...]:
         return task.model.is_last_layer if self.last_layer else (True,) * len(task.model.shapes)
 
-    def build(self, task: Task) -> algorithm.Personalization:
+    def build(self, task: Task) -> Personalization:
         """Returns fine-tuning for a task."""
 
         def work(evaluation_parts, personalization_part):
             return _client_work(task, self, evaluation_parts, personalization_part)
 
-        return algorithm.Personalization(self.card.name, self.candidates, work)
+        return Personalization(self.card.name, self.candidates, work)
 
 
 class Carry(NamedTuple):
@@ -99,7 +96,7 @@ class Carry(NamedTuple):
 
 def _client_work(
     task: Task, params: FineTuning, evaluation_parts: tuple[str, ...], personalization_part: str
-) -> client_work.ClientWork:
+) -> ClientWork:
     num_candidates = len(params.candidates)
     rates = np.asarray(params.learning_rates, np.float32)
 
@@ -129,7 +126,7 @@ def _client_work(
         epoch = (carry.board.candidate - 1) % params.max_epochs
         return carry._replace(learner=params.step(task, optimizer, carry.learner, batch, epoch))
 
-    training = client_work.Pass(
+    training = Pass(
         part=personalization_part,
         step=train,
         batch_size=params.batch_size,
@@ -143,7 +140,7 @@ def _client_work(
         scoring.evaluation_pass(task, part, lambda carry: carry.learner.weights)
         for part in evaluation_parts
     )
-    return client_work.ClientWork(
+    return ClientWork(
         init=init,
         passes=evaluation,
         finish=lambda carry: scoring.output(task, carry.board),

@@ -32,7 +32,15 @@ import numpy as np
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.card import Card
-from motley_tff.core import algorithm, candidate_labels, client_work, learning
+from motley_tff.core import candidate_labels, learning
+from motley_tff.core.algorithm import (
+    Algorithm,
+    Communicated,
+    Groups,
+    Personalization,
+    ServerOptimizer,
+)
+from motley_tff.core.client_work import ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task, masked_sum
 
@@ -58,13 +66,11 @@ class HypCluster(fedavg.FedAvg):
     balance: float = 0.0
     balance_rounds: int = 1
 
-    def build(self, task: Task, initial_weights: Sequence[learning.Weights]) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Sequence[learning.Weights]) -> Algorithm:
         """Returns HypCluster of the k models' first weights."""
         return build(task, self, initial_weights)
 
-    def personalization(
-        self, task: Task, built: algorithm.Algorithm
-    ) -> algorithm.Personalization | None:
+    def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
         """Returns the choice of a cluster."""
         return personalization(task, self.num_clusters)
 
@@ -86,9 +92,7 @@ class Carry(NamedTuple):
     base: fedavg.Carry
 
 
-def build(
-    task: Task, params: HypCluster, initial_models: Sequence[learning.Weights]
-) -> algorithm.Algorithm:
+def build(task: Task, params: HypCluster, initial_models: Sequence[learning.Weights]) -> Algorithm:
     """Returns HypCluster of the k models' first weights.
 
     The server's weights are (models, leaves [k, ...]; penalties [k]); in an update the second tells
@@ -103,20 +107,20 @@ def build(
     )
     sent = tuple(a[0] if shared else a for a, shared in zip(stacked, is_shared, strict=True))
     base = fedavg.build(task, params, initial_models[0])
-    return algorithm.Algorithm(
+    return Algorithm(
         name="hypcluster",
         initial_weights=(stacked, np.zeros(k, np.float32)),
         work=_client_work(task, base.work, k),
         server_optimizer=_Server(optimizers.build(params.server_optimizer), k, params, is_shared),
         global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
         cluster_models=lambda weights: [tuple(leaf[j] for leaf in weights[0]) for j in range(k)],
-        communicated=algorithm.Communicated(sent, initial_models[0]),
+        communicated=Communicated(sent, initial_models[0]),
         shares=tuple(f"cluster_{j + 1}_share" for j in range(k)),
         groups=_groups(k, is_shared if k > 1 else (False,) * len(is_shared)),
     )
 
 
-def _groups(k: int, is_shared: tuple[bool, ...]) -> algorithm.Groups:
+def _groups(k: int, is_shared: tuple[bool, ...]) -> Groups:
     """Returns each cluster's own leaves, and those that all share, as groups."""
     has_shared = any(is_shared)
 
@@ -135,7 +139,7 @@ def _groups(k: int, is_shared: tuple[bool, ...]) -> algorithm.Groups:
         shared = iter([tf.tensordot(mass, s, axes=0) for s in (means[k] if has_shared else ())])
         return tuple(next(shared if is_common else heads) for is_common in is_shared), mass
 
-    return algorithm.Groups(split, join, (k > 1,) * k + (False,) * has_shared)
+    return Groups(split, join, (k > 1,) * k + (False,) * has_shared)
 
 
 def _split(leaves, is_shared):
@@ -144,7 +148,7 @@ def _split(leaves, is_shared):
     return tuple(a for a, s in pairs if not s), tuple(a for a, s in pairs if s)
 
 
-def _client_work(task: Task, base: client_work.ClientWork, k: int) -> client_work.ClientWork:
+def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
     (training,) = base.passes
 
     def init(broadcast, client_state, client):
@@ -185,7 +189,7 @@ def _client_work(task: Task, base: client_work.ClientWork, k: int) -> client_wor
         # FedAvg's shuffles: with one model this is FedAvg.
         dataclasses.replace(training, step=step, begin=choose_and_begin, draws_as=0),
     )
-    return client_work.ClientWork(init, passes, finish)
+    return ClientWork(init, passes, finish)
 
 
 def no_losses(k: int) -> Losses:
@@ -193,7 +197,7 @@ def no_losses(k: int) -> Losses:
     return Losses(tf.zeros([k]), tf.zeros([]))
 
 
-def loss_pass(task: Task, part: str) -> client_work.Pass:
+def loss_pass(task: Task, part: str) -> Pass:
     """Returns a pass that sums the losses of `carry.models` into `carry.losses`.
 
     The task's regularizer is part of a model's loss, as in the published silo code (Vehicle's SVM).
@@ -212,7 +216,7 @@ def loss_pass(task: Task, part: str) -> client_work.Pass:
         totals = carry.losses.totals + tf.stack([total for total, _ in sums])
         return carry._replace(losses=Losses(totals, carry.losses.weight + sums[0][1]))
 
-    return client_work.Pass(part, step, scoring.EVALUATION_BATCH_SIZE)
+    return Pass(part, step, scoring.EVALUATION_BATCH_SIZE)
 
 
 def lowest(losses: Losses, penalties: tf.Tensor | float = 0.0) -> tf.Tensor:
@@ -233,11 +237,7 @@ class _Server:
     """
 
     def __init__(
-        self,
-        optimizer: algorithm.ServerOptimizer,
-        k: int,
-        params: HypCluster,
-        is_shared: tuple[bool, ...],
+        self, optimizer: ServerOptimizer, k: int, params: HypCluster, is_shared: tuple[bool, ...]
     ):
         self._optimizer, self._k, self._params = optimizer, k, params
         self._is_shared = is_shared
@@ -304,7 +304,7 @@ class ScoringCarry(NamedTuple):
     board: scoring.Board
 
 
-def personalization(task: Task, k: int) -> algorithm.Personalization:
+def personalization(task: Task, k: int) -> Personalization:
     """Returns the choice of a model by its loss on the personalization part.
 
     Candidate `0` is the first cluster's model, `chosen` the client's.
@@ -328,6 +328,4 @@ def personalization(task: Task, k: int) -> algorithm.Personalization:
         first = (loss_pass(task, personalization_part),)
         return scoring.two_candidates(task, evaluation_parts, init, chosen, first, finish)
 
-    return algorithm.Personalization(
-        "hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True
-    )
+    return Personalization("hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True)

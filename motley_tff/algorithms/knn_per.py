@@ -27,7 +27,9 @@ from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import scoring
 from motley_tff.algorithms.card import Card
-from motley_tff.core import algorithm, candidate_labels, client_work, learning
+from motley_tff.core import candidate_labels, learning
+from motley_tff.core.algorithm import Personalization
+from motley_tff.core.client_work import Batch, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task, masked_sum
 
@@ -60,13 +62,13 @@ class KnnPer:
         """The candidates' labels."""
         return candidate_labels.of_neighbors(self.num_neighbors, self.coefficients)
 
-    def build(self, task: Task) -> algorithm.Personalization:
+    def build(self, task: Task) -> Personalization:
         """Returns kNN-Per for a task."""
 
         def work(evaluation_parts, personalization_part):
             return _client_work(task, self, evaluation_parts, personalization_part)
 
-        return algorithm.Personalization("knn_per", self.candidates, work)
+        return Personalization("knn_per", self.candidates, work)
 
 
 class Memory(NamedTuple):
@@ -100,7 +102,7 @@ class Carry(NamedTuple):
     num_examples: dict[str, tf.Tensor]
 
 
-def _client_work(task, params, evaluation_parts, personalization_part) -> client_work.ClientWork:
+def _client_work(task, params, evaluation_parts, personalization_part) -> ClientWork:
     num_candidates = len(params.candidates)
     dim, num_tokens = _embedding_shape(task)
 
@@ -127,13 +129,10 @@ def _client_work(task, params, evaluation_parts, personalization_part) -> client
 
     size = _BATCH_SIZE if num_tokens == 1 else _TOKEN_BATCH_SIZE
     passes = (
-        client_work.Pass(personalization_part, remember, _BATCH_SIZE),
-        *(
-            client_work.Pass(part, _scoring_step(task, params, part), size)
-            for part in evaluation_parts
-        ),
+        Pass(personalization_part, remember, _BATCH_SIZE),
+        *(Pass(part, _scoring_step(task, params, part), size) for part in evaluation_parts),
     )
-    return client_work.ClientWork(init, passes, lambda carry: _finish(task, carry))
+    return ClientWork(init, passes, lambda carry: _finish(task, carry))
 
 
 def _embedding_shape(task: Task) -> tuple[int, int]:
@@ -149,7 +148,7 @@ def _embedding_shape(task: Task) -> tuple[int, int]:
     return shape[-1], shape[1] if len(shape) == 3 else 1
 
 
-def _remember(task, carry: Carry, batch: client_work.Batch) -> Memory:
+def _remember(task, carry: Carry, batch: Batch) -> Memory:
     """Appends a batch's real examples or tokens."""
     memory = carry.memory
     embeddings = task.model.embed(carry.weights, batch.x)
@@ -285,7 +284,7 @@ def _label_mixer(neighbours: Neighbours, logits: tf.Tensor, has_no_neighbour: tf
     return mix
 
 
-def _finish(task, carry: Carry) -> client_work.ClientOutput:
+def _finish(task, carry: Carry) -> ClientOutput:
     curves = {part: learning.means(sums) for part, sums in carry.sums.items()}
     for part, examples in carry.examples.items():
         columns = range(examples.outputs.shape[1])

@@ -26,7 +26,7 @@ import numpy as np
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
@@ -64,7 +64,7 @@ class Mocha(SiloAlgorithm):
         upper=10_000,
     )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns Mocha; a silo's state is its row of W."""
         trainer = personal_training.Trainer(task, self)
         num_silos = len(task.train)

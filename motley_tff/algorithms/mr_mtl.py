@@ -35,7 +35,8 @@ import numpy as np
 from motley_tff.algorithms import optimizers, personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm, ServerOptimizer
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
@@ -71,7 +72,7 @@ class MrMtl(SiloAlgorithm):
             "--server_learning_rate=1 with --server_optimizer=sgd without momentum, or fedavgm"
         )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns MR-MTL, or raises as `check`; a client's state is its personal weights.
 
         A rate that is a tensor (of several runs in one call) is not looked at: their builder is
@@ -136,7 +137,7 @@ def _num_examples(task: Task) -> int:
 class _Server:
     """Applies a server optimizer to the change of the mean over all silos' `num_examples`."""
 
-    def __init__(self, optimizer: algorithm.ServerOptimizer, num_examples: int):
+    def __init__(self, optimizer: ServerOptimizer, num_examples: int):
         self._optimizer, self._num_examples = optimizer, num_examples
 
     def initialize(self, specs):

@@ -16,7 +16,8 @@ from typing import ClassVar
 from motley_tff.algorithms import fedavg, finetuning, optimizers
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.errors import UserError
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
@@ -53,7 +54,7 @@ class PerFedAvg(SiloAlgorithm):
                 "without momentum"
             )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns Per-FedAvg's global training, or raises as `check`."""
         self.check()
         base = fedavg.build(task, self, initial_weights)
@@ -74,9 +75,7 @@ class PerFedAvg(SiloAlgorithm):
         work = dataclasses.replace(base.work, passes=passes)
         return dataclasses.replace(base, work=work)
 
-    def personalization(
-        self, task: Task, built: algorithm.Algorithm
-    ) -> algorithm.Personalization | None:
+    def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
         """Returns a few epochs of steps from the global model: what it was trained for."""
         rates = (self.personal.learning_rate,)
         return finetuning.FineTuning(

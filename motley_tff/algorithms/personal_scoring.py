@@ -6,19 +6,21 @@ Candidate `0` is the algorithm's global model, candidate `personal` the silo's o
 from typing import NamedTuple
 
 from motley_tff.algorithms import scoring
-from motley_tff.core import algorithm, candidate_labels, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core import candidate_labels
+from motley_tff.core.algorithm import Algorithm, Personalization
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
 
 
 class Carry(NamedTuple):
     """The model that is being scored, the one that comes next, the scores."""
 
-    current: learning.Weights
-    personal: learning.Weights
+    current: Weights
+    personal: Weights
     board: scoring.Board
 
 
-def build(task: task_lib.Task, training: algorithm.Algorithm) -> algorithm.Personalization:
+def build(task: Task, training: Algorithm) -> Personalization:
     """Returns the scoring of `training`'s personal models."""
     personal_model = training.personal_model
     if personal_model is None:
@@ -36,6 +38,6 @@ def build(task: task_lib.Task, training: algorithm.Algorithm) -> algorithm.Perso
 
         return scoring.two_candidates(task, evaluation_parts, init, lambda carry: carry.personal)
 
-    return algorithm.Personalization(
+    return Personalization(
         "personal", candidate_labels.PERSONAL, work, wants_server_weights=True, scores_train=True
     )

@@ -32,7 +32,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg, optimizers, personal_scoring
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import algorithm, learning
+from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
@@ -96,12 +97,12 @@ class PersonalTraining:
       replaces_fedavg: Train no global model beside it; the server's weights are the shared nest.
     """
 
-    start: Callable[[Nest, Nest, client_work.Client], Personal]
-    step: Callable[[Personal, client_work.Batch, Any], Personal]
+    start: Callable[[Nest, Nest, Client], Personal]
+    step: Callable[[Personal, Batch, Any], Personal]
     state: Callable[[Personal], Nest] = lambda personal: personal.learner.weights
     contribution: Callable[[Personal], Nest] = lambda personal: ()
     num_epochs: int = 1
-    first_step: Callable[[Personal, client_work.Batch, Any], Personal] | None = None
+    first_step: Callable[[Personal, Batch, Any], Personal] | None = None
     num_first_epochs: int = 0
     same_batches: bool = False
     replaces_fedavg: bool = False
@@ -183,9 +184,7 @@ class _Halves:
         return tuple(new for new, _ in done), tuple(new for _, new in done)
 
 
-def _client_work(
-    base: client_work.ClientWork, training: PersonalTraining
-) -> client_work.ClientWork:
+def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
     (global_pass,) = base.passes
 
     def init(broadcast, client_state, client):
@@ -208,7 +207,7 @@ def _client_work(
         contribution = training.contribution(carry.personal)
         sums = carry.personal.learner.sums
         if training.replaces_fedavg:
-            output = client_work.ClientOutput(contribution, carry.base, (), sums)
+            output = ClientOutput(contribution, carry.base, (), sums)
         else:
             output = base.finish(carry.base)
             # A personal model may diverge where the global one does not: its loss tells.
@@ -219,7 +218,7 @@ def _client_work(
             )
         return output._replace(client_state=training.state(carry.personal))
 
-    def pass_of(step: Callable[..., Any], num_epochs: int) -> client_work.Pass:
+    def pass_of(step: Callable[..., Any], num_epochs: int) -> Pass:
         return dataclasses.replace(global_pass, step=step, num_epochs=num_epochs)
 
     if training.same_batches:
@@ -231,7 +230,7 @@ def _client_work(
             passes.insert(0, pass_of(first_step, training.num_first_epochs))
         if not training.replaces_fedavg:
             passes.insert(0, pass_of(global_step, global_pass.num_epochs))
-    return client_work.ClientWork(init, tuple(passes), finish)
+    return ClientWork(init, tuple(passes), finish)
 
 
 class Trainer:
@@ -258,7 +257,7 @@ class Trainer:
     def step(
         self,
         learner: learning.Learner,
-        batch: client_work.Batch,
+        batch: Batch,
         anchor: learning.Weights | None = None,
         penalty: Callable[[learning.Weights], tf.Tensor] | None = None,
     ) -> learning.Learner:
@@ -273,7 +272,7 @@ class Trainer:
         return learning.train(self._task, self.optimizer, learner, batch, self._trained, penalty)
 
     def gradients(
-        self, weights: learning.Weights, batch: client_work.Batch, sums: learning.Sums
+        self, weights: learning.Weights, batch: Batch, sums: learning.Sums
     ) -> tuple[learning.Weights, learning.Sums]:
         """Returns (the loss's gradients at `weights`, the sums with the batch)."""
         return learning.gradients(self._task, weights, batch, sums, self._trained)

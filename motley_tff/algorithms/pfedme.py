@@ -16,7 +16,8 @@ from typing import ClassVar, NamedTuple
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
@@ -44,7 +45,7 @@ class PFedMe(SiloAlgorithm):
         5, "pfedme's steps on its inner problem a batch", lower=1, upper=1000
     )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns pFedMe; a client's state is theta."""
         trainer = personal_training.Trainer(task, self, self.regularization)
         pull = self.client_optimizer.learning_rate * self.regularization

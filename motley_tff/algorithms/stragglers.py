@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, learning, tensor_random
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.lazy import tf
 
 
@@ -32,7 +32,7 @@ class Carry(NamedTuple):
     budgets: tf.Tensor
 
 
-def slowed(algorithm: algorithm_lib.Algorithm, rate: float) -> algorithm_lib.Algorithm:
+def slowed(algorithm: Algorithm, rate: float) -> Algorithm:
     """Returns a training algorithm each of whose clients is a straggler with probability `rate`."""
     if not rate:
         return algorithm

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import ClientWork
+from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
 
 Nest = Any
 
@@ -55,10 +55,10 @@ class ClientCall(NamedTuple):
       client_states: The clients' states, where the work wants them.
     """
 
-    task: task_lib.Task
-    work: client_work.ClientWork
+    task: Task
+    work: ClientWork
     broadcast: Nest
-    clients: clients_lib.Clients
+    clients: Clients
     client_ids: Sequence[str]
     key: np.ndarray
     client_states: Sequence[Nest] | None = None
@@ -100,7 +100,7 @@ class Backend(Protocol):
 
     name: str
 
-    def training(self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm) -> TrainingProcess:
+    def training(self, task: Task, algorithm: Algorithm) -> TrainingProcess:
         """Returns the algorithm's training process over the task's training clients."""
 
     def map_clients(self, call: ClientCall) -> Iterator[tuple[str, Nest]]:
@@ -123,7 +123,7 @@ def mean_metrics(totals: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[
     return {n: total / weight if weight else float("nan") for n, (total, weight) in pairs.items()}
 
 
-def initial_server_state(algorithm: algorithm_lib.Algorithm) -> tuple[Nest, Nest]:
+def initial_server_state(algorithm: Algorithm) -> tuple[Nest, Nest]:
     """Returns (weights, the server optimizer's state) before the first round, as tensors."""
     weights = tf.nest.map_structure(tf.convert_to_tensor, algorithm.initial_weights)
     specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)

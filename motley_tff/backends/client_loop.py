@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from motley_tff.backends import base
 from motley_tff.core import client_work, tensor_random
-from motley_tff.core import task as task_lib
+from motley_tff.core.task import Task
 
 
 def run_client(
-    task: task_lib.Task,
+    task: Task,
     work: client_work.ClientWork,
     broadcast: Any,
     client_state: Any,

@@ -15,11 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base, client_loop
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work, random_streams, tensor_random
 from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import random_streams, tensor_random
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import ClientOutput
 from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
 
 Nest = Any
 T = TypeVar("T")
@@ -32,11 +33,9 @@ class SequentialBackend:
 
     def __init__(self, parallel_clients: int = 1):
         self._threads = parallel_clients
-        self._functions: dict[Any, Callable[..., client_work.ClientOutput]] = {}
+        self._functions: dict[Any, Callable[..., ClientOutput]] = {}
 
-    def training(
-        self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
-    ) -> "SequentialTraining":
+    def training(self, task: Task, algorithm: Algorithm) -> "SequentialTraining":
         """Returns the algorithm's training process; see `base.Backend`."""
         return SequentialTraining(self, task, algorithm)
 
@@ -45,7 +44,7 @@ class SequentialBackend:
         for client_id, output in zip(call.client_ids, self.run_clients(call), strict=True):
             yield client_id, tf.nest.map_structure(lambda t: t.numpy(), output.metrics)
 
-    def run_clients(self, call: base.ClientCall) -> Iterator[client_work.ClientOutput]:
+    def run_clients(self, call: base.ClientCall) -> Iterator[ClientOutput]:
         """Yields each client's output (eager tensors) in order, holding a few at a time."""
         task, work, clients = call.task, call.work, call.clients
         broadcast = tf.nest.map_structure(tf.convert_to_tensor, call.broadcast)
@@ -59,7 +58,7 @@ class SequentialBackend:
         function = self._functions[cache_key]
         round_key = tf.constant(call.key, tf.int32)
 
-        def run(client_id: str, state: Nest) -> client_work.ClientOutput:
+        def run(client_id: str, state: Nest) -> ClientOutput:
             parts = clients.fetch(client_id)
             try:
                 return function(
@@ -83,9 +82,7 @@ class SequentialBackend:
 class SequentialTraining:
     """Training in this process; a state is `(weights, optimizer state, {client id: state})`."""
 
-    def __init__(
-        self, backend: SequentialBackend, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
-    ):
+    def __init__(self, backend: SequentialBackend, task: Task, algorithm: Algorithm):
         self._backend, self._task, self._algorithm = backend, task, algorithm
         self._add = tf.function(self._add_output, autograph=False)
         self._step = tf.function(self._server_step, autograph=False)
@@ -143,7 +140,7 @@ class SequentialTraining:
         means = base.mean_metrics(sums.totals, sums.weights)
         return (weights, optimizer_state, new_states), means
 
-    def _add_output(self, total: Nest, output: client_work.ClientOutput) -> Nest:
+    def _add_output(self, total: Nest, output: ClientOutput) -> Nest:
         """Adds a client's update times its weight, its weight and its sums to the total."""
         update = tf.nest.map_structure(lambda u: u * output.weight, output.update)
         value = (update, output.weight, output.metrics)

@@ -14,9 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from motley_tff.backends import base, stacking
+from motley_tff.backends import base
+from motley_tff.backends.stacking import Stack
 from motley_tff.core import client_work, tensor_random
-from motley_tff.core import task as task_lib
+from motley_tff.core.task import Task
 
 # The package exports a function of the same name.
 pfor = importlib.import_module("tensorflow.python.ops.parallel_for.pfor")
@@ -136,13 +137,13 @@ def _repeated(nest: Any, times: int) -> Any:
 
 
 def run_stack(
-    task: task_lib.Task,
+    task: Task,
     work_of: WorkOf,
     template: client_work.ClientWork,
     hparams: dict[str, tf.Tensor],
     broadcast: Any,
     client_states: Any,
-    stack: stacking.Stack,
+    stack: Stack,
     round_keys: tf.Tensor,
 ) -> client_work.ClientOutput:
     """Returns the clients' outputs, each leaf with leading axes [runs, clients].
@@ -200,7 +201,7 @@ def run_stack(
     return rows.split(map_rows(finish, (row_hparams, carry)))
 
 
-def _capped(task: task_lib.Task, work: client_work.ClientWork) -> client_work.ClientWork:
+def _capped(task: Task, work: client_work.ClientWork) -> client_work.ClientWork:
     return client_work.capped(work, "train", task.max_train_examples)
 
 

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motley_tff.core import client_work, random_streams
-from motley_tff.core import clients as clients_lib
+from motley_tff.core import random_streams
+from motley_tff.core.client_work import ClientWork
+from motley_tff.core.clients import Clients, Examples
 
 # Padding may be this share of the numbers that a compiled call goes through,
 MAX_PADDING = 0.3
@@ -35,7 +36,7 @@ class Stack(NamedTuple):
     parts: dict[str, dict[str, Any]]
 
 
-def build(clients: clients_lib.Clients, ids: Sequence[str], parts: Sequence[str]) -> Stack:
+def build(clients: Clients, ids: Sequence[str], parts: Sequence[str]) -> Stack:
     """Returns the stack of some clients."""
     fetched = [clients.fetch(client_id) for client_id in ids]
     return Stack(
@@ -86,7 +87,7 @@ def _join_rows(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return _pad([row for array in arrays for row in array])
 
 
-def _rows(examples: clients_lib.Examples) -> int:
+def _rows(examples: Examples) -> int:
     return len(next(iter(examples.values())))
 
 
@@ -99,7 +100,7 @@ def _pad(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return padded
 
 
-def numbers(stack: Stack, work: client_work.ClientWork) -> np.ndarray:
+def numbers(stack: Stack, work: ClientWork) -> np.ndarray:
     """Returns how many numbers each client's work goes through in whole batches: int [clients]."""
     total = np.zeros(len(next(iter(stack.sizes.values()))), int)
     for i, walk in enumerate(work.all_passes):

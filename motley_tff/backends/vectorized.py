@@ -15,10 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base, stacked_loop, stacking
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work, learning
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import ClientOutput, ClientWork
+from motley_tff.core.clients import Clients
+from motley_tff.core.task import Task
 
 Nest = Any
 # Rounds in one compiled call; fewer are run by the same compiled code.
@@ -36,7 +37,7 @@ class Runs:
       hparams: `{name: value}` of each run, all with the same names.
     """
 
-    build: Callable[[Mapping[str, Any]], algorithm_lib.Algorithm]
+    build: Callable[[Mapping[str, Any]], Algorithm]
     hparams: Sequence[Mapping[str, float]]
 
     @property
@@ -52,11 +53,7 @@ class StackCache:
         self._stacks: dict[Any, list[tuple[np.ndarray, stacking.Stack]]] = {}
 
     def grouped(
-        self,
-        sources: tuple[clients_lib.Clients, ...],
-        ids: tuple[str, ...],
-        work: client_work.ClientWork,
-        times: int,
+        self, sources: tuple[Clients, ...], ids: tuple[str, ...], work: ClientWork, times: int
     ) -> list[tuple[np.ndarray, stacking.Stack]]:
         """Returns (positions in `ids`, stack of tensors) of groups of clients of similar size.
 
@@ -91,9 +88,7 @@ class VectorizedBackend:
         self._cache = StackCache()
         self._functions: dict[Any, Any] = {}
 
-    def training(
-        self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
-    ) -> "VectorizedTraining":
+    def training(self, task: Task, algorithm: Algorithm) -> "VectorizedTraining":
         """Returns the algorithm's training process; see `base.Backend`."""
         return VectorizedTraining(VectorizedRuns([task], Runs(lambda _: algorithm, [{}])))
 
@@ -108,10 +103,10 @@ class VectorizedBackend:
 
     def map_runs(
         self,
-        task: task_lib.Task,
-        work: client_work.ClientWork,
+        task: Task,
+        work: ClientWork,
         broadcasts: Nest,
-        sources: tuple[clients_lib.Clients, ...],
+        sources: tuple[Clients, ...],
         client_ids: Sequence[str],
         keys: np.ndarray,
         client_states: Nest = (),
@@ -165,7 +160,7 @@ class VectorizedRuns:
       runs: The settings.
     """
 
-    def __init__(self, tasks: Sequence[task_lib.Task], runs: Runs):
+    def __init__(self, tasks: Sequence[Task], runs: Runs):
         if any(task.train.ids != tasks[0].train.ids for task in tasks):
             raise ValueError("Expected the same clients under every seed.")
         self._tasks, self._task, self._runs = tuple(tasks), tasks[0], runs
@@ -174,7 +169,7 @@ class VectorizedRuns:
         self._cache = StackCache()
         self._block = tf.function(self._run_block, jit_compile=True, autograph=False)
 
-    def initialize(self, algorithms: Sequence[algorithm_lib.Algorithm] | None = None) -> Nest:
+    def initialize(self, algorithms: Sequence[Algorithm] | None = None) -> Nest:
         """Returns the state before the first round.
 
         `algorithms` are each run's, for its initial weights and states; by default what `build`
@@ -186,7 +181,7 @@ class VectorizedRuns:
         states = [self._initial_state(algorithm) for algorithm in algorithms]
         return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *states)
 
-    def _initial_state(self, algorithm: algorithm_lib.Algorithm) -> Nest:
+    def _initial_state(self, algorithm: Algorithm) -> Nest:
         weights, optimizer_state = base.initial_server_state(algorithm)
         if algorithm.initial_client_state is None:
             return weights, optimizer_state, ()
@@ -279,14 +274,7 @@ class VectorizedRuns:
                 lambda s, index=stack.index: tf.gather(s, index, axis=1), client_states
             )
             output = stacked_loop.run_stack(
-                self._task,
-                self._work_of,
-                self._template.work,
-                hparams,
-                weights,
-                states,
-                stack,
-                keys,
+                task, self._work_of, template.work, hparams, weights, states, stack, keys
             )
             added = self._sum(output)
             total = added if total is None else tf.nest.map_structure(tf.add, total, added)
@@ -309,7 +297,7 @@ class VectorizedRuns:
 
         return stacked_loop.map_rows(one_run, (hparams, optimizer_state, weights, update))
 
-    def _sum(self, output: client_work.ClientOutput) -> tuple[Nest, tf.Tensor, Nest]:
+    def _sum(self, output: ClientOutput) -> tuple[Nest, tf.Tensor, Nest]:
         """Returns (weighted sum of updates, sum of weights, summed metrics) of each run."""
         weight = output.weight
         update = tf.nest.map_structure(
@@ -353,7 +341,7 @@ def _means(sums: learning.Sums, i: int, run: int) -> dict[str, float]:
     return base.mean_metrics(totals, weights)
 
 
-def _diverged(output: client_work.ClientOutput, index: tf.Tensor) -> tf.Tensor:
+def _diverged(output: ClientOutput, index: tf.Tensor) -> tf.Tensor:
     """Returns for each run the largest index of a client whose loss is not finite, or -1."""
     finite = tf.math.is_finite(output.metrics.totals["loss"])
     return tf.reduce_max(tf.where(finite, -1, index[None]), axis=1)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from motley_tff.core import client_work
+from motley_tff.core.client_work import ClientWork
 from motley_tff.core.lazy import tf
 
 Nest = Any
@@ -92,7 +92,7 @@ class Algorithm:
 
     name: str
     initial_weights: Nest
-    work: client_work.ClientWork
+    work: ClientWork
     server_optimizer: ServerOptimizer
     initial_client_state: Callable[[int], Nest] | None = None
     global_model: Callable[[Nest], tuple[np.ndarray, ...]] = lambda weights: weights
@@ -131,6 +131,6 @@ class Personalization:
 
     name: str
     candidates: tuple[str, ...]
-    work: Callable[[tuple[str, ...], str], client_work.ClientWork]
+    work: Callable[[tuple[str, ...], str], ClientWork]
     wants_server_weights: bool = False
     scores_train: bool = False

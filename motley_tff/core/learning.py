@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from motley_tff.core import client_work
 from motley_tff.core import task as task_lib
+from motley_tff.core.client_work import Batch
 from motley_tff.core.lazy import tf
 
 Weights = tuple["tf.Tensor", ...]
@@ -51,7 +51,7 @@ def means(sums: Sums) -> dict[str, tf.Tensor]:
     return {name: sums.totals[name] / sums.weights[name] for name in sums.totals}
 
 
-def add(task: task_lib.Task, batch: client_work.Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
+def add(task: task_lib.Task, batch: Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
     """Adds a batch's loss and metrics under the model's outputs to the running sums."""
     functions = entry_functions(task)
     # A metric that is the loss itself is summed once.
@@ -85,7 +85,7 @@ def train(
     task: task_lib.Task,
     optimizer: Any,
     learner: Learner,
-    batch: client_work.Batch,
+    batch: Batch,
     trained: Sequence[bool],
     penalty: Penalty | None = None,
 ) -> Learner:
@@ -108,7 +108,7 @@ def train(
 def gradients(
     task: task_lib.Task,
     weights: Weights,
-    batch: client_work.Batch,
+    batch: Batch,
     sums: Sums,
     trained: Sequence[bool],
     penalty: Penalty | None = None,

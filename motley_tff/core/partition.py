@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core.clients import Clients, InMemoryClients
 from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
 
 CENTRAL_CLIENT = "all"
 
@@ -20,11 +20,8 @@ Examples = dict[str, np.ndarray]
 
 
 def deal(
-    task: task_lib.Task,
-    seed: int,
-    memory_limit_bytes: float,
-    on_client: Callable[[], None] = lambda: None,
-) -> task_lib.Task:
+    task: Task, seed: int, memory_limit_bytes: float, on_client: Callable[[], None] = lambda: None
+) -> Task:
     """Returns the task with its examples pooled and dealt to the clients again.
 
     Clients keep their ids and how many examples they have. Each split deals among its own clients,
@@ -39,7 +36,7 @@ def deal(
       on_client: Called after each client that was read.
     """
     reader = _Reader(task, memory_limit_bytes, on_client)
-    dealt: dict[int, clients_lib.Clients] = {}
+    dealt: dict[int, Clients] = {}
     trained: dict[str, Examples] = {}
     for number, clients in enumerate(task.splits.values()):
         if id(clients) not in dealt:
@@ -49,7 +46,7 @@ def deal(
                 trained = {i: parts["train"] for i, parts in new.items()}
             elif task.setting == "cross_silo":
                 new = {i: {**parts, "train": trained[i]} for i, parts in new.items()}
-            dealt[id(clients)] = clients_lib.InMemoryClients(new)
+            dealt[id(clients)] = InMemoryClients(new)
     # What was known of a client's own data holds no more.
     facts = {name: fact for name, fact in task.facts.items() if name != "client_groups"}
     return dataclasses.replace(
@@ -63,15 +60,15 @@ def deal(
 
 
 def centralize(
-    task: task_lib.Task, memory_limit_bytes: float, on_client: Callable[[], None] = lambda: None
-) -> task_lib.Task:
+    task: Task, memory_limit_bytes: float, on_client: Callable[[], None] = lambda: None
+) -> Task:
     """Returns the task with one training client, `all`, that has everybody's training examples.
 
     The arguments and errors are those of `deal`.
     """
     data = _Reader(task, memory_limit_bytes, on_client).read(task.train)
     parts = {part: _concatenate([d[part] for d in data.values()]) for part in task.train.spec}
-    everybody = clients_lib.InMemoryClients({CENTRAL_CLIENT: parts})
+    everybody = InMemoryClients({CENTRAL_CLIENT: parts})
     # A limit on what a client contributes to a round is none on what all of them have.
     return dataclasses.replace(task, train=everybody, max_train_examples=None)
 
@@ -83,7 +80,7 @@ class _Reader:
         self._dataset, self._left, self._limit = task.dataset, limit, limit
         self._on_client = on_client
 
-    def read(self, clients: clients_lib.Clients) -> dict[str, dict[str, Examples]]:
+    def read(self, clients: Clients) -> dict[str, dict[str, Examples]]:
         return {client_id: self._read(clients.fetch(client_id)) for client_id in clients.ids}
 
     def _read(self, fetched) -> dict[str, Examples]:

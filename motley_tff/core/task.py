@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import functional_model
+from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 
@@ -72,9 +72,9 @@ class Task:
     loss: EntryFunction
     metrics: tuple[Metric, ...]
     preprocess: Callable[[Mapping[str, tf.Tensor], bool, tf.Tensor], tuple[Any, tf.Tensor]]
-    train: clients_lib.Clients
-    valid: clients_lib.Clients
-    test: clients_lib.Clients
+    train: Clients
+    valid: Clients
+    test: Clients
     max_train_examples: int | None = None
     drop_remainder: bool = False
     regularizer: Callable[[functional_model.Weights], tf.Tensor] | None = None
@@ -109,7 +109,7 @@ class Task:
         return self.metrics[0]
 
     @property
-    def splits(self) -> dict[str, clients_lib.Clients]:
+    def splits(self) -> dict[str, Clients]:
         """The three client sets by name."""
         return {"train": self.train, "valid": self.valid, "test": self.test}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from motley_tff.core import task as task_lib
+from motley_tff.core.task import Task
 from motley_tff.experiment import held_out
 
 SPLITS = ("valid", "test")
@@ -36,16 +36,14 @@ class Scores:
     beside: Mapping[str, "Scores"] = dataclasses.field(default_factory=dict)
 
 
-def parts(task: task_lib.Task, split: str) -> tuple[str, ...]:
+def parts(task: Task, split: str) -> tuple[str, ...]:
     """Returns the parts that a split's clients are scored on, the evaluation part first."""
     further = _BESIDE if split in SPLITS else ()
     spec = task.splits[split].spec
     return (task.evaluation_part(split), *(part for part in further if part in spec))
 
 
-def collect(
-    task: task_lib.Task, split: str, ids: tuple[str, ...], outputs: Sequence[Any]
-) -> Scores:
+def collect(task: Task, split: str, ids: tuple[str, ...], outputs: Sequence[Any]) -> Scores:
     """Returns a split's scores from what the clients' work gave back, in the order of `ids`."""
     part, *further = parts(task, split)
     beside = {name: _collect_part(task, split, name, ids, outputs) for name in further}

@@ -12,14 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes, Personalization
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import acceptance, client_scores, run_directory, schedule, summaries
-from motley_tff.experiment import progress as progress_lib
+from motley_tff.core.task import Task
+from motley_tff.experiment import acceptance, client_scores, schedule, summaries
 from motley_tff.experiment.config import LoopConfig
+from motley_tff.experiment.progress import Progress, Silent
 from motley_tff.experiment.recorder import Recorder
+from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.experiment.studies import Studies
 
 
@@ -42,20 +43,20 @@ class Experiment:
     def __init__(
         self,
         config: LoopConfig,
-        task: task_lib.Task,
-        algorithm: algorithm_lib.Algorithm,
-        personalization: algorithm_lib.Personalization,
+        task: Task,
+        algorithm: Algorithm,
+        personalization: Personalization,
         backend: base.Backend,
-        directory: run_directory.RunDirectory,
+        directory: RunDirectory,
         algorithm_name: str,
-        progress: progress_lib.Progress | None = None,
-        bytes_before: algorithm_lib.Bytes = algorithm_lib.NO_BYTES,
+        progress: Progress | None = None,
+        bytes_before: Bytes = NO_BYTES,
         release: Callable[[Mapping[str, float], int], None] = lambda values, number: None,
     ):
         check_config(config, task)
         self._config, self._task, self._algorithm = config, task, algorithm
         self._personalization, self._directory = personalization, directory
-        self._progress, self._release = progress or progress_lib.Silent(), release
+        self._progress, self._release = progress or Silent(), release
         self._recorder = Recorder(config, task, algorithm, directory, algorithm_name, bytes_before)
         self._process = backend.training(task, algorithm)
         self._studies = Studies(
@@ -153,7 +154,7 @@ class Experiment:
         return self._algorithm.global_model(weights), None
 
 
-def check_config(config: LoopConfig, task: task_lib.Task) -> None:
+def check_config(config: LoopConfig, task: Task) -> None:
     """Raises a UserError for settings that do not fit the task's clients.
 
     That is: a round of more clients than there are, the only one could drop out, or a per-client

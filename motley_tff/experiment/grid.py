@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.backends import base, run_groups, vectorized
-from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.backends import base, vectorized
+from motley_tff.backends.run_groups import RunGroup
 from motley_tff.core import random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core.algorithm import Algorithm, Personalization
+from motley_tff.core.task import Task
 from motley_tff.experiment import client_scores
 
 Nest = Any
 # (task, seed, {traced hyperparameter: value}) -> algorithm; also called inside graphs.
-Build = Callable[[task_lib.Task, int, Mapping[str, Any]], algorithm_lib.Algorithm]
+Build = Callable[[Task, int, Mapping[str, Any]], Algorithm]
 
 
 class Scored(NamedTuple):
@@ -37,10 +38,10 @@ class Scored(NamedTuple):
 
 
 def run(
-    tasks: Mapping[int, task_lib.Task],
-    group: run_groups.RunGroup,
+    tasks: Mapping[int, Task],
+    group: RunGroup,
     build: Build,
-    personalization: algorithm_lib.Personalization,
+    personalization: Personalization,
     total_rounds: int,
     evaluate_every: int | None = None,
     on_round: Callable[[int], None] = lambda number: None,

@@ -10,16 +10,16 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import random_streams, tensor_random
-from motley_tff.core import task as task_lib
+from motley_tff.core.clients import DerivedClients
+from motley_tff.core.task import Task
 
 HOLDOUT, OOD = "holdout", "ood"
 # Two buckets of one hash: together they are a client's key.
 _BUCKETS = 2**31 - 1
 
 
-def with_fraction(task: task_lib.Task, fraction: float, seed: int) -> task_lib.Task:
+def with_fraction(task: Task, fraction: float, seed: int) -> Task:
     """Returns the task with smaller personalization sets (Motley, Figure 6(c)).
 
     Of each client's set this fraction, in (0, 1], is left; at least one example is.
@@ -36,7 +36,7 @@ def with_fraction(task: task_lib.Task, fraction: float, seed: int) -> task_lib.T
     return _derive(task, change)
 
 
-def with_holdout(task: task_lib.Task, fraction: float, seed: int) -> task_lib.Task:
+def with_holdout(task: Task, fraction: float, seed: int) -> Task:
     """Returns a cross-device task with a part `holdout` taken out of each personalization set.
 
     It is this fraction, in (0, 1), of the set; a client with one example holds nothing out. Silos
@@ -54,7 +54,7 @@ def with_holdout(task: task_lib.Task, fraction: float, seed: int) -> task_lib.Ta
     return _derive(task, change)
 
 
-def with_ood(task: task_lib.Task, num_examples: int, seed: int) -> task_lib.Task:
+def with_ood(task: Task, num_examples: int, seed: int) -> Task:
     """Returns the task with a part `ood` of the other test clients' examples.
 
     Motley's out-of-distribution set (section 3.1, observation 3) is a random sample of the test
@@ -68,13 +68,13 @@ def with_ood(task: task_lib.Task, num_examples: int, seed: int) -> task_lib.Task
         is_other = tf.not_equal(tf.constant(owners), client_id)
         return {**parts, OOD: {f: tf.boolean_mask(a, is_other) for f, a in pool.items()}}
 
-    return dataclasses.replace(task, test=clients_lib.DerivedClients(task.test, change))
+    return dataclasses.replace(task, test=DerivedClients(task.test, change))
 
 
-def _derive(task, change) -> task_lib.Task:
-    test = clients_lib.DerivedClients(task.test, change)
+def _derive(task, change) -> Task:
+    test = DerivedClients(task.test, change)
     same = task.valid is task.test
-    valid = test if same else clients_lib.DerivedClients(task.valid, change)
+    valid = test if same else DerivedClients(task.valid, change)
     return dataclasses.replace(task, valid=valid, test=test)
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import signals
+from motley_tff.core.algorithm import Algorithm, Bytes
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
-from motley_tff.experiment import checkpoints, rows, run_directory, score_blocks
+from motley_tff.experiment import checkpoints, rows, score_blocks
 from motley_tff.experiment.config import LoopConfig
+from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import csv_files, model_files
 from motley_tff.tables import columns
 
@@ -27,10 +28,10 @@ class Recorder:
         self,
         config: LoopConfig,
         task: Task,
-        algorithm: algorithm_lib.Algorithm,
-        directory: run_directory.RunDirectory,
+        algorithm: Algorithm,
+        directory: RunDirectory,
         algorithm_name: str,
-        bytes_before: algorithm_lib.Bytes,
+        bytes_before: Bytes,
     ):
         self._config, self._task, self._algorithm = config, task, algorithm
         self._directory, self._bytes_before = directory, bytes_before
@@ -141,11 +142,11 @@ class Recorder:
         self._evaluated.add(number)
         score_blocks.forget(self._directory.path, self._evaluated)
 
-    def _bytes_so_far(self) -> algorithm_lib.Bytes:
+    def _bytes_so_far(self) -> Bytes:
         """Returns what all rounds so far communicated, and the warm start before them."""
         path = self._directory.table("rounds")
         written = list(csv_files.read(path)) if path.exists() else []
-        return algorithm_lib.Bytes(
+        return Bytes(
             self._bytes_before.down + sum(int(row["bytes_down"]) for row in written),
             self._bytes_before.up + sum(int(row["bytes_up"]) for row in written),
         )

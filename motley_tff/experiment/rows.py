@@ -12,11 +12,11 @@ import numpy as np
 
 from motley_tff import metrics as metrics_lib
 from motley_tff.core import candidates as candidates_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core.task import Task
 from motley_tff.experiment import held_out
 from motley_tff.experiment.client_scores import SPLITS, Scores
-from motley_tff.metrics import client_values
 from motley_tff.metrics import clusters as clusters_lib
+from motley_tff.metrics.client_values import ClientValues
 from motley_tff.tables import columns
 
 # (split, chosen candidate of each client) -> which clients accept it
@@ -47,7 +47,7 @@ class Report:
 
 
 def choose(
-    task: task_lib.Task,
+    task: Task,
     scores: Mapping[str, Scores],
     tuning: candidates_lib.Tuning,
     include_baseline: bool,
@@ -71,7 +71,7 @@ def choose(
 
 
 def summarize(
-    task: task_lib.Task, labels: Sequence[str], split: str, scores: Scores, chosen: np.ndarray
+    task: Task, labels: Sequence[str], split: str, scores: Scores, chosen: np.ndarray
 ) -> dict[str, Any]:
     """Returns a split's row of `summary.csv` at each client's candidate, without the run's keys."""
     values = client_values_of(task, scores, chosen)
@@ -87,7 +87,7 @@ def summarize(
 
 
 def report(
-    task: task_lib.Task,
+    task: Task,
     labels: Sequence[str],
     scores: Mapping[str, Scores],
     tuning: candidates_lib.Tuning,
@@ -129,11 +129,11 @@ class _SplitView(NamedTuple):
     split: str
     scores: Scores
     chosen: np.ndarray
-    tunings: Mapping[candidates_lib.Tuning, tuple[np.ndarray, client_values.ClientValues]]
+    tunings: Mapping[candidates_lib.Tuning, tuple[np.ndarray, ClientValues]]
 
 
 def _view(
-    task: task_lib.Task,
+    task: Task,
     split: str,
     scores: Scores,
     chosen: Mapping[candidates_lib.Tuning, Mapping[str, np.ndarray]],
@@ -144,7 +144,7 @@ def _view(
     return _SplitView(split, scores, chosen[tuning][split], tunings)
 
 
-def _score_rows(task: task_lib.Task, view: _SplitView) -> Iterator[_Row]:
+def _score_rows(task: Task, view: _SplitView) -> Iterator[_Row]:
     scores = view.scores
     for client_id, candidate, (labels, outputs) in zip(
         scores.client_ids, view.chosen, scores.examples, strict=bool(scores.examples)
@@ -159,7 +159,7 @@ def _score_rows(task: task_lib.Task, view: _SplitView) -> Iterator[_Row]:
             }
 
 
-def _cluster_rows(task: task_lib.Task, split: str, scores: Scores) -> Iterator[_Row]:
+def _cluster_rows(task: Task, split: str, scores: Scores) -> Iterator[_Row]:
     if scores.clusters is None:
         return
     known = _groups(task, scores.client_ids)
@@ -196,12 +196,10 @@ def _label(labels: Sequence[str], chosen: np.ndarray) -> str:
     return labels[chosen[0]] if len(np.unique(chosen)) == 1 else "per_client"
 
 
-def client_values_of(
-    task: task_lib.Task, scores: Scores, chosen: np.ndarray
-) -> client_values.ClientValues:
+def client_values_of(task: Task, scores: Scores, chosen: np.ndarray) -> ClientValues:
     """Returns a split's per-client values, each client's at its candidate."""
     values = scores.values[task.metric.name].astype(np.float64)
-    return client_values.ClientValues(
+    return ClientValues(
         client_ids=np.array(scores.client_ids),
         baseline=values[:, 0],
         personalized=candidates_lib.take(values, chosen),
@@ -212,7 +210,7 @@ def client_values_of(
     )
 
 
-def _groups(task: task_lib.Task, client_ids: Sequence[str]) -> np.ndarray | None:
+def _groups(task: Task, client_ids: Sequence[str]) -> np.ndarray | None:
     """Returns the known group of each client, if the data say so for all of them."""
     known = task.facts.get("client_groups", {})
     if not client_ids or any(i not in known for i in client_ids):
@@ -220,12 +218,12 @@ def _groups(task: task_lib.Task, client_ids: Sequence[str]) -> np.ndarray | None
     return np.array([str(known[i]) for i in client_ids])
 
 
-def client_cell(task: task_lib.Task, client_id: str) -> str:
+def client_cell(task: Task, client_id: str) -> str:
     """Returns `<dataset>:<id>`, which keeps leading zeros and is no formula."""
     return f"{task.dataset}:{client_id}"
 
 
-def _client_rows(task: task_lib.Task, labels: Sequence[str], view: _SplitView) -> Iterator[_Row]:
+def _client_rows(task: Task, labels: Sequence[str], view: _SplitView) -> Iterator[_Row]:
     scores, chosen = view.scores, view.chosen
     values = client_values_of(task, scores, chosen)
     ood = _ood_values(task, scores, chosen)
@@ -254,7 +252,7 @@ def _client_rows(task: task_lib.Task, labels: Sequence[str], view: _SplitView) -
         yield row | _tuning_cells(labels, view.tunings, i)
 
 
-def _ood_values(task: task_lib.Task, scores: Scores, chosen: np.ndarray) -> dict[str, np.ndarray]:
+def _ood_values(task: Task, scores: Scores, chosen: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the metric of both models on the other clients' examples, if there are scores."""
     if held_out.OOD not in scores.beside:
         return {}
@@ -263,7 +261,7 @@ def _ood_values(task: task_lib.Task, scores: Scores, chosen: np.ndarray) -> dict
 
 
 def _candidate_rows(
-    task: task_lib.Task, labels: Sequence[str], split: str, scores: Scores
+    task: Task, labels: Sequence[str], split: str, scores: Scores
 ) -> Iterator[_Row]:
     ood = scores.beside.get(held_out.OOD)
     for i, client_id in enumerate(scores.client_ids):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core.algorithm import Personalization
+from motley_tff.core.task import Task
 from motley_tff.experiment import client_scores
 from motley_tff.experiment.client_scores import SPLITS, Scores
 from motley_tff.experiment.score_blocks import ScoreBlocks
@@ -27,8 +27,8 @@ class Evaluator:
     def __init__(
         self,
         backend: base.Backend,
-        task: task_lib.Task,
-        personalization: algorithm_lib.Personalization,
+        task: Task,
+        personalization: Personalization,
         name: str = "main",
     ):
         self._backend, self._task, self._name = backend, task, name

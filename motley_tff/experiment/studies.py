@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import candidates
-from motley_tff.core import task as task_lib
+from motley_tff.core.algorithm import Personalization
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import acceptance, client_scores, held_out, score_blocks, scoring
+from motley_tff.core.task import Task
+from motley_tff.experiment import acceptance, client_scores, held_out, scoring
 from motley_tff.experiment import rows as rows_lib
 from motley_tff.experiment.config import EvaluationConfig
+from motley_tff.experiment.score_blocks import ScoreBlocks
 from motley_tff.tables import columns
 
 Scores = dict[str, client_scores.Scores]
@@ -29,8 +30,8 @@ class Studies:
         self,
         config: EvaluationConfig,
         backend: base.Backend,
-        task: task_lib.Task,
-        personalization: algorithm_lib.Personalization,
+        task: Task,
+        personalization: Personalization,
         seed: int,
     ):
         self._config, self._task = config, task
@@ -49,7 +50,7 @@ class Studies:
         if config.ood_examples:
             main = held_out.with_ood(main, config.ood_examples, seed)
 
-        def evaluator(scored_task: task_lib.Task, name: str) -> scoring.Evaluator:
+        def evaluator(scored_task: Task, name: str) -> scoring.Evaluator:
             return scoring.Evaluator(backend, scored_task, personalization, name)
 
         def without(share: float) -> scoring.Evaluator:
@@ -76,7 +77,7 @@ class Studies:
         client_ids: Mapping[str, Sequence[str]],
         key: np.ndarray,
         on_client: Callable[[], None],
-        blocks: score_blocks.ScoreBlocks | None = None,
+        blocks: ScoreBlocks | None = None,
     ) -> tuple[Scores, dict[str, Iterable[dict[str, Any]]]]:
         """Returns the scores of the tables, and `{table: rows}` without the keys of the run.
 

@@ -14,16 +14,17 @@ import threadpoolctl
 from sklearn import cluster
 
 from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work, random_streams
-from motley_tff.core import task as task_lib
-from motley_tff.experiment import progress as progress_lib
+from motley_tff.core import random_streams
+from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes
+from motley_tff.core.client_work import ClientWork
+from motley_tff.core.task import Task
 from motley_tff.experiment import schedule
+from motley_tff.experiment.progress import Progress
 from motley_tff.files import model_files
 
 Weights = tuple[np.ndarray, ...]
 # initial weights -> FedAvg
-Build = Callable[[Weights], algorithm_lib.Algorithm]
+Build = Callable[[Weights], Algorithm]
 
 # Clients whose updates are clustered, and the length of the sketch of an update. With 256 the noise
 # of inner products, 1 / 16, hid what two languages' updates differ in, about 0.25.
@@ -31,7 +32,7 @@ _MAX_CLIENTS, _SKETCH = 400, 2**14
 _SPREAD = 0.1
 
 
-def random_models(task: task_lib.Task, seed: int, k: int) -> list[Weights]:
+def random_models(task: Task, seed: int, k: int) -> list[Weights]:
     """Returns k models drawn independently.
 
     Architectures that start at zero (linear models) would make k equal ones; those are drawn from
@@ -70,28 +71,26 @@ class WarmStart:
 
     def __init__(
         self,
-        task: task_lib.Task,
+        task: Task,
         backend: base.Backend,
         build: Build,
         seed: int,
         cohort_size: int | None,
         directory: pathlib.Path,
-        progress: progress_lib.Progress,
+        progress: Progress,
         dropout_rate: float = 0.0,
     ):
         self._task, self._backend, self._build = task, backend, build
         self._seed, self._cohort_size = seed, cohort_size
         self._directory, self._progress = directory, progress
         self._dropout_rate = dropout_rate
-        self.communicated = algorithm_lib.NO_BYTES
+        self.communicated = NO_BYTES
 
-    def _count(self, algorithm: algorithm_lib.Algorithm, asked: int, answered: int) -> None:
+    def _count(self, algorithm: Algorithm, asked: int, answered: int) -> None:
         """Counts what so many clients get and send back, also where a model was kept."""
         down, up = algorithm.bytes_per_client
         before = self.communicated
-        self.communicated = algorithm_lib.Bytes(
-            before.down + down * asked, before.up + up * answered
-        )
+        self.communicated = Bytes(before.down + down * asked, before.up + up * answered)
 
     def fedavg(self, initial: Sequence[Weights], num_rounds: int) -> list[Weights]:
         """Returns every model after its own FedAvg run, with cohorts and shuffles of its own."""
@@ -189,7 +188,7 @@ class WarmStart:
             yield update
 
 
-def _as_metrics(work: client_work.ClientWork) -> client_work.ClientWork:
+def _as_metrics(work: ClientWork) -> ClientWork:
     """Returns the work with its update where an evaluation's results are."""
 
     def finish(carry):

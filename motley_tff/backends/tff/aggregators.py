@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core.algorithm import Groups
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 
@@ -49,7 +49,7 @@ class Aggregator:
     is_linear: bool = False
 
     def process(
-        self, update_type: tff.Type, groups: algorithm_lib.Groups | None = None
+        self, update_type: tff.Type, groups: Groups | None = None
     ) -> tff.templates.AggregationProcess:
         """Returns the process from clients' updates, of a type, and float32 weights to their mean.
 
@@ -200,7 +200,7 @@ def quantile_above_zero(
 
 
 def _grouped(
-    aggregator: Aggregator, update_type: tff.Type, groups: algorithm_lib.Groups
+    aggregator: Aggregator, update_type: tff.Type, groups: Groups
 ) -> tff.templates.AggregationProcess:
     """Returns the aggregation of every group by a process of its own."""
 

@@ -17,13 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base, client_loop
-from motley_tff.backends.tff import aggregators as tff_aggregators
+from motley_tff.backends.tff.aggregators import MEAN, Aggregator
 from motley_tff.backends.tff.workers import RemoteComputationError
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work, random_streams, tensor_random
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import random_streams, tensor_random
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import ClientOutput, ClientWork
+from motley_tff.core.clients import Clients
 from motley_tff.core.lazy import tff
+from motley_tff.core.task import Task
 
 Nest = Any
 # Clients whose results are held at once during an evaluation.
@@ -35,13 +36,11 @@ class TffBackend:
 
     name = "tff"
 
-    def __init__(self, aggregator: tff_aggregators.Aggregator | None = None):
-        self._aggregator = aggregator or tff_aggregators.MEAN
+    def __init__(self, aggregator: Aggregator | None = None):
+        self._aggregator = aggregator or MEAN
         self._maps: dict[Any, tff.Computation] = {}
 
-    def training(
-        self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
-    ) -> base.TrainingProcess:
+    def training(self, task: Task, algorithm: Algorithm) -> base.TrainingProcess:
         """Returns the algorithm's training process; see `base.Backend`."""
         if algorithm.initial_client_state is not None:
             return TffStatefulTraining(task, algorithm, self._aggregator)
@@ -65,7 +64,7 @@ class TffBackend:
 class _Training:
     """What both kinds of training share: running rounds and reading measurements."""
 
-    def __init__(self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm):
+    def __init__(self, task: Task, algorithm: Algorithm):
         self._task = task
         self._inputs = _ClientInputs(task.train, algorithm.work.parts)
 
@@ -89,7 +88,7 @@ class _Training:
 
 
 @contextlib.contextmanager
-def _naming_unreadable(clients: clients_lib.Clients, client_ids: Sequence[str]) -> Iterator[None]:
+def _naming_unreadable(clients: Clients, client_ids: Sequence[str]) -> Iterator[None]:
     """Where TFF's worker fails because data cannot be read, raises a UserError that says whose.
 
     The worker's own error is many lines and names none.
@@ -106,12 +105,7 @@ def _naming_unreadable(clients: clients_lib.Clients, client_ids: Sequence[str]) 
 class TffTraining(_Training):
     """A `tff.learning.templates.LearningProcess`; states are its states."""
 
-    def __init__(
-        self,
-        task: task_lib.Task,
-        algorithm: algorithm_lib.Algorithm,
-        aggregator: tff_aggregators.Aggregator,
-    ):
+    def __init__(self, task: Task, algorithm: Algorithm, aggregator: Aggregator):
         super().__init__(task, algorithm)
         self._process = build_learning_process(task, algorithm, aggregator, self._inputs)
 
@@ -141,12 +135,7 @@ class TffStatefulTraining(_Training):
     is `(weights, optimizer state, aggregator state, {id: state})`.
     """
 
-    def __init__(
-        self,
-        task: task_lib.Task,
-        algorithm: algorithm_lib.Algorithm,
-        aggregator: tff_aggregators.Aggregator,
-    ):
+    def __init__(self, task: Task, algorithm: Algorithm, aggregator: Aggregator):
         super().__init__(task, algorithm)
         self._algorithm = algorithm
         self._work, results_type = _build_stateful_work(task, algorithm, self._inputs)
@@ -189,7 +178,7 @@ class TffStatefulTraining(_Training):
 class _ClientInputs:
     """What crosses the wire for each client, and the computation that makes data of it."""
 
-    def __init__(self, clients: clients_lib.Clients, parts: tuple[str, ...]):
+    def __init__(self, clients: Clients, parts: tuple[str, ...]):
         self._clients, self._parts = clients, parts
         data = tf.TensorSpec([], tf.string) if clients.in_graph else self._select(clients.spec)
         key = tf.TensorSpec([2], tf.int32)
@@ -251,15 +240,13 @@ def _arrays(nest: Nest) -> Nest:
     return tf.nest.map_structure(np.asarray, nest)
 
 
-def _run(
-    task: task_lib.Task, work: client_work.ClientWork, broadcast: Nest, value: Nest, state: Nest
-) -> client_work.ClientOutput:
+def _run(task: Task, work: ClientWork, broadcast: Nest, value: Nest, state: Nest) -> ClientOutput:
     """Runs one client inside a graph."""
     key = tensor_random.client_round_key(value["round_key"], value["client_key"])
     return client_loop.run_client(task, work, broadcast, state, value["data"], key, value["index"])
 
 
-def _diverged_index(output: client_work.ClientOutput, value: Nest) -> tf.Tensor:
+def _diverged_index(output: ClientOutput, value: Nest) -> tf.Tensor:
     """Returns the client's position if its loss is not finite, else -1."""
     return tf.where(tf.math.is_finite(output.metrics.totals["loss"]), -1, value["index"])
 
@@ -299,10 +286,7 @@ def _federated_map(computation: tff.Computation) -> tff.Computation:
 
 
 def build_learning_process(
-    task: task_lib.Task,
-    algorithm: algorithm_lib.Algorithm,
-    aggregator: tff_aggregators.Aggregator,
-    inputs: _ClientInputs,
+    task: Task, algorithm: Algorithm, aggregator: Aggregator, inputs: _ClientInputs
 ) -> tff.learning.templates.LearningProcess:
     """Composes the algorithm's process from `tff.learning.templates`."""
 
@@ -331,10 +315,7 @@ def build_learning_process(
 
 
 def _build_client_work(
-    task: task_lib.Task,
-    work: client_work.ClientWork,
-    weights_type: tff.Type,
-    data_type: tff.SequenceType,
+    task: Task, work: ClientWork, weights_type: tff.Type, data_type: tff.SequenceType
 ) -> tff.learning.templates.ClientWorkProcess:
     """Returns the algorithm's work as a `ClientWorkProcess` without state."""
 
@@ -365,7 +346,7 @@ def _build_client_work(
 
 
 def _build_stateful_work(
-    task: task_lib.Task, algorithm: algorithm_lib.Algorithm, inputs: _ClientInputs
+    task: Task, algorithm: Algorithm, inputs: _ClientInputs
 ) -> tuple[tff.Computation, tff.Type]:
     """Returns (`(weights, clients' (value, state)) -> clients' (new state, result)`, result type).
 
@@ -387,9 +368,7 @@ def _build_stateful_work(
 
 
 def _build_server_step(
-    algorithm: algorithm_lib.Algorithm,
-    aggregator: tff_aggregators.Aggregator,
-    results_type: tff.Type,
+    algorithm: Algorithm, aggregator: Aggregator, results_type: tff.Type
 ) -> tuple[tff.Computation, tff.Computation]:
     """Returns (computation of the aggregator's first state, computation of a round's end).
 
