@@ -15,9 +15,10 @@ from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
-from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.algorithms.personal_training import PersonalTraining, SiloAlgorithm
+from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
-from motley_tff.core.learning import Learner, Weights
+from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
 
@@ -40,6 +41,7 @@ class Apfl(SiloAlgorithm):
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns APFL; a client's state is v."""
         trainer = personal_training.Trainer(task, self)
+        trained = self.trained_layers(task)
 
         def mixed(personal_weights, global_weights):
             return tuple(
@@ -47,22 +49,19 @@ class Apfl(SiloAlgorithm):
                 for v, w in zip(personal_weights, global_weights, strict=True)
             )
 
-        def start(shared, state, client):
-            return Personal(trainer.start(state))
-
         def step(personal, batch, base):
             learner = personal.learner
             mixture = mixed(learner.weights, base.learner.weights)
-            gradients, sums = trainer.gradients(mixture, batch, learner.sums)
+            gradients, sums = learning.gradients(task, mixture, batch, learner.sums, trained)
             scaled = tuple(self.alpha * g for g in gradients)
             state, new = trainer.optimizer.next(learner.optimizer_state, learner.weights, scaled)
-            return personal._replace(learner=Learner(tuple(new), state, sums))
+            return personal._replace(learner=learning.Learner(tuple(new), state, sums))
 
         return personal_training.build(
             task,
             self,
             initial_weights,
-            PersonalTraining(start, step, same_batches=True),
+            PersonalTraining(trainer.start_personal, step, same_batches=True),
             communicated=tuple(initial_weights),
             personal_model=lambda weights, state: mixed(state, weights[0]),
         )

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
-from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.algorithms.personal_training import PersonalTraining, SiloAlgorithm
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
@@ -40,15 +40,12 @@ class Ditto(SiloAlgorithm):
         """Returns Ditto; a client's state is its personal weights."""
         trainer = personal_training.Trainer(task, self, self.regularization)
 
-        def start(shared, state, client):
-            return Personal(trainer.start(state))
-
         def step(personal, batch, base):
             return personal._replace(
                 learner=trainer.step(personal.learner, batch, anchor=base.incoming)
             )
 
-        training = PersonalTraining(start, step, num_epochs=self.train_epochs)
+        training = PersonalTraining(trainer.start_personal, step, num_epochs=self.train_epochs)
         return personal_training.build(
             task, self, initial_weights, training, communicated=tuple(initial_weights)
         )

@@ -92,7 +92,6 @@ def _client_work(task: Task, params: FedAvg, proximity: Proximity | None) -> Cli
     trained = params.trained_layers(task)
 
     def init(broadcast, client_state, client):
-        del client_state
         return Carry(
             incoming=tuple(broadcast),
             learner=learning.start(task, optimizer, broadcast, trained),

@@ -47,14 +47,13 @@ class FedPer(SiloAlgorithm):
         def start(shared, state, client):
             return Personal(trainer.start(layers.joined(shared, state)), tuple(shared))
 
-        def step(personal, batch, base):
-            return personal._replace(learner=trainer.step(personal.learner, batch))
-
         def state(personal):
             return layers.own(personal.learner.weights)
 
         def contribution(personal):
             return learning.subtract(personal.memory, layers.shared(personal.learner.weights))
 
-        training = PersonalTraining(start, step, state, contribution, num_epochs=self.train_epochs)
+        training = PersonalTraining(
+            start, trainer.step_personal, state, contribution, num_epochs=self.train_epochs
+        )
         return layers.build(task, self, training)

@@ -51,9 +51,6 @@ class FedRep(SiloAlgorithm):
             memory = tuple(shared), body.start(whole).optimizer_state
             return Personal(head.start(whole), memory)
 
-        def head_step(personal, batch, base):
-            return personal._replace(learner=head.step(personal.learner, batch))
-
         def body_step(personal, batch, base):
             incoming, optimizer_state = personal.memory
             learner = personal.learner._replace(optimizer_state=optimizer_state)
@@ -73,7 +70,7 @@ class FedRep(SiloAlgorithm):
             state,
             contribution,
             num_epochs=self.train_epochs,
-            first_step=head_step,
+            first_step=head.step_personal,
             num_first_epochs=self.head_epochs,
         )
         return layers.build(task, self, training)

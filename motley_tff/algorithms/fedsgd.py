@@ -51,7 +51,6 @@ def _client_work(task: Task, batch_size: int) -> ClientWork:
     trained = (True,) * len(task.model.shapes)
 
     def init(broadcast, client_state, client):
-        del client_state
         weights = tuple(broadcast)
         return Carry(
             weights=weights,

@@ -106,7 +106,6 @@ def _client_work(
     optimizer = optimizer_at(params.learning_rates[0])
 
     def init(broadcast, client_state, client):
-        del client_state
         return Carry(
             initial=tuple(broadcast),
             learner=params.start(task, optimizer, broadcast),

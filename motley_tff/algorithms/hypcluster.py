@@ -32,14 +32,8 @@ import numpy as np
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.card import Card
-from motley_tff.core import candidate_labels, learning
-from motley_tff.core.algorithm import (
-    Algorithm,
-    Communicated,
-    Groups,
-    Personalization,
-    ServerOptimizer,
-)
+from motley_tff.core import algorithm, candidate_labels, learning
+from motley_tff.core.algorithm import Algorithm, Groups, Personalization
 from motley_tff.core.client_work import ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task, masked_sum
@@ -67,8 +61,34 @@ class HypCluster(fedavg.FedAvg):
     balance_rounds: int = 1
 
     def build(self, task: Task, initial_weights: Sequence[learning.Weights]) -> Algorithm:
-        """Returns HypCluster of the k models' first weights."""
-        return build(task, self, initial_weights)
+        """Returns HypCluster of the k models' first weights.
+
+        The server's weights are (models, leaves [k, ...]; penalties [k]); in an update the second
+        tells which model was trained.
+        """
+        k = len(initial_weights)
+        is_last = task.model.is_last_layer
+        is_shared = tuple(self.shares_base_layers and not last for last in is_last)
+        stacked = tuple(
+            np.stack([leaves[0]] * k if shared else leaves)
+            for leaves, shared in zip(zip(*initial_weights, strict=True), is_shared, strict=True)
+        )
+        sent = tuple(a[0] if shared else a for a, shared in zip(stacked, is_shared, strict=True))
+        optimizer = optimizers.build(self.server_optimizer)
+        base = fedavg.build(task, self, initial_weights[0])
+        return Algorithm(
+            name="hypcluster",
+            initial_weights=(stacked, np.zeros(k, np.float32)),
+            work=_client_work(task, base.work, k),
+            server_optimizer=_Server(optimizer, k, self, is_shared),
+            global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
+            cluster_models=lambda weights: [
+                tuple(leaf[j] for leaf in weights[0]) for j in range(k)
+            ],
+            communicated=algorithm.Communicated(sent, initial_weights[0]),
+            shares=tuple(f"cluster_{j + 1}_share" for j in range(k)),
+            groups=_groups(k, is_shared if k > 1 else (False,) * len(is_shared)),
+        )
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
         """Returns the choice of a cluster."""
@@ -90,34 +110,6 @@ class Carry(NamedTuple):
     penalties: tf.Tensor
     cluster: tf.Tensor
     base: fedavg.Carry
-
-
-def build(task: Task, params: HypCluster, initial_models: Sequence[learning.Weights]) -> Algorithm:
-    """Returns HypCluster of the k models' first weights.
-
-    The server's weights are (models, leaves [k, ...]; penalties [k]); in an update the second tells
-    which model was trained.
-    """
-    k = len(initial_models)
-    is_last = task.model.is_last_layer
-    is_shared = tuple(params.shares_base_layers and not last for last in is_last)
-    stacked = tuple(
-        np.stack([leaves[0]] * k if shared else leaves)
-        for leaves, shared in zip(zip(*initial_models, strict=True), is_shared, strict=True)
-    )
-    sent = tuple(a[0] if shared else a for a, shared in zip(stacked, is_shared, strict=True))
-    base = fedavg.build(task, params, initial_models[0])
-    return Algorithm(
-        name="hypcluster",
-        initial_weights=(stacked, np.zeros(k, np.float32)),
-        work=_client_work(task, base.work, k),
-        server_optimizer=_Server(optimizers.build(params.server_optimizer), k, params, is_shared),
-        global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
-        cluster_models=lambda weights: [tuple(leaf[j] for leaf in weights[0]) for j in range(k)],
-        communicated=Communicated(sent, initial_models[0]),
-        shares=tuple(f"cluster_{j + 1}_share" for j in range(k)),
-        groups=_groups(k, is_shared if k > 1 else (False,) * len(is_shared)),
-    )
 
 
 def _groups(k: int, is_shared: tuple[bool, ...]) -> Groups:
@@ -237,7 +229,11 @@ class _Server:
     """
 
     def __init__(
-        self, optimizer: ServerOptimizer, k: int, params: HypCluster, is_shared: tuple[bool, ...]
+        self,
+        optimizer: algorithm.ServerOptimizer,
+        k: int,
+        params: HypCluster,
+        is_shared: tuple[bool, ...],
     ):
         self._optimizer, self._k, self._params = optimizer, k, params
         self._is_shared = is_shared

@@ -26,13 +26,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from motley_tff.algorithms import fedavg, optimizers, personal_scoring
+from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import algorithm, learning
+from motley_tff.core import algorithm, candidate_labels, learning
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
@@ -62,7 +63,7 @@ class SiloAlgorithm(fedavg.FedAvg):
         self, task: Task, built: algorithm.Algorithm
     ) -> algorithm.Personalization | None:
         """Returns how the silos' own models are scored."""
-        return personal_scoring.build(task, built)
+        return personalization(task, built)
 
 
 class Personal(NamedTuple):
@@ -169,17 +170,13 @@ class _Halves:
         self._optimizers = (first, second)
 
     def initialize(self, specs: Nest) -> Nest:
-        """Returns both first states."""
         pairs = zip(self._optimizers, specs, strict=True)
         return tuple(optimizer.initialize(half) if optimizer else () for optimizer, half in pairs)
 
     def next(self, state: Nest, weights: Nest, gradients: Nest) -> tuple[Nest, Nest]:
-        """Returns (new states, new weights)."""
         done = [
-            optimizer.next(state, half, gradient) if optimizer else (state, half)
-            for optimizer, state, half, gradient in zip(
-                self._optimizers, state, weights, gradients, strict=True
-            )
+            optimizer.next(*half) if optimizer else half[:2]
+            for optimizer, *half in zip(self._optimizers, state, weights, gradients, strict=True)
         ]
         return tuple(new for new, _ in done), tuple(new for _, new in done)
 
@@ -254,6 +251,14 @@ class Trainer:
         """Returns a learner at these weights."""
         return learning.start(self._task, self.optimizer, weights, self._trained)
 
+    def start_personal(self, shared: Nest, state: Nest, client: Client) -> Personal:
+        """Returns the training of a model that is the client state; see `PersonalTraining`."""
+        return Personal(self.start(state))
+
+    def step_personal(self, personal: Personal, batch: Batch, base: Any) -> Personal:
+        """Returns a silo's training after a step on the loss alone; see `PersonalTraining`."""
+        return personal._replace(learner=self.step(personal.learner, batch))
+
     def step(
         self,
         learner: learning.Learner,
@@ -271,12 +276,6 @@ class Trainer:
 
         return learning.train(self._task, self.optimizer, learner, batch, self._trained, penalty)
 
-    def gradients(
-        self, weights: learning.Weights, batch: Batch, sums: learning.Sums
-    ) -> tuple[learning.Weights, learning.Sums]:
-        """Returns (the loss's gradients at `weights`, the sums with the batch)."""
-        return learning.gradients(self._task, weights, batch, sums, self._trained)
-
 
 class SharedLayers:
     """A model of which some layers are a silo's own and the server shares the others."""
@@ -287,11 +286,11 @@ class SharedLayers:
 
     def own(self, weights: learning.Weights) -> learning.Weights:
         """Returns a silo's own layers, its client state."""
-        return _picked(weights, self.is_own)
+        return tuple(itertools.compress(weights, self.is_own))
 
     def shared(self, weights: learning.Weights) -> learning.Weights:
         """Returns the layers that the server shares."""
-        return _picked(weights, self.is_shared)
+        return tuple(itertools.compress(weights, self.is_shared))
 
     def joined(self, shared: learning.Weights, own: learning.Weights) -> learning.Weights:
         """Returns the whole model."""
@@ -316,8 +315,36 @@ class SharedLayers:
         )
 
 
-def _picked(weights: learning.Weights, mask: Sequence[bool]) -> learning.Weights:
-    return tuple(w for w, is_wanted in zip(weights, mask, strict=True) if is_wanted)
+class ScoringCarry(NamedTuple):
+    """The model that is being scored, the silo's own, which comes next, the scores."""
+
+    current: learning.Weights
+    personal: learning.Weights
+    board: scoring.Board
+
+
+def personalization(task: Task, training: algorithm.Algorithm) -> algorithm.Personalization:
+    """Returns the scoring of the models that were trained for each silo; nothing is trained.
+
+    Candidate `0` is the algorithm's global model, candidate `personal` the silo's own.
+    """
+    personal_model, labels = training.personal_model, candidate_labels.PERSONAL
+    if personal_model is None:
+        raise ValueError(f"{training.name!r} trains no personal models.")
+
+    def work(evaluation_parts, personalization_part):
+        def init(broadcast, client_state, client):
+            return ScoringCarry(
+                current=tuple(training.global_model(broadcast)),
+                personal=tuple(personal_model(broadcast, client_state)),
+                board=scoring.start(task, evaluation_parts, len(labels), client),
+            )
+
+        return scoring.two_candidates(task, evaluation_parts, init, lambda carry: carry.personal)
+
+    return algorithm.Personalization(
+        "personal", labels, work, wants_server_weights=True, scores_train=True
+    )
 
 
 def place(num_silos: int, index: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:

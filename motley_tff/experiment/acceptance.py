@@ -13,7 +13,7 @@ look at a client's own data, never at what it is evaluated on:
 A tie, or nothing to validate on, keeps the global model.
 """
 
-import math
+import contextlib
 from typing import NamedTuple
 
 import numpy as np
@@ -74,17 +74,11 @@ def parse(text: str, is_silo: bool) -> Rule:
             raise UserError(
                 f"--acceptance={text}: silos are validated on their validation part; write {kind}"
             )
-        fraction = _number(written) if colon else _DEFAULT_FRACTION
-        if 0.0 < fraction < 1.0:
-            return Rule(text, kind, fraction)
+        with contextlib.suppress(ValueError):  # No number.
+            fraction = float(written) if colon else _DEFAULT_FRACTION
+            if 0.0 < fraction < 1.0:
+                return Rule(text, kind, fraction)
     raise UserError(f"--acceptance: found {text!r}, {_EXPECTED}")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def accepts(rule: Rule, evidence: Evidence) -> np.ndarray:

@@ -35,9 +35,7 @@ def forget_old(directory: pathlib.Path) -> None:
 
 def rounds(directory: pathlib.Path) -> list[int]:
     """Returns the rounds that have a checkpoint."""
-    if not directory.is_dir():
-        return []
-    matches = (_NAME.fullmatch(path.name) for path in directory.iterdir())
+    matches = (_NAME.fullmatch(path.name) for path in directory.glob("*"))
     return sorted(int(match.group(1)) for match in matches if match)
 
 

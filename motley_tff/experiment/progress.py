@@ -16,5 +16,14 @@ class Progress(Protocol):
         """The stage ends."""
 
 
-class Silent(Progress):
+class Silent:
     """Shows nothing."""
+
+    def start(self, stage: str, total: int, done: int = 0) -> None:
+        """Does nothing when a stage begins."""
+
+    def advance(self, steps: int = 1, **facts: float) -> None:
+        """Does nothing when steps are done."""
+
+    def finish(self) -> None:
+        """Does nothing when a stage ends."""

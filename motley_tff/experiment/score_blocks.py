@@ -49,9 +49,7 @@ class ScoreBlocks:
 def forget(directory: pathlib.Path, rounds: Collection[int]) -> None:
     """Removes the blocks of rounds whose tables are whole, and what a killed process left."""
     folder = directory / _FOLDER
-    if not folder.is_dir():
-        return
-    for path in folder.iterdir():
+    for path in folder.glob("*"):
         match = _NAME.fullmatch(path.name)
         if path.suffix == ".tmp" or (match and int(match.group(1)) in rounds):
             path.unlink()

@@ -53,16 +53,13 @@ class Studies:
         def evaluator(scored_task: Task, name: str) -> scoring.Evaluator:
             return scoring.Evaluator(backend, scored_task, personalization, name)
 
-        def without(share: float) -> scoring.Evaluator:
-            held = held_out.with_holdout(sized[fractions[0]], share, seed)
-            return evaluator(held, f"holdout_{share}")
-
         self._main = evaluator(main, "main")
         self._sizes = {f: evaluator(sized[f], f"fraction_{f}") for f in fractions[1:]}
+        # A value is the share that is held out.
+        shares = [rule.value for rule in self._rules if rule.validates and rule.value is not None]
         self._holdouts = {
-            rule.value: without(rule.value)
-            for rule in self._rules
-            if rule.validates and rule.value is not None
+            v: evaluator(held_out.with_holdout(sized[fractions[0]], v, seed), f"holdout_{v}")
+            for v in shares
         }
 
     @property
