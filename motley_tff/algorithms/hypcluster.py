@@ -33,7 +33,7 @@ import numpy as np
 from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.card import Card
 from motley_tff.core import algorithm, candidate_labels, learning
-from motley_tff.core.algorithm import Algorithm, Groups, Personalization
+from motley_tff.core.algorithm import Algorithm, Groups, Personalization, ServerOptimizer
 from motley_tff.core.client_work import ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task, masked_sum
@@ -230,7 +230,7 @@ class _Server:
 
     def __init__(
         self,
-        optimizer: algorithm.ServerOptimizer,
+        optimizer: ServerOptimizer,
         k: int,
         params: HypCluster,
         is_shared: tuple[bool, ...],
@@ -239,7 +239,6 @@ class _Server:
         self._is_shared = is_shared
 
     def initialize(self, specs):
-        """Returns the first state."""
         specs_of_one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])
         heads, shared = _split(specs_of_one, self._is_shared)
         states = tuple(self._optimizer.initialize(heads) for _ in range(self._k))
@@ -247,7 +246,6 @@ class _Server:
         return states, common, np.float32(0.0), np.full(self._k, 1.0 / self._k, np.float32)
 
     def next(self, state, weights, update):
-        """Returns (new state, new weights)."""
         states, common, done, shares = state
         (models, _), (changes, mass) = weights, update
         heads, shared = _split(models, self._is_shared)

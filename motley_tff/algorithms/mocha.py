@@ -162,7 +162,6 @@ class _Server:
         self._first = first
 
     def initialize(self, specs):
-        """Returns the first W."""
         return self._first
 
     def next(self, state, weights, update):

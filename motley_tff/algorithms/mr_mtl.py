@@ -37,6 +37,7 @@ from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm, ServerOptimizer
+from motley_tff.core.clients import num_rows
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
@@ -82,6 +83,7 @@ class MrMtl(SiloAlgorithm):
             self.check()
         trainer = personal_training.Trainer(task, self, self.regularization)
         num_silos = len(task.train)
+        num_examples = sum(num_rows(task.train.fetch(i)["train"]) for i in task.train.ids)
         model = tuple(initial_weights)
 
         def start(shared, state, client):
@@ -115,7 +117,7 @@ class MrMtl(SiloAlgorithm):
             communicated=model,
             # What is sent has the form of what comes back; of the places the server sends none.
             shared=(model, np.zeros(num_silos, np.float32)),
-            shared_optimizer=_Server(optimizers.build(self.server_optimizer), _num_examples(task)),
+            shared_optimizer=_Server(optimizers.build(self.server_optimizer), num_examples),
         )
         return dataclasses.replace(built, global_model=lambda weights: weights[0])
 
@@ -129,11 +131,6 @@ class Memory(NamedTuple):
     weight: tf.Tensor
 
 
-def _num_examples(task: Task) -> int:
-    parts = (task.train.fetch(i)["train"] for i in task.train.ids)
-    return sum(len(next(iter(examples.values()))) for examples in parts)
-
-
 class _Server:
     """Applies a server optimizer to the change of the mean over all silos' `num_examples`."""
 
@@ -141,11 +138,9 @@ class _Server:
         self._optimizer, self._num_examples = optimizer, num_examples
 
     def initialize(self, specs):
-        """Returns the optimizer's first state."""
         return self._optimizer.initialize(specs[0])
 
     def next(self, state, weights, update):
-        """Returns (new state, new weights)."""
         model, places = weights
         change, present = update
         # Every silo that answered has 1 / (the cohort's examples) in its place.

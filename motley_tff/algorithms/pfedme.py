@@ -11,7 +11,7 @@ model that never moves. The baseline is the global model.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
@@ -51,21 +51,22 @@ class PFedMe(SiloAlgorithm):
         pull = self.client_optimizer.learning_rate * self.regularization
 
         def start(shared, state, client):
-            return Personal(trainer.start(state), Memory(tuple(shared), tuple(shared)))
+            # The server's weights as they came, and the silo's local copy of them.
+            return Personal(trainer.start(state), (tuple(shared), tuple(shared)))
 
         def step(personal, batch, base):
             """Moves theta towards the local copy, which is what will be sent, and that after it."""
-            copy = personal.memory.copy
+            incoming, copy = personal.memory
             first = theta = trainer.step(personal.learner, batch, anchor=copy)
             for _ in range(self.inner_steps - 1):
                 theta = trainer.step(theta, batch, anchor=copy)
             copy = tuple(w - pull * (w - t) for w, t in zip(copy, theta.weights, strict=True))
             # The metrics are those of the model that met the batch, once.
             learner = theta._replace(sums=first.sums)
-            return Personal(learner, personal.memory._replace(copy=copy))
+            return Personal(learner, (incoming, copy))
 
         def contribution(personal):
-            return learning.subtract(personal.memory.incoming, personal.memory.copy)
+            return learning.subtract(*personal.memory)
 
         return personal_training.build(
             task,
@@ -81,10 +82,3 @@ class PFedMe(SiloAlgorithm):
             communicated=tuple(initial_weights),
             shared=tuple(initial_weights),
         )
-
-
-class Memory(NamedTuple):
-    """The server's weights as they came, and the silo's local copy of them."""
-
-    incoming: Weights
-    copy: Weights

@@ -7,7 +7,7 @@ import numpy as np
 
 from motley_tff.core import random_streams
 from motley_tff.core.client_work import ClientWork
-from motley_tff.core.clients import Clients, Examples
+from motley_tff.core.clients import Clients, num_rows
 
 # Padding may be this share of the numbers that a compiled call goes through,
 MAX_PADDING = 0.3
@@ -42,7 +42,7 @@ def build(clients: Clients, ids: Sequence[str], parts: Sequence[str]) -> Stack:
     return Stack(
         index=np.array([clients.index[client_id] for client_id in ids], np.int32),
         client_keys=np.stack([random_streams.client_key(client_id) for client_id in ids]),
-        sizes={part: np.array([_rows(f[part]) for f in fetched], np.int32) for part in parts},
+        sizes={part: np.array([num_rows(f[part]) for f in fetched], np.int32) for part in parts},
         parts={
             part: {
                 field: _pad([np.asarray(f[part][field]) for f in fetched])
@@ -77,18 +77,10 @@ def join(stacks: Sequence[Stack]) -> Stack:
         stacks[0].client_keys,
         {part: np.concatenate([n[part] for n in sizes]) for part in sizes[0]},
         {
-            part: {f: _join_rows([p[part][f] for p in parts]) for f in examples}
+            part: {f: _pad([row for p in parts for row in p[part][f]]) for f in examples}
             for part, examples in parts[0].items()
         },
     )
-
-
-def _join_rows(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return _pad([row for array in arrays for row in array])
-
-
-def _rows(examples: Examples) -> int:
-    return len(next(iter(examples.values())))
 
 
 def _pad(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -180,6 +180,11 @@ def _spec_of(parts: Parts) -> PartsSpec:
     }
 
 
+def num_rows(examples: Examples) -> int:
+    """Returns the number of examples that are in arrays."""
+    return len(next(iter(examples.values())))
+
+
 def subset(clients: Clients, ids: Sequence[str]) -> Clients:
     """Returns the same source restricted to `ids`, in their order."""
     if isinstance(clients, InMemoryClients):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from motley_tff.core import random_streams
-from motley_tff.core.clients import Clients, InMemoryClients
+from motley_tff.core.clients import Clients, InMemoryClients, num_rows
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
@@ -41,7 +41,9 @@ def deal(
     for number, clients in enumerate(task.splits.values()):
         if id(clients) not in dealt:
             stream = random_streams.generator(seed, "partition", number)
-            new = _deal(reader.read(clients), _decks(task, clients), stream)
+            is_apart = task.setting == "cross_silo" or clients is task.train
+            decks = [(p,) for p in clients.spec] if is_apart else [tuple(clients.spec)]
+            new = _deal(reader.read(clients), decks, stream)
             if clients is task.train:
                 trained = {i: parts["train"] for i, parts in new.items()}
             elif task.setting == "cross_silo":
@@ -96,27 +98,17 @@ class _Reader:
         return parts
 
 
-def _decks(task, clients) -> list[tuple[str, ...]]:
-    """Returns groups of parts that are dealt together."""
-    if task.setting == "cross_silo" or clients is task.train:
-        return [(part,) for part in clients.spec]
-    return [tuple(clients.spec)]
-
-
 def _deal(data, decks, stream) -> dict[str, dict[str, Examples]]:
+    """Deals the clients' examples again, each deck of parts by itself."""
     new: dict[str, dict[str, Examples]] = {i: {} for i in data}
     for deck in decks:
         hands = [(i, part) for i in data for part in deck]
-        sizes = [_size(data[i][part]) for i, part in hands]
+        sizes = [num_rows(data[i][part]) for i, part in hands]
         pool = _concatenate([data[i][part] for i, part in hands])
         order = stream.permutation(sum(sizes))
         for (i, part), rows in zip(hands, np.split(order, np.cumsum(sizes)[:-1]), strict=True):
             new[i][part] = {field: array[rows] for field, array in pool.items()}
     return new
-
-
-def _size(examples) -> int:
-    return len(next(iter(examples.values())))
 
 
 def _concatenate(parts) -> dict[str, np.ndarray]:

@@ -20,10 +20,8 @@ class Metric(NamedTuple):
     """A per-client metric.
 
     Attributes:
-      name: Column name.
       function: Its value is the weighted mean of this function's entries over a client's examples;
         of a `ranks` metric `(labels [n], outputs [n], is real [n]) -> scalar` over all examples.
-      higher_is_better: Direction.
       ranks: Whether it compares examples with each other, as a ROC-AUC does. Only evaluations
         compute it, and never as the first metric; it may be not-a-number.
     """
@@ -43,13 +41,11 @@ class Task:
       setting: Cross-device tasks split the clients (train / valid / test, the last two with parts
         `personalization` and `evaluation`); cross-silo tasks split each silo's examples (`train`,
         `valid` and `test` parts, the same silos everywhere).
-      model: The architecture.
       loss: Entry losses and weights; a batch's loss is their weighted mean.
       metrics: The first one is what the tables report; the others become extra columns.
       preprocess: `(raw examples, training, key) -> (x, y)` for one batch, inside a graph.
-      train: Clients that train; their part is `train`.
-      valid: Clients that candidates are chosen on.
-      test: Clients that are reported.
+      train: Clients that train; their part is `train`. On `valid` candidates are chosen, `test`
+        is reported.
       max_train_examples: In a round, an epoch over a client's part `train` takes at most so many
         examples, drawn anew for each; all if None.
       drop_remainder: Whether training leaves out an epoch's short last batch.

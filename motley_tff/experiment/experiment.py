@@ -100,7 +100,7 @@ class Experiment:
             self._recorder.export(self._process.weights(self._state), states)
         if schedule.is_checkpoint_due(config, done):
             self._recorder.checkpoint(self._state, done)
-        if schedule.is_evaluation_due(config, done) and not self._recorder.is_evaluated(done):
+        if schedule.is_evaluation_due(config, done) and done not in self._recorder.evaluated:
             self._recorder.flush_rounds(done)
             self._evaluate()
 

@@ -77,17 +77,16 @@ def run(
         on_round(seeds[0].number)
 
     for stop in stops:
-        rounds = [_round(group_tasks, group.seeds, n) for n in range(done + 1, stop + 1)]
+        rounds = [
+            tuple(
+                base.Round(n, tasks[s].train.ids, random_streams.key(s, "local_training", n))
+                for s in group.seeds
+            )
+            for n in range(done + 1, stop + 1)
+        ]
         state = runs.run(state, rounds, after_round)
         done = stop
         yield from evaluator.score(state, stop, diverged)
-
-
-def _round(tasks, seeds, number) -> tuple[base.Round, ...]:
-    return tuple(
-        base.Round(number, task.train.ids, random_streams.key(seed, "local_training", number))
-        for task, seed in zip(tasks, seeds, strict=True)
-    )
 
 
 class _GroupEvaluator:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.core import random_streams, tensor_random
-from motley_tff.core.clients import DerivedClients
+from motley_tff.core.clients import DerivedClients, num_rows
 from motley_tff.core.task import Task
 
 HOLDOUT, OOD = "holdout", "ood"
@@ -113,8 +113,7 @@ def _sample(task, num_examples, seed):
     owners: list[str] = []
     for i in order:
         examples = {f: np.asarray(a) for f, a in task.test.fetch(ids[i])[part].items()}
-        size = len(next(iter(examples.values())))
-        chosen = np.sort(stream.permutation(size)[:each])
+        chosen = np.sort(stream.permutation(num_rows(examples))[:each])
         rows.append({f: a[chosen] for f, a in examples.items()})
         owners.extend([ids[i]] * len(chosen))
     chosen = np.sort(stream.permutation(len(owners))[:num_examples])

@@ -21,7 +21,8 @@ from motley_tff.tables import columns
 class Recorder:
     """Writes one run's files, and takes them up where an earlier process left them.
 
-    `bytes_before` is what was communicated before the first round, in a warm start.
+    `bytes_before` is what was communicated before the first round, in a warm start. The tables
+    have the evaluations after the rounds in `evaluated`.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Recorder:
             "base_random_seed": config.base_random_seed,
         }
         self._round_rows: list[dict[str, Any]] = []
-        self._evaluated: set[int] = set()
+        self.evaluated: set[int] = set()
 
     def restore(self, state: Any) -> tuple[Any, int]:
         """Returns the last checkpoint and its round, and drops what tables say of later rounds.
@@ -63,16 +64,12 @@ class Recorder:
         tables = {name: self._directory.table(name) for name in columns.EVALUATION_TABLES}
         csv_files.keep_rounds(self._directory.table("rounds"), done)
         csv_files.keep_rounds(tables["summary"], done)
-        self._evaluated = csv_files.rounds(tables["summary"])
+        self.evaluated = csv_files.rounds(tables["summary"])
         # The summary is written last: without it an evaluation is not whole.
         for path in tables.values():
-            csv_files.keep_rounds(path, max(self._evaluated, default=-1))
-        score_blocks.forget(self._directory.path, self._evaluated)
+            csv_files.keep_rounds(path, max(self.evaluated, default=-1))
+        score_blocks.forget(self._directory.path, self.evaluated)
         return state, done
-
-    def is_evaluated(self, number: int) -> bool:
-        """Returns whether the tables have the evaluation after a round."""
-        return number in self._evaluated
 
     def add_round(self, result: base.RoundResult) -> None:
         """Takes note of a round; `flush_rounds` writes it."""
@@ -139,8 +136,8 @@ class Recorder:
                 rows = itertools.chain([first], without_keys)
                 full = ({**keys_of_table, **row} for row in rows)
                 csv_files.append(self._directory.table(name), names, full, columns.OPTIONAL)
-        self._evaluated.add(number)
-        score_blocks.forget(self._directory.path, self._evaluated)
+        self.evaluated.add(number)
+        score_blocks.forget(self._directory.path, self.evaluated)
 
     def _bytes_so_far(self) -> Bytes:
         """Returns what all rounds so far communicated, and the warm start before them."""

@@ -81,25 +81,22 @@ def tff_workers_runtime(
 
 
 def _connect(address: str, seconds: float) -> stub_lib.WorkerStub:
+    """Returns the connection to a worker; a UserError if nothing listens there."""
     try:
         return stub_lib.connect(address, seconds)
     except WorkerError as error:
-        _check_listens(address, seconds)
+        host, port = targets.parse(address)
+        try:
+            with contextlib.suppress(ConnectionResetError):  # By a `guard.Guard`.
+                socket.create_connection((host, port), seconds).close()
+        except OSError as refusal:
+            raise UserError(
+                f"no TFF worker listens at {address} ({refusal.strerror or refusal}); start one "
+                f"there with motley_worker --port={port}, or mend --tff_workers"
+            ) from refusal
         raise WorkerError(
             f"what listens at {address} does not answer as TFF's worker does; if it is a "
             "motley_worker, does its --listen_address let this machine in?"
-        ) from error
-
-
-def _check_listens(address: str, timeout_seconds: float) -> None:
-    host, port = targets.parse(address)
-    try:
-        with contextlib.suppress(ConnectionResetError):  # By a `guard.Guard`.
-            socket.create_connection((host, port), timeout_seconds).close()
-    except OSError as error:
-        raise UserError(
-            f"no TFF worker listens at {address} ({error.strerror or error}); start one there with "
-            f"motley_worker --port={port}, or mend --tff_workers"
         ) from error
 
 
@@ -214,12 +211,12 @@ class _SpreadContext(tff.framework.AsyncContext):
             raise NotImplementedError("spread: results at the clients and at the server")
         if at_clients:
             return list(itertools.chain(*await self._map(comp, parts, workers)))
-        form = self._mergeable_form(comp)
+        form, pair = self._mergeable_form(comp), tff.structure.Struct.unnamed
         merged, *others = await self._map(form.up_to_merge, parts, workers)
         for other in others:
-            merged = await self._pool.invoke(form.merge, _pair(merged, other))
+            merged = await self._pool.invoke(form.merge, pair(merged, other))
         # Nothing of the clients is used any more, but the form wants an argument.
-        return await self._pool.invoke(form.after_merge, _pair(parts[0], merged))
+        return await self._pool.invoke(form.after_merge, pair(parts[0], merged))
 
     async def _map(
         self, comp: Any, parts: Sequence[Any], workers: Sequence[_RemoteWorker]
@@ -235,10 +232,6 @@ def _mergeable_form(comp: Any) -> tff.framework.MergeableCompForm:
     # That forgets which Python containers results go into.
     plain = tff.framework.ConcreteComputation.with_type(plain, comp.type_signature)
     return tff.backends.native.compile_to_mergeable_comp_form(plain)
-
-
-def _pair(first: Any, second: Any) -> tff.structure.Struct:
-    return tff.structure.Struct.unnamed(first, second)
 
 
 def _split(arg: Any, type_: tff.Type, max_parts: int) -> list[Any]:
