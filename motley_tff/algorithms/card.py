@@ -57,10 +57,8 @@ def parameter(
     """Returns a field of an algorithm's dataclass that becomes a flag.
 
     Args:
-      default: Its default.
       meaning: Its help, without a full stop and the default, which is added.
       flag: Its flag, where that is not the field's name.
-      lower: Least value.
       upper: Largest value, None if there is no bound.
     """
     metadata = {"meaning": meaning, "flag": flag, "lower": lower, "upper": upper}

@@ -32,7 +32,6 @@ class FedAvg:
 
     Attributes:
       client_optimizer: The clients' optimizer; its state starts anew every round.
-      server_optimizer: The server's.
       train_epochs: Local epochs a round, at least 1.
       train_batch_size: Examples a batch, at least 1.
     """

@@ -41,8 +41,6 @@ class FineTuning:
         `learning_rates`.
       learning_rates: Rates to try, at least one.
       max_epochs: Epochs 0..max_epochs are candidates, at least 0.
-      batch_size: Examples a fine-tuning batch.
-      last_layer: Tune the last layer only.
     """
 
     card: ClassVar[Card] = Card(

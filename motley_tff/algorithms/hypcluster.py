@@ -44,7 +44,6 @@ class HypCluster(fedavg.FedAvg):
     """HypCluster's hyperparameters: FedAvg's for every cluster, and its own.
 
     Attributes:
-      num_clusters: k, at least 1.
       steps_empty_clusters: Whether a cluster without clients takes a server step on zero.
       shares_base_layers: Whether all models have the same layers except for the last.
       balance: Strength of the penalty on popular models, in units of the loss, at least 0.

@@ -123,10 +123,6 @@ def build(
     """Returns an algorithm for silos; the server's weights are (FedAvg's, shared), or shared alone.
 
     Args:
-      task: The task.
-      params: Its hyperparameters.
-      initial_weights: The first weights of the global model.
-      training: What silos do for themselves.
       communicated: What crosses the wire for the algorithm's sake, each way.
       initial_state: Every silo's first state; by default the initial weights.
       personal_model: By default the state.

@@ -155,8 +155,6 @@ def two_candidates(
     """Returns work that scores `carry.current`, then the model `second(carry)` in its place.
 
     Args:
-      task: The task.
-      evaluation_parts: What both are scored on.
       init: Returns the carry, which has `board` and `current`.
       second: Of the carry after the first evaluation.
       first: Passes before that.

@@ -23,7 +23,6 @@ class Carry(NamedTuple):
 
     Attributes:
       inner: The carry of the algorithm's own work.
-      steps: int32 scalar.
       budgets: int32 [passes].
     """
 

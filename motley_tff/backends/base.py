@@ -50,7 +50,6 @@ class ClientCall(NamedTuple):
     """Client work to run on some clients of a source, such as a personalization's.
 
     Attributes:
-      broadcast: What every client gets.
       key: int32 [2], the random key of this round or evaluation.
       client_states: The clients' states, where the work wants them.
     """
@@ -79,8 +78,6 @@ class TrainingProcess(Protocol):
         """Runs consecutive rounds and returns the state after the last.
 
         Args:
-          state: The state before the first of them.
-          rounds: The rounds.
           on_round: Called after each with its result and the state then, or None where a backend
             runs several rounds at once and has no state in between.
 

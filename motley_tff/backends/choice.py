@@ -20,7 +20,6 @@ def choose(
     Args:
       requested: `auto`, or a backend's name.
       aggregator: `mean`, or one of TFF's, which no other backend has: a UserError.
-      task: The task.
       cohort_changes: Whether rounds have different clients.
       memory_limit_bytes: What stacked clients may take.
       has_workers: Whether TFF workers are given; `requested` is then `auto` or `tff`.

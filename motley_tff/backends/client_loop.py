@@ -27,8 +27,6 @@ def run_client(
 
     Args:
       task: Whose `preprocess` makes batches.
-      work: The pure functions.
-      broadcast: What the server sent.
       client_state: The client's own state, `()` if stateless.
       parts: The client's examples, `{part: {field: tensor [n, ...]}}`.
       key: int32 [2], the client's key in this round.

@@ -16,7 +16,6 @@ class RunGroup(NamedTuple):
     """Runs of one compiled call: every setting under every seed, both in ascending order.
 
     Attributes:
-      fixed: Values that all its runs share.
       settings: The traced values of each setting.
     """
 

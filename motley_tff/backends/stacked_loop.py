@@ -150,7 +150,6 @@ def run_stack(
 
     Args:
       task: Whose `preprocess` makes batches.
-      work_of: The pure functions of a run.
       template: The work of some run: all runs walk over the data alike.
       hparams: `{name: [runs]}`.
       broadcast: What the server of each run sent, leaves [runs, ...].

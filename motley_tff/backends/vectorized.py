@@ -59,8 +59,6 @@ class StackCache:
 
         Args:
           sources: The clients under each seed.
-          ids: Which of them.
-          work: What they will do.
           times: How often a call does it: for every run and in every round.
         """
         # The sources themselves are part of the key, so that their identity is not used again.
@@ -114,12 +112,9 @@ class VectorizedBackend:
         """Yields each client's metrics under several broadcasts, leaves [runs, ...].
 
         Args:
-          task: Whose model it is.
-          work: Client work.
           broadcasts: What every client gets in each run, leaves [runs, ...]; as everywhere, the
             runs of one setting under all seeds lie together.
           sources: The clients under each seed.
-          client_ids: Which of them.
           keys: int32 [seeds, 2], the random key of this evaluation under each seed.
           client_states: Leaves [runs, len(client_ids), ...]; `()` if stateless.
         """
@@ -157,7 +152,6 @@ class VectorizedRuns:
     Args:
       tasks: The task under each seed: the same clients (or it is a ValueError), model and
         functions, other splits.
-      runs: The settings.
     """
 
     def __init__(self, tasks: Sequence[Task], runs: Runs):
@@ -200,7 +194,6 @@ class VectorizedRuns:
         """Runs consecutive rounds and returns the state after the last.
 
         Args:
-          state: The state before the first of them.
           rounds: For each, the round under each seed, of one cohort.
           on_round: Called after each with it, each run's training means, the seconds it took, and
             the state where there is one.

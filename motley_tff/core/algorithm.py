@@ -120,7 +120,6 @@ class Personalization:
     (0-based) where clients belong to one.
 
     Attributes:
-      name: Registered name.
       candidates: Labels; candidate 0 is the baseline, the global model as it came.
       work: `evaluation parts, personalization part -> client work`; its broadcast is the global
         model's weights, or the server's weights as they are. The work of a training algorithm with

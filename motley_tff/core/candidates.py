@@ -24,7 +24,6 @@ def choose(
 
     Args:
       validation_values: The metric, [num_clients, num_candidates]; candidate 0 is the baseline.
-      higher_is_better: Direction of the metric.
       tuning: `global` takes the candidate of best *unweighted mean over validation clients* and
         returns one number; `per_client` takes each client's own best and returns [num_clients].
       include_baseline: Whether the baseline may be chosen (it is when it is the only candidate).

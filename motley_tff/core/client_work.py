@@ -62,7 +62,6 @@ class ClientOutput(NamedTuple):
         gradient (TFF's convention); `()` for evaluation.
       weight: float32 scalar, the update's weight in the mean.
       client_state: New state, `()` of a client without one.
-      metrics: Nest of tensors for the tables.
     """
 
     update: Any
@@ -120,7 +119,6 @@ class ClientWork:
 
     Attributes:
       init: `(broadcast, client_state, client: Client) -> carry`.
-      passes: Walks over the data, in order.
       finish: `carry -> ClientOutput`.
       loop: Passes that are repeated after `passes`, `num_loops` times.
       loop_period: Loops this far apart draw the same orders and dropout, so that candidates which
@@ -162,11 +160,9 @@ def walk_over(
     traced once: the loop runs once more and its first time skips what comes before them.
 
     Args:
-      work: The client's work.
       walk: `(which, loop, carry) -> carry`, passes `which` of `all_passes` in the loop of
         number `loop` (int32 scalar).
       repeat: `(times, body, carry) -> carry`, folds `body(i, carry)` over `range(times)`.
-      carry: What `init` returned.
     """
     passes, loop = range(len(work.passes)), range(len(work.passes), len(work.all_passes))
     period = work.loop_period or work.num_loops

@@ -25,7 +25,6 @@ class Learner(NamedTuple):
     """A model in training.
 
     Attributes:
-      weights: All of the model's weights.
       optimizer_state: The optimizer's state for the trained ones.
       sums: Loss and metrics of the batches seen, each under the weights it was trained from.
     """
@@ -92,10 +91,7 @@ def train(
     """Takes one optimizer step on a batch.
 
     Args:
-      task: The task.
       optimizer: A `tff.learning.optimizers.Optimizer`.
-      learner: The model in training.
-      batch: The batch.
       trained: For each weight, whether it is trained.
       penalty: Added to the loss that is minimized; the reported loss leaves it out.
     """

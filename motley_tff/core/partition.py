@@ -30,8 +30,6 @@ def deal(
     training part is dealt once: it is the same where silos too small to be evaluated train, too.
 
     Args:
-      task: The task.
-      seed: Decides who gets what.
       memory_limit_bytes: What the examples may take; more is a UserError.
       on_client: Called after each client that was read.
     """

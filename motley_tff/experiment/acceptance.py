@@ -31,7 +31,6 @@ class Rule(NamedTuple):
     """A rule.
 
     Attributes:
-      text: As it was written.
       kind: `always`, `min_examples`, `validated` or `validated_loss`.
       value: N or the fraction; None where a silo's validation part serves.
     """
@@ -52,7 +51,6 @@ class Evidence(NamedTuple):
     Attributes:
       num_personalization_examples: Sizes of the personalization sets.
       baseline: `{"metric" or "loss": values}` of the global model on what was held out.
-      personalized: The same of the personalized model.
     """
 
     num_personalization_examples: np.ndarray

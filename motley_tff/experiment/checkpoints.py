@@ -43,8 +43,6 @@ def load(directory: pathlib.Path, round_number: int, structure: Any) -> Any:
     """Returns the state saved after a round.
 
     Args:
-      directory: Where checkpoints are.
-      round_number: Which one.
       structure: A state of the same structure, types and shapes (the process's initial one).
 
     Raises:

@@ -28,14 +28,8 @@ class Experiment:
     """One run in one directory; a UserError if the settings do not fit the task.
 
     Args:
-      config: The loop's settings.
-      task: The task.
-      algorithm: Trains the global model.
-      personalization: Scores candidates on each client.
-      backend: Runs both.
       directory: Where files go; held by this process.
       algorithm_name: What the tables' `algorithm` column says.
-      progress: Told what happens.
       bytes_before: What was communicated before the first round, in a warm start.
       release: Given each round's training means and each evaluation's means, for TensorBoard.
     """

@@ -50,10 +50,7 @@ def run(
 
     Args:
       tasks: The task under each of the group's seeds; silos.
-      group: The runs.
-      build: Makes the algorithm of a run.
       personalization: Scores candidates; the same for all settings.
-      total_rounds: Rounds.
       evaluate_every: Also after every so many rounds.
       on_round: Called after each round with its number.
     """

@@ -56,10 +56,7 @@ def choose(
     """Returns `{split: candidate of each client}`, chosen on the validation scores.
 
     Args:
-      task: The task.
-      scores: `{split: scores}`.
       tuning: One candidate for all, or each silo its own.
-      include_baseline: Whether the baseline may be chosen.
       accept: Says who takes it; the others stay with candidate 0. Everybody, if not given.
     """
     valid = scores["valid"].values[task.metric.name]
@@ -97,12 +94,8 @@ def report(
     """Chooses candidates on the validation scores and reports every split at them.
 
     Args:
-      task: The task.
       labels: The candidates' labels; the first is the baseline.
       scores: `{split: scores}` with `valid` and `test`; of `train` only the curves are reported.
-      tuning: See `choose`, as the others.
-      include_baseline: The same.
-      accept: The same.
     """
     chosen = {
         how: choose(task, scores, how, include_baseline, accept)

@@ -45,8 +45,6 @@ class RunDirectory:
     """`<root_output_dir>/<experiment_name>/`, held by one process at a time.
 
     Args:
-      root: `--root_output_dir`.
-      experiment_name: See `check_name`.
       flags: What decides the numbers; a directory with others is refused.
       defaults: What a flag stood at in a run that was made before there was such a flag.
 

@@ -60,7 +60,6 @@ class Evaluator:
           client_states: `{client id: state}` for a stateful personalization, else None.
           client_ids: `{split: clients to score}`; the same for both splits of a silo task.
           key: int32 [2], the random key of this evaluation.
-          on_client: Called after each client, for progress.
           blocks: Has blocks that an earlier process scored, and keeps whole ones.
         """
         scores = {}

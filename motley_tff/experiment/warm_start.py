@@ -56,13 +56,9 @@ class WarmStart:
     """Trains what a clustering algorithm starts from.
 
     Args:
-      task: The task.
-      backend: Runs the training.
       build: Makes FedAvg.
-      seed: The run's.
       cohort_size: Clients a round, None for all.
       directory: Where trained models are kept.
-      progress: Told what happens.
       dropout_rate: Probability that a client of a cohort sends nothing back.
 
     Attributes:

@@ -35,7 +35,6 @@ class Aggregator:
     """How updates become one.
 
     Attributes:
-      name: Of `--aggregator`.
       whole: Aggregates a group that all clients are in.
       partial: Aggregates one with clients outside; None if there is no such aggregator.
       total: Sums such a group's weights.

@@ -41,7 +41,6 @@ class Guard:
         """Starts, or raises a UserError if the machine has no address `allowed`.
 
         Args:
-          port: The port, for IPv4 and IPv6.
           allowed: The one address that stays open besides the machine's own loopback; `all`
             guards nothing.
         """

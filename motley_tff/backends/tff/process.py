@@ -49,7 +49,6 @@ class WorkerProcess:
         """Starts the process.
 
         Args:
-          port: Where it listens; any free port by default.
           threads: Operations, of one client or of several, that run at the same time; by default
             one per core that this process may use.
           intra_op_threads: Threads within one operation, by default as many. With 1, results are

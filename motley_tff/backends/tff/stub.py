@@ -151,8 +151,6 @@ def connect(
     """Returns a stub once the worker at `host:port` answers, on this machine or another.
 
     Args:
-      target: `host:port`.
-      timeout_seconds: How long to wait.
       process: What listens at the target if it is ours: its end is noticed at once.
 
     Raises:

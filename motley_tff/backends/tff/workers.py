@@ -60,7 +60,6 @@ def tff_workers_runtime(
     """Has this thread's TFF computations run on workers elsewhere inside a `with` block.
 
     Args:
-      addresses: `host:port` of each.
       on_loss: Told, in one line, when a worker is lost and others take over.
       connect_seconds: How long each may take to answer at first.
       silence_seconds: How long it may not answer a probe later on.
