@@ -64,7 +64,7 @@ def choose(
     chosen = {s: np.broadcast_to(best, len(scores[s].client_ids)) for s in SPLITS}
     if accept is None:
         return chosen
-    return {split: np.where(accept(split, best), best, 0) for split, best in chosen.items()}
+    return {s: np.where(accept(s, c), c, 0) for s, c in chosen.items()}
 
 
 def summarize(
@@ -153,6 +153,7 @@ def _score_rows(task: Task, view: _SplitView) -> Iterator[_Row]:
 
 
 def _cluster_rows(task: Task, split: str, scores: Scores) -> Iterator[_Row]:
+    """Yields how many clients of each known group are in each cluster."""
     if scores.clusters is None:
         return
     known = _groups(task, scores.client_ids)

@@ -215,15 +215,6 @@ class _ClientInputs:
             for part in sorted(self._parts)
         )
 
-    def dataset_computation(self) -> tff.Computation:
-        """Returns the computation from one client's value to a sequence of one element."""
-
-        @tff.tensorflow.computation(self.type)
-        def one_element(value):
-            return tf.data.Dataset.from_tensors(self.unpack(value))
-
-        return one_element
-
 
 def type_of(nest: Nest) -> tff.Type:
     """Returns TFF's type of a nest of arrays, tensors or tensor specs."""
@@ -296,10 +287,13 @@ def build_learning_process(
         return tff.learning.models.ModelWeights(weights, ())
 
     weights_type = initial_weights.type_signature.result
-    dataset_computation = inputs.dataset_computation()
-    work = _build_client_work(
-        task, algorithm.work, weights_type, dataset_computation.type_signature.result
-    )
+
+    @tff.tensorflow.computation(inputs.type)
+    def one_element(value):
+        return tf.data.Dataset.from_tensors(inputs.unpack(value))
+
+    data_type = one_element.type_signature.result
+    work = _build_client_work(task, algorithm.work, weights_type, data_type)
     process = tff.learning.templates.compose_learning_process(
         initial_weights,
         tff.learning.templates.build_broadcast_process(weights_type),
@@ -309,9 +303,7 @@ def build_learning_process(
             algorithm.server_optimizer, weights_type
         ),
     )
-    return tff.simulation.compose_dataset_computation_with_learning_process(
-        dataset_computation, process
-    )
+    return tff.simulation.compose_dataset_computation_with_learning_process(one_element, process)
 
 
 def _build_client_work(
