@@ -14,7 +14,6 @@ from typing import ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
@@ -45,15 +44,7 @@ class FedPer(SiloAlgorithm):
         layers = personal_training.SharedLayers(initial_weights, is_own)
 
         def start(shared, state, client):
-            return Personal(trainer.start(layers.joined(shared, state)), tuple(shared))
+            return Personal(trainer.start(layers.joined(shared, state)), (tuple(shared),))
 
-        def state(personal):
-            return layers.own(personal.learner.weights)
-
-        def contribution(personal):
-            return learning.subtract(personal.memory, layers.shared(personal.learner.weights))
-
-        training = PersonalTraining(
-            start, trainer.step_personal, state, contribution, num_epochs=self.train_epochs
-        )
+        training = PersonalTraining(start, trainer.step_personal, num_epochs=self.train_epochs)
         return layers.build(task, self, training)

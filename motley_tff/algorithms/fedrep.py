@@ -15,7 +15,6 @@ from typing import ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
@@ -58,17 +57,9 @@ class FedRep(SiloAlgorithm):
             restored = learner._replace(optimizer_state=personal.learner.optimizer_state)
             return Personal(restored, (incoming, learner.optimizer_state))
 
-        def state(personal):
-            return layers.own(personal.learner.weights)
-
-        def contribution(personal):
-            return learning.subtract(personal.memory[0], layers.shared(personal.learner.weights))
-
         training = PersonalTraining(
             start,
             body_step,
-            state,
-            contribution,
             num_epochs=self.train_epochs,
             first_step=head.step_personal,
             num_first_epochs=self.head_epochs,

@@ -140,7 +140,7 @@ def _client_work(
     return ClientWork(
         init=init,
         passes=evaluation,
-        finish=lambda carry: scoring.output(task, carry.board),
+        finish=lambda carry: scoring.output(task, carry.board, carry.board.curves),
         loop=(training, *evaluation),
         num_loops=num_candidates - 1,
         loop_period=params.max_epochs,

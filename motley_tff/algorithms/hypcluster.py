@@ -315,7 +315,7 @@ def personalization(task: Task, k: int) -> Personalization:
             return tuple(tf.gather(leaf, cluster) for leaf in carry.models)
 
         def finish(carry):
-            output = scoring.output(task, carry.board)
+            output = scoring.output(task, carry.board, carry.board.curves)
             return output._replace(metrics={**output.metrics, "cluster": lowest(carry.losses)})
 
         first = (loss_pass(task, personalization_part),)

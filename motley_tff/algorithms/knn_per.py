@@ -291,4 +291,4 @@ def _finish(task, carry: Carry) -> ClientOutput:
         each = [scoring.ranking_metrics(task, examples, column) for column in columns]
         for name in each[0]:
             curves[part][name] = tf.stack([values[name] for values in each])
-    return scoring.output_of(task, curves, carry.examples, carry.num_examples)
+    return scoring.output(task, carry, curves)

@@ -296,13 +296,24 @@ class SharedLayers:
     def build(
         self, task: Task, params: SiloAlgorithm, training: PersonalTraining
     ) -> algorithm.Algorithm:
-        """Returns `build`'s algorithm, whose shared nest is the shared layers."""
+        """Returns `build`'s algorithm, whose shared nest is the shared layers.
+
+        A silo's state is its own layers; its memory begins with the shared ones as they came.
+        """
+
+        def contribution(personal):
+            return learning.subtract(personal.memory[0], self.shared(personal.learner.weights))
+
         layers = self.shared(self._initial)
         return build(
             task,
             params,
             self._initial,
-            training,
+            dataclasses.replace(
+                training,
+                state=lambda personal: self.own(personal.learner.weights),
+                contribution=contribution,
+            ),
             communicated=layers,
             initial_state=self.own(self._initial),
             personal_model=lambda weights, state: self.joined(weights[1], state),

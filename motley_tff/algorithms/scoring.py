@@ -172,27 +172,20 @@ def two_candidates(
     return ClientWork(
         init,
         (*first, *passes),
-        finish or (lambda carry: output(task, carry.board)),
+        finish or (lambda carry: output(task, carry.board, carry.board.curves)),
         loop=(dataclasses.replace(passes[0], begin=turn_and_begin), *passes[1:]),
         num_loops=1,
     )
 
 
-def output(task: Task, board: Board) -> ClientOutput:
-    """Returns a board's curves as a client's output."""
-    return output_of(task, board.curves, board.examples, board.num_examples)
+def output(task: Task, scored: Any, curves: dict[str, dict[str, tf.Tensor]]) -> ClientOutput:
+    """Returns a client's output: its curves and, where they are exported, its examples' scores.
 
-
-def output_of(
-    task: Task,
-    curves: dict[str, dict[str, tf.Tensor]],
-    examples: dict[str, RankedExamples],
-    num_examples: dict[str, tf.Tensor],
-) -> ClientOutput:
-    """Returns a client's output: its curves and, where they are exported, its examples' scores."""
-    metrics: dict[str, Any] = {"curves": curves, "num_examples": num_examples}
+    `scored` has `examples` and `num_examples`, as a `Board`.
+    """
+    metrics: dict[str, Any] = {"curves": curves, "num_examples": scored.num_examples}
     if task.exports_scores:
         metrics["scores"] = {
-            part: {"labels": e.labels, "outputs": e.outputs} for part, e in examples.items()
+            part: {"labels": e.labels, "outputs": e.outputs} for part, e in scored.examples.items()
         }
     return ClientOutput((), tf.zeros([]), (), metrics)

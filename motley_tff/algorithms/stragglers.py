@@ -19,12 +19,7 @@ from motley_tff.core.lazy import tf
 
 
 class Carry(NamedTuple):
-    """A client's own carry, how many steps of this pass it has done, and after how many it stops.
-
-    Attributes:
-      inner: The carry of the algorithm's own work.
-      budgets: int32 [passes].
-    """
+    """A client's own carry, its steps of this pass so far, and after how many each pass stops."""
 
     inner: Any
     steps: tf.Tensor

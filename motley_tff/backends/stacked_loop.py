@@ -157,11 +157,11 @@ def run_stack(
       stack: The clients' examples, as tensors.
       round_keys: int32 [seeds, 2].
     """
-    template = _capped(task, template)
 
-    def capped_work_of(run_hparams):
-        return _capped(task, work_of(run_hparams))
+    def capped(work):
+        return client_work.capped(work, "train", task.max_train_examples)
 
+    template = capped(template)
     num_runs = tf.nest.flatten(broadcast)[0].shape[0]
     rows = Rows(num_runs, round_keys.shape[0], stack.index.shape[0])
     row_hparams = rows.of_runs(hparams)
@@ -174,7 +174,7 @@ def run_stack(
     def init(args):
         row_hparams, sent, state, key, index, sizes = args
         client = client_work.Client(key, index, sizes, capacity)
-        return capped_work_of(row_hparams).init(sent, state, client)
+        return capped(work_of(row_hparams)).init(sent, state, client)
 
     states = rows.of_states(client_states)
     clients = rows.of_clients((keys, rows.under_seeds(stack.index), stack.sizes))
@@ -187,7 +187,7 @@ def run_stack(
             pass_keys = tensor_random.fold(keys, tensor_random.PASS, number)
 
             def pass_of(row_hparams, i=i):
-                return capped_work_of(row_hparams).all_passes[i]
+                return capped(work_of(row_hparams)).all_passes[i]
 
             carry = _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry)
         return carry
@@ -195,13 +195,9 @@ def run_stack(
     carry = client_work.walk_over(template, walk_passes, base.repeat, carry)
 
     def finish(args):
-        return capped_work_of(args[0]).finish(args[1])
+        return capped(work_of(args[0])).finish(args[1])
 
     return rows.split(map_rows(finish, (row_hparams, carry)))
-
-
-def _capped(task: Task, work: client_work.ClientWork) -> client_work.ClientWork:
-    return client_work.capped(work, "train", task.max_train_examples)
 
 
 def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry):
