@@ -14,8 +14,6 @@ from motley_tff.core.algorithm import Algorithm, Communicated
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
-_AS_IT_IS = optimizers.OptimizerConfig("sgd", 1.0)
-
 
 @dataclasses.dataclass(frozen=True)
 class Centralized(fedavg.FedAvg):
@@ -29,7 +27,8 @@ class Centralized(fedavg.FedAvg):
         """Returns central training; a ValueError if there is more than one training client."""
         if len(task.train) != 1:
             raise ValueError(f"Expected one training client, found {len(task.train)}.")
-        params = dataclasses.replace(self, server_optimizer=_AS_IT_IS)
+        as_it_is = optimizers.OptimizerConfig("sgd", 1.0)
+        params = dataclasses.replace(self, server_optimizer=as_it_is)
         base = fedavg.build(task, params, initial_weights)
         nothing = Communicated((), ())
         return dataclasses.replace(base, communicated=nothing)

@@ -23,6 +23,7 @@ model). At coefficient 1 a label that no neighbour has gets a probability of 1e-
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import scoring
@@ -124,13 +125,13 @@ def _client_work(task, params, evaluation_parts, personalization_part) -> Client
             num_examples=client.num_examples,
         )
 
-    def remember(carry, batch):
-        return carry._replace(memory=_remember(task, carry, batch))
-
     size = _BATCH_SIZE if num_tokens == 1 else _TOKEN_BATCH_SIZE
     passes = (
-        Pass(personalization_part, remember, _BATCH_SIZE),
-        *(Pass(part, _scoring_step(task, params, part), size) for part in evaluation_parts),
+        Pass(personalization_part, functools.partial(_remember, task), _BATCH_SIZE),
+        *(
+            Pass(part, functools.partial(_score, task, params, part), size)
+            for part in evaluation_parts
+        ),
     )
     return ClientWork(init, passes, lambda carry: _finish(task, carry))
 
@@ -148,7 +149,7 @@ def _embedding_shape(task: Task) -> tuple[int, int]:
     return shape[-1], shape[1] if len(shape) == 3 else 1
 
 
-def _remember(task, carry: Carry, batch: Batch) -> Memory:
+def _remember(task, carry: Carry, batch: Batch) -> Carry:
     """Appends a batch's real examples or tokens."""
     memory = carry.memory
     embeddings = task.model.embed(carry.weights, batch.x)
@@ -164,12 +165,13 @@ def _remember(task, carry: Carry, batch: Batch) -> Memory:
     places = tf.where(in_batch > 0.0, memory.count + tf.range(number), last)[:, None]
     flat = tf.reshape(embeddings, [-1, memory.embeddings.shape[-1]])
     values = tf.cast(tf.reshape(values, [-1]), memory.values.dtype)
-    return Memory(
+    filled = Memory(
         tf.tensor_scatter_nd_update(memory.embeddings, places, flat),
         tf.tensor_scatter_nd_update(memory.values, places, values),
         tf.tensor_scatter_nd_update(memory.is_real, places, is_real * in_batch),
         memory.count + tf.reduce_sum(tf.cast(in_batch, tf.int32)),
     )
+    return carry._replace(memory=filled)
 
 
 class Neighbours(NamedTuple):
@@ -202,28 +204,24 @@ def nearest(memory: Memory, embeddings: tf.Tensor, k: int, exact: bool) -> Neigh
     return Neighbours(tf.sqrt(-top), tf.gather(memory.values, places), tf.gather(is_real, places))
 
 
-def _scoring_step(task, params: KnnPer, part: str):
-    """Returns a step that adds a batch's scores under every candidate."""
-
-    def step(carry, batch):
-        embeddings = task.model.embed(carry.weights, batch.x)
-        outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
-        is_text = len(embeddings.shape) == 3
-        flat = tf.reshape(embeddings, [-1, carry.memory.embeddings.shape[-1]])
-        neighbours = nearest(carry.memory, flat, max(params.num_neighbors), exact=not is_text)
-        candidates = [outputs]
-        for k in params.num_neighbors:
-            mix = _mixer(task, Neighbours(*(leaf[:, :k] for leaf in neighbours)), outputs)
-            candidates.extend(mix(c) for c in params.coefficients)
-        sums = _add(task, batch, candidates, carry.sums[part])
-        carry = carry._replace(sums={**carry.sums, part: sums})
-        if part not in carry.examples:
-            return carry
-        columns, scores = tf.range(len(candidates)), tf.stack(candidates, axis=1)
-        examples = scoring.append(carry.examples[part], batch, scores, columns)
-        return carry._replace(examples={**carry.examples, part: examples})
-
-    return step
+def _score(task, params: KnnPer, part: str, carry: Carry, batch: Batch) -> Carry:
+    """Adds a batch's scores under every candidate."""
+    embeddings = task.model.embed(carry.weights, batch.x)
+    outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
+    is_text = len(embeddings.shape) == 3
+    flat = tf.reshape(embeddings, [-1, carry.memory.embeddings.shape[-1]])
+    neighbours = nearest(carry.memory, flat, max(params.num_neighbors), exact=not is_text)
+    candidates = [outputs]
+    for k in params.num_neighbors:
+        mix = _mixer(task, Neighbours(*(leaf[:, :k] for leaf in neighbours)), outputs)
+        candidates.extend(mix(c) for c in params.coefficients)
+    sums = _add(task, batch, candidates, carry.sums[part])
+    carry = carry._replace(sums={**carry.sums, part: sums})
+    if part not in carry.examples:
+        return carry
+    columns, scores = tf.range(len(candidates)), tf.stack(candidates, axis=1)
+    examples = scoring.append(carry.examples[part], batch, scores, columns)
+    return carry._replace(examples={**carry.examples, part: examples})
 
 
 def _add(task, batch, candidates, sums: learning.Sums) -> learning.Sums:

@@ -39,8 +39,9 @@ def deal(
     for number, clients in enumerate(task.splits.values()):
         if id(clients) not in dealt:
             stream = random_streams.generator(seed, "partition", number)
-            is_apart = task.setting == "cross_silo" or clients is task.train
-            decks = [(p,) for p in clients.spec] if is_apart else [tuple(clients.spec)]
+            decks = [tuple(clients.spec)]
+            if task.setting == "cross_silo" or clients is task.train:
+                decks = [(part,) for part in clients.spec]
             new = _deal(reader.read(clients), decks, stream)
             if clients is task.train:
                 trained = {i: parts["train"] for i, parts in new.items()}

@@ -149,11 +149,7 @@ class Experiment:
 
 
 def check_config(config: LoopConfig, task: Task) -> None:
-    """Raises a UserError for settings that do not fit the task's clients.
-
-    That is: a round of more clients than there are, the only one could drop out, or a per-client
-    choice for clients that have no validation data of their own.
-    """
+    """Raises a UserError for settings that do not fit the task's clients."""
     size = config.clients_per_train_round
     if size is not None and size > len(task.train):
         raise UserError(

@@ -73,32 +73,26 @@ class Recorder:
 
     def add_round(self, result: base.RoundResult) -> None:
         """Takes note of a round; `flush_rounds` writes it."""
-        names = ("loss", self._task.metric.name, *self._algorithm.shares)
         down, up = self._algorithm.bytes_per_client
-        means = {
-            name if name in self._algorithm.shares else f"train_{name}": result.means[name]
-            for name in names
-        }
+        asked = self._config.clients_per_train_round or len(self._task.train)
+        trained = {f"train_{name}": result.means[name] for name in ("loss", self._task.metric.name)}
         self._round_rows.append(
             {
                 "run_id": self._directory.run_id,
                 "round": result.number,
                 "num_clients": result.num_clients,
-                **means,
+                **trained,
+                **{name: result.means[name] for name in self._algorithm.shares},
                 "seconds": result.seconds,
-                "bytes_down": down
-                * (self._config.clients_per_train_round or len(self._task.train)),
+                "bytes_down": down * asked,
                 "bytes_up": up * result.num_clients,
             }
         )
 
     def flush_rounds(self, done: int) -> None:
         """Writes the rounds up to `done`, of which there is a state."""
-        names = columns.names(
-            "rounds",
-            metric=[self._task.metric.name],
-            i=[share.split("_")[1] for share in self._algorithm.shares],
-        )
+        clusters = [share.split("_")[1] for share in self._algorithm.shares]
+        names = columns.names("rounds", metric=[self._task.metric.name], i=clusters)
         whole = [row for row in self._round_rows if row["round"] <= done]
         with signals.held():  # Cut in two, rows would be lost, or written twice.
             csv_files.append(self._directory.table("rounds"), names, whole)

@@ -120,7 +120,6 @@ class _Executors(tff.framework.ExecutorFactory):
             executor.close()
 
     def close(self) -> None:
-        """Closes all of them."""
         while self._executors:
             self._executors.popitem()[1].close()
 

@@ -115,7 +115,6 @@ class _RemoteWorker:
 
     @property
     def loss(self) -> str | None:
-        """Why it is taken for lost, or None."""
         return self._stub.loss
 
     async def invoke(self, comp: Any, arg: Any) -> Any:
@@ -161,7 +160,6 @@ class _Pool:
 
     @property
     def remaining(self) -> list[_RemoteWorker]:
-        """Those that are not lost."""
         return [worker for worker in self.workers if not worker.loss]
 
     async def invoke(self, comp: Any, arg: Any, preferred: _RemoteWorker | None = None) -> Any:
