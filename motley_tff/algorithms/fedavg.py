@@ -20,10 +20,11 @@ from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm, Communicated, Personalization
 from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Learner, Weights
 from motley_tff.core.task import Task
 
 # (weights, incoming weights) -> scalar added to a batch's loss.
-Proximity = Callable[[learning.Weights, learning.Weights], "tf.Tensor"]
+Proximity = Callable[[Weights, Weights], "tf.Tensor"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +52,7 @@ class FedAvg:
         """Returns which of the model's weights clients train and send; by default all."""
         return (True,) * len(task.model.shapes)
 
-    def build(self, task: Task, initial_weights: learning.Weights) -> Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns the algorithm: client work and a server optimizer."""
         return build(task, self, initial_weights)
 
@@ -63,16 +64,13 @@ class FedAvg:
 class Carry(NamedTuple):
     """One client's local training: where it started, where it is, its weight."""
 
-    incoming: learning.Weights
-    learner: learning.Learner
+    incoming: Weights
+    learner: Learner
     weight: tf.Tensor
 
 
 def build(
-    task: Task,
-    params: FedAvg,
-    initial_weights: learning.Weights,
-    proximity: Proximity | None = None,
+    task: Task, params: FedAvg, initial_weights: Weights, proximity: Proximity | None = None
 ) -> Algorithm:
     """Returns FedAvg; `proximity` joins each batch's loss (FedProx), but not the reported one."""
     pairs = zip(initial_weights, params.trained_layers(task), strict=True)

@@ -228,11 +228,7 @@ class _Server:
     """
 
     def __init__(
-        self,
-        optimizer: ServerOptimizer,
-        k: int,
-        params: HypCluster,
-        is_shared: tuple[bool, ...],
+        self, optimizer: ServerOptimizer, k: int, params: HypCluster, is_shared: tuple[bool, ...]
     ):
         self._optimizer, self._k, self._params = optimizer, k, params
         self._is_shared = is_shared

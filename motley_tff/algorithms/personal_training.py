@@ -36,6 +36,7 @@ from motley_tff.algorithms.optimizers import OptimizerConfig
 from motley_tff.core import algorithm, candidate_labels, learning
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Learner, Weights
 from motley_tff.core.task import Task
 
 Nest = Any
@@ -69,7 +70,7 @@ class SiloAlgorithm(fedavg.FedAvg):
 class Personal(NamedTuple):
     """A silo's own training: its model, and what else its steps need."""
 
-    learner: learning.Learner
+    learner: Learner
     memory: Nest = ()
 
 
@@ -112,7 +113,7 @@ class PersonalTraining:
 def build(
     task: Task,
     params: SiloAlgorithm,
-    initial_weights: learning.Weights,
+    initial_weights: Weights,
     training: PersonalTraining,
     communicated: Nest,
     initial_state: Nest | None = None,
@@ -243,7 +244,7 @@ class Trainer:
         self.optimizer = optimizers.build(params.personal)
         self._trained = trained or (True,) * len(task.model.shapes)
 
-    def start(self, weights: learning.Weights) -> learning.Learner:
+    def start(self, weights: Weights) -> Learner:
         """Returns a learner at these weights."""
         return learning.start(self._task, self.optimizer, weights, self._trained)
 
@@ -257,11 +258,11 @@ class Trainer:
 
     def step(
         self,
-        learner: learning.Learner,
+        learner: Learner,
         batch: Batch,
-        anchor: learning.Weights | None = None,
-        penalty: Callable[[learning.Weights], tf.Tensor] | None = None,
-    ) -> learning.Learner:
+        anchor: Weights | None = None,
+        penalty: Callable[[Weights], tf.Tensor] | None = None,
+    ) -> Learner:
         """Returns the learner after a step on the loss and a pull to `anchor`, or `penalty`."""
         if anchor is not None:
             pulled_to = anchor
@@ -276,19 +277,19 @@ class Trainer:
 class SharedLayers:
     """A model of which some layers are a silo's own and the server shares the others."""
 
-    def __init__(self, initial_weights: learning.Weights, is_own: Sequence[bool]):
+    def __init__(self, initial_weights: Weights, is_own: Sequence[bool]):
         self._initial = tuple(initial_weights)
         self.is_own, self.is_shared = tuple(is_own), tuple(not own for own in is_own)
 
-    def own(self, weights: learning.Weights) -> learning.Weights:
+    def own(self, weights: Weights) -> Weights:
         """Returns a silo's own layers, its client state."""
         return tuple(itertools.compress(weights, self.is_own))
 
-    def shared(self, weights: learning.Weights) -> learning.Weights:
+    def shared(self, weights: Weights) -> Weights:
         """Returns the layers that the server shares."""
         return tuple(itertools.compress(weights, self.is_shared))
 
-    def joined(self, shared: learning.Weights, own: learning.Weights) -> learning.Weights:
+    def joined(self, shared: Weights, own: Weights) -> Weights:
         """Returns the whole model."""
         whole = learning.merge(self._initial, shared, self.is_shared)
         return learning.merge(whole, own, self.is_own)
@@ -325,8 +326,8 @@ class SharedLayers:
 class ScoringCarry(NamedTuple):
     """The model that is being scored, the silo's own, which comes next, the scores."""
 
-    current: learning.Weights
-    personal: learning.Weights
+    current: Weights
+    personal: Weights
     board: scoring.Board
 
 

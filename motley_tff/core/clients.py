@@ -185,6 +185,11 @@ def num_rows(examples: Examples) -> int:
     return len(next(iter(examples.values())))
 
 
+def num_rows_in_graph(examples: Examples) -> tf.Tensor:
+    """Returns the number of examples as an int32 scalar."""
+    return tf.shape(next(iter(examples.values())))[0]
+
+
 def subset(clients: Clients, ids: Sequence[str]) -> Clients:
     """Returns the same source restricted to `ids`, in their order."""
     if isinstance(clients, InMemoryClients):

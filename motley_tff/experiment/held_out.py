@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.core import random_streams, tensor_random
-from motley_tff.core.clients import DerivedClients, num_rows
+from motley_tff.core.clients import DerivedClients, num_rows, num_rows_in_graph
 from motley_tff.core.task import Task
 
 HOLDOUT, OOD = "holdout", "ood"
@@ -30,7 +30,7 @@ def with_fraction(task: Task, fraction: float, seed: int) -> Task:
 
     def change(parts, client_id):
         whole = parts[name]
-        chosen, _ = _cut(whole, _share(_size(whole), fraction), _key(seed, client_id))
+        chosen, _ = _cut(whole, _share(num_rows_in_graph(whole), fraction), _key(seed, client_id))
         return {**parts, name: chosen}
 
     return _derive(task, change)
@@ -46,7 +46,7 @@ def with_holdout(task: Task, fraction: float, seed: int) -> Task:
 
     def change(parts, client_id):
         whole = parts[name]
-        size = _size(whole)
+        size = num_rows_in_graph(whole)
         count = tf.maximum(size - _share(size, fraction), tf.minimum(size, 1))
         remaining, held = _cut(whole, count, _key(seed, client_id))
         return {**parts, name: remaining, HOLDOUT: held}
@@ -84,10 +84,6 @@ def _key(seed: int, client_id: tf.Tensor) -> tf.Tensor:
     return tensor_random.client_round_key(random_streams.key(seed, "held_out", 0), key)
 
 
-def _size(examples) -> tf.Tensor:
-    return tf.shape(next(iter(examples.values())))[0]
-
-
 def _share(size: tf.Tensor, fraction: float) -> tf.Tensor:
     """Returns a share of a number of examples, rounded up."""
     # What is a whole number but for rounding is that number.
@@ -96,7 +92,7 @@ def _share(size: tf.Tensor, fraction: float) -> tf.Tensor:
 
 def _cut(examples, count: tf.Tensor, key: tf.Tensor):
     """Returns (so many of the examples, the rest), both in their old order."""
-    is_chosen = tensor_random.permutation(key, _size(examples)) < count
+    is_chosen = tensor_random.permutation(key, num_rows_in_graph(examples)) < count
     chosen = {f: tf.boolean_mask(a, is_chosen) for f, a in examples.items()}
     return chosen, {f: tf.boolean_mask(a, tf.logical_not(is_chosen)) for f, a in examples.items()}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from motley_tff.backends import base
+from motley_tff.backends.base import Backend, ClientCall
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.task import Task
 from motley_tff.experiment import client_scores
@@ -25,11 +25,7 @@ class Evaluator:
     """Runs one personalization on one backend; its name tells its blocks from those of others."""
 
     def __init__(
-        self,
-        backend: base.Backend,
-        task: Task,
-        personalization: Personalization,
-        name: str = "main",
+        self, backend: Backend, task: Task, personalization: Personalization, name: str = "main"
     ):
         self._backend, self._task, self._name = backend, task, name
         if task.setting == "cross_silo":
@@ -96,7 +92,7 @@ class Evaluator:
         states = None if client_states is None else [client_states[i] for i in ids]
         # Of silos those of the split that has all parts of the group.
         clients = self._task.splits["test" if "test" in group else group[0]]
-        call = base.ClientCall(self._task, self._work[group], weights, clients, ids, key, states)
+        call = ClientCall(self._task, self._work[group], weights, clients, ids, key, states)
         for _, metrics in self._backend.map_clients(call):
             outputs.append(metrics)
             on_client()

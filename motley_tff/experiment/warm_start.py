@@ -13,7 +13,7 @@ import numpy as np
 import threadpoolctl
 from sklearn import cluster
 
-from motley_tff.backends import base
+from motley_tff.backends.base import Backend, ClientCall, Round
 from motley_tff.core import random_streams
 from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes
 from motley_tff.core.client_work import ClientWork
@@ -65,7 +65,7 @@ class WarmStart:
     """
 
     task: Task
-    backend: base.Backend
+    backend: Backend
     build: Build
     seed: int
     cohort_size: int | None
@@ -106,7 +106,7 @@ class WarmStart:
         model_files.save(path, self.task.model.names, weights)
         return weights
 
-    def _round(self, j: int, number: int) -> base.Round:
+    def _round(self, j: int, number: int) -> Round:
         ids = self.task.train.ids
         if self.cohort_size is not None and self.cohort_size < len(ids):
             stream = random_streams.generator(self.seed, "warm_start", 0, j, number)
@@ -114,7 +114,7 @@ class WarmStart:
         stream = random_streams.generator(self.seed, "cohort_faults", 0, j, number)
         staying = schedule.remaining(ids, self.dropout_rate, stream)
         key = random_streams.key(self.seed, "warm_start", 1, j, number)
-        return base.Round(number, staying, key)
+        return Round(number, staying, key)
 
     def split(
         self, weights: Weights, k: int, is_shared: Sequence[bool] | None = None
@@ -170,7 +170,7 @@ class WarmStart:
         work = _as_metrics(self.build(weights).work)
         key = random_streams.key(self.seed, "cluster_seeding", 2)
         for _, update in self.backend.map_clients(
-            base.ClientCall(self.task, work, weights, self.task.train, ids, key)
+            ClientCall(self.task, work, weights, self.task.train, ids, key)
         ):
             self.progress.advance()
             yield update
