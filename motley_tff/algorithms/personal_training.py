@@ -90,9 +90,7 @@ class PersonalTraining:
       step: `(personal, batch, FedAvg's carry) -> personal`.
       state: `personal -> client state`; by default the model's weights.
       contribution: `personal -> update` of the shared nest; by default none.
-      num_epochs: Local epochs a round.
-      first_step: As `step`; its epochs come before.
-      num_first_epochs: Local epochs of `first_step` a round.
+      first_step: As `step`; its `num_first_epochs` come before.
       same_batches: Step on the same batches as FedAvg, each right before FedAvg does (so that both
         gradients are taken where the batch found the models), not in a pass with shuffles of its
         own.

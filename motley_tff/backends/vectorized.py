@@ -164,11 +164,7 @@ class VectorizedRuns:
         self._block = tf.function(self._run_block, jit_compile=True, autograph=False)
 
     def initialize(self, algorithms: Sequence[Algorithm] | None = None) -> Nest:
-        """Returns the state before the first round.
-
-        `algorithms` are each run's, for its initial weights and states; by default what `build`
-        returns for its setting.
-        """
+        """Returns the first state; `algorithms` are each run's, by default its setting's."""
         if algorithms is None:
             built = [self._runs.build(dict(h)) for h in self._runs.hparams]
             algorithms = [algorithm for algorithm in built for _ in self._tasks]
