@@ -14,7 +14,7 @@ def last(directory: RunDirectory) -> list[dict[str, str]]:
 
 
 def selected(directory: RunDirectory, higher_is_better: bool) -> list[dict[str, str]]:
-    """Returns the rows of the evaluation that is best on validation clients."""
+    """Returns the rows of the evaluation best on validation clients, of equals the first."""
     rows = _summary_rows(directory)
     best = candidates.best_round(rows, higher_is_better)
     return [row for row in rows if row["round"] == best]

@@ -32,7 +32,7 @@ _EVALUATION_BLOCK = 64
 
 
 class TffBackend:
-    """Runs client work in TFF's current default execution context; aggregates by default a mean."""
+    """Runs client work in TFF's current execution context; aggregates by weighted mean by default."""
 
     name = "tff"
 
