@@ -32,7 +32,7 @@ _EVALUATION_BLOCK = 64
 
 
 class TffBackend:
-    """Runs client work in TFF's current execution context; aggregates by weighted mean by default."""
+    """Runs client work in TFF's current execution context; the aggregator is by default a mean."""
 
     name = "tff"
 
