@@ -15,19 +15,16 @@ from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
-from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.algorithms.personal_training import PersonalTraining, SiloAlgorithm
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
 class Apfl(SiloAlgorithm):
-    """APFL's hyperparameters.
-
-    Attributes:
-      alpha: Share of the own model in the mixture, 0 to 1.
-    """
+    """APFL's hyperparameters: `alpha` is the share of the own model in the mixture, 0 to 1."""
 
     card: ClassVar[Card] = Card(
         "apfl",
@@ -41,9 +38,10 @@ class Apfl(SiloAlgorithm):
         0.5, "Share of apfl's own model: 0 is FedAvg, 1 local training", upper=1.0
     )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns APFL; a client's state is v."""
         trainer = personal_training.Trainer(task, self)
+        trained = self.trained_layers(task)
 
         def mixed(personal_weights, global_weights):
             return tuple(
@@ -51,13 +49,10 @@ class Apfl(SiloAlgorithm):
                 for v, w in zip(personal_weights, global_weights, strict=True)
             )
 
-        def start(shared, state, client):
-            return Personal(trainer.start(state))
-
         def step(personal, batch, base):
             learner = personal.learner
             mixture = mixed(learner.weights, base.learner.weights)
-            gradients, sums = trainer.gradients(mixture, batch, learner.sums)
+            gradients, sums = learning.gradients(task, mixture, batch, learner.sums, trained)
             scaled = tuple(self.alpha * g for g in gradients)
             state, new = trainer.optimizer.next(learner.optimizer_state, learner.weights, scaled)
             return personal._replace(learner=learning.Learner(tuple(new), state, sums))
@@ -66,7 +61,7 @@ class Apfl(SiloAlgorithm):
             task,
             self,
             initial_weights,
-            PersonalTraining(start, step, same_batches=True),
+            PersonalTraining(trainer.start_personal, step, same_batches=True),
             communicated=tuple(initial_weights),
             personal_model=lambda weights, state: mixed(state, weights[0]),
         )

@@ -41,16 +41,7 @@ class Card:
 
 
 class Parameter(NamedTuple):
-    """A hyperparameter that is a flag.
-
-    Attributes:
-      field: Its name in the dataclass.
-      flag: Its flag.
-      default: Its default.
-      meaning: Its help, which does not end in a full stop.
-      lower: Least value.
-      upper: Largest value, None if there is no bound.
-    """
+    """A hyperparameter that is a flag: the dataclass's field, the flag, what its --help says."""
 
     field: str
     flag: str
@@ -66,11 +57,9 @@ def parameter(
     """Returns a field of an algorithm's dataclass that becomes a flag.
 
     Args:
-      default: Its default.
-      meaning: Its help; without the default, which is added.
+      meaning: Its help, without a full stop and the default, which is added.
       flag: Its flag, where that is not the field's name.
-      lower: Least value.
-      upper: Largest value.
+      upper: Largest value, None if there is no bound.
     """
     metadata = {"meaning": meaning, "flag": flag, "lower": lower, "upper": upper}
     return dataclasses.field(default=default, metadata=metadata)
@@ -86,10 +75,10 @@ def parameters(algorithm: type) -> list[Parameter]:
 
 
 def with_values(algorithm: Any, values: Mapping[str, Any]) -> Any:
-    """Returns an algorithm with other hyperparameters.
+    """Returns an instance of an algorithm's dataclass with other hyperparameters.
 
     Args:
-      algorithm: An instance of its dataclass.
+      algorithm: The instance.
       values: `{flag: value}`, of its own parameters or an optimizer's learning rate, such as
         `client_learning_rate`; numbers, or tensors where several runs are trained in one call.
     """

@@ -10,10 +10,9 @@ from typing import ClassVar
 
 from motley_tff.algorithms import fedavg, optimizers
 from motley_tff.algorithms.card import Card
-from motley_tff.core import algorithm, learning
+from motley_tff.core.algorithm import Algorithm, Communicated
+from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
-
-_AS_IT_IS = optimizers.OptimizerConfig("sgd", 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,19 +23,12 @@ class Centralized(fedavg.FedAvg):
         "centralized", "Centralized", ("finetuning_trainer", "knn_per_trainer"), is_central=True
     )
 
-    def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
-        """Returns central training.
-
-        Args:
-          task: A task with one training client.
-          initial_weights: The model's first weights.
-
-        Raises:
-          ValueError: If there are several training clients.
-        """
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
+        """Returns central training; a ValueError if there is more than one training client."""
         if len(task.train) != 1:
             raise ValueError(f"Expected one training client, found {len(task.train)}.")
-        params = dataclasses.replace(self, server_optimizer=_AS_IT_IS)
+        as_it_is = optimizers.OptimizerConfig("sgd", 1.0)
+        params = dataclasses.replace(self, server_optimizer=as_it_is)
         base = fedavg.build(task, params, initial_weights)
-        nothing = algorithm.Communicated((), ())
+        nothing = Communicated((), ())
         return dataclasses.replace(base, communicated=nothing)

@@ -13,19 +13,15 @@ from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
-from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm
+from motley_tff.algorithms.personal_training import PersonalTraining, SiloAlgorithm
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
 class Ditto(SiloAlgorithm):
-    """Ditto's hyperparameters.
-
-    Attributes:
-      regularization: lambda, at least 0; 0 gives back local training.
-    """
+    """Ditto's hyperparameters: `regularization` is lambda; 0 gives back local training."""
 
     card: ClassVar[Card] = Card(
         "ditto",
@@ -40,19 +36,16 @@ class Ditto(SiloAlgorithm):
         1.0, "Strength of the regularization; 0 is local training", "lambda"
     )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns Ditto; a client's state is its personal weights."""
         trainer = personal_training.Trainer(task, self, self.regularization)
-
-        def start(shared, state, client):
-            return Personal(trainer.start(state))
 
         def step(personal, batch, base):
             return personal._replace(
                 learner=trainer.step(personal.learner, batch, anchor=base.incoming)
             )
 
-        training = PersonalTraining(start, step, num_epochs=self.train_epochs)
+        training = PersonalTraining(trainer.start_personal, step, num_epochs=self.train_epochs)
         return personal_training.build(
             task, self, initial_weights, training, communicated=tuple(initial_weights)
         )

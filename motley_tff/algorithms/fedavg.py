@@ -16,12 +16,15 @@ from typing import ClassVar, NamedTuple
 from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm, Communicated, Personalization
+from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Learner, Weights
 from motley_tff.core.task import Task
 
 # (weights, incoming weights) -> scalar added to a batch's loss.
-Proximity = Callable[[learning.Weights, learning.Weights], "tf.Tensor"]
+Proximity = Callable[[Weights, Weights], "tf.Tensor"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +33,6 @@ class FedAvg:
 
     Attributes:
       client_optimizer: The clients' optimizer; its state starts anew every round.
-      server_optimizer: The server's.
       train_epochs: Local epochs a round, at least 1.
       train_batch_size: Examples a batch, at least 1.
     """
@@ -50,13 +52,11 @@ class FedAvg:
         """Returns which of the model's weights clients train and send; by default all."""
         return (True,) * len(task.model.shapes)
 
-    def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns the algorithm: client work and a server optimizer."""
         return build(task, self, initial_weights)
 
-    def personalization(
-        self, task: Task, built: algorithm.Algorithm
-    ) -> algorithm.Personalization | None:
+    def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
         """Returns how the models it trains for each client are scored; None if it trains none."""
         return None
 
@@ -64,42 +64,31 @@ class FedAvg:
 class Carry(NamedTuple):
     """One client's local training: where it started, where it is, its weight."""
 
-    incoming: learning.Weights
-    learner: learning.Learner
+    incoming: Weights
+    learner: Learner
     weight: tf.Tensor
 
 
 def build(
-    task: Task,
-    params: FedAvg,
-    initial_weights: learning.Weights,
-    proximity: Proximity | None = None,
-) -> algorithm.Algorithm:
-    """Returns FedAvg.
-
-    Args:
-      task: The task.
-      params: Hyperparameters.
-      initial_weights: The model's first weights.
-      proximity: Added to every batch's loss (FedProx); the reported loss leaves it out.
-    """
+    task: Task, params: FedAvg, initial_weights: Weights, proximity: Proximity | None = None
+) -> Algorithm:
+    """Returns FedAvg; `proximity` joins each batch's loss (FedProx), but not the reported one."""
     pairs = zip(initial_weights, params.trained_layers(task), strict=True)
     sent = tuple(weights for weights, is_trained in pairs if is_trained)
-    return algorithm.Algorithm(
+    return Algorithm(
         name=params.card.name,
         initial_weights=tuple(initial_weights),
         work=_client_work(task, params, proximity),
         server_optimizer=optimizers.build(params.server_optimizer),
-        communicated=algorithm.Communicated(sent, sent),
+        communicated=Communicated(sent, sent),
     )
 
 
-def _client_work(task: Task, params: FedAvg, proximity: Proximity | None) -> client_work.ClientWork:
+def _client_work(task: Task, params: FedAvg, proximity: Proximity | None) -> ClientWork:
     optimizer = optimizers.build(params.client_optimizer)
     trained = params.trained_layers(task)
 
     def init(broadcast, client_state, client):
-        del client_state
         return Carry(
             incoming=tuple(broadcast),
             learner=learning.start(task, optimizer, broadcast, trained),
@@ -112,14 +101,14 @@ def _client_work(task: Task, params: FedAvg, proximity: Proximity | None) -> cli
         return carry._replace(learner=learner)
 
     def finish(carry):
-        return client_work.ClientOutput(
+        return ClientOutput(
             update=learning.subtract(carry.incoming, carry.learner.weights),
             weight=carry.weight,
             client_state=(),
             metrics=carry.learner.sums,
         )
 
-    walk = client_work.Pass(
+    walk = Pass(
         part="train",
         step=step,
         batch_size=params.train_batch_size,
@@ -128,4 +117,4 @@ def _client_work(task: Task, params: FedAvg, proximity: Proximity | None) -> cli
         drop_remainder=task.drop_remainder,
         training=True,
     )
-    return client_work.ClientWork(init, (walk,), finish)
+    return ClientWork(init, (walk,), finish)

@@ -28,11 +28,7 @@ class FedBabu(fedavg.FedAvg):
     )
 
     def trained_layers(self, task: Task) -> tuple[bool, ...]:
-        """Returns all but the last layer.
-
-        Raises:
-          UserError: If the model has one layer alone.
-        """
+        """Returns all but the last layer; a UserError if the model has one layer alone."""
         body = tuple(not is_last for is_last in task.model.is_last_layer)
         if not any(body):
             raise UserError(

@@ -14,20 +14,17 @@ from typing import ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
 class FedPer(SiloAlgorithm):
-    """FedPer's hyperparameters.
+    """FedPer's hyperparameters: `personal_layers` is 1, the last, or 0, which gives back FedAvg.
 
     The server optimizer is that of the shared layers too, the personal optimizer that of both
     halves of a client's model.
-
-    Attributes:
-      personal_layers: 1, the last layer, or 0, which gives back FedAvg.
     """
 
     card: ClassVar[Card] = Card(
@@ -40,23 +37,14 @@ class FedPer(SiloAlgorithm):
     )
     personal_layers: int = 1
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedPer; a client's state is its last layer, the server shares the others."""
         trainer = personal_training.Trainer(task, self)
         is_own = tuple(bool(self.personal_layers) and last for last in task.model.is_last_layer)
         layers = personal_training.SharedLayers(initial_weights, is_own)
 
         def start(shared, state, client):
-            return Personal(trainer.start(layers.joined(shared, state)), tuple(shared))
+            return Personal(trainer.start(layers.joined(shared, state)), (tuple(shared),))
 
-        def step(personal, batch, base):
-            return personal._replace(learner=trainer.step(personal.learner, batch))
-
-        def state(personal):
-            return layers.own(personal.learner.weights)
-
-        def contribution(personal):
-            return learning.subtract(personal.memory, layers.shared(personal.learner.weights))
-
-        training = PersonalTraining(start, step, state, contribution, num_epochs=self.train_epochs)
+        training = PersonalTraining(start, trainer.step_personal, num_epochs=self.train_epochs)
         return layers.build(task, self, training)

@@ -10,24 +10,21 @@ from typing import ClassVar
 
 from motley_tff.algorithms import fedavg
 from motley_tff.algorithms.card import Card, parameter
-from motley_tff.core import algorithm, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
 class FedProx(fedavg.FedAvg):
-    """FedAvg's hyperparameters and mu.
-
-    Attributes:
-      proximal_strength: mu, at least 0; 0 is FedAvg.
-    """
+    """FedAvg's hyperparameters and mu, `proximal_strength`, at least 0; 0 is FedAvg."""
 
     card: ClassVar[Card] = Card(
         "fedprox", "FedProx", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
     )
     proximal_strength: float = parameter(0.1, "mu of fedprox; 0 is FedAvg")
 
-    def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: learning.Weights) -> Algorithm:
         """Returns FedProx."""
 
         def proximity(weights, incoming):

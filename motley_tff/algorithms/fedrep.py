@@ -15,20 +15,17 @@ from typing import ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
 class FedRep(SiloAlgorithm):
-    """FedRep's hyperparameters.
+    """FedRep's hyperparameters: `head_epochs` a round come before those on the representation.
 
     The server optimizer is that of the representation too, the personal optimizer that of both
     phases.
-
-    Attributes:
-      head_epochs: Epochs a round on the head, before those on the representation.
     """
 
     card: ClassVar[Card] = Card(
@@ -41,7 +38,7 @@ class FedRep(SiloAlgorithm):
     )
     head_epochs: int = parameter(5, "Epochs a round on fedrep's last layers", lower=1)
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedRep; a client's state is its last layer, the server shares the others."""
         layers = personal_training.SharedLayers(initial_weights, task.model.is_last_layer)
         head = personal_training.Trainer(task, self, trained=layers.is_own)
@@ -53,9 +50,6 @@ class FedRep(SiloAlgorithm):
             memory = tuple(shared), body.start(whole).optimizer_state
             return Personal(head.start(whole), memory)
 
-        def head_step(personal, batch, base):
-            return personal._replace(learner=head.step(personal.learner, batch))
-
         def body_step(personal, batch, base):
             incoming, optimizer_state = personal.memory
             learner = personal.learner._replace(optimizer_state=optimizer_state)
@@ -63,19 +57,11 @@ class FedRep(SiloAlgorithm):
             restored = learner._replace(optimizer_state=personal.learner.optimizer_state)
             return Personal(restored, (incoming, learner.optimizer_state))
 
-        def state(personal):
-            return layers.own(personal.learner.weights)
-
-        def contribution(personal):
-            return learning.subtract(personal.memory[0], layers.shared(personal.learner.weights))
-
         training = PersonalTraining(
             start,
             body_step,
-            state,
-            contribution,
             num_epochs=self.train_epochs,
-            first_step=head_step,
+            first_step=head.step_personal,
             num_first_epochs=self.head_epochs,
         )
         return layers.build(task, self, training)

@@ -13,7 +13,9 @@ from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg, optimizers
 from motley_tff.algorithms.card import Card
-from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
@@ -35,9 +37,9 @@ class FedSgd(fedavg.FedAvg):
         "fedsgd", "FedSGD", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
     )
 
-    def build(self, task: Task, initial_weights: learning.Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: learning.Weights) -> Algorithm:
         """Returns FedSGD."""
-        return algorithm.Algorithm(
+        return Algorithm(
             name="fedsgd",
             initial_weights=tuple(initial_weights),
             work=_client_work(task, self.train_batch_size),
@@ -45,11 +47,10 @@ class FedSgd(fedavg.FedAvg):
         )
 
 
-def _client_work(task: Task, batch_size: int) -> client_work.ClientWork:
+def _client_work(task: Task, batch_size: int) -> ClientWork:
     trained = (True,) * len(task.model.shapes)
 
     def init(broadcast, client_state, client):
-        del client_state
         weights = tuple(broadcast)
         return Carry(
             weights=weights,
@@ -66,12 +67,12 @@ def _client_work(task: Task, batch_size: int) -> client_work.ClientWork:
 
     def finish(carry):
         total = carry.sums.weights["loss"]
-        return client_work.ClientOutput(
+        return ClientOutput(
             update=tuple(tf.math.divide_no_nan(g, total) for g in carry.gradients),
             weight=carry.weight,
             client_state=(),
             metrics=carry.sums,
         )
 
-    walk = client_work.Pass("train", step, batch_size, shuffle=True, training=True)
-    return client_work.ClientWork(init, (walk,), finish)
+    walk = Pass("train", step, batch_size, shuffle=True, training=True)
+    return ClientWork(init, (walk,), finish)

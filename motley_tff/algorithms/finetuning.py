@@ -21,7 +21,9 @@ import numpy as np
 from motley_tff.algorithms import optimizers, scoring
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import algorithm, candidate_labels, client_work, learning
+from motley_tff.core import candidate_labels, learning
+from motley_tff.core.algorithm import Personalization
+from motley_tff.core.client_work import Batch, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
@@ -39,8 +41,6 @@ class FineTuning:
         `learning_rates`.
       learning_rates: Rates to try, at least one.
       max_epochs: Epochs 0..max_epochs are candidates, at least 0.
-      batch_size: Examples a fine-tuning batch.
-      last_layer: Tune the last layer only.
     """
 
     card: ClassVar[Card] = Card(
@@ -67,12 +67,7 @@ class FineTuning:
         return learning.start(task, optimizer, weights, self._trained(task))
 
     def step(
-        self,
-        task: Task,
-        optimizer: Any,
-        learner: learning.Learner,
-        batch: client_work.Batch,
-        epoch: tf.Tensor,
+        self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, epoch: tf.Tensor
     ) -> learning.Learner:
         """Returns the learner after a batch of an epoch: int32 [], from 0."""
         return learning.train(task, optimizer, learner, batch, self._trained(task))
@@ -80,13 +75,13 @@ class FineTuning:
     def _trained(self, task: Task) -> tuple[bool, ...]:
         return task.model.is_last_layer if self.last_layer else (True,) * len(task.model.shapes)
 
-    def build(self, task: Task) -> algorithm.Personalization:
+    def build(self, task: Task) -> Personalization:
         """Returns fine-tuning for a task."""
 
         def work(evaluation_parts, personalization_part):
             return _client_work(task, self, evaluation_parts, personalization_part)
 
-        return algorithm.Personalization(self.card.name, self.candidates, work)
+        return Personalization(self.card.name, self.candidates, work)
 
 
 class Carry(NamedTuple):
@@ -98,11 +93,8 @@ class Carry(NamedTuple):
 
 
 def _client_work(
-    task: Task,
-    params: FineTuning,
-    evaluation_parts: tuple[str, ...],
-    personalization_part: str,
-) -> client_work.ClientWork:
+    task: Task, params: FineTuning, evaluation_parts: tuple[str, ...], personalization_part: str
+) -> ClientWork:
     num_candidates = len(params.candidates)
     rates = np.asarray(params.learning_rates, np.float32)
 
@@ -112,7 +104,6 @@ def _client_work(
     optimizer = optimizer_at(params.learning_rates[0])
 
     def init(broadcast, client_state, client):
-        del client_state
         return Carry(
             initial=tuple(broadcast),
             learner=params.start(task, optimizer, broadcast),
@@ -132,7 +123,7 @@ def _client_work(
         epoch = (carry.board.candidate - 1) % params.max_epochs
         return carry._replace(learner=params.step(task, optimizer, carry.learner, batch, epoch))
 
-    training = client_work.Pass(
+    training = Pass(
         part=personalization_part,
         step=train,
         batch_size=params.batch_size,
@@ -146,10 +137,10 @@ def _client_work(
         scoring.evaluation_pass(task, part, lambda carry: carry.learner.weights)
         for part in evaluation_parts
     )
-    return client_work.ClientWork(
+    return ClientWork(
         init=init,
         passes=evaluation,
-        finish=lambda carry: scoring.output(task, carry.board),
+        finish=lambda carry: scoring.output(task, carry.board, carry.board.curves),
         loop=(training, *evaluation),
         num_loops=num_candidates - 1,
         loop_period=params.max_epochs,

@@ -32,7 +32,9 @@ import numpy as np
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.card import Card
-from motley_tff.core import algorithm, candidate_labels, client_work, learning
+from motley_tff.core import algorithm, candidate_labels, learning
+from motley_tff.core.algorithm import Algorithm, Groups, Personalization, ServerOptimizer
+from motley_tff.core.client_work import ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task, masked_sum
 
@@ -42,7 +44,6 @@ class HypCluster(fedavg.FedAvg):
     """HypCluster's hyperparameters: FedAvg's for every cluster, and its own.
 
     Attributes:
-      num_clusters: k, at least 1.
       steps_empty_clusters: Whether a cluster without clients takes a server step on zero.
       shares_base_layers: Whether all models have the same layers except for the last.
       balance: Strength of the penalty on popular models, in units of the loss, at least 0.
@@ -58,13 +59,37 @@ class HypCluster(fedavg.FedAvg):
     balance: float = 0.0
     balance_rounds: int = 1
 
-    def build(self, task: Task, initial_weights: Sequence[learning.Weights]) -> algorithm.Algorithm:
-        """Returns HypCluster of the k models' first weights."""
-        return build(task, self, initial_weights)
+    def build(self, task: Task, initial_weights: Sequence[learning.Weights]) -> Algorithm:
+        """Returns HypCluster of the k models' first weights.
 
-    def personalization(
-        self, task: Task, built: algorithm.Algorithm
-    ) -> algorithm.Personalization | None:
+        The server's weights are (models, leaves [k, ...]; penalties [k]); in an update the second
+        tells which model was trained.
+        """
+        k = len(initial_weights)
+        is_last = task.model.is_last_layer
+        is_shared = tuple(self.shares_base_layers and not last for last in is_last)
+        stacked = tuple(
+            np.stack([leaves[0]] * k if shared else leaves)
+            for leaves, shared in zip(zip(*initial_weights, strict=True), is_shared, strict=True)
+        )
+        sent = tuple(a[0] if shared else a for a, shared in zip(stacked, is_shared, strict=True))
+        optimizer = optimizers.build(self.server_optimizer)
+        base = fedavg.build(task, self, initial_weights[0])
+        return Algorithm(
+            name="hypcluster",
+            initial_weights=(stacked, np.zeros(k, np.float32)),
+            work=_client_work(task, base.work, k),
+            server_optimizer=_Server(optimizer, k, self, is_shared),
+            global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
+            cluster_models=lambda weights: [
+                tuple(leaf[j] for leaf in weights[0]) for j in range(k)
+            ],
+            communicated=algorithm.Communicated(sent, initial_weights[0]),
+            shares=tuple(f"cluster_{j + 1}_share" for j in range(k)),
+            groups=_groups(k, is_shared if k > 1 else (False,) * len(is_shared)),
+        )
+
+    def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
         """Returns the choice of a cluster."""
         return personalization(task, self.num_clusters)
 
@@ -86,42 +111,7 @@ class Carry(NamedTuple):
     base: fedavg.Carry
 
 
-def build(
-    task: Task, params: HypCluster, initial_models: Sequence[learning.Weights]
-) -> algorithm.Algorithm:
-    """Returns HypCluster.
-
-    The server's weights are (models, leaves [k, ...]; penalties [k]); in an update the second tells
-    which model was trained.
-
-    Args:
-      task: The task.
-      params: Hyperparameters.
-      initial_models: The k models' first weights.
-    """
-    k = len(initial_models)
-    is_last = task.model.is_last_layer
-    is_shared = tuple(params.shares_base_layers and not last for last in is_last)
-    stacked = tuple(
-        np.stack([leaves[0]] * k if shared else leaves)
-        for leaves, shared in zip(zip(*initial_models, strict=True), is_shared, strict=True)
-    )
-    sent = tuple(a[0] if shared else a for a, shared in zip(stacked, is_shared, strict=True))
-    base = fedavg.build(task, params, initial_models[0])
-    return algorithm.Algorithm(
-        name="hypcluster",
-        initial_weights=(stacked, np.zeros(k, np.float32)),
-        work=_client_work(task, base.work, k),
-        server_optimizer=_Server(optimizers.build(params.server_optimizer), k, params, is_shared),
-        global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
-        cluster_models=lambda weights: [tuple(leaf[j] for leaf in weights[0]) for j in range(k)],
-        communicated=algorithm.Communicated(sent, initial_models[0]),
-        shares=tuple(f"cluster_{j + 1}_share" for j in range(k)),
-        groups=_groups(k, is_shared if k > 1 else (False,) * len(is_shared)),
-    )
-
-
-def _groups(k: int, is_shared: tuple[bool, ...]) -> algorithm.Groups:
+def _groups(k: int, is_shared: tuple[bool, ...]) -> Groups:
     """Returns each cluster's own leaves, and those that all share, as groups."""
     has_shared = any(is_shared)
 
@@ -140,7 +130,7 @@ def _groups(k: int, is_shared: tuple[bool, ...]) -> algorithm.Groups:
         shared = iter([tf.tensordot(mass, s, axes=0) for s in (means[k] if has_shared else ())])
         return tuple(next(shared if is_common else heads) for is_common in is_shared), mass
 
-    return algorithm.Groups(split, join, (k > 1,) * k + (False,) * has_shared)
+    return Groups(split, join, (k > 1,) * k + (False,) * has_shared)
 
 
 def _split(leaves, is_shared):
@@ -149,7 +139,7 @@ def _split(leaves, is_shared):
     return tuple(a for a, s in pairs if not s), tuple(a for a, s in pairs if s)
 
 
-def _client_work(task: Task, base: client_work.ClientWork, k: int) -> client_work.ClientWork:
+def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
     (training,) = base.passes
 
     def init(broadcast, client_state, client):
@@ -190,7 +180,7 @@ def _client_work(task: Task, base: client_work.ClientWork, k: int) -> client_wor
         # FedAvg's shuffles: with one model this is FedAvg.
         dataclasses.replace(training, step=step, begin=choose_and_begin, draws_as=0),
     )
-    return client_work.ClientWork(init, passes, finish)
+    return ClientWork(init, passes, finish)
 
 
 def no_losses(k: int) -> Losses:
@@ -198,7 +188,7 @@ def no_losses(k: int) -> Losses:
     return Losses(tf.zeros([k]), tf.zeros([]))
 
 
-def loss_pass(task: Task, part: str) -> client_work.Pass:
+def loss_pass(task: Task, part: str) -> Pass:
     """Returns a pass that sums the losses of `carry.models` into `carry.losses`.
 
     The task's regularizer is part of a model's loss, as in the published silo code (Vehicle's SVM).
@@ -217,7 +207,7 @@ def loss_pass(task: Task, part: str) -> client_work.Pass:
         totals = carry.losses.totals + tf.stack([total for total, _ in sums])
         return carry._replace(losses=Losses(totals, carry.losses.weight + sums[0][1]))
 
-    return client_work.Pass(part, step, scoring.EVALUATION_BATCH_SIZE)
+    return Pass(part, step, scoring.EVALUATION_BATCH_SIZE)
 
 
 def lowest(losses: Losses, penalties: tf.Tensor | float = 0.0) -> tf.Tensor:
@@ -238,17 +228,12 @@ class _Server:
     """
 
     def __init__(
-        self,
-        optimizer: algorithm.ServerOptimizer,
-        k: int,
-        params: HypCluster,
-        is_shared: tuple[bool, ...],
+        self, optimizer: ServerOptimizer, k: int, params: HypCluster, is_shared: tuple[bool, ...]
     ):
         self._optimizer, self._k, self._params = optimizer, k, params
         self._is_shared = is_shared
 
     def initialize(self, specs):
-        """Returns the first state; see `core.algorithm.ServerOptimizer`."""
         specs_of_one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])
         heads, shared = _split(specs_of_one, self._is_shared)
         states = tuple(self._optimizer.initialize(heads) for _ in range(self._k))
@@ -256,7 +241,6 @@ class _Server:
         return states, common, np.float32(0.0), np.full(self._k, 1.0 / self._k, np.float32)
 
     def next(self, state, weights, update):
-        """Returns (new state, new weights); see `core.algorithm.ServerOptimizer`."""
         states, common, done, shares = state
         (models, _), (changes, mass) = weights, update
         heads, shared = _split(models, self._is_shared)
@@ -309,7 +293,7 @@ class ScoringCarry(NamedTuple):
     board: scoring.Board
 
 
-def personalization(task: Task, k: int) -> algorithm.Personalization:
+def personalization(task: Task, k: int) -> Personalization:
     """Returns the choice of a model by its loss on the personalization part.
 
     Candidate `0` is the first cluster's model, `chosen` the client's.
@@ -322,29 +306,15 @@ def personalization(task: Task, k: int) -> algorithm.Personalization:
             board = scoring.start(task, evaluation_parts, len(candidate_labels.CLUSTER), client)
             return ScoringCarry(tuple(models), no_losses(k), first, board)
 
-        passes = tuple(
-            scoring.evaluation_pass(task, part, lambda carry: carry.current)
-            for part in evaluation_parts
-        )
-
-        def choose_and_begin(carry):
+        def chosen(carry):
             cluster = lowest(carry.losses)
-            chosen = tuple(tf.gather(leaf, cluster) for leaf in carry.models)
-            board = carry.board._replace(candidate=carry.board.candidate + 1)
-            return passes[0].begin(carry._replace(current=chosen, board=board))
+            return tuple(tf.gather(leaf, cluster) for leaf in carry.models)
 
         def finish(carry):
-            output = scoring.output(task, carry.board)
+            output = scoring.output(task, carry.board, carry.board.curves)
             return output._replace(metrics={**output.metrics, "cluster": lowest(carry.losses)})
 
-        return client_work.ClientWork(
-            init,
-            (loss_pass(task, personalization_part), *passes),
-            finish,
-            loop=(dataclasses.replace(passes[0], begin=choose_and_begin), *passes[1:]),
-            num_loops=1,
-        )
+        first = (loss_pass(task, personalization_part),)
+        return scoring.two_candidates(task, evaluation_parts, init, chosen, first, finish)
 
-    return algorithm.Personalization(
-        "hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True
-    )
+    return Personalization("hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True)

@@ -23,11 +23,14 @@ model). At coefficient 1 a label that no neighbour has gets a probability of 1e-
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import scoring
 from motley_tff.algorithms.card import Card
-from motley_tff.core import algorithm, candidate_labels, client_work, learning
+from motley_tff.core import candidate_labels, learning
+from motley_tff.core.algorithm import Personalization
+from motley_tff.core.client_work import Batch, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task, masked_sum
 
@@ -60,13 +63,13 @@ class KnnPer:
         """The candidates' labels."""
         return candidate_labels.of_neighbors(self.num_neighbors, self.coefficients)
 
-    def build(self, task: Task) -> algorithm.Personalization:
+    def build(self, task: Task) -> Personalization:
         """Returns kNN-Per for a task."""
 
         def work(evaluation_parts, personalization_part):
             return _client_work(task, self, evaluation_parts, personalization_part)
 
-        return algorithm.Personalization("knn_per", self.candidates, work)
+        return Personalization("knn_per", self.candidates, work)
 
 
 class Memory(NamedTuple):
@@ -86,14 +89,11 @@ class Memory(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """One client's scoring.
+    """One client's scoring of the global model, `weights`.
 
     Attributes:
-      weights: The global model.
-      memory: Its personalization examples.
       sums: `{part: Sums}` with float32 [candidates] leaves.
       examples: `{part: scoring.RankedExamples}`, a column for each candidate.
-      num_examples: `{part: int32 scalar}`.
     """
 
     weights: learning.Weights
@@ -103,7 +103,7 @@ class Carry(NamedTuple):
     num_examples: dict[str, tf.Tensor]
 
 
-def _client_work(task, params, evaluation_parts, personalization_part) -> client_work.ClientWork:
+def _client_work(task, params, evaluation_parts, personalization_part) -> ClientWork:
     num_candidates = len(params.candidates)
     dim, num_tokens = _embedding_shape(task)
 
@@ -125,18 +125,15 @@ def _client_work(task, params, evaluation_parts, personalization_part) -> client
             num_examples=client.num_examples,
         )
 
-    def remember(carry, batch):
-        return carry._replace(memory=_remember(task, carry, batch))
-
     size = _BATCH_SIZE if num_tokens == 1 else _TOKEN_BATCH_SIZE
     passes = (
-        client_work.Pass(personalization_part, remember, _BATCH_SIZE),
+        Pass(personalization_part, functools.partial(_remember, task), _BATCH_SIZE),
         *(
-            client_work.Pass(part, _scoring_step(task, params, part), size)
+            Pass(part, functools.partial(_score, task, params, part), size)
             for part in evaluation_parts
         ),
     )
-    return client_work.ClientWork(init, passes, lambda carry: _finish(task, carry))
+    return ClientWork(init, passes, lambda carry: _finish(task, carry))
 
 
 def _embedding_shape(task: Task) -> tuple[int, int]:
@@ -152,7 +149,7 @@ def _embedding_shape(task: Task) -> tuple[int, int]:
     return shape[-1], shape[1] if len(shape) == 3 else 1
 
 
-def _remember(task, carry: Carry, batch: client_work.Batch) -> Memory:
+def _remember(task, carry: Carry, batch: Batch) -> Carry:
     """Appends a batch's real examples or tokens."""
     memory = carry.memory
     embeddings = task.model.embed(carry.weights, batch.x)
@@ -168,12 +165,13 @@ def _remember(task, carry: Carry, batch: client_work.Batch) -> Memory:
     places = tf.where(in_batch > 0.0, memory.count + tf.range(number), last)[:, None]
     flat = tf.reshape(embeddings, [-1, memory.embeddings.shape[-1]])
     values = tf.cast(tf.reshape(values, [-1]), memory.values.dtype)
-    return Memory(
+    filled = Memory(
         tf.tensor_scatter_nd_update(memory.embeddings, places, flat),
         tf.tensor_scatter_nd_update(memory.values, places, values),
         tf.tensor_scatter_nd_update(memory.is_real, places, is_real * in_batch),
         memory.count + tf.reduce_sum(tf.cast(in_batch, tf.int32)),
     )
+    return carry._replace(memory=filled)
 
 
 class Neighbours(NamedTuple):
@@ -185,14 +183,10 @@ class Neighbours(NamedTuple):
 
 
 def nearest(memory: Memory, embeddings: tf.Tensor, k: int, exact: bool) -> Neighbours:
-    """Returns the k nearest of a memory's examples.
+    """Returns the k of a memory's examples nearest to each embedding, float32 [examples, dim].
 
-    Args:
-      memory: The examples.
-      embeddings: float32 [examples, dim].
-      k: How many.
-      exact: Whether to subtract before squaring, which takes [examples, places, dim] floats,
-        instead of after, as a matrix product, which loses digits of small distances.
+    `exact` subtracts before squaring, which takes [examples, places, dim] floats, instead of after,
+    as a matrix product, which loses digits of small distances.
     """
     if exact:
         squares = tf.reduce_sum(
@@ -210,28 +204,24 @@ def nearest(memory: Memory, embeddings: tf.Tensor, k: int, exact: bool) -> Neigh
     return Neighbours(tf.sqrt(-top), tf.gather(memory.values, places), tf.gather(is_real, places))
 
 
-def _scoring_step(task, params: KnnPer, part: str):
-    """Returns a step that adds a batch's scores under every candidate."""
-
-    def step(carry, batch):
-        embeddings = task.model.embed(carry.weights, batch.x)
-        outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
-        is_text = len(embeddings.shape) == 3
-        flat = tf.reshape(embeddings, [-1, carry.memory.embeddings.shape[-1]])
-        neighbours = nearest(carry.memory, flat, max(params.num_neighbors), exact=not is_text)
-        candidates = [outputs]
-        for k in params.num_neighbors:
-            mix = _mixer(task, Neighbours(*(leaf[:, :k] for leaf in neighbours)), outputs)
-            candidates.extend(mix(c) for c in params.coefficients)
-        sums = _add(task, batch, candidates, carry.sums[part])
-        carry = carry._replace(sums={**carry.sums, part: sums})
-        if part not in carry.examples:
-            return carry
-        columns, scores = tf.range(len(candidates)), tf.stack(candidates, axis=1)
-        examples = scoring.append(carry.examples[part], batch, scores, columns)
-        return carry._replace(examples={**carry.examples, part: examples})
-
-    return step
+def _score(task, params: KnnPer, part: str, carry: Carry, batch: Batch) -> Carry:
+    """Adds a batch's scores under every candidate."""
+    embeddings = task.model.embed(carry.weights, batch.x)
+    outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
+    is_text = len(embeddings.shape) == 3
+    flat = tf.reshape(embeddings, [-1, carry.memory.embeddings.shape[-1]])
+    neighbours = nearest(carry.memory, flat, max(params.num_neighbors), exact=not is_text)
+    candidates = [outputs]
+    for k in params.num_neighbors:
+        mix = _mixer(task, Neighbours(*(leaf[:, :k] for leaf in neighbours)), outputs)
+        candidates.extend(mix(c) for c in params.coefficients)
+    sums = _add(task, batch, candidates, carry.sums[part])
+    carry = carry._replace(sums={**carry.sums, part: sums})
+    if part not in carry.examples:
+        return carry
+    columns, scores = tf.range(len(candidates)), tf.stack(candidates, axis=1)
+    examples = scoring.append(carry.examples[part], batch, scores, columns)
+    return carry._replace(examples={**carry.examples, part: examples})
 
 
 def _add(task, batch, candidates, sums: learning.Sums) -> learning.Sums:
@@ -292,11 +282,11 @@ def _label_mixer(neighbours: Neighbours, logits: tf.Tensor, has_no_neighbour: tf
     return mix
 
 
-def _finish(task, carry: Carry) -> client_work.ClientOutput:
+def _finish(task, carry: Carry) -> ClientOutput:
     curves = {part: learning.means(sums) for part, sums in carry.sums.items()}
     for part, examples in carry.examples.items():
         columns = range(examples.outputs.shape[1])
         each = [scoring.ranking_metrics(task, examples, column) for column in columns]
         for name in each[0]:
             curves[part][name] = tf.stack([values[name] for values in each])
-    return scoring.output_of(task, curves, carry.examples, carry.num_examples)
+    return scoring.output(task, carry, curves)

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm
+from motley_tff.algorithms.personal_training import PersonalTraining, SiloAlgorithm
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
@@ -32,15 +32,10 @@ class Local(SiloAlgorithm):
         can_be_grouped=True,
     )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns local training; a client's state is its weights."""
         trainer = personal_training.Trainer(task, self)
-
-        def start(shared, state, client):
-            return Personal(trainer.start(state))
-
-        def step(personal, batch, base):
-            return personal._replace(learner=trainer.step(personal.learner, batch))
-
-        training = PersonalTraining(start, step, num_epochs=self.train_epochs)
+        training = PersonalTraining(
+            trainer.start_personal, trainer.step_personal, num_epochs=self.train_epochs
+        )
         return personal_training.build(task, self, initial_weights, training, communicated=())

@@ -13,18 +13,15 @@ from typing import Any, ClassVar
 
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.finetuning import FineTuning
-from motley_tff.core import client_work, learning
+from motley_tff.core import learning
+from motley_tff.core.client_work import Batch
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
 class LpFt(FineTuning):
-    """Fine-tuning's hyperparameters, of which `last_layer` plays no part, and when it turns.
-
-    Attributes:
-      probing_epochs: Epochs on the last layer alone, at least 0.
-    """
+    """Fine-tuning's hyperparameters, of which `last_layer` plays no part, and when it turns."""
 
     card: ClassVar[Card] = Card(
         "lp_ft",
@@ -42,12 +39,7 @@ class LpFt(FineTuning):
         return learner._replace(optimizer_state=(probing.optimizer_state, learner.optimizer_state))
 
     def step(
-        self,
-        task: Task,
-        optimizer: Any,
-        learner: learning.Learner,
-        batch: client_work.Batch,
-        epoch: tf.Tensor,
+        self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, epoch: tf.Tensor
     ) -> learning.Learner:
         """Returns the learner after a batch; see `FineTuning.step`."""
         states = learner.optimizer_state

@@ -26,7 +26,7 @@ import numpy as np
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
@@ -39,8 +39,8 @@ class Mocha(SiloAlgorithm):
     """Mocha's hyperparameters.
 
     Attributes:
-      regularization: lambda, at least 0; 0 gives back local training.
-      outer: `mocha_outer`, local passes a round before S is renewed, at least 1.
+      regularization: lambda; 0 gives back local training.
+      outer: Local passes a round before S is renewed.
     """
 
     card: ClassVar[Card] = Card(
@@ -64,7 +64,7 @@ class Mocha(SiloAlgorithm):
         upper=10_000,
     )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns Mocha; a silo's state is its row of W."""
         trainer = personal_training.Trainer(task, self)
         num_silos = len(task.train)
@@ -103,10 +103,7 @@ class Mocha(SiloAlgorithm):
             self,
             initial_weights,
             PersonalTraining(
-                start,
-                step,
-                contribution=contribution,
-                num_epochs=self.train_epochs * self.outer,
+                start, step, contribution=contribution, num_epochs=self.train_epochs * self.outer
             ),
             communicated=tuple(initial_weights),
             # S = I / K at first.
@@ -159,21 +156,16 @@ def relations(models: Weights) -> tf.Tensor:
 
 
 class _Server:
-    """Keeps W, puts the rows that came into it, and renews S.
-
-    Args:
-      first: W at first, leaves [silos, ...].
-    """
+    """Keeps W, leaves [silos, ...], puts the rows that came into it, and renews S."""
 
     def __init__(self, first: Weights):
         self._first = first
 
     def initialize(self, specs):
-        """Returns the first W."""
         return self._first
 
     def next(self, state, weights, update):
-        """Returns (W, what to send of S and W); see `core.algorithm.ServerOptimizer`."""
+        """Returns (W, what to send of S and W)."""
         place, rows = update
         new = tuple(_take_rows(w, r, place) for w, r in zip(state, rows, strict=True))
         related = relations(new)

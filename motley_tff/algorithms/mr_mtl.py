@@ -35,7 +35,9 @@ import numpy as np
 from motley_tff.algorithms import optimizers, personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm, ServerOptimizer
+from motley_tff.core.clients import num_rows
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
@@ -44,11 +46,7 @@ from motley_tff.core.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class MrMtl(SiloAlgorithm):
-    """MR-MTL's hyperparameters; the client optimizer is not used.
-
-    Attributes:
-      regularization: lambda, at least 0; 0 gives back local training.
-    """
+    """MR-MTL's hyperparameters: `regularization` is lambda. The client optimizer is not used."""
 
     card: ClassVar[Card] = Card(
         "mr_mtl",
@@ -75,17 +73,17 @@ class MrMtl(SiloAlgorithm):
             "--server_learning_rate=1 with --server_optimizer=sgd without momentum, or fedavgm"
         )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
-        """Returns MR-MTL; a client's state is its personal weights.
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
+        """Returns MR-MTL, or raises as `check`; a client's state is its personal weights.
 
-        Raises:
-          UserError: As `check`. A rate that is a tensor (of several runs in one call) is not looked
-            at: their builder is also called with each run's number.
+        A rate that is a tensor (of several runs in one call) is not looked at: their builder is
+        also called with each run's number.
         """
         if not tf.is_tensor(self.server_optimizer.learning_rate):
             self.check()
         trainer = personal_training.Trainer(task, self, self.regularization)
         num_silos = len(task.train)
+        num_examples = sum(num_rows(task.train.fetch(i)["train"]) for i in task.train.ids)
         model = tuple(initial_weights)
 
         def start(shared, state, client):
@@ -119,7 +117,7 @@ class MrMtl(SiloAlgorithm):
             communicated=model,
             # What is sent has the form of what comes back; of the places the server sends none.
             shared=(model, np.zeros(num_silos, np.float32)),
-            shared_optimizer=_Server(optimizers.build(self.server_optimizer), _num_examples(task)),
+            shared_optimizer=_Server(optimizers.build(self.server_optimizer), num_examples),
         )
         return dataclasses.replace(built, global_model=lambda weights: weights[0])
 
@@ -133,28 +131,16 @@ class Memory(NamedTuple):
     weight: tf.Tensor
 
 
-def _num_examples(task: Task) -> int:
-    parts = (task.train.fetch(i)["train"] for i in task.train.ids)
-    return sum(len(next(iter(examples.values()))) for examples in parts)
-
-
 class _Server:
-    """Applies an optimizer to the change of the mean over all silos.
+    """Applies a server optimizer to the change of the mean over all silos' `num_examples`."""
 
-    Args:
-      optimizer: The server optimizer, on the model's weights.
-      num_examples: Training examples of all silos.
-    """
-
-    def __init__(self, optimizer: algorithm.ServerOptimizer, num_examples: int):
+    def __init__(self, optimizer: ServerOptimizer, num_examples: int):
         self._optimizer, self._num_examples = optimizer, num_examples
 
     def initialize(self, specs):
-        """Returns the optimizer's first state."""
         return self._optimizer.initialize(specs[0])
 
     def next(self, state, weights, update):
-        """Returns (new state, new weights); see `core.algorithm.ServerOptimizer`."""
         model, places = weights
         change, present = update
         # Every silo that answered has 1 / (the cohort's examples) in its place.

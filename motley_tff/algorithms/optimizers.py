@@ -19,12 +19,7 @@ PARAMETERS: dict[str, dict[str, float]] = {
     "momentum": {"momentum": 0.9},
     "fedavgm": {"momentum": 0.9},
     "adam": {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7},
-    "yogi": {
-        "beta_1": 0.9,
-        "beta_2": 0.999,
-        "epsilon": 1e-3,
-        "initial_preconditioner_value": 1e-6,
-    },
+    "yogi": {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-3, "initial_preconditioner_value": 1e-6},
     "adagrad": {"initial_preconditioner_value": 0.1, "epsilon": 1e-7},
     "rmsprop": {"decay": 0.9, "epsilon": 1e-7},
 }
@@ -78,11 +73,7 @@ def _fedavgm(learning_rate: float, momentum: float = 0.9) -> Any:
     return tff.learning.optimizers.build_sgdm((1.0 - momentum) * learning_rate, momentum)
 
 
-_OURS: Mapping[str, Callable[..., Any]] = {
-    "sgd": _sgd,
-    "momentum": _momentum,
-    "fedavgm": _fedavgm,
-}
+_OURS: Mapping[str, Callable[..., Any]] = {"sgd": _sgd, "momentum": _momentum, "fedavgm": _fedavgm}
 
 
 def builder(name: str) -> Callable[..., Any]:
@@ -91,11 +82,7 @@ def builder(name: str) -> Callable[..., Any]:
 
 
 def build(config: OptimizerConfig) -> Any:
-    """Returns the `tff.learning.optimizers.Optimizer` of a config.
-
-    Raises:
-      UserError: If the name is unknown or TFF refuses a value.
-    """
+    """Returns the `tff.learning.optimizers.Optimizer` of a config, or raises a UserError."""
     if config.name not in PARAMETERS:
         raise UserError(f"unknown optimizer {config.name!r}; expected one of {sorted(PARAMETERS)}")
     try:

@@ -16,7 +16,8 @@ from typing import ClassVar
 from motley_tff.algorithms import fedavg, finetuning, optimizers
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.errors import UserError
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
@@ -24,13 +25,10 @@ from motley_tff.core.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class PerFedAvg(SiloAlgorithm):
-    """Per-FedAvg's hyperparameters.
+    """Per-FedAvg's hyperparameters: a client's adaptation takes at most `adaptation_epochs`.
 
     The personal optimizer is SGD; its rate is that of the adaptation, at least 0, by default a
     tenth of the clients'; 0 gives back FedAvg.
-
-    Attributes:
-      adaptation_epochs: Most epochs of a client's adaptation, at least 1.
     """
 
     card: ClassVar[Card] = Card(
@@ -56,12 +54,8 @@ class PerFedAvg(SiloAlgorithm):
                 "without momentum"
             )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
-        """Returns Per-FedAvg's global training.
-
-        Raises:
-          UserError: As `check`.
-        """
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
+        """Returns Per-FedAvg's global training, or raises as `check`."""
         self.check()
         base = fedavg.build(task, self, initial_weights)
         (walk,) = base.work.passes
@@ -81,9 +75,7 @@ class PerFedAvg(SiloAlgorithm):
         work = dataclasses.replace(base.work, passes=passes)
         return dataclasses.replace(base, work=work)
 
-    def personalization(
-        self, task: Task, built: algorithm.Algorithm
-    ) -> algorithm.Personalization | None:
+    def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
         """Returns a few epochs of steps from the global model: what it was trained for."""
         rates = (self.personal.learning_rate,)
         return finetuning.FineTuning(

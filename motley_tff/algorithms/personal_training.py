@@ -25,13 +25,18 @@ pFedMe have no FedAvg beside them: theirs is the shared half alone.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from motley_tff.algorithms import fedavg, optimizers, personal_scoring
+from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import algorithm, client_work, learning
+from motley_tff.core import algorithm, candidate_labels, learning
+from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Learner, Weights
 from motley_tff.core.task import Task
 
 Nest = Any
@@ -39,11 +44,9 @@ Nest = Any
 
 @dataclasses.dataclass(frozen=True)
 class SiloAlgorithm(fedavg.FedAvg):
-    """FedAvg's hyperparameters, and those of the silos' own models.
+    """FedAvg's hyperparameters, and the optimizer of the silos' own models.
 
-    Attributes:
-      personal_optimizer: Optimizer of the silos' own models; its state starts anew every round. A
-        rate of None is the clients', times `default_share`.
+    Its state starts anew every round. A rate of None is the clients', times `default_share`.
     """
 
     default_share: ClassVar[float] = 1.0
@@ -61,13 +64,13 @@ class SiloAlgorithm(fedavg.FedAvg):
         self, task: Task, built: algorithm.Algorithm
     ) -> algorithm.Personalization | None:
         """Returns how the silos' own models are scored."""
-        return personal_scoring.build(task, built)
+        return personalization(task, built)
 
 
 class Personal(NamedTuple):
     """A silo's own training: its model, and what else its steps need."""
 
-    learner: learning.Learner
+    learner: Learner
     memory: Nest = ()
 
 
@@ -76,14 +79,6 @@ class Carry(NamedTuple):
 
     base: Any
     personal: Personal
-
-
-def _weights(personal: Personal) -> Nest:
-    return personal.learner.weights
-
-
-def _nothing(personal: Personal) -> Nest:
-    return ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,21 +90,19 @@ class PersonalTraining:
       step: `(personal, batch, FedAvg's carry) -> personal`.
       state: `personal -> client state`; by default the model's weights.
       contribution: `personal -> update` of the shared nest; by default none.
-      num_epochs: Local epochs a round.
-      first_step: As `step`; its epochs come before.
-      num_first_epochs: Local epochs of `first_step` a round.
+      first_step: As `step`; its `num_first_epochs` come before.
       same_batches: Step on the same batches as FedAvg, each right before FedAvg does (so that both
         gradients are taken where the batch found the models), not in a pass with shuffles of its
         own.
       replaces_fedavg: Train no global model beside it; the server's weights are the shared nest.
     """
 
-    start: Callable[[Nest, Nest, client_work.Client], Personal]
-    step: Callable[[Personal, client_work.Batch, Any], Personal]
-    state: Callable[[Personal], Nest] = _weights
-    contribution: Callable[[Personal], Nest] = _nothing
+    start: Callable[[Nest, Nest, Client], Personal]
+    step: Callable[[Personal, Batch, Any], Personal]
+    state: Callable[[Personal], Nest] = lambda personal: personal.learner.weights
+    contribution: Callable[[Personal], Nest] = lambda personal: ()
     num_epochs: int = 1
-    first_step: Callable[[Personal, client_work.Batch, Any], Personal] | None = None
+    first_step: Callable[[Personal, Batch, Any], Personal] | None = None
     num_first_epochs: int = 0
     same_batches: bool = False
     replaces_fedavg: bool = False
@@ -118,7 +111,7 @@ class PersonalTraining:
 def build(
     task: Task,
     params: SiloAlgorithm,
-    initial_weights: learning.Weights,
+    initial_weights: Weights,
     training: PersonalTraining,
     communicated: Nest,
     initial_state: Nest | None = None,
@@ -129,13 +122,9 @@ def build(
     """Returns an algorithm for silos; the server's weights are (FedAvg's, shared), or shared alone.
 
     Args:
-      task: The task.
-      params: Its hyperparameters.
-      initial_weights: The first weights of the global model.
-      training: What silos do for themselves.
       communicated: What crosses the wire for the algorithm's sake, each way.
       initial_state: Every silo's first state; by default the initial weights.
-      personal_model: `(server weights, client state) -> model weights`; by default the state.
+      personal_model: By default the state.
       shared: What the server keeps beside FedAvg's weights.
       shared_optimizer: Updates that from the weighted mean of the contributions.
     """
@@ -147,8 +136,8 @@ def build(
         global_model = base.global_model
     else:
         weights = (base.initial_weights, shared)
-        optimizer = _Halves(base.server_optimizer, shared_optimizer or _NothingShared())
-        global_model = _first_half
+        optimizer = _Halves(base.server_optimizer, shared_optimizer)
+        global_model = operator.itemgetter(0)
     return dataclasses.replace(
         base,
         initial_weights=weights,
@@ -162,10 +151,6 @@ def build(
     )
 
 
-def _first_half(weights: Nest) -> Nest:
-    return weights[0]
-
-
 _HALVES = algorithm.Groups(
     split=lambda update, weight: tuple((half, weight) for half in update),
     join=lambda means, totals: tuple(means),
@@ -173,41 +158,25 @@ _HALVES = algorithm.Groups(
 )
 
 
-class _NothingShared:
-    """The optimizer of an empty nest."""
-
-    def initialize(self, specs: Nest) -> Nest:
-        """Returns no state."""
-        return ()
-
-    def next(self, state: Nest, weights: Nest, gradients: Nest) -> tuple[Nest, Nest]:
-        """Returns the nothing it was given."""
-        return state, weights
-
-
 class _Halves:
-    """One optimizer on FedAvg's half, another on the shared one."""
+    """One optimizer on FedAvg's half, another on the shared one, None if that is empty."""
 
-    def __init__(self, first: algorithm.ServerOptimizer, second: algorithm.ServerOptimizer):
+    def __init__(self, first: algorithm.ServerOptimizer, second: algorithm.ServerOptimizer | None):
         self._optimizers = (first, second)
 
     def initialize(self, specs: Nest) -> Nest:
-        """Returns both first states; see `algorithm.ServerOptimizer`."""
         pairs = zip(self._optimizers, specs, strict=True)
-        return tuple(optimizer.initialize(half) for optimizer, half in pairs)
+        return tuple(optimizer.initialize(half) if optimizer else () for optimizer, half in pairs)
 
     def next(self, state: Nest, weights: Nest, gradients: Nest) -> tuple[Nest, Nest]:
-        """Returns (new states, new weights); see `algorithm.ServerOptimizer`."""
         done = [
-            optimizer.next(*half)
+            optimizer.next(*half) if optimizer else half[:2]
             for optimizer, *half in zip(self._optimizers, state, weights, gradients, strict=True)
         ]
         return tuple(new for new, _ in done), tuple(new for _, new in done)
 
 
-def _client_work(
-    base: client_work.ClientWork, training: PersonalTraining
-) -> client_work.ClientWork:
+def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
     (global_pass,) = base.passes
 
     def init(broadcast, client_state, client):
@@ -220,8 +189,8 @@ def _client_work(
     def global_step(carry, batch):
         return carry._replace(base=global_pass.step(carry.base, batch))
 
-    def personal_step(carry, batch):
-        return carry._replace(personal=training.step(carry.personal, batch, carry.base))
+    def personal_step(carry, batch, step=training.step):
+        return carry._replace(personal=step(carry.personal, batch, carry.base))
 
     def both_steps(carry, batch):
         return global_step(personal_step(carry, batch), batch)
@@ -230,23 +199,18 @@ def _client_work(
         contribution = training.contribution(carry.personal)
         sums = carry.personal.learner.sums
         if training.replaces_fedavg:
-            output = client_work.ClientOutput(contribution, carry.base, (), sums)
+            output = ClientOutput(contribution, carry.base, (), sums)
         else:
             output = base.finish(carry.base)
             # A personal model may diverge where the global one does not: its loss tells.
             totals = dict(output.metrics.totals)
             totals["loss"] += tf.zeros([]) * sums.totals["loss"]
             output = output._replace(
-                update=(output.update, contribution),
-                metrics=output.metrics._replace(totals=totals),
+                update=(output.update, contribution), metrics=output.metrics._replace(totals=totals)
             )
         return output._replace(client_state=training.state(carry.personal))
 
-    def first_personal_step(carry, batch):
-        assert training.first_step is not None
-        return carry._replace(personal=training.first_step(carry.personal, batch, carry.base))
-
-    def pass_of(step: Callable[..., Any], num_epochs: int) -> client_work.Pass:
+    def pass_of(step: Callable[..., Any], num_epochs: int) -> Pass:
         return dataclasses.replace(global_pass, step=step, num_epochs=num_epochs)
 
     if training.same_batches:
@@ -254,20 +218,17 @@ def _client_work(
     else:
         passes = [pass_of(personal_step, training.num_epochs)]
         if training.first_step is not None:
-            passes.insert(0, pass_of(first_personal_step, training.num_first_epochs))
+            first_step = functools.partial(personal_step, step=training.first_step)
+            passes.insert(0, pass_of(first_step, training.num_first_epochs))
         if not training.replaces_fedavg:
             passes.insert(0, pass_of(global_step, global_pass.num_epochs))
-    return client_work.ClientWork(init, tuple(passes), finish)
+    return ClientWork(init, tuple(passes), finish)
 
 
 class Trainer:
     """Trains silos' own models on loss + strength / 2 * ||weights - anchor||^2.
 
-    Args:
-      task: The task.
-      params: The algorithm's; its personal optimizer is used.
-      strength: Of the pull towards an anchor.
-      trained: Which of the model's weights it trains; by default all.
+    `trained` says which of the model's weights; by default all.
     """
 
     def __init__(
@@ -281,17 +242,25 @@ class Trainer:
         self.optimizer = optimizers.build(params.personal)
         self._trained = trained or (True,) * len(task.model.shapes)
 
-    def start(self, weights: learning.Weights) -> learning.Learner:
+    def start(self, weights: Weights) -> Learner:
         """Returns a learner at these weights."""
         return learning.start(self._task, self.optimizer, weights, self._trained)
 
+    def start_personal(self, shared: Nest, state: Nest, client: Client) -> Personal:
+        """Returns the training of a model that is the client state; see `PersonalTraining`."""
+        return Personal(self.start(state))
+
+    def step_personal(self, personal: Personal, batch: Batch, base: Any) -> Personal:
+        """Returns a silo's training after a step on the loss alone; see `PersonalTraining`."""
+        return personal._replace(learner=self.step(personal.learner, batch))
+
     def step(
         self,
-        learner: learning.Learner,
-        batch: client_work.Batch,
-        anchor: learning.Weights | None = None,
-        penalty: Callable[[learning.Weights], tf.Tensor] | None = None,
-    ) -> learning.Learner:
+        learner: Learner,
+        batch: Batch,
+        anchor: Weights | None = None,
+        penalty: Callable[[Weights], tf.Tensor] | None = None,
+    ) -> Learner:
         """Returns the learner after a step on the loss and a pull to `anchor`, or `penalty`."""
         if anchor is not None:
             pulled_to = anchor
@@ -302,34 +271,23 @@ class Trainer:
 
         return learning.train(self._task, self.optimizer, learner, batch, self._trained, penalty)
 
-    def gradients(
-        self, weights: learning.Weights, batch: client_work.Batch, sums: learning.Sums
-    ) -> tuple[learning.Weights, learning.Sums]:
-        """Returns (the loss's gradients at `weights`, the sums with the batch)."""
-        return learning.gradients(self._task, weights, batch, sums, self._trained)
-
 
 class SharedLayers:
-    """A model of which some layers are a silo's own and the server shares the others.
+    """A model of which some layers are a silo's own and the server shares the others."""
 
-    Args:
-      initial_weights: All of the model's first weights.
-      is_own: For each weight, whether it is the silo's own.
-    """
-
-    def __init__(self, initial_weights: learning.Weights, is_own: Sequence[bool]):
+    def __init__(self, initial_weights: Weights, is_own: Sequence[bool]):
         self._initial = tuple(initial_weights)
         self.is_own, self.is_shared = tuple(is_own), tuple(not own for own in is_own)
 
-    def own(self, weights: learning.Weights) -> learning.Weights:
+    def own(self, weights: Weights) -> Weights:
         """Returns a silo's own layers, its client state."""
-        return _picked(weights, self.is_own)
+        return tuple(itertools.compress(weights, self.is_own))
 
-    def shared(self, weights: learning.Weights) -> learning.Weights:
+    def shared(self, weights: Weights) -> Weights:
         """Returns the layers that the server shares."""
-        return _picked(weights, self.is_shared)
+        return tuple(itertools.compress(weights, self.is_shared))
 
-    def joined(self, shared: learning.Weights, own: learning.Weights) -> learning.Weights:
+    def joined(self, shared: Weights, own: Weights) -> Weights:
         """Returns the whole model."""
         whole = learning.merge(self._initial, shared, self.is_shared)
         return learning.merge(whole, own, self.is_own)
@@ -337,13 +295,24 @@ class SharedLayers:
     def build(
         self, task: Task, params: SiloAlgorithm, training: PersonalTraining
     ) -> algorithm.Algorithm:
-        """Returns `build`'s algorithm, whose shared nest is the shared layers."""
+        """Returns `build`'s algorithm, whose shared nest is the shared layers.
+
+        A silo's state is its own layers; its memory begins with the shared ones as they came.
+        """
+
+        def contribution(personal):
+            return learning.subtract(personal.memory[0], self.shared(personal.learner.weights))
+
         layers = self.shared(self._initial)
         return build(
             task,
             params,
             self._initial,
-            training,
+            dataclasses.replace(
+                training,
+                state=lambda personal: self.own(personal.learner.weights),
+                contribution=contribution,
+            ),
             communicated=layers,
             initial_state=self.own(self._initial),
             personal_model=lambda weights, state: self.joined(weights[1], state),
@@ -352,20 +321,43 @@ class SharedLayers:
         )
 
 
-def _picked(weights: learning.Weights, mask: Sequence[bool]) -> learning.Weights:
-    return tuple(w for w, is_wanted in zip(weights, mask, strict=True) if is_wanted)
+class ScoringCarry(NamedTuple):
+    """The model that is being scored, the silo's own, which comes next, the scores."""
+
+    current: Weights
+    personal: Weights
+    board: scoring.Board
+
+
+def personalization(task: Task, training: algorithm.Algorithm) -> algorithm.Personalization:
+    """Returns the scoring of the models that were trained for each silo; nothing is trained.
+
+    Candidate `0` is the algorithm's global model, candidate `personal` the silo's own.
+    """
+    personal_model, labels = training.personal_model, candidate_labels.PERSONAL
+    if personal_model is None:
+        raise ValueError(f"{training.name!r} trains no personal models.")
+
+    def work(evaluation_parts, personalization_part):
+        def init(broadcast, client_state, client):
+            return ScoringCarry(
+                current=tuple(training.global_model(broadcast)),
+                personal=tuple(personal_model(broadcast, client_state)),
+                board=scoring.start(task, evaluation_parts, len(labels), client),
+            )
+
+        return scoring.two_candidates(task, evaluation_parts, init, lambda carry: carry.personal)
+
+    return algorithm.Personalization(
+        "personal", labels, work, wants_server_weights=True, scores_train=True
+    )
 
 
 def place(num_silos: int, index: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """Returns a silo's mark in the mean of a cohort: float32 [silos], 1 / weight in its place.
+    """Returns a silo's mark in the mean of a cohort: float32 [silos], 1 / weight at its index.
 
     The weighted mean of these has 1 / (weight of the whole cohort) where a silo took part and 0
     where it did not, so a server that is given means alone knows who took part, and how much.
-
-    Args:
-      num_silos: How many there are.
-      index: The silo's number.
-      weight: Its weight in the mean.
     """
     is_own = tf.equal(tf.range(num_silos), index)
     return tf.where(is_own, tf.math.divide_no_nan(1.0, weight), 0.0)

@@ -11,12 +11,13 @@ model that never moves. The baseline is the global model.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import algorithm, learning
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
@@ -26,8 +27,8 @@ class PFedMe(SiloAlgorithm):
     """pFedMe's hyperparameters; the client optimizer's rate is eta.
 
     Attributes:
-      regularization: lambda, at least 0; eta * lambda should not exceed 1.
-      inner_steps: Steps on the inner problem a batch, at least 1.
+      regularization: lambda; eta * lambda should not exceed 1.
+      inner_steps: Steps on the inner problem a batch.
     """
 
     card: ClassVar[Card] = Card(
@@ -44,27 +45,28 @@ class PFedMe(SiloAlgorithm):
         5, "pfedme's steps on its inner problem a batch", lower=1, upper=1000
     )
 
-    def build(self, task: Task, initial_weights: Weights) -> algorithm.Algorithm:
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns pFedMe; a client's state is theta."""
         trainer = personal_training.Trainer(task, self, self.regularization)
         pull = self.client_optimizer.learning_rate * self.regularization
 
         def start(shared, state, client):
-            return Personal(trainer.start(state), Memory(tuple(shared), tuple(shared)))
+            # The server's weights as they came, and the silo's local copy of them.
+            return Personal(trainer.start(state), (tuple(shared), tuple(shared)))
 
         def step(personal, batch, base):
             """Moves theta towards the local copy, which is what will be sent, and that after it."""
-            copy = personal.memory.copy
+            incoming, copy = personal.memory
             first = theta = trainer.step(personal.learner, batch, anchor=copy)
             for _ in range(self.inner_steps - 1):
                 theta = trainer.step(theta, batch, anchor=copy)
             copy = tuple(w - pull * (w - t) for w, t in zip(copy, theta.weights, strict=True))
             # The metrics are those of the model that met the batch, once.
             learner = theta._replace(sums=first.sums)
-            return Personal(learner, personal.memory._replace(copy=copy))
+            return Personal(learner, (incoming, copy))
 
         def contribution(personal):
-            return learning.subtract(personal.memory.incoming, personal.memory.copy)
+            return learning.subtract(*personal.memory)
 
         return personal_training.build(
             task,
@@ -80,10 +82,3 @@ class PFedMe(SiloAlgorithm):
             communicated=tuple(initial_weights),
             shared=tuple(initial_weights),
         )
-
-
-class Memory(NamedTuple):
-    """The server's weights as they came, and the silo's local copy of them."""
-
-    incoming: Weights
-    copy: Weights

@@ -6,12 +6,14 @@ metrics that `output` makes of the board are what `core.algorithm.Personalizatio
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from motley_tff.core import client_work, learning
-from motley_tff.core import task as task_lib
+from motley_tff.core import learning
+from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
+from motley_tff.core.task import Metric, Task
 
 # Bounds memory only: metrics are sums over entries.
 EVALUATION_BATCH_SIZE = 128
@@ -49,12 +51,7 @@ class Board(NamedTuple):
     num_examples: dict[str, tf.Tensor]
 
 
-def start(
-    task: task_lib.Task,
-    parts: tuple[str, ...],
-    num_candidates: int,
-    client: client_work.Client,
-) -> Board:
+def start(task: Task, parts: tuple[str, ...], num_candidates: int, client: Client) -> Board:
     """Returns an empty board whose current candidate is 0."""
     zeros = {name: tf.zeros([num_candidates]) for name in ("loss", *(m.name for m in task.metrics))}
     return Board(
@@ -66,13 +63,13 @@ def start(
     )
 
 
-def ranking(task: task_lib.Task) -> list[task_lib.Metric]:
+def ranking(task: Task) -> list[Metric]:
     """Returns the metrics that compare examples with each other."""
     return [metric for metric in task.metrics if metric.ranks]
 
 
 def empty_examples(
-    task: task_lib.Task, parts: tuple[str, ...], columns: int, client: client_work.Client
+    task: Task, parts: tuple[str, ...], columns: int, client: Client
 ) -> dict[str, RankedExamples]:
     """Returns room for each part's examples, `{}` if no metric compares them."""
     if not ranking(task):
@@ -85,16 +82,9 @@ def empty_examples(
 
 
 def append(
-    examples: RankedExamples, batch: client_work.Batch, outputs: tf.Tensor, columns: tf.Tensor
+    examples: RankedExamples, batch: Batch, outputs: tf.Tensor, columns: tf.Tensor
 ) -> RankedExamples:
-    """Appends a batch's real rows.
-
-    Args:
-      examples: Those so far.
-      batch: The batch.
-      outputs: float32 [batch, n].
-      columns: int32 [n], where they belong.
-    """
+    """Appends a batch's real rows: `outputs`, float32 [batch, n], go into `columns`, int32 [n]."""
     is_real = batch.mask > 0.0
     last = tf.shape(examples.labels)[0] - 1
     places = tf.where(is_real, examples.count + tf.range(tf.shape(batch.mask)[0]), last)
@@ -108,7 +98,7 @@ def append(
 
 
 def ranking_metrics(
-    task: task_lib.Task, examples: RankedExamples, column: tf.Tensor | int
+    task: Task, examples: RankedExamples, column: tf.Tensor | int
 ) -> dict[str, tf.Tensor]:
     """Returns the metrics that compare examples, of one column."""
     is_real = tf.range(tf.shape(examples.labels)[0]) < examples.count
@@ -116,9 +106,7 @@ def ranking_metrics(
     return {m.name: m.function(examples.labels, outputs, is_real) for m in ranking(task)}
 
 
-def evaluation_pass(
-    task: task_lib.Task, part: str, weights_of: Callable[[Any], learning.Weights]
-) -> client_work.Pass:
+def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.Weights]) -> Pass:
     """Returns a pass that scores `weights_of(carry)` on a part, at the board's candidate."""
 
     def column(board):
@@ -153,24 +141,51 @@ def evaluation_pass(
         }
         return carry._replace(board=board._replace(curves={**board.curves, part: curves}))
 
-    return client_work.Pass(part, step, EVALUATION_BATCH_SIZE, begin=begin, end=end)
+    return Pass(part, step, EVALUATION_BATCH_SIZE, begin=begin, end=end)
 
 
-def output(task: task_lib.Task, board: Board) -> client_work.ClientOutput:
-    """Returns a board's curves as a client's output."""
-    return output_of(task, board.curves, board.examples, board.num_examples)
+def two_candidates(
+    task: Task,
+    evaluation_parts: tuple[str, ...],
+    init: Callable[[Any, Any, Client], Any],
+    second: Callable[[Any], learning.Weights],
+    first: tuple[Pass, ...] = (),
+    finish: Callable[[Any], ClientOutput] | None = None,
+) -> ClientWork:
+    """Returns work that scores `carry.current`, then the model `second(carry)` in its place.
+
+    Args:
+      init: Returns the carry, which has `board` and `current`.
+      second: Of the carry after the first evaluation.
+      first: Passes before that.
+      finish: By default returns the board's curves.
+    """
+    passes = tuple(
+        evaluation_pass(task, part, lambda carry: carry.current) for part in evaluation_parts
+    )
+
+    def turn_and_begin(carry):
+        current = second(carry)
+        board = carry.board._replace(candidate=carry.board.candidate + 1)
+        return passes[0].begin(carry._replace(current=current, board=board))
+
+    return ClientWork(
+        init,
+        (*first, *passes),
+        finish or (lambda carry: output(task, carry.board, carry.board.curves)),
+        loop=(dataclasses.replace(passes[0], begin=turn_and_begin), *passes[1:]),
+        num_loops=1,
+    )
 
 
-def output_of(
-    task: task_lib.Task,
-    curves: dict[str, dict[str, tf.Tensor]],
-    examples: dict[str, RankedExamples],
-    num_examples: dict[str, tf.Tensor],
-) -> client_work.ClientOutput:
-    """Returns a client's output: its curves and, where they are exported, its examples' scores."""
-    metrics: dict[str, Any] = {"curves": curves, "num_examples": num_examples}
+def output(task: Task, scored: Any, curves: dict[str, dict[str, tf.Tensor]]) -> ClientOutput:
+    """Returns a client's output: its curves and, where they are exported, its examples' scores.
+
+    `scored` has `examples` and `num_examples`, as a `Board`.
+    """
+    metrics: dict[str, Any] = {"curves": curves, "num_examples": scored.num_examples}
     if task.exports_scores:
         metrics["scores"] = {
-            part: {"labels": e.labels, "outputs": e.outputs} for part, e in examples.items()
+            part: {"labels": e.labels, "outputs": e.outputs} for part, e in scored.examples.items()
         }
-    return client_work.ClientOutput((), tf.zeros([]), (), metrics)
+    return ClientOutput((), tf.zeros([]), (), metrics)

@@ -13,32 +13,21 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import client_work, learning, tensor_random
+from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.lazy import tf
 
 
 class Carry(NamedTuple):
-    """A client's own carry, how many steps of this pass it has done, and after how many it stops.
-
-    Attributes:
-      inner: The carry of the algorithm's own work.
-      steps: int32 scalar, steps of the present pass so far.
-      budgets: int32 [passes], after how many steps each pass stops.
-    """
+    """A client's own carry, its steps of this pass so far, and after how many each pass stops."""
 
     inner: Any
     steps: tf.Tensor
     budgets: tf.Tensor
 
 
-def slowed(algorithm: algorithm_lib.Algorithm, rate: float) -> algorithm_lib.Algorithm:
-    """Returns the algorithm with stragglers among its clients.
-
-    Args:
-      algorithm: Any training algorithm.
-      rate: Probability that a client is one in a round, in [0, 1].
-    """
+def slowed(algorithm: Algorithm, rate: float) -> Algorithm:
+    """Returns a training algorithm each of whose clients is a straggler with probability `rate`."""
     if not rate:
         return algorithm
     work = algorithm.work

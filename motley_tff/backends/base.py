@@ -6,11 +6,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import ClientWork
+from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
 
 Nest = Any
 
@@ -21,7 +21,7 @@ class Round(NamedTuple):
     Attributes:
       number: 1-based.
       client_ids: The cohort, in order.
-      key: int32 [2], the round's random key.
+      key: int32 [2].
     """
 
     number: int
@@ -30,14 +30,11 @@ class Round(NamedTuple):
 
 
 class RoundResult(NamedTuple):
-    """What is known after a round.
+    """What is known after a round: its number, the cohort's size, the wall time.
 
     Attributes:
-      number: 1-based.
-      num_clients: Size of the cohort.
       means: Weighted mean over the cohort's training entries of the loss and each metric, each
         batch under the weights it was trained from.
-      seconds: Wall time.
     """
 
     number: int
@@ -53,19 +50,14 @@ class ClientCall(NamedTuple):
     """Client work to run on some clients of a source, such as a personalization's.
 
     Attributes:
-      task: Whose data it is.
-      work: The work.
-      broadcast: What every client gets.
-      clients: The source.
-      client_ids: Which of its clients.
       key: int32 [2], the random key of this round or evaluation.
       client_states: The clients' states, where the work wants them.
     """
 
-    task: task_lib.Task
-    work: client_work.ClientWork
+    task: Task
+    work: ClientWork
     broadcast: Nest
-    clients: clients_lib.Clients
+    clients: Clients
     client_ids: Sequence[str]
     key: np.ndarray
     client_states: Sequence[Nest] | None = None
@@ -86,8 +78,6 @@ class TrainingProcess(Protocol):
         """Runs consecutive rounds and returns the state after the last.
 
         Args:
-          state: The state before the first of them.
-          rounds: The rounds.
           on_round: Called after each with its result and the state then, or None where a backend
             runs several rounds at once and has no state in between.
 
@@ -107,7 +97,7 @@ class Backend(Protocol):
 
     name: str
 
-    def training(self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm) -> TrainingProcess:
+    def training(self, task: Task, algorithm: Algorithm) -> TrainingProcess:
         """Returns the algorithm's training process over the task's training clients."""
 
     def map_clients(self, call: ClientCall) -> Iterator[tuple[str, Nest]]:
@@ -124,19 +114,13 @@ class DivergedError(UserError):
         )
 
 
-def check_finite(round_number: int, client_id: str, loss_total: float) -> None:
-    """Raises DivergedError if a client's summed loss is infinite or not a number."""
-    if not np.isfinite(loss_total):
-        raise DivergedError(round_number, client_id)
-
-
 def mean_metrics(totals: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
     """Returns total / weight of scalars by name, not-a-number over nothing."""
     pairs = {name: (float(total), float(weights[name])) for name, total in totals.items()}
     return {n: total / weight if weight else float("nan") for n, (total, weight) in pairs.items()}
 
 
-def initial_server_state(algorithm: algorithm_lib.Algorithm) -> tuple[Nest, Nest]:
+def initial_server_state(algorithm: Algorithm) -> tuple[Nest, Nest]:
     """Returns (weights, the server optimizer's state) before the first round, as tensors."""
     weights = tf.nest.map_structure(tf.convert_to_tensor, algorithm.initial_weights)
     specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)

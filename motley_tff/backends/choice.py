@@ -1,7 +1,7 @@
 """Which backend runs an experiment, and why."""
 
-from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
 
 # A client's stack holds its weights several times: incoming, current, gradients, optimizer state.
 _COPIES_OF_WEIGHTS = 6
@@ -10,7 +10,7 @@ _COPIES_OF_WEIGHTS = 6
 def choose(
     requested: str,
     aggregator: str,
-    task: task_lib.Task,
+    task: Task,
     cohort_changes: bool,
     memory_limit_bytes: float,
     has_workers: bool = False,
@@ -19,14 +19,10 @@ def choose(
 
     Args:
       requested: `auto`, or a backend's name.
-      aggregator: `mean`, or one of TFF's.
-      task: The task.
+      aggregator: `mean`, or one of TFF's, which no other backend has: a UserError.
       cohort_changes: Whether rounds have different clients.
       memory_limit_bytes: What stacked clients may take.
       has_workers: Whether TFF workers are given; `requested` is then `auto` or `tff`.
-
-    Raises:
-      UserError: If another backend than TFF's is asked for together with a TFF aggregator.
     """
     if aggregator != "mean" and requested not in ("auto", "tff"):
         raise UserError(
@@ -51,7 +47,7 @@ def choose(
     return "vectorized", "a linear model whose clients fit in memory"
 
 
-def why_not_vectorized(task: task_lib.Task, memory_limit_bytes: float) -> str | None:
+def why_not_vectorized(task: Task, memory_limit_bytes: float) -> str | None:
     """Returns what keeps a task's clients from being stacked, or None."""
     if not task.model.vectorizes:
         return "its model gains nothing by it"

@@ -11,11 +11,12 @@ import tensorflow as tf
 
 from motley_tff.backends import base
 from motley_tff.core import client_work, tensor_random
-from motley_tff.core import task as task_lib
+from motley_tff.core.clients import num_rows_in_graph
+from motley_tff.core.task import Task
 
 
 def run_client(
-    task: task_lib.Task,
+    task: Task,
     work: client_work.ClientWork,
     broadcast: Any,
     client_state: Any,
@@ -27,15 +28,13 @@ def run_client(
 
     Args:
       task: Whose `preprocess` makes batches.
-      work: The pure functions.
-      broadcast: What the server sent.
       client_state: The client's own state, `()` if stateless.
       parts: The client's examples, `{part: {field: tensor [n, ...]}}`.
       key: int32 [2], the client's key in this round.
       index: int32 scalar, the client's position in the task's list.
     """
     work = client_work.capped(work, "train", task.max_train_examples)
-    num_examples = {part: num_rows(examples) for part, examples in parts.items()}
+    num_examples = {part: num_rows_in_graph(examples) for part, examples in parts.items()}
     client = client_work.Client(key, index, num_examples, capacity=num_examples)
     carry = work.init(broadcast, client_state, client)
     passes = work.all_passes
@@ -52,13 +51,8 @@ def run_client(
     return work.finish(client_work.walk_over(work, walk, base.repeat, carry))
 
 
-def num_rows(examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Returns the number of examples as an int32 scalar."""
-    return tf.shape(next(iter(examples.values())))[0]
-
-
 def _run_pass(task, walk, examples, pass_key, loop, carry):
-    num_all = num_rows(examples)
+    num_all = num_rows_in_graph(examples)
     n = client_work.examples_per_epoch(num_all, walk)
     batch_size = tf.minimum(walk.batch_size, tf.maximum(n, 1))
     steps = client_work.steps_per_epoch(num_all, walk)

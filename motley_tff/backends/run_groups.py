@@ -13,12 +13,10 @@ MAX_SETTINGS = 64
 
 
 class RunGroup(NamedTuple):
-    """Runs of one compiled call: every setting under every seed.
+    """Runs of one compiled call: every setting under every seed, both in ascending order.
 
     Attributes:
-      fixed: Values that all its runs share.
-      settings: The traced values of each setting, in ascending order.
-      seeds: In ascending order.
+      settings: The traced values of each setting.
     """
 
     fixed: dict[str, Any]
@@ -32,7 +30,7 @@ def group(
     traced: Sequence[str],
     max_settings: int = MAX_SETTINGS,
 ) -> list[RunGroup]:
-    """Groups a grid's runs.
+    """Returns a grid's runs in groups, in a fixed order.
 
     Args:
       points: The settings of the grid, all with the same names; doubles count once.
@@ -41,9 +39,6 @@ def group(
         arithmetic depends on them (rates, lambda); all others (batch sizes, optimizers' names)
         are compiled in.
       max_settings: Largest number of settings in a call.
-
-    Returns:
-      Groups in a fixed order; together every point under every seed once.
     """
     by_fixed: dict[str, dict[str, dict[str, float]]] = {}
     for point in points:

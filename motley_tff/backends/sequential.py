@@ -15,32 +15,27 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base, client_loop
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work, random_streams, tensor_random
 from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import random_streams, tensor_random
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import ClientOutput
 from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
 
 Nest = Any
 T = TypeVar("T")
 
 
 class SequentialBackend:
-    """Runs client work in this process.
-
-    Args:
-      parallel_clients: How many clients run at once, at least 1.
-    """
+    """Runs client work in this process, `parallel_clients` at once."""
 
     name = "sequential"
 
     def __init__(self, parallel_clients: int = 1):
         self._threads = parallel_clients
-        self._functions: dict[Any, Callable[..., client_work.ClientOutput]] = {}
+        self._functions: dict[Any, Callable[..., ClientOutput]] = {}
 
-    def training(
-        self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
-    ) -> "SequentialTraining":
+    def training(self, task: Task, algorithm: Algorithm) -> "SequentialTraining":
         """Returns the algorithm's training process; see `base.Backend`."""
         return SequentialTraining(self, task, algorithm)
 
@@ -49,14 +44,21 @@ class SequentialBackend:
         for client_id, output in zip(call.client_ids, self.run_clients(call), strict=True):
             yield client_id, tf.nest.map_structure(lambda t: t.numpy(), output.metrics)
 
-    def run_clients(self, call: base.ClientCall) -> Iterator[client_work.ClientOutput]:
+    def run_clients(self, call: base.ClientCall) -> Iterator[ClientOutput]:
         """Yields each client's output (eager tensors) in order, holding a few at a time."""
         task, work, clients = call.task, call.work, call.clients
         broadcast = tf.nest.map_structure(tf.convert_to_tensor, call.broadcast)
-        function = self._function(task, work, broadcast, clients, call.states[0])
+        # Traced once for a work and a client type.
+        spec = tuple((p, tuple(clients.spec[p].items())) for p in work.parts)
+        cache_key = (id(task), work, spec)
+        if cache_key not in self._functions:
+            self._functions[cache_key] = _compile(
+                task, work, broadcast, clients.spec, call.states[0]
+            )
+        function = self._functions[cache_key]
         round_key = tf.constant(call.key, tf.int32)
 
-        def run(client_id: str, state: Nest) -> client_work.ClientOutput:
+        def run(client_id: str, state: Nest) -> ClientOutput:
             parts = clients.fetch(client_id)
             try:
                 return function(
@@ -76,24 +78,11 @@ class SequentialBackend:
 
         return _ordered_map(run, call.client_ids, call.states, self._threads)
 
-    def _function(self, task, work, broadcast, clients, state):
-        """Returns the compiled client function, traced once for a work and a client type."""
-        spec = tuple((p, tuple(clients.spec[p].items())) for p in work.parts)
-        cache_key = (id(task), work, spec)
-        if cache_key not in self._functions:
-            self._functions[cache_key] = _compile(task, work, broadcast, clients.spec, state)
-        return self._functions[cache_key]
-
 
 class SequentialTraining:
     """Training in this process; a state is `(weights, optimizer state, {client id: state})`."""
 
-    def __init__(
-        self,
-        backend: SequentialBackend,
-        task: task_lib.Task,
-        algorithm: algorithm_lib.Algorithm,
-    ):
+    def __init__(self, backend: SequentialBackend, task: Task, algorithm: Algorithm):
         self._backend, self._task, self._algorithm = backend, task, algorithm
         self._add = tf.function(self._add_output, autograph=False)
         self._step = tf.function(self._server_step, autograph=False)
@@ -101,10 +90,8 @@ class SequentialTraining:
     def initialize(self) -> Nest:
         """Returns the state before the first round."""
         algorithm = self._algorithm
-        states = {}
-        if algorithm.initial_client_state is not None:
-            for i, client_id in enumerate(self._task.train.ids):
-                states[client_id] = algorithm.initial_client_state(i)
+        first = algorithm.initial_client_state
+        states = {c: first(i) for i, c in enumerate(self._task.train.ids)} if first else {}
         return *base.initial_server_state(algorithm), states
 
     def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
@@ -143,7 +130,8 @@ class SequentialTraining:
         total: Any = None
         new_states = dict(client_states)
         for client_id, output in zip(round_.client_ids, outputs, strict=True):
-            base.check_finite(round_.number, client_id, float(output.metrics.totals["loss"]))
+            if not np.isfinite(output.metrics.totals["loss"]):
+                raise base.DivergedError(round_.number, client_id)
             total = self._add(total, output)
             if stateful:
                 new_states[client_id] = output.client_state
@@ -152,7 +140,7 @@ class SequentialTraining:
         means = base.mean_metrics(sums.totals, sums.weights)
         return (weights, optimizer_state, new_states), means
 
-    def _add_output(self, total: Nest, output: client_work.ClientOutput) -> Nest:
+    def _add_output(self, total: Nest, output: ClientOutput) -> Nest:
         """Adds a client's update times its weight, its weight and its sums to the total."""
         update = tf.nest.map_structure(lambda u: u * output.weight, output.update)
         value = (update, output.weight, output.metrics)
@@ -165,21 +153,17 @@ class SequentialTraining:
 
 
 def _compile(task, work, broadcast, spec, state):
-    """Traces a client function for the given types."""
+    """Returns a client function for the given types."""
 
     def run(broadcast, state, parts, round_key, client_key, index):
         key = tensor_random.client_round_key(round_key, client_key)
         return client_loop.run_client(task, work, broadcast, state, parts, key, index)
 
-    of_type = tf.TensorSpec
-    key_type = of_type([2], tf.int32)
+    key_type = tf.TensorSpec([2], tf.int32)
     signature = (
-        tf.nest.map_structure(lambda t: of_type(t.shape, t.dtype), broadcast),
-        tf.nest.map_structure(lambda t: of_type(t.shape, t.dtype), state),
+        *tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), (broadcast, state)),
         {part: dict(spec[part]) for part in work.parts},
-        key_type,
-        key_type,
-        of_type([], tf.int32),
+        *(key_type, key_type, tf.TensorSpec([], tf.int32)),
     )
     return tf.function(run, input_signature=signature, autograph=False)
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from motley_tff.backends import base, stacking
+from motley_tff.backends import base
+from motley_tff.backends.stacking import Stack
 from motley_tff.core import client_work, tensor_random
-from motley_tff.core import task as task_lib
+from motley_tff.core.task import Task
 
 # The package exports a function of the same name.
 pfor = importlib.import_module("tensorflow.python.ops.parallel_for.pfor")
@@ -69,11 +70,6 @@ class Rows:
     """The rows of a stack: how to spread what belongs to clients or to runs over them.
 
     Runs are in the order of their settings, then seeds.
-
-    Args:
-      num_runs: Runs.
-      num_seeds: How many different seeds they have.
-      num_clients: Clients of the stack.
     """
 
     def __init__(self, num_runs: int, num_seeds: int, num_clients: int):
@@ -119,13 +115,7 @@ class Rows:
         return tf.nest.map_structure(to_runs, nest)
 
     def map_step(self, step: Callable[[Any, Any], Any], per_row: Any, shared: Any) -> Any:
-        """Returns `step(row, shared)` for every row.
-
-        Args:
-          step: A pure function of one row's leaves.
-          per_row: Leaves [rows, ...].
-          shared: Leaves [seeds * clients, ...], the same for all settings.
-        """
+        """Returns `step(row, shared)` for every row; `shared` has leaves [seeds * clients, ...]."""
         if self.num_settings == 1:
             return map_rows(lambda args: step(*args), (per_row, shared))
 
@@ -147,32 +137,31 @@ def _repeated(nest: Any, times: int) -> Any:
 
 
 def run_stack(
-    task: task_lib.Task,
+    task: Task,
     work_of: WorkOf,
     template: client_work.ClientWork,
     hparams: dict[str, tf.Tensor],
     broadcast: Any,
     client_states: Any,
-    stack: stacking.Stack,
+    stack: Stack,
     round_keys: tf.Tensor,
 ) -> client_work.ClientOutput:
     """Returns the clients' outputs, each leaf with leading axes [runs, clients].
 
     Args:
       task: Whose `preprocess` makes batches.
-      work_of: The pure functions of a run.
       template: The work of some run: all runs walk over the data alike.
       hparams: `{name: [runs]}`.
       broadcast: What the server of each run sent, leaves [runs, ...].
-      client_states: The clients' states, leaves [runs, clients, ...]; `()` if stateless.
+      client_states: Leaves [runs, clients, ...]; `()` if stateless.
       stack: The clients' examples, as tensors.
       round_keys: int32 [seeds, 2].
     """
-    template = _capped(task, template)
 
-    def capped_work_of(run_hparams):
-        return _capped(task, work_of(run_hparams))
+    def capped(work):
+        return client_work.capped(work, "train", task.max_train_examples)
 
+    template = capped(template)
     num_runs = tf.nest.flatten(broadcast)[0].shape[0]
     rows = Rows(num_runs, round_keys.shape[0], stack.index.shape[0])
     row_hparams = rows.of_runs(hparams)
@@ -185,7 +174,7 @@ def run_stack(
     def init(args):
         row_hparams, sent, state, key, index, sizes = args
         client = client_work.Client(key, index, sizes, capacity)
-        return capped_work_of(row_hparams).init(sent, state, client)
+        return capped(work_of(row_hparams)).init(sent, state, client)
 
     states = rows.of_states(client_states)
     clients = rows.of_clients((keys, rows.under_seeds(stack.index), stack.sizes))
@@ -198,7 +187,7 @@ def run_stack(
             pass_keys = tensor_random.fold(keys, tensor_random.PASS, number)
 
             def pass_of(row_hparams, i=i):
-                return capped_work_of(row_hparams).all_passes[i]
+                return capped(work_of(row_hparams)).all_passes[i]
 
             carry = _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry)
         return carry
@@ -206,13 +195,9 @@ def run_stack(
     carry = client_work.walk_over(template, walk_passes, base.repeat, carry)
 
     def finish(args):
-        return capped_work_of(args[0]).finish(args[1])
+        return capped(work_of(args[0])).finish(args[1])
 
     return rows.split(map_rows(finish, (row_hparams, carry)))
-
-
-def _capped(task: task_lib.Task, work: client_work.ClientWork) -> client_work.ClientWork:
-    return client_work.capped(work, "train", task.max_train_examples)
 
 
 def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry):

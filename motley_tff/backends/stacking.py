@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motley_tff.core import client_work, random_streams
-from motley_tff.core import clients as clients_lib
+from motley_tff.core import random_streams
+from motley_tff.core.client_work import ClientWork
+from motley_tff.core.clients import Clients, num_rows
 
 # Padding may be this share of the numbers that a compiled call goes through,
 MAX_PADDING = 0.3
@@ -35,13 +36,13 @@ class Stack(NamedTuple):
     parts: dict[str, dict[str, Any]]
 
 
-def build(clients: clients_lib.Clients, ids: Sequence[str], parts: Sequence[str]) -> Stack:
+def build(clients: Clients, ids: Sequence[str], parts: Sequence[str]) -> Stack:
     """Returns the stack of some clients."""
     fetched = [clients.fetch(client_id) for client_id in ids]
     return Stack(
         index=np.array([clients.index[client_id] for client_id in ids], np.int32),
         client_keys=np.stack([random_streams.client_key(client_id) for client_id in ids]),
-        sizes={part: np.array([_rows(f[part]) for f in fetched], np.int32) for part in parts},
+        sizes={part: np.array([num_rows(f[part]) for f in fetched], np.int32) for part in parts},
         parts={
             part: {
                 field: _pad([np.asarray(f[part][field]) for f in fetched])
@@ -76,18 +77,10 @@ def join(stacks: Sequence[Stack]) -> Stack:
         stacks[0].client_keys,
         {part: np.concatenate([n[part] for n in sizes]) for part in sizes[0]},
         {
-            part: {f: _join_rows([p[part][f] for p in parts]) for f in examples}
+            part: {f: _pad([row for p in parts for row in p[part][f]]) for f in examples}
             for part, examples in parts[0].items()
         },
     )
-
-
-def _join_rows(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return _pad([row for array in arrays for row in array])
-
-
-def _rows(examples: clients_lib.Examples) -> int:
-    return len(next(iter(examples.values())))
 
 
 def _pad(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -99,7 +92,7 @@ def _pad(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return padded
 
 
-def numbers(stack: Stack, work: client_work.ClientWork) -> np.ndarray:
+def numbers(stack: Stack, work: ClientWork) -> np.ndarray:
     """Returns how many numbers each client's work goes through in whole batches: int [clients]."""
     total = np.zeros(len(next(iter(stack.sizes.values()))), int)
     for i, walk in enumerate(work.all_passes):
@@ -115,13 +108,8 @@ def numbers(stack: Stack, work: client_work.ClientWork) -> np.ndarray:
 def groups(numbers: np.ndarray) -> list[np.ndarray]:
     """Splits clients into as few groups of similar size as keep padding within the bounds.
 
-    Each group is compiled on its own, so few groups matter as much as little padding.
-
-    Args:
-      numbers: [clients], what each goes through in a call; see `numbers`.
-
-    Returns:
-      Arrays of client positions, each in ascending order; together all of them once.
+    Each group is compiled on its own, so few groups matter as much as little padding. Each is an
+    array of client positions in ascending order.
     """
     lengths, counts = np.unique(numbers, return_counts=True)
     for num_groups in range(1, len(lengths) + 1):
@@ -134,10 +122,9 @@ def groups(numbers: np.ndarray) -> list[np.ndarray]:
 
 
 def _cheapest_cuts(lengths: np.ndarray, counts: np.ndarray, num_groups: int):
-    """Cuts ascending lengths into groups in which each client costs the group's longest.
+    """Returns (index of each group's last length, total cost) of the cheapest groups.
 
-    Returns:
-      (index of the last length of each group, total cost), of least cost.
+    Lengths ascend; in a group each client costs the longest.
     """
     total = np.concatenate([[0], np.cumsum(counts)])
     # best[j]: least cost of the first j lengths in the groups so far.

@@ -15,10 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base, stacked_loop, stacking
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work, learning
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import ClientOutput, ClientWork
+from motley_tff.core.clients import Clients
+from motley_tff.core.task import Task
 
 Nest = Any
 # Rounds in one compiled call; fewer are run by the same compiled code.
@@ -36,7 +37,7 @@ class Runs:
       hparams: `{name: value}` of each run, all with the same names.
     """
 
-    build: Callable[[Mapping[str, Any]], algorithm_lib.Algorithm]
+    build: Callable[[Mapping[str, Any]], Algorithm]
     hparams: Sequence[Mapping[str, float]]
 
     @property
@@ -52,18 +53,12 @@ class StackCache:
         self._stacks: dict[Any, list[tuple[np.ndarray, stacking.Stack]]] = {}
 
     def grouped(
-        self,
-        sources: tuple[clients_lib.Clients, ...],
-        ids: tuple[str, ...],
-        work: client_work.ClientWork,
-        times: int,
+        self, sources: tuple[Clients, ...], ids: tuple[str, ...], work: ClientWork, times: int
     ) -> list[tuple[np.ndarray, stacking.Stack]]:
         """Returns (positions in `ids`, stack of tensors) of groups of clients of similar size.
 
         Args:
           sources: The clients under each seed.
-          ids: Which of them.
-          work: What they will do.
           times: How often a call does it: for every run and in every round.
         """
         # The sources themselves are part of the key, so that their identity is not used again.
@@ -71,12 +66,14 @@ class StackCache:
         if cache_key not in self._stacks:
             whole = [stacking.build(clients, ids, work.parts) for clients in sources]
             numbers = np.max([stacking.numbers(stack, work) for stack in whole], axis=0)
+
+            def group(positions):
+                stack = stacking.join([stacking.take(stack, positions) for stack in whole])
+                return positions, tf.nest.map_structure(tf.convert_to_tensor, stack)
+
             if len(self._stacks) >= _MAX_CACHED_STACKS:
                 self._stacks.pop(next(iter(self._stacks)))
-            self._stacks[cache_key] = [
-                (p, _tensors(stacking.join([stacking.take(stack, p) for stack in whole])))
-                for p in stacking.groups(times * numbers)
-            ]
+            self._stacks[cache_key] = [group(p) for p in stacking.groups(times * numbers)]
         return self._stacks[cache_key]
 
 
@@ -89,9 +86,7 @@ class VectorizedBackend:
         self._cache = StackCache()
         self._functions: dict[Any, Any] = {}
 
-    def training(
-        self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
-    ) -> "VectorizedTraining":
+    def training(self, task: Task, algorithm: Algorithm) -> "VectorizedTraining":
         """Returns the algorithm's training process; see `base.Backend`."""
         return VectorizedTraining(VectorizedRuns([task], Runs(lambda _: algorithm, [{}])))
 
@@ -106,10 +101,10 @@ class VectorizedBackend:
 
     def map_runs(
         self,
-        task: task_lib.Task,
-        work: client_work.ClientWork,
+        task: Task,
+        work: ClientWork,
         broadcasts: Nest,
-        sources: tuple[clients_lib.Clients, ...],
+        sources: tuple[Clients, ...],
         client_ids: Sequence[str],
         keys: np.ndarray,
         client_states: Nest = (),
@@ -117,15 +112,11 @@ class VectorizedBackend:
         """Yields each client's metrics under several broadcasts, leaves [runs, ...].
 
         Args:
-          task: Whose model it is.
-          work: Client work.
           broadcasts: What every client gets in each run, leaves [runs, ...]; as everywhere, the
             runs of one setting under all seeds lie together.
           sources: The clients under each seed.
-          client_ids: Which of them.
           keys: int32 [seeds, 2], the random key of this evaluation under each seed.
-          client_states: The clients' states, leaves [runs, len(client_ids), ...]; `()` if
-            stateless.
+          client_states: Leaves [runs, len(client_ids), ...]; `()` if stateless.
         """
         function = self._map_function(task, work)
         broadcasts = tf.nest.map_structure(tf.convert_to_tensor, broadcasts)
@@ -159,14 +150,11 @@ class VectorizedRuns:
     leaves have a leading axis of runs, those of client states then one of the training clients.
 
     Args:
-      tasks: The task under each seed: the same clients, model and functions, other splits.
-      runs: The settings.
-
-    Raises:
-      ValueError: If the tasks have different clients.
+      tasks: The task under each seed: the same clients (or it is a ValueError), model and
+        functions, other splits.
     """
 
-    def __init__(self, tasks: Sequence[task_lib.Task], runs: Runs):
+    def __init__(self, tasks: Sequence[Task], runs: Runs):
         if any(task.train.ids != tasks[0].train.ids for task in tasks):
             raise ValueError("Expected the same clients under every seed.")
         self._tasks, self._task, self._runs = tuple(tasks), tasks[0], runs
@@ -175,20 +163,15 @@ class VectorizedRuns:
         self._cache = StackCache()
         self._block = tf.function(self._run_block, jit_compile=True, autograph=False)
 
-    def initialize(self, algorithms: Sequence[algorithm_lib.Algorithm] | None = None) -> Nest:
-        """Returns the state before the first round.
-
-        Args:
-          algorithms: Each run's, for its initial weights and states; by default what `build`
-            returns for its setting.
-        """
+    def initialize(self, algorithms: Sequence[Algorithm] | None = None) -> Nest:
+        """Returns the first state; `algorithms` are each run's, by default its setting's."""
         if algorithms is None:
             built = [self._runs.build(dict(h)) for h in self._runs.hparams]
             algorithms = [algorithm for algorithm in built for _ in self._tasks]
         states = [self._initial_state(algorithm) for algorithm in algorithms]
         return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *states)
 
-    def _initial_state(self, algorithm: algorithm_lib.Algorithm) -> Nest:
+    def _initial_state(self, algorithm: Algorithm) -> Nest:
         weights, optimizer_state = base.initial_server_state(algorithm)
         if algorithm.initial_client_state is None:
             return weights, optimizer_state, ()
@@ -207,7 +190,6 @@ class VectorizedRuns:
         """Runs consecutive rounds and returns the state after the last.
 
         Args:
-          state: The state before the first of them.
           rounds: For each, the round under each seed, of one cohort.
           on_round: Called after each with it, each run's training means, the seconds it took, and
             the state where there is one.
@@ -272,27 +254,28 @@ class VectorizedRuns:
         return state, sums, diverged
 
     def _round(self, state, hparams, stacks, keys):
+        task, template = self._task, self._template
         weights, optimizer_state, client_states = state
         total: Any = None
         diverged = tf.fill([self._num_runs], -1)
         for stack in stacks:
-            output = stacked_loop.run_stack(
-                self._task,
-                lambda h: self._runs.build(h).work,
-                self._template.work,
-                hparams,
-                weights,
-                _gather_clients(client_states, stack.index),
-                stack,
-                keys,
+            states = tf.nest.map_structure(
+                lambda s, index=stack.index: tf.gather(s, index, axis=1), client_states
             )
-            total = _add(total, self._sum(output))
+            output = stacked_loop.run_stack(
+                task, self._work_of, template.work, hparams, weights, states, stack, keys
+            )
+            added = self._sum(output)
+            total = added if total is None else tf.nest.map_structure(tf.add, total, added)
             diverged = tf.maximum(diverged, _diverged(output, stack.index))
             client_states = _scatter_clients(client_states, stack.index, output.client_state)
         update, weight, sums = total
         update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, _like(weight, u)), update)
         weights, optimizer_state = self._server_step(hparams, optimizer_state, weights, update)
         return (weights, optimizer_state, client_states), sums, diverged
+
+    def _work_of(self, hparams):
+        return self._runs.build(hparams).work
 
     def _server_step(self, hparams, optimizer_state, weights, update):
         def one_run(args):
@@ -303,7 +286,7 @@ class VectorizedRuns:
 
         return stacked_loop.map_rows(one_run, (hparams, optimizer_state, weights, update))
 
-    def _sum(self, output: client_work.ClientOutput) -> tuple[Nest, tf.Tensor, Nest]:
+    def _sum(self, output: ClientOutput) -> tuple[Nest, tf.Tensor, Nest]:
         """Returns (weighted sum of updates, sum of weights, summed metrics) of each run."""
         weight = output.weight
         update = tf.nest.map_structure(
@@ -347,7 +330,7 @@ def _means(sums: learning.Sums, i: int, run: int) -> dict[str, float]:
     return base.mean_metrics(totals, weights)
 
 
-def _diverged(output: client_work.ClientOutput, index: tf.Tensor) -> tf.Tensor:
+def _diverged(output: ClientOutput, index: tf.Tensor) -> tf.Tensor:
     """Returns for each run the largest index of a client whose loss is not finite, or -1."""
     finite = tf.math.is_finite(output.metrics.totals["loss"])
     return tf.reduce_max(tf.where(finite, -1, index[None]), axis=1)
@@ -356,10 +339,6 @@ def _diverged(output: client_work.ClientOutput, index: tf.Tensor) -> tf.Tensor:
 def _like(weight: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
     """Returns weights [runs, ...] with trailing axes to multiply or divide a leaf."""
     return tf.reshape(weight, [*weight.shape, *([1] * (len(leaf.shape) - len(weight.shape)))])
-
-
-def _gather_clients(states: Nest, index: tf.Tensor) -> Nest:
-    return tf.nest.map_structure(lambda s: tf.gather(s, index, axis=1), states)
 
 
 def _scatter_clients(states: Nest, index: tf.Tensor, new: Nest) -> Nest:
@@ -372,13 +351,7 @@ def _scatter_clients(states: Nest, index: tf.Tensor, new: Nest) -> Nest:
     return tf.nest.map_structure(scatter, states, new)
 
 
-def _add(total: Nest, value: Nest) -> Nest:
-    return value if total is None else tf.nest.map_structure(tf.add, total, value)
-
-
-def _blocks(
-    rounds: Sequence[tuple[base.Round, ...]],
-) -> Iterator[list[tuple[base.Round, ...]]]:
+def _blocks(rounds: Sequence[tuple[base.Round, ...]]) -> Iterator[list[tuple[base.Round, ...]]]:
     """Yields runs of consecutive rounds of one cohort, at most `_ROUNDS_PER_CALL` long."""
     block: list[tuple[base.Round, ...]] = []
     for seeds in rounds:
@@ -391,10 +364,6 @@ def _blocks(
         block.append(seeds)
     if block:
         yield block
-
-
-def _tensors(stack: stacking.Stack) -> stacking.Stack:
-    return tf.nest.map_structure(tf.convert_to_tensor, stack)
 
 
 def _row(nest: Nest, row: int) -> Nest:

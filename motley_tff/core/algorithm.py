@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from motley_tff.core import client_work
+from motley_tff.core.client_work import ClientWork
 from motley_tff.core.lazy import tf
 
 Nest = Any
@@ -76,28 +76,23 @@ class Algorithm:
     The optimizer gets the mean of the clients' updates, weighted by their weights.
 
     Attributes:
-      name: Registered name.
       initial_weights: What the server starts from and broadcasts: the model's weights, or any
         nest of float arrays (k models stacked, a matrix of local models).
-      work: The clients' side; its broadcast is the server's weights.
-      server_optimizer: The server's side.
       initial_client_state: `client index -> state`, for stateful algorithms only.
       global_model: `server weights -> model weights`, the model that is exported and that
         personalization starts from.
       cluster_models: `server weights -> every cluster's model`, which are exported, too.
-      personal_model: `(server weights, client state) -> model weights` of a stateful algorithm.
       matrices: `states of all training clients -> {name: [clients, clients]}`, what relates the
         clients to each other; each becomes a CSV file.
       shares: Names of sums beside the loss and the metrics that the work's metrics hold (the share
         of clients in each cluster, say); their means become columns of `rounds.csv`.
-      communicated: What is broadcast to a client and sent back by it, for counting bytes; by
-        default `initial_weights` both ways.
+      communicated: For counting bytes; by default `initial_weights` both ways.
       groups: The groups of an update; by default it is one.
     """
 
     name: str
     initial_weights: Nest
-    work: client_work.ClientWork
+    work: ClientWork
     server_optimizer: ServerOptimizer
     initial_client_state: Callable[[int], Nest] | None = None
     global_model: Callable[[Nest], tuple[np.ndarray, ...]] = lambda weights: weights
@@ -125,7 +120,6 @@ class Personalization:
     (0-based) where clients belong to one.
 
     Attributes:
-      name: Registered name.
       candidates: Labels; candidate 0 is the baseline, the global model as it came.
       work: `evaluation parts, personalization part -> client work`; its broadcast is the global
         model's weights, or the server's weights as they are. The work of a training algorithm with
@@ -136,6 +130,6 @@ class Personalization:
 
     name: str
     candidates: tuple[str, ...]
-    work: Callable[[tuple[str, ...], str], client_work.ClientWork]
+    work: Callable[[tuple[str, ...], str], ClientWork]
     wants_server_weights: bool = False
     scores_train: bool = False

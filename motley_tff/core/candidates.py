@@ -24,7 +24,6 @@ def choose(
 
     Args:
       validation_values: The metric, [num_clients, num_candidates]; candidate 0 is the baseline.
-      higher_is_better: Direction of the metric.
       tuning: `global` takes the candidate of best *unweighted mean over validation clients* and
         returns one number; `per_client` takes each client's own best and returns [num_clients].
       include_baseline: Whether the baseline may be chosen (it is when it is the only candidate).
@@ -64,9 +63,7 @@ def take(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 def best_round(rows: Sequence[Mapping[str, str]], higher_is_better: bool) -> str:
     """Returns the round of best validation mean, the first of equals; the last if there is none.
 
-    Args:
-      rows: Of `summary.csv`: `round`, `split` and `personalized_mean`, as text.
-      higher_is_better: Direction of the metric.
+    `rows` are those of `summary.csv`: `round`, `split` and `personalized_mean`, as text.
     """
     valid = [row for row in rows if row["split"] == "valid" and row["personalized_mean"]]
     if not valid:

@@ -61,8 +61,7 @@ class ClientOutput(NamedTuple):
       update: What the server aggregates: initial minus final weights, so that it acts as a
         gradient (TFF's convention); `()` for evaluation.
       weight: float32 scalar, the update's weight in the mean.
-      client_state: New state of a stateful client, `()` otherwise.
-      metrics: Nest of tensors for the tables.
+      client_state: New state, `()` of a client without one.
     """
 
     update: Any
@@ -81,10 +80,8 @@ class Pass:
     """One walk over a part of the client's examples.
 
     Attributes:
-      part: Which part.
       step: `(carry, batch) -> carry`; the carry keeps its structure, types and shapes.
       batch_size: At most this many examples a batch; a smaller client has one batch of its size.
-      num_epochs: How often the part is walked over.
       shuffle: Draw a new order every epoch.
       max_examples: An epoch takes the first so many of a new order, whether or not `shuffle` is
         set; all if None.
@@ -93,8 +90,7 @@ class Pass:
       draws_as: Number of the pass whose random choices these are, if not its own: of two passes
         with one number only one may draw anything but the order of `max_examples`, which is then
         the same.
-      begin: Applied to the carry before the first batch.
-      end: Applied to the carry after the last batch.
+      begin: Applied to the carry before the first batch; `end` after the last.
     """
 
     part: str
@@ -123,10 +119,8 @@ class ClientWork:
 
     Attributes:
       init: `(broadcast, client_state, client: Client) -> carry`.
-      passes: Walks over the data, in order.
       finish: `carry -> ClientOutput`.
-      loop: Passes that are repeated after `passes`.
-      num_loops: How often.
+      loop: Passes that are repeated after `passes`, `num_loops` times.
       loop_period: Loops this far apart draw the same orders and dropout, so that candidates which
         differ in a hyperparameter only see the same batches; `num_loops` if 0.
     """
@@ -166,11 +160,9 @@ def walk_over(
     traced once: the loop runs once more and its first time skips what comes before them.
 
     Args:
-      work: The client's work.
       walk: `(which, loop, carry) -> carry`, passes `which` of `all_passes` in the loop of
         number `loop` (int32 scalar).
       repeat: `(times, body, carry) -> carry`, folds `body(i, carry)` over `range(times)`.
-      carry: What `init` returned.
     """
     passes, loop = range(len(work.passes)), range(len(work.passes), len(work.all_passes))
     period = work.loop_period or work.num_loops
@@ -202,12 +194,7 @@ def capped(work: ClientWork, part: str, max_examples: int | None) -> ClientWork:
     """Returns the work with at most `max_examples` of a part in an epoch, drawn anew for each.
 
     The client counts as one of no more examples, so that an update's weight is how many an epoch
-    uses.
-
-    Args:
-      work: Any client's work.
-      part: Passes over other parts stay as they are.
-      max_examples: None changes nothing.
+    uses. None changes nothing.
     """
     if max_examples is None:
         return work

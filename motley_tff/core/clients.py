@@ -29,7 +29,13 @@ PartsSpec = dict[str, dict[str, "tf.TensorSpec"]]
 
 
 class Clients(abc.ABC):
-    """An ordered set of client ids with a way to get each client's parts."""
+    """An ordered set of client ids with a way to get each client's parts.
+
+    Attributes:
+      in_graph: Whether `load` works inside a graph.
+    """
+
+    in_graph = False
 
     def __init__(self, ids: Sequence[str], spec: PartsSpec):
         self.ids = tuple(ids)
@@ -45,18 +51,9 @@ class Clients(abc.ABC):
         """Position of each client id."""
         return {client_id: i for i, client_id in enumerate(self.ids)}
 
-    @property
-    @abc.abstractmethod
-    def in_graph(self) -> bool:
-        """Whether `load` works inside a graph."""
-
     @abc.abstractmethod
     def fetch(self, client_id: str) -> Parts:
-        """Returns one client's parts as arrays or eager tensors.
-
-        Raises:
-          KeyError: If there is no such client.
-        """
+        """Returns one client's parts as arrays or eager tensors; a KeyError if there is none."""
 
     def load(self, client_id: tf.Tensor) -> Parts:
         """Returns one client's parts from a string tensor, inside a graph."""
@@ -69,11 +66,9 @@ class Clients(abc.ABC):
 
 
 class InMemoryClients(Clients):
-    """Clients whose arrays are in this process.
+    """Clients whose arrays are in this process: `{client id: {part: {field: array [n, ...]}}}`.
 
-    Args:
-      data: `{client id: {part: {field: array [n, ...]}}}`; every client has the same parts,
-        fields, types and shapes but for n.
+    Every client has the same parts, fields, types and shapes but for n.
     """
 
     def __init__(self, data: Mapping[str, Parts]):
@@ -99,11 +94,6 @@ class InMemoryClients(Clients):
             for array in examples.values()
         )
 
-    @property
-    def in_graph(self) -> bool:
-        """Whether `load` works; it does not."""
-        return False
-
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's arrays."""
         return self._data[client_id]
@@ -112,25 +102,16 @@ class InMemoryClients(Clients):
 class InGraphClients(Clients):
     """Clients whose parts a graph loads from an id.
 
-    Args:
-      ids: The clients.
-      load: `string scalar -> {part: {field: tensor [n, ...]}}` in TensorFlow ops only.
+    `load` is `string scalar -> {part: {field: tensor [n, ...]}}` in TensorFlow ops only.
     """
+
+    in_graph = True
 
     def __init__(self, ids: Sequence[str], load: Callable[[tf.Tensor], Parts]):
         self._load = load
         traced = tf.function(load, input_signature=[tf.TensorSpec([], tf.string)])
         self._fetch = traced.get_concrete_function()
-        spec = tf.nest.map_structure(
-            lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype),
-            self._fetch.structured_outputs,
-        )
-        super().__init__(ids, spec)
-
-    @property
-    def in_graph(self) -> bool:
-        """Whether `load` works; it does."""
-        return True
+        super().__init__(ids, _spec_of(self._fetch.structured_outputs))
 
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's parts as eager tensors."""
@@ -151,25 +132,15 @@ class InGraphClients(Clients):
 class DerivedClients(Clients):
     """Clients whose parts are made of another source's, when they are asked for.
 
-    Args:
-      source: The other source.
-      change: `(parts, client id as a string scalar) -> parts`, in TensorFlow ops only.
+    `change` is `(parts, client id as a string scalar) -> parts`, in TensorFlow ops only.
     """
 
     def __init__(self, source: Clients, change: Callable[[Parts, tf.Tensor], Parts]):
-        self._source, self._change = source, change
+        self._source, self._change, self.in_graph = source, change, source.in_graph
         id_type = tf.TensorSpec([], tf.string)
-        traced = tf.function(change, autograph=False).get_concrete_function(source.spec, id_type)
-        self._made = traced
-        spec = tf.nest.map_structure(
-            lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), traced.structured_outputs
-        )
-        super().__init__(source.ids, spec)
-
-    @property
-    def in_graph(self) -> bool:
-        """Whether `load` works: where the source's does."""
-        return self._source.in_graph
+        traced = tf.function(change, autograph=False)
+        self._made = traced.get_concrete_function(source.spec, id_type)
+        super().__init__(source.ids, _spec_of(self._made.structured_outputs))
 
     @property
     def nbytes(self) -> int | None:
@@ -202,11 +173,21 @@ def reason(error: tf.errors.OpError | UnicodeDecodeError) -> str:
 def _spec_of(parts: Parts) -> PartsSpec:
     return {
         part: {
-            field: tf.TensorSpec([None, *np.shape(array)[1:]], tf.as_dtype(array.dtype))
+            field: tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(array.dtype))
             for field, array in examples.items()
         }
         for part, examples in parts.items()
     }
+
+
+def num_rows(examples: Examples) -> int:
+    """Returns the number of examples that are in arrays."""
+    return len(next(iter(examples.values())))
+
+
+def num_rows_in_graph(examples: Examples) -> tf.Tensor:
+    """Returns the number of examples as an int32 scalar."""
+    return tf.shape(next(iter(examples.values())))[0]
 
 
 def subset(clients: Clients, ids: Sequence[str]) -> Clients:

@@ -7,10 +7,7 @@ class UserError(Exception):
     """An error that its reader can act on: a bad flag, a broken file, a full disk.
 
     The message is one line that says what was found, what was expected, and what to do. Programs
-    print it to stderr without a stack trace and leave with `exit_status`.
-
-    Attributes:
-      exit_status: Of the program that ends with this error; 2 says the user can mend it.
+    print it to stderr without a stack trace and leave with `exit_status`; 2: the user can mend it.
     """
 
     exit_status = 2
@@ -29,11 +26,8 @@ class WorkerError(UserError):
 class Terminated(SystemExit):
     """A signal asked the program to end: raised in the main thread, so that `finally` blocks run.
 
-    It is no `Exception`: code that handles errors lets it pass.
-
-    Attributes:
-      signal_name: Such as "SIGTERM".
-      exit_status: As a shell reports a signal: 143 for SIGTERM.
+    It is no `Exception`: code that handles errors lets it pass. `exit_status` is as a shell reports
+    a signal: 143 for SIGTERM.
     """
 
     def __init__(self, signal_number: int = signal.SIGTERM):

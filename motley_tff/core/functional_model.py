@@ -28,10 +28,9 @@ class FunctionalModel:
 
     Attributes:
       build: Returns a new Keras model; its `call` takes `(x, training, key)`.
-      names: Name of each weight, in creation order.
-      shapes: Shape of each weight.
-      is_last_layer: For each weight, whether "fine-tune the last layer" trains it.
-      initializers: For each weight, the Keras initializer that draws it.
+      names: Name of each weight, in creation order, as in all that follow.
+      is_last_layer: Whether "fine-tune the last layer" trains it.
+      initializers: The Keras initializer that draws it.
       vectorizes: Whether clients are faster stacked than one by one: small dense models. An
         architecture says so with a class attribute of this name.
     """
@@ -51,9 +50,7 @@ class FunctionalModel:
     def initial_weights(self, base_random_seed: int, index: int = 0) -> tuple[np.ndarray, ...]:
         """Draws weights with the architecture's initializers from a stream of their own.
 
-        Args:
-          base_random_seed: The run's seed.
-          index: Which of several models of one run (clusters, ensembles).
+        `index` says which of several models of one run (clusters, ensembles).
         """
         stream = random_streams.generator(base_random_seed, "initial_weights", index)
         seeds = stream.integers(1, 2**31 - 1, size=len(self.shapes))

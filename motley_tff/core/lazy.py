@@ -11,6 +11,7 @@ computation, one that nobody reaps. Here that default is an error;
 
 from __future__ import annotations
 
+import functools
 import importlib
 import types
 from typing import TYPE_CHECKING, Any
@@ -32,12 +33,9 @@ class _Lazy(types.ModuleType):
         return value
 
 
+@functools.cache
 def _refuse_computations(module: Any) -> None:
     """Makes a computation outside `tff_runtime` an error; a runtime that is open stays."""
-    global _has_refused
-    if _has_refused:
-        return
-    _has_refused = True
 
     class NoRuntime(module.framework.SyncContext):
         def invoke(self, comp: Any, arg: Any) -> Any:
@@ -49,7 +47,6 @@ def _refuse_computations(module: Any) -> None:
     module.framework.set_default_context(NoRuntime())
 
 
-_has_refused = False
 if not TYPE_CHECKING:
     tf = _Lazy("tensorflow")
     tff = _Lazy("tensorflow_federated")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from motley_tff.core import client_work
 from motley_tff.core import task as task_lib
+from motley_tff.core.client_work import Batch
 from motley_tff.core.lazy import tf
 
 Weights = tuple["tf.Tensor", ...]
@@ -25,7 +25,6 @@ class Learner(NamedTuple):
     """A model in training.
 
     Attributes:
-      weights: All of the model's weights.
       optimizer_state: The optimizer's state for the trained ones.
       sums: Loss and metrics of the batches seen, each under the weights it was trained from.
     """
@@ -51,7 +50,7 @@ def means(sums: Sums) -> dict[str, tf.Tensor]:
     return {name: sums.totals[name] / sums.weights[name] for name in sums.totals}
 
 
-def add(task: task_lib.Task, batch: client_work.Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
+def add(task: task_lib.Task, batch: Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
     """Adds a batch's loss and metrics under the model's outputs to the running sums."""
     functions = entry_functions(task)
     # A metric that is the loss itself is summed once.
@@ -66,22 +65,10 @@ def add(task: task_lib.Task, batch: client_work.Batch, outputs: tf.Tensor, sums:
     )
 
 
-def evaluate(task: task_lib.Task, weights: Weights, batch: client_work.Batch, sums: Sums) -> Sums:
-    """Adds a batch's loss and metrics under `weights` to the running sums."""
-    return add(task, batch, task.model.predict(weights, batch.x, False, batch.key), sums)
-
-
 def start(
     task: task_lib.Task, optimizer: Any, weights: Weights, trained: Sequence[bool]
 ) -> Learner:
-    """Returns a learner with a fresh optimizer state.
-
-    Args:
-      task: The task.
-      optimizer: A `tff.learning.optimizers.Optimizer`.
-      weights: Where to start.
-      trained: For each weight, whether it is trained.
-    """
+    """Returns a learner with a fresh optimizer state; see `train`."""
     weights = tuple(weights)
     specs = tuple(
         tf.TensorSpec(shape, tf.float32)
@@ -97,17 +84,14 @@ def train(
     task: task_lib.Task,
     optimizer: Any,
     learner: Learner,
-    batch: client_work.Batch,
+    batch: Batch,
     trained: Sequence[bool],
     penalty: Penalty | None = None,
 ) -> Learner:
     """Takes one optimizer step on a batch.
 
     Args:
-      task: The task.
       optimizer: A `tff.learning.optimizers.Optimizer`.
-      learner: The model in training.
-      batch: The batch.
       trained: For each weight, whether it is trained.
       penalty: Added to the loss that is minimized; the reported loss leaves it out.
     """
@@ -120,7 +104,7 @@ def train(
 def gradients(
     task: task_lib.Task,
     weights: Weights,
-    batch: client_work.Batch,
+    batch: Batch,
     sums: Sums,
     trained: Sequence[bool],
     penalty: Penalty | None = None,
@@ -130,19 +114,14 @@ def gradients(
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
         outputs = task.model.predict(weights, batch.x, True, batch.key)
-        loss = _objective(task, weights, batch, outputs)
+        total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
+        loss = tf.math.divide_no_nan(total, weight)
+        if task.regularizer is not None:
+            loss += task.regularizer(weights)
         if penalty is not None:
             loss += penalty(weights)
     derivatives = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     return tuple(tf.convert_to_tensor(g) for g in derivatives), add(task, batch, outputs, sums)
-
-
-def _objective(
-    task: task_lib.Task, weights: Weights, batch: client_work.Batch, outputs: tf.Tensor
-) -> tf.Tensor:
-    total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
-    loss = tf.math.divide_no_nan(total, weight)
-    return loss if task.regularizer is None else loss + task.regularizer(weights)
 
 
 def merge(weights: Weights, new: Weights, trained: Sequence[bool]) -> Weights:

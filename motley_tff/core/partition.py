@@ -5,14 +5,14 @@ without federation (`centralize`). Both hold the examples in memory.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core.clients import Clients, InMemoryClients, num_rows
 from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
 
 CENTRAL_CLIENT = "all"
 
@@ -20,11 +20,8 @@ Examples = dict[str, np.ndarray]
 
 
 def deal(
-    task: task_lib.Task,
-    seed: int,
-    memory_limit_bytes: float,
-    on_client: Callable[[], None] = lambda: None,
-) -> task_lib.Task:
+    task: Task, seed: int, memory_limit_bytes: float, on_client: Callable[[], None] = lambda: None
+) -> Task:
     """Returns the task with its examples pooled and dealt to the clients again.
 
     Clients keep their ids and how many examples they have. Each split deals among its own clients,
@@ -33,26 +30,24 @@ def deal(
     training part is dealt once: it is the same where silos too small to be evaluated train, too.
 
     Args:
-      task: The task.
-      seed: Decides who gets what.
-      memory_limit_bytes: What the examples may take.
+      memory_limit_bytes: What the examples may take; more is a UserError.
       on_client: Called after each client that was read.
-
-    Raises:
-      UserError: If they take more.
     """
-    read = _Reader(task, memory_limit_bytes, on_client)
-    dealt: dict[int, clients_lib.Clients] = {}
+    reader = _Reader(task, memory_limit_bytes, on_client)
+    dealt: dict[int, Clients] = {}
     trained: dict[str, Examples] = {}
     for number, clients in enumerate(task.splits.values()):
         if id(clients) not in dealt:
             stream = random_streams.generator(seed, "partition", number)
-            new = _deal(read.all(clients), _decks(task, clients), stream)
+            decks = [tuple(clients.spec)]
+            if task.setting == "cross_silo" or clients is task.train:
+                decks = [(part,) for part in clients.spec]
+            new = _deal(reader.read(clients), decks, stream)
             if clients is task.train:
                 trained = {i: parts["train"] for i, parts in new.items()}
             elif task.setting == "cross_silo":
                 new = {i: {**parts, "train": trained[i]} for i, parts in new.items()}
-            dealt[id(clients)] = clients_lib.InMemoryClients(new)
+            dealt[id(clients)] = InMemoryClients(new)
     # What was known of a client's own data holds no more.
     facts = {name: fact for name, fact in task.facts.items() if name != "client_groups"}
     return dataclasses.replace(
@@ -66,23 +61,15 @@ def deal(
 
 
 def centralize(
-    task: task_lib.Task,
-    memory_limit_bytes: float,
-    on_client: Callable[[], None] = lambda: None,
-) -> task_lib.Task:
+    task: Task, memory_limit_bytes: float, on_client: Callable[[], None] = lambda: None
+) -> Task:
     """Returns the task with one training client, `all`, that has everybody's training examples.
 
-    Args:
-      task: The task.
-      memory_limit_bytes: What the examples may take.
-      on_client: Called after each client that was read.
-
-    Raises:
-      UserError: If they take more.
+    The arguments and errors are those of `deal`.
     """
-    data = _Reader(task, memory_limit_bytes, on_client).all(task.train)
+    data = _Reader(task, memory_limit_bytes, on_client).read(task.train)
     parts = {part: _concatenate([d[part] for d in data.values()]) for part in task.train.spec}
-    everybody = clients_lib.InMemoryClients({CENTRAL_CLIENT: parts})
+    everybody = InMemoryClients({CENTRAL_CLIENT: parts})
     # A limit on what a client contributes to a round is none on what all of them have.
     return dataclasses.replace(task, train=everybody, max_train_examples=None)
 
@@ -94,47 +81,33 @@ class _Reader:
         self._dataset, self._left, self._limit = task.dataset, limit, limit
         self._on_client = on_client
 
-    def all(self, clients: clients_lib.Clients) -> dict[str, dict[str, Examples]]:
-        return dict(self._read(clients))
+    def read(self, clients: Clients) -> dict[str, dict[str, Examples]]:
+        return {client_id: self._read(clients.fetch(client_id)) for client_id in clients.ids}
 
-    def _read(self, clients) -> Iterator[tuple[str, dict[str, Examples]]]:
-        for client_id in clients.ids:
-            parts = {
-                part: {f: np.asarray(a) for f, a in examples.items()}
-                for part, examples in clients.fetch(client_id).items()
-            }
-            self._left -= sum(a.nbytes for e in parts.values() for a in e.values())
-            if self._left < 0:
-                raise UserError(
-                    f"the examples of {self._dataset} take more than "
-                    f"--memory_limit_gb={self._limit / 1e9:g}, and pooling holds them all; give a "
-                    "smaller data set or a higher limit"
-                )
-            self._on_client()
-            yield client_id, parts
-
-
-def _decks(task, clients) -> list[tuple[str, ...]]:
-    """Returns groups of parts that are dealt together."""
-    if task.setting == "cross_silo" or clients is task.train:
-        return [(part,) for part in clients.spec]
-    return [tuple(clients.spec)]
+    def _read(self, fetched) -> dict[str, Examples]:
+        parts = {p: {f: np.asarray(a) for f, a in e.items()} for p, e in fetched.items()}
+        self._left -= sum(a.nbytes for e in parts.values() for a in e.values())
+        if self._left < 0:
+            raise UserError(
+                f"the examples of {self._dataset} take more than "
+                f"--memory_limit_gb={self._limit / 1e9:g}, and pooling holds them all; give a "
+                "smaller data set or a higher limit"
+            )
+        self._on_client()
+        return parts
 
 
 def _deal(data, decks, stream) -> dict[str, dict[str, Examples]]:
+    """Deals the clients' examples again, each deck of parts by itself."""
     new: dict[str, dict[str, Examples]] = {i: {} for i in data}
     for deck in decks:
         hands = [(i, part) for i in data for part in deck]
-        sizes = [_size(data[i][part]) for i, part in hands]
+        sizes = [num_rows(data[i][part]) for i, part in hands]
         pool = _concatenate([data[i][part] for i, part in hands])
         order = stream.permutation(sum(sizes))
         for (i, part), rows in zip(hands, np.split(order, np.cumsum(sizes)[:-1]), strict=True):
             new[i][part] = {field: array[rows] for field, array in pool.items()}
     return new
-
-
-def _size(examples) -> int:
-    return len(next(iter(examples.values())))
 
 
 def _concatenate(parts) -> dict[str, np.ndarray]:

@@ -19,8 +19,7 @@ def held() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handlers = {number: signal.getsignal(number) for number in ENDING}
-    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    handlers = {number: h for number in ENDING if callable(h := signal.getsignal(number))}
     arrived: list[int] = []
     try:
         for number in handlers:

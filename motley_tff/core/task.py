@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import functional_model
+from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 
@@ -20,10 +20,8 @@ class Metric(NamedTuple):
     """A per-client metric.
 
     Attributes:
-      name: Column name.
       function: Its value is the weighted mean of this function's entries over a client's examples;
         of a `ranks` metric `(labels [n], outputs [n], is real [n]) -> scalar` over all examples.
-      higher_is_better: Direction.
       ranks: Whether it compares examples with each other, as a ROC-AUC does. Only evaluations
         compute it, and never as the first metric; it may be not-a-number.
     """
@@ -43,13 +41,11 @@ class Task:
       setting: Cross-device tasks split the clients (train / valid / test, the last two with parts
         `personalization` and `evaluation`); cross-silo tasks split each silo's examples (`train`,
         `valid` and `test` parts, the same silos everywhere).
-      model: The architecture.
       loss: Entry losses and weights; a batch's loss is their weighted mean.
       metrics: The first one is what the tables report; the others become extra columns.
       preprocess: `(raw examples, training, key) -> (x, y)` for one batch, inside a graph.
-      train: Clients that train; their part is `train`.
-      valid: Clients that candidates are chosen on.
-      test: Clients that are reported.
+      train: Clients that train; their part is `train`. On `valid` candidates are chosen, `test`
+        is reported.
       max_train_examples: In a round, an epoch over a client's part `train` takes at most so many
         examples, drawn anew for each; all if None.
       drop_remainder: Whether training leaves out an epoch's short last batch.
@@ -72,9 +68,9 @@ class Task:
     loss: EntryFunction
     metrics: tuple[Metric, ...]
     preprocess: Callable[[Mapping[str, tf.Tensor], bool, tf.Tensor], tuple[Any, tf.Tensor]]
-    train: clients_lib.Clients
-    valid: clients_lib.Clients
-    test: clients_lib.Clients
+    train: Clients
+    valid: Clients
+    test: Clients
     max_train_examples: int | None = None
     drop_remainder: bool = False
     regularizer: Callable[[functional_model.Weights], tf.Tensor] | None = None
@@ -109,7 +105,7 @@ class Task:
         return self.metrics[0]
 
     @property
-    def splits(self) -> dict[str, clients_lib.Clients]:
+    def splits(self) -> dict[str, Clients]:
         """The three client sets by name."""
         return {"train": self.train, "valid": self.valid, "test": self.test}
 

@@ -13,18 +13,10 @@ CLIENT, PASS, EPOCH, SHUFFLE, STEP, LAYER, FAULT = 1, 2, 3, 4, 5, 6, 7
 
 
 def fold(key: tf.Tensor, purpose: int, number) -> tf.Tensor:
-    """Returns a new key from a key, a purpose of this module and a number.
+    """Returns a new key from a key, both int32 [..., 2], a purpose of this module and a number.
 
     Plain integer arithmetic, so that it costs next to nothing under `tf.vectorized_map`: two
     passes of a 32-bit avalanche hash over the key's two words.
-
-    Args:
-      key: int32 [..., 2].
-      purpose: What the new key is for.
-      number: int32 scalar, which of them.
-
-    Returns:
-      int32 [..., 2].
     """
     number = tf.bitcast(tf.cast(number, tf.int32), tf.uint32)
     words = tf.bitcast(key, tf.uint32)

@@ -13,7 +13,7 @@ look at a client's own data, never at what it is evaluated on:
 A tie, or nothing to validate on, keeps the global model.
 """
 
-import math
+import contextlib
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +31,6 @@ class Rule(NamedTuple):
     """A rule.
 
     Attributes:
-      text: As it was written.
       kind: `always`, `min_examples`, `validated` or `validated_loss`.
       value: N or the fraction; None where a silo's validation part serves.
     """
@@ -52,7 +51,6 @@ class Evidence(NamedTuple):
     Attributes:
       num_personalization_examples: Sizes of the personalization sets.
       baseline: `{"metric" or "loss": values}` of the global model on what was held out.
-      personalized: The same of the personalized model.
     """
 
     num_personalization_examples: np.ndarray
@@ -61,15 +59,7 @@ class Evidence(NamedTuple):
 
 
 def parse(text: str, is_silo: bool) -> Rule:
-    """Returns the rule that a text describes.
-
-    Args:
-      text: See above.
-      is_silo: Whether clients are silos, which hold nothing out.
-
-    Raises:
-      UserError: If it describes none.
-    """
+    """Returns the rule that a text describes, or raises a UserError; silos hold nothing out."""
     kind, colon, written = text.partition(":")
     if kind == "always" and not colon:
         return Rule(text, kind)
@@ -82,17 +72,11 @@ def parse(text: str, is_silo: bool) -> Rule:
             raise UserError(
                 f"--acceptance={text}: silos are validated on their validation part; write {kind}"
             )
-        fraction = _number(written) if colon else _DEFAULT_FRACTION
-        if 0.0 < fraction < 1.0:
-            return Rule(text, kind, fraction)
+        with contextlib.suppress(ValueError):  # No number.
+            fraction = float(written) if colon else _DEFAULT_FRACTION
+            if 0.0 < fraction < 1.0:
+                return Rule(text, kind, fraction)
     raise UserError(f"--acceptance: found {text!r}, {_EXPECTED}")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def accepts(rule: Rule, evidence: Evidence) -> np.ndarray:

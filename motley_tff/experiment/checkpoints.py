@@ -35,9 +35,7 @@ def forget_old(directory: pathlib.Path) -> None:
 
 def rounds(directory: pathlib.Path) -> list[int]:
     """Returns the rounds that have a checkpoint."""
-    if not directory.is_dir():
-        return []
-    matches = (_NAME.fullmatch(path.name) for path in directory.iterdir())
+    matches = (_NAME.fullmatch(path.name) for path in directory.glob("*"))
     return sorted(int(match.group(1)) for match in matches if match)
 
 
@@ -45,8 +43,6 @@ def load(directory: pathlib.Path, round_number: int, structure: Any) -> Any:
     """Returns the state saved after a round.
 
     Args:
-      directory: Where checkpoints are.
-      round_number: Which one.
       structure: A state of the same structure, types and shapes (the process's initial one).
 
     Raises:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from motley_tff.core import task as task_lib
+from motley_tff.core.task import Task
 from motley_tff.experiment import held_out
 
 SPLITS = ("valid", "test")
@@ -18,10 +18,9 @@ class Scores:
     """Every candidate's scores on one split.
 
     Attributes:
-      client_ids: The clients, in order.
+      client_ids: The clients, in order, as in all arrays.
       values: `{metric or "loss": float32 [num_clients, num_candidates]}`.
-      num_personalization_examples: int64 [num_clients].
-      num_evaluation_examples: int64 [num_clients].
+      num_personalization_examples: int64 [num_clients], as the evaluation's.
       clusters: int64 [num_clients], 0-based, or None where clients belong to none.
       examples: Of each client (labels [n], outputs [n, num_candidates]), where the task exports
         scores, else empty.
@@ -37,16 +36,14 @@ class Scores:
     beside: Mapping[str, "Scores"] = dataclasses.field(default_factory=dict)
 
 
-def parts(task: task_lib.Task, split: str) -> tuple[str, ...]:
+def parts(task: Task, split: str) -> tuple[str, ...]:
     """Returns the parts that a split's clients are scored on, the evaluation part first."""
     further = _BESIDE if split in SPLITS else ()
     spec = task.splits[split].spec
     return (task.evaluation_part(split), *(part for part in further if part in spec))
 
 
-def collect(
-    task: task_lib.Task, split: str, ids: tuple[str, ...], outputs: Sequence[Any]
-) -> Scores:
+def collect(task: Task, split: str, ids: tuple[str, ...], outputs: Sequence[Any]) -> Scores:
     """Returns a split's scores from what the clients' work gave back, in the order of `ids`."""
     part, *further = parts(task, split)
     beside = {name: _collect_part(task, split, name, ids, outputs) for name in further}
@@ -55,21 +52,21 @@ def collect(
 
 def _collect_part(task, split, part, ids, outputs) -> Scores:
     names = ("loss", *(metric.name for metric in task.metrics))
-    sizes = {
-        which: np.array([o["num_examples"][which] for o in outputs], np.int64)
-        for which in (task.personalization_part(split), part)
-    }
+
+    def sizes(part):
+        return np.array([o["num_examples"][part] for o in outputs], np.int64)
+
     return Scores(
         client_ids=ids,
         values={n: np.stack([o["curves"][part][n] for o in outputs]) for n in names},
-        num_personalization_examples=sizes[task.personalization_part(split)],
-        num_evaluation_examples=sizes[part],
+        num_personalization_examples=sizes(task.personalization_part(split)),
+        num_evaluation_examples=sizes(part),
         clusters=(
             np.array([o["cluster"] for o in outputs], np.int64) if "cluster" in outputs[0] else None
         ),
         examples=[
             (o["scores"][part]["labels"][:n], o["scores"][part]["outputs"][:n])
-            for o, n in zip(outputs, sizes[part], strict=True)
+            for o, n in zip(outputs, sizes(part), strict=True)
             if "scores" in o
         ],
     )
@@ -77,27 +74,10 @@ def _collect_part(task, split, part, ids, outputs) -> Scores:
 
 def join(blocks: Sequence[Scores]) -> Scores:
     """Returns the scores of several blocks of clients as one."""
-    first = blocks[0]
     if len(blocks) == 1:
-        return first
-    return Scores(
-        client_ids=tuple(i for block in blocks for i in block.client_ids),
-        values={n: np.concatenate([block.values[n] for block in blocks]) for n in first.values},
-        num_personalization_examples=np.concatenate(
-            [block.num_personalization_examples for block in blocks]
-        ),
-        num_evaluation_examples=np.concatenate([block.num_evaluation_examples for block in blocks]),
-        clusters=(
-            None if first.clusters is None else np.concatenate([_clusters(b) for b in blocks])
-        ),
-        examples=[example for block in blocks for example in block.examples],
-        beside={part: join([block.beside[part] for block in blocks]) for part in first.beside},
-    )
-
-
-def _clusters(block: Scores) -> np.ndarray:
-    assert block.clusters is not None
-    return block.clusters
+        return blocks[0]
+    arrays = [to_arrays(block) for block in blocks]
+    return from_arrays({name: np.concatenate([a[name] for a in arrays]) for name in arrays[0]})
 
 
 def to_arrays(scores: Scores) -> dict[str, np.ndarray]:
@@ -119,11 +99,7 @@ def to_arrays(scores: Scores) -> dict[str, np.ndarray]:
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray]) -> Scores:
-    """Returns the scores that `to_arrays` made arrays of.
-
-    Raises:
-      KeyError: If one is missing.
-    """
+    """Returns the scores that `to_arrays` made arrays of; a KeyError if one is missing."""
     sizes = arrays["num_evaluation_examples"]
     examples: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     if "labels" in arrays:

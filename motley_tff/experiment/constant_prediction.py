@@ -9,25 +9,23 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core.clients import Clients
+from motley_tff.core.task import Task
 
 
-def scores(task: task_lib.Task) -> dict[str, float]:
+def scores(task: Task) -> dict[str, float]:
     """Returns `{split: mean over its clients of the reported metric}` of a constant prediction.
 
     On silos, whose labels are in memory, the constant is made of all training labels: their mean
     (of -1 and +1 its sign counts: the more frequent one), of classes the most frequent. Of
     thousands of clients no label is read: of n classes a constant is right once in n. Where the
     task has a reference of its own (text), reports have that (`reference_mean`), and this is empty.
-
-    Args:
-      task: The task.
     """
     if task.reference:
         return {}
     if task.setting == "cross_device":
-        return dict.fromkeys(("valid", "test"), _chance(task)) if _has_one_class(task) else {}
+        chance = 1.0 / task.model.shapes[-1][-1]
+        return dict.fromkeys(("valid", "test"), chance) if _has_one_class(task) else {}
     constant = _constant(task)
     return {
         split: float(
@@ -37,7 +35,7 @@ def scores(task: task_lib.Task) -> dict[str, float]:
     }
 
 
-def _has_one_class(task: task_lib.Task) -> bool:
+def _has_one_class(task: Task) -> bool:
     """Returns whether an example's label is one class, and the metric how often it is met."""
     key, spec = tf.TensorSpec([2], tf.int32), task.valid.spec["evaluation"]
     traced = tf.function(lambda raw, key: task.preprocess(raw, False, key)[1], autograph=False)
@@ -45,17 +43,13 @@ def _has_one_class(task: task_lib.Task) -> bool:
     return task.metric.name == "accuracy" and len(label.shape) == 1 and label.dtype.is_integer
 
 
-def _chance(task: task_lib.Task) -> float:
-    return 1.0 / task.model.shapes[-1][-1]
-
-
-def _labels(task: task_lib.Task, clients: clients_lib.Clients, part: str) -> Iterator[tf.Tensor]:
+def _labels(task: Task, clients: Clients, part: str) -> Iterator[tf.Tensor]:
     for client_id in clients.ids:
         examples = clients.fetch(client_id)[part]
         yield task.preprocess(examples, False, tf.zeros([2], tf.int32))[1]
 
 
-def _constant(task: task_lib.Task) -> np.ndarray:
+def _constant(task: Task) -> np.ndarray:
     """Returns the one output: a number, or logits of the most frequent class."""
     labels = np.concatenate([np.asarray(y) for y in _labels(task, task.train, "train")])
     if labels.dtype.kind == "f":
@@ -64,7 +58,7 @@ def _constant(task: task_lib.Task) -> np.ndarray:
     return np.eye(len(counts), dtype=np.float32)[counts.argmax()]
 
 
-def _score(task: task_lib.Task, labels: tf.Tensor, constant: np.ndarray) -> float:
+def _score(task: Task, labels: tf.Tensor, constant: np.ndarray) -> float:
     outputs = tf.repeat(constant[None], len(labels), axis=0)
     values, weights = task.metric.function(labels, outputs)
     return float(tf.reduce_sum(values * weights) / tf.reduce_sum(weights))

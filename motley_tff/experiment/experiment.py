@@ -12,57 +12,48 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes, Personalization
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import client_scores, recorder, run_directory, schedule, summaries
-from motley_tff.experiment import progress as progress_lib
-from motley_tff.experiment import studies as studies_lib
+from motley_tff.core.task import Task
+from motley_tff.experiment import acceptance, client_scores, schedule, summaries
 from motley_tff.experiment.config import LoopConfig
+from motley_tff.experiment.progress import Progress, Silent
+from motley_tff.experiment.recorder import Recorder
+from motley_tff.experiment.run_directory import RunDirectory
+from motley_tff.experiment.studies import Studies
 
 
 class Experiment:
-    """One run in one directory.
+    """One run in one directory; a UserError if the settings do not fit the task.
 
     Args:
-      config: The loop's settings.
-      task: The task.
-      algorithm: Trains the global model.
-      personalization: Scores candidates on each client.
-      backend: Runs both.
       directory: Where files go; held by this process.
       algorithm_name: What the tables' `algorithm` column says.
-      progress: Told what happens.
       bytes_before: What was communicated before the first round, in a warm start.
       release: Given each round's training means and each evaluation's means, for TensorBoard.
-
-    Raises:
-      UserError: If the settings do not fit the task.
     """
 
     def __init__(
         self,
         config: LoopConfig,
-        task: task_lib.Task,
-        algorithm: algorithm_lib.Algorithm,
-        personalization: algorithm_lib.Personalization,
+        task: Task,
+        algorithm: Algorithm,
+        personalization: Personalization,
         backend: base.Backend,
-        directory: run_directory.RunDirectory,
+        directory: RunDirectory,
         algorithm_name: str,
-        progress: progress_lib.Progress | None = None,
-        bytes_before: algorithm_lib.Bytes = algorithm_lib.NO_BYTES,
+        progress: Progress | None = None,
+        bytes_before: Bytes = NO_BYTES,
         release: Callable[[Mapping[str, float], int], None] = lambda values, number: None,
     ):
         check_config(config, task)
         self._config, self._task, self._algorithm = config, task, algorithm
         self._personalization, self._directory = personalization, directory
-        self._progress, self._release = progress or progress_lib.Silent(), release
-        self._recorder = recorder.Recorder(
-            config, task, algorithm, directory, algorithm_name, bytes_before
-        )
+        self._progress, self._release = progress or Silent(), release
+        self._recorder = Recorder(config, task, algorithm, directory, algorithm_name, bytes_before)
         self._process = backend.training(task, algorithm)
-        self._studies = studies_lib.Studies(
+        self._studies = Studies(
             config.evaluation, backend, task, personalization, config.base_random_seed
         )
         self._state: Any = None
@@ -71,11 +62,8 @@ class Experiment:
     def run(self) -> list[dict[str, str]]:
         """Trains and evaluates to the end, from the last checkpoint if there is one.
 
-        An interruption (Ctrl-C, SIGTERM) while training leaves a checkpoint of the last whole
-        round behind.
-
-        Returns:
-          The rows of the last evaluation in `summary.csv`, as text.
+        An interruption (Ctrl-C, SIGTERM) while training leaves a checkpoint of the last whole round
+        behind. Returns the rows of the last evaluation in `summary.csv`, as text.
         """
         self._state, self._done = self._recorder.restore(self._process.initialize())
         self._progress.start("train", self._config.total_rounds, self._done)
@@ -106,13 +94,14 @@ class Experiment:
             self._recorder.export(self._process.weights(self._state), states)
         if schedule.is_checkpoint_due(config, done):
             self._recorder.checkpoint(self._state, done)
-        if schedule.is_evaluation_due(config, done) and not self._recorder.is_evaluated(done):
+        if schedule.is_evaluation_due(config, done) and done not in self._recorder.evaluated:
             self._recorder.flush_rounds(done)
             self._evaluate()
 
     def _check_model(self) -> None:
         """Stops a run whose global model blew up in a server step, before it is saved."""
-        if self._done and not _is_finite(self._process.weights(self._state)):
+        leaves = tf.nest.flatten(self._process.weights(self._state)) if self._done else ()
+        if not all(np.isfinite(leaf).all() for leaf in leaves):
             raise UserError(
                 f"round {self._done}: the global model is not finite after the server's step; "
                 "what was saved before is kept. Lower --server_learning_rate"
@@ -159,13 +148,8 @@ class Experiment:
         return self._algorithm.global_model(weights), None
 
 
-def check_config(config: LoopConfig, task: task_lib.Task) -> None:
-    """Checks settings against the task's clients.
-
-    Raises:
-      UserError: If a round asks for more clients than there are, the only one could drop out, or a
-        per-client choice for clients that have no validation data of their own.
-    """
+def check_config(config: LoopConfig, task: Task) -> None:
+    """Raises a UserError for settings that do not fit the task's clients."""
     size = config.clients_per_train_round
     if size is not None and size > len(task.train):
         raise UserError(
@@ -177,13 +161,10 @@ def check_config(config: LoopConfig, task: task_lib.Task) -> None:
             f"--dropout_rate={config.dropout_rate:g} but {task.dataset} has one training client, "
             "who always answers; leave it out"
         )
-    studies_lib.check(config.evaluation, task)
+    for text in config.evaluation.acceptance:
+        acceptance.parse(text, task.setting == "cross_silo")
     if config.evaluation.tuning == "per_client" and task.setting != "cross_silo":
         raise UserError(
             "choosing per_client needs silos with validation data of their own; "
             f"{task.dataset} is cross-device, choose global"
         )
-
-
-def _is_finite(weights: Any) -> bool:
-    return all(np.isfinite(leaf).all() for leaf in tf.nest.flatten(weights))

@@ -5,32 +5,29 @@ choice, but all settings and seeds of a `RunGroup` in the calls of the vectorize
 are those of separate runs, to float tolerance.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.backends import base, run_groups, vectorized
-from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.backends import base, vectorized
+from motley_tff.backends.run_groups import RunGroup
 from motley_tff.core import random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core.algorithm import Algorithm, Personalization
+from motley_tff.core.task import Task
 from motley_tff.experiment import client_scores
 
 Nest = Any
 # (task, seed, {traced hyperparameter: value}) -> algorithm; also called inside graphs.
-Build = Callable[[task_lib.Task, int, Mapping[str, Any]], algorithm_lib.Algorithm]
+Build = Callable[[Task, int, Mapping[str, Any]], Algorithm]
 
 
 class Scored(NamedTuple):
-    """One run after one round.
+    """One run after one round: its traced hyperparameters, its scores by split.
 
-    Attributes:
-      setting: Its traced hyperparameters.
-      seed: Its seed.
-      round_number: After which round.
-      scores: By split.
-      has_diverged: Whether a training loss was not finite by then, which ends a run that is alone.
+    It has diverged if a training loss was not finite by then, which ends a run that is alone.
     """
 
     setting: dict[str, float]
@@ -41,10 +38,10 @@ class Scored(NamedTuple):
 
 
 def run(
-    tasks: Mapping[int, task_lib.Task],
-    group: run_groups.RunGroup,
+    tasks: Mapping[int, Task],
+    group: RunGroup,
     build: Build,
-    personalization: algorithm_lib.Personalization,
+    personalization: Personalization,
     total_rounds: int,
     evaluate_every: int | None = None,
     on_round: Callable[[int], None] = lambda number: None,
@@ -53,10 +50,7 @@ def run(
 
     Args:
       tasks: The task under each of the group's seeds; silos.
-      group: The runs.
-      build: Makes the algorithm of a run.
       personalization: Scores candidates; the same for all settings.
-      total_rounds: Rounds.
       evaluate_every: Also after every so many rounds.
       on_round: Called after each round with its number.
     """
@@ -68,13 +62,8 @@ def run(
     runs = vectorized.VectorizedRuns(group_tasks, vectorized.Runs(build_first, group.settings))
     template = build_first(group.settings[0])
     evaluator = _GroupEvaluator(group_tasks, group, template, personalization)
-    state = runs.initialize(
-        [
-            build(task, seed, setting)
-            for setting in group.settings
-            for task, seed in zip(group_tasks, group.seeds, strict=True)
-        ]
-    )
+    starts = itertools.product(group.settings, group.seeds)
+    state = runs.initialize([build(tasks[seed], seed, setting) for setting, seed in starts])
     interval = evaluate_every or total_rounds
     stops = sorted({*range(interval, total_rounds, interval), total_rounds})
     done = 0
@@ -85,17 +74,16 @@ def run(
         on_round(seeds[0].number)
 
     for stop in stops:
-        rounds = [_round(group_tasks, group.seeds, n) for n in range(done + 1, stop + 1)]
+        rounds = [
+            tuple(
+                base.Round(n, tasks[s].train.ids, random_streams.key(s, "local_training", n))
+                for s in group.seeds
+            )
+            for n in range(done + 1, stop + 1)
+        ]
         state = runs.run(state, rounds, after_round)
         done = stop
         yield from evaluator.score(state, stop, diverged)
-
-
-def _round(tasks, seeds, number) -> tuple[base.Round, ...]:
-    return tuple(
-        base.Round(number, task.train.ids, random_streams.key(seed, "local_training", number))
-        for task, seed in zip(tasks, seeds, strict=True)
-    )
 
 
 class _GroupEvaluator:
@@ -118,24 +106,16 @@ class _GroupEvaluator:
             client_states = tf.nest.map_structure(lambda s: s.numpy()[:, rows], state[2])
         else:
             weights = self._template.global_model(weights)
-        keys = np.stack(
-            [random_streams.key(seed, "personalization", round_number) for seed in seeds]
-        )
+        keys = [random_streams.key(seed, "personalization", round_number) for seed in seeds]
         sources = tuple(seed_task.test for seed_task in self._tasks)
-        outputs = [
-            metrics
-            for _, metrics in self._backend.map_runs(
-                task, self._work, weights, sources, ids, keys, client_states
-            )
-        ]
-        for number, setting in enumerate(self._group.settings):
-            for which, seed in enumerate(seeds):
-                run_index = number * len(seeds) + which
-                run_outputs = [
-                    tf.nest.map_structure(lambda a, r=run_index: a[r], output) for output in outputs
-                ]
-                scores = {
-                    split: client_scores.collect(task, split, ids, run_outputs)
-                    for split in client_scores.SPLITS
-                }
-                yield Scored(dict(setting), seed, round_number, scores, run_index in diverged)
+        by_client = self._backend.map_runs(
+            task, self._work, weights, sources, ids, np.stack(keys), client_states
+        )
+        outputs = [metrics for _, metrics in by_client]
+        for run, (setting, seed) in enumerate(itertools.product(self._group.settings, seeds)):
+            of_run = [tf.nest.map_structure(lambda a, r=run: a[r], output) for output in outputs]
+            scores = {
+                split: client_scores.collect(task, split, ids, of_run)
+                for split in client_scores.SPLITS
+            }
+            yield Scored(dict(setting), seed, round_number, scores, run in diverged)

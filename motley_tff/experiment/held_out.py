@@ -10,22 +10,19 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import random_streams, tensor_random
-from motley_tff.core import task as task_lib
+from motley_tff.core.clients import DerivedClients, num_rows, num_rows_in_graph
+from motley_tff.core.task import Task
 
 HOLDOUT, OOD = "holdout", "ood"
 # Two buckets of one hash: together they are a client's key.
 _BUCKETS = 2**31 - 1
 
 
-def with_fraction(task: task_lib.Task, fraction: float, seed: int) -> task_lib.Task:
+def with_fraction(task: Task, fraction: float, seed: int) -> Task:
     """Returns the task with smaller personalization sets (Motley, Figure 6(c)).
 
-    Args:
-      task: The task.
-      fraction: How much of each client's set is left, in (0, 1]; at least one example is.
-      seed: Decides which.
+    Of each client's set this fraction, in (0, 1], is left; at least one example is.
     """
     if fraction == 1.0:
         return task
@@ -33,25 +30,23 @@ def with_fraction(task: task_lib.Task, fraction: float, seed: int) -> task_lib.T
 
     def change(parts, client_id):
         whole = parts[name]
-        chosen, _ = _cut(whole, _share(_size(whole), fraction), _key(seed, client_id))
+        chosen, _ = _cut(whole, _share(num_rows_in_graph(whole), fraction), _key(seed, client_id))
         return {**parts, name: chosen}
 
     return _derive(task, change)
 
 
-def with_holdout(task: task_lib.Task, fraction: float, seed: int) -> task_lib.Task:
-    """Returns the task with a part `holdout` that is taken out of each personalization set.
+def with_holdout(task: Task, fraction: float, seed: int) -> Task:
+    """Returns a cross-device task with a part `holdout` taken out of each personalization set.
 
-    Args:
-      task: A cross-device task; silos have a validation part.
-      fraction: How much is held out, in (0, 1). A client with one example holds nothing out.
-      seed: Decides which.
+    It is this fraction, in (0, 1), of the set; a client with one example holds nothing out. Silos
+    have a validation part.
     """
     name = task.personalization_part("test")
 
     def change(parts, client_id):
         whole = parts[name]
-        size = _size(whole)
+        size = num_rows_in_graph(whole)
         count = tf.maximum(size - _share(size, fraction), tf.minimum(size, 1))
         remaining, held = _cut(whole, count, _key(seed, client_id))
         return {**parts, name: remaining, HOLDOUT: held}
@@ -59,17 +54,13 @@ def with_holdout(task: task_lib.Task, fraction: float, seed: int) -> task_lib.Ta
     return _derive(task, change)
 
 
-def with_ood(task: task_lib.Task, num_examples: int, seed: int) -> task_lib.Task:
+def with_ood(task: Task, num_examples: int, seed: int) -> Task:
     """Returns the task with a part `ood` of the other test clients' examples.
 
     Motley's out-of-distribution set (section 3.1, observation 3) is a random sample of the test
     clients' examples; a client's own are left out of its. Drawn from evaluation parts only, of each
-    client as many (all, if it has fewer), so that large clients do not make up most of it.
-
-    Args:
-      task: The task.
-      num_examples: Size of the sample; it is smaller where small clients leave a gap.
-      seed: Decides which.
+    client as many (all, if it has fewer), so that large clients do not make up most of it. It has
+    fewer than `num_examples` where small clients leave a gap.
     """
     pool, owners = _sample(task, num_examples, seed)
 
@@ -77,13 +68,13 @@ def with_ood(task: task_lib.Task, num_examples: int, seed: int) -> task_lib.Task
         is_other = tf.not_equal(tf.constant(owners), client_id)
         return {**parts, OOD: {f: tf.boolean_mask(a, is_other) for f, a in pool.items()}}
 
-    return dataclasses.replace(task, test=clients_lib.DerivedClients(task.test, change))
+    return dataclasses.replace(task, test=DerivedClients(task.test, change))
 
 
-def _derive(task, change) -> task_lib.Task:
-    test = clients_lib.DerivedClients(task.test, change)
+def _derive(task, change) -> Task:
+    test = DerivedClients(task.test, change)
     same = task.valid is task.test
-    valid = test if same else clients_lib.DerivedClients(task.valid, change)
+    valid = test if same else DerivedClients(task.valid, change)
     return dataclasses.replace(task, valid=valid, test=test)
 
 
@@ -91,10 +82,6 @@ def _key(seed: int, client_id: tf.Tensor) -> tf.Tensor:
     words = [tf.strings.to_hash_bucket_fast(client_id + salt, _BUCKETS) for salt in ("", "#")]
     key = tf.cast(tf.stack(words), tf.int32)
     return tensor_random.client_round_key(random_streams.key(seed, "held_out", 0), key)
-
-
-def _size(examples) -> tf.Tensor:
-    return tf.shape(next(iter(examples.values())))[0]
 
 
 def _share(size: tf.Tensor, fraction: float) -> tf.Tensor:
@@ -105,7 +92,7 @@ def _share(size: tf.Tensor, fraction: float) -> tf.Tensor:
 
 def _cut(examples, count: tf.Tensor, key: tf.Tensor):
     """Returns (so many of the examples, the rest), both in their old order."""
-    is_chosen = tensor_random.permutation(key, _size(examples)) < count
+    is_chosen = tensor_random.permutation(key, num_rows_in_graph(examples)) < count
     chosen = {f: tf.boolean_mask(a, is_chosen) for f, a in examples.items()}
     return chosen, {f: tf.boolean_mask(a, tf.logical_not(is_chosen)) for f, a in examples.items()}
 
@@ -122,8 +109,7 @@ def _sample(task, num_examples, seed):
     owners: list[str] = []
     for i in order:
         examples = {f: np.asarray(a) for f, a in task.test.fetch(ids[i])[part].items()}
-        size = len(next(iter(examples.values())))
-        chosen = np.sort(stream.permutation(size)[:each])
+        chosen = np.sort(stream.permutation(num_rows(examples))[:each])
         rows.append({f: a[chosen] for f, a in examples.items()})
         owners.extend([ids[i]] * len(chosen))
     chosen = np.sort(stream.permutation(len(owners))[:num_examples])

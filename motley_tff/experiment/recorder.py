@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import signals
+from motley_tff.core.algorithm import Algorithm, Bytes
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
-from motley_tff.experiment import checkpoints, rows, run_directory, score_blocks
+from motley_tff.experiment import checkpoints, rows, score_blocks
 from motley_tff.experiment.config import LoopConfig
+from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import csv_files, model_files
 from motley_tff.tables import columns
 
@@ -20,23 +21,18 @@ from motley_tff.tables import columns
 class Recorder:
     """Writes one run's files, and takes them up where an earlier process left them.
 
-    Args:
-      config: The loop's settings.
-      task: The task.
-      algorithm: What trains.
-      directory: Where files go; held by this process.
-      algorithm_name: What the tables' `algorithm` column says.
-      bytes_before: What was communicated before the first round, in a warm start.
+    `bytes_before` is what was communicated before the first round, in a warm start. The tables
+    have the evaluations after the rounds in `evaluated`.
     """
 
     def __init__(
         self,
         config: LoopConfig,
         task: Task,
-        algorithm: algorithm_lib.Algorithm,
-        directory: run_directory.RunDirectory,
+        algorithm: Algorithm,
+        directory: RunDirectory,
         algorithm_name: str,
-        bytes_before: algorithm_lib.Bytes,
+        bytes_before: Bytes,
     ):
         self._config, self._task, self._algorithm = config, task, algorithm
         self._directory, self._bytes_before = directory, bytes_before
@@ -47,13 +43,12 @@ class Recorder:
             "base_random_seed": config.base_random_seed,
         }
         self._round_rows: list[dict[str, Any]] = []
-        self._evaluated: set[int] = set()
+        self.evaluated: set[int] = set()
 
     def restore(self, state: Any) -> tuple[Any, int]:
         """Returns the last checkpoint and its round, and drops what tables say of later rounds.
 
-        Args:
-          state: The state before the first round, which is returned if there is no checkpoint.
+        `state`, that before the first round, is returned if there is no checkpoint.
         """
         folder, done = self._directory.checkpoints, 0
         saved = checkpoints.rounds(folder)
@@ -69,45 +64,35 @@ class Recorder:
         tables = {name: self._directory.table(name) for name in columns.EVALUATION_TABLES}
         csv_files.keep_rounds(self._directory.table("rounds"), done)
         csv_files.keep_rounds(tables["summary"], done)
-        self._evaluated = csv_files.rounds(tables["summary"])
+        self.evaluated = csv_files.rounds(tables["summary"])
         # The summary is written last: without it an evaluation is not whole.
         for path in tables.values():
-            csv_files.keep_rounds(path, max(self._evaluated, default=-1))
-        score_blocks.forget(self._directory.path, self._evaluated)
+            csv_files.keep_rounds(path, max(self.evaluated, default=-1))
+        score_blocks.forget(self._directory.path, self.evaluated)
         return state, done
-
-    def is_evaluated(self, number: int) -> bool:
-        """Returns whether the tables have the evaluation after a round."""
-        return number in self._evaluated
 
     def add_round(self, result: base.RoundResult) -> None:
         """Takes note of a round; `flush_rounds` writes it."""
-        names = ("loss", self._task.metric.name, *self._algorithm.shares)
         down, up = self._algorithm.bytes_per_client
-        means = {
-            name if name in self._algorithm.shares else f"train_{name}": result.means[name]
-            for name in names
-        }
+        asked = self._config.clients_per_train_round or len(self._task.train)
+        trained = {f"train_{name}": result.means[name] for name in ("loss", self._task.metric.name)}
         self._round_rows.append(
             {
                 "run_id": self._directory.run_id,
                 "round": result.number,
                 "num_clients": result.num_clients,
-                **means,
+                **trained,
+                **{name: result.means[name] for name in self._algorithm.shares},
                 "seconds": result.seconds,
-                "bytes_down": down
-                * (self._config.clients_per_train_round or len(self._task.train)),
+                "bytes_down": down * asked,
                 "bytes_up": up * result.num_clients,
             }
         )
 
     def flush_rounds(self, done: int) -> None:
         """Writes the rounds up to `done`, of which there is a state."""
-        names = columns.names(
-            "rounds",
-            metric=[self._task.metric.name],
-            i=[share.split("_")[1] for share in self._algorithm.shares],
-        )
+        clusters = [share.split("_")[1] for share in self._algorithm.shares]
+        names = columns.names("rounds", metric=[self._task.metric.name], i=clusters)
         whole = [row for row in self._round_rows if row["round"] <= done]
         with signals.held():  # Cut in two, rows would be lost, or written twice.
             csv_files.append(self._directory.table("rounds"), names, whole)
@@ -126,12 +111,7 @@ class Recorder:
     def add_evaluation(
         self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
     ) -> None:
-        """Writes the tables of the evaluation after a round.
-
-        Args:
-          tables: `{table: rows}` without the run's keys.
-          number: The round.
-        """
+        """Writes the tables of the evaluation after a round, whose rows lack the run's keys."""
         sent = self._bytes_so_far()
         for row in tables["summary"]:
             row |= {"bytes_down_total": sent.down, "bytes_up_total": sent.up}  # type: ignore
@@ -150,25 +130,20 @@ class Recorder:
                 rows = itertools.chain([first], without_keys)
                 full = ({**keys_of_table, **row} for row in rows)
                 csv_files.append(self._directory.table(name), names, full, columns.OPTIONAL)
-        self._evaluated.add(number)
-        score_blocks.forget(self._directory.path, self._evaluated)
+        self.evaluated.add(number)
+        score_blocks.forget(self._directory.path, self.evaluated)
 
-    def _bytes_so_far(self) -> algorithm_lib.Bytes:
+    def _bytes_so_far(self) -> Bytes:
         """Returns what all rounds so far communicated, and the warm start before them."""
         path = self._directory.table("rounds")
         written = list(csv_files.read(path)) if path.exists() else []
-        return algorithm_lib.Bytes(
+        return Bytes(
             self._bytes_before.down + sum(int(row["bytes_down"]) for row in written),
             self._bytes_before.up + sum(int(row["bytes_up"]) for row in written),
         )
 
     def export(self, server: Any, states: Mapping[str, Any]) -> None:
-        """Writes the trained models and matrices.
-
-        Args:
-          server: The server's weights.
-          states: The clients' own states by id.
-        """
+        """Writes the trained models and matrices of these weights and client states."""
         folder, names = self._directory.path, self._task.model.names
         algorithm = self._algorithm
         model_files.save(folder / model_files.FILE_NAME, names, algorithm.global_model(server))

@@ -12,11 +12,11 @@ import numpy as np
 
 from motley_tff import metrics as metrics_lib
 from motley_tff.core import candidates as candidates_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core.task import Task
 from motley_tff.experiment import held_out
 from motley_tff.experiment.client_scores import SPLITS, Scores
-from motley_tff.metrics import client_values
 from motley_tff.metrics import clusters as clusters_lib
+from motley_tff.metrics.client_values import ClientValues
 from motley_tff.tables import columns
 
 # (split, chosen candidate of each client) -> which clients accept it
@@ -25,11 +25,7 @@ _Row = dict[str, Any]
 
 
 class Rows:
-    """Rows that are made anew each time they are read.
-
-    Args:
-      parts: Functions that return rows.
-    """
+    """Rows that are made anew, by these functions, each time they are read."""
 
     def __init__(self, *parts: Callable[[], Iterable[dict[str, Any]]]):
         self._parts = parts
@@ -41,15 +37,7 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """An evaluation as rows, without the keys of the run.
-
-    Attributes:
-      clients: Rows for `clients.csv`.
-      candidates: Rows for `candidates.csv`.
-      clusters: Rows for `clusters.csv`: how many clients of each known group are in each cluster.
-      scores: Rows for `scores.csv`, where the task exports them.
-      summary: Rows for `summary.csv`.
-    """
+    """An evaluation as rows of tables of these names, without the keys of the run."""
 
     clients: Rows
     candidates: Rows
@@ -59,7 +47,7 @@ class Report:
 
 
 def choose(
-    task: task_lib.Task,
+    task: Task,
     scores: Mapping[str, Scores],
     tuning: candidates_lib.Tuning,
     include_baseline: bool,
@@ -68,10 +56,7 @@ def choose(
     """Returns `{split: candidate of each client}`, chosen on the validation scores.
 
     Args:
-      task: The task.
-      scores: `{split: scores}`.
       tuning: One candidate for all, or each silo its own.
-      include_baseline: Whether the baseline may be chosen.
       accept: Says who takes it; the others stay with candidate 0. Everybody, if not given.
     """
     valid = scores["valid"].values[task.metric.name]
@@ -79,24 +64,13 @@ def choose(
     chosen = {s: np.broadcast_to(best, len(scores[s].client_ids)) for s in SPLITS}
     if accept is None:
         return chosen
-    return {
-        split: np.where(accept(split, candidates), candidates, 0)
-        for split, candidates in chosen.items()
-    }
+    return {s: np.where(accept(s, c), c, 0) for s, c in chosen.items()}
 
 
 def summarize(
-    task: task_lib.Task, labels: Sequence[str], split: str, scores: Scores, chosen: np.ndarray
+    task: Task, labels: Sequence[str], split: str, scores: Scores, chosen: np.ndarray
 ) -> dict[str, Any]:
-    """Returns a split's row of `summary.csv`, without the keys of the run.
-
-    Args:
-      task: The task.
-      labels: The candidates' labels.
-      split: Which split.
-      scores: Its scores.
-      chosen: Each client's candidate.
-    """
+    """Returns a split's row of `summary.csv` at each client's candidate, without the run's keys."""
     values = client_values_of(task, scores, chosen)
     ood = _ood_values(task, scores, chosen)
     references = [task.reference[i] for i in values.client_ids if i in task.reference]
@@ -110,7 +84,7 @@ def summarize(
 
 
 def report(
-    task: task_lib.Task,
+    task: Task,
     labels: Sequence[str],
     scores: Mapping[str, Scores],
     tuning: candidates_lib.Tuning,
@@ -120,12 +94,8 @@ def report(
     """Chooses candidates on the validation scores and reports every split at them.
 
     Args:
-      task: The task.
       labels: The candidates' labels; the first is the baseline.
       scores: `{split: scores}` with `valid` and `test`; of `train` only the curves are reported.
-      tuning: One candidate for all, or each silo its own.
-      include_baseline: Whether the baseline may be chosen.
-      accept: See `choose`.
     """
     chosen = {
         how: choose(task, scores, how, include_baseline, accept)
@@ -152,11 +122,11 @@ class _SplitView(NamedTuple):
     split: str
     scores: Scores
     chosen: np.ndarray
-    tunings: Mapping[candidates_lib.Tuning, tuple[np.ndarray, client_values.ClientValues]]
+    tunings: Mapping[candidates_lib.Tuning, tuple[np.ndarray, ClientValues]]
 
 
 def _view(
-    task: task_lib.Task,
+    task: Task,
     split: str,
     scores: Scores,
     chosen: Mapping[candidates_lib.Tuning, Mapping[str, np.ndarray]],
@@ -167,7 +137,7 @@ def _view(
     return _SplitView(split, scores, chosen[tuning][split], tunings)
 
 
-def _score_rows(task: task_lib.Task, view: _SplitView) -> Iterator[_Row]:
+def _score_rows(task: Task, view: _SplitView) -> Iterator[_Row]:
     scores = view.scores
     for client_id, candidate, (labels, outputs) in zip(
         scores.client_ids, view.chosen, scores.examples, strict=bool(scores.examples)
@@ -182,19 +152,16 @@ def _score_rows(task: task_lib.Task, view: _SplitView) -> Iterator[_Row]:
             }
 
 
-def _cluster_rows(task: task_lib.Task, split: str, scores: Scores) -> Iterator[_Row]:
+def _cluster_rows(task: Task, split: str, scores: Scores) -> Iterator[_Row]:
+    """Yields how many clients of each known group are in each cluster."""
     if scores.clusters is None:
         return
     known = _groups(task, scores.client_ids)
     groups = np.full(len(scores.clusters), "") if known is None else known
     for cluster, members in clusters_lib.composition(scores.clusters, groups).items():
         for group, number in members.items():
-            yield {
-                "split": split,
-                "cluster_id": cluster + 1,
-                "group": group or None,
-                "num_clients": number,
-            }
+            cells = {"cluster_id": cluster + 1, "group": group or None, "num_clients": number}
+            yield {"split": split, **cells}
 
 
 def _tuning_cells(labels: Sequence[str], tunings: Mapping[Any, Any], i: int) -> dict[str, Any]:
@@ -223,12 +190,10 @@ def _label(labels: Sequence[str], chosen: np.ndarray) -> str:
     return labels[chosen[0]] if len(np.unique(chosen)) == 1 else "per_client"
 
 
-def client_values_of(
-    task: task_lib.Task, scores: Scores, chosen: np.ndarray
-) -> client_values.ClientValues:
+def client_values_of(task: Task, scores: Scores, chosen: np.ndarray) -> ClientValues:
     """Returns a split's per-client values, each client's at its candidate."""
     values = scores.values[task.metric.name].astype(np.float64)
-    return client_values.ClientValues(
+    return ClientValues(
         client_ids=np.array(scores.client_ids),
         baseline=values[:, 0],
         personalized=candidates_lib.take(values, chosen),
@@ -239,7 +204,7 @@ def client_values_of(
     )
 
 
-def _groups(task: task_lib.Task, client_ids: Sequence[str]) -> np.ndarray | None:
+def _groups(task: Task, client_ids: Sequence[str]) -> np.ndarray | None:
     """Returns the known group of each client, if the data say so for all of them."""
     known = task.facts.get("client_groups", {})
     if not client_ids or any(i not in known for i in client_ids):
@@ -247,12 +212,12 @@ def _groups(task: task_lib.Task, client_ids: Sequence[str]) -> np.ndarray | None
     return np.array([str(known[i]) for i in client_ids])
 
 
-def client_cell(task: task_lib.Task, client_id: str) -> str:
+def client_cell(task: Task, client_id: str) -> str:
     """Returns `<dataset>:<id>`, which keeps leading zeros and is no formula."""
     return f"{task.dataset}:{client_id}"
 
 
-def _client_rows(task: task_lib.Task, labels: Sequence[str], view: _SplitView) -> Iterator[_Row]:
+def _client_rows(task: Task, labels: Sequence[str], view: _SplitView) -> Iterator[_Row]:
     scores, chosen = view.scores, view.chosen
     values = client_values_of(task, scores, chosen)
     ood = _ood_values(task, scores, chosen)
@@ -275,16 +240,13 @@ def _client_rows(task: task_lib.Task, labels: Sequence[str], view: _SplitView) -
             "group": None if values.groups is None else values.groups[i],
         }
         for name in ("loss", *(m.name for m in task.metrics[1:])):
-            before, after = scores.values[name][i, 0], at_chosen[name][i]
-            if name == "loss":
-                row |= {"baseline_loss": before, "personalized_loss": after}
-            else:
-                row |= {f"baseline_{name}": before, f"personalized_{name}": after}
+            row[f"baseline_{name}"] = scores.values[name][i, 0]
+            row[f"personalized_{name}"] = at_chosen[name][i]
         row |= {f"ood_{name}": column[i] for name, column in ood.items()}
         yield row | _tuning_cells(labels, view.tunings, i)
 
 
-def _ood_values(task: task_lib.Task, scores: Scores, chosen: np.ndarray) -> dict[str, np.ndarray]:
+def _ood_values(task: Task, scores: Scores, chosen: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the metric of both models on the other clients' examples, if there are scores."""
     if held_out.OOD not in scores.beside:
         return {}
@@ -293,7 +255,7 @@ def _ood_values(task: task_lib.Task, scores: Scores, chosen: np.ndarray) -> dict
 
 
 def _candidate_rows(
-    task: task_lib.Task, labels: Sequence[str], split: str, scores: Scores
+    task: Task, labels: Sequence[str], split: str, scores: Scores
 ) -> Iterator[_Row]:
     ood = scores.beside.get(held_out.OOD)
     for i, client_id in enumerate(scores.client_ids):

@@ -45,10 +45,11 @@ class RunDirectory:
     """`<root_output_dir>/<experiment_name>/`, held by one process at a time.
 
     Args:
-      root: `--root_output_dir`.
-      experiment_name: See `check_name`.
       flags: What decides the numbers; a directory with others is refused.
       defaults: What a flag stood at in a run that was made before there was such a flag.
+
+    Attributes:
+      record: What `run.json` says.
 
     Raises:
       UserError: If the name is no file name, the directory cannot be written, another process
@@ -66,11 +67,12 @@ class RunDirectory:
         check_name(experiment_name)
         self.run_id = experiment_name
         self.path = pathlib.Path(os.path.expanduser(root)) / experiment_name
+        self.checkpoints, self.figures = self.path / "checkpoints", self.path / "figures"
         self._flags, self._defaults = dict(flags), dict(defaults or {})
         self._start = time.monotonic()
         self._lock_file = self._lock()
         try:
-            self._record = self._read_record()
+            self.record = self._read_record()
             self._check_flags()
             self._check_version()
             self._sweep()
@@ -79,24 +81,9 @@ class RunDirectory:
             raise
 
     @property
-    def checkpoints(self) -> pathlib.Path:
-        """Where checkpoints are."""
-        return self.path / "checkpoints"
-
-    @property
-    def figures(self) -> pathlib.Path:
-        """Where pictures are."""
-        return self.path / "figures"
-
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """What `run.json` says."""
-        return self._record
-
-    @property
     def is_finished(self) -> bool:
         """Whether the experiment ran to its end."""
-        return self._record.get("status") == "finished"
+        return self.record.get("status") == "finished"
 
     def table(self, name: str) -> pathlib.Path:
         """Returns the path of a CSV file, such as `clients`."""
@@ -114,9 +101,9 @@ class RunDirectory:
     def write_record(self, **facts: Any) -> None:
         """Writes `run.json`: flags, versions and whatever is told, over what was known."""
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        known = self._record.get("seconds_before", 0.0)
+        known = self.record.get("seconds_before", 0.0)
         code = {"versions": _versions(), "git_commit": _git_commit()}
-        self._record = {
+        self.record = {
             "run_id": self.run_id,
             "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
             "flags": self._flags,
@@ -125,20 +112,20 @@ class RunDirectory:
             **self._continued(code),
             "started": now,
             "cores": os.cpu_count(),
-            **self._record,
+            **self.record,
             **facts,
             "updated": now,
             "seconds": round(known + time.monotonic() - self._start, 3),
             "peak_memory_mb": _peak_memory_mb(),
         }
         with csv_files.replacing(self.path / "run.json") as file:
-            json.dump(self._record, file, indent=2, sort_keys=True, allow_nan=False)
+            json.dump(self.record, file, indent=2, sort_keys=True, allow_nan=False)
             file.write("\n")
 
     def _continued(self, code: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the later code versions with this one, `{}` if this one is on record."""
-        known = self._record.get("continued_with", [])
-        first = {name: self._record.get(name, value) for name, value in code.items()}
+        known = self.record.get("continued_with", [])
+        first = {name: self.record.get(name, value) for name, value in code.items()}
         if code in (first, *known):
             return {}
         return {"continued_with": [*known, code]}
@@ -192,17 +179,8 @@ class RunDirectory:
         return record
 
     def check_same(self, name: str, current: Mapping[str, Any], what: str) -> None:
-        """Refuses to go on if something other than a flag has changed since the run began.
-
-        Args:
-          name: The key in `run.json` that holds it.
-          current: Its value now.
-          what: What it is, for the message.
-
-        Raises:
-          UserError: If `run.json` holds something else.
-        """
-        known = self._record.get(name)
+        """Raises a UserError if what `run.json` holds as `name` has changed since the run began."""
+        known = self.record.get(name)
         if known is not None and known != dict(current):
             raise UserError(
                 f"experiment {self.run_id!r} was begun with other {what}: {known} then, "
@@ -221,16 +199,16 @@ class RunDirectory:
 
         A run without results, such as that of a refused command, is forgotten.
         """
-        if not self._record:
+        if not self.record:
             return
         defaults, flags = (json.loads(json.dumps(f)) for f in (self._defaults, self._flags))
         # `--v`, absl's short `--verbosity`, was once recorded and decides nothing.
-        recorded = {k: v for k, v in self._record["flags"].items() if k != "v"}.items()
+        recorded = {k: v for k, v in self.record["flags"].items() if k != "v"}.items()
         # Some flags once stood at nothing unless they were given.
         known = defaults | {k: defaults.get(k) if v is None else v for k, v in recorded}
         changed = sorted(k for k in flags.keys() | known.keys() if flags.get(k) != known.get(k))
         if changed and not self.is_finished and not self._has_results():
-            self._record = {}
+            self.record = {}
         elif changed:
             listed = ", ".join(f"--{k} ({known.get(k)} then, {flags.get(k)} now)" for k in changed)
             raise UserError(
@@ -244,8 +222,8 @@ class RunDirectory:
         A finished run is only shown; one without results is forgotten.
         """
         # The first version was not written down.
-        recorded, current = self._record.get("results_version", 1), motley_tff.RESULTS_VERSION
-        if not self._record or recorded == current or self.is_finished:
+        recorded, current = self.record.get("results_version", 1), motley_tff.RESULTS_VERSION
+        if not self.record or recorded == current or self.is_finished:
             return
         if self._has_results():
             raise UserError(
@@ -253,7 +231,7 @@ class RunDirectory:
                 f"expected {current}: the same flags give other numbers now; choose another "
                 f"--experiment_name, or delete {self.path}"
             )
-        self._record = {}
+        self.record = {}
 
 
 def _check_record(record: Any) -> None:
@@ -270,10 +248,8 @@ def digest(path: str) -> str:
     """Returns a data file's fingerprint: its size and a hash of its bytes.
 
     Of a file over 64 MB, the beginning, the middle and the end are hashed; of a folder, such as
-    Landmarks' of a file for each client, the names, sizes and last bytes of its files.
-
-    Raises:
-      UserError: If it cannot be read.
+    Landmarks' of a file for each client, the names, sizes and last bytes of its files. What cannot
+    be read is a UserError.
     """
     try:
         if os.path.isdir(path):

@@ -1,5 +1,6 @@
 """Runs an experiment: a task and a `RunConfig` in, a run directory out."""
 
+import asyncio
 import contextlib
 import dataclasses
 import hashlib
@@ -16,13 +17,13 @@ from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import cores, partition
 from motley_tff.core.errors import UserError
+from motley_tff.core.lazy import tff
 from motley_tff.core.task import Task
 from motley_tff.experiment import (
     constant_prediction,
     experiment,
     progress,
     run_directory,
-    tensorboard,
     warm_start,
 )
 from motley_tff.experiment.config import BackendConfig, LoopConfig, RunConfig
@@ -187,9 +188,11 @@ def _digest(weights: Any) -> str:
 
 
 def _release(config: RunConfig, directory: run_directory.RunDirectory) -> dict[str, Any]:
+    """Returns what writes a round's scalars for TensorBoard, through TFF's own release manager."""
     if not config.tensorboard:
         return {}
-    return {"release": tensorboard.writer(directory.path / "tensorboard")}
+    manager = tff.program.TensorBoardReleaseManager(directory.path / "tensorboard")
+    return {"release": lambda values, number: asyncio.run(manager.release(dict(values), number))}
 
 
 @contextlib.contextmanager
@@ -212,7 +215,9 @@ def _open_backend(
     elif name == "vectorized":
         yield vectorized.VectorizedBackend(), reason
     else:
-        yield sequential.SequentialBackend(_parallel_clients(config.threads_per_client)), reason
+        threads = config.threads_per_client
+        at_once = max(1, cores.usable() // threads) if threads else 1
+        yield sequential.SequentialBackend(at_once), reason
 
 
 @contextlib.contextmanager
@@ -230,10 +235,3 @@ def _tff_backend(
         opened = runtime.tff_runtime(intra_op_threads=config.threads_per_client or None)
     with opened:
         yield backend.TffBackend(aggregator)
-
-
-def _parallel_clients(threads_per_client: int) -> int:
-    """Returns how many clients run at once on the cores this process may use."""
-    if threads_per_client == 0:
-        return 1
-    return max(1, cores.usable() // threads_per_client)

@@ -44,10 +44,8 @@ def remaining(
 ) -> tuple[str, ...]:
     """Returns those of a cohort who do not drop out; at least one stays.
 
-    Args:
-      client_ids: The cohort.
-      dropout_rate: Probability that a client gets the model and sends nothing back, in [0, 1).
-      stream: Decides who; not drawn from without a rate.
+    The rate, in [0, 1), is the probability that a client gets the model and sends nothing back;
+    without one nothing is drawn from the stream.
     """
     if not dropout_rate:
         return client_ids
@@ -59,11 +57,8 @@ def remaining(
 def evaluated(config: LoopConfig, task: Task, split: str, number: int) -> Sequence[str]:
     """Returns the clients of a split to evaluate: a sample while training, all at the end."""
     ids = task.splits[split].ids
-    sizes = {
-        "valid": config.valid_clients_per_evaluation,
-        "test": config.test_clients_per_evaluation,
-    }
-    size = sizes[split]
+    sizes = (config.valid_clients_per_evaluation, config.test_clients_per_evaluation)
+    size = sizes[SPLITS.index(split)]
     if number == config.total_rounds:
         size = config.final_evaluation_clients or len(ids)
     if task.setting == "cross_silo" or size >= len(ids):

@@ -16,12 +16,7 @@ _NAME = re.compile(r"round_(\d{8})\..*\.npz")
 
 
 class ScoreBlocks:
-    """The blocks of one round's evaluation.
-
-    Args:
-      directory: The run's.
-      round_number: After which round it is.
-    """
+    """The blocks of the evaluation after one round of a run."""
 
     def __init__(self, directory: pathlib.Path, round_number: int):
         self._folder, self._number = directory / _FOLDER, round_number
@@ -54,9 +49,7 @@ class ScoreBlocks:
 def forget(directory: pathlib.Path, rounds: Collection[int]) -> None:
     """Removes the blocks of rounds whose tables are whole, and what a killed process left."""
     folder = directory / _FOLDER
-    if not folder.is_dir():
-        return
-    for path in folder.iterdir():
+    for path in folder.glob("*"):
         match = _NAME.fullmatch(path.name)
         if path.suffix == ".tmp" or (match and int(match.group(1)) in rounds):
             path.unlink()

@@ -6,76 +6,39 @@ little more than the numbers of its scores; `rows` makes tables of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.backends.base import Backend, ClientCall
+from motley_tff.core.algorithm import Personalization
+from motley_tff.core.task import Task
 from motley_tff.experiment import client_scores
 from motley_tff.experiment.client_scores import SPLITS, Scores
+from motley_tff.experiment.score_blocks import ScoreBlocks
 
 # Clients that are scored together, and kept together for a run that is cut.
 BLOCK = 256
 
 
-class Blocks(Protocol):
-    """Where the scores of finished blocks are kept while an evaluation is not whole."""
-
-    def load(self, name: str, client_ids: Sequence[str]) -> dict[str, Scores] | None:
-        """Returns a block's scores by split, or None if it is to be scored."""
-
-    def save(self, name: str, scores: Mapping[str, Scores]) -> None:
-        """Keeps a block's scores."""
-
-
-class _NoBlocks:
-    """Keeps nothing."""
-
-    def load(self, name: str, client_ids: Sequence[str]) -> None:
-        del name, client_ids
-
-    def save(self, name: str, scores: Mapping[str, Scores]) -> None:
-        del name, scores
-
-
 class Evaluator:
-    """Runs one personalization on one backend.
-
-    Args:
-      backend: Where the clients' work runs.
-      task: Whose clients.
-      personalization: What they do.
-      name: Tells its blocks from those of other evaluators.
-    """
+    """Runs one personalization on one backend; its name tells its blocks from those of others."""
 
     def __init__(
-        self,
-        backend: base.Backend,
-        task: task_lib.Task,
-        personalization: algorithm_lib.Personalization,
-        name: str = "main",
+        self, backend: Backend, task: Task, personalization: Personalization, name: str = "main"
     ):
         self._backend, self._task, self._name = backend, task, name
         if task.setting == "cross_silo":
             # The same silos on both splits: personalize once, score on both parts.
             train = ("train",) if personalization.scores_train else ()
-            self._groups: tuple[tuple[str, ...], ...] = ((*SPLITS, *train),)
+            groups: tuple[tuple[str, ...], ...] = ((*SPLITS, *train),)
         else:
-            self._groups = tuple((split,) for split in SPLITS)
-        self._work = {
-            group: personalization.work(
-                tuple(
-                    dict.fromkeys(
-                        part for split in group for part in client_scores.parts(task, split)
-                    )
-                ),
-                task.personalization_part(group[0]),
-            )
-            for group in self._groups
-        }
+            groups = tuple((split,) for split in SPLITS)
+        self._work = {}
+        for group in groups:
+            parts = dict.fromkeys(part for s in group for part in client_scores.parts(task, s))
+            part = task.personalization_part(group[0])
+            self._work[group] = personalization.work(tuple(parts), part)
 
     def score(
         self,
@@ -84,7 +47,7 @@ class Evaluator:
         client_ids: Mapping[str, Sequence[str]],
         key: np.ndarray,
         on_client: Callable[[], None] = lambda: None,
-        blocks: Blocks | None = None,
+        blocks: ScoreBlocks | None = None,
     ) -> dict[str, Scores]:
         """Returns each split's scores, those on training parts (`train`) last.
 
@@ -93,21 +56,19 @@ class Evaluator:
           client_states: `{client id: state}` for a stateful personalization, else None.
           client_ids: `{split: clients to score}`; the same for both splits of a silo task.
           key: int32 [2], the random key of this evaluation.
-          on_client: Called after each client, for progress.
           blocks: Has blocks that an earlier process scored, and keeps whole ones.
         """
-        blocks = blocks or _NoBlocks()
         scores = {}
-        for group in self._groups:
+        for group in self._work:
             ids = tuple(client_ids[group[0]])
             scored = []
             for first in range(0, len(ids), BLOCK):
                 name = f"{self._name}.{group[0]}.{first:09d}"
                 block_ids = ids[first : first + BLOCK]
-                block = blocks.load(name, block_ids)
+                block = blocks.load(name, block_ids) if blocks else None
                 if block is None:
                     block = self._score(group, weights, client_states, block_ids, key, on_client)
-                    if len(block_ids) == BLOCK:  # What is short is soon scored again.
+                    if blocks and len(block_ids) == BLOCK:  # What is short is soon scored again.
                         blocks.save(name, block)
                 else:
                     for _ in block_ids:
@@ -129,14 +90,10 @@ class Evaluator:
         """Returns the scores of a block of clients on all splits of a group."""
         outputs = []
         states = None if client_states is None else [client_states[i] for i in ids]
-        call = base.ClientCall(
-            self._task, self._work[group], weights, self._clients(group), ids, key, states
-        )
+        # Of silos those of the split that has all parts of the group.
+        clients = self._task.splits["test" if "test" in group else group[0]]
+        call = ClientCall(self._task, self._work[group], weights, clients, ids, key, states)
         for _, metrics in self._backend.map_clients(call):
             outputs.append(metrics)
             on_client()
         return {split: client_scores.collect(self._task, split, ids, outputs) for split in group}
-
-    def _clients(self, group: tuple[str, ...]) -> clients_lib.Clients:
-        """Returns whom a group scores: of silos those of the split that has all its parts."""
-        return self._task.splits["test" if "test" in group else group[0]]

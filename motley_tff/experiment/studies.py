@@ -10,44 +10,28 @@ from typing import Any
 import numpy as np
 
 from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
 from motley_tff.core import candidates
-from motley_tff.core import task as task_lib
+from motley_tff.core.algorithm import Personalization
 from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
 from motley_tff.experiment import acceptance, client_scores, held_out, scoring
 from motley_tff.experiment import rows as rows_lib
 from motley_tff.experiment.config import EvaluationConfig
+from motley_tff.experiment.score_blocks import ScoreBlocks
 from motley_tff.tables import columns
 
 Scores = dict[str, client_scores.Scores]
 
 
-def check(config: EvaluationConfig, task: task_lib.Task) -> None:
-    """Raises a UserError for rules that do not fit the task, before anything is trained."""
-    for text in config.acceptance:
-        acceptance.parse(text, task.setting == "cross_silo")
-
-
 class Studies:
-    """Evaluates one personalization on one backend.
-
-    Args:
-      config: What to look at.
-      backend: Where the clients' work runs.
-      task: Whose clients.
-      personalization: What they do.
-      seed: The run's.
-
-    Raises:
-      UserError: If the settings do not fit the task or the personalization.
-    """
+    """Evaluates one personalization on one backend; a UserError if the settings do not fit it."""
 
     def __init__(
         self,
         config: EvaluationConfig,
         backend: base.Backend,
-        task: task_lib.Task,
-        personalization: algorithm_lib.Personalization,
+        task: Task,
+        personalization: Personalization,
         seed: int,
     ):
         self._config, self._task = config, task
@@ -66,19 +50,16 @@ class Studies:
         if config.ood_examples:
             main = held_out.with_ood(main, config.ood_examples, seed)
 
-        def evaluator(scored_task: task_lib.Task, name: str) -> scoring.Evaluator:
+        def evaluator(scored_task: Task, name: str) -> scoring.Evaluator:
             return scoring.Evaluator(backend, scored_task, personalization, name)
-
-        def without(share: float) -> scoring.Evaluator:
-            held = held_out.with_holdout(sized[fractions[0]], share, seed)
-            return evaluator(held, f"holdout_{share}")
 
         self._main = evaluator(main, "main")
         self._sizes = {f: evaluator(sized[f], f"fraction_{f}") for f in fractions[1:]}
+        # A value is the share that is held out.
+        shares = [rule.value for rule in self._rules if rule.validates and rule.value is not None]
         self._holdouts = {
-            rule.value: without(rule.value)
-            for rule in self._rules
-            if rule.validates and rule.value is not None
+            v: evaluator(held_out.with_holdout(sized[fractions[0]], v, seed), f"holdout_{v}")
+            for v in shares
         }
 
     @property
@@ -93,17 +74,11 @@ class Studies:
         client_ids: Mapping[str, Sequence[str]],
         key: np.ndarray,
         on_client: Callable[[], None],
-        blocks: scoring.Blocks | None = None,
+        blocks: ScoreBlocks | None = None,
     ) -> tuple[Scores, dict[str, Iterable[dict[str, Any]]]]:
         """Returns the scores of the tables, and `{table: rows}` without the keys of the run.
 
-        Args:
-          weights: See `scoring.Evaluator.score`, as the others.
-          client_states: The same.
-          client_ids: The same.
-          key: The same.
-          on_client: Called each time a client was scored.
-          blocks: See `scoring.Evaluator.score`.
+        The arguments are those of `scoring.Evaluator.score`.
         """
 
         def score(evaluator: scoring.Evaluator) -> Scores:
@@ -122,21 +97,16 @@ class Studies:
         )
         sizes = {fraction: score(evaluator) for fraction, evaluator in self._sizes.items()}
         tables = {
-            "candidates": report.candidates,
-            "clients": report.clients,
-            "clusters": report.clusters,
-            "scores": report.scores,
+            **vars(report),
             "sizes": self._size_rows({config.personalization_fractions[0]: scores, **sizes}),
             "acceptance": self._acceptance_rows(scores, held),
-            "summary": report.summary,
         }
         return scores, tables
 
     def _accept(self, rule, scores, held) -> rows_lib.Accept:
-        def accept(split, chosen):
-            return acceptance.accepts(rule, self._evidence(rule, scores, held, split, chosen))
-
-        return accept
+        return lambda split, chosen: acceptance.accepts(
+            rule, self._evidence(rule, scores, held, split, chosen)
+        )
 
     def _evidence(self, rule, scores, held, split, chosen) -> acceptance.Evidence:
         """Returns what clients know of their candidates without their evaluation sets."""

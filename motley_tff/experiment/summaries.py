@@ -2,30 +2,25 @@
 
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import run_directory
+from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import csv_files
 from motley_tff.tables import columns
 
 
-def last(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
+def last(directory: RunDirectory) -> list[dict[str, str]]:
     """Returns the rows of the last evaluation in `summary.csv`, as text."""
     rows = _summary_rows(directory)
     return [row for row in rows if row["round"] == rows[-1]["round"]]
 
 
-def selected(directory: run_directory.RunDirectory, higher_is_better: bool) -> list[dict[str, str]]:
-    """Returns the rows of the evaluation that is best on validation clients; of equals the first.
-
-    Args:
-      directory: The experiment's.
-      higher_is_better: Direction of the metric.
-    """
+def selected(directory: RunDirectory, higher_is_better: bool) -> list[dict[str, str]]:
+    """Returns the rows of the evaluation best on validation clients, of equals the first."""
     rows = _summary_rows(directory)
     best = candidates.best_round(rows, higher_is_better)
     return [row for row in rows if row["round"] == best]
 
 
-def _summary_rows(directory: run_directory.RunDirectory) -> list[dict[str, str]]:
+def _summary_rows(directory: RunDirectory) -> list[dict[str, str]]:
     path = directory.table("summary")
     rows = list(csv_files.read(path))
     expected = (*columns.RUN, "personalized_mean")

@@ -13,17 +13,18 @@ import numpy as np
 import threadpoolctl
 from sklearn import cluster
 
-from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work, random_streams
-from motley_tff.core import task as task_lib
-from motley_tff.experiment import progress as progress_lib
+from motley_tff.backends.base import Backend, ClientCall, Round
+from motley_tff.core import random_streams
+from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes
+from motley_tff.core.client_work import ClientWork
+from motley_tff.core.task import Task
 from motley_tff.experiment import schedule
+from motley_tff.experiment.progress import Progress
 from motley_tff.files import model_files
 
 Weights = tuple[np.ndarray, ...]
 # initial weights -> FedAvg
-Build = Callable[[Weights], algorithm_lib.Algorithm]
+Build = Callable[[Weights], Algorithm]
 
 # Clients whose updates are clustered, and the length of the sketch of an update. With 256 the noise
 # of inner products, 1 / 16, hid what two languages' updates differ in, about 0.25.
@@ -31,7 +32,7 @@ _MAX_CLIENTS, _SKETCH = 400, 2**14
 _SPREAD = 0.1
 
 
-def random_models(task: task_lib.Task, seed: int, k: int) -> list[Weights]:
+def random_models(task: Task, seed: int, k: int) -> list[Weights]:
     """Returns k models drawn independently.
 
     Architectures that start at zero (linear models) would make k equal ones; those are drawn from
@@ -51,47 +52,33 @@ def random_models(task: task_lib.Task, seed: int, k: int) -> list[Weights]:
     ]
 
 
+@dataclasses.dataclass
 class WarmStart:
     """Trains what a clustering algorithm starts from.
 
-    Args:
-      task: The task.
-      backend: Runs the training.
+    Attributes:
       build: Makes FedAvg.
-      seed: The run's.
       cohort_size: Clients a round, None for all.
       directory: Where trained models are kept.
-      progress: Told what happens.
       dropout_rate: Probability that a client of a cohort sends nothing back.
-
-    Attributes:
       communicated: What all of it sent and received.
     """
 
-    def __init__(
-        self,
-        task: task_lib.Task,
-        backend: base.Backend,
-        build: Build,
-        seed: int,
-        cohort_size: int | None,
-        directory: pathlib.Path,
-        progress: progress_lib.Progress,
-        dropout_rate: float = 0.0,
-    ):
-        self._task, self._backend, self._build = task, backend, build
-        self._seed, self._cohort_size = seed, cohort_size
-        self._directory, self._progress = directory, progress
-        self._dropout_rate = dropout_rate
-        self.communicated = algorithm_lib.NO_BYTES
+    task: Task
+    backend: Backend
+    build: Build
+    seed: int
+    cohort_size: int | None
+    directory: pathlib.Path
+    progress: Progress
+    dropout_rate: float = 0.0
+    communicated: Bytes = NO_BYTES
 
-    def _count(self, algorithm: algorithm_lib.Algorithm, asked: int, answered: int) -> None:
+    def _count(self, algorithm: Algorithm, asked: int, answered: int) -> None:
         """Counts what so many clients get and send back, also where a model was kept."""
         down, up = algorithm.bytes_per_client
         before = self.communicated
-        self.communicated = algorithm_lib.Bytes(
-            before.down + down * asked, before.up + up * answered
-        )
+        self.communicated = Bytes(before.down + down * asked, before.up + up * answered)
 
     def fedavg(self, initial: Sequence[Weights], num_rounds: int) -> list[Weights]:
         """Returns every model after its own FedAvg run, with cohorts and shuffles of its own."""
@@ -100,34 +87,34 @@ class WarmStart:
         return [self._train(j, weights, num_rounds) for j, weights in enumerate(initial)]
 
     def _train(self, j: int, initial: Weights, num_rounds: int) -> Weights:
-        algorithm = self._build(initial)
+        algorithm = self.build(initial)
         rounds = [self._round(j, number) for number in range(1, num_rounds + 1)]
-        asked = num_rounds * min(self._cohort_size or len(self._task.train), len(self._task.train))
+        asked = num_rounds * min(self.cohort_size or len(self.task.train), len(self.task.train))
         self._count(algorithm, asked, sum(len(round_.client_ids) for round_ in rounds))
-        path = self._directory / f"warm_start_{j + 1}.npz"
+        path = self.directory / f"warm_start_{j + 1}.npz"
         if path.exists():
-            return model_files.load(str(path), self._task.model.shapes)
-        process = self._backend.training(self._task, algorithm)
-        self._progress.start(f"warm start of model {j + 1}", num_rounds)
+            return model_files.load(str(path), self.task.model.shapes)
+        process = self.backend.training(self.task, algorithm)
+        self.progress.start(f"warm start of model {j + 1}", num_rounds)
         state = process.run(
             process.initialize(),
             rounds,
-            lambda result, _: self._progress.advance(loss=result.means["loss"]),
+            lambda result, _: self.progress.advance(loss=result.means["loss"]),
         )
-        self._progress.finish()
+        self.progress.finish()
         weights = tuple(process.weights(state))
-        model_files.save(path, self._task.model.names, weights)
+        model_files.save(path, self.task.model.names, weights)
         return weights
 
-    def _round(self, j: int, number: int) -> base.Round:
-        ids = self._task.train.ids
-        if self._cohort_size is not None and self._cohort_size < len(ids):
-            stream = random_streams.generator(self._seed, "warm_start", 0, j, number)
-            ids = tuple(ids[i] for i in stream.choice(len(ids), self._cohort_size, replace=False))
-        stream = random_streams.generator(self._seed, "cohort_faults", 0, j, number)
-        staying = schedule.remaining(ids, self._dropout_rate, stream)
-        key = random_streams.key(self._seed, "warm_start", 1, j, number)
-        return base.Round(number, staying, key)
+    def _round(self, j: int, number: int) -> Round:
+        ids = self.task.train.ids
+        if self.cohort_size is not None and self.cohort_size < len(ids):
+            stream = random_streams.generator(self.seed, "warm_start", 0, j, number)
+            ids = tuple(ids[i] for i in stream.choice(len(ids), self.cohort_size, replace=False))
+        stream = random_streams.generator(self.seed, "cohort_faults", 0, j, number)
+        staying = schedule.remaining(ids, self.dropout_rate, stream)
+        key = random_streams.key(self.seed, "warm_start", 1, j, number)
+        return Round(number, staying, key)
 
     def split(
         self, weights: Weights, k: int, is_shared: Sequence[bool] | None = None
@@ -136,23 +123,18 @@ class WarmStart:
 
         Ours, against mode collapse. Clients that learn alike change a model alike: their updates
         from the same model, scaled to length 1, are clustered by k-means++ (on random sketches of
-        2^14 numbers), and each group's mean update is applied to the model.
-
-        Args:
-          weights: The model.
-          k: How many.
-          is_shared: Which of its leaves all models have in common: those are moved by the mean
-            update of all clients. By default none.
+        2^14 numbers), and each group's mean update is applied to the model. The leaves that
+        `is_shared`, by default none, are moved by the mean update of all clients.
         """
         ids = self._sample()
-        self._count(self._build(weights), len(ids), len(ids))
-        paths = [self._directory / f"warm_start_cluster_{j + 1}.npz" for j in range(k)]
+        self._count(self.build(weights), len(ids), len(ids))
+        paths = [self.directory / f"warm_start_cluster_{j + 1}.npz" for j in range(k)]
         if all(path.exists() for path in paths):
-            return [model_files.load(str(path), self._task.model.shapes) for path in paths]
-        self._progress.start("updates to start clusters from", 2 * len(ids))
+            return [model_files.load(str(path), self.task.model.shapes) for path in paths]
+        self.progress.start("updates to start clusters from", 2 * len(ids))
         sketches = np.stack([_sketch(update) for update in self._updates(weights, ids)])
         norms = np.linalg.norm(sketches, axis=1, keepdims=True)
-        seed = int(random_streams.generator(self._seed, "cluster_seeding", 1).integers(2**31))
+        seed = int(random_streams.generator(self.seed, "cluster_seeding", 1).integers(2**31))
         groups = cluster.KMeans(k, n_init=10, random_state=seed)
         # Threads may add up in another order each time, and a client between two groups change.
         with threadpoolctl.threadpool_limits(1):
@@ -161,7 +143,7 @@ class WarmStart:
         for label, update in zip(labels, self._updates(weights, ids), strict=True):
             for total, change in zip(totals[label], update, strict=True):
                 total += change
-        self._progress.finish()
+        self.progress.finish()
         counts = np.maximum(np.bincount(labels, minlength=k), 1)
         means = [[total / counts[j] for total in totals[j]] for j in range(k)]
         for i, shared in enumerate(is_shared or ()):
@@ -174,27 +156,27 @@ class WarmStart:
             for mean in means
         ]
         for path, model in zip(paths, models, strict=True):
-            model_files.save(path, self._task.model.names, model)
+            model_files.save(path, self.task.model.names, model)
         return models
 
     def _sample(self) -> tuple[str, ...]:
-        ids = self._task.train.ids
+        ids = self.task.train.ids
         if len(ids) <= _MAX_CLIENTS:
             return ids
-        stream = random_streams.generator(self._seed, "cluster_seeding", 0)
+        stream = random_streams.generator(self.seed, "cluster_seeding", 0)
         return tuple(ids[i] for i in sorted(stream.choice(len(ids), _MAX_CLIENTS, replace=False)))
 
     def _updates(self, weights: Weights, ids: tuple[str, ...]) -> Iterator[Weights]:
-        work = _as_metrics(self._build(weights).work)
-        key = random_streams.key(self._seed, "cluster_seeding", 2)
-        for _, update in self._backend.map_clients(
-            base.ClientCall(self._task, work, weights, self._task.train, ids, key)
+        work = _as_metrics(self.build(weights).work)
+        key = random_streams.key(self.seed, "cluster_seeding", 2)
+        for _, update in self.backend.map_clients(
+            ClientCall(self.task, work, weights, self.task.train, ids, key)
         ):
-            self._progress.advance()
+            self.progress.advance()
             yield update
 
 
-def _as_metrics(work: client_work.ClientWork) -> client_work.ClientWork:
+def _as_metrics(work: ClientWork) -> ClientWork:
     """Returns the work with its update where an evaluation's results are."""
 
     def finish(carry):

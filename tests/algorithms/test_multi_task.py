@@ -18,7 +18,7 @@ from motley_tff.algorithms import (
     PerFedAvg,
     mocha,
     optimizers,
-    personal_scoring,
+    personal_training,
 )
 from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
@@ -333,7 +333,9 @@ def test_a_silo_that_stays_away_keeps_its_row(task):
 def test_scoring_of_personal_models(task):
     algorithm = _built("ditto", task, **{"lambda": 0.7})
     weights, states, models = _train(task, algorithm)
-    work = personal_scoring.build(task, algorithm).work(("valid", "test", "train"), "train")
+    work = personal_training.personalization(task, algorithm).work(
+        ("valid", "test", "train"), "train"
+    )
     key = random_streams.key(0, "personalization", 1)
     found = sequential.SequentialBackend().map_clients(
         base.ClientCall(task, work, weights, task.valid, ("a",), key, [states["a"]])

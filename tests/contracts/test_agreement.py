@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from motley_tff import algorithms
-from motley_tff.algorithms import personal_scoring
+from motley_tff.algorithms import personal_training
 from motley_tff.backends import base, stacking
 from motley_tff.core import random_streams
 from tests import toy
@@ -118,7 +118,7 @@ def test_personal_models_are_scored_alike(backend, name, silos):
             )
             for i in range(len(ids))
         ]
-        work = personal_scoring.build(silos, algorithm).work(("valid", "train"), "train")
+        work = personal_training.personalization(silos, algorithm).work(("valid", "train"), "train")
         key = random_streams.key(5, "personalization", 3)
         return list(
             backend.map_clients(

@@ -7,7 +7,7 @@ the mean of the personalization examples.
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import FineTuning, local, optimizers, personal_scoring
+from motley_tff.algorithms import FineTuning, local, optimizers, personal_training
 from motley_tff.backends import sequential
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import studies
@@ -144,6 +144,6 @@ def test_models_that_are_personalized_in_training_have_no_set_to_cut():
             config,
             sequential.SequentialBackend(),
             silos,
-            personal_scoring.build(silos, training),
+            personal_training.personalization(silos, training),
             1,
         )

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import algorithm as algorithm_lib
+from motley_tff.core.algorithm import Groups
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 
@@ -35,7 +35,6 @@ class Aggregator:
     """How updates become one.
 
     Attributes:
-      name: Of `--aggregator`.
       whole: Aggregates a group that all clients are in.
       partial: Aggregates one with clients outside; None if there is no such aggregator.
       total: Sums such a group's weights.
@@ -49,13 +48,9 @@ class Aggregator:
     is_linear: bool = False
 
     def process(
-        self, update_type: tff.Type, groups: algorithm_lib.Groups | None = None
+        self, update_type: tff.Type, groups: Groups | None = None
     ) -> tff.templates.AggregationProcess:
-        """Returns the process from clients' updates and weights to their mean.
-
-        Args:
-          update_type: Of one client's update; a weight is a float32.
-          groups: Those that the algorithm's update falls into.
+        """Returns the process from clients' updates, of a type, and float32 weights to their mean.
 
         Raises:
           UserError: If this aggregator cannot leave out the clients outside a group.
@@ -157,15 +152,8 @@ def quantile_above_zero(
 
     As `tff.aggregators.PrivateQuantileEstimationProcess.no_noise` (Andrew et al. 2021,
     https://arxiv.org/abs/1905.03871): C becomes C * exp(-learning_rate * (share of values at most C
-    - target_quantile)). Of a round in which all values are 0 it learns nothing.
-
-    Args:
-      initial_estimate: C at first.
-      target_quantile: In [0, 1].
-      learning_rate: Of the geometric step.
-      multiplier: Reported is multiplier * C + increment.
-      increment: As above.
-      count: Sums int32 [2] of 0 and 1; by default a plain sum.
+    - target_quantile)), and multiplier * C + increment is reported. Of a round in which all values
+    are 0 it learns nothing. `count` sums int32 [2] of 0 and 1; by default a plain sum.
     """
     count_sum = (count or tff.aggregators.SumFactory()).create(tff.TensorType(np.int32, [2]))
 
@@ -211,7 +199,7 @@ def quantile_above_zero(
 
 
 def _grouped(
-    aggregator: Aggregator, update_type: tff.Type, groups: algorithm_lib.Groups
+    aggregator: Aggregator, update_type: tff.Type, groups: Groups
 ) -> tff.templates.AggregationProcess:
     """Returns the aggregation of every group by a process of its own."""
 

@@ -17,13 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base, client_loop
-from motley_tff.backends.tff import aggregators as tff_aggregators
+from motley_tff.backends.tff.aggregators import MEAN, Aggregator
 from motley_tff.backends.tff.workers import RemoteComputationError
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import client_work, random_streams, tensor_random
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import random_streams, tensor_random
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import ClientOutput, ClientWork
+from motley_tff.core.clients import Clients
 from motley_tff.core.lazy import tff
+from motley_tff.core.task import Task
 
 Nest = Any
 # Clients whose results are held at once during an evaluation.
@@ -31,21 +32,15 @@ _EVALUATION_BLOCK = 64
 
 
 class TffBackend:
-    """Runs client work in TFF's current default execution context.
-
-    Args:
-      aggregator: Of the clients' updates; by default the plain weighted mean.
-    """
+    """Runs client work in TFF's current execution context; the aggregator is by default a mean."""
 
     name = "tff"
 
-    def __init__(self, aggregator: tff_aggregators.Aggregator | None = None):
-        self._aggregator = aggregator or tff_aggregators.MEAN
+    def __init__(self, aggregator: Aggregator | None = None):
+        self._aggregator = aggregator or MEAN
         self._maps: dict[Any, tff.Computation] = {}
 
-    def training(
-        self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm
-    ) -> base.TrainingProcess:
+    def training(self, task: Task, algorithm: Algorithm) -> base.TrainingProcess:
         """Returns the algorithm's training process; see `base.Backend`."""
         if algorithm.initial_client_state is not None:
             return TffStatefulTraining(task, algorithm, self._aggregator)
@@ -69,7 +64,7 @@ class TffBackend:
 class _Training:
     """What both kinds of training share: running rounds and reading measurements."""
 
-    def __init__(self, task: task_lib.Task, algorithm: algorithm_lib.Algorithm):
+    def __init__(self, task: Task, algorithm: Algorithm):
         self._task = task
         self._inputs = _ClientInputs(task.train, algorithm.work.parts)
 
@@ -93,11 +88,10 @@ class _Training:
 
 
 @contextlib.contextmanager
-def _naming_unreadable(clients: clients_lib.Clients, client_ids: Sequence[str]) -> Iterator[None]:
-    """Where TFF's worker fails because data cannot be read, says whose.
+def _naming_unreadable(clients: Clients, client_ids: Sequence[str]) -> Iterator[None]:
+    """Where TFF's worker fails because data cannot be read, raises a UserError that says whose.
 
-    Raises:
-      UserError: Names the client; the worker's own error is many lines and names none.
+    The worker's own error is many lines and names none.
     """
     try:
         yield
@@ -111,12 +105,7 @@ def _naming_unreadable(clients: clients_lib.Clients, client_ids: Sequence[str]) 
 class TffTraining(_Training):
     """A `tff.learning.templates.LearningProcess`; states are its states."""
 
-    def __init__(
-        self,
-        task: task_lib.Task,
-        algorithm: algorithm_lib.Algorithm,
-        aggregator: tff_aggregators.Aggregator,
-    ):
+    def __init__(self, task: Task, algorithm: Algorithm, aggregator: Aggregator):
         super().__init__(task, algorithm)
         self._process = build_learning_process(task, algorithm, aggregator, self._inputs)
 
@@ -146,12 +135,7 @@ class TffStatefulTraining(_Training):
     is `(weights, optimizer state, aggregator state, {id: state})`.
     """
 
-    def __init__(
-        self,
-        task: task_lib.Task,
-        algorithm: algorithm_lib.Algorithm,
-        aggregator: tff_aggregators.Aggregator,
-    ):
+    def __init__(self, task: Task, algorithm: Algorithm, aggregator: Aggregator):
         super().__init__(task, algorithm)
         self._algorithm = algorithm
         self._work, results_type = _build_stateful_work(task, algorithm, self._inputs)
@@ -194,7 +178,7 @@ class TffStatefulTraining(_Training):
 class _ClientInputs:
     """What crosses the wire for each client, and the computation that makes data of it."""
 
-    def __init__(self, clients: clients_lib.Clients, parts: tuple[str, ...]):
+    def __init__(self, clients: Clients, parts: tuple[str, ...]):
         self._clients, self._parts = clients, parts
         data = tf.TensorSpec([], tf.string) if clients.in_graph else self._select(clients.spec)
         key = tf.TensorSpec([2], tf.int32)
@@ -231,15 +215,6 @@ class _ClientInputs:
             for part in sorted(self._parts)
         )
 
-    def dataset_computation(self) -> tff.Computation:
-        """Returns the computation from one client's value to a sequence of one element."""
-
-        @tff.tensorflow.computation(self.type)
-        def one_element(value):
-            return tf.data.Dataset.from_tensors(self.unpack(value))
-
-        return one_element
-
 
 def type_of(nest: Nest) -> tff.Type:
     """Returns TFF's type of a nest of arrays, tensors or tensor specs."""
@@ -256,15 +231,13 @@ def _arrays(nest: Nest) -> Nest:
     return tf.nest.map_structure(np.asarray, nest)
 
 
-def _run(
-    task: task_lib.Task, work: client_work.ClientWork, broadcast: Nest, value: Nest, state: Nest
-) -> client_work.ClientOutput:
+def _run(task: Task, work: ClientWork, broadcast: Nest, value: Nest, state: Nest) -> ClientOutput:
     """Runs one client inside a graph."""
     key = tensor_random.client_round_key(value["round_key"], value["client_key"])
     return client_loop.run_client(task, work, broadcast, state, value["data"], key, value["index"])
 
 
-def _diverged_index(output: client_work.ClientOutput, value: Nest) -> tf.Tensor:
+def _diverged_index(output: ClientOutput, value: Nest) -> tf.Tensor:
     """Returns the client's position if its loss is not finite, else -1."""
     return tf.where(tf.math.is_finite(output.metrics.totals["loss"]), -1, value["index"])
 
@@ -304,10 +277,7 @@ def _federated_map(computation: tff.Computation) -> tff.Computation:
 
 
 def build_learning_process(
-    task: task_lib.Task,
-    algorithm: algorithm_lib.Algorithm,
-    aggregator: tff_aggregators.Aggregator,
-    inputs: _ClientInputs,
+    task: Task, algorithm: Algorithm, aggregator: Aggregator, inputs: _ClientInputs
 ) -> tff.learning.templates.LearningProcess:
     """Composes the algorithm's process from `tff.learning.templates`."""
 
@@ -317,10 +287,13 @@ def build_learning_process(
         return tff.learning.models.ModelWeights(weights, ())
 
     weights_type = initial_weights.type_signature.result
-    dataset_computation = inputs.dataset_computation()
-    work = _build_client_work(
-        task, algorithm.work, weights_type, dataset_computation.type_signature.result
-    )
+
+    @tff.tensorflow.computation(inputs.type)
+    def one_element(value):
+        return tf.data.Dataset.from_tensors(inputs.unpack(value))
+
+    data_type = one_element.type_signature.result
+    work = _build_client_work(task, algorithm.work, weights_type, data_type)
     process = tff.learning.templates.compose_learning_process(
         initial_weights,
         tff.learning.templates.build_broadcast_process(weights_type),
@@ -330,16 +303,11 @@ def build_learning_process(
             algorithm.server_optimizer, weights_type
         ),
     )
-    return tff.simulation.compose_dataset_computation_with_learning_process(
-        dataset_computation, process
-    )
+    return tff.simulation.compose_dataset_computation_with_learning_process(one_element, process)
 
 
 def _build_client_work(
-    task: task_lib.Task,
-    work: client_work.ClientWork,
-    weights_type: tff.Type,
-    data_type: tff.SequenceType,
+    task: Task, work: ClientWork, weights_type: tff.Type, data_type: tff.SequenceType
 ) -> tff.learning.templates.ClientWorkProcess:
     """Returns the algorithm's work as a `ClientWorkProcess` without state."""
 
@@ -370,7 +338,7 @@ def _build_client_work(
 
 
 def _build_stateful_work(
-    task: task_lib.Task, algorithm: algorithm_lib.Algorithm, inputs: _ClientInputs
+    task: Task, algorithm: Algorithm, inputs: _ClientInputs
 ) -> tuple[tff.Computation, tff.Type]:
     """Returns (`(weights, clients' (value, state)) -> clients' (new state, result)`, result type).
 
@@ -392,9 +360,7 @@ def _build_stateful_work(
 
 
 def _build_server_step(
-    algorithm: algorithm_lib.Algorithm,
-    aggregator: tff_aggregators.Aggregator,
-    results_type: tff.Type,
+    algorithm: Algorithm, aggregator: Aggregator, results_type: tff.Type
 ) -> tuple[tff.Computation, tff.Computation]:
     """Returns (computation of the aggregator's first state, computation of a round's end).
 

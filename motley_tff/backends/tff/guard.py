@@ -38,15 +38,11 @@ class Guard:
     """Hangs up on who connects to a port through any address but the loopback's and one more."""
 
     def __init__(self, port: int, allowed: str = LOOPBACK):
-        """Starts.
+        """Starts, or raises a UserError if the machine has no address `allowed`.
 
         Args:
-          port: The port, for IPv4 and IPv6.
           allowed: The one address that stays open besides the machine's own loopback; `all`
             guards nothing.
-
-        Raises:
-          UserError: If the machine has no such address.
         """
         check(allowed)
         self._port, self._allowed = port, allowed

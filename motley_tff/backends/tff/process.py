@@ -37,13 +37,7 @@ _LOG_LINE_LENGTH = 300
 
 
 class WorkerProcess:
-    """A worker on this machine; `stub.connect` waits until it answers.
-
-    Attributes:
-      port: Where it listens.
-      target: Its address for gRPC, `host:port`.
-      pid: Its process id.
-    """
+    """A worker at `target`, a `host:port` of this machine; `stub.connect` waits for its answer."""
 
     def __init__(
         self,
@@ -55,7 +49,6 @@ class WorkerProcess:
         """Starts the process.
 
         Args:
-          port: Where it listens; any free port by default.
           threads: Operations, of one client or of several, that run at the same time; by default
             one per core that this process may use.
           intra_op_threads: Threads within one operation, by default as many. With 1, results are
@@ -116,11 +109,7 @@ class WorkerProcess:
         return not self._ended.is_set()
 
     def exit_reason(self, timeout_seconds: float = 0.0) -> str | None:
-        """Returns how the process ended, e.g. "exit status 1", or None while it runs.
-
-        Args:
-          timeout_seconds: How long to wait for its end.
-        """
+        """Returns how the process ended, e.g. "exit status 1", or None if it runs by then."""
         if not self._ended.wait(timeout_seconds):
             return None
         status = self._started.result().returncode
@@ -156,11 +145,7 @@ class WorkerProcess:
 
 
 def binary() -> pathlib.Path:
-    """Returns where TFF's package has the worker.
-
-    Raises:
-      WorkerError: If it is not there.
-    """
+    """Returns where TFF's package has the worker; a WorkerError if it is not there."""
     path = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
     if not os.access(path, os.X_OK):
         raise WorkerError(
@@ -191,10 +176,8 @@ def reserve_port(port: int | None) -> socket.socket:
     """Binds a port, any free one by default, that the worker can bind as well, and no other server.
 
     gRPC servers share ports (SO_REUSEPORT): two workers on one port both start, and each gets some
-    of the calls. A port that was free a moment ago may be shared; one we keep bound is not.
-
-    Raises:
-      UserError: If it is taken.
+    of the calls. A port that was free a moment ago may be shared; one we keep bound is not. Of a
+    port that is taken it raises a UserError.
     """
     if port is not None:
         # Raises if it is taken. SO_REUSEADDR: connections that were closed lately do not count.

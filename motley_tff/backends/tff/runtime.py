@@ -28,12 +28,9 @@ _JOIN_SECONDS = 10.0
 def tff_runtime(**worker_options: Any) -> Iterator[WorkerProcess]:
     """Has this thread's TFF computations run on a worker of our own inside a `with` block.
 
-    The context that was in use before is in use again afterwards, and the worker is gone.
-
-    Takes the options of `running_worker`, and raises its errors.
-
-    Yields:
-      The worker. Any computation raises WorkerError once it is lost.
+    Takes the options of `running_worker`, and raises its errors; any computation raises WorkerError
+    once the worker, which it yields, is lost. The context that was in use before is in use again
+    afterwards, and the worker is gone.
     """
     with (
         running_worker(**worker_options) as (worker, stub),
@@ -46,18 +43,10 @@ def tff_runtime(**worker_options: Any) -> Iterator[WorkerProcess]:
 def running_worker(
     start_timeout_seconds: float = 60.0, **process_options: Any
 ) -> Iterator[tuple[WorkerProcess, stub_lib.WorkerStub]]:
-    """Starts a worker on this machine and waits until it answers; it is gone after the block.
+    """Yields a worker on this machine that answers and its connection; it is gone after the block.
 
-    Args:
-      start_timeout_seconds: How long to wait for it.
-      **process_options: Those of `process.WorkerProcess`.
-
-    Yields:
-      The worker and the connection to it.
-
-    Raises:
-      UserError: If the port is taken, or the machine has no such address.
-      WorkerError: If it does not answer in time or ends before it does.
+    Takes the options of `process.WorkerProcess`, and raises its errors, and a WorkerError if the
+    worker does not answer in time or ends before it does.
     """
     with contextlib.closing(WorkerProcess(**process_options)) as worker:
         stub = stub_lib.connect(worker.target, start_timeout_seconds, worker)
@@ -69,9 +58,7 @@ def running_worker(
 def installed(context: tff.framework.AsyncContext, end: Callable[[], None]) -> Iterator[None]:
     """Makes a context this thread's, and the one before it again afterwards.
 
-    Args:
-      context: What runs computations.
-      end: Called afterwards; makes a computation in flight end.
+    Then calls `end`, which makes a computation in flight end.
     """
     thread = LoopThread("tff-context")
     try:
@@ -133,7 +120,6 @@ class _Executors(tff.framework.ExecutorFactory):
             executor.close()
 
     def close(self) -> None:
-        """Closes all of them."""
         while self._executors:
             self._executors.popitem()[1].close()
 

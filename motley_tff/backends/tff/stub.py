@@ -101,11 +101,7 @@ class _WorkerChannel:
 
 
 class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
-    """TFF's stub, except that a worker that is lost is a `WorkerError`.
-
-    Attributes:
-      target: `host:port`.
-    """
+    """TFF's stub, except that a worker that is lost is a `WorkerError`."""
 
     def __init__(self, target: str, process: WorkerProcess | None = None):
         """Opens a channel to a target, where `process` listens if the worker is ours."""
@@ -152,15 +148,10 @@ class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
 def connect(
     target: str, timeout_seconds: float = 60.0, process: WorkerProcess | None = None
 ) -> WorkerStub:
-    """Waits until a worker answers, on this machine or another.
+    """Returns a stub once the worker at `host:port` answers, on this machine or another.
 
     Args:
-      target: `host:port`.
-      timeout_seconds: How long to wait.
       process: What listens at the target if it is ours: its end is noticed at once.
-
-    Returns:
-      The stub for `runtime.execution_context`.
 
     Raises:
       WorkerError: If nothing answers in time, or the process ends before.

@@ -60,7 +60,6 @@ def tff_workers_runtime(
     """Has this thread's TFF computations run on workers elsewhere inside a `with` block.
 
     Args:
-      addresses: `host:port` of each.
       on_loss: Told, in one line, when a worker is lost and others take over.
       connect_seconds: How long each may take to answer at first.
       silence_seconds: How long it may not answer a probe later on.
@@ -81,25 +80,22 @@ def tff_workers_runtime(
 
 
 def _connect(address: str, seconds: float) -> stub_lib.WorkerStub:
+    """Returns the connection to a worker; a UserError if nothing listens there."""
     try:
         return stub_lib.connect(address, seconds)
     except WorkerError as error:
-        _check_listens(address, seconds)
+        host, port = targets.parse(address)
+        try:
+            with contextlib.suppress(ConnectionResetError):  # By a `guard.Guard`.
+                socket.create_connection((host, port), seconds).close()
+        except OSError as refusal:
+            raise UserError(
+                f"no TFF worker listens at {address} ({refusal.strerror or refusal}); start one "
+                f"there with motley_worker --port={port}, or mend --tff_workers"
+            ) from refusal
         raise WorkerError(
             f"what listens at {address} does not answer as TFF's worker does; if it is a "
             "motley_worker, does its --listen_address let this machine in?"
-        ) from error
-
-
-def _check_listens(address: str, timeout_seconds: float) -> None:
-    host, port = targets.parse(address)
-    try:
-        with contextlib.suppress(ConnectionResetError):  # By a `guard.Guard`.
-            socket.create_connection((host, port), timeout_seconds).close()
-    except OSError as error:
-        raise UserError(
-            f"no TFF worker listens at {address} ({error.strerror or error}); start one there with "
-            f"motley_worker --port={port}, or mend --tff_workers"
         ) from error
 
 
@@ -119,15 +115,10 @@ class _RemoteWorker:
 
     @property
     def loss(self) -> str | None:
-        """Why it is taken for lost, or None."""
         return self._stub.loss
 
     async def invoke(self, comp: Any, arg: Any) -> Any:
-        """Runs a computation there.
-
-        Raises:
-          WorkerError: If the worker is lost, or gave an error that is the computation's own.
-        """
+        """Runs a computation there; its own error is a `RemoteComputationError`."""
         self.num_running += 1
         try:
             return await asyncio.wrap_future(self._thread.submit(self._context.invoke(comp, arg)))
@@ -169,7 +160,6 @@ class _Pool:
 
     @property
     def remaining(self) -> list[_RemoteWorker]:
-        """Those that are not lost."""
         return [worker for worker in self.workers if not worker.loss]
 
     async def invoke(self, comp: Any, arg: Any, preferred: _RemoteWorker | None = None) -> Any:
@@ -205,12 +195,7 @@ class _SpreadContext(tff.framework.AsyncContext):
         self._mergeable_form = functools.lru_cache(_mergeable_form)
 
     async def invoke(self, comp: Any, arg: Any) -> Any:
-        """Returns the result of a computation.
-
-        Raises:
-          WorkerError: If no worker is left, or one could not compute.
-          NotImplementedError: If clients' results and the server's come from one computation.
-        """
+        """Returns the result of a computation, at the clients or at the server, not at both."""
         workers = self._pool.remaining
         parts = _split(arg, comp.type_signature.parameter, max(1, len(workers)))
         at_clients, at_server = (
@@ -223,12 +208,12 @@ class _SpreadContext(tff.framework.AsyncContext):
             raise NotImplementedError("spread: results at the clients and at the server")
         if at_clients:
             return list(itertools.chain(*await self._map(comp, parts, workers)))
-        form = self._mergeable_form(comp)
+        form, pair = self._mergeable_form(comp), tff.structure.Struct.unnamed
         merged, *others = await self._map(form.up_to_merge, parts, workers)
         for other in others:
-            merged = await self._pool.invoke(form.merge, _pair(merged, other))
+            merged = await self._pool.invoke(form.merge, pair(merged, other))
         # Nothing of the clients is used any more, but the form wants an argument.
-        return await self._pool.invoke(form.after_merge, _pair(parts[0], merged))
+        return await self._pool.invoke(form.after_merge, pair(parts[0], merged))
 
     async def _map(
         self, comp: Any, parts: Sequence[Any], workers: Sequence[_RemoteWorker]
@@ -244,10 +229,6 @@ def _mergeable_form(comp: Any) -> tff.framework.MergeableCompForm:
     # That forgets which Python containers results go into.
     plain = tff.framework.ConcreteComputation.with_type(plain, comp.type_signature)
     return tff.backends.native.compile_to_mergeable_comp_form(plain)
-
-
-def _pair(first: Any, second: Any) -> tff.structure.Struct:
-    return tff.structure.Struct.unnamed(first, second)
 
 
 def _split(arg: Any, type_: tff.Type, max_parts: int) -> list[Any]:
