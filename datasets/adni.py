@@ -58,12 +58,8 @@ Rows = dict[str, np.ndarray]
 
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on the array file, on PNGs with `labels.csv`, or on synthetic scanners.
-
-    Args:
-      options: `base_random_seed` decides the split, `adni_split` by which rule.
-
-    Raises:
-      UserError: If there are no data or they are broken.
+    `base_random_seed` decides the split, `adni_split` by which rule. UserError if there are no data
+    or they are broken.
     """
     seed, rule = options.base_random_seed, options.adni_split or SPLITS[0]
     if options.use_synthetic_data:
@@ -84,14 +80,8 @@ def create_task_from_data(
     adni_split: str = SPLITS[0],
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
-    """Returns the task on arrays in memory.
-
-    Args:
-      vendors: `{client id: labelled slices}`, none or more of each.
-      adni_split: One of `SPLITS`.
-
-    Raises:
-      UserError: If no vendor has labelled slices, or none can be split.
+    """Returns the task on `{client id: labelled slices, none or more}` in memory, split by the rule
+    `adni_split`, one of `SPLITS`. UserError if no vendor has labelled slices, or none can be split.
     """
     if adni_split not in SPLITS:
         raise UserError(f"adni_split: found {adni_split!r}, expected one of {', '.join(SPLITS)}")
@@ -114,17 +104,12 @@ def create_task_from_data(
 
 
 def split_by_subject(subjects: Mapping[str, np.ndarray], seed: int) -> dict[str, Rows]:
-    """Splits vendors so that all slices of a subject, whoever scanned it, are in the same part.
+    """Splits `{vendor: whose slice each row is}`, at least one row each, into `{vendor: {part:
+    rows}}`: all slices of a subject, whoever scanned it, are in the same part.
 
     The vendor with fewest subjects first: a subject that already has a part keeps it, the others
     fill valid and test up to a tenth of the vendor's subjects each, at least one, and then train.
-
-    Args:
-      subjects: `{vendor: whose slice each row is}`, at least one row each.
-      seed: Decides the order of the subjects.
-
-    Returns:
-      `{vendor: {part: rows}}`; a vendor of fewer than three subjects has no valid and test rows.
+    The seed decides their order. A vendor of fewer than three has no valid and test rows.
     """
     everyone = np.unique(np.concatenate(list(subjects.values())))
     order = [str(s) for s in everyone[np.random.RandomState(seed).permutation(len(everyone))]]
@@ -154,16 +139,10 @@ def _assign(subjects: Sequence[str], part_of: dict[str, str]) -> None:
 
 
 def split_as_published(suvr: np.ndarray, seed: int) -> Rows:
-    """Splits one vendor by Motley's rule: 80% of its distinct SUVR values are the training part.
-
-    The slices of the other values are shuffled and halved, so slices of one scan can be both in
-    valid and in test.
-
-    Args:
-      suvr: float [n], at least one.
-
-    Returns:
-      `{part: rows}`; all rows train if a part would be empty.
+    """Splits one vendor's SUVRs, float [n], into `{part: rows}` by Motley's rule: 80% of its
+    distinct values are the training part. The slices of the other values are shuffled and halved,
+    so that slices of one scan can be both in valid and in test. All rows train if a part would be
+    empty.
     """
     rng = np.random.RandomState(seed)
     values = rng.permutation(np.unique(suvr))
@@ -274,9 +253,6 @@ def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> adni_files
     takes up SUVR times as much, ventricles of any darkness, and a bright vessel. A scanner shows
     the cortex as gain * SUVR^2.5 above a pedestal: the same brightness means another SUVR at
     another scanner, and nothing else in a slice tells a single model which scanner it was.
-
-    Args:
-      seed: Non-negative; the same seed gives the same numbers.
     """
     shared = random_streams.generator(seed, "synthetic_data", 0)
     # Every group has about a third, whatever the number.
@@ -305,12 +281,8 @@ def _scan_subjects(rng: np.random.Generator, vendor: str, gain: float, pedestal:
 
 
 class _Brain(NamedTuple):
-    """What differs between brains beside the SUVR.
-
-    Attributes:
-      inner: Radius at which the cortex ends, of 1.
-      shift: How far the brain lies off the image's centre, of 1.
-      fluid: How bright the ventricles are beside white matter, at every scanner.
+    """What differs beside the SUVR: the radius at which the cortex ends, the shift off the image's
+    centre (both of 1), and the ventricles' brightness beside white matter, at every scanner.
     """
 
     inner: float

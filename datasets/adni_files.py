@@ -52,15 +52,9 @@ class Collection(NamedTuple):
 
 
 def shrink(image: np.ndarray) -> np.ndarray | None:
-    """Returns a slice as uint8 [32, 32] with 255 for its brightest pixel.
-
-    Values below zero, which reconstruction leaves in PET images, count as zero.
-
-    Args:
-      image: Numbers [height, width].
-
-    Returns:
-      The small image, or None if nothing in it is above zero or a value is not finite.
+    """Returns a slice [height, width] as uint8 [32, 32] with 255 for its brightest pixel; None if
+    nothing in it is above zero or a value is not finite. Values below zero, which reconstruction
+    leaves in PET images, count as zero.
     """
     grey = np.maximum(np.asarray(image, np.float32), 0.0)
     if not np.isfinite(grey).all() or grey.max() <= 0:
@@ -77,11 +71,7 @@ def shrink(image: np.ndarray) -> np.ndarray | None:
 
 
 def write(path: Path, vendors: Mapping[str, Scans], report: Mapping[str, Any]) -> None:
-    """Writes the array file; it appears whole or not at all.
-
-    Raises:
-      UserError: If it cannot be written.
-    """
+    """Writes the array file, whole or not at all; UserError if it cannot be written."""
     arrays: dict[str, np.ndarray] = {
         "vendors": np.array(list(vendors), dtype=np.str_),
         "report": np.array(json.dumps(report)),
@@ -93,11 +83,7 @@ def write(path: Path, vendors: Mapping[str, Scans], report: Mapping[str, Any]) -
 
 
 def read(path: Path) -> Collection:
-    """Reads an array file.
-
-    Raises:
-      UserError: If it is another kind of file, damaged, or has other arrays.
-    """
+    """Reads an array file; UserError if it is of another kind, damaged, or has other arrays."""
     arrays = files.read_npz(path)
     vendors = arrays.get("vendors")
     if vendors is None or vendors.dtype.kind != "U" or vendors.ndim != 1:
@@ -151,13 +137,9 @@ def _scans(path: Path, arrays: Mapping[str, np.ndarray], index: int, vendor: str
 
 
 def read_folder(labels: Path) -> Collection:
-    """Reads PNGs and the table `labels.csv` that lies beside them.
-
-    The table has the columns vendor, file (relative to the table's folder, such as
-    `SIEMENS/I240520_50.png`), subject, scan and suvr; an image whose suvr is empty has no label.
-
-    Raises:
-      UserError: If a column is missing, a value is none, or an image is missing or broken.
+    """Reads PNGs and the table `labels.csv` beside them: columns vendor, file (relative to the
+    table's folder, such as `SIEMENS/I240520_50.png`), subject, scan and suvr, empty for no label.
+    UserError if a column is missing, a value is none, or an image is missing or broken.
     """
     rows = list(_rows(labels))
     left_out = collections.Counter[str]()
@@ -198,14 +180,8 @@ def _rows(labels: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields a CSV file's rows as (line number, cells by column name, stripped; absent ones empty).
-
-    Args:
-      path: UTF-8, with or without a byte order mark.
-      columns: Names that must be in the header.
-
-    Raises:
-      UserError: If it cannot be read or lacks a column.
+    """Yields a UTF-8 file's rows as (line number, cells by column name, stripped; absent ones
+    empty); UserError if it cannot be read or lacks one of `columns`.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

@@ -17,14 +17,8 @@ _MAX_LABELLED_EXAMPLES = 256
 
 @dataclasses.dataclass(frozen=True)
 class SplitFacts:
-    """One split of a task.
-
-    Attributes:
-      num_clients: How many clients it has.
-      num_sized: How many of them the next three are of.
-      mean: Examples a client, all parts together.
-      std: Standard deviation of the same over clients.
-      largest: Maximum of the same.
+    """One split of a task: how many clients it has, of how many the others are, and the mean,
+    standard deviation and maximum of their examples, all parts together.
     """
 
     num_clients: int
@@ -74,14 +68,9 @@ def _short(task: task_lib.Task, value: Any) -> Any:
 def images(
     task: task_lib.Task, num_clients: int = 16, num_images: int = 20
 ) -> dict[str, np.ndarray] | None:
-    """Returns what the model sees of some training clients, or None if that is no images.
-
-    Args:
-      num_clients: At most this many, at even distances.
-      num_images: At most this many of each.
-
-    Returns:
-      `{client id: float32 [n, height, width, channels]}`, in 0..1 where the model sees -1..1.
+    """Returns what the model sees of at most so many training clients, at even distances, and
+    images of each: `{client id: float32 [n, height, width, channels]}`, in 0..1 where the model
+    sees -1..1; None if it sees no images.
     """
     pixels = {}
     for client_id in _spread(task.train.ids, num_clients):
@@ -99,11 +88,10 @@ class LabelShares:
     """How labels are distributed over some clients (Motley's Figure 10).
 
     Attributes:
-      client_ids: The clients.
       labels: Names of the columns: the most frequent labels or tokens, or ranges of a target.
       shares: float64 [clients, columns]; what is left of 1 went to other labels.
-      distance: Mean total-variation distance of the clients' labels, all of them, to their average,
-        0..1.
+      distance: Mean total-variation distance of the clients' labels, all of them, to their
+        average, 0..1.
     """
 
     client_ids: tuple[str, ...]
@@ -113,11 +101,8 @@ class LabelShares:
 
 
 def label_shares(task: task_lib.Task, num_clients: int = 20, num_labels: int = 30) -> LabelShares:
-    """Returns the distribution of labels, tokens or binned targets over training clients.
-
-    Args:
-      num_clients: At most this many, at even distances.
-      num_labels: At most this many columns.
+    """Returns the distribution of labels, tokens or binned targets over at most so many training
+    clients, at even distances, in at most so many columns.
     """
     ids = _spread(task.train.ids, num_clients)
     labels = [_labels(task, client_id) for client_id in ids]

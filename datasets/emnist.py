@@ -56,12 +56,8 @@ synthesize = synthetic_writers.write
 
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on what is found: synthetic, a named file, SQLite, one `.npz`, a download.
-
-    Args:
-      options: With no `data_dir`, TFF's own cache folder is used.
-
-    Raises:
-      UserError: If there are no data or they are broken; says what to put where.
+    With no `data_dir`, TFF's own cache folder is used. UserError if there are no data or they are
+    broken; says what to put where.
     """
     path = None if options.use_synthetic_data else _find(options)
     if options.group_key is not None and (path is None or path.suffix != ".npz"):
@@ -87,15 +83,13 @@ def create_task_from_data(
     writer_ids: np.ndarray,
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
-    """Returns the task on images in memory.
+    """Returns the task on images in memory; UserError if there are too few writers, or other
+    labels.
 
     Args:
       images: uint8 [n, 28, 28], 255 = background.
       labels: Integers [n]; 0 to 9 only make a model of 10 classes, else up to 61 and 62 classes.
       writer_ids: Integers or strings [n]; clients are numbered in their sorted order.
-
-    Raises:
-      UserError: If there are too few writers, or labels outside 0..61.
     """
     if len(labels) == 0 or labels.min() < 0 or labels.max() >= _NUM_CLASSES:
         label_range = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
@@ -224,11 +218,8 @@ def _create_npz_task(path: Path, only_digits: bool, group_key: str | None) -> ta
 def _groups_of_writers(
     path: Path, arrays: Mapping[str, np.ndarray], key: str, writer_ids: np.ndarray
 ) -> dict[str, str]:
-    """Returns `{writer: group}`.
-
-    Raises:
-      UserError: If there is no such array, it has other rows than the images, or a writer has
-        several groups.
+    """Returns `{writer: group}`; UserError if there is no such array, it has other rows than the
+    images, or a writer has several groups.
     """
     if key not in arrays:
         raise UserError(

@@ -85,11 +85,8 @@ _VARIANTS = {
 
 
 class _Left(NamedTuple):
-    """What a look at every image found.
-
-    Attributes:
-      sizes: `{client id: number of images that can be used}`.
-      reasons: `{reason: {client id: number of images left out}}`.
+    """Of every image: `{client id: number that can be used}`, `{reason: {client id: number left
+    out}}`.
     """
 
     sizes: dict[str, int]
@@ -100,13 +97,9 @@ synthesize = synthetic_photographers.take_photos
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on TFF's files or on synthetic photographers; downloads nothing.
-
-    Args:
-      options: With no `data_dir`, TFF's default cache folder is used.
-
-    Raises:
-      UserError: If there are no data or they are broken; says what to put where.
+    """Returns the task on TFF's files, by default in its cache folder, or on synthetic
+    photographers; downloads nothing. UserError if there are no data or they are broken; says what
+    to put where.
     """
     variant = _VARIANTS[options.gld23k]
     if options.use_synthetic_data:
@@ -121,14 +114,9 @@ def create_task_from_data(
     num_classes: int = 2028,
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
-    """Returns the task on encoded images in memory.
-
-    Args:
-      photos: `{photographer: {"image": encoded images, object [n]; "label": integers [n]}}`.
-      num_classes: Labels are 0 to this, exclusive.
-
-    Raises:
-      UserError: If too few photographers have images that can be used.
+    """Returns the task on encoded images in memory, `{photographer: {"image": object [n]; "label":
+    integers [n], 0 to num_classes, exclusive}}`. UserError if too few photographers have images
+    that can be used.
     """
     decode = tf.function(
         lambda *examples: _decodable_rows(examples, lambda image, label: (image, label)),
@@ -276,11 +264,9 @@ def _load_usable(
     is_readable: Callable[[tf.Tensor], tf.Tensor] | None = None,
     reports: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """Returns a client's usable examples from its id, inside a graph.
-
-    Args:
-      is_readable: Of an encoded image, whether it can be used; by default `_decodes`.
-      reports: Whether to say on stderr how many images are left out, and to fail if all are.
+    """Returns a client's usable examples from its id, inside a graph. `is_readable` says of an
+    encoded image whether it can be used. With `reports` stderr says how many are left out, and it
+    fails if all are.
     """
     serialized = source.load_serialized(client_id)
     n = tf.shape(serialized, tf.int64)[0]
@@ -343,15 +329,11 @@ def _decodable_rows(
     num_classes: int | None = None,
     is_readable: Callable[[tf.Tensor], tf.Tensor] = _decodes,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns which rows hold an image that is readable, int64 [m], and their labels, int64 [m].
+    """Returns which rows of tensors [n] hold an image that is readable, int64 [m], and their
+    labels, int64 [m]: `parse` makes (encoded image, label int64) of a row and `is_readable` judges
+    the image; both may fail. Rows with labels outside `num_classes`, if given, are left out.
 
     `tf.data` is the one place in a graph where a decoder's error can be caught.
-
-    Args:
-      examples: Tensors [n].
-      parse: `a row of them -> (encoded image, label int64)`; may fail.
-      num_classes: Leaves out rows with labels outside this range, if given.
-      is_readable: Of an encoded image, whether it can be used; may fail if not.
     """
     num_rows = tf.shape(examples[0], tf.int64)[0]
 

@@ -22,10 +22,8 @@ _MOST_BYTES = 2**32
 
 def check(data: bytes, names: Collection[str]) -> None:
     """Raises ValueError unless what will be read is whole, of known types, and in its place.
-
-    Args:
-      names: The variables that will be read; of others, which SciPy passes over, only the
-        beginning is looked at.
+    `names` are the variables that will be read; of others, which SciPy passes over, only the
+    beginning is looked at.
     """
     order = _ORDERS.get(data[126:_HEADER_BYTES])
     if order is None:

@@ -57,11 +57,7 @@ class DataOptions:
 
     @property
     def silo_shares(self) -> SiloShares:
-        """The shares of `val_split` and `test_split`.
-
-        Raises:
-          UserError: If they leave a part nothing.
-        """
+        """The shares of `val_split` and `test_split`; UserError if they leave a part nothing."""
         given = {"valid": self.val_split, "test": self.test_split}
         shares = SiloShares(**{name: share for name, share in given.items() if share is not None})
         if not (min(shares) > 0 and sum(shares) < 1):

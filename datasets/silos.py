@@ -31,8 +31,7 @@ class Source(NamedTuple):
     Attributes:
       paths: Where it may lie under a data folder; the first is its name.
       size: In words, of the whole file.
-      silo: What a silo is called in messages, such as `school`.
-      example: What an example is called, such as `students`.
+      silo: What a silo is called in messages, such as `school`; `example` likewise, `students`.
       is_row: Whether the cell arrays are (1, silos); else (silos, 1).
       width: Usual number of features, for messages.
     """
@@ -51,12 +50,8 @@ class Source(NamedTuple):
 
 
 class Arrays(NamedTuple):
-    """Silos in the form of a file's.
-
-    Attributes:
-      features: One float64 array [n, dim] a silo.
-      targets: One float64 array [n] a silo.
-      groups: `{silo id: planted group}` of synthetic ones.
+    """Silos in the form of a file's: features float64 [n, dim] and targets float64 [n], an array
+    each a silo, and `{silo id: planted group}` of synthetic ones.
     """
 
     features: list[np.ndarray]
@@ -65,12 +60,8 @@ class Arrays(NamedTuple):
 
 
 class Silos(NamedTuple):
-    """The clients of a cross-silo task.
-
-    Attributes:
-      train: Every silo.
-      evaluated: Those with examples to validate and test on.
-      facts: For the task: which silos cannot be evaluated, and why.
+    """The clients of a cross-silo task: all, those with examples to validate and test on, and as
+    facts which cannot be evaluated, and why.
     """
 
     train: clients_lib.Clients
@@ -84,16 +75,9 @@ def create_task(
     synthesize: Callable[[int], Arrays],
     create_task_from_data: Callable[..., task_lib.Task],
 ) -> task_lib.Task:
-    """Returns a data set's task on its file or on synthetic silos.
-
-    Args:
-      options: `base_random_seed` decides the split inside each silo, `val_split` and `test_split`
-        how much of it validates and tests.
-      synthesize: `seed -> silos`.
-      create_task_from_data: `(features, targets, seed, facts, shares) -> task`.
-
-    Raises:
-      UserError: If the file is missing or broken, or the shares are none.
+    """Returns a data set's task on its file or on synthetic silos. `base_random_seed` decides the
+    split inside each silo, `val_split` and `test_split` how much of it validates and tests.
+    UserError if the file is missing or broken, or the shares are none.
     """
     seed, shares = options.base_random_seed, options.silo_shares
     if options.use_synthetic_data:
@@ -117,22 +101,11 @@ def linear_task(
     facts: Mapping[str, Any],
     **fields: Any,
 ) -> task_lib.Task:
-    """Returns the task of a linear model on silos that are split by a seed.
-
-    Features are scaled by each silo's training part; an epoch's short last batch is left out.
-
-    Args:
-      features: One float64 array [n, dim] a silo.
-      targets: One float64 array [n] a silo.
-      name_of: Silo ids by position.
-      seed: Decides the split inside each silo.
-      shares: How much of each validates and tests.
-      facts: The task's, to which those of the split are added.
-      **fields: The task's others: name, loss, metrics, neighbours.
-
-    Raises:
-      UserError: If no silo is large enough to be split, or the shares leave one nothing to train
-        on.
+    """Returns the task of a linear model on silos that are split by a seed, with its other fields
+    and facts added. Features float64 [n, dim] and targets float64 [n] are an array each a silo,
+    whose id is made of its position; features are scaled by the silo's training part, and an
+    epoch's short last batch is left out. UserError if no silo is large enough to be split, or the
+    shares leave one nothing to train on.
     """
     data = {
         name_of(i): _parts(x, y, seed, shares)
@@ -161,15 +134,8 @@ def linear_task(
 
 
 def with_evaluated(data: Mapping[str, Parts], reason: str, none: str) -> Silos:
-    """Returns silos, of which those without test examples only train.
-
-    Args:
-      data: `{silo id: parts}`.
-      reason: Why a silo has none.
-      none: The error's message if no silo has any.
-
-    Raises:
-      UserError: If so.
+    """Returns silos, `{id: parts}`, of which those without test examples only train, and `reason`
+    says why. UserError with the message `none` if no silo has any.
     """
     whole = {i: parts for i, parts in data.items() if len(parts["test"]["target"])}
     if not whole:
@@ -218,10 +184,9 @@ def half_squared_norm(weights: tuple[tf.Tensor, ...], strength: float) -> tf.Ten
 
 
 def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
-    """Returns a task whose training loss also has 0.5 * strength * the squared norm of all weights.
-
-    In every training step, global or personal, fine-tuning too: `--l2_reg` of Motley's silo code.
-    Like any regularizer it also counts where HypCluster chooses a model; in that code it does not.
+    """Returns a task whose training loss also has 0.5 * strength * the squared norm of all weights:
+    in every step, global or personal, fine-tuning too, as `--l2_reg` of Motley's silo code. Like
+    any regularizer it also counts where HypCluster chooses a model; in that code it does not.
     """
 
     def regularizer(weights: functional_model.Weights) -> tf.Tensor:
@@ -232,10 +197,8 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
 
 
 def read_cells(path: Path, expected: Source) -> Arrays:
-    """Returns a file's silos, after checking what they are.
-
-    Raises:
-      UserError: If the file does not hold such silos.
+    """Returns a file's silos, after checking what they are; UserError if it does not hold such
+    silos.
     """
     try:
         data = path.read_bytes()

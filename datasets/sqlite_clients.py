@@ -42,13 +42,8 @@ class SqliteSplit(NamedTuple):
 
 
 def open_split(path: Path, split_name: str) -> SqliteSplit:
-    """Opens one split of a database of TFF's form.
-
-    Args:
-      split_name: Such as `all_train`.
-
-    Raises:
-      UserError: If the file is truncated, not SQLite, lacks TFF's tables or has no such split.
+    """Opens one split, such as `all_train`, of a database of TFF's form; UserError if the file is
+    truncated, not SQLite, lacks TFF's tables or has no such split.
     """
     names = split_names(path)
     if split_name not in names:
@@ -70,11 +65,7 @@ def open_split(path: Path, split_name: str) -> SqliteSplit:
 
 
 def split_names(path: Path) -> list[str]:
-    """Returns the splits of a database of TFF's form, sorted.
-
-    Raises:
-      UserError: If the file is truncated, not SQLite or lacks TFF's tables.
-    """
+    """Returns the splits of a database of TFF's form, sorted; UserError as `open_split`."""
     _check_whole(path)
     with reading(path) as connection:
         names = connection.execute("SELECT DISTINCT split_name FROM client_metadata").fetchall()

@@ -80,13 +80,9 @@ synthesize = synthetic_posts.write
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on what is found: synthetic users, TFF's file or a prepared dump.
-
-    Args:
-      options: With no `data_dir`, TFF's own cache folder is used.
-
-    Raises:
-      UserError: If there are no data or they are broken; says what to put where.
+    """Returns the task on what is found: synthetic users, TFF's file (by default in its own cache
+    folder) or a prepared dump. UserError if there are no data or they are broken; says what to put
+    where.
     """
     if options.use_synthetic_data:
         posts, groups = synthesize(options.base_random_seed)
@@ -114,13 +110,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
 def create_task_from_data(
     posts: Mapping[str, synthetic_posts.Posts], facts: Mapping[str, Any] | None = None
 ) -> task_lib.Task:
-    """Returns the task on sentences in memory.
-
-    Args:
-      posts: By user, in the source's order; at least one sentence each.
-
-    Raises:
-      UserError: If there are too few users.
+    """Returns the task on sentences in memory, by user, in the source's order, at least one each;
+    UserError if there are too few users.
     """
     sizes = {client_id: len(of.tokens) for client_id, of in posts.items()}
     split = splits.published_or_proportional(sizes)
@@ -131,15 +122,9 @@ def create_task_from_data(
 
 
 def most_common_words(users: Iterable[Iterable[str]], size: int) -> list[str]:
-    """Returns the words that most users have used, as TFF counts them.
-
-    Args:
-      users: Sentences of each.
-      size: How many words at most; ties go to the more frequent word, then to the first one of the
-        alphabet.
-
-    Raises:
-      UserError: If there are no words.
+    """Returns at most `size` words that most users have used in their sentences, as TFF counts
+    them; ties go to the more frequent word, then to the first one of the alphabet. UserError if
+    there are none.
     """
     num_users: collections.Counter[str] = collections.Counter()
     uses: collections.Counter[str] = collections.Counter()
@@ -153,10 +138,7 @@ def most_common_words(users: Iterable[Iterable[str]], size: int) -> list[str]:
 
 
 def _milliseconds(dates: tf.Tensor) -> tf.Tensor:
-    """Returns int64 that are ordered as dates such as `2014-01-21 20:26:05.38 UTC`.
-
-    A string of another form fails as one that is no number.
-    """
+    """Returns int64 that are ordered as dates such as `2014-01-21 20:26:05.38 UTC`; others fail."""
     digits = tf.strings.regex_replace(tf.strings.substr(dates, 0, 19), r"\D", "")
     fraction = tf.strings.regex_replace(dates, r"^[^.]*\.?(\d*).*$", r"\1")
     number = tf.strings.join([digits, tf.strings.substr(fraction + "000", 0, 3)])

@@ -88,7 +88,6 @@ class Camera(NamedTuple):
     """How a photographer's, or one picture's, view differs from the plain one.
 
     Attributes:
-      zoom: Factor of size.
       tilt: In radians.
       squeeze: Factor of width: the landmark seen from its side.
       shift: (x, y) of the landmark's foot.
@@ -107,12 +106,8 @@ class Camera(NamedTuple):
 
 
 class Album(NamedTuple):
-    """What a population photographed.
-
-    Attributes:
-      photos: `{photographer id: {"image": JPEG bytes, object [n]; "label": int32 [n]}}`.
-      groups: `{photographer id: region}`.
-      labels: `{(region, kind): label}`.
+    """What a population photographed: `{photographer id: {"image": JPEG bytes, object [n]; "label":
+    int32 [n]}}`, `{photographer id: region}` and `{(region, kind): label}`.
     """
 
     photos: dict[str, dict[str, np.ndarray]]
@@ -123,12 +118,9 @@ class Album(NamedTuple):
 def take_photos(
     seed: int, num_photographers: int = _NUM_PHOTOGRAPHERS, num_classes: int = 2028
 ) -> Album:
-    """Returns what a seeded population photographs.
-
-    Args:
-      seed: Non-negative. A photographer's pictures depend on it and on the photographer's number
-        alone, not on how many there are.
-      num_classes: Labels are spread over this range; at least the number of landmarks.
+    """Returns what a seeded population photographs. A photographer's pictures depend on the seed
+    and on the photographer's number alone, not on how many there are. Labels are spread over
+    `num_classes`, at least the number of landmarks.
     """
     landmarks = _landmarks(seed)
     labels = _labels(seed, num_classes)
@@ -207,11 +199,8 @@ def draw(
     camera: Camera,
     size: tuple[int, int],
 ) -> np.ndarray:
-    """Returns a picture, uint8 [height, width, 3].
-
-    Args:
-      rng: Draws the hills and the grain.
-      size: Width and height in pixels.
+    """Returns a picture of `size` (width, height), uint8 [height, width, 3]; `rng` draws hills and
+    grain.
     """
     width, height = (_OVERSAMPLING * s for s in size)
     image = Image.fromarray(_sky(region, width, height))

@@ -67,12 +67,8 @@ Draw = Callable[[str], str]
 
 
 class Talks(NamedTuple):
-    """What was said.
-
-    Attributes:
-      sentences: `{client id: [words separated by one space]}`; ids begin with the language.
-      vocabulary: Every word there is, `NUM_WORDS` of them, all different.
-      groups: `{client id: language}`.
+    """What was said: `{client id: [words separated by one space]}`, ids beginning with the
+    language; every word there is, `NUM_WORDS` of them, all different; `{client id: language}`.
     """
 
     sentences: dict[str, list[str]]
@@ -81,11 +77,7 @@ class Talks(NamedTuple):
 
 
 def speak(seed: int, num_clients: int = _NUM_CLIENTS) -> Talks:
-    """Returns talks, 65% of them in English.
-
-    Args:
-      seed: Non-negative; the same seed gives the same words.
-    """
+    """Returns talks, 65% of them in English."""
     lexicon = _lexicon(random_streams.generator(seed, "synthetic_data", 0))
     num_english = round(_ENGLISH_SHARE * num_clients)
     sentences, groups = {}, {}

@@ -67,14 +67,13 @@ _FACES: Mapping[str, _Face] = {
 
 
 class Group(NamedTuple):
-    """A planted style group: what its writers' styles scatter around.
+    """A planted style group: its share of the population, the fonts whose forms its writers mix,
+    and the means that their styles scatter around.
 
     Attributes:
-      share: Part of the population.
-      faces: Fonts whose forms its writers mix.
-      slant: Mean horizontal shift per unit of height, rightwards at the top.
-      aspect: Mean width relative to the font's.
-      pen: Mean radius of the pen in pixels.
+      slant: Horizontal shift per unit of height, rightwards at the top.
+      aspect: Width relative to the font's.
+      pen: Radius of the pen in pixels.
     """
 
     share: float
@@ -105,17 +104,13 @@ _TEXT_SHARE = {"capitals": 0.3, "small": 0.5}
 
 
 class Writer(NamedTuple):
-    """One writer's habits.
+    """One writer's habits, those of the planted group among them.
 
     Attributes:
-      group: Name of the planted group.
       faces: int [62], which font's form each character has.
       bends: float32 [62, num_bends, 2], the writer's own bending of each form.
-      slant: Shift per unit of height.
-      aspect: Width relative to the font's.
       scale: Size relative to EMNIST's.
       rotation: In radians.
-      pen: Radius in pixels.
       sloppiness: How much examples of one character differ.
       grain: Standard deviation of the scan's noise, of 1.
       class_probabilities: float [62].
@@ -135,13 +130,8 @@ class Writer(NamedTuple):
 
 
 class Writing(NamedTuple):
-    """What a population wrote; rows of a writer stand together.
-
-    Attributes:
-      images: uint8 [n, 28, 28], 255 = background.
-      labels: int32 [n].
-      writer_ids: str [n].
-      groups: `{writer id: planted group}`.
+    """What a population wrote; rows of a writer stand together: images uint8 [n, 28, 28], 255 =
+    background; labels int32 [n]; writers' ids str [n]; `{writer id: planted group}`.
     """
 
     images: np.ndarray
@@ -151,12 +141,9 @@ class Writing(NamedTuple):
 
 
 def write(seed: int, num_writers: int = _NUM_WRITERS, characters: str = CHARACTERS) -> Writing:
-    """Returns what a seeded population writes.
-
-    Args:
-      seed: Non-negative. A writer's habits and examples depend on it and on the writer's number
-        alone, not on how many writers there are.
-      characters: A leading part of `CHARACTERS`, such as the ten digits.
+    """Returns what a seeded population writes of a leading part of `CHARACTERS`, such as the ten
+    digits. A writer's habits and examples depend on the seed and on the writer's number alone, not
+    on how many there are.
     """
     ids = [f"writer_{i:04d}" for i in range(num_writers)]
     images, labels, groups = [], [], {}
@@ -262,9 +249,8 @@ _NUM_BENDS = 2 * len(_DIRECTIONS)
 
 @functools.lru_cache
 def _page() -> list[np.ndarray]:
-    """Returns the pixels' centres, slow waves over them, and the waves' slopes, all float32.
-
-    [784, 2] in [-1, 1], [num_bends, 784] and [num_bends, 784, 2].
+    """Returns the pixels' centres [784, 2] in [-1, 1], slow waves over them [num_bends, 784], and
+    the waves' slopes [num_bends, 784, 2], all float32.
     """
     axis = (np.arange(IMAGE_SIZE) + 0.5) / (IMAGE_SIZE / 2) - 1
     points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
@@ -298,10 +284,8 @@ def _draw(
 
 
 def _on_page(slopes: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Maps offsets [n, 784, 2] on the glyph back to the page, so that the pen keeps its width.
-
-    Args:
-      slopes: Of the glyph's coordinates in the page's, [n, 784, 2, 2].
+    """Maps offsets [n, 784, 2] on the glyph back to the page, so that the pen keeps its width, by
+    the slopes of the glyph's coordinates in the page's, [n, 784, 2, 2].
     """
     (a, b), (c, d) = np.moveaxis(slopes, (-2, -1), (0, 1))
     x, y = np.moveaxis(offsets, -1, 0)
@@ -377,13 +361,8 @@ def _render(font_name: str, character: str) -> np.ndarray:
 
 
 def _thin(glyphs: np.ndarray) -> np.ndarray:
-    """Thins strokes to a width of one pixel (Zhang and Suen 1984).
-
-    Args:
-      glyphs: bool [..., height, width], without ink at the border.
-
-    Returns:
-      bool of the same shape.
+    """Thins strokes of bool [..., height, width], without ink at the border, to a width of one
+    pixel (Zhang and Suen 1984).
     """
     ink = glyphs
     while True:

@@ -36,12 +36,8 @@ class RecordFolder(NamedTuple):
 
 
 def open_folder(folder: Path) -> RecordFolder:
-    """Opens a folder with one TFRecord file a client, counting records by their headers.
-
-    Only the headers are read: one small read a record.
-
-    Raises:
-      UserError: If a file is not a whole number of records; names it.
+    """Opens a folder with one TFRecord file a client, counting records by their headers, one small
+    read a record. UserError names a file that is not a whole number of records.
     """
     entries = sorted(folder.iterdir(), key=lambda path: path.name)
     paths = [path for path in entries if path.is_file() and not path.name.startswith(".")]
@@ -62,10 +58,8 @@ def open_folder(folder: Path) -> RecordFolder:
 
 
 def count_records(path: Path) -> int:
-    """Returns how many records a TFRecord file has, reading their lengths only.
-
-    Raises:
-      UserError: If the file ends inside a record, or is of another kind.
+    """Returns how many records a TFRecord file has, reading their lengths only; UserError if it
+    ends inside a record, or is of another kind.
     """
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size

@@ -23,10 +23,8 @@ _BATCH = 32
 
 
 def load(path: pathlib.Path) -> tf.keras.Model:
-    """Returns the network, features [batch, 2048] from images [batch, 299, 299, 3] in [-1, 1].
-
-    Raises:
-      UserError: If the file cannot be read or holds other weights, or some that are not finite.
+    """Returns the network, features [batch, 2048] from images [batch, 299, 299, 3] in [-1, 1];
+    UserError if the file cannot be read or holds other weights, or some that are not finite.
     """
     with_classifier = _check(path)
     model = tf.keras.applications.InceptionV3(
@@ -70,16 +68,9 @@ def _other_weights(path: pathlib.Path, reason: str) -> UserError:
 
 
 def embed(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:
-    """Returns images' features, float32 [num_images, 2048].
-
-    Images are resized bilinearly to 299 x 299, grey ones repeated in three channels.
-
-    Args:
-      images: [num_images, height, width] or [num_images, height, width, 1 or 3]; whole numbers
-        0..255, or fractions 0..1.
-
-    Raises:
-      UserError: If the values or the channels are others.
+    """Returns images' features, float32 [num_images, 2048]. Images [num_images, height, width] or
+    [num_images, height, width, 1 or 3], whole numbers 0..255 or fractions 0..1 (UserError if
+    others), are resized bilinearly to 299 x 299, grey ones repeated in three channels.
     """
     images = images[..., None] if images.ndim == 3 else images
     if images.shape[-1] not in (1, 3):

@@ -48,12 +48,9 @@ _ROWS = (
 
 
 class MobileNetV2(tf.keras.Model):
-    """Logits [batch, num_classes] from images float32 [batch, height, width, 3] in [-1, 1].
-
-    The published model ends in a softmax; here the loss takes logits, which is the same.
-
-    Args:
-      num_groups: Groups of each normalization: 1, 2, 4 or 8, which divide every number of channels.
+    """Logits [batch, num_classes] from images float32 [batch, height, width, 3] in [-1, 1]; the
+    published model ends in a softmax, here the loss takes logits, which is the same. The groups of
+    each normalization are 1, 2, 4 or 8, which divide every number of channels.
     """
 
     def __init__(self, num_classes: int = 2028, num_groups: int = 8):

@@ -46,11 +46,7 @@ _HIDDEN_SCORE = -1e9
 
 
 class TedTransformer(tf.keras.Model):
-    """Logits [batch, time, vocabulary] from token ids [batch, time].
-
-    Args:
-      extended_vocabulary_size: Words and special tokens.
-    """
+    """Logits [batch, time, ids] from token ids [batch, time] of words and special tokens."""
 
     def __init__(self, extended_vocabulary_size: int):
         super().__init__()
@@ -118,9 +114,8 @@ def causal_scores(time: int) -> np.ndarray:
 
 
 def positions(time: int, dim: int) -> np.ndarray:
-    """Returns sinusoids float32 [time, dim] of falling frequency, a sine and a cosine of each.
-
-    Vaswani et al. 2017, section 3.5.
+    """Returns sinusoids float32 [time, dim] of falling frequency, a sine and a cosine of each
+    (Vaswani et al. 2017, section 3.5).
     """
     rates = 10_000.0 ** (-np.arange(0, dim, 2) / dim)
     angles = np.arange(time)[:, np.newaxis] * rates

@@ -35,16 +35,8 @@ _SCANS_PER_LINE = 500
 
 
 class Sources(NamedTuple):
-    """What a file is made of.
-
-    Attributes:
-      dicom_dir: Folder of the images.
-      metadata_dir: Folder of their metadata.
-      suvr_csv: The table of labels.
-      first_slice: Number of the first slice to take, from 1.
-      last_slice: Number of the last one.
-      processing: Part of the processing step's name; empty for any.
-      join: One of `adni_tables.JOINS`.
+    """What a file is made of: images, metadata and labels; the first and the last slice to take,
+    from 1; part of the processing step's name, empty for any; one of `adni_tables.JOINS`.
     """
 
     dicom_dir: Path
@@ -84,16 +76,9 @@ def main() -> None:
 
 
 def prepare(sources: Sources, output: Path) -> dict[str, Any]:
-    """Writes the array file.
-
-    Args:
-      output: Replaced if it is there; ends in `.npz`, as the loader expects.
-
-    Returns:
-      The report: counts by vendor, and of what was skipped by reason.
-
-    Raises:
-      UserError: If something is not there or nothing can be used.
+    """Writes the array file, in place of one that is there, and returns the report: counts by
+    vendor, and of what was skipped by reason. UserError if something is not there or nothing can be
+    used.
     """
     sources = _checked(sources, output)
     # Here and not above: a wrong flag should not wait for pydicom.

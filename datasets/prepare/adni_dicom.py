@@ -18,15 +18,9 @@ _IMAGE_ID = re.compile(r"(?:^|_)I([0-9]{1,18})\Z")
 
 
 def find_images(folder: Path, skipped: collections.Counter[str]) -> dict[int, list[Path]]:
-    """Returns the `.dcm` files of each image under a folder.
-
-    Args:
-      folder: The image collection: any tree whose files' names end in the image's id
-        (`..._I240520.dcm`) or lie in a folder of that name.
-      skipped: Counts files without one, and files of other kinds.
-
-    Returns:
-      `{image id: files, sorted}`.
+    """Returns `{image id: .dcm files, sorted}` of a tree in which files' names end in the image's
+    id (`..._I240520.dcm`) or lie in a folder of that name; counts files without one, and of other
+    kinds.
     """
     images: dict[int, list[Path]] = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -46,18 +40,10 @@ def find_images(folder: Path, skipped: collections.Counter[str]) -> dict[int, li
 def read_slices(
     paths: Sequence[Path], first: int, last: int, skipped: collections.Counter[str]
 ) -> list[np.ndarray]:
-    """Returns the small pictures of an image's slices.
-
-    A slice's number is the one in its file's name, if the archive wrote it there, else its
-    InstanceNumber; a frame's its place in the file, from 1.
-
-    Args:
-      first: Number of the first slice.
-      last: Number of the last one.
-      skipped: Counts slices that are missing, broken or blank, by reason.
-
-    Returns:
-      uint8 [32, 32] each, in order.
+    """Returns the small pictures, uint8 [32, 32] each, of an image's slices from `first` to `last`,
+    and counts by reason those that are missing, broken or blank. A slice's number is the one in its
+    file's name, if the archive wrote it there, else its InstanceNumber; a frame's its place in the
+    file, from 1.
     """
     images = []
     for source in _sources(paths, first, last, skipped):

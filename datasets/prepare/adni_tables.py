@@ -26,13 +26,8 @@ JOINS = ("visit_order", "date")
 
 
 class ImageInfo(NamedTuple):
-    """One image of the collection.
-
-    Attributes:
-      image_id: The archive's number of it, without the `I` of file names.
-      subject: Such as `002_S_0295`.
-      vendor: The scanner's manufacturer as the metadata spell it.
-      date: When it was acquired, if the metadata say so.
+    """One image: the archive's number of it, without the `I` of file names; the subject, such as
+    `002_S_0295`; the scanner's manufacturer as the metadata spell it; the day, if they say so.
     """
 
     image_id: int
@@ -54,11 +49,8 @@ class Label(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What the join found.
-
-    Attributes:
-      suvr: `{image id: SUVR}`.
-      far_apart: How many of them have a label of a date more than `MAX_DAYS_APART` days away.
+    """What the join found: `{image id: SUVR}`, and how many of them have a label of a date more
+    than `MAX_DAYS_APART` days away.
     """
 
     suvr: dict[int, float]
@@ -71,14 +63,8 @@ class Joined(NamedTuple):
 def read_metadata(
     folder: Path, processing: str, skipped: collections.Counter[str]
 ) -> dict[int, ImageInfo]:
-    """Reads every `.xml` under a folder.
-
-    Args:
-      processing: Images whose metadata name another processing step are skipped; empty for all.
-      skipped: Counts what is left out, by reason.
-
-    Returns:
-      `{image id: what is known}`.
+    """Returns `{image id: what is known}` of every `.xml` under a folder, and counts by reason what
+    is left out: images of another processing step, too, unless `processing` is empty.
     """
     images: dict[int, ImageInfo] = {}
     for path in sorted(p for p in folder.rglob("*") if p.suffix.lower() == ".xml"):
@@ -105,17 +91,12 @@ def _parse(path: Path) -> ElementTree.Element:
 
 
 def parse_metadata(root: ElementTree.Element, stem: str, processing: str) -> ImageInfo:
-    """Returns what one file says of its image.
+    """Returns what one file says of its image; Unusable if something is missing, or the processing
+    step is another one.
 
     A processed image (`derivedProduct`) has its id and processing step there and the scanner under
-    the `relatedImageDetail` it was made from; an original has both under `imagingProtocol`.
-
-    Args:
-      stem: The file's name without suffix; ends in the image's id, `_I240520`, as a last resort.
-      processing: As in `read_metadata`.
-
-    Raises:
-      Unusable: If something is missing, or the processing step is another one.
+    the `relatedImageDetail` it was made from; an original has both under `imagingProtocol`. The
+    file's name without suffix ends in the image's id, `_I240520`, as a last resort.
     """
     subject = _first_text(root, "subjectIdentifier")
     if not re.fullmatch(r"\w*_[0-9]{1,9}", subject, re.ASCII):
@@ -175,20 +156,11 @@ def parse_date(text: str) -> datetime.date | None:
 
 
 def read_labels(path: Path, skipped: collections.Counter[str]) -> dict[int, list[Label]]:
-    """Reads UC Berkeley's table.
-
-    A row without a usable SUVR keeps its place in the visit order; it labels nothing.
-
-    Args:
-      path: With columns `RID`, `SUMMARYSUVR_WHOLECEREBNORM` and perhaps `EXAMDATE`.
-      skipped: Counts what is left out, by reason.
-
-    Returns:
-      `{RID: rows in visit order}`: by date where all of a subject's rows have one, else as they
-      stand in the file.
-
-    Raises:
-      UserError: If it is no such table or has no row that can be used.
+    """Returns UC Berkeley's table as `{RID: rows in visit order}`: by date where all of a subject's
+    rows have one, else as they stand in the file, whose columns are `RID`,
+    `SUMMARYSUVR_WHOLECEREBNORM` and perhaps `EXAMDATE`. A row without a usable SUVR keeps its place
+    in the visit order; it labels nothing. UserError if it is no such table or has no row that can
+    be used.
     """
     rows: dict[int, list[Label]] = {}
     for _, row in adni_files.read_csv(path, (RID, SUVR)):
@@ -224,13 +196,9 @@ def join(
     how: str,
     skipped: collections.Counter[str],
 ) -> Joined:
-    """Finds each image's SUVR.
-
-    Args:
-      labels: `{RID: rows in visit order}`.
-      how: `visit_order`, as Motley did: a subject's i-th scan has its i-th row. Or `date`: the row
-        of the nearest day, at most `MAX_DAYS_APART` days away.
-      skipped: Counts scans without a label, by reason.
+    """Finds each image's SUVR, and counts scans without one by reason. By `visit_order`, as Motley
+    did, a subject's i-th scan has its i-th row; by `date` that of the nearest day, at most
+    `MAX_DAYS_APART` days away.
     """
     joined: dict[int, float] = {}
     far_apart = 0

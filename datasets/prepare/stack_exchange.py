@@ -40,12 +40,8 @@ _POSTS_PER_LINE = 1_000_000
 
 
 class Post(NamedTuple):
-    """What becomes examples.
-
-    Attributes:
-      client_id: Owner.
-      fields: What all of its sentences share: creation_date, score, tags, title, type.
-      sentences: Tokens separated by spaces, at least one.
+    """What becomes examples: the owner, what all of the sentences share (creation_date, score,
+    tags, title, type), and at least one sentence, its tokens separated by spaces.
     """
 
     client_id: str
@@ -54,14 +50,8 @@ class Post(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was made of a dump.
-
-    Attributes:
-      posts: How many were kept.
-      users: How many wrote them.
-      sentences: How many they have.
-      orphans: Kept answers whose question does not stand before them: without title and tags.
-      skipped: `{reason: posts}`.
+    """How many posts were kept, users wrote them, sentences they have, and answers are without
+    title and tags, as their question does not stand before them; and `{reason: posts skipped}`.
     """
 
     posts: int
@@ -91,14 +81,9 @@ def main() -> None:
 
 
 def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Report:
-    """Writes a dump in TFF's SQLite form.
-
-    Args:
-      output: Replaced if it is there; ends in `.sqlite`, as the loader expects.
-      keep_non_ascii: Keep all letters, where TFF's data have ASCII alone.
-
-    Raises:
-      UserError: If the dump is no such file, or nothing in it can be used.
+    """Writes a dump in TFF's SQLite form to a file that ends in `.sqlite`, as the loader expects,
+    in place of one that is there. UserError if the dump is no such file, or nothing in it can be
+    used.
     """
     _check_paths(posts_xml, output)
     with client_database.writing(output), files.appearing(output) as temporary:
@@ -129,11 +114,7 @@ def _check_paths(posts_xml: Path, output: Path) -> None:
 
 
 def parse_post(row: Mapping[str, str], keep_non_ascii: bool = False) -> Post:
-    """Returns a row as a post; an answer's title and tags are still empty.
-
-    Raises:
-      Unusable: If it cannot be used.
-    """
+    """Returns a row as a post, or raises Unusable; an answer's title and tags are still empty."""
     kind = row.get("PostTypeId", "")
     if kind not in _TYPES:
         raise Unusable("neither a question nor an answer")

@@ -65,11 +65,8 @@ _NOT_IN_IDS = re.compile(r"[^\w.-]+")
 
 
 class Settings(NamedTuple):
-    """What is kept.
-
-    Attributes:
-      min_clients_per_word: A word of fewer training clients is not in the vocabulary.
-      min_examples_per_client: A client with fewer sentences is dropped.
+    """A word of fewer training clients is not in the vocabulary; a client with fewer sentences
+    goes.
     """
 
     min_clients_per_word: int = 20
@@ -105,16 +102,9 @@ def main() -> None:
 def prepare(
     paths: Sequence[tuple[str, pathlib.Path]], output: pathlib.Path, settings: Settings
 ) -> dict[str, Any]:
-    """Writes the three files; they appear whole or not at all, the database last.
-
-    Args:
-      output: Folder; made if missing.
-
-    Returns:
-      The report.
-
-    Raises:
-      UserError: If a file cannot be read or written, or nothing is left to write.
+    """Writes the three files into a folder, made if missing; they appear whole or not at all, the
+    database last. Returns the report. UserError if a file cannot be read or written, or nothing is
+    left to write.
     """
     with client_database.writing(output):
         output.mkdir(parents=True, exist_ok=True)
@@ -131,10 +121,8 @@ def prepare(
 
 
 def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
-    """Returns (split, file) pairs in the order train, valid, test.
-
-    Raises:
-      UserError: If one matches nothing, a name says no split or two, or a split has no file.
+    """Returns (split, file) pairs in the order train, valid, test; UserError if a pattern matches
+    nothing, a name says no split or two, or a split has no file.
     """
     files: dict[pathlib.Path, str] = {}
     for pattern in patterns:
@@ -163,12 +151,7 @@ def _split_of(path: pathlib.Path) -> str:
 
 
 class _Reader:
-    """Reads TSV files into sentences and counts what it leaves out.
-
-    Attributes:
-      rows: Rows read, by split.
-      skipped: What was left out, by reason.
-    """
+    """Reads TSV files into sentences, and counts rows by split and what is left out by reason."""
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = dict.fromkeys(SPLITS, 0)
@@ -304,11 +287,8 @@ def _write_all(
 def _write_clients(
     database: sqlite3.Connection, settings: Settings
 ) -> tuple[collections.Counter[str], dict[str, Any]]:
-    """Writes the clients that are large enough.
-
-    Returns:
-      In how many training clients each word is, and the report's counts of clients and examples by
-      split.
+    """Writes the clients that are large enough. Returns in how many training clients each word is,
+    and the report's counts of clients and examples by split.
     """
     counts: collections.Counter[str] = collections.Counter()
     large, small = ({s: {"clients": 0, "examples": 0} for s in SPLITS} for _ in range(2))
