@@ -100,9 +100,6 @@ def create_task_from_data(
     })  # fmt: skip
 
 
-# --- splits ---------------------------------------------------------------------------------------
-
-
 def split_by_subject(subjects: Mapping[str, np.ndarray], seed: int) -> dict[str, Rows]:
     """Splits `{vendor: whose slice each row is}`, at least one row each, into `{vendor: {part:
     rows}}`: all slices of a subject, whoever scanned it, are in the same part.
@@ -189,9 +186,6 @@ def _crossing(vendors: Mapping[str, Scans], rows: Mapping[str, Rows]) -> int:
     return sum(len(parts) > 1 for parts in parts_of.values())
 
 
-# --- the task -------------------------------------------------------------------------------------
-
-
 def preprocess(
     examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -241,9 +235,6 @@ def _parts(scans: Scans, rows: Rows, dtype: np.dtype) -> silos.Parts:
     # A silo that is not evaluated has its other parts empty, so that nobody scores it by accident.
     used = rows if _is_whole(rows) else silos.train_only(rows["train"])
     return {part: {"pixels": images[of], "target": suvr[of]} for part, of in used.items()}
-
-
-# --- synthetic scanners ---------------------------------------------------------------------------
 
 
 def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> adni_files.Collection:

@@ -67,9 +67,6 @@ def shrink(image: np.ndarray) -> np.ndarray | None:
     return np.rint(grey * (255.0 / brightest)).astype(np.uint8) if brightest > 0 else None
 
 
-# --- the array file -------------------------------------------------------------------------------
-
-
 def write(path: Path, vendors: Mapping[str, Scans], report: Mapping[str, Any]) -> None:
     """Writes the array file, whole or not at all; UserError if it cannot be written."""
     arrays: dict[str, np.ndarray] = {
@@ -111,29 +108,17 @@ def _scans(path: Path, arrays: Mapping[str, np.ndarray], index: int, vendor: str
         raise UserError(f"{path}: found no {', '.join(missing)}, the arrays of vendor {vendor!r}")
     images, suvr, subjects, scans = (arrays[f"{field}_{index}"] for field in _FIELDS)
     if images.dtype not in (np.uint8, np.float32) or images.shape[1:] != (SIDE, SIDE):
-        raise UserError(
-            f"{path}: vendor {vendor!r} has images of type {images.dtype}, shape "
-            f"{list(images.shape)}, expected uint8 or float32 [n, {SIDE}, {SIDE}]"
-        )
-    for name, array, kind in (
-        ("suvr", suvr, "f"),
-        ("subject", subjects, "U"),
-        ("scan", scans, "U"),
-    ):
+        expected = f"uint8 or float32 [n, {SIDE}, {SIDE}]"
+        raise files.wrong_array(f"{path}: vendor {vendor!r}", "images", images, expected)
+    for name, array, kind in zip(_FIELDS[1:], (suvr, subjects, scans), "fUU", strict=True):
         if array.dtype.kind != kind or array.shape != images.shape[:1]:
-            raise UserError(
-                f"{path}: vendor {vendor!r} has {name} of type {array.dtype}, shape "
-                f"{list(array.shape)}, expected {'floats' if kind == 'f' else 'text'} "
-                f"[{len(images)}] as there are images"
-            )
+            expected = f"{'floats' if kind == 'f' else 'text'} [{len(images)}] as there are images"
+            raise files.wrong_array(f"{path}: vendor {vendor!r}", name, array, expected)
     if not (np.isfinite(suvr).all() and (suvr > 0).all()):
         raise UserError(f"{path}: vendor {vendor!r} has an SUVR that is no number above 0")
     if images.dtype != np.uint8 and not (np.isfinite(images).all() and (images >= 0).all()):
         raise UserError(f"{path}: vendor {vendor!r} has pixels that are no numbers from 0 up")
     return Scans(images, suvr, subjects, scans)
-
-
-# --- PNGs and a table -----------------------------------------------------------------------------
 
 
 def read_folder(labels: Path) -> Collection:
@@ -183,21 +168,18 @@ def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[s
     """Yields a UTF-8 file's rows as (line number, cells by column name, stripped; absent ones
     empty); UserError if it cannot be read or lacks one of `columns`.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, restval="")
-            header = [name.strip() for name in reader.fieldnames or ()]
-            reader.fieldnames = header
-            missing = [name for name in columns if name not in header]
-            if missing:
-                raise UserError(
-                    f"{path}: found the columns {', '.join(header)[:200] or 'none'}, expected also "
-                    f"{', '.join(missing)}"
-                )
-            for row in reader:
-                yield reader.line_num, {k: v.strip() for k, v in row.items() if k is not None}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read as CSV ({files.one_line(error)})") from error
+    with (
+        files.reading_as(path, "CSV", OSError, UnicodeDecodeError, csv.Error),
+        path.open(encoding="utf-8-sig", newline="") as file,
+    ):
+        reader = csv.DictReader(file, restval="")
+        header = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = header
+        if missing := ", ".join(name for name in columns if name not in header):
+            listed = ", ".join(header)[:200] or "none"
+            raise UserError(f"{path}: found the columns {listed}, expected also {missing}")
+        for row in reader:
+            yield reader.line_num, {k: v.strip() for k, v in row.items() if k is not None}
 
 
 def _suvr(labels: Path, line: int, cell: str) -> float | None:

@@ -255,16 +255,12 @@ def _check_arrays(
         )
     images, labels, writer_ids = (arrays[name] for name in names)
     if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or images.ndim != 3:
-        raise UserError(
-            f"{path}: found images of type {images.dtype}, shape {list(images.shape)}, expected "
-            "uint8 [n, 28, 28] with 0 = background"
-        )
+        raise files.wrong_array(path, "images", images, "uint8 [n, 28, 28] with 0 = background")
     for name, array, kinds in (("labels", labels, "iu"), ("writer_id", writer_ids, "iuU")):
         if array.dtype.kind not in kinds or array.shape != images.shape[:1]:
-            raise UserError(
-                f"{path}: found {name} of type {array.dtype}, shape {list(array.shape)}, expected "
-                f"{'integers' if name == 'labels' else 'integers or text'} [{len(images)}] as "
-                "there are images"
+            kind = "integers" if name == "labels" else "integers or text"
+            raise files.wrong_array(
+                path, name, array, f"{kind} [{len(images)}] as there are images"
             )
     corners = images[:, ::27, ::27]
     if corners.size and np.median(corners) > 200:

@@ -89,6 +89,25 @@ def named(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: {error}") from error
 
 
+@contextlib.contextmanager
+def reading_as(path: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
+    """Has errors say on one line what a file cannot be read as."""
+    try:
+        yield
+    except UserError:
+        raise
+    except errors as error:
+        raise UserError(
+            f"{path}: cannot be read as {kind}, truncated or of another kind ({one_line(error)})"
+        ) from error
+
+
+def wrong_array(where: object, name: str, array: np.ndarray, expected: str) -> UserError:
+    """Returns the error that an array has another type or shape than expected."""
+    kind = f"{name} of type {array.dtype}, shape {list(array.shape)}"
+    return UserError(f"{where}: found {kind}, expected {expected}")
+
+
 def one_line(error: object) -> str:
     """Returns an error's type and message on one line of at most 200 characters."""
     text = " ".join(str(error).split())
@@ -111,13 +130,8 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Returns a file's arrays by name; UserError if it cannot be read, or holds else than plain
     arrays.
     """
-    try:
+    with reading_as(path, "an .npz of plain arrays", OSError, ValueError):
         return array_files.read(path)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: cannot be read as an .npz of plain arrays, truncated or of another kind "
-            f"({one_line(error)})"
-        ) from error
 
 
 @contextlib.contextmanager

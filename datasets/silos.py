@@ -200,16 +200,12 @@ def read_cells(path: Path, expected: Source) -> Arrays:
     """Returns a file's silos, after checking what they are; UserError if it does not hold such
     silos.
     """
-    try:
+    # SciPy raises whatever its parser trips over in a broken file.
+    with files.reading_as(path, "a MATLAB 5 file", Exception):
         data = path.read_bytes()
         matlab_files.check(data, _ARRAYS)
         listed = scipy.io.whosmat(io.BytesIO(data))
         arrays = scipy.io.loadmat(io.BytesIO(data), variable_names=_ARRAYS)
-    except Exception as error:  # SciPy raises whatever its parser trips over in a broken file
-        raise UserError(
-            f"{path}: cannot be read as a MATLAB 5 file, truncated or of another kind "
-            f"({files.one_line(error)})"
-        ) from error
     contents = {name: f"{kind} {list(shape)}" for name, shape, kind in listed}
     x, y = arrays.get("X"), arrays.get("Y")
     axis = 0 if expected.is_row else 1

@@ -105,14 +105,10 @@ def _check_whole(path: Path) -> None:
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Opens a database read-only; SQLite's errors become one line."""
-    try:
+    with files.reading_as(path, "a TFF client database", sqlite3.Error):
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         with contextlib.closing(connection):
             yield connection
-    except sqlite3.Error as error:
-        raise UserError(
-            f"{path}: cannot be read as a TFF client database ({files.one_line(error)})"
-        ) from error
 
 
 def _client_sizes(path: Path, split_name: str) -> dict[str, int]:

@@ -146,9 +146,6 @@ def _milliseconds(dates: tf.Tensor) -> tf.Tensor:
     return tf.strings.to_number(tf.where(is_date, number, dates), tf.int64)
 
 
-# --- tasks ----------------------------------------------------------------------------------------
-
-
 def _task(
     split: splits.ClientSplit,
     sources: Mapping[str, splits.Source],

@@ -60,16 +60,13 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as file:
             yield file
         return
-    try:
-        with tarfile.open(path, "r:bz2") as archive:
-            member = next((m for m in archive if Path(m.name).name == NAME and m.isfile()), None)
-            if member is None:
-                raise UserError(f"{path}: found no file {NAME} in it")
-            lines = archive.extractfile(member)
-            assert lines is not None  # only of members that are no files
-            yield lines
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise UserError(
-            f"{path}: cannot be read as a tar.bz2 archive, truncated or of another kind "
-            f"({files.one_line(error)})"
-        ) from error
+    with (
+        files.reading_as(path, "a tar.bz2 archive", OSError, EOFError, tarfile.TarError),
+        tarfile.open(path, "r:bz2") as archive,
+    ):
+        member = next((m for m in archive if Path(m.name).name == NAME and m.isfile()), None)
+        if member is None:
+            raise UserError(f"{path}: found no file {NAME} in it")
+        lines = archive.extractfile(member)
+        assert lines is not None  # only of members that are no files
+        yield lines

@@ -14,7 +14,6 @@ What cannot be used is counted by reason, printed, and kept in the output, which
 not at all. It holds subjects' ids and pictures of their brains: keep it as the agreement says.
 """
 
-import collections
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from absl import flags
 
 from datasets import adni_files, files
 from datasets.prepare import adni_tables, client_database
+from datasets.prepare.client_database import Skipped
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
@@ -84,7 +84,7 @@ def prepare(sources: Sources, output: Path) -> dict[str, Any]:
     # Here and not above: a wrong flag should not wait for pydicom.
     from datasets.prepare import adni_dicom
 
-    skipped: collections.Counter[str] = collections.Counter()
+    skipped = Skipped()
     labels = adni_tables.read_labels(sources.suvr_csv, skipped)
     paths = adni_dicom.find_images(sources.dicom_dir, skipped)
     known = adni_tables.read_metadata(sources.metadata_dir, sources.processing, skipped)
@@ -113,7 +113,7 @@ def prepare(sources: Sources, output: Path) -> dict[str, Any]:
 def _with_files(
     known: Mapping[int, adni_tables.ImageInfo],
     files: Mapping[int, Any],
-    skipped: collections.Counter[str],
+    skipped: Skipped,
 ) -> list[adni_tables.ImageInfo]:
     """Returns the images that have both, by subject and image id, and counts the others."""
     unmatched = {
@@ -137,10 +137,7 @@ def _checked(sources: Sources, output: Path) -> Sources:
             f"--first_slice={sources.first_slice}: expected at most --last_slice="
             f"{sources.last_slice}"
         )
-    if output.suffix != ".npz" or output.is_dir():
-        raise UserError(f"--output={output}: expected the name of a file that ends in .npz")
-    with client_database.writing(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
+    client_database.check_output(output, ".npz")
     return sources
 
 
@@ -148,7 +145,7 @@ def _report(
     sources: Sources,
     arrays: Mapping[str, adni_files.Scans],
     far_apart: int,
-    skipped: collections.Counter[str],
+    skipped: Skipped,
 ) -> dict[str, Any]:
     return {
         "slices_of_a_scan": [sources.first_slice, sources.last_slice],

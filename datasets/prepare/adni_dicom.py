@@ -1,6 +1,5 @@
 """Slices of DICOM series: a folder of files with one slice each, or one file with many frames."""
 
-import collections
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,14 +9,14 @@ import pydicom
 from pydicom import pixels
 
 from datasets import adni_files
-from datasets.prepare.client_database import Unusable
+from datasets.prepare.client_database import Skipped, Unusable
 
 # As the archive names files: ..._<number of the slice>_S<series>_I<image>.dcm
 _ARCHIVE_NAME = re.compile(r"_([0-9]{1,6})_S[0-9]+_I[0-9]+\Z")
 _IMAGE_ID = re.compile(r"(?:^|_)I([0-9]{1,18})\Z")
 
 
-def find_images(folder: Path, skipped: collections.Counter[str]) -> dict[int, list[Path]]:
+def find_images(folder: Path, skipped: Skipped) -> dict[int, list[Path]]:
     """Returns `{image id: .dcm files, sorted}` of a tree in which files' names end in the image's
     id (`..._I240520.dcm`) or lie in a folder of that name; counts files without one, and of other
     kinds.
@@ -37,9 +36,7 @@ def find_images(folder: Path, skipped: collections.Counter[str]) -> dict[int, li
     return images
 
 
-def read_slices(
-    paths: Sequence[Path], first: int, last: int, skipped: collections.Counter[str]
-) -> list[np.ndarray]:
+def read_slices(paths: Sequence[Path], first: int, last: int, skipped: Skipped) -> list[np.ndarray]:
     """Returns the small pictures, uint8 [32, 32] each, of an image's slices from `first` to `last`,
     and counts by reason those that are missing, broken or blank. A slice's number is the one in its
     file's name, if the archive wrote it there, else its InstanceNumber; a frame's its place in the
@@ -60,7 +57,7 @@ def read_slices(
 
 
 def _sources(
-    paths: Sequence[Path], first: int, last: int, skipped: collections.Counter[str]
+    paths: Sequence[Path], first: int, last: int, skipped: Skipped
 ) -> Iterator[tuple[Path, int] | None]:
     """Yields (file, frame from 0) of each wanted slice, None where there is none."""
     slices: dict[int, list[tuple[Path, int]]] = {}

@@ -1,6 +1,5 @@
 """ADNI's tables: what the metadata XML says of each image, UC Berkeley's SUVRs, and their join."""
 
-import collections
 import datetime
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ import defusedxml
 from defusedxml import ElementTree as safe_xml
 
 from datasets import adni_files
-from datasets.prepare.client_database import Unusable
+from datasets.prepare.client_database import Skipped, Unusable
 from motley_tff.core.errors import UserError
 
 SUVR, RID = "SUMMARYSUVR_WHOLECEREBNORM", "RID"
@@ -57,12 +56,7 @@ class Joined(NamedTuple):
     far_apart: int
 
 
-# --- metadata -------------------------------------------------------------------------------------
-
-
-def read_metadata(
-    folder: Path, processing: str, skipped: collections.Counter[str]
-) -> dict[int, ImageInfo]:
+def read_metadata(folder: Path, processing: str, skipped: Skipped) -> dict[int, ImageInfo]:
     """Returns `{image id: what is known}` of every `.xml` under a folder, and counts by reason what
     is left out: images of another processing step, too, unless `processing` is empty.
     """
@@ -152,10 +146,7 @@ def parse_date(text: str) -> datetime.date | None:
     return None
 
 
-# --- labels ---------------------------------------------------------------------------------------
-
-
-def read_labels(path: Path, skipped: collections.Counter[str]) -> dict[int, list[Label]]:
+def read_labels(path: Path, skipped: Skipped) -> dict[int, list[Label]]:
     """Returns UC Berkeley's table as `{RID: rows in visit order}`: by date where all of a subject's
     rows have one, else as they stand in the file, whose columns are `RID`,
     `SUMMARYSUVR_WHOLECEREBNORM` and perhaps `EXAMDATE`. A row without a usable SUVR keeps its place
@@ -187,14 +178,11 @@ def _in_order(rows: Sequence[Label]) -> list[Label]:
     return sorted(rows, key=lambda row: str(row.date))
 
 
-# --- join -----------------------------------------------------------------------------------------
-
-
 def join(
     images: Sequence[ImageInfo],
     labels: Mapping[int, Sequence[Label]],
     how: str,
-    skipped: collections.Counter[str],
+    skipped: Skipped,
 ) -> Joined:
     """Finds each image's SUVR, and counts scans without one by reason. By `visit_order`, as Motley
     did, a subject's i-th scan has its i-th row; by `date` that of the nearest day, at most
@@ -217,9 +205,7 @@ def join(
     return Joined(joined, far_apart)
 
 
-def _by_subject(
-    images: Sequence[ImageInfo], skipped: collections.Counter[str]
-) -> dict[int, list[ImageInfo]]:
+def _by_subject(images: Sequence[ImageInfo], skipped: Skipped) -> dict[int, list[ImageInfo]]:
     """Returns subjects' scans in visit order, one a day: a second one would shift the visits."""
     subjects: dict[int, list[ImageInfo]] = {}
 

@@ -103,14 +103,7 @@ def _check_paths(posts_xml: Path, output: Path) -> None:
     with posts_xml.open("rb") as file:
         if file.read(4) == b"7z\xbc\xaf":
             raise UserError(f"--posts_xml={posts_xml}: found a 7z archive; unpack it first")
-    if output.suffix != ".sqlite" or output.is_dir():
-        raise UserError(f"--output={output}: expected the name of a file that ends in .sqlite")
-    for folder in output.parents:
-        if folder.exists() and not folder.is_dir():
-            raise UserError(f"--output={output}: found a file at {folder}, expected a folder")
-
-
-# --- posts ----------------------------------------------------------------------------------------
+    client_database.check_output(output, ".sqlite")
 
 
 def parse_post(row: Mapping[str, str], keep_non_ascii: bool = False) -> Post:
@@ -172,9 +165,6 @@ def _sentences(row: Mapping[str, str], keep_non_ascii: bool) -> list[str]:
     return sentences
 
 
-# --- SQLite ---------------------------------------------------------------------------------------
-
-
 def _write(
     connection: sqlite3.Connection, rows: Iterable[Mapping[str, str]], keep_non_ascii: bool
 ) -> Report:
@@ -182,7 +172,7 @@ def _write(
         "CREATE TABLE scratch.questions (id TEXT PRIMARY KEY, title TEXT, tags TEXT) WITHOUT ROWID"
     )
     counts: collections.Counter[str] = collections.Counter()
-    skipped: collections.Counter[str] = collections.Counter()
+    skipped = client_database.Skipped()
     for number, row in enumerate(rows, 1):
         if number % _POSTS_PER_LINE == 0:
             print(f"{number:,} posts read", flush=True)

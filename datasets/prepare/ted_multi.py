@@ -117,9 +117,6 @@ def prepare(
     return report
 
 
-# --- reading --------------------------------------------------------------------------------------
-
-
 def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
     """Returns (split, file) pairs in the order train, valid, test; UserError if a pattern matches
     nothing, a name says no split or two, or a split has no file.
@@ -252,9 +249,6 @@ def normalize(text: str) -> str:
     """Returns a sentence's words with one space between them; the module says what words are."""
     text = text.translate(_LOWER).replace(_BREAK, " ").translate(_NO_PUNCTUATION)
     return _SPACES.sub(" ", text.replace("\n", " ")).strip(" ")
-
-
-# --- writing --------------------------------------------------------------------------------------
 
 
 def _write_all(
