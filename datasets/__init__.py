@@ -72,9 +72,7 @@ def check_options(options: DataOptions) -> None:
 
 
 def create(name: str, **options: Any) -> "Task":
-    """Loads a data set by its name, with further fields of `DataOptions`, as
-    `motley_tff.create_task` does; UserError as below, and if there is no such option.
-    """
+    """As `motley_tff.create_task`, from fields of `DataOptions`; UserError for others, too."""
     fields = {field.name for field in dataclasses.fields(DataOptions)} - {"dataset_name"}
     unknown = sorted(set(options) - fields)
     if unknown:
@@ -86,9 +84,7 @@ def create(name: str, **options: Any) -> "Task":
 
 
 def create_task(options: DataOptions) -> "Task":
-    """Loads a data set's task; UserError if its name is unknown, or its data are missing, broken or
-    of other shapes.
-    """
+    """Loads a data set's task; UserError if there is none, or its data are missing or broken."""
     check_options(options)
     task = importlib.import_module(REGISTRY[options.dataset_name]).create_task(options)
     if options.l2_reg:

@@ -57,9 +57,8 @@ Rows = dict[str, np.ndarray]
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on the array file, on PNGs with `labels.csv`, or on synthetic scanners.
-    `base_random_seed` decides the split, `adni_split` by which rule. UserError if there are no data
-    or they are broken.
+    """Returns the task on what is found, the array file or PNGs with `labels.csv`, or on synthetic
+    scanners. UserError if there are no data or they are broken.
     """
     seed, rule = options.base_random_seed, options.adni_split or SPLITS[0]
     if options.use_synthetic_data:
@@ -137,9 +136,8 @@ def _assign(subjects: Sequence[str], part_of: dict[str, str]) -> None:
 
 def split_as_published(suvr: np.ndarray, seed: int) -> Rows:
     """Splits one vendor's SUVRs, float [n], into `{part: rows}` by Motley's rule: 80% of its
-    distinct values are the training part. The slices of the other values are shuffled and halved,
-    so that slices of one scan can be both in valid and in test. All rows train if a part would be
-    empty.
+    distinct values train; the slices of the others are shuffled and halved, so that those of one
+    scan can be in valid and in test. All rows train if a part would be empty.
     """
     rng = np.random.RandomState(seed)
     values = rng.permutation(np.unique(suvr))

@@ -165,9 +165,7 @@ def _rows(labels: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields a UTF-8 file's rows as (line number, cells by column name, stripped; absent ones
-    empty); UserError if it cannot be read or lacks one of `columns`.
-    """
+    """Yields (line, {column: stripped cell}) of UTF-8; UserError if it is none or lacks columns."""
     with (
         files.reading_as(path, "CSV", OSError, UnicodeDecodeError, csv.Error),
         path.open(encoding="utf-8-sig", newline="") as file,

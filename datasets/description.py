@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import task as task_lib
 
 # Loading a client may mean reading a database: more than these are sampled.
@@ -30,19 +29,13 @@ class SplitFacts:
 
 def split_facts(task: task_lib.Task) -> dict[str, SplitFacts]:
     """Returns the facts of each split."""
-    return {split: _facts(clients) for split, clients in task.splits.items()}
-
-
-def _facts(clients: clients_lib.Clients) -> SplitFacts:
-    ids = _spread(clients.ids, _MAX_SIZED_CLIENTS)
-    sizes = [sum(_rows(e) for e in clients.fetch(i).values()) for i in ids]
-    return SplitFacts(
-        len(clients), len(ids), float(np.mean(sizes)), float(np.std(sizes)), int(np.max(sizes))
-    )
-
-
-def _rows(examples: clients_lib.Examples) -> int:
-    return len(next(iter(examples.values())))
+    facts = {}
+    for split, clients in task.splits.items():
+        ids = _spread(clients.ids, _MAX_SIZED_CLIENTS)
+        sizes = [sum(len(next(iter(e.values()))) for e in clients.fetch(i).values()) for i in ids]
+        mean, std, largest = float(np.mean(sizes)), float(np.std(sizes)), int(np.max(sizes))
+        facts[split] = SplitFacts(len(clients), len(ids), mean, std, largest)
+    return facts
 
 
 def _spread(ids: tuple[str, ...], count: int) -> list[str]:
@@ -101,9 +94,7 @@ class LabelShares:
 
 
 def label_shares(task: task_lib.Task, num_clients: int = 20, num_labels: int = 30) -> LabelShares:
-    """Returns the distribution of labels, tokens or binned targets over at most so many training
-    clients, at even distances, in at most so many columns.
-    """
+    """Returns how labels, tokens or binned targets fall on training clients at even distances."""
     ids = _spread(task.train.ids, num_clients)
     labels = [_labels(task, client_id) for client_id in ids]
     if np.issubdtype(labels[0].dtype, np.floating):

@@ -55,9 +55,8 @@ synthesize = synthetic_writers.write
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on what is found: synthetic, a named file, SQLite, one `.npz`, a download.
-    With no `data_dir`, TFF's own cache folder is used. UserError if there are no data or they are
-    broken; says what to put where.
+    """Returns the task on what is found: synthetic, a named file, SQLite (by default in TFF's
+    cache), one `.npz`, a download. UserError says what to put where.
     """
     path = None if options.use_synthetic_data else _find(options)
     if options.group_key is not None and (path is None or path.suffix != ".npz"):
@@ -177,27 +176,22 @@ def _create_sqlite_task(path: Path, only_digits: bool) -> task_lib.Task:
     num_classes = _NUM_DIGITS if only_digits else _NUM_CLASSES
     facts = {"source": "sqlite", "files": [str(path)], "split_name": split_name}
 
+    fields = {
+        "pixels": tf.io.FixedLenFeature([28, 28], tf.float32),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+    }
+
     def load(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
-        return _parse(source.load_serialized(client_id), num_classes)
+        parsed = tf.io.parse_example(source.load_serialized(client_id), fields)
+        labels = parsed["label"]
+        least, most = tf.reduce_min(labels), tf.reduce_max(labels)
+        message = ["found labels", least, "to", most, f"expected 0 to {num_classes - 1}"]
+        check = tf.debugging.Assert((least >= 0) & (most < num_classes), message)
+        with tf.control_dependencies([check]):
+            return {"pixels": parsed["pixels"], "label": tf.cast(labels, tf.int32)}
 
     with files.named(path):
         return _split_task(source.sizes, load, num_classes, facts)
-
-
-def _parse(serialized: tf.Tensor, num_classes: int) -> dict[str, tf.Tensor]:
-    parsed = tf.io.parse_example(
-        serialized,
-        {
-            "pixels": tf.io.FixedLenFeature([28, 28], tf.float32),
-            "label": tf.io.FixedLenFeature([], tf.int64),
-        },
-    )
-    labels = parsed["label"]
-    least, most = tf.reduce_min(labels), tf.reduce_max(labels)
-    message = ["found labels", least, "to", most, f"expected 0 to {num_classes - 1}"]
-    check = tf.debugging.Assert((least >= 0) & (most < num_classes), message)
-    with tf.control_dependencies([check]):
-        return {"pixels": parsed["pixels"], "label": tf.cast(labels, tf.int32)}
 
 
 def _create_npz_task(path: Path, only_digits: bool, group_key: str | None) -> task_lib.Task:
@@ -218,9 +212,7 @@ def _create_npz_task(path: Path, only_digits: bool, group_key: str | None) -> ta
 def _groups_of_writers(
     path: Path, arrays: Mapping[str, np.ndarray], key: str, writer_ids: np.ndarray
 ) -> dict[str, str]:
-    """Returns `{writer: group}`; UserError if there is no such array, it has other rows than the
-    images, or a writer has several groups.
-    """
+    """Returns `{writer: group}`; UserError if the array is missing or gives a writer several."""
     if key not in arrays:
         raise UserError(
             f"--group_key={key}: found arrays {list(arrays)} in {path}; name one of those"

@@ -31,8 +31,8 @@ _ABANDONED_SECONDS = 24 * 60 * 60
 
 
 def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
-    """Returns the path that a flag names, `~` expanded; UserError if what is expected, which begins
-    with `a folder` if that is one, is not there.
+    """Returns a flag's path, `~` expanded; UserError if it is not `a folder...` or file as
+    expected.
     """
     path = Path(os.path.expanduser(path))
     if path.is_dir() if expected.startswith("a folder") else path.is_file():
@@ -65,9 +65,7 @@ def require(
     advice: str,
     default_dir: str | None = None,
 ) -> Path:
-    """Returns what `find` finds; UserError if there is nothing. `expected` are the files that would
-    do, in words, `advice` is how to get them.
-    """
+    """Returns what `find` finds; else UserError with what files would do, and how to get them."""
     path = find(options, relative_paths, default_dir)
     if path is None:
         folder = options.data_dir or default_dir or "any --data_dir"
@@ -127,9 +125,7 @@ def parse_json(text: str) -> Any:
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Returns a file's arrays by name; UserError if it cannot be read, or holds else than plain
-    arrays.
-    """
+    """Returns a file's arrays by name; UserError if it is broken or holds else than plain ones."""
     with reading_as(path, "an .npz of plain arrays", OSError, ValueError):
         return array_files.read(path)
 
@@ -157,9 +153,8 @@ def appearing(target: Path) -> Iterator[Path]:
 
 
 def download_lzma(url: str, target: Path, sha256: str) -> None:
-    """Fetches an LZMA file, unpacks it on the way, and moves it into place, whole or not at all, if
-    the packed file's SHA-256 (hexadecimal) is right. UserError says why not and no more: the caller
-    says what the user can do.
+    """Fetches an LZMA file and unpacks it into place, whole or not at all, if the packed file's
+    SHA-256 is right. UserError says why not: the caller says what the user can do.
     """
     try:
         with _open(url) as response, appearing(target) as temporary:

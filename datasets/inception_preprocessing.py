@@ -7,10 +7,9 @@ saturation, hue and contrast. Evaluation: the central 87.5% of height and width,
 in [-1, 1].
 
 The ranges are those of TensorFlow's Inception scripts, which draw areas from 5% but reject crops
-that show less than a tenth of the image. They also choose the resizing method and the order of
-the colour changes at random; here crops are resized bilinearly and the order is fixed.
-
-Every random number comes from integers of a key (`tensor_random`), never from `tf.random`.
+that show less than a tenth of the image, and choose the resizing method and the order of the colour
+changes at random; here crops are resized bilinearly and the order is fixed. Every random number
+comes from integers of a key (`tensor_random`), never from `tf.random`.
 """
 
 import tensorflow as tf
@@ -56,9 +55,7 @@ def for_training(encoded: tf.Tensor, size: int, key: tf.Tensor) -> tf.Tensor:
 
 
 def for_evaluation(encoded: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns the central parts of images, string [batch], as float32 [batch, size, size, 3] in
-    [-1, 1].
-    """
+    """Returns images' centres, of string [batch], float32 [batch, size, size, 3] in [-1, 1]."""
     margin = (1 - CENTRAL_FRACTION) / 2
     box = [margin, margin, 1 - margin, 1 - margin]
     cropped = tf.map_fn(

@@ -66,8 +66,6 @@ PUBLISHED = (1262, 50, 100)
 _MAX_BYTES_DECODED_AT_START = 2**28
 # A broken header may claim any size; TensorFlow refuses images of more than 2**29 bytes.
 _MAX_PIXELS = 2**26
-_UNREADABLE = "images that do not decode"
-_BAD_LABEL = "images with a label outside the range"
 
 
 class Variant(NamedTuple):
@@ -85,9 +83,7 @@ _VARIANTS = {
 
 
 class _Left(NamedTuple):
-    """Of every image: `{client id: number that can be used}`, `{reason: {client id: number left
-    out}}`.
-    """
+    """Usable images, `{client id: number}`, and others, `{reason: {client id: number}}`."""
 
     sizes: dict[str, int]
     reasons: dict[str, dict[str, int]]
@@ -98,8 +94,7 @@ synthesize = synthetic_photographers.take_photos
 
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on TFF's files, by default in its cache folder, or on synthetic
-    photographers; downloads nothing. UserError if there are no data or they are broken; says what
-    to put where.
+    photographers; downloads nothing. UserError says what to put where.
     """
     variant = _VARIANTS[options.gld23k]
     if options.use_synthetic_data:
@@ -250,7 +245,10 @@ def _note(
     labels = decodable[1].numpy()
     is_usable = (labels >= 0) & (labels < num_classes)
     left.sizes[client_id] = int(is_usable.sum())
-    counts = {_UNREADABLE: num_images - len(labels), _BAD_LABEL: int((~is_usable).sum())}
+    counts = {
+        "images that do not decode": num_images - len(labels),
+        "images with a label outside the range": int((~is_usable).sum()),
+    }
     for reason, count in counts.items():
         if count:
             left.reasons.setdefault(reason, {})[client_id] = count
@@ -264,9 +262,8 @@ def _load_usable(
     is_readable: Callable[[tf.Tensor], tf.Tensor] | None = None,
     reports: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """Returns a client's usable examples from its id, inside a graph. `is_readable` says of an
-    encoded image whether it can be used. With `reports` stderr says how many are left out, and it
-    fails if all are.
+    """Returns a client's usable examples from its id, inside a graph. With `reports` stderr says
+    how many are left out, and it fails if all are.
     """
     serialized = source.load_serialized(client_id)
     n = tf.shape(serialized, tf.int64)[0]

@@ -60,9 +60,7 @@ class Arrays(NamedTuple):
 
 
 class Silos(NamedTuple):
-    """The clients of a cross-silo task: all, those with examples to validate and test on, and as
-    facts which cannot be evaluated, and why.
-    """
+    """A task's clients: all, those with examples to test on, and as facts why others have none."""
 
     train: clients_lib.Clients
     evaluated: clients_lib.Clients
@@ -75,9 +73,8 @@ def create_task(
     synthesize: Callable[[int], Arrays],
     create_task_from_data: Callable[..., task_lib.Task],
 ) -> task_lib.Task:
-    """Returns a data set's task on its file or on synthetic silos. `base_random_seed` decides the
-    split inside each silo, `val_split` and `test_split` how much of it validates and tests.
-    UserError if the file is missing or broken, or the shares are none.
+    """Returns a data set's task on its file or on synthetic silos, split by the seed of the
+    options; UserError if the file is missing or broken, or the shares are none.
     """
     seed, shares = options.base_random_seed, options.silo_shares
     if options.use_synthetic_data:
@@ -197,9 +194,7 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
 
 
 def read_cells(path: Path, expected: Source) -> Arrays:
-    """Returns a file's silos, after checking what they are; UserError if it does not hold such
-    silos.
-    """
+    """Returns a file's silos, after checking what they are; UserError if it holds no such silos."""
     # SciPy raises whatever its parser trips over in a broken file.
     with files.reading_as(path, "a MATLAB 5 file", Exception):
         data = path.read_bytes()

@@ -47,9 +47,7 @@ class ClientSplit(NamedTuple):
 def split_clients(
     ids: Sequence[str], num_valid: int, num_test: int
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Returns (train, valid, test) of ids in the source's order: permuted with seed 13, first
-    valid, then test. UserError if no training client would be left.
-    """
+    """Returns (train, valid, test) ids, permuted with seed 13; UserError if none would train."""
     if len(ids) <= num_valid + num_test:
         raise UserError(
             f"found {len(ids)} clients, expected more than {num_valid + num_test}: {num_valid} to "

@@ -199,15 +199,14 @@ def draw(
     camera: Camera,
     size: tuple[int, int],
 ) -> np.ndarray:
-    """Returns a picture of `size` (width, height), uint8 [height, width, 3]; `rng` draws hills and
-    grain.
-    """
+    """Returns a picture uint8 [height, width, 3] of `size` (width, height); hills are random."""
     width, height = (_OVERSAMPLING * s for s in size)
     image = Image.fromarray(_sky(region, width, height))
     pen = ImageDraw.Draw(image)
     for shape in (*_land(rng, region), *landmark):
         corners = _on_picture(shape.corners, camera, width, height)
-        pen.polygon([tuple(c) for c in corners], fill=_to_bytes(shape.colour))
+        colour = np.rint(255 * np.clip(shape.colour, 0.0, 1.0)).astype(int)
+        pen.polygon([tuple(c) for c in corners], fill=tuple(colour.tolist()))
     pixels = np.asarray(image.resize(size, Image.Resampling.BOX), np.float32) / 255
     pixels += np.float32(camera.haze) * (np.array(region.horizon, np.float32) - pixels)
     light = camera.exposure * np.array([1 + camera.warmth, 1.0, 1 - camera.warmth])
@@ -242,11 +241,6 @@ def _on_picture(corners: np.ndarray, camera: Camera, width: int, height: int) ->
     return np.stack(
         [width / 2 + scale * (cos * x - sin * y), height / 2 - scale * (sin * x + cos * y)], axis=1
     )
-
-
-def _to_bytes(colour: Colour) -> tuple[int, int, int]:
-    red, green, blue = np.rint(255 * np.clip(colour, 0.0, 1.0)).astype(int).tolist()
-    return red, green, blue
 
 
 def _encode(pixels: np.ndarray) -> bytes:

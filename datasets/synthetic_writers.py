@@ -1,10 +1,8 @@
 """Synthetic writers: handwriting-like characters from the glyphs of the fonts in matplotlib.
 
 A glyph is thinned to its skeleton once; every example redraws that skeleton with a pen. What makes
-a writer: which font's form of each character they use, how they bend it, slant, aspect, size,
-rotation, pen width, grain of the scan, how much they vary from one example to the next, and which
-characters they write how often. Slant, aspect, pen and the choice of fonts depend on a planted
-style group. Nothing here knows of any model or algorithm.
+a writer is in `Writer`; slant, aspect, pen and the choice of fonts depend on a planted style group.
+Nothing here knows of any model or algorithm.
 """
 
 import functools
@@ -249,9 +247,7 @@ _NUM_BENDS = 2 * len(_DIRECTIONS)
 
 @functools.lru_cache
 def _page() -> list[np.ndarray]:
-    """Returns the pixels' centres [784, 2] in [-1, 1], slow waves over them [num_bends, 784], and
-    the waves' slopes [num_bends, 784, 2], all float32.
-    """
+    """Returns float32 pixel centres [784, 2], waves there [num_bends, 784], and their slopes."""
     axis = (np.arange(IMAGE_SIZE) + 0.5) / (IMAGE_SIZE / 2) - 1
     points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     directions = np.pi * np.array(_DIRECTIONS)
@@ -304,21 +300,17 @@ def _nearest_skeleton(faces: np.ndarray, labels: np.ndarray, points: np.ndarray)
 
 @functools.lru_cache
 def skeleton_points() -> np.ndarray:
-    """Returns float32 [faces, 62, 64, 64, 2]: the (x, y) in [-1, 1] of the glyph's skeleton
-    that is nearest to each pixel of its canvas.
-    """
+    """Returns float32 [faces, 62, 64, 64, 2]: a pixel's nearest (x, y) on the skeleton."""
     glyphs = np.array([[_render(*form) for form in _forms(face)] for face in _FACES.values()])
     skeletons = _thin(glyphs)
-    nearest = np.array([[_nearest_pixel(skeleton) for skeleton in face] for face in skeletons])
-    return ((nearest + 0.5) * (2 / _FIELD_SIZE) - 1).astype(np.float32)
-
-
-def _nearest_pixel(skeleton: np.ndarray) -> np.ndarray:
-    """Returns int [height, width, 2]: column and row of the nearest pixel of a skeleton."""
-    rows, columns = ndimage.distance_transform_edt(
-        ~skeleton, return_distances=False, return_indices=True
+    to_ink = functools.partial(
+        ndimage.distance_transform_edt, return_distances=False, return_indices=True
     )
-    return np.stack([columns, rows], axis=-1)
+    # It gives rows before columns; x comes first here.
+    nearest = np.array(
+        [[to_ink(~glyph)[::-1].transpose(1, 2, 0) for glyph in g] for g in skeletons]
+    )
+    return ((nearest + 0.5) * (2 / _FIELD_SIZE) - 1).astype(np.float32)
 
 
 def _forms(face: _Face) -> list[tuple[str, str]]:
@@ -361,9 +353,7 @@ def _render(font_name: str, character: str) -> np.ndarray:
 
 
 def _thin(glyphs: np.ndarray) -> np.ndarray:
-    """Thins strokes of bool [..., height, width], without ink at the border, to a width of one
-    pixel (Zhang and Suen 1984).
-    """
+    """Thins strokes, bool [..., height, width], to a pixel's width (Zhang and Suen 1984)."""
     ink = glyphs
     while True:
         before = ink

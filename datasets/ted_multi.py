@@ -56,9 +56,7 @@ synthesize = synthetic_talks.speak
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on synthetic talks or on what `datasets.prepare.ted_multi` has written.
-    UserError if there are no data or they are broken; says what to put where.
-    """
+    """Returns the task on synthetic or prepared talks; UserError if they are missing or broken."""
     if options.use_synthetic_data:
         task = _create_synthetic_task(options.base_random_seed)
     else:
@@ -159,9 +157,7 @@ def _loader(database: sqlite_clients.SqliteSplit) -> Callable[[tf.Tensor], tf.Te
 
 
 def _read_vocabulary(path: Path) -> list[str]:
-    """Returns the prepared words; UserError if there are none, the file is missing, or has a word
-    twice.
-    """
+    """Returns the prepared words; UserError if the file is missing, has none, or has one twice."""
     if not path.is_file():
         raise UserError(
             f"{path}: found no such file, expected the vocabulary (300 kB) beside the SQLite file; "

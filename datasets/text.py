@@ -81,9 +81,7 @@ class Tokens(NamedTuple):
 
 
 def make_tokens(vocabulary: Sequence[str], num_words: int | None = None) -> Tokens:
-    """Returns the ids of a vocabulary of different words: the first has id 1. Words have
-    `num_words` ids, by default as many as there are.
-    """
+    """Returns ids from 1 for different words, `num_words` of them or as many as there are."""
     num_words = num_words or len(vocabulary)
     unused = [""] * (num_words - len(vocabulary))
     names = ("", *vocabulary, *unused, "<oov>", "<bos>", "<eos>")
@@ -155,9 +153,9 @@ def next_word_task(
     facts: Mapping[str, Any],
     loss: task_lib.EntryFunction = token_cross_entropy,
 ) -> task_lib.Task:
-    """Returns a task of predicting the next words of clients with the field `tokens`. `model` makes
-    the model from the number of token ids. The loss may count padding; metrics and weights of
-    entries never do.
+    """Returns a task of predicting the next words of clients with the field `tokens`, by a model
+    made from the number of ids. The loss may count padding; metrics and weights of entries never
+    do.
     """
     accuracies = {
         "accuracy": TokenAccuracy((PAD, tokens.words.oov, tokens.eos)),

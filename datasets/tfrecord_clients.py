@@ -58,9 +58,7 @@ def open_folder(folder: Path) -> RecordFolder:
 
 
 def count_records(path: Path) -> int:
-    """Returns how many records a TFRecord file has, reading their lengths only; UserError if it
-    ends inside a record, or is of another kind.
-    """
+    """Returns a file's number of records, reading their lengths only; UserError if it is cut."""
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         position = count = 0

@@ -62,8 +62,8 @@ def create_task_from_data(
     lam_svm: float = _REGULARIZATION,
 ) -> task_lib.Task:
     """Returns the task on features float64 [examples, dim] and labels float64 [examples], -1 or +1,
-    an array each a sensor. The seed decides the split inside each; `lam_svm` is the regularizer's
-    strength. UserError for other labels, and if no sensor is large enough to be split.
+    an array each a sensor, which are split by the seed. UserError for other labels, and if no
+    sensor is large enough to be split.
     """
     for i, sensor_labels in enumerate(labels):
         other = sensor_labels[~np.isin(sensor_labels, (-1.0, 1.0))]

@@ -20,8 +20,8 @@ _MAX_LINE_BYTES = 4096
 
 
 def load(database: Path, data_dir: str | None, size: int) -> tuple[Path, list[str]]:
-    """Returns (the file, its first words, at most `size`) from the database's folder, else from
-    `data_dir`, else from Keras's own; UserError if there is no such file or it is broken.
+    """Returns (the file, its first words); UserError if there is none in any folder, or it is
+    broken.
     """
     roots = [database.parent, *([Path(os.path.expanduser(data_dir))] if data_dir else [])]
     roots.append(Path(os.path.expanduser(_KERAS_DIR)))

@@ -8,7 +8,6 @@ compare scores only with scores from the same file.
 """
 
 import pathlib
-from typing import Any
 
 import h5py
 import numpy as np
@@ -37,7 +36,9 @@ def load(path: pathlib.Path) -> tf.keras.Model:
     try:
         model.load_weights(path)
     except (ValueError, KeyError, OSError) as error:
-        raise _other_weights(path, str(error)) from error
+        raise UserError(
+            f"{path} holds weights of another network than InceptionV3: {error}"
+        ) from error
     if not all(np.isfinite(array).all() for array in model.get_weights()):
         raise UserError(f"{path} has weights that are not finite; fetch it again")
     return tf.keras.Model(model.input, model.layers[-2 if with_classifier else -1].output)
@@ -51,20 +52,13 @@ def _check(path: pathlib.Path) -> bool:
     if not problem:
         with h5py.File(path, "r") as file:
             if "layer_names" in file.attrs:
-                return "predictions" in map(_text, file.attrs["layer_names"])
+                # Keras of different ages writes bytes or text.
+                return any(n in ("predictions", b"predictions") for n in file.attrs["layer_names"])
         problem = "no layer_names in it"
     raise UserError(
         f"{path}: no weights of Keras ({problem}); expected InceptionV3's, such as "
         "inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5, put there by hand"
     )
-
-
-def _text(name: Any) -> str:
-    return name.decode() if isinstance(name, bytes) else str(name)
-
-
-def _other_weights(path: pathlib.Path, reason: str) -> UserError:
-    return UserError(f"{path} holds weights of another network than InceptionV3: {reason}")
 
 
 def embed(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:

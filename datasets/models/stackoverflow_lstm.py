@@ -49,9 +49,7 @@ class StackoverflowLstm(tf.keras.Model):
     def embed(
         self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Returns the LSTM's output [batch, time, 670], one dense layer before the last one, where
-        Motley's kNN-Per looks for neighbours.
-        """
+        """Returns [batch, time, 670], one layer before the last, where Motley's kNN-Per looks."""
         with tf.variable_creator_scope(_tensor_creator):
             return self.lstm(self.embedding(x))
 

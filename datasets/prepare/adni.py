@@ -10,8 +10,8 @@ files to its metadata, the subject's number (RID) from there to the table, where
 row belongs to the subject's i-th scan. Slices 50 to 56 of each scan, 32x32 grey, are written by the
 manufacturer that the metadata name, with SUMMARYSUVR_WHOLECEREBNORM as the label.
 
-What cannot be used is counted by reason, printed, and kept in the output, which appears whole or
-not at all. It holds subjects' ids and pictures of their brains: keep it as the agreement says.
+What cannot be used is counted by reason, printed, and kept in the output. That holds subjects' ids
+and pictures of their brains: keep it as the agreement says.
 """
 
 import os
@@ -76,9 +76,8 @@ def main() -> None:
 
 
 def prepare(sources: Sources, output: Path) -> dict[str, Any]:
-    """Writes the array file, in place of one that is there, and returns the report: counts by
-    vendor, and of what was skipped by reason. UserError if something is not there or nothing can be
-    used.
+    """Writes the array file, in place of one that is there, and returns the report. UserError if
+    something is not there or nothing can be used.
     """
     sources = _checked(sources, output)
     # Here and not above: a wrong flag should not wait for pydicom.

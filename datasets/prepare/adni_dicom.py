@@ -17,9 +17,8 @@ _IMAGE_ID = re.compile(r"(?:^|_)I([0-9]{1,18})\Z")
 
 
 def find_images(folder: Path, skipped: Skipped) -> dict[int, list[Path]]:
-    """Returns `{image id: .dcm files, sorted}` of a tree in which files' names end in the image's
-    id (`..._I240520.dcm`) or lie in a folder of that name; counts files without one, and of other
-    kinds.
+    """Returns `{image id: .dcm files, sorted}`, the id from the end of a file's (`..._I240520.dcm`)
+    or its folder's name; counts files without one, and of other kinds.
     """
     images: dict[int, list[Path]] = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -37,10 +36,9 @@ def find_images(folder: Path, skipped: Skipped) -> dict[int, list[Path]]:
 
 
 def read_slices(paths: Sequence[Path], first: int, last: int, skipped: Skipped) -> list[np.ndarray]:
-    """Returns the small pictures, uint8 [32, 32] each, of an image's slices from `first` to `last`,
-    and counts by reason those that are missing, broken or blank. A slice's number is the one in its
-    file's name, if the archive wrote it there, else its InstanceNumber; a frame's its place in the
-    file, from 1.
+    """Returns the slices `first` to `last`, uint8 [32, 32] each; counts those that are missing,
+    broken or blank. A slice's number is in its file's name, as the archive writes them, or its
+    InstanceNumber; a frame's is its place in the file, from 1.
     """
     images = []
     for source in _sources(paths, first, last, skipped):

@@ -48,9 +48,7 @@ class Label(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What the join found: `{image id: SUVR}`, and how many of them have a label of a date more
-    than `MAX_DAYS_APART` days away.
-    """
+    """`{image id: SUVR}`, and how many are more than `MAX_DAYS_APART` days from their label."""
 
     suvr: dict[int, float]
     far_apart: int
@@ -148,10 +146,8 @@ def parse_date(text: str) -> datetime.date | None:
 
 def read_labels(path: Path, skipped: Skipped) -> dict[int, list[Label]]:
     """Returns UC Berkeley's table as `{RID: rows in visit order}`: by date where all of a subject's
-    rows have one, else as they stand in the file, whose columns are `RID`,
-    `SUMMARYSUVR_WHOLECEREBNORM` and perhaps `EXAMDATE`. A row without a usable SUVR keeps its place
-    in the visit order; it labels nothing. UserError if it is no such table or has no row that can
-    be used.
+    rows have one, else as in the file. A row without a usable SUVR keeps its place, and labels
+    nothing. UserError if it is no such table or has no row that can be used.
     """
     rows: dict[int, list[Label]] = {}
     for _, row in adni_files.read_csv(path, (RID, SUVR)):
@@ -169,13 +165,10 @@ def read_labels(path: Path, skipped: Skipped) -> dict[int, list[Label]]:
         of_subject.append(label)
     if not any(label.suvr for of_subject in rows.values() for label in of_subject):
         raise UserError(f"{path}: found no row with a number for {RID} and {SUVR}")
-    return {rid: _in_order(of_subject) for rid, of_subject in rows.items()}
-
-
-def _in_order(rows: Sequence[Label]) -> list[Label]:
-    if any(row.date is None for row in rows):
-        return list(rows)
-    return sorted(rows, key=lambda row: str(row.date))
+    for of_subject in rows.values():
+        if all(row.date for row in of_subject):
+            of_subject.sort(key=lambda row: str(row.date))
+    return rows
 
 
 def join(
@@ -184,9 +177,8 @@ def join(
     how: str,
     skipped: Skipped,
 ) -> Joined:
-    """Finds each image's SUVR, and counts scans without one by reason. By `visit_order`, as Motley
-    did, a subject's i-th scan has its i-th row; by `date` that of the nearest day, at most
-    `MAX_DAYS_APART` days away.
+    """Finds each image's SUVR. By `visit_order`, as Motley did, a subject's i-th scan has its i-th
+    row; by `date` that of the nearest day, at most `MAX_DAYS_APART` days away.
     """
     joined: dict[int, float] = {}
     far_apart = 0

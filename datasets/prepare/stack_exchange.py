@@ -81,9 +81,8 @@ def main() -> None:
 
 
 def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Report:
-    """Writes a dump in TFF's SQLite form to a file that ends in `.sqlite`, as the loader expects,
-    in place of one that is there. UserError if the dump is no such file, or nothing in it can be
-    used.
+    """Writes a dump in TFF's SQLite form, in place of a file that is there. UserError if the dump
+    is no such file, or nothing in it can be used.
     """
     _check_paths(posts_xml, output)
     with client_database.writing(output), files.appearing(output) as temporary:
@@ -116,9 +115,12 @@ def parse_post(row: Mapping[str, str], keep_non_ascii: bool = False) -> Post:
     owner = row.get("OwnerUserId", "").strip()
     if not owner:
         raise Unusable("no owner")
+    date, score = _utc(row.get("CreationDate", "")), row.get("Score", "")
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", score):
+        raise Unusable("a score that is no number")
     fields: dict[str, str | int] = {
-        "creation_date": _utc(row.get("CreationDate", "")),
-        "score": _score(row.get("Score", "")),
+        "creation_date": date,
+        "score": int(score),
         "type": _TYPES[kind],
         **_heading(row, keep_non_ascii),
     }
@@ -135,12 +137,6 @@ def _utc(date: str) -> str:
     except (ValueError, OverflowError) as error:
         raise Unusable("a date that does not parse") from error
     return time.isoformat(" ", "microseconds").rstrip("0").rstrip(".") + " UTC"
-
-
-def _score(text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise Unusable("a score that is no number")
-    return int(text)
 
 
 def _heading(row: Mapping[str, str], keep_non_ascii: bool) -> dict[str, str]:
@@ -177,35 +173,26 @@ def _write(
         if number % _POSTS_PER_LINE == 0:
             print(f"{number:,} posts read", flush=True)
         if row.get("PostTypeId") == _QUESTION:
-            _remember(connection, row, keep_non_ascii)
+            heading = _heading(row, keep_non_ascii)
+            connection.execute(
+                "INSERT OR REPLACE INTO scratch.questions VALUES (?, ?, ?)",
+                (row.get("Id", ""), heading["title"], heading["tags"]),
+            )
         try:
             post = parse_post(row, keep_non_ascii)
         except Unusable as reason:
             skipped[str(reason)] += 1
             continue
         if row["PostTypeId"] == _ANSWER:
-            heading = _recall(connection, row.get("ParentId", ""))
-            counts["orphans"] += heading is None
-            post.fields.update(heading or {})
+            question = connection.execute(
+                "SELECT title, tags FROM scratch.questions WHERE id = ?", (row.get("ParentId", ""),)
+            ).fetchone()
+            counts["orphans"] += question is None
+            post.fields.update(zip(("title", "tags"), question or (), strict=bool(question)))
         examples = ({**post.fields, "tokens": sentence} for sentence in post.sentences)
         client_database.insert(connection, SPLIT, post.client_id, examples)
         counts.update(posts=1, sentences=len(post.sentences))
     return _conclude(connection, counts, dict(skipped.most_common()))
-
-
-def _remember(connection: sqlite3.Connection, row: Mapping[str, str], keep_non_ascii: bool) -> None:
-    heading = _heading(row, keep_non_ascii)
-    connection.execute(
-        "INSERT OR REPLACE INTO scratch.questions VALUES (?, ?, ?)",
-        (row.get("Id", ""), heading["title"], heading["tags"]),
-    )
-
-
-def _recall(connection: sqlite3.Connection, question: str) -> dict[str, str] | None:
-    row = connection.execute(
-        "SELECT title, tags FROM scratch.questions WHERE id = ?", (question,)
-    ).fetchone()
-    return row and dict(zip(("title", "tags"), row, strict=True))
 
 
 def _conclude(

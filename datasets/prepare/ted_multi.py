@@ -13,11 +13,9 @@ Reads columns `talk_name`, `en` and `es` of the TSV files of ted_talks.tar.gz
     ted_multi_report.json      what was read, kept and left out, and why; also printed
 
 Words as in the code that Motley published: ASCII letters to lower case, `<br />` to a space, ASCII
-punctuation removed, split on ASCII spaces. Of the source's entities the signs go and the letters
-stay: `&quot;` is the word `quot`, `it &apos;s` becomes `it aposs`. The vocabulary counts training
-clients, as the published code says of its own; also those too small to be kept: the paper builds
-it first, then drops clients. What TFF's SQL cannot hold in a client id (a quote, say) is replaced
-by `_`.
+punctuation removed, split on ASCII spaces, so that `it &apos;s` becomes `it aposs`. The vocabulary
+counts training clients, as the published code says of its own; also those too small to be kept: the
+paper builds it first, then drops clients. What TFF's SQL cannot hold in an id is replaced by `_`.
 """
 
 import collections
@@ -65,9 +63,7 @@ _NOT_IN_IDS = re.compile(r"[^\w.-]+")
 
 
 class Settings(NamedTuple):
-    """A word of fewer training clients is not in the vocabulary; a client with fewer sentences
-    goes.
-    """
+    """Words of fewer training clients are not in the vocabulary; smaller clients are left out."""
 
     min_clients_per_word: int = 20
     min_examples_per_client: int = 20
@@ -102,9 +98,8 @@ def main() -> None:
 def prepare(
     paths: Sequence[tuple[str, pathlib.Path]], output: pathlib.Path, settings: Settings
 ) -> dict[str, Any]:
-    """Writes the three files into a folder, made if missing; they appear whole or not at all, the
-    database last. Returns the report. UserError if a file cannot be read or written, or nothing is
-    left to write.
+    """Writes the three files, whole or not at all, the database last, and returns the report.
+    UserError if a file cannot be read or written, or nothing is left to write.
     """
     with client_database.writing(output):
         output.mkdir(parents=True, exist_ok=True)
@@ -118,9 +113,7 @@ def prepare(
 
 
 def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
-    """Returns (split, file) pairs in the order train, valid, test; UserError if a pattern matches
-    nothing, a name says no split or two, or a split has no file.
-    """
+    """Returns (split, file), train, valid, then test; UserError if one of them has no file."""
     files: dict[pathlib.Path, str] = {}
     for pattern in patterns:
         matches = sorted(glob.glob(os.path.expanduser(pattern)))
@@ -281,9 +274,7 @@ def _write_all(
 def _write_clients(
     database: sqlite3.Connection, settings: Settings
 ) -> tuple[collections.Counter[str], dict[str, Any]]:
-    """Writes the clients that are large enough. Returns in how many training clients each word is,
-    and the report's counts of clients and examples by split.
-    """
+    """Writes large clients; returns each word's number of training clients, and counts by split."""
     counts: collections.Counter[str] = collections.Counter()
     large, small = ({s: {"clients": 0, "examples": 0} for s in SPLITS} for _ in range(2))
     for split, client_id, sentences in _by_client(database):
