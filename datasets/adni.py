@@ -270,13 +270,11 @@ def _scan_subjects(rng: np.random.Generator, vendor: str, gain: float, pedestal:
 
 
 class _Brain(NamedTuple):
-    """What differs beside the SUVR: the radius at which the cortex ends, the shift off the image's
-    centre (both of 1), and the ventricles' brightness beside white matter, at every scanner.
-    """
+    """What differs between brains beside the SUVR."""
 
-    inner: float
-    shift: float
-    fluid: float
+    inner: float  # Radius at which the cortex ends, of 1.
+    shift: float  # How far the brain lies off the image's centre, of 1.
+    fluid: float  # How bright the ventricles are beside white matter, at every scanner.
 
 
 def _slice(

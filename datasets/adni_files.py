@@ -29,19 +29,12 @@ _FIELDS = ("images", "suvr", "subject", "scan")
 
 
 class Scans(NamedTuple):
-    """One vendor's labelled slices.
+    """One vendor's labelled slices."""
 
-    Attributes:
-      images: uint8 or float32 [n, 32, 32], 0 = no uptake; any positive scale.
-      suvr: float [n], the standardized uptake value ratio of the slice's scan.
-      subjects: Text [n], whose brain it is.
-      scans: Text [n], which scan of it.
-    """
-
-    images: np.ndarray
-    suvr: np.ndarray
-    subjects: np.ndarray
-    scans: np.ndarray
+    images: np.ndarray  # uint8 or float32 [n, 32, 32], 0 = no uptake; any positive scale.
+    suvr: np.ndarray  # float [n], the standardized uptake value ratio of the slice's scan.
+    subjects: np.ndarray  # Text [n], whose brain it is.
+    scans: np.ndarray  # Text [n], which scan of it.
 
 
 class Collection(NamedTuple):

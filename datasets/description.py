@@ -16,12 +16,10 @@ _MAX_LABELLED_EXAMPLES = 256
 
 @dataclasses.dataclass(frozen=True)
 class SplitFacts:
-    """One split of a task: how many clients it has, of how many the others are, and the mean,
-    standard deviation and maximum of their examples, all parts together.
-    """
+    """The clients of a split of a task, and their numbers of examples, all parts together."""
 
     num_clients: int
-    num_sized: int
+    num_sized: int  # Of how many of them the next three are.
     mean: float
     std: float
     largest: int
@@ -78,18 +76,12 @@ def images(
 
 @dataclasses.dataclass(frozen=True)
 class LabelShares:
-    """How labels are distributed over some clients (Motley's Figure 10).
-
-    Attributes:
-      labels: Names of the columns: the most frequent labels or tokens, or ranges of a target.
-      shares: float64 [clients, columns]; what is left of 1 went to other labels.
-      distance: Mean total-variation distance of the clients' labels, all of them, to their
-        average, 0..1.
-    """
+    """How labels are distributed over some clients (Motley's Figure 10)."""
 
     client_ids: tuple[str, ...]
-    labels: tuple[str, ...]
-    shares: np.ndarray
+    labels: tuple[str, ...]  # Columns: the most frequent labels or tokens, or ranges of a target.
+    shares: np.ndarray  # float64 [clients, columns]; what is left of 1 went to other labels.
+    # Mean total-variation distance of the clients' labels, all of them, to their average, 0..1.
     distance: float
 
 

@@ -26,22 +26,14 @@ _ARRAYS = ("X", "Y")
 
 
 class Source(NamedTuple):
-    """A file of silos: MATLAB cell arrays `X` and `Y`, a cell a silo.
+    """A file of silos: MATLAB cell arrays `X` and `Y`, a cell a silo."""
 
-    Attributes:
-      paths: Where it may lie under a data folder; the first is its name.
-      size: In words, of the whole file.
-      silo: What a silo is called in messages, such as `school`; `example` likewise, `students`.
-      is_row: Whether the cell arrays are (1, silos); else (silos, 1).
-      width: Usual number of features, for messages.
-    """
-
-    paths: tuple[str, ...]
-    size: str
-    silo: str
-    example: str
-    is_row: bool
-    width: int
+    paths: tuple[str, ...]  # Where it may lie under a data folder; the first is its name.
+    size: str  # In words, of the whole file.
+    silo: str  # What a silo is called in messages, such as `school`.
+    example: str  # What an example is called, such as `students`.
+    is_row: bool  # Whether the cell arrays are (1, silos); else (silos, 1).
+    width: int  # Usual number of features, for messages.
 
     @property
     def shape(self) -> str:
@@ -50,13 +42,11 @@ class Source(NamedTuple):
 
 
 class Arrays(NamedTuple):
-    """Silos in the form of a file's: features float64 [n, dim] and targets float64 [n], an array
-    each a silo, and `{silo id: planted group}` of synthetic ones.
-    """
+    """Silos in the form of a file's, an array each a silo."""
 
-    features: list[np.ndarray]
-    targets: list[np.ndarray]
-    groups: dict[str, str]
+    features: list[np.ndarray]  # float64 [n, dim].
+    targets: list[np.ndarray]  # float64 [n].
+    groups: dict[str, str]  # {silo id: planted group} of synthetic ones.
 
 
 class Silos(NamedTuple):

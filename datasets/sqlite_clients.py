@@ -21,15 +21,11 @@ _MAX_EXAMPLES = 2**20
 
 
 class SqliteSplit(NamedTuple):
-    """One split of a database.
+    """One split of a database."""
 
-    Attributes:
-      sizes: `{client id: number of examples}` as the database states them, ids sorted.
-      load_serialized: `string scalar -> string [n]`, a client's serialized `tf.train.Example`s in
-        the database's order; TensorFlow ops only, n at least 1.
-    """
-
-    sizes: dict[str, int]
+    sizes: dict[str, int]  # {client id: number of examples} as the database says, ids sorted.
+    # string scalar -> string [n], a client's serialized `tf.train.Example`s in the database's
+    # order; TensorFlow ops only, n at least 1.
     load_serialized: Callable[[tf.Tensor], tf.Tensor]
 
     def load_texts(

@@ -43,30 +43,18 @@ class Region(NamedTuple):
 
 
 REGIONS: Mapping[str, Region] = {
-    "desert": Region(
-        0.26, (0.35, 0.6, 0.9), (0.95, 0.85, 0.65), (0.8, 0.5, 0.3), (0.9, 0.75, 0.45),
-        (0.85, 0.6, 0.4), 0.1,
-    ),
-    "alps": Region(
-        0.22, (0.2, 0.45, 0.85), (0.75, 0.85, 0.95), (0.85, 0.9, 0.95), (0.3, 0.6, 0.25),
-        (0.5, 0.35, 0.25), 0.55,
-    ),
-    "coast": Region(
-        0.18, (0.45, 0.75, 0.95), (0.9, 0.95, 1.0), (0.35, 0.6, 0.5), (0.1, 0.4, 0.65),
-        (0.95, 0.95, 0.9), 0.15,
-    ),
-    "city": Region(
-        0.14, (0.6, 0.63, 0.68), (0.8, 0.8, 0.8), (0.5, 0.5, 0.55), (0.35, 0.35, 0.37),
-        (0.55, 0.6, 0.7), 0.3,
-    ),
-    "jungle": Region(
-        0.12, (0.55, 0.8, 0.75), (0.85, 0.95, 0.8), (0.1, 0.35, 0.15), (0.2, 0.5, 0.15),
-        (0.6, 0.6, 0.45), 0.35,
-    ),
-    "dusk": Region(
-        0.08, (0.25, 0.15, 0.4), (0.95, 0.5, 0.35), (0.3, 0.2, 0.35), (0.25, 0.3, 0.35),
-        (0.75, 0.3, 0.25), 0.2,
-    ),
+    "desert": Region(0.26, (0.35, 0.6, 0.9), (0.95, 0.85, 0.65), (0.8, 0.5, 0.3),
+                     (0.9, 0.75, 0.45), (0.85, 0.6, 0.4), 0.1),
+    "alps": Region(0.22, (0.2, 0.45, 0.85), (0.75, 0.85, 0.95), (0.85, 0.9, 0.95),
+                   (0.3, 0.6, 0.25), (0.5, 0.35, 0.25), 0.55),
+    "coast": Region(0.18, (0.45, 0.75, 0.95), (0.9, 0.95, 1.0), (0.35, 0.6, 0.5),
+                    (0.1, 0.4, 0.65), (0.95, 0.95, 0.9), 0.15),
+    "city": Region(0.14, (0.6, 0.63, 0.68), (0.8, 0.8, 0.8), (0.5, 0.5, 0.55),
+                   (0.35, 0.35, 0.37), (0.55, 0.6, 0.7), 0.3),
+    "jungle": Region(0.12, (0.55, 0.8, 0.75), (0.85, 0.95, 0.8), (0.1, 0.35, 0.15),
+                     (0.2, 0.5, 0.15), (0.6, 0.6, 0.45), 0.35),
+    "dusk": Region(0.08, (0.25, 0.15, 0.4), (0.95, 0.5, 0.35), (0.3, 0.2, 0.35),
+                   (0.25, 0.3, 0.35), (0.75, 0.3, 0.25), 0.2),
 }  # fmt: skip
 
 # Width and height of the pictures a camera takes.
@@ -85,34 +73,24 @@ _GRAIN = np.float32(0.015)
 
 
 class Camera(NamedTuple):
-    """How a photographer's, or one picture's, view differs from the plain one.
+    """How a photographer's, or one picture's, view differs from the plain one."""
 
-    Attributes:
-      tilt: In radians.
-      squeeze: Factor of width: the landmark seen from its side.
-      shift: (x, y) of the landmark's foot.
-      exposure: Factor of brightness.
-      warmth: Added to red and taken from blue, relatively.
-      haze: Part of the picture that the horizon's colour takes over.
-    """
-
-    zoom: float
-    tilt: float
-    squeeze: float
-    shift: np.ndarray
-    exposure: float
-    warmth: float
-    haze: float
+    zoom: float  # Factor of size.
+    tilt: float  # In radians.
+    squeeze: float  # Factor of width: the landmark seen from its side.
+    shift: np.ndarray  # (x, y) of the landmark's foot.
+    exposure: float  # Factor of brightness.
+    warmth: float  # Added to red and taken from blue, relatively.
+    haze: float  # Part of the picture that the horizon's colour takes over.
 
 
 class Album(NamedTuple):
-    """What a population photographed: `{photographer id: {"image": JPEG bytes, object [n]; "label":
-    int32 [n]}}`, `{photographer id: region}` and `{(region, kind): label}`.
-    """
+    """What a population photographed."""
 
+    # {photographer id: {"image": JPEG bytes, object [n]; "label": int32 [n]}}
     photos: dict[str, dict[str, np.ndarray]]
-    groups: dict[str, str]
-    labels: dict[tuple[str, str], int]
+    groups: dict[str, str]  # {photographer id: region}.
+    labels: dict[tuple[str, str], int]  # {(region, kind): label}.
 
 
 def take_photos(

@@ -67,13 +67,11 @@ Draw = Callable[[str], str]
 
 
 class Talks(NamedTuple):
-    """What was said: `{client id: [words separated by one space]}`, ids beginning with the
-    language; every word there is, `NUM_WORDS` of them, all different; `{client id: language}`.
-    """
+    """What was said by clients, whose ids begin with the language."""
 
-    sentences: dict[str, list[str]]
-    vocabulary: tuple[str, ...]
-    groups: dict[str, str]
+    sentences: dict[str, list[str]]  # Words separated by one space.
+    vocabulary: tuple[str, ...]  # Every word there is, `NUM_WORDS` of them, all different.
+    groups: dict[str, str]  # {client id: language}.
 
 
 def speak(seed: int, num_clients: int = _NUM_CLIENTS) -> Talks:

@@ -65,20 +65,13 @@ _FACES: Mapping[str, _Face] = {
 
 
 class Group(NamedTuple):
-    """A planted style group: its share of the population, the fonts whose forms its writers mix,
-    and the means that their styles scatter around.
+    """A planted style group: what its writers' styles scatter around."""
 
-    Attributes:
-      slant: Horizontal shift per unit of height, rightwards at the top.
-      aspect: Width relative to the font's.
-      pen: Radius of the pen in pixels.
-    """
-
-    share: float
-    faces: tuple[str, ...]
-    slant: float
-    aspect: float
-    pen: float
+    share: float  # Part of the population.
+    faces: tuple[str, ...]  # Fonts whose forms its writers mix.
+    slant: float  # Mean horizontal shift per unit of height, rightwards at the top.
+    aspect: float  # Mean width relative to the font's.
+    pen: float  # Mean radius of the pen in pixels.
 
 
 GROUPS: Mapping[str, Group] = {
@@ -102,40 +95,28 @@ _TEXT_SHARE = {"capitals": 0.3, "small": 0.5}
 
 
 class Writer(NamedTuple):
-    """One writer's habits, those of the planted group among them.
-
-    Attributes:
-      faces: int [62], which font's form each character has.
-      bends: float32 [62, num_bends, 2], the writer's own bending of each form.
-      scale: Size relative to EMNIST's.
-      rotation: In radians.
-      sloppiness: How much examples of one character differ.
-      grain: Standard deviation of the scan's noise, of 1.
-      class_probabilities: float [62].
-    """
+    """One writer's habits; slant, aspect and pen as of the planted group."""
 
     group: str
-    faces: np.ndarray
-    bends: np.ndarray
+    faces: np.ndarray  # int [62], which font's form each character has.
+    bends: np.ndarray  # float32 [62, num_bends, 2], the writer's own bending of each form.
     slant: float
     aspect: float
-    scale: float
-    rotation: float
+    scale: float  # Size relative to EMNIST's.
+    rotation: float  # In radians.
     pen: float
-    sloppiness: float
-    grain: float
-    class_probabilities: np.ndarray
+    sloppiness: float  # How much examples of one character differ.
+    grain: float  # Standard deviation of the scan's noise, of 1.
+    class_probabilities: np.ndarray  # float [62].
 
 
 class Writing(NamedTuple):
-    """What a population wrote; rows of a writer stand together: images uint8 [n, 28, 28], 255 =
-    background; labels int32 [n]; writers' ids str [n]; `{writer id: planted group}`.
-    """
+    """What a population wrote; rows of a writer stand together."""
 
-    images: np.ndarray
-    labels: np.ndarray
-    writer_ids: np.ndarray
-    groups: dict[str, str]
+    images: np.ndarray  # uint8 [n, 28, 28], 255 = background.
+    labels: np.ndarray  # int32 [n].
+    writer_ids: np.ndarray  # str [n].
+    groups: dict[str, str]  # {writer id: planted group}.
 
 
 def write(seed: int, num_writers: int = _NUM_WRITERS, characters: str = CHARACTERS) -> Writing:

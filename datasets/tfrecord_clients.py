@@ -19,19 +19,12 @@ _MAX_RECORDS = 2**20
 
 
 class RecordFolder(NamedTuple):
-    """A folder of clients.
+    """A folder of clients, whose ids are file names."""
 
-    Attributes:
-      sizes: `{client id: number of records}`; ids are file names, sorted as TFF sorts them.
-      num_bytes: Of all files.
-      ignored: Names in the folder that are no client's: hidden files and folders.
-      load_serialized: `string scalar -> string [n]`, a client's records in order; TensorFlow ops
-        only, n at least 1.
-    """
-
-    sizes: dict[str, int]
-    num_bytes: int
-    ignored: list[str]
+    sizes: dict[str, int]  # {client id: number of records}, sorted as TFF sorts them.
+    num_bytes: int  # Of all files.
+    ignored: list[str]  # Names that are no client's: hidden files and folders.
+    # string scalar -> string [n], a client's records in order; TensorFlow ops only, n at least 1.
     load_serialized: Callable[[tf.Tensor], tf.Tensor]
 
 

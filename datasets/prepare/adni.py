@@ -35,16 +35,14 @@ _SCANS_PER_LINE = 500
 
 
 class Sources(NamedTuple):
-    """What a file is made of: images, metadata and labels; the first and the last slice to take,
-    from 1; part of the processing step's name, empty for any; one of `adni_tables.JOINS`.
-    """
+    """What a file is made of."""
 
     dicom_dir: Path
     metadata_dir: Path
     suvr_csv: Path
-    first_slice: int = 50
+    first_slice: int = 50  # From 1.
     last_slice: int = 56
-    processing: str = _PROCESSING
+    processing: str = _PROCESSING  # Part of the step's name; empty for any.
     join: str = adni_tables.JOINS[0]
 
 

@@ -25,14 +25,12 @@ JOINS = ("visit_order", "date")
 
 
 class ImageInfo(NamedTuple):
-    """One image: the archive's number of it, without the `I` of file names; the subject, such as
-    `002_S_0295`; the scanner's manufacturer as the metadata spell it; the day, if they say so.
-    """
+    """One image of the collection."""
 
-    image_id: int
-    subject: str
-    vendor: str
-    date: datetime.date | None
+    image_id: int  # The archive's number of it, without the `I` of file names.
+    subject: str  # Such as `002_S_0295`.
+    vendor: str  # The scanner's manufacturer as the metadata spell it.
+    date: datetime.date | None  # When it was acquired, if the metadata say so.
 
     @property
     def rid(self) -> int:

@@ -40,24 +40,20 @@ _POSTS_PER_LINE = 1_000_000
 
 
 class Post(NamedTuple):
-    """What becomes examples: the owner, what all of the sentences share (creation_date, score,
-    tags, title, type), and at least one sentence, its tokens separated by spaces.
-    """
+    """What becomes examples."""
 
-    client_id: str
-    fields: dict[str, str | int]
-    sentences: list[str]
+    client_id: str  # The owner.
+    fields: dict[str, str | int]  # Of all sentences: creation_date, score, tags, title, type.
+    sentences: list[str]  # Tokens separated by spaces, at least one.
 
 
 class Report(NamedTuple):
-    """How many posts were kept, users wrote them, sentences they have, and answers are without
-    title and tags, as their question does not stand before them; and `{reason: posts skipped}`.
-    """
+    """What was kept of a dump, and `{reason: posts}` of what was not."""
 
     posts: int
     users: int
     sentences: int
-    orphans: int
+    orphans: int  # Answers whose question does not stand before them: without title and tags.
     skipped: dict[str, int]
 
 
