@@ -94,7 +94,7 @@ def create_task_from_data(
     return _task(some, rows, {
         **(facts or {}),
         "adni_split": adni_split,
-        **_left_out(vendors, some, rows),
+        **_left_out(vendors, rows),
         "subjects_in_several_parts": _crossing(some, rows),
     })  # fmt: skip
 
@@ -149,12 +149,10 @@ def split_as_published(suvr: np.ndarray, seed: int) -> Rows:
     return {"train": np.flatnonzero(trains), "valid": rest[:half], "test": rest[half:]}
 
 
-def _left_out(
-    vendors: Mapping[str, Scans], some: Mapping[str, Scans], rows: Mapping[str, Rows]
-) -> dict[str, Any]:
+def _left_out(vendors: Mapping[str, Scans], rows: Mapping[str, Rows]) -> dict[str, Any]:
     """Returns which clients do not take part and why, and how many slices are not used."""
     out = {
-        "no labelled scan": [vendor for vendor in vendors if vendor not in some],
+        "no labelled scan": [vendor for vendor in vendors if vendor not in rows],
         "all its subjects validate or test another vendor": [
             vendor for vendor, parts in rows.items() if not len(parts["train"])
         ],

@@ -21,9 +21,8 @@ Card
     half is limited there either.
   Left out, and counted in the task's facts: images that do not decode or have a label outside the
     range; photographers without any, and valid or test ones with a single one. Up to 256 MB of
-    files are decoded once at the start to know. Of more, only the records are counted then, and a
-    photographer with images left out is reported on stderr whenever they are loaded: to evaluate,
-    all are decoded; to train, only their headers are read, so that nobody's 3,500 images are
+    files are decoded once at the start to know. Of more, they are reported on stderr when loaded:
+    to evaluate, all are decoded; to train, only headers are read, so that nobody's 3,500 images are
     decoded for 64, and one that is broken further on ends the run when it is drawn.
   Citation: Weyand et al. 2020, "Google Landmarks Dataset v2" (https://arxiv.org/abs/2004.01804);
     Hsu, Qi, Brown 2020, "Federated Visual Classification with Real-World Data Distribution"
@@ -76,10 +75,7 @@ class Variant(NamedTuple):
     size: str
 
 
-_VARIANTS = {
-    False: Variant("gld160k", 2028, "20 GB"),
-    True: Variant("gld23k", 203, "3 GB"),
-}
+_VARIANTS = {False: Variant("gld160k", 2028, "20 GB"), True: Variant("gld23k", 203, "3 GB")}
 
 
 class _Left(NamedTuple):

@@ -194,25 +194,21 @@ def read_cells(path: Path, expected: Source) -> Arrays:
     contents = {name: f"{kind} {list(shape)}" for name, shape, kind in listed}
     x, y = arrays.get("X"), arrays.get("Y")
     axis = 0 if expected.is_row else 1
-    if x is None or y is None or not (_is_line(x, axis) and _is_line(y, axis)):
+    are_lines = [
+        a is not None and a.dtype == object and a.ndim == 2 and a.shape[axis] == 1 and a.size > 0
+        for a in (x, y)
+    ]
+    if not all(are_lines) or x.size != y.size:
         raise UserError(
-            f"{path}: found {contents}, expected cell arrays X and Y of shape {expected.shape}"
+            f"{path}: found {contents}, expected cell arrays X and Y of shape {expected.shape}, "
+            "with as many cells in X as in Y"
         )
     x, y = x.ravel(), y.ravel()
-    if len(x) != len(y):
-        raise UserError(
-            f"{path}: found {contents}, expected as many cells in X as in Y, {expected.shape}"
-        )
     width = np.shape(x[0])[-1] if np.ndim(x[0]) == 2 else None
     for i, (features, targets) in enumerate(zip(x, y, strict=True)):
         _check_silo(path, expected, i, features, targets, width)
     features, targets = ([a.astype(np.float64) for a in cells] for cells in (x, y))
     return Arrays(features, [column.ravel() for column in targets], {})
-
-
-def _is_line(array: np.ndarray, axis: int) -> bool:
-    is_cells = array.dtype == object and array.ndim == 2
-    return is_cells and array.shape[axis] == 1 and array.size > 0
 
 
 def _check_silo(

@@ -181,18 +181,15 @@ def halve(examples: clients_lib.Examples, shuffle: bool = True) -> dict[str, cli
     """
     first = next(iter(examples.values()))
     if isinstance(first, np.ndarray):
-        n = len(first)
+        n, gather = len(first), np.take
         order = _shuffled_order_array(n) if shuffle else np.arange(n)
-        halves = order[: n // 2], order[n // 2 :]
-        gather = np.take
     else:
-        n = tf.shape(first, tf.int64)[0]
+        n, gather = tf.shape(first, tf.int64)[0], tf.gather
         order = shuffled_order(n) if shuffle else tf.range(n)
-        halves = order[: n // 2], order[n // 2 :]
-        gather = tf.gather
+    halves = {"personalization": order[: n // 2], "evaluation": order[n // 2 :]}
     return {
         part: {field: gather(values, rows, axis=0) for field, values in examples.items()}
-        for part, rows in zip(("personalization", "evaluation"), halves, strict=True)
+        for part, rows in halves.items()
     }
 
 

@@ -205,10 +205,7 @@ def _land(rng: np.random.Generator, region: Region) -> list[Shape]:
     x = np.linspace(-4.0, 4.0, 17)
     ridge = np.stack([x, 0.1 + region.roughness * rng.random(len(x))], axis=1)
     hills = np.concatenate([ridge, [[4.0, -0.2], [-4.0, -0.2]]])
-    return [
-        Shape(hills, region.hills),
-        Shape(_box(-6.0, -6.0, 6.0, 0.08), region.ground),
-    ]
+    return [Shape(hills, region.hills), Shape(_box(-6.0, -6.0, 6.0, 0.08), region.ground)]
 
 
 def _on_picture(corners: np.ndarray, camera: Camera, width: int, height: int) -> np.ndarray:

@@ -26,16 +26,15 @@ _UNSCORABLE = "no word of the vocabulary in the half that evaluates"
 
 @dataclasses.dataclass(frozen=True)
 class WordTable:
-    """Word ids by binary search over fingerprints, int64 [words], ascending; ids int32 [words];
-    every other word has the id `oov`.
+    """Word ids by binary search over fingerprints.
 
     Arrays and no table resource: those must be made and initialized outside of what TFF and
     `tf.function` trace, and cannot be sent to a remote worker.
     """
 
-    fingerprints: np.ndarray
-    ids: np.ndarray
-    oov: int
+    fingerprints: np.ndarray  # int64 [words], ascending.
+    ids: np.ndarray  # int32 [words], the id of each.
+    oov: int  # The id of every other word.
 
     def lookup(self, words: tf.Tensor) -> tf.Tensor:
         """Returns int32 ids of string words, in their shape."""
@@ -131,9 +130,7 @@ class TokenAccuracy:
 
 
 def _weights(labels: tf.Tensor, ignored: Sequence[int]) -> tf.Tensor:
-    counts = tf.ones_like(labels, tf.bool)
-    for token in ignored:
-        counts = tf.logical_and(counts, tf.not_equal(labels, token))
+    counts = tf.reduce_all([tf.not_equal(labels, token) for token in ignored], axis=0)
     return tf.cast(counts, tf.float32)
 
 

@@ -108,9 +108,7 @@ def prepare(sources: Sources, output: Path) -> dict[str, Any]:
 
 
 def _with_files(
-    known: Mapping[int, adni_tables.ImageInfo],
-    files: Mapping[int, Any],
-    skipped: Skipped,
+    known: Mapping[int, adni_tables.ImageInfo], files: Mapping[int, Any], skipped: Skipped
 ) -> list[adni_tables.ImageInfo]:
     """Returns the images that have both, by subject and image id, and counts the others."""
     unmatched = {
@@ -139,10 +137,7 @@ def _checked(sources: Sources, output: Path) -> Sources:
 
 
 def _report(
-    sources: Sources,
-    arrays: Mapping[str, adni_files.Scans],
-    far_apart: int,
-    skipped: Skipped,
+    sources: Sources, arrays: Mapping[str, adni_files.Scans], far_apart: int, skipped: Skipped
 ) -> dict[str, Any]:
     return {
         "slices_of_a_scan": [sources.first_slice, sources.last_slice],

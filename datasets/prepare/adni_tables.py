@@ -94,12 +94,12 @@ def parse_metadata(root: ElementTree.Element, stem: str, processing: str) -> Ima
     step = _first_text(root, "processedDataLabel")
     if step and processing.lower() not in step.lower():
         raise Unusable(f"processing step {step[:80]!r}")
-    protocols = [
-        element
+    protocols = (
+        _text(element)
         for element in _all(root, "protocol")
         if element.get("term", "").strip().lower() == "manufacturer"
-    ]
-    vendor = next((text for element in protocols if (text := _text(element))), "")
+    )
+    vendor = next(filter(None, protocols), "")
     if not vendor:
         raise Unusable("no protocol with the term Manufacturer")
     date = parse_date(_first_text(root, "dateAcquired"))
@@ -116,7 +116,7 @@ def _text(element: ElementTree.Element) -> str:
 
 
 def _first_text(root: ElementTree.Element, tag: str) -> str:
-    return next((text for element in _all(root, tag) if (text := _text(element))), "")
+    return next(filter(None, map(_text, _all(root, tag))), "")
 
 
 def _image_id(root: ElementTree.Element, stem: str) -> int:
@@ -170,10 +170,7 @@ def read_labels(path: Path, skipped: Skipped) -> dict[int, list[Label]]:
 
 
 def join(
-    images: Sequence[ImageInfo],
-    labels: Mapping[int, Sequence[Label]],
-    how: str,
-    skipped: Skipped,
+    images: Sequence[ImageInfo], labels: Mapping[int, Sequence[Label]], how: str, skipped: Skipped
 ) -> Joined:
     """Finds each image's SUVR. By `visit_order`, as Motley did, a subject's i-th scan has its i-th
     row; by `date` that of the nearest day, at most `MAX_DAYS_APART` days away.

@@ -41,11 +41,8 @@ from motley_tff.files import csv_files
 
 FLAGS = flags.FLAGS
 
-DATABASE, VOCABULARY, REPORT = (
-    "ted_multi.sqlite",
-    "ted_multi_vocabulary.csv",
-    "ted_multi_report.json",
-)
+DATABASE, VOCABULARY = "ted_multi.sqlite", "ted_multi_vocabulary.csv"
+REPORT = "ted_multi_report.json"
 # The database last: with it, the others are there too.
 _NAMES = (VOCABULARY, REPORT, DATABASE)
 SPLITS = ("train", "valid", "test")
@@ -76,15 +73,15 @@ def define_flags() -> None:
         None,
         "TSV files or globs, separated by commas; the word train, dev (or valid) or test in a "
         "file's name says its split.",
+        required=True,
     )
-    flags.DEFINE_string("output", None, "Folder that the files are written to.")
+    flags.DEFINE_string("output", None, "Folder that the files are written to.", required=True)
     for name, what in (
         ("min_clients_per_word", "words that appear in at least so many training clients"),
         ("min_examples_per_client", "clients with at least so many sentences"),
     ):
         default = Settings._field_defaults[name]
         flags.DEFINE_integer(name, default, f"Keep {what}.", lower_bound=1)
-    flags.mark_flags_as_required(["talks_tsv", "output"])
 
 
 def main() -> None:
@@ -277,7 +274,11 @@ def _write_clients(
     """Writes large clients; returns each word's number of training clients, and counts by split."""
     counts: collections.Counter[str] = collections.Counter()
     large, small = ({s: {"clients": 0, "examples": 0} for s in SPLITS} for _ in range(2))
-    for split, client_id, sentences in _by_client(database):
+    ordered = database.execute(
+        "SELECT split, client, words FROM scratch.sentences ORDER BY split, client, rowid"
+    )
+    for (split, client_id), group in itertools.groupby(ordered, key=lambda row: row[:2]):
+        sentences = [words for _, _, words in group]
         if split == "train":
             counts.update({word for sentence in sentences for word in sentence.split(" ")})
         is_large = len(sentences) >= settings.min_examples_per_client
@@ -289,15 +290,6 @@ def _write_clients(
             client_database.insert(database, split, client_id, examples)
     client_database.finish(database)
     return counts, {"kept": large, "too small": small}
-
-
-def _by_client(database: sqlite3.Connection) -> Iterator[tuple[str, str, list[str]]]:
-    """Yields (split, client id, sentences in the order of the files)."""
-    ordered = database.execute(
-        "SELECT split, client, words FROM scratch.sentences ORDER BY split, client, rowid"
-    )
-    for (split, client_id), group in itertools.groupby(ordered, key=lambda row: row[:2]):
-        yield split, client_id, [words for _, _, words in group]
 
 
 def _vocabulary(counts: collections.Counter[str], minimum: int) -> list[tuple[str, int]]:
