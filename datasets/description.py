@@ -59,9 +59,8 @@ def _short(task: task_lib.Task, value: Any) -> Any:
 def images(
     task: task_lib.Task, num_clients: int = 16, num_images: int = 20
 ) -> dict[str, np.ndarray] | None:
-    """Returns what the model sees of at most so many training clients, at even distances, and
-    images of each: `{client id: float32 [n, height, width, channels]}`, in 0..1 where the model
-    sees -1..1; None if it sees no images.
+    """Returns what the model sees of some training clients, at even distances: `{client id: float32
+    [n, height, width, channels]}`, in 0..1 where it sees -1..1; None if it sees no images.
     """
     pixels = {}
     for client_id in _spread(task.train.ids, num_clients):

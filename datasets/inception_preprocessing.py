@@ -33,9 +33,9 @@ _NUM_CROP_NUMBERS, _NUM_COLOUR_NUMBERS = 5, 4
 
 
 def for_training(encoded: tf.Tensor, size: int, key: tf.Tensor) -> tf.Tensor:
-    """Returns images string [batch], JPEG (or PNG) of any size, cropped, mirrored and recoloured at
-    random: float32 [batch, size, size, 3] in [-1, 1]. The key, int32 [2], decides everything; an
-    image's changes depend on its row and not on how many rows follow.
+    """Returns images string [batch], JPEG (or PNG) of any size, cropped, mirrored and recoloured,
+    float32 [batch, size, size, 3] in [-1, 1]. The key, int32 [2], decides everything; a row's
+    changes do not depend on how many follow.
     """
     key = tensor_random.fold(key, tensor_random.LAYER, _AUGMENTATION)
     numbers = uniform(key, [tf.shape(encoded)[0], _NUM_CROP_NUMBERS + _NUM_COLOUR_NUMBERS])

@@ -88,11 +88,10 @@ def linear_task(
     facts: Mapping[str, Any],
     **fields: Any,
 ) -> task_lib.Task:
-    """Returns the task of a linear model on silos that are split by a seed, with its other fields
-    and facts added. Features float64 [n, dim] and targets float64 [n] are an array each a silo,
-    whose id is made of its position; features are scaled by the silo's training part, and an
-    epoch's short last batch is left out. UserError if no silo is large enough to be split, or the
-    shares leave one nothing to train on.
+    """Returns the task of a linear model on silos, an array each of features float64 [n, dim] and
+    of targets float64 [n], that are split by a seed. Features are scaled by the silo's training
+    part; an epoch's short last batch is left out. UserError if no silo is large enough to be split,
+    or the shares leave one nothing to train on.
     """
     data = {
         name_of(i): _parts(x, y, seed, shares)

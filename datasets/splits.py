@@ -72,9 +72,9 @@ def proportional_counts(num_clients: int) -> tuple[int, int]:
 def published_or_proportional(
     sizes: Mapping[str, int], published: tuple[int, int, int] | None = None
 ) -> ClientSplit:
-    """Splits `{client id: number of examples}`, in the source's order, as published if as many
-    clients are `published` (all, those that validate, and test), else proportionally; leaves out
-    those that `usable` does. UserError if a split would have no client.
+    """Splits `{client id: number of examples}`, in the source's order, as published if `published`
+    (how many there are, validate, and test) is of as many, else proportionally. UserError if a
+    split would have no client.
     """
     if published and len(sizes) == published[0]:
         return split_population(sizes, *published[1:])
@@ -112,10 +112,9 @@ def make_clients(
     evaluated: Callable[[Any], clients_lib.Parts] | None = None,
     expected: str | None = None,
 ) -> dict[str, clients_lib.Clients]:
-    """Returns the clients of each split, whose examples are from its source; `trained` makes a
-    training client's parts of them, `evaluated` another's. If `expected` says what examples should
-    have, a client of each split is read, so that a database of another task's fails here, with a
-    UserError.
+    """Returns the clients of each split: `trained` makes a training client's parts of its source's
+    examples, `evaluated` another's. A client of each is read if `expected` says what examples
+    should have, so that a database of another task's fails here, with a UserError.
     """
     parts = {"train": trained, "valid": evaluated or halve, "test": evaluated or halve}
     made = {name: _clients(getattr(split, name), sources[name], parts[name]) for name in SPLITS}
@@ -175,9 +174,8 @@ def _shuffled_order_array(num_examples: int) -> np.ndarray:
 
 
 def halve(examples: clients_lib.Examples, shuffle: bool = True) -> dict[str, clients_lib.Examples]:
-    """Splits a client's examples `{field: [n, ...]}`, arrays or tensors, n at least 2, into
-    `personalization`, the first floor(n / 2), and `evaluation`, the rest; shuffled before (EMNIST,
-    Landmarks) or in their order.
+    """Splits examples `{field: [n, ...]}`, arrays or tensors, n at least 2, into `personalization`,
+    the first floor(n / 2), and `evaluation`; shuffled before (EMNIST, Landmarks) or in their order.
     """
     first = next(iter(examples.values()))
     if isinstance(first, np.ndarray):

@@ -85,17 +85,13 @@ def _check_whole(path: Path) -> None:
         )
     with reading(path) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-        columns = {
-            table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-            for table in _TABLES
-        }
-    if not tables.issuperset(_TABLES):
-        raise UserError(
-            f"{path}: found tables {sorted(tables)}, expected {list(_TABLES)} as TFF writes them"
-        )
-    for table, needed in _TABLES.items():
-        if lacking := needed - columns[table]:
-            raise UserError(f"{path}: the table {table} lacks columns {sorted(lacking)}")
+        if not tables.issuperset(_TABLES):
+            expected = f"{list(_TABLES)} as TFF writes them"
+            raise UserError(f"{path}: found tables {sorted(tables)}, expected {expected}")
+        for table, needed in _TABLES.items():
+            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            if lacking := needed - columns:
+                raise UserError(f"{path}: the table {table} lacks columns {sorted(lacking)}")
 
 
 @contextlib.contextmanager

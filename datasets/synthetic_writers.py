@@ -162,16 +162,11 @@ def _choose_forms(rng: np.random.Generator, group: Group) -> np.ndarray:
     return np.where(rng.random(len(CHARACTERS)) < _BORROWED_FORMS, borrowed, main)
 
 
-@functools.lru_cache
-def _class_frequencies() -> tuple[np.ndarray, ...]:
+def _class_probabilities(rng: np.random.Generator, num_classes: int) -> np.ndarray:
     text = np.array(_LETTERS) / np.sum(_LETTERS)
     letters = (s * text + (1 - s) / 26 for s in _TEXT_SHARE.values())
-    return (np.full(10, 0.1), *letters)
-
-
-def _class_probabilities(rng: np.random.Generator, num_classes: int) -> np.ndarray:
     kinds = rng.dirichlet(_KIND_CONCENTRATION * np.array(_KIND_SHARES))
-    within = [rng.dirichlet(_CLASS_CONCENTRATION * p) for p in _class_frequencies()]
+    within = [rng.dirichlet(_CLASS_CONCENTRATION * p) for p in (np.full(10, 0.1), *letters)]
     drawn = np.concatenate([k * p for k, p in zip(kinds, within, strict=True)])[:num_classes]
     return drawn / drawn.sum()
 

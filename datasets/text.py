@@ -91,10 +91,8 @@ def encode(
     sentences: tf.Tensor | Sequence[str], table: WordTable, length: int, bos: int, eos: int
 ) -> tf.Tensor:
     """Returns sentences, string [n], words separated by one space, as token ids, int32 [n, length +
-    1]; `[:, :-1]` is what a model reads, `[:, 1:]` what follows.
-
-    As TFF's baselines have it: `bos`, then at most `length` words; `eos` after them if they are
-    fewer; then padding.
+    1]: as TFF's baselines have it `bos`, then at most `length` words; `eos` after them if they are
+    fewer; then padding. A model reads `[:, :-1]`, and `[:, 1:]` follows.
     """
     words = tf.strings.split(sentences, sep=" ")[:, :length]
     ids = tf.ragged.map_flat_values(table.lookup, words).to_tensor(PAD, shape=[None, length])

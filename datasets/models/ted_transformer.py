@@ -8,8 +8,7 @@ one out, and the logits are products with the same embedding, of 15,814 words an
 As in the code that Motley published (`transformer_models.py`):
   - embeddings are multiplied by sqrt(96), sinusoidal positions of the same width are added, and
     the sum is projected to 512;
-  - dropout of 10% after that projection, after attention's output and after the feed-forward part;
-    none on attention's shares;
+  - dropout of 10% after that projection, attention's output and the feed-forward part;
   - a token sees itself and those before it, padding too;
   - Keras's default initializers: embeddings even in +-0.05, Glorot's uniform matrices, zero biases;
   - layer norms after the sums, with an epsilon of 1e-6.

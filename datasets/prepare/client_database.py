@@ -49,8 +49,8 @@ def writing(output: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def create(path: Path) -> Iterator[sqlite3.Connection]:
-    """Opens a new database with TFF's tables and commits it at the end; nobody else may see the
-    file before. What is in `scratch` is a file of its own that SQLite deletes.
+    """Opens a new database with TFF's tables, committed at the end; `scratch` is another that
+    SQLite deletes. Nobody else may see the file before.
     """
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in (

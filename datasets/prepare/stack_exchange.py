@@ -80,7 +80,11 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Repo
     """Writes a dump in TFF's SQLite form, in place of a file that is there. UserError if the dump
     is no such file, or nothing in it can be used.
     """
-    _check_paths(posts_xml, output)
+    files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
+    with posts_xml.open("rb") as file:
+        if file.read(4) == b"7z\xbc\xaf":
+            raise UserError(f"--posts_xml={posts_xml}: found a 7z archive; unpack it first")
+    client_database.check_output(output, ".sqlite")
     with client_database.writing(output), files.appearing(output) as temporary:
         with client_database.create(temporary) as connection:
             report = _write(connection, stack_exchange_xml.read_rows(posts_xml), keep_non_ascii)
@@ -91,14 +95,6 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Repo
                 f"an owner (skipped: {skipped or 'none, there are no rows'})"
             )
     return report
-
-
-def _check_paths(posts_xml: Path, output: Path) -> None:
-    files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
-    with posts_xml.open("rb") as file:
-        if file.read(4) == b"7z\xbc\xaf":
-            raise UserError(f"--posts_xml={posts_xml}: found a 7z archive; unpack it first")
-    client_database.check_output(output, ".sqlite")
 
 
 def parse_post(row: Mapping[str, str], keep_non_ascii: bool = False) -> Post:

@@ -27,9 +27,8 @@ _UNFINISHED_REFERENCE = re.compile(r"&[#0-9a-zA-Z]{0,11}\Z")
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
     """Yields the attributes of a `Posts.xml`'s rows. Bytes that are not UTF-8 become `BROKEN`, so
-    that their row alone is lost; characters that XML does not have become spaces. UserError if the
-    file is not well-formed, is no `Posts.xml`, or declares a document type: a few lines of entities
-    in one can stand for gigabytes.
+    that their row alone is lost; characters that XML does not have become spaces. UserError if it
+    is no such file, or declares a document type: a few lines of entities can stand for gigabytes.
     """
     rows: list[dict[str, str]] = []
     parser = _parser(path, rows)
