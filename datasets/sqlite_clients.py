@@ -86,8 +86,8 @@ def _check_whole(path: Path) -> None:
     with reading(path) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         if not tables.issuperset(_TABLES):
-            expected = f"{list(_TABLES)} as TFF writes them"
-            raise UserError(f"{path}: found tables {sorted(tables)}, expected {expected}")
+            listed = f"found tables {sorted(tables)}, expected {list(_TABLES)}"
+            raise UserError(f"{path}: {listed} as TFF writes them")
         for table, needed in _TABLES.items():
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             if lacking := needed - columns:
