@@ -72,7 +72,7 @@ def check_options(options: DataOptions) -> None:
 
 
 def create(name: str, **options: Any) -> "Task":
-    """As `motley_tff.create_task`, from fields of `DataOptions`; UserError for others, too."""
+    """Loads a data set from fields of `DataOptions`; UserError if there is no such field, too."""
     fields = {field.name for field in dataclasses.fields(DataOptions)} - {"dataset_name"}
     unknown = sorted(set(options) - fields)
     if unknown:

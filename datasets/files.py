@@ -31,9 +31,7 @@ _ABANDONED_SECONDS = 24 * 60 * 60
 
 
 def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
-    """Returns a flag's path, `~` expanded; UserError if it is not `a folder...` or file as
-    expected.
-    """
+    """Returns a flag's path, `~` expanded; UserError if what is expected is not there."""
     path = Path(os.path.expanduser(path))
     if path.is_dir() if expected.startswith("a folder") else path.is_file():
         return path

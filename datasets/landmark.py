@@ -79,7 +79,7 @@ _VARIANTS = {False: Variant("gld160k", 2028, "20 GB"), True: Variant("gld23k", 2
 
 
 class _Left(NamedTuple):
-    """Usable images, `{client id: number}`, and others, `{reason: {client id: number}}`."""
+    """How many images are usable, `{client id: number}`, or not: `{reason: {client: number}}`."""
 
     sizes: dict[str, int]
     reasons: dict[str, dict[str, int]]

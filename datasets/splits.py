@@ -72,9 +72,9 @@ def proportional_counts(num_clients: int) -> tuple[int, int]:
 def published_or_proportional(
     sizes: Mapping[str, int], published: tuple[int, int, int] | None = None
 ) -> ClientSplit:
-    """Splits `{client id: number of examples}`, in the source's order, as published if `published`
-    (how many there are, validate, and test) is of as many, else proportionally. UserError if a
-    split would have no client.
+    """Splits `{client id: number of examples}`, in the source's order: as published if there are
+    `published[0]` clients (then how many validate, and test), else by shares. UserError if a split
+    would have no client.
     """
     if published and len(sizes) == published[0]:
         return split_population(sizes, *published[1:])
