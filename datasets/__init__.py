@@ -48,11 +48,7 @@ def names() -> tuple[str, ...]:
 
 
 def check_name(name: str) -> None:
-    """Checks that a data set is registered, without importing it.
-
-    Raises:
-      UserError: If it is not; names the nearest one.
-    """
+    """Checks that a data set is registered, without importing it; UserError names a near one."""
     if name in REGISTRY:
         return
     near = difflib.get_close_matches(name.lower(), names(), n=1, cutoff=0.5)
@@ -62,9 +58,7 @@ def check_name(name: str) -> None:
 
 def check_options(options: DataOptions) -> None:
     """Checks that a data set is registered and has the options it is given, without importing it.
-
-    Raises:
-      UserError: If it is not or has not, or shares leave a part nothing.
+    UserError if it is not or has not, or if shares leave a part nothing.
     """
     check_name(options.dataset_name)
     for option, owners in OWN_OPTIONS.items():
@@ -78,15 +72,7 @@ def check_options(options: DataOptions) -> None:
 
 
 def create(name: str, **options: Any) -> "Task":
-    """Loads a data set by its name, as `motley_tff.create_task` does.
-
-    Args:
-      name: One of `names()`.
-      **options: Further fields of `DataOptions`.
-
-    Raises:
-      UserError: As `create_task`, and if there is no such option.
-    """
+    """Loads a data set from fields of `DataOptions`; UserError if there is no such field, too."""
     fields = {field.name for field in dataclasses.fields(DataOptions)} - {"dataset_name"}
     unknown = sorted(set(options) - fields)
     if unknown:
@@ -98,17 +84,7 @@ def create(name: str, **options: Any) -> "Task":
 
 
 def create_task(options: DataOptions) -> "Task":
-    """Loads a data set.
-
-    Args:
-      options: Which one and from where.
-
-    Returns:
-      Its task.
-
-    Raises:
-      UserError: If the name is unknown, or its data are missing, broken or of other shapes.
-    """
+    """Loads a data set's task; UserError if there is none, or its data are missing or broken."""
     check_options(options)
     task = importlib.import_module(REGISTRY[options.dataset_name]).create_task(options)
     if options.l2_reg:

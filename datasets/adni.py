@@ -57,13 +57,8 @@ Rows = dict[str, np.ndarray]
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on the array file, on PNGs with `labels.csv`, or on synthetic scanners.
-
-    Args:
-      options: `base_random_seed` decides the split, `adni_split` by which rule.
-
-    Raises:
-      UserError: If there are no data or they are broken.
+    """Returns the task on what is found, the array file or PNGs with `labels.csv`, or on synthetic
+    scanners. UserError if there are no data or they are broken.
     """
     seed, rule = options.base_random_seed, options.adni_split or SPLITS[0]
     if options.use_synthetic_data:
@@ -84,14 +79,8 @@ def create_task_from_data(
     adni_split: str = SPLITS[0],
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
-    """Returns the task on arrays in memory.
-
-    Args:
-      vendors: `{client id: labelled slices}`, none or more of each.
-      adni_split: One of `SPLITS`.
-
-    Raises:
-      UserError: If no vendor has labelled slices, or none can be split.
+    """Returns the task on `{client id: labelled slices, none or more}` in memory, split by the rule
+    `adni_split`, one of `SPLITS`. UserError if no vendor has labelled slices, or none can be split.
     """
     if adni_split not in SPLITS:
         raise UserError(f"adni_split: found {adni_split!r}, expected one of {', '.join(SPLITS)}")
@@ -105,26 +94,18 @@ def create_task_from_data(
     return _task(some, rows, {
         **(facts or {}),
         "adni_split": adni_split,
-        **_left_out(vendors, some, rows),
+        **_left_out(vendors, rows),
         "subjects_in_several_parts": _crossing(some, rows),
     })  # fmt: skip
 
 
-# --- splits ---------------------------------------------------------------------------------------
-
-
 def split_by_subject(subjects: Mapping[str, np.ndarray], seed: int) -> dict[str, Rows]:
-    """Splits vendors so that all slices of a subject, whoever scanned it, are in the same part.
+    """Splits `{vendor: whose slice each row is}`, at least one row each, into `{vendor: {part:
+    rows}}`: all slices of a subject, whoever scanned it, are in the same part.
 
     The vendor with fewest subjects first: a subject that already has a part keeps it, the others
     fill valid and test up to a tenth of the vendor's subjects each, at least one, and then train.
-
-    Args:
-      subjects: `{vendor: whose slice each row is}`, at least one row each.
-      seed: Decides the order of the subjects.
-
-    Returns:
-      `{vendor: {part: rows}}`; a vendor of fewer than three subjects has no valid and test rows.
+    The seed decides their order. A vendor of fewer than three has no valid and test rows.
     """
     everyone = np.unique(np.concatenate(list(subjects.values())))
     order = [str(s) for s in everyone[np.random.RandomState(seed).permutation(len(everyone))]]
@@ -154,16 +135,9 @@ def _assign(subjects: Sequence[str], part_of: dict[str, str]) -> None:
 
 
 def split_as_published(suvr: np.ndarray, seed: int) -> Rows:
-    """Splits one vendor by Motley's rule: 80% of its distinct SUVR values are the training part.
-
-    The slices of the other values are shuffled and halved, so slices of one scan can be both in
-    valid and in test.
-
-    Args:
-      suvr: float [n], at least one.
-
-    Returns:
-      `{part: rows}`; all rows train if a part would be empty.
+    """Splits one vendor's SUVRs, float [n], into `{part: rows}` by Motley's rule: 80% of its
+    distinct values train; the slices of the others are shuffled and halved, so that those of one
+    scan can be in valid and in test. All rows train if a part would be empty.
     """
     rng = np.random.RandomState(seed)
     values = rng.permutation(np.unique(suvr))
@@ -175,12 +149,10 @@ def split_as_published(suvr: np.ndarray, seed: int) -> Rows:
     return {"train": np.flatnonzero(trains), "valid": rest[:half], "test": rest[half:]}
 
 
-def _left_out(
-    vendors: Mapping[str, Scans], some: Mapping[str, Scans], rows: Mapping[str, Rows]
-) -> dict[str, Any]:
+def _left_out(vendors: Mapping[str, Scans], rows: Mapping[str, Rows]) -> dict[str, Any]:
     """Returns which clients do not take part and why, and how many slices are not used."""
     out = {
-        "no labelled scan": [vendor for vendor in vendors if vendor not in some],
+        "no labelled scan": [vendor for vendor in vendors if vendor not in rows],
         "all its subjects validate or test another vendor": [
             vendor for vendor, parts in rows.items() if not len(parts["train"])
         ],
@@ -208,9 +180,6 @@ def _crossing(vendors: Mapping[str, Scans], rows: Mapping[str, Rows]) -> int:
             for subject in np.unique(vendors[vendor].subjects[of_part]):
                 parts_of.setdefault(str(subject), set()).add(part)
     return sum(len(parts) > 1 for parts in parts_of.values())
-
-
-# --- the task -------------------------------------------------------------------------------------
 
 
 def preprocess(
@@ -264,9 +233,6 @@ def _parts(scans: Scans, rows: Rows, dtype: np.dtype) -> silos.Parts:
     return {part: {"pixels": images[of], "target": suvr[of]} for part, of in used.items()}
 
 
-# --- synthetic scanners ---------------------------------------------------------------------------
-
-
 def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> adni_files.Collection:
     """Returns scanners that show the same brains with different contrast, in three planted groups.
 
@@ -274,9 +240,6 @@ def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> adni_files
     takes up SUVR times as much, ventricles of any darkness, and a bright vessel. A scanner shows
     the cortex as gain * SUVR^2.5 above a pedestal: the same brightness means another SUVR at
     another scanner, and nothing else in a slice tells a single model which scanner it was.
-
-    Args:
-      seed: Non-negative; the same seed gives the same numbers.
     """
     shared = random_streams.generator(seed, "synthetic_data", 0)
     # Every group has about a third, whatever the number.
@@ -305,17 +268,11 @@ def _scan_subjects(rng: np.random.Generator, vendor: str, gain: float, pedestal:
 
 
 class _Brain(NamedTuple):
-    """What differs between brains beside the SUVR.
+    """What differs between brains beside the SUVR."""
 
-    Attributes:
-      inner: Radius at which the cortex ends, of 1.
-      shift: How far the brain lies off the image's centre, of 1.
-      fluid: How bright the ventricles are beside white matter, at every scanner.
-    """
-
-    inner: float
-    shift: float
-    fluid: float
+    inner: float  # Radius at which the cortex ends, of 1.
+    shift: float  # How far the brain lies off the image's centre, of 1.
+    fluid: float  # How bright the ventricles are beside white matter, at every scanner.
 
 
 def _slice(

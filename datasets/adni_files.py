@@ -29,19 +29,12 @@ _FIELDS = ("images", "suvr", "subject", "scan")
 
 
 class Scans(NamedTuple):
-    """One vendor's labelled slices.
+    """One vendor's labelled slices."""
 
-    Attributes:
-      images: uint8 or float32 [n, 32, 32], 0 = no uptake; any positive scale.
-      suvr: float [n], the standardized uptake value ratio of the slice's scan.
-      subjects: Text [n], whose brain it is.
-      scans: Text [n], which scan of it.
-    """
-
-    images: np.ndarray
-    suvr: np.ndarray
-    subjects: np.ndarray
-    scans: np.ndarray
+    images: np.ndarray  # uint8 or float32 [n, 32, 32], 0 = no uptake; any positive scale.
+    suvr: np.ndarray  # float [n], the standardized uptake value ratio of the slice's scan.
+    subjects: np.ndarray  # Text [n], whose brain it is.
+    scans: np.ndarray  # Text [n], which scan of it.
 
 
 class Collection(NamedTuple):
@@ -52,15 +45,9 @@ class Collection(NamedTuple):
 
 
 def shrink(image: np.ndarray) -> np.ndarray | None:
-    """Returns a slice as uint8 [32, 32] with 255 for its brightest pixel.
-
-    Values below zero, which reconstruction leaves in PET images, count as zero.
-
-    Args:
-      image: Numbers [height, width].
-
-    Returns:
-      The small image, or None if nothing in it is above zero or a value is not finite.
+    """Returns a slice [height, width] as uint8 [32, 32] with 255 for its brightest pixel; None if
+    nothing in it is above zero or a value is not finite. Values below zero, which reconstruction
+    leaves in PET images, count as zero.
     """
     grey = np.maximum(np.asarray(image, np.float32), 0.0)
     if not np.isfinite(grey).all() or grey.max() <= 0:
@@ -73,15 +60,8 @@ def shrink(image: np.ndarray) -> np.ndarray | None:
     return np.rint(grey * (255.0 / brightest)).astype(np.uint8) if brightest > 0 else None
 
 
-# --- the array file -------------------------------------------------------------------------------
-
-
 def write(path: Path, vendors: Mapping[str, Scans], report: Mapping[str, Any]) -> None:
-    """Writes the array file; it appears whole or not at all.
-
-    Raises:
-      UserError: If it cannot be written.
-    """
+    """Writes the array file, whole or not at all; UserError if it cannot be written."""
     arrays: dict[str, np.ndarray] = {
         "vendors": np.array(list(vendors), dtype=np.str_),
         "report": np.array(json.dumps(report)),
@@ -93,11 +73,7 @@ def write(path: Path, vendors: Mapping[str, Scans], report: Mapping[str, Any]) -
 
 
 def read(path: Path) -> Collection:
-    """Reads an array file.
-
-    Raises:
-      UserError: If it is another kind of file, damaged, or has other arrays.
-    """
+    """Reads an array file; UserError if it is of another kind, damaged, or has other arrays."""
     arrays = files.read_npz(path)
     vendors = arrays.get("vendors")
     if vendors is None or vendors.dtype.kind != "U" or vendors.ndim != 1:
@@ -125,21 +101,12 @@ def _scans(path: Path, arrays: Mapping[str, np.ndarray], index: int, vendor: str
         raise UserError(f"{path}: found no {', '.join(missing)}, the arrays of vendor {vendor!r}")
     images, suvr, subjects, scans = (arrays[f"{field}_{index}"] for field in _FIELDS)
     if images.dtype not in (np.uint8, np.float32) or images.shape[1:] != (SIDE, SIDE):
-        raise UserError(
-            f"{path}: vendor {vendor!r} has images of type {images.dtype}, shape "
-            f"{list(images.shape)}, expected uint8 or float32 [n, {SIDE}, {SIDE}]"
-        )
-    for name, array, kind in (
-        ("suvr", suvr, "f"),
-        ("subject", subjects, "U"),
-        ("scan", scans, "U"),
-    ):
+        expected = f"uint8 or float32 [n, {SIDE}, {SIDE}]"
+        raise files.wrong_array(f"{path}: vendor {vendor!r}", "images", images, expected)
+    for name, array, kind in zip(_FIELDS[1:], (suvr, subjects, scans), "fUU", strict=True):
         if array.dtype.kind != kind or array.shape != images.shape[:1]:
-            raise UserError(
-                f"{path}: vendor {vendor!r} has {name} of type {array.dtype}, shape "
-                f"{list(array.shape)}, expected {'floats' if kind == 'f' else 'text'} "
-                f"[{len(images)}] as there are images"
-            )
+            expected = f"{'floats' if kind == 'f' else 'text'} [{len(images)}] as there are images"
+            raise files.wrong_array(f"{path}: vendor {vendor!r}", name, array, expected)
     if not (np.isfinite(suvr).all() and (suvr > 0).all()):
         raise UserError(f"{path}: vendor {vendor!r} has an SUVR that is no number above 0")
     if images.dtype != np.uint8 and not (np.isfinite(images).all() and (images >= 0).all()):
@@ -147,17 +114,10 @@ def _scans(path: Path, arrays: Mapping[str, np.ndarray], index: int, vendor: str
     return Scans(images, suvr, subjects, scans)
 
 
-# --- PNGs and a table -----------------------------------------------------------------------------
-
-
 def read_folder(labels: Path) -> Collection:
-    """Reads PNGs and the table `labels.csv` that lies beside them.
-
-    The table has the columns vendor, file (relative to the table's folder, such as
-    `SIEMENS/I240520_50.png`), subject, scan and suvr; an image whose suvr is empty has no label.
-
-    Raises:
-      UserError: If a column is missing, a value is none, or an image is missing or broken.
+    """Reads PNGs and the table `labels.csv` beside them: columns vendor, file (relative to the
+    table's folder, such as `SIEMENS/I240520_50.png`), subject, scan and suvr, empty for no label.
+    UserError if a column is missing, a value is none, or an image is missing or broken.
     """
     rows = list(_rows(labels))
     left_out = collections.Counter[str]()
@@ -198,30 +158,19 @@ def _rows(labels: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields a CSV file's rows as (line number, cells by column name, stripped; absent ones empty).
-
-    Args:
-      path: UTF-8, with or without a byte order mark.
-      columns: Names that must be in the header.
-
-    Raises:
-      UserError: If it cannot be read or lacks a column.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, restval="")
-            header = [name.strip() for name in reader.fieldnames or ()]
-            reader.fieldnames = header
-            missing = [name for name in columns if name not in header]
-            if missing:
-                raise UserError(
-                    f"{path}: found the columns {', '.join(header)[:200] or 'none'}, expected also "
-                    f"{', '.join(missing)}"
-                )
-            for row in reader:
-                yield reader.line_num, {k: v.strip() for k, v in row.items() if k is not None}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read as CSV ({files.one_line(error)})") from error
+    """Yields (line, {column: stripped cell}) of UTF-8; UserError if it is none or lacks columns."""
+    with (
+        files.reading_as(path, "CSV", OSError, UnicodeDecodeError, csv.Error),
+        path.open(encoding="utf-8-sig", newline="") as file,
+    ):
+        reader = csv.DictReader(file, restval="")
+        header = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = header
+        if missing := ", ".join(name for name in columns if name not in header):
+            listed = ", ".join(header)[:200] or "none"
+            raise UserError(f"{path}: found the columns {listed}, expected also {missing}")
+        for row in reader:
+            yield reader.line_num, {k: v.strip() for k, v in row.items() if k is not None}
 
 
 def _suvr(labels: Path, line: int, cell: str) -> float | None:

@@ -32,13 +32,9 @@ def image_task(
     facts: Mapping[str, Any],
     **fields: Any,
 ) -> task_lib.Task:
-    """Returns a cross-device task of telling images' classes.
-
-    Args:
-      model: Makes the model from the number of classes.
-      image_shape: Height, width and channels of what the model sees.
-      num_classes: Labels are 0 to this, exclusive.
-      **fields: The task's others: name, preprocessing.
+    """Returns a cross-device task of telling images' classes, 0 to `num_classes`, exclusive.
+    `model` makes the model from their number, `image_shape` is height, width and channels of what
+    it sees, **fields are the task's others: name, preprocessing.
     """
     return task_lib.Task(
         setting="cross_device",

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from motley_tff.core import clients as clients_lib
 from motley_tff.core import task as task_lib
 
 # Loading a client may mean reading a database: more than these are sampled.
@@ -17,18 +16,10 @@ _MAX_LABELLED_EXAMPLES = 256
 
 @dataclasses.dataclass(frozen=True)
 class SplitFacts:
-    """One split of a task.
-
-    Attributes:
-      num_clients: How many clients it has.
-      num_sized: How many of them the next three are of.
-      mean: Examples a client, all parts together.
-      std: Standard deviation of the same over clients.
-      largest: Maximum of the same.
-    """
+    """The clients of a split of a task, and their numbers of examples, all parts together."""
 
     num_clients: int
-    num_sized: int
+    num_sized: int  # Of how many of them the next three are.
     mean: float
     std: float
     largest: int
@@ -36,19 +27,13 @@ class SplitFacts:
 
 def split_facts(task: task_lib.Task) -> dict[str, SplitFacts]:
     """Returns the facts of each split."""
-    return {split: _facts(clients) for split, clients in task.splits.items()}
-
-
-def _facts(clients: clients_lib.Clients) -> SplitFacts:
-    ids = _spread(clients.ids, _MAX_SIZED_CLIENTS)
-    sizes = [sum(_rows(e) for e in clients.fetch(i).values()) for i in ids]
-    return SplitFacts(
-        len(clients), len(ids), float(np.mean(sizes)), float(np.std(sizes)), int(np.max(sizes))
-    )
-
-
-def _rows(examples: clients_lib.Examples) -> int:
-    return len(next(iter(examples.values())))
+    facts = {}
+    for split, clients in task.splits.items():
+        ids = _spread(clients.ids, _MAX_SIZED_CLIENTS)
+        sizes = [sum(len(next(iter(e.values()))) for e in clients.fetch(i).values()) for i in ids]
+        mean, std, largest = float(np.mean(sizes)), float(np.std(sizes)), int(np.max(sizes))
+        facts[split] = SplitFacts(len(clients), len(ids), mean, std, largest)
+    return facts
 
 
 def _spread(ids: tuple[str, ...], count: int) -> list[str]:
@@ -74,14 +59,8 @@ def _short(task: task_lib.Task, value: Any) -> Any:
 def images(
     task: task_lib.Task, num_clients: int = 16, num_images: int = 20
 ) -> dict[str, np.ndarray] | None:
-    """Returns what the model sees of some training clients, or None if that is no images.
-
-    Args:
-      num_clients: At most this many, at even distances.
-      num_images: At most this many of each.
-
-    Returns:
-      `{client id: float32 [n, height, width, channels]}`, in 0..1 where the model sees -1..1.
+    """Returns what the model sees of some training clients, at even distances: `{client id: float32
+    [n, height, width, channels]}`, in 0..1 where it sees -1..1; None if it sees no images.
     """
     pixels = {}
     for client_id in _spread(task.train.ids, num_clients):
@@ -96,29 +75,17 @@ def images(
 
 @dataclasses.dataclass(frozen=True)
 class LabelShares:
-    """How labels are distributed over some clients (Motley's Figure 10).
-
-    Attributes:
-      client_ids: The clients.
-      labels: Names of the columns: the most frequent labels or tokens, or ranges of a target.
-      shares: float64 [clients, columns]; what is left of 1 went to other labels.
-      distance: Mean total-variation distance of the clients' labels, all of them, to their average,
-        0..1.
-    """
+    """How labels are distributed over some clients (Motley's Figure 10)."""
 
     client_ids: tuple[str, ...]
-    labels: tuple[str, ...]
-    shares: np.ndarray
+    labels: tuple[str, ...]  # Columns: the most frequent labels or tokens, or ranges of a target.
+    shares: np.ndarray  # float64 [clients, columns]; what is left of 1 went to other labels.
+    # Mean total-variation distance of the clients' labels, all of them, to their average, 0..1.
     distance: float
 
 
 def label_shares(task: task_lib.Task, num_clients: int = 20, num_labels: int = 30) -> LabelShares:
-    """Returns the distribution of labels, tokens or binned targets over training clients.
-
-    Args:
-      num_clients: At most this many, at even distances.
-      num_labels: At most this many columns.
-    """
+    """Returns how labels, tokens or binned targets fall on training clients at even distances."""
     ids = _spread(task.train.ids, num_clients)
     labels = [_labels(task, client_id) for client_id in ids]
     if np.issubdtype(labels[0].dtype, np.floating):

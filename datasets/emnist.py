@@ -55,13 +55,8 @@ synthesize = synthetic_writers.write
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on what is found: synthetic, a named file, SQLite, one `.npz`, a download.
-
-    Args:
-      options: With no `data_dir`, TFF's own cache folder is used.
-
-    Raises:
-      UserError: If there are no data or they are broken; says what to put where.
+    """Returns the task on what is found: synthetic, a named file, SQLite (by default in TFF's
+    cache), one `.npz`, a download. UserError says what to put where.
     """
     path = None if options.use_synthetic_data else _find(options)
     if options.group_key is not None and (path is None or path.suffix != ".npz"):
@@ -87,15 +82,9 @@ def create_task_from_data(
     writer_ids: np.ndarray,
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
-    """Returns the task on images in memory.
-
-    Args:
-      images: uint8 [n, 28, 28], 255 = background.
-      labels: Integers [n]; 0 to 9 only make a model of 10 classes, else up to 61 and 62 classes.
-      writer_ids: Integers or strings [n]; clients are numbered in their sorted order.
-
-    Raises:
-      UserError: If there are too few writers, or labels outside 0..61.
+    """Returns the task on images uint8 [n, 28, 28], 255 = background, with integer labels [n], up
+    to 9 (a model of 10 classes) or 61 (of 62), and the ids [n] of their writers, who are sorted.
+    UserError if there are too few writers, or other labels.
     """
     if len(labels) == 0 or labels.min() < 0 or labels.max() >= _NUM_CLASSES:
         label_range = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
@@ -183,27 +172,22 @@ def _create_sqlite_task(path: Path, only_digits: bool) -> task_lib.Task:
     num_classes = _NUM_DIGITS if only_digits else _NUM_CLASSES
     facts = {"source": "sqlite", "files": [str(path)], "split_name": split_name}
 
+    fields = {
+        "pixels": tf.io.FixedLenFeature([28, 28], tf.float32),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+    }
+
     def load(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
-        return _parse(source.load_serialized(client_id), num_classes)
+        parsed = tf.io.parse_example(source.load_serialized(client_id), fields)
+        labels = parsed["label"]
+        least, most = tf.reduce_min(labels), tf.reduce_max(labels)
+        message = ["found labels", least, "to", most, f"expected 0 to {num_classes - 1}"]
+        check = tf.debugging.Assert((least >= 0) & (most < num_classes), message)
+        with tf.control_dependencies([check]):
+            return {"pixels": parsed["pixels"], "label": tf.cast(labels, tf.int32)}
 
     with files.named(path):
         return _split_task(source.sizes, load, num_classes, facts)
-
-
-def _parse(serialized: tf.Tensor, num_classes: int) -> dict[str, tf.Tensor]:
-    parsed = tf.io.parse_example(
-        serialized,
-        {
-            "pixels": tf.io.FixedLenFeature([28, 28], tf.float32),
-            "label": tf.io.FixedLenFeature([], tf.int64),
-        },
-    )
-    labels = parsed["label"]
-    least, most = tf.reduce_min(labels), tf.reduce_max(labels)
-    message = ["found labels", least, "to", most, f"expected 0 to {num_classes - 1}"]
-    check = tf.debugging.Assert((least >= 0) & (most < num_classes), message)
-    with tf.control_dependencies([check]):
-        return {"pixels": parsed["pixels"], "label": tf.cast(labels, tf.int32)}
 
 
 def _create_npz_task(path: Path, only_digits: bool, group_key: str | None) -> task_lib.Task:
@@ -224,12 +208,7 @@ def _create_npz_task(path: Path, only_digits: bool, group_key: str | None) -> ta
 def _groups_of_writers(
     path: Path, arrays: Mapping[str, np.ndarray], key: str, writer_ids: np.ndarray
 ) -> dict[str, str]:
-    """Returns `{writer: group}`.
-
-    Raises:
-      UserError: If there is no such array, it has other rows than the images, or a writer has
-        several groups.
-    """
+    """Returns `{writer: group}`; UserError if the array is missing or gives a writer several."""
     if key not in arrays:
         raise UserError(
             f"--group_key={key}: found arrays {list(arrays)} in {path}; name one of those"
@@ -264,16 +243,12 @@ def _check_arrays(
         )
     images, labels, writer_ids = (arrays[name] for name in names)
     if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or images.ndim != 3:
-        raise UserError(
-            f"{path}: found images of type {images.dtype}, shape {list(images.shape)}, expected "
-            "uint8 [n, 28, 28] with 0 = background"
-        )
+        raise files.wrong_array(path, "images", images, "uint8 [n, 28, 28] with 0 = background")
     for name, array, kinds in (("labels", labels, "iu"), ("writer_id", writer_ids, "iuU")):
         if array.dtype.kind not in kinds or array.shape != images.shape[:1]:
-            raise UserError(
-                f"{path}: found {name} of type {array.dtype}, shape {list(array.shape)}, expected "
-                f"{'integers' if name == 'labels' else 'integers or text'} [{len(images)}] as "
-                "there are images"
+            kind = "integers" if name == "labels" else "integers or text"
+            raise files.wrong_array(
+                path, name, array, f"{kind} [{len(images)}] as there are images"
             )
     corners = images[:, ::27, ::27]
     if corners.size and np.median(corners) > 200:

@@ -31,15 +31,7 @@ _ABANDONED_SECONDS = 24 * 60 * 60
 
 
 def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
-    """Returns the path that a flag names, `~` expanded, after checking that it is there.
-
-    Args:
-      flag: Its name, for the message.
-      expected: What has to be there; begins with `a folder` if that is one.
-
-    Raises:
-      UserError: If something else or nothing is there.
-    """
+    """Returns a flag's path, `~` expanded; UserError if what is expected is not there."""
     path = Path(os.path.expanduser(path))
     if path.is_dir() if expected.startswith("a folder") else path.is_file():
         return path
@@ -50,18 +42,8 @@ def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
 def find(
     options: DataOptions, relative_paths: Sequence[str], default_dir: str | None = None
 ) -> Path | None:
-    """Returns the file a user named, else the first of `relative_paths` in the data folder.
-
-    Args:
-      options: Whose `data_file` and `data_dir` count.
-      relative_paths: Where to look under `data_dir`, in order.
-      default_dir: Where to look if there is no `data_dir`.
-
-    Returns:
-      The file, or None if there is none.
-
-    Raises:
-      UserError: If `data_file` or `data_dir` is given and is not there.
+    """Returns the file a user named, else the first of `relative_paths` in `data_dir` or the
+    default folder, or None. UserError if `data_file` or `data_dir` is given and is not there.
     """
     if options.data_file is not None:
         return existing("data_file", options.data_file)
@@ -81,15 +63,7 @@ def require(
     advice: str,
     default_dir: str | None = None,
 ) -> Path:
-    """Returns what `find` finds; the other arguments are those of it.
-
-    Args:
-      expected: The files that would do, in words.
-      advice: How to get them.
-
-    Raises:
-      UserError: If there is none, as well.
-    """
+    """Returns what `find` finds; else UserError with what files would do, and how to get them."""
     path = find(options, relative_paths, default_dir)
     if path is None:
         folder = options.data_dir or default_dir or "any --data_dir"
@@ -111,6 +85,25 @@ def named(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: {error}") from error
 
 
+@contextlib.contextmanager
+def reading_as(path: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
+    """Has errors say on one line what a file cannot be read as."""
+    try:
+        yield
+    except UserError:
+        raise
+    except errors as error:
+        raise UserError(
+            f"{path}: cannot be read as {kind}, truncated or of another kind ({one_line(error)})"
+        ) from error
+
+
+def wrong_array(where: object, name: str, array: np.ndarray, expected: str) -> UserError:
+    """Returns the error that an array has another type or shape than expected."""
+    kind = f"{name} of type {array.dtype}, shape {list(array.shape)}"
+    return UserError(f"{where}: found {kind}, expected {expected}")
+
+
 def one_line(error: object) -> str:
     """Returns an error's type and message on one line of at most 200 characters."""
     text = " ".join(str(error).split())
@@ -118,10 +111,8 @@ def one_line(error: object) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Returns what a text says in JSON, if `run.json` can say it, too.
-
-    Raises:
-      ValueError: If it is no JSON, has numbers that JSON lacks, or nests beyond measure.
+    """Returns what a text says in JSON, if `run.json` can say it, too; ValueError if it is no JSON,
+    has numbers that JSON lacks, or nests beyond measure.
     """
     try:
         value = json.loads(text)
@@ -132,18 +123,9 @@ def parse_json(text: str) -> Any:
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Returns a file's arrays by name.
-
-    Raises:
-      UserError: If it cannot be read, or holds something else than plain arrays.
-    """
-    try:
+    """Returns a file's arrays by name; UserError if it is broken or holds else than plain ones."""
+    with reading_as(path, "an .npz of plain arrays", OSError, ValueError):
         return array_files.read(path)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: cannot be read as an .npz of plain arrays, truncated or of another kind "
-            f"({one_line(error)})"
-        ) from error
 
 
 @contextlib.contextmanager
@@ -169,14 +151,8 @@ def appearing(target: Path) -> Iterator[Path]:
 
 
 def download_lzma(url: str, target: Path, sha256: str) -> None:
-    """Fetches an LZMA file, unpacks it on the way, and moves it into place if its hash is right.
-
-    Args:
-      target: The unpacked file; appears whole or not at all.
-      sha256: Of the packed file, as hexadecimal digits.
-
-    Raises:
-      UserError: If that cannot be done. The reason only: the caller says what the user can do.
+    """Fetches an LZMA file and unpacks it into place, whole or not at all, if the packed file's
+    SHA-256 is right. UserError says why not: the caller says what the user can do.
     """
     try:
         with _open(url) as response, appearing(target) as temporary:

@@ -7,10 +7,9 @@ saturation, hue and contrast. Evaluation: the central 87.5% of height and width,
 in [-1, 1].
 
 The ranges are those of TensorFlow's Inception scripts, which draw areas from 5% but reject crops
-that show less than a tenth of the image. They also choose the resizing method and the order of
-the colour changes at random; here crops are resized bilinearly and the order is fixed.
-
-Every random number comes from integers of a key (`tensor_random`), never from `tf.random`.
+that show less than a tenth of the image, and choose the resizing method and the order of the colour
+changes at random; here crops are resized bilinearly and the order is fixed. Every random number
+comes from integers of a key (`tensor_random`), never from `tf.random`.
 """
 
 import tensorflow as tf
@@ -34,15 +33,9 @@ _NUM_CROP_NUMBERS, _NUM_COLOUR_NUMBERS = 5, 4
 
 
 def for_training(encoded: tf.Tensor, size: int, key: tf.Tensor) -> tf.Tensor:
-    """Returns randomly cropped, mirrored and recoloured images.
-
-    Args:
-      encoded: string [batch], JPEG (or PNG) images of any size.
-      key: int32 [2]; decides everything. An image's changes depend on its row and not on how many
-        rows follow.
-
-    Returns:
-      float32 [batch, size, size, 3] in [-1, 1].
+    """Returns images string [batch], JPEG (or PNG) of any size, cropped, mirrored and recoloured,
+    float32 [batch, size, size, 3] in [-1, 1]. The key, int32 [2], decides everything; a row's
+    changes do not depend on how many follow.
     """
     key = tensor_random.fold(key, tensor_random.LAYER, _AUGMENTATION)
     numbers = uniform(key, [tf.shape(encoded)[0], _NUM_CROP_NUMBERS + _NUM_COLOUR_NUMBERS])
@@ -62,11 +55,7 @@ def for_training(encoded: tf.Tensor, size: int, key: tf.Tensor) -> tf.Tensor:
 
 
 def for_evaluation(encoded: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns images' central parts, float32 [batch, size, size, 3] in [-1, 1].
-
-    Args:
-      encoded: string [batch], JPEG (or PNG) images of any size.
-    """
+    """Returns images' centres, of string [batch], float32 [batch, size, size, 3] in [-1, 1]."""
     margin = (1 - CENTRAL_FRACTION) / 2
     box = [margin, margin, 1 - margin, 1 - margin]
     cropped = tf.map_fn(
@@ -93,18 +82,13 @@ def uniform(key: tf.Tensor, shape) -> tf.Tensor:
 
 
 def random_box(numbers: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
-    """Returns a crop's corners; half of the crops are mirrored by corners in the other order.
+    """Returns a crop's top, left, bottom, right as fractions, float32 [4]; left > right mirrors,
+    which half of the crops do.
 
     The aspect ratio is drawn first, evenly; then the crop's height, evenly among those that keep
     the area above `MIN_AREA` and the crop inside the image; then its place. An image so long that
-    no crop of that ratio has the area gets the largest there is.
-
-    Args:
-      numbers: float32 [5] in [0, 1).
-      height: The image's, in pixels, float32 scalar.
-
-    Returns:
-      float32 [4]: top, left, bottom, right as fractions; left > right mirrors.
+    no crop of that ratio has the area gets the largest there is. `numbers` are float32 [5] in [0,
+    1), height and width the image's, in pixels, float32 scalars.
     """
     aspect = _between(numbers[0], MIN_ASPECT, MAX_ASPECT)
     tallest = tf.minimum(height, width / aspect)
@@ -121,14 +105,8 @@ def random_box(numbers: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Te
 
 
 def distort_colours(images: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-    """Changes brightness, saturation, hue and contrast, in this order, of each image.
-
-    Args:
-      images: float32 [batch, height, width, 3] in [0, 1].
-      numbers: float32 [batch, 4] in [0, 1), one for each change.
-
-    Returns:
-      float32 of the same shape in [0, 1].
+    """Changes brightness, saturation, hue and contrast, in this order, of images float32 [batch,
+    height, width, 3] in [0, 1], by a number in [0, 1) for each change, float32 [batch, 4].
     """
     brightness, saturation, hue, contrast = tf.unstack(numbers[..., tf.newaxis, tf.newaxis], axis=1)
     images = images + _between(brightness, -MAX_BRIGHTNESS, MAX_BRIGHTNESS)[..., tf.newaxis]

@@ -21,9 +21,8 @@ Card
     half is limited there either.
   Left out, and counted in the task's facts: images that do not decode or have a label outside the
     range; photographers without any, and valid or test ones with a single one. Up to 256 MB of
-    files are decoded once at the start to know. Of more, only the records are counted then, and a
-    photographer with images left out is reported on stderr whenever they are loaded: to evaluate,
-    all are decoded; to train, only their headers are read, so that nobody's 3,500 images are
+    files are decoded once at the start to know. Of more, they are reported on stderr when loaded:
+    to evaluate, all are decoded; to train, only headers are read, so that nobody's 3,500 images are
     decoded for 64, and one that is broken further on ends the run when it is drawn.
   Citation: Weyand et al. 2020, "Google Landmarks Dataset v2" (https://arxiv.org/abs/2004.01804);
     Hsu, Qi, Brown 2020, "Federated Visual Classification with Real-World Data Distribution"
@@ -66,8 +65,6 @@ PUBLISHED = (1262, 50, 100)
 _MAX_BYTES_DECODED_AT_START = 2**28
 # A broken header may claim any size; TensorFlow refuses images of more than 2**29 bytes.
 _MAX_PIXELS = 2**26
-_UNREADABLE = "images that do not decode"
-_BAD_LABEL = "images with a label outside the range"
 
 
 class Variant(NamedTuple):
@@ -78,19 +75,11 @@ class Variant(NamedTuple):
     size: str
 
 
-_VARIANTS = {
-    False: Variant("gld160k", 2028, "20 GB"),
-    True: Variant("gld23k", 203, "3 GB"),
-}
+_VARIANTS = {False: Variant("gld160k", 2028, "20 GB"), True: Variant("gld23k", 203, "3 GB")}
 
 
 class _Left(NamedTuple):
-    """What a look at every image found.
-
-    Attributes:
-      sizes: `{client id: number of images that can be used}`.
-      reasons: `{reason: {client id: number of images left out}}`.
-    """
+    """How many images are usable, `{client id: number}`, or not: `{reason: {client: number}}`."""
 
     sizes: dict[str, int]
     reasons: dict[str, dict[str, int]]
@@ -100,13 +89,8 @@ synthesize = synthetic_photographers.take_photos
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on TFF's files or on synthetic photographers; downloads nothing.
-
-    Args:
-      options: With no `data_dir`, TFF's default cache folder is used.
-
-    Raises:
-      UserError: If there are no data or they are broken; says what to put where.
+    """Returns the task on TFF's files, by default in its cache folder, or on synthetic
+    photographers; downloads nothing. UserError says what to put where.
     """
     variant = _VARIANTS[options.gld23k]
     if options.use_synthetic_data:
@@ -121,14 +105,9 @@ def create_task_from_data(
     num_classes: int = 2028,
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
-    """Returns the task on encoded images in memory.
-
-    Args:
-      photos: `{photographer: {"image": encoded images, object [n]; "label": integers [n]}}`.
-      num_classes: Labels are 0 to this, exclusive.
-
-    Raises:
-      UserError: If too few photographers have images that can be used.
+    """Returns the task on encoded images in memory, `{photographer: {"image": object [n]; "label":
+    integers [n], 0 to num_classes, exclusive}}`. UserError if too few photographers have images
+    that can be used.
     """
     decode = tf.function(
         lambda *examples: _decodable_rows(examples, lambda image, label: (image, label)),
@@ -262,7 +241,10 @@ def _note(
     labels = decodable[1].numpy()
     is_usable = (labels >= 0) & (labels < num_classes)
     left.sizes[client_id] = int(is_usable.sum())
-    counts = {_UNREADABLE: num_images - len(labels), _BAD_LABEL: int((~is_usable).sum())}
+    counts = {
+        "images that do not decode": num_images - len(labels),
+        "images with a label outside the range": int((~is_usable).sum()),
+    }
     for reason, count in counts.items():
         if count:
             left.reasons.setdefault(reason, {})[client_id] = count
@@ -276,11 +258,8 @@ def _load_usable(
     is_readable: Callable[[tf.Tensor], tf.Tensor] | None = None,
     reports: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """Returns a client's usable examples from its id, inside a graph.
-
-    Args:
-      is_readable: Of an encoded image, whether it can be used; by default `_decodes`.
-      reports: Whether to say on stderr how many images are left out, and to fail if all are.
+    """Returns a client's usable examples from its id, inside a graph. With `reports` stderr says
+    how many are left out, and it fails if all are.
     """
     serialized = source.load_serialized(client_id)
     n = tf.shape(serialized, tf.int64)[0]
@@ -343,15 +322,11 @@ def _decodable_rows(
     num_classes: int | None = None,
     is_readable: Callable[[tf.Tensor], tf.Tensor] = _decodes,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns which rows hold an image that is readable, int64 [m], and their labels, int64 [m].
+    """Returns which rows of tensors [n] hold an image that is readable, int64 [m], and their
+    labels, int64 [m]: `parse` makes (encoded image, label int64) of a row and `is_readable` judges
+    the image; both may fail. Rows with labels outside `num_classes`, if given, are left out.
 
     `tf.data` is the one place in a graph where a decoder's error can be caught.
-
-    Args:
-      examples: Tensors [n].
-      parse: `a row of them -> (encoded image, label int64)`; may fail.
-      num_classes: Leaves out rows with labels outside this range, if given.
-      is_readable: Of an encoded image, whether it can be used; may fail if not.
     """
     num_rows = tf.shape(examples[0], tf.int64)[0]
 

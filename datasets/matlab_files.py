@@ -22,10 +22,8 @@ _MOST_BYTES = 2**32
 
 def check(data: bytes, names: Collection[str]) -> None:
     """Raises ValueError unless what will be read is whole, of known types, and in its place.
-
-    Args:
-      names: The variables that will be read; of others, which SciPy passes over, only the
-        beginning is looked at.
+    `names` are the variables that will be read; of others, which SciPy passes over, only the
+    beginning is looked at.
     """
     order = _ORDERS.get(data[126:_HEADER_BYTES])
     if order is None:
@@ -67,13 +65,6 @@ def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
         place += 0 if kind == _COMPRESSED else -place % 8
 
 
-def _check_element(kind: int, content: memoryview, order: str) -> None:
-    if kind == _MATRIX:
-        _check_matrix(list(_elements(content, order)), order)
-    elif kind not in _NUMBERS | _TEXT:
-        raise ValueError(f"an element of the unknown type {kind}")
-
-
 def _unpacked(content: memoryview) -> memoryview:
     decompressor = zlib.decompressobj()
     data = decompressor.decompress(content, _MOST_BYTES)
@@ -100,8 +91,11 @@ def _check_matrix(parts: list[tuple[int, memoryview]], order: str) -> None:
     number = size if kind == _CELLS else 1 + is_complex
     if len(parts) != 3 + number:
         raise ValueError(f"an array with {len(parts) - 3} parts of values, expected {number}")
-    for part in parts[1:]:
-        _check_element(*part, order)
+    for inner, content in parts[1:]:
+        if inner == _MATRIX:
+            _check_matrix(list(_elements(content, order)), order)
+        elif inner not in _NUMBERS | _TEXT:
+            raise ValueError(f"an element of the unknown type {inner}")
 
 
 def _size(parts: list[tuple[int, memoryview]], order: str) -> int:

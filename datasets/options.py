@@ -25,15 +25,12 @@ class DataOptions:
       data_dir: Folder that holds data sets on disk, or None for the data set's default.
       data_file: One file to read in place of a search in `data_dir`, or None.
       use_synthetic_data: Generate data with planted differences between clients; reads no disk.
-      base_random_seed: Seeds synthetic data and the splits inside silos. Splits of a cross-device
-        population into train, valid and test clients never depend on it.
+      base_random_seed: Seeds synthetic data and the splits inside silos, never those of clients.
       only_digits: EMNIST only: the ten digits in place of all 62 classes.
-      group_key: EMNIST's `.npz` only: name of an array [n], constant within a writer, that says
-        which group each belongs to, for tables of clusters; None if no groups are known.
+      group_key: EMNIST's `.npz` only: name of an array [n] of writers' groups, if they are known.
       gld23k: Landmarks only: the small variant of 203 classes and 233 clients.
       mask_padding: TedMulti only: leave padding out of the loss, where Motley's code counts it.
-      adni_split: ADNI only: `subject`, or `published` for Motley's rule, in which slices of one
-        scan can be in several parts; None is `subject`.
+      adni_split: ADNI only: `published`, which can cut through a scan; `subject` and None do not.
       val_split: School and Vehicle only: share of each silo's examples that validate; None is .15.
       test_split: The same, of those that test.
       lam_svm: Vehicle only: strength of the SVM's own regularizer; None is 1e-4.
@@ -57,11 +54,7 @@ class DataOptions:
 
     @property
     def silo_shares(self) -> SiloShares:
-        """The shares of `val_split` and `test_split`.
-
-        Raises:
-          UserError: If they leave a part nothing.
-        """
+        """The shares of `val_split` and `test_split`; UserError if they leave a part nothing."""
         given = {"valid": self.val_split, "test": self.test_split}
         shares = SiloShares(**{name: share for name, share in given.items() if share is not None})
         if not (min(shares) > 0 and sum(shares) < 1):

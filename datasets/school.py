@@ -49,16 +49,9 @@ def create_task_from_data(
     facts: Mapping[str, Any] | None = None,
     shares: SiloShares = PUBLISHED_SHARES,
 ) -> task_lib.Task:
-    """Returns the task on arrays in memory.
-
-    Args:
-      features: One float64 array [students, dim] a school, at least one student each.
-      scores: One float64 array [students] a school.
-      seed: Decides the split inside each school.
-      shares: How much of each school validates and tests.
-
-    Raises:
-      UserError: If all scores are the same, or no school is large enough to be split.
+    """Returns the task on features float64 [students, dim] and scores float64 [students], an array
+    each a school; the seed decides the split inside each. UserError if all scores are the same, or
+    no school is large enough to be split.
     """
     low, high = (f(np.concatenate(scores)) for f in (np.min, np.max))
     if low == high:
@@ -86,9 +79,6 @@ def synthesize(seed: int, num_schools: int = _SYNTHETIC_SCHOOLS) -> silos.Arrays
 
     A school's coefficients are the population's, plus its group's offset, plus a deviation drawn
     from a covariance of rank four that all schools share; scores add noise and are rounded.
-
-    Args:
-      seed: Non-negative; the same seed gives the same numbers.
     """
     shared = random_streams.generator(seed, "synthetic_data", 0)
     common = shared.normal(0.0, 1.5, _NUM_FEATURES)

@@ -26,23 +26,14 @@ _ARRAYS = ("X", "Y")
 
 
 class Source(NamedTuple):
-    """A file of silos: MATLAB cell arrays `X` and `Y`, a cell a silo.
+    """A file of silos: MATLAB cell arrays `X` and `Y`, a cell a silo."""
 
-    Attributes:
-      paths: Where it may lie under a data folder; the first is its name.
-      size: In words, of the whole file.
-      silo: What a silo is called in messages, such as `school`.
-      example: What an example is called, such as `students`.
-      is_row: Whether the cell arrays are (1, silos); else (silos, 1).
-      width: Usual number of features, for messages.
-    """
-
-    paths: tuple[str, ...]
-    size: str
-    silo: str
-    example: str
-    is_row: bool
-    width: int
+    paths: tuple[str, ...]  # Where it may lie under a data folder; the first is its name.
+    size: str  # In words, of the whole file.
+    silo: str  # What a silo is called in messages, such as `school`.
+    example: str  # What an example is called, such as `students`.
+    is_row: bool  # Whether the cell arrays are (1, silos); else (silos, 1).
+    width: int  # Usual number of features, for messages.
 
     @property
     def shape(self) -> str:
@@ -51,27 +42,15 @@ class Source(NamedTuple):
 
 
 class Arrays(NamedTuple):
-    """Silos in the form of a file's.
+    """Silos in the form of a file's, an array each a silo."""
 
-    Attributes:
-      features: One float64 array [n, dim] a silo.
-      targets: One float64 array [n] a silo.
-      groups: `{silo id: planted group}` of synthetic ones.
-    """
-
-    features: list[np.ndarray]
-    targets: list[np.ndarray]
-    groups: dict[str, str]
+    features: list[np.ndarray]  # float64 [n, dim].
+    targets: list[np.ndarray]  # float64 [n].
+    groups: dict[str, str]  # {silo id: planted group} of synthetic ones.
 
 
 class Silos(NamedTuple):
-    """The clients of a cross-silo task.
-
-    Attributes:
-      train: Every silo.
-      evaluated: Those with examples to validate and test on.
-      facts: For the task: which silos cannot be evaluated, and why.
-    """
+    """A task's clients: all, those with examples to test on, and as facts why others have none."""
 
     train: clients_lib.Clients
     evaluated: clients_lib.Clients
@@ -84,16 +63,8 @@ def create_task(
     synthesize: Callable[[int], Arrays],
     create_task_from_data: Callable[..., task_lib.Task],
 ) -> task_lib.Task:
-    """Returns a data set's task on its file or on synthetic silos.
-
-    Args:
-      options: `base_random_seed` decides the split inside each silo, `val_split` and `test_split`
-        how much of it validates and tests.
-      synthesize: `seed -> silos`.
-      create_task_from_data: `(features, targets, seed, facts, shares) -> task`.
-
-    Raises:
-      UserError: If the file is missing or broken, or the shares are none.
+    """Returns a data set's task on its file or on synthetic silos, split by the seed of the
+    options; UserError if the file is missing or broken, or the shares are none.
     """
     seed, shares = options.base_random_seed, options.silo_shares
     if options.use_synthetic_data:
@@ -117,22 +88,10 @@ def linear_task(
     facts: Mapping[str, Any],
     **fields: Any,
 ) -> task_lib.Task:
-    """Returns the task of a linear model on silos that are split by a seed.
-
-    Features are scaled by each silo's training part; an epoch's short last batch is left out.
-
-    Args:
-      features: One float64 array [n, dim] a silo.
-      targets: One float64 array [n] a silo.
-      name_of: Silo ids by position.
-      seed: Decides the split inside each silo.
-      shares: How much of each validates and tests.
-      facts: The task's, to which those of the split are added.
-      **fields: The task's others: name, loss, metrics, neighbours.
-
-    Raises:
-      UserError: If no silo is large enough to be split, or the shares leave one nothing to train
-        on.
+    """Returns the task of a linear model on silos, an array each of features float64 [n, dim] and
+    of targets float64 [n], that are split by a seed. Features are scaled by the silo's training
+    part; an epoch's short last batch is left out. UserError if no silo is large enough to be split,
+    or the shares leave one nothing to train on.
     """
     data = {
         name_of(i): _parts(x, y, seed, shares)
@@ -161,15 +120,8 @@ def linear_task(
 
 
 def with_evaluated(data: Mapping[str, Parts], reason: str, none: str) -> Silos:
-    """Returns silos, of which those without test examples only train.
-
-    Args:
-      data: `{silo id: parts}`.
-      reason: Why a silo has none.
-      none: The error's message if no silo has any.
-
-    Raises:
-      UserError: If so.
+    """Returns silos, `{id: parts}`, of which those without test examples only train, and `reason`
+    says why. UserError with the message `none` if no silo has any.
     """
     whole = {i: parts for i, parts in data.items() if len(parts["test"]["target"])}
     if not whole:
@@ -218,10 +170,9 @@ def half_squared_norm(weights: tuple[tf.Tensor, ...], strength: float) -> tf.Ten
 
 
 def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
-    """Returns a task whose training loss also has 0.5 * strength * the squared norm of all weights.
-
-    In every training step, global or personal, fine-tuning too: `--l2_reg` of Motley's silo code.
-    Like any regularizer it also counts where HypCluster chooses a model; in that code it does not.
+    """Returns a task whose training loss also has 0.5 * strength * the squared norm of all weights:
+    in every step, global or personal, fine-tuning too, as `--l2_reg` of Motley's silo code. Like
+    any regularizer it also counts where HypCluster chooses a model; in that code it does not.
     """
 
     def regularizer(weights: functional_model.Weights) -> tf.Tensor:
@@ -232,43 +183,31 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
 
 
 def read_cells(path: Path, expected: Source) -> Arrays:
-    """Returns a file's silos, after checking what they are.
-
-    Raises:
-      UserError: If the file does not hold such silos.
-    """
-    try:
+    """Returns a file's silos, after checking what they are; UserError if it holds no such silos."""
+    # SciPy raises whatever its parser trips over in a broken file.
+    with files.reading_as(path, "a MATLAB 5 file", Exception):
         data = path.read_bytes()
         matlab_files.check(data, _ARRAYS)
         listed = scipy.io.whosmat(io.BytesIO(data))
         arrays = scipy.io.loadmat(io.BytesIO(data), variable_names=_ARRAYS)
-    except Exception as error:  # SciPy raises whatever its parser trips over in a broken file
-        raise UserError(
-            f"{path}: cannot be read as a MATLAB 5 file, truncated or of another kind "
-            f"({files.one_line(error)})"
-        ) from error
     contents = {name: f"{kind} {list(shape)}" for name, shape, kind in listed}
     x, y = arrays.get("X"), arrays.get("Y")
     axis = 0 if expected.is_row else 1
-    if x is None or y is None or not (_is_line(x, axis) and _is_line(y, axis)):
+    are_lines = [
+        a is not None and a.dtype == object and a.ndim == 2 and a.shape[axis] == 1 and a.size > 0
+        for a in (x, y)
+    ]
+    if not all(are_lines) or x.size != y.size:
         raise UserError(
-            f"{path}: found {contents}, expected cell arrays X and Y of shape {expected.shape}"
+            f"{path}: found {contents}, expected cell arrays X and Y of shape {expected.shape}, "
+            "with as many cells in X as in Y"
         )
     x, y = x.ravel(), y.ravel()
-    if len(x) != len(y):
-        raise UserError(
-            f"{path}: found {contents}, expected as many cells in X as in Y, {expected.shape}"
-        )
     width = np.shape(x[0])[-1] if np.ndim(x[0]) == 2 else None
     for i, (features, targets) in enumerate(zip(x, y, strict=True)):
         _check_silo(path, expected, i, features, targets, width)
     features, targets = ([a.astype(np.float64) for a in cells] for cells in (x, y))
     return Arrays(features, [column.ravel() for column in targets], {})
-
-
-def _is_line(array: np.ndarray, axis: int) -> bool:
-    is_cells = array.dtype == object and array.ndim == 2
-    return is_cells and array.shape[axis] == 1 and array.size > 0
 
 
 def _check_silo(

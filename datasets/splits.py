@@ -47,14 +47,7 @@ class ClientSplit(NamedTuple):
 def split_clients(
     ids: Sequence[str], num_valid: int, num_test: int
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Returns (train, valid, test) ids: permuted with seed 13, first valid, then test.
-
-    Args:
-      ids: All clients in the source's order; the result depends on it.
-
-    Raises:
-      UserError: If no training client would be left.
-    """
+    """Returns (train, valid, test) ids, permuted with seed 13; UserError if none would train."""
     if len(ids) <= num_valid + num_test:
         raise UserError(
             f"found {len(ids)} clients, expected more than {num_valid + num_test}: {num_valid} to "
@@ -79,14 +72,9 @@ def proportional_counts(num_clients: int) -> tuple[int, int]:
 def published_or_proportional(
     sizes: Mapping[str, int], published: tuple[int, int, int] | None = None
 ) -> ClientSplit:
-    """Splits a population of the published size as published, another one proportionally.
-
-    Args:
-      sizes: `{client id: number of examples}` in the source's order.
-      published: How many clients there are, validate, and test; None if nothing is published.
-
-    Raises:
-      UserError: If a split would have no client.
+    """Splits `{client id: number of examples}`, in the source's order: as published if there are
+    `published[0]` clients (then how many validate, and test), else by shares. UserError if a split
+    would have no client.
     """
     if published and len(sizes) == published[0]:
         return split_population(sizes, *published[1:])
@@ -100,13 +88,8 @@ def split_population(sizes: Mapping[str, int], num_valid: int, num_test: int) ->
 
 
 def usable(sizes: Mapping[str, Mapping[str, int]]) -> ClientSplit:
-    """Leaves out clients that have nothing to train on or cannot be halved.
-
-    Args:
-      sizes: `{split: {client id: number of examples}}`.
-
-    Raises:
-      UserError: If a split would have no client.
+    """Leaves out of `{split: {client id: number of examples}}` clients that have nothing to train
+    on or cannot be halved; UserError if a split would have no client.
     """
     ids = {s: tuple(i for i, n in of.items() if n >= _NEEDED[s]) for s, of in sizes.items()}
     for name, remaining in ids.items():
@@ -129,17 +112,9 @@ def make_clients(
     evaluated: Callable[[Any], clients_lib.Parts] | None = None,
     expected: str | None = None,
 ) -> dict[str, clients_lib.Clients]:
-    """Returns the clients of each split.
-
-    Args:
-      sources: Where each split's examples are from.
-      trained: Makes a training client's parts of its examples.
-      evaluated: The same of other clients; by default `halve`.
-      expected: What examples should have. If given, a client of each split is read, so that a
-        database of another task's examples fails here.
-
-    Raises:
-      UserError: If so.
+    """Returns the clients of each split: `trained` makes a training client's parts of its source's
+    examples, `evaluated` another's. A client of each is read if `expected` says what examples
+    should have, so that a database of another task's fails here, with a UserError.
     """
     parts = {"train": trained, "valid": evaluated or halve, "test": evaluated or halve}
     made = {name: _clients(getattr(split, name), sources[name], parts[name]) for name in SPLITS}
@@ -167,13 +142,11 @@ def beyond(sizes: Mapping[str, int], limit: int, what: str) -> dict[str, int]:
 
 
 def shuffled_order(num_examples: tf.Tensor | int) -> tf.Tensor:
-    """Returns the order of Motley's shuffle before halving, as int64 [num_examples].
+    """Returns the order of Motley's shuffle before halving an integer number of examples, int64
+    [n].
 
-    Equal to `tf.data.Dataset.range(n).shuffle(n, seed=13, reshuffle_each_iteration=False)` where
-    no global seed is set, in eager code and in a graph alike. That order depends on n alone.
-
-    Args:
-      num_examples: Integer scalar, may be a tensor.
+    Equal to `tf.data.Dataset.range(n).shuffle(n, seed=13, reshuffle_each_iteration=False)` where no
+    global seed is set, in eager code and in a graph alike. That order depends on n alone.
     """
     n = tf.cast(num_examples, tf.int64)
     size = tf.maximum(n, 1)
@@ -201,48 +174,32 @@ def _shuffled_order_array(num_examples: int) -> np.ndarray:
 
 
 def halve(examples: clients_lib.Examples, shuffle: bool = True) -> dict[str, clients_lib.Examples]:
-    """Splits a client's examples into `personalization` (the first half) and `evaluation`.
-
-    Args:
-      examples: `{field: [n, ...]}`, n at least 2; arrays stay arrays, tensors tensors.
-      shuffle: Whether to shuffle first (EMNIST, Landmarks) or to keep the order.
-
-    Returns:
-      The first floor(n / 2) examples and the rest.
+    """Splits examples `{field: [n, ...]}`, arrays or tensors, n at least 2, into `personalization`,
+    the first floor(n / 2), and `evaluation`; shuffled before (EMNIST, Landmarks) or in their order.
     """
     first = next(iter(examples.values()))
     if isinstance(first, np.ndarray):
-        n = len(first)
+        n, gather = len(first), np.take
         order = _shuffled_order_array(n) if shuffle else np.arange(n)
-        halves = order[: n // 2], order[n // 2 :]
-        gather = np.take
     else:
-        n = tf.shape(first, tf.int64)[0]
+        n, gather = tf.shape(first, tf.int64)[0], tf.gather
         order = shuffled_order(n) if shuffle else tf.range(n)
-        halves = order[: n // 2], order[n // 2 :]
-        gather = tf.gather
+    halves = {"personalization": order[: n // 2], "evaluation": order[n // 2 :]}
     return {
         part: {field: gather(values, rows, axis=0) for field, values in examples.items()}
-        for part, rows in zip(("personalization", "evaluation"), halves, strict=True)
+        for part, rows in halves.items()
     }
 
 
 def split_silo(
     num_examples: int, seed: int, shares: SiloShares = PUBLISHED_SHARES
 ) -> dict[str, np.ndarray] | None:
-    """Cuts a silo's examples into `train`, `valid` and `test`, shuffled by a seed.
+    """Cuts a silo's rows into `{train, valid, test: row numbers}`, shuffled by a seed; None if it
+    is too small to have all three parts.
 
-    Scikit-learn's `train_test_split`, twice with the same seed, as the published silo code.
-
-    Args:
-      seed: The experiment's seed; run r of Motley's experiments used 100 + 1000 r.
-      shares: How much of it validates and tests, both rounded up.
-
-    Returns:
-      `{part: row numbers}`, or None for a silo too small to have all three parts.
-
-    Raises:
-      UserError: If the shares leave a silo of three examples or more nothing to train on.
+    Scikit-learn's `train_test_split`, twice with the same seed, as the published silo code; run r
+    of Motley's experiments used 100 + 1000 r. The shares that validate and test are rounded up;
+    UserError if they leave a silo of three examples or more nothing to train on.
     """
     if num_examples < _MIN_SILO_EXAMPLES:
         return None
@@ -261,13 +218,8 @@ def split_silo(
 
 
 def scale_by_train(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Standardizes every part of a silo by the mean and deviation of its `train` part.
-
-    Args:
-      features: `{part: float64 [n, dim]}`; parts may be empty, `train` may not.
-
-    Returns:
-      The same parts as float64; a feature that is constant in `train` is only centred.
+    """Standardizes `{part: float64 [n, dim]}` of a silo by the mean and deviation of its `train`
+    part, the only one that may not be empty; a feature that is constant there is only centred.
     """
     scaler = preprocessing.StandardScaler().fit(features["train"])
     # Not `transform`: it refuses a part without rows.

@@ -21,15 +21,11 @@ _MAX_EXAMPLES = 2**20
 
 
 class SqliteSplit(NamedTuple):
-    """One split of a database.
+    """One split of a database."""
 
-    Attributes:
-      sizes: `{client id: number of examples}` as the database states them, ids sorted.
-      load_serialized: `string scalar -> string [n]`, a client's serialized `tf.train.Example`s in
-        the database's order; TensorFlow ops only, n at least 1.
-    """
-
-    sizes: dict[str, int]
+    sizes: dict[str, int]  # {client id: number of examples} as the database says, ids sorted.
+    # string scalar -> string [n], a client's serialized `tf.train.Example`s in the database's
+    # order; TensorFlow ops only, n at least 1.
     load_serialized: Callable[[tf.Tensor], tf.Tensor]
 
     def load_texts(
@@ -42,13 +38,8 @@ class SqliteSplit(NamedTuple):
 
 
 def open_split(path: Path, split_name: str) -> SqliteSplit:
-    """Opens one split of a database of TFF's form.
-
-    Args:
-      split_name: Such as `all_train`.
-
-    Raises:
-      UserError: If the file is truncated, not SQLite, lacks TFF's tables or has no such split.
+    """Opens one split, such as `all_train`, of a database of TFF's form; UserError if the file is
+    truncated, not SQLite, lacks TFF's tables or has no such split.
     """
     names = split_names(path)
     if split_name not in names:
@@ -70,11 +61,7 @@ def open_split(path: Path, split_name: str) -> SqliteSplit:
 
 
 def split_names(path: Path) -> list[str]:
-    """Returns the splits of a database of TFF's form, sorted.
-
-    Raises:
-      UserError: If the file is truncated, not SQLite or lacks TFF's tables.
-    """
+    """Returns the splits of a database of TFF's form, sorted; UserError as `open_split`."""
     _check_whole(path)
     with reading(path) as connection:
         names = connection.execute("SELECT DISTINCT split_name FROM client_metadata").fetchall()
@@ -98,30 +85,22 @@ def _check_whole(path: Path) -> None:
         )
     with reading(path) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-        columns = {
-            table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-            for table in _TABLES
-        }
-    if not tables.issuperset(_TABLES):
-        raise UserError(
-            f"{path}: found tables {sorted(tables)}, expected {list(_TABLES)} as TFF writes them"
-        )
-    for table, needed in _TABLES.items():
-        if lacking := needed - columns[table]:
-            raise UserError(f"{path}: the table {table} lacks columns {sorted(lacking)}")
+        if not tables.issuperset(_TABLES):
+            listed = f"found tables {sorted(tables)}, expected {list(_TABLES)}"
+            raise UserError(f"{path}: {listed} as TFF writes them")
+        for table, needed in _TABLES.items():
+            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            if lacking := needed - columns:
+                raise UserError(f"{path}: the table {table} lacks columns {sorted(lacking)}")
 
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Opens a database read-only; SQLite's errors become one line."""
-    try:
+    with files.reading_as(path, "a TFF client database", sqlite3.Error):
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         with contextlib.closing(connection):
             yield connection
-    except sqlite3.Error as error:
-        raise UserError(
-            f"{path}: cannot be read as a TFF client database ({files.one_line(error)})"
-        ) from error
 
 
 def _client_sizes(path: Path, split_name: str) -> dict[str, int]:

@@ -19,13 +19,10 @@ Card
     training clients, ties to the more frequent one; fewer if they use fewer (see the task's facts),
     the ids above and the model stay as they are.
   Model: embedding 96, LSTM 670, dense 96: 4,050,748 weights. Loss: mean over tokens that are no
-    padding. (TFF's baseline, which Motley trains, takes Keras's cross entropy of an output with a
-    mask: on Keras 2.10 and later that leaves padding out, all but one place a sentence; the Keras
-    2.9 that Motley's requirements name ignored the mask, so that padding counted.) Metrics:
+    padding. (TFF's baseline, which Motley trains, leaves padding out, all but one place a sentence,
+    on Keras 2.10 and later; on the 2.9 of Motley's requirements padding counted.) Metrics:
     `accuracy`, as Motley reports it, over the vocabulary's words alone;
-    `accuracy_with_end_of_sentence`; `accuracy_with_end_of_sentence_and_unknown_words`. (TFF's
-    baselines name them `accuracy_without_out_of_vocab_or_end_of_sentence`,
-    `accuracy_without_out_of_vocab` and `accuracy`.)
+    `accuracy_with_end_of_sentence`; `accuracy_with_end_of_sentence_and_unknown_words`.
   Split: TFF's training clients train; its held-out ones, permuted with seed 13, are 10,000 valid
     and the rest test (of a smaller file the same share); its test split is not used. Other
     populations: permuted with seed 13, 12% valid, 15% test, the rest train. A valid or test
@@ -80,13 +77,8 @@ synthesize = synthetic_posts.write
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on what is found: synthetic users, TFF's file or a prepared dump.
-
-    Args:
-      options: With no `data_dir`, TFF's own cache folder is used.
-
-    Raises:
-      UserError: If there are no data or they are broken; says what to put where.
+    """Returns the task on what is found: synthetic users, TFF's file (by default in its own cache)
+    or a prepared dump. UserError says what to put where.
     """
     if options.use_synthetic_data:
         posts, groups = synthesize(options.base_random_seed)
@@ -114,32 +106,17 @@ def create_task(options: DataOptions) -> task_lib.Task:
 def create_task_from_data(
     posts: Mapping[str, synthetic_posts.Posts], facts: Mapping[str, Any] | None = None
 ) -> task_lib.Task:
-    """Returns the task on sentences in memory.
-
-    Args:
-      posts: By user, in the source's order; at least one sentence each.
-
-    Raises:
-      UserError: If there are too few users.
-    """
+    """Returns the task on users' sentences in memory; UserError if there are too few users."""
     sizes = {client_id: len(of.tokens) for client_id, of in posts.items()}
     split = splits.published_or_proportional(sizes)
     vocabulary = most_common_words((posts[i].tokens for i in split.train), VOCABULARY_SIZE)
-    return _scored(
-        _task(split, dict.fromkeys(splits.SPLITS, posts), sizes, vocabulary, facts or {})
-    )
+    return _task(split, dict.fromkeys(splits.SPLITS, posts), sizes, vocabulary, facts or {})
 
 
 def most_common_words(users: Iterable[Iterable[str]], size: int) -> list[str]:
-    """Returns the words that most users have used, as TFF counts them.
-
-    Args:
-      users: Sentences of each.
-      size: How many words at most; ties go to the more frequent word, then to the first one of the
-        alphabet.
-
-    Raises:
-      UserError: If there are no words.
+    """Returns at most `size` words that most users have used in their sentences, as TFF counts
+    them; ties go to the more frequent word, then to the first one of the alphabet. UserError if
+    there are none.
     """
     num_users: collections.Counter[str] = collections.Counter()
     uses: collections.Counter[str] = collections.Counter()
@@ -153,18 +130,12 @@ def most_common_words(users: Iterable[Iterable[str]], size: int) -> list[str]:
 
 
 def _milliseconds(dates: tf.Tensor) -> tf.Tensor:
-    """Returns int64 that are ordered as dates such as `2014-01-21 20:26:05.38 UTC`.
-
-    A string of another form fails as one that is no number.
-    """
+    """Returns int64 that are ordered as dates such as `2014-01-21 20:26:05.38 UTC`; others fail."""
     digits = tf.strings.regex_replace(tf.strings.substr(dates, 0, 19), r"\D", "")
     fraction = tf.strings.regex_replace(dates, r"^[^.]*\.?(\d*).*$", r"\1")
     number = tf.strings.join([digits, tf.strings.substr(fraction + "000", 0, 3)])
     is_date = tf.strings.regex_full_match(dates, _DATE)
     return tf.strings.to_number(tf.where(is_date, number, dates), tf.int64)
-
-
-# --- tasks ----------------------------------------------------------------------------------------
 
 
 def _task(
@@ -173,6 +144,7 @@ def _task(
     sizes: Mapping[str, int],
     vocabulary: Sequence[str],
     facts: Mapping[str, Any],
+    with_unigram: bool = True,
 ) -> task_lib.Task:
     """Returns the task on the clients' (sentences, dates), which each split's source gives."""
     tokens = text.make_tokens(vocabulary, VOCABULARY_SIZE)
@@ -194,11 +166,8 @@ def _task(
         "clients_left_out": split.left_out,
     }
     model = stackoverflow_lstm.StackoverflowLstm
-    return text.next_word_task("stackoverflow", model, tokens, clients, all_facts)
-
-
-def _scored(task: task_lib.Task) -> task_lib.Task:
-    return text.with_unigram(task, "give posts in one language")
+    task = text.next_word_task("stackoverflow", model, tokens, clients, all_facts)
+    return text.with_unigram(task, "give posts in one language") if with_unigram else task
 
 
 def _load_posts(source: sqlite_clients.SqliteSplit, client_id: tf.Tensor) -> list[tf.Tensor]:
@@ -212,9 +181,10 @@ def _create_tff_task(path: Path, counts: Path, vocabulary: Sequence[str]) -> tas
     sources = {"train": functools.partial(_load_posts, trained), "valid": load, "test": load}
     split = _split_tff(trained.sizes, held_out.sizes)
     facts = {"source": "sqlite", "files": [str(path), str(counts)]}
-    task = _task(split, sources, {**trained.sizes, **held_out.sizes}, vocabulary, facts)
+    sizes = {**trained.sizes, **held_out.sizes}
     # Of the published ones each has a hundred sentences or more: no need to read them all now.
-    return task if len(held_out.sizes) == _PUBLISHED_HELD_OUT else _scored(task)
+    with_unigram = len(held_out.sizes) != _PUBLISHED_HELD_OUT
+    return _task(split, sources, sizes, vocabulary, facts, with_unigram)
 
 
 def _split_tff(trained: Mapping[str, int], held_out: Mapping[str, int]) -> splits.ClientSplit:
@@ -230,7 +200,7 @@ def _create_dump_task(path: Path) -> task_lib.Task:
     vocabulary = most_common_words(_sentences_by_user(path, set(split.train)), VOCABULARY_SIZE)
     sources = dict.fromkeys(splits.SPLITS, functools.partial(_load_posts, source))
     facts = {"source": "stack_exchange", "files": [str(path)], "prepared": _preparation(path)}
-    return _scored(_task(split, sources, source.sizes, vocabulary, facts))
+    return _task(split, sources, source.sizes, vocabulary, facts)
 
 
 def _sentences_by_user(path: Path, user_ids: set[str]) -> Iterator[list[str]]:

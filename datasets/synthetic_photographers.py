@@ -43,30 +43,18 @@ class Region(NamedTuple):
 
 
 REGIONS: Mapping[str, Region] = {
-    "desert": Region(
-        0.26, (0.35, 0.6, 0.9), (0.95, 0.85, 0.65), (0.8, 0.5, 0.3), (0.9, 0.75, 0.45),
-        (0.85, 0.6, 0.4), 0.1,
-    ),
-    "alps": Region(
-        0.22, (0.2, 0.45, 0.85), (0.75, 0.85, 0.95), (0.85, 0.9, 0.95), (0.3, 0.6, 0.25),
-        (0.5, 0.35, 0.25), 0.55,
-    ),
-    "coast": Region(
-        0.18, (0.45, 0.75, 0.95), (0.9, 0.95, 1.0), (0.35, 0.6, 0.5), (0.1, 0.4, 0.65),
-        (0.95, 0.95, 0.9), 0.15,
-    ),
-    "city": Region(
-        0.14, (0.6, 0.63, 0.68), (0.8, 0.8, 0.8), (0.5, 0.5, 0.55), (0.35, 0.35, 0.37),
-        (0.55, 0.6, 0.7), 0.3,
-    ),
-    "jungle": Region(
-        0.12, (0.55, 0.8, 0.75), (0.85, 0.95, 0.8), (0.1, 0.35, 0.15), (0.2, 0.5, 0.15),
-        (0.6, 0.6, 0.45), 0.35,
-    ),
-    "dusk": Region(
-        0.08, (0.25, 0.15, 0.4), (0.95, 0.5, 0.35), (0.3, 0.2, 0.35), (0.25, 0.3, 0.35),
-        (0.75, 0.3, 0.25), 0.2,
-    ),
+    "desert": Region(0.26, (0.35, 0.6, 0.9), (0.95, 0.85, 0.65), (0.8, 0.5, 0.3),
+                     (0.9, 0.75, 0.45), (0.85, 0.6, 0.4), 0.1),
+    "alps": Region(0.22, (0.2, 0.45, 0.85), (0.75, 0.85, 0.95), (0.85, 0.9, 0.95),
+                   (0.3, 0.6, 0.25), (0.5, 0.35, 0.25), 0.55),
+    "coast": Region(0.18, (0.45, 0.75, 0.95), (0.9, 0.95, 1.0), (0.35, 0.6, 0.5),
+                    (0.1, 0.4, 0.65), (0.95, 0.95, 0.9), 0.15),
+    "city": Region(0.14, (0.6, 0.63, 0.68), (0.8, 0.8, 0.8), (0.5, 0.5, 0.55),
+                   (0.35, 0.35, 0.37), (0.55, 0.6, 0.7), 0.3),
+    "jungle": Region(0.12, (0.55, 0.8, 0.75), (0.85, 0.95, 0.8), (0.1, 0.35, 0.15),
+                     (0.2, 0.5, 0.15), (0.6, 0.6, 0.45), 0.35),
+    "dusk": Region(0.08, (0.25, 0.15, 0.4), (0.95, 0.5, 0.35), (0.3, 0.2, 0.35),
+                   (0.25, 0.3, 0.35), (0.75, 0.3, 0.25), 0.2),
 }  # fmt: skip
 
 # Width and height of the pictures a camera takes.
@@ -85,50 +73,32 @@ _GRAIN = np.float32(0.015)
 
 
 class Camera(NamedTuple):
-    """How a photographer's, or one picture's, view differs from the plain one.
+    """How a photographer's, or one picture's, view differs from the plain one."""
 
-    Attributes:
-      zoom: Factor of size.
-      tilt: In radians.
-      squeeze: Factor of width: the landmark seen from its side.
-      shift: (x, y) of the landmark's foot.
-      exposure: Factor of brightness.
-      warmth: Added to red and taken from blue, relatively.
-      haze: Part of the picture that the horizon's colour takes over.
-    """
-
-    zoom: float
-    tilt: float
-    squeeze: float
-    shift: np.ndarray
-    exposure: float
-    warmth: float
-    haze: float
+    zoom: float  # Factor of size.
+    tilt: float  # In radians.
+    squeeze: float  # Factor of width: the landmark seen from its side.
+    shift: np.ndarray  # (x, y) of the landmark's foot.
+    exposure: float  # Factor of brightness.
+    warmth: float  # Added to red and taken from blue, relatively.
+    haze: float  # Part of the picture that the horizon's colour takes over.
 
 
 class Album(NamedTuple):
-    """What a population photographed.
+    """What a population photographed."""
 
-    Attributes:
-      photos: `{photographer id: {"image": JPEG bytes, object [n]; "label": int32 [n]}}`.
-      groups: `{photographer id: region}`.
-      labels: `{(region, kind): label}`.
-    """
-
+    # {photographer id: {"image": JPEG bytes, object [n]; "label": int32 [n]}}
     photos: dict[str, dict[str, np.ndarray]]
-    groups: dict[str, str]
-    labels: dict[tuple[str, str], int]
+    groups: dict[str, str]  # {photographer id: region}.
+    labels: dict[tuple[str, str], int]  # {(region, kind): label}.
 
 
 def take_photos(
     seed: int, num_photographers: int = _NUM_PHOTOGRAPHERS, num_classes: int = 2028
 ) -> Album:
-    """Returns what a seeded population photographs.
-
-    Args:
-      seed: Non-negative. A photographer's pictures depend on it and on the photographer's number
-        alone, not on how many there are.
-      num_classes: Labels are spread over this range; at least the number of landmarks.
+    """Returns what a seeded population photographs. A photographer's pictures depend on the seed
+    and on the photographer's number alone, not on how many there are. Labels are spread over
+    `num_classes`, at least the number of landmarks.
     """
     landmarks = _landmarks(seed)
     labels = _labels(seed, num_classes)
@@ -207,18 +177,14 @@ def draw(
     camera: Camera,
     size: tuple[int, int],
 ) -> np.ndarray:
-    """Returns a picture, uint8 [height, width, 3].
-
-    Args:
-      rng: Draws the hills and the grain.
-      size: Width and height in pixels.
-    """
+    """Returns a picture uint8 [height, width, 3] of `size` (width, height); hills are random."""
     width, height = (_OVERSAMPLING * s for s in size)
     image = Image.fromarray(_sky(region, width, height))
     pen = ImageDraw.Draw(image)
     for shape in (*_land(rng, region), *landmark):
         corners = _on_picture(shape.corners, camera, width, height)
-        pen.polygon([tuple(c) for c in corners], fill=_to_bytes(shape.colour))
+        colour = np.rint(255 * np.clip(shape.colour, 0.0, 1.0)).astype(int)
+        pen.polygon([tuple(c) for c in corners], fill=tuple(colour.tolist()))
     pixels = np.asarray(image.resize(size, Image.Resampling.BOX), np.float32) / 255
     pixels += np.float32(camera.haze) * (np.array(region.horizon, np.float32) - pixels)
     light = camera.exposure * np.array([1 + camera.warmth, 1.0, 1 - camera.warmth])
@@ -239,10 +205,7 @@ def _land(rng: np.random.Generator, region: Region) -> list[Shape]:
     x = np.linspace(-4.0, 4.0, 17)
     ridge = np.stack([x, 0.1 + region.roughness * rng.random(len(x))], axis=1)
     hills = np.concatenate([ridge, [[4.0, -0.2], [-4.0, -0.2]]])
-    return [
-        Shape(hills, region.hills),
-        Shape(_box(-6.0, -6.0, 6.0, 0.08), region.ground),
-    ]
+    return [Shape(hills, region.hills), Shape(_box(-6.0, -6.0, 6.0, 0.08), region.ground)]
 
 
 def _on_picture(corners: np.ndarray, camera: Camera, width: int, height: int) -> np.ndarray:
@@ -253,11 +216,6 @@ def _on_picture(corners: np.ndarray, camera: Camera, width: int, height: int) ->
     return np.stack(
         [width / 2 + scale * (cos * x - sin * y), height / 2 - scale * (sin * x + cos * y)], axis=1
     )
-
-
-def _to_bytes(colour: Colour) -> tuple[int, int, int]:
-    red, green, blue = np.rint(255 * np.clip(colour, 0.0, 1.0)).astype(int).tolist()
-    return red, green, blue
 
 
 def _encode(pixels: np.ndarray) -> bytes:

@@ -15,11 +15,8 @@ from motley_tff.core import random_streams
 
 
 class Posts(NamedTuple):
-    """One user's sentences, in the order of their dates.
-
-    Attributes:
-      tokens: Sentences; lower-case tokens separated by one space, as in TFF's StackOverflow.
-      creation_dates: Date of each, such as `2014-01-21 20:26:05.383 UTC`; those of one post agree.
+    """One user's sentences, lower-case tokens separated by one space, as in TFF's StackOverflow,
+    and the date of each, ascending, such as `2014-01-21 20:26:05.383 UTC`; those of one post agree.
     """
 
     tokens: list[str]
@@ -161,12 +158,7 @@ class _User:
 
 
 def write(seed: int, num_users: int = _NUM_USERS) -> tuple[dict[str, Posts], dict[str, str]]:
-    """Returns (posts by user, planted group by user).
-
-    Args:
-      seed: Non-negative; the same seed gives the same posts.
-      num_users: How many users; their ids sort in their order.
-    """
+    """Returns (posts by user, planted group by user); users' ids sort in their order."""
     posts, groups = {}, {}
     names = tuple(TOPICS)
     shares = [topic.share for topic in TOPICS.values()]

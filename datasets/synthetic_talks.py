@@ -67,25 +67,15 @@ Draw = Callable[[str], str]
 
 
 class Talks(NamedTuple):
-    """What was said.
+    """What was said by clients, whose ids begin with the language."""
 
-    Attributes:
-      sentences: `{client id: [words separated by one space]}`; ids begin with the language.
-      vocabulary: Every word there is, `NUM_WORDS` of them, all different.
-      groups: `{client id: language}`.
-    """
-
-    sentences: dict[str, list[str]]
-    vocabulary: tuple[str, ...]
-    groups: dict[str, str]
+    sentences: dict[str, list[str]]  # Words separated by one space.
+    vocabulary: tuple[str, ...]  # Every word there is, `NUM_WORDS` of them, all different.
+    groups: dict[str, str]  # {client id: language}.
 
 
 def speak(seed: int, num_clients: int = _NUM_CLIENTS) -> Talks:
-    """Returns talks, 65% of them in English.
-
-    Args:
-      seed: Non-negative; the same seed gives the same words.
-    """
+    """Returns talks, 65% of them in English."""
     lexicon = _lexicon(random_streams.generator(seed, "synthetic_data", 0))
     num_english = round(_ENGLISH_SHARE * num_clients)
     sentences, groups = {}, {}

@@ -1,10 +1,8 @@
 """Synthetic writers: handwriting-like characters from the glyphs of the fonts in matplotlib.
 
 A glyph is thinned to its skeleton once; every example redraws that skeleton with a pen. What makes
-a writer: which font's form of each character they use, how they bend it, slant, aspect, size,
-rotation, pen width, grain of the scan, how much they vary from one example to the next, and which
-characters they write how often. Slant, aspect, pen and the choice of fonts depend on a planted
-style group. Nothing here knows of any model or algorithm.
+a writer is in `Writer`; slant, aspect, pen and the choice of fonts depend on a planted style group.
+Nothing here knows of any model or algorithm.
 """
 
 import functools
@@ -67,21 +65,13 @@ _FACES: Mapping[str, _Face] = {
 
 
 class Group(NamedTuple):
-    """A planted style group: what its writers' styles scatter around.
+    """A planted style group: what its writers' styles scatter around."""
 
-    Attributes:
-      share: Part of the population.
-      faces: Fonts whose forms its writers mix.
-      slant: Mean horizontal shift per unit of height, rightwards at the top.
-      aspect: Mean width relative to the font's.
-      pen: Mean radius of the pen in pixels.
-    """
-
-    share: float
-    faces: tuple[str, ...]
-    slant: float
-    aspect: float
-    pen: float
+    share: float  # Part of the population.
+    faces: tuple[str, ...]  # Fonts whose forms its writers mix.
+    slant: float  # Mean horizontal shift per unit of height, rightwards at the top.
+    aspect: float  # Mean width relative to the font's.
+    pen: float  # Mean radius of the pen in pixels.
 
 
 GROUPS: Mapping[str, Group] = {
@@ -105,58 +95,34 @@ _TEXT_SHARE = {"capitals": 0.3, "small": 0.5}
 
 
 class Writer(NamedTuple):
-    """One writer's habits.
-
-    Attributes:
-      group: Name of the planted group.
-      faces: int [62], which font's form each character has.
-      bends: float32 [62, num_bends, 2], the writer's own bending of each form.
-      slant: Shift per unit of height.
-      aspect: Width relative to the font's.
-      scale: Size relative to EMNIST's.
-      rotation: In radians.
-      pen: Radius in pixels.
-      sloppiness: How much examples of one character differ.
-      grain: Standard deviation of the scan's noise, of 1.
-      class_probabilities: float [62].
-    """
+    """One writer's habits; slant, aspect and pen as of the planted group."""
 
     group: str
-    faces: np.ndarray
-    bends: np.ndarray
+    faces: np.ndarray  # int [62], which font's form each character has.
+    bends: np.ndarray  # float32 [62, num_bends, 2], the writer's own bending of each form.
     slant: float
     aspect: float
-    scale: float
-    rotation: float
+    scale: float  # Size relative to EMNIST's.
+    rotation: float  # In radians.
     pen: float
-    sloppiness: float
-    grain: float
-    class_probabilities: np.ndarray
+    sloppiness: float  # How much examples of one character differ.
+    grain: float  # Standard deviation of the scan's noise, of 1.
+    class_probabilities: np.ndarray  # float [62].
 
 
 class Writing(NamedTuple):
-    """What a population wrote; rows of a writer stand together.
+    """What a population wrote; rows of a writer stand together."""
 
-    Attributes:
-      images: uint8 [n, 28, 28], 255 = background.
-      labels: int32 [n].
-      writer_ids: str [n].
-      groups: `{writer id: planted group}`.
-    """
-
-    images: np.ndarray
-    labels: np.ndarray
-    writer_ids: np.ndarray
-    groups: dict[str, str]
+    images: np.ndarray  # uint8 [n, 28, 28], 255 = background.
+    labels: np.ndarray  # int32 [n].
+    writer_ids: np.ndarray  # str [n].
+    groups: dict[str, str]  # {writer id: planted group}.
 
 
 def write(seed: int, num_writers: int = _NUM_WRITERS, characters: str = CHARACTERS) -> Writing:
-    """Returns what a seeded population writes.
-
-    Args:
-      seed: Non-negative. A writer's habits and examples depend on it and on the writer's number
-        alone, not on how many writers there are.
-      characters: A leading part of `CHARACTERS`, such as the ten digits.
+    """Returns what a seeded population writes of a leading part of `CHARACTERS`, such as the ten
+    digits. A writer's habits and examples depend on the seed and on the writer's number alone, not
+    on how many there are.
     """
     ids = [f"writer_{i:04d}" for i in range(num_writers)]
     images, labels, groups = [], [], {}
@@ -196,16 +162,11 @@ def _choose_forms(rng: np.random.Generator, group: Group) -> np.ndarray:
     return np.where(rng.random(len(CHARACTERS)) < _BORROWED_FORMS, borrowed, main)
 
 
-@functools.lru_cache
-def _class_frequencies() -> tuple[np.ndarray, ...]:
+def _class_probabilities(rng: np.random.Generator, num_classes: int) -> np.ndarray:
     text = np.array(_LETTERS) / np.sum(_LETTERS)
     letters = (s * text + (1 - s) / 26 for s in _TEXT_SHARE.values())
-    return (np.full(10, 0.1), *letters)
-
-
-def _class_probabilities(rng: np.random.Generator, num_classes: int) -> np.ndarray:
     kinds = rng.dirichlet(_KIND_CONCENTRATION * np.array(_KIND_SHARES))
-    within = [rng.dirichlet(_CLASS_CONCENTRATION * p) for p in _class_frequencies()]
+    within = [rng.dirichlet(_CLASS_CONCENTRATION * p) for p in (np.full(10, 0.1), *letters)]
     drawn = np.concatenate([k * p for k, p in zip(kinds, within, strict=True)])[:num_classes]
     return drawn / drawn.sum()
 
@@ -262,10 +223,7 @@ _NUM_BENDS = 2 * len(_DIRECTIONS)
 
 @functools.lru_cache
 def _page() -> list[np.ndarray]:
-    """Returns the pixels' centres, slow waves over them, and the waves' slopes, all float32.
-
-    [784, 2] in [-1, 1], [num_bends, 784] and [num_bends, 784, 2].
-    """
+    """Returns float32 pixel centres [784, 2], waves there [num_bends, 784], and their slopes."""
     axis = (np.arange(IMAGE_SIZE) + 0.5) / (IMAGE_SIZE / 2) - 1
     points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     directions = np.pi * np.array(_DIRECTIONS)
@@ -298,10 +256,8 @@ def _draw(
 
 
 def _on_page(slopes: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Maps offsets [n, 784, 2] on the glyph back to the page, so that the pen keeps its width.
-
-    Args:
-      slopes: Of the glyph's coordinates in the page's, [n, 784, 2, 2].
+    """Maps offsets [n, 784, 2] on the glyph back to the page, so that the pen keeps its width, by
+    the slopes of the glyph's coordinates in the page's, [n, 784, 2, 2].
     """
     (a, b), (c, d) = np.moveaxis(slopes, (-2, -1), (0, 1))
     x, y = np.moveaxis(offsets, -1, 0)
@@ -320,21 +276,17 @@ def _nearest_skeleton(faces: np.ndarray, labels: np.ndarray, points: np.ndarray)
 
 @functools.lru_cache
 def skeleton_points() -> np.ndarray:
-    """Returns float32 [faces, 62, 64, 64, 2]: the (x, y) in [-1, 1] of the glyph's skeleton
-    that is nearest to each pixel of its canvas.
-    """
+    """Returns float32 [faces, 62, 64, 64, 2]: a pixel's nearest (x, y) on the skeleton."""
     glyphs = np.array([[_render(*form) for form in _forms(face)] for face in _FACES.values()])
     skeletons = _thin(glyphs)
-    nearest = np.array([[_nearest_pixel(skeleton) for skeleton in face] for face in skeletons])
-    return ((nearest + 0.5) * (2 / _FIELD_SIZE) - 1).astype(np.float32)
-
-
-def _nearest_pixel(skeleton: np.ndarray) -> np.ndarray:
-    """Returns int [height, width, 2]: column and row of the nearest pixel of a skeleton."""
-    rows, columns = ndimage.distance_transform_edt(
-        ~skeleton, return_distances=False, return_indices=True
+    to_ink = functools.partial(
+        ndimage.distance_transform_edt, return_distances=False, return_indices=True
     )
-    return np.stack([columns, rows], axis=-1)
+    # It gives rows before columns; x comes first here.
+    nearest = np.array(
+        [[to_ink(~glyph)[::-1].transpose(1, 2, 0) for glyph in g] for g in skeletons]
+    )
+    return ((nearest + 0.5) * (2 / _FIELD_SIZE) - 1).astype(np.float32)
 
 
 def _forms(face: _Face) -> list[tuple[str, str]]:
@@ -377,14 +329,7 @@ def _render(font_name: str, character: str) -> np.ndarray:
 
 
 def _thin(glyphs: np.ndarray) -> np.ndarray:
-    """Thins strokes to a width of one pixel (Zhang and Suen 1984).
-
-    Args:
-      glyphs: bool [..., height, width], without ink at the border.
-
-    Returns:
-      bool of the same shape.
-    """
+    """Thins strokes, bool [..., height, width], to a pixel's width (Zhang and Suen 1984)."""
     ink = glyphs
     while True:
         before = ink

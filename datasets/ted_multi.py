@@ -56,14 +56,7 @@ synthesize = synthetic_talks.speak
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on synthetic talks or on what `datasets.prepare.ted_multi` has written.
-
-    Args:
-      options: `data_file` may name the SQLite file.
-
-    Raises:
-      UserError: If there are no data or they are broken; says what to put where.
-    """
+    """Returns the task on synthetic or prepared talks; UserError if they are missing or broken."""
     if options.use_synthetic_data:
         task = _create_synthetic_task(options.base_random_seed)
     else:
@@ -79,15 +72,9 @@ def create_task_from_data(
     vocabulary: Sequence[str],
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
-    """Returns the task on talks in memory.
-
-    Args:
-      sentences: `{train, valid, test: {client id: sentences}}`, lower-case words separated by one
-        space; ids begin with the language.
-      vocabulary: The words that get an id, all different.
-
-    Raises:
-      UserError: If a split has no client that can be used.
+    """Returns the task on `{train, valid, test: {client id: sentences}}` in memory, lower-case
+    words separated by one space, ids beginning with the language; the vocabulary's words, all
+    different, get an id. UserError if a split has no client that can be used.
     """
     sizes = {s: {i: len(of[i]) for i in of} for s, of in sentences.items()}
     return _task(sentences, sizes, vocabulary, facts or {})
@@ -170,11 +157,7 @@ def _loader(database: sqlite_clients.SqliteSplit) -> Callable[[tf.Tensor], tf.Te
 
 
 def _read_vocabulary(path: Path) -> list[str]:
-    """Returns the words of the prepared vocabulary.
-
-    Raises:
-      UserError: If the file is missing, no such table, or has a word twice or none.
-    """
+    """Returns the prepared words; UserError if the file is missing, has none, or has one twice."""
     if not path.is_file():
         raise UserError(
             f"{path}: found no such file, expected the vocabulary (300 kB) beside the SQLite file; "

@@ -30,16 +30,11 @@ class WordTable:
 
     Arrays and no table resource: those must be made and initialized outside of what TFF and
     `tf.function` trace, and cannot be sent to a remote worker.
-
-    Attributes:
-      fingerprints: int64 [words], ascending.
-      ids: int32 [words], the id of each.
-      oov: The id of every other word.
     """
 
-    fingerprints: np.ndarray
-    ids: np.ndarray
-    oov: int
+    fingerprints: np.ndarray  # int64 [words], ascending.
+    ids: np.ndarray  # int32 [words], the id of each.
+    oov: int  # The id of every other word.
 
     def lookup(self, words: tf.Tensor) -> tf.Tensor:
         """Returns int32 ids of string words, in their shape."""
@@ -52,15 +47,8 @@ class WordTable:
 
 
 def word_table(words: Sequence[str] | Sequence[bytes], oov: int, first_id: int = 1) -> WordTable:
-    """Returns the table of a vocabulary; to be called outside of graphs.
-
-    Args:
-      words: At least one, all different; the first has id `first_id`, the next one more.
-      oov: The id of words that are not among them.
-      first_id: By default the one after padding.
-
-    Raises:
-      ValueError: If there are no words, or two have the same fingerprint.
+    """Returns the table of at least one word, the first of which has id `first_id`, the next one
+    more; to be called outside of graphs. ValueError if there are none, or two have one fingerprint.
     """
     if not words:
         raise ValueError("Expected at least one word, found none.")
@@ -72,12 +60,9 @@ def word_table(words: Sequence[str] | Sequence[bytes], oov: int, first_id: int =
 
 
 class Tokens(NamedTuple):
-    """What token ids mean.
-
-    Attributes:
-      words: Ids of the vocabulary's words; `words.oov` is that of every other word, and followed by
-        the ids that begin and end a sentence.
-      names: Of each id, for people: of padding and of ids without a word, nothing.
+    """What token ids mean: those of the vocabulary's words, `words.oov` of every other word,
+    followed by the ids that begin and end a sentence; and the word of each id, for people, if it
+    has one.
     """
 
     words: WordTable
@@ -95,12 +80,7 @@ class Tokens(NamedTuple):
 
 
 def make_tokens(vocabulary: Sequence[str], num_words: int | None = None) -> Tokens:
-    """Returns the ids of a vocabulary: the first word has id 1.
-
-    Args:
-      vocabulary: At least one word, all different.
-      num_words: How many ids words have; by default as many as there are.
-    """
+    """Returns ids from 1 for different words, `num_words` of them or as many as there are."""
     num_words = num_words or len(vocabulary)
     unused = [""] * (num_words - len(vocabulary))
     names = ("", *vocabulary, *unused, "<oov>", "<bos>", "<eos>")
@@ -110,16 +90,9 @@ def make_tokens(vocabulary: Sequence[str], num_words: int | None = None) -> Toke
 def encode(
     sentences: tf.Tensor | Sequence[str], table: WordTable, length: int, bos: int, eos: int
 ) -> tf.Tensor:
-    """Returns sentences as token ids; `[:, :-1]` is what a model reads, `[:, 1:]` what follows.
-
-    As TFF's baselines have it: `bos`, then at most `length` words; `eos` after them if they are
-    fewer; then padding.
-
-    Args:
-      sentences: Strings [n], words separated by one space.
-
-    Returns:
-      int32 [n, length + 1].
+    """Returns sentences, string [n], words separated by one space, as token ids, int32 [n, length +
+    1]: as TFF's baselines have it `bos`, then at most `length` words; `eos` after them if they are
+    fewer; then padding. A model reads `[:, :-1]`, and `[:, 1:]` follows.
     """
     words = tf.strings.split(sentences, sep=" ")[:, :length]
     ids = tf.ragged.map_flat_values(table.lookup, words).to_tensor(PAD, shape=[None, length])
@@ -144,11 +117,7 @@ def token_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor
 
 @dataclasses.dataclass(frozen=True)
 class TokenAccuracy:
-    """Entry function: whether a token's largest logit is its label's.
-
-    Attributes:
-      ignored: Labels that do not count.
-    """
+    """Entry function: whether a token's largest logit is its label's; ignored ones do not count."""
 
     ignored: tuple[int, ...]
 
@@ -159,9 +128,7 @@ class TokenAccuracy:
 
 
 def _weights(labels: tf.Tensor, ignored: Sequence[int]) -> tf.Tensor:
-    counts = tf.ones_like(labels, tf.bool)
-    for token in ignored:
-        counts = tf.logical_and(counts, tf.not_equal(labels, token))
+    counts = tf.reduce_all([tf.not_equal(labels, token) for token in ignored], axis=0)
     return tf.cast(counts, tf.float32)
 
 
@@ -181,12 +148,9 @@ def next_word_task(
     facts: Mapping[str, Any],
     loss: task_lib.EntryFunction = token_cross_entropy,
 ) -> task_lib.Task:
-    """Returns a task of predicting each sentence's next words.
-
-    Args:
-      model: Makes the model from the number of token ids.
-      clients: Of each split, with the field `tokens`.
-      loss: May count padding; metrics and weights of entries never do.
+    """Returns a task of predicting the next words of clients with the field `tokens`, by a model
+    made from the number of ids. The loss may count padding; metrics and weights of entries never
+    do.
     """
     accuracies = {
         "accuracy": TokenAccuracy((PAD, tokens.words.oov, tokens.eos)),
@@ -212,16 +176,9 @@ def next_word_task(
 
 
 def with_unigram(task: task_lib.Task, advice: str) -> task_lib.Task:
-    """Returns a task without clients that cannot be scored, and with what is to be beaten.
-
-    Reads every valid and test client.
-
-    Args:
-      task: Its facts have `clients_left_out`.
-      advice: What to do if no client of a split can be scored.
-
-    Raises:
-      UserError: If so.
+    """Returns a task without clients that cannot be scored, and with what is to be beaten, after
+    reading every valid and test client. UserError with the advice if no client of a split can be
+    scored.
     """
     accuracies = {name: unigram_accuracy(task, name) for name in ("valid", "test")}
     scored: dict[str, clients_lib.Clients] = {}
@@ -251,18 +208,13 @@ def with_unigram(task: task_lib.Task, advice: str) -> task_lib.Task:
 
 
 def unigram_accuracy(task: task_lib.Task, split: str) -> dict[str, float]:
-    """Returns the accuracy of always saying a client's own most frequent word, by client.
+    """Returns the accuracy of always saying a client's own most frequent word, by client of `valid`
+    or `test`.
 
     What a language model has to beat: the word is the most frequent one of the personalization
-    part, the accuracy is the task's metric on the evaluation part. A client without a word in its
-    personalization part scores 0; one without a word in its evaluation part is left out.
-
-    Args:
-      task: Its metric is a `TokenAccuracy`.
-      split: `valid` or `test`.
-
-    Raises:
-      TypeError: If the metric is another.
+    part, the accuracy is the task's metric, a `TokenAccuracy` (else TypeError), on the evaluation
+    part. A client without a word in its personalization part scores 0; one without a word in its
+    evaluation part is left out.
     """
     metric: object = task.metric.function
     if not isinstance(metric, TokenAccuracy):

@@ -19,29 +19,18 @@ _MAX_RECORDS = 2**20
 
 
 class RecordFolder(NamedTuple):
-    """A folder of clients.
+    """A folder of clients, whose ids are file names."""
 
-    Attributes:
-      sizes: `{client id: number of records}`; ids are file names, sorted as TFF sorts them.
-      num_bytes: Of all files.
-      ignored: Names in the folder that are no client's: hidden files and folders.
-      load_serialized: `string scalar -> string [n]`, a client's records in order; TensorFlow ops
-        only, n at least 1.
-    """
-
-    sizes: dict[str, int]
-    num_bytes: int
-    ignored: list[str]
+    sizes: dict[str, int]  # {client id: number of records}, sorted as TFF sorts them.
+    num_bytes: int  # Of all files.
+    ignored: list[str]  # Names that are no client's: hidden files and folders.
+    # string scalar -> string [n], a client's records in order; TensorFlow ops only, n at least 1.
     load_serialized: Callable[[tf.Tensor], tf.Tensor]
 
 
 def open_folder(folder: Path) -> RecordFolder:
-    """Opens a folder with one TFRecord file a client, counting records by their headers.
-
-    Only the headers are read: one small read a record.
-
-    Raises:
-      UserError: If a file is not a whole number of records; names it.
+    """Opens a folder with one TFRecord file a client, counting records by their headers, one small
+    read a record. UserError names a file that is not a whole number of records.
     """
     entries = sorted(folder.iterdir(), key=lambda path: path.name)
     paths = [path for path in entries if path.is_file() and not path.name.startswith(".")]
@@ -62,11 +51,7 @@ def open_folder(folder: Path) -> RecordFolder:
 
 
 def count_records(path: Path) -> int:
-    """Returns how many records a TFRecord file has, reading their lengths only.
-
-    Raises:
-      UserError: If the file ends inside a record, or is of another kind.
-    """
+    """Returns a file's number of records, reading their lengths only; UserError if it is cut."""
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         position = count = 0

@@ -47,11 +47,7 @@ _NUM_FEATURES = 100
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on `vehicle.mat` or on synthetic sensors; see `silos.create_task`.
-
-    Args:
-      options: `lam_svm` is the regularizer's strength.
-    """
+    """Returns the task on `vehicle.mat` or on synthetic sensors; see `silos.create_task`."""
     lam_svm = _REGULARIZATION if options.lam_svm is None else options.lam_svm
     create = functools.partial(create_task_from_data, lam_svm=lam_svm)
     return silos.create_task(options, _FILE, synthesize, create)
@@ -65,17 +61,9 @@ def create_task_from_data(
     shares: SiloShares = PUBLISHED_SHARES,
     lam_svm: float = _REGULARIZATION,
 ) -> task_lib.Task:
-    """Returns the task on arrays in memory.
-
-    Args:
-      features: One float64 array [examples, dim] a sensor, at least one example each.
-      labels: One float64 array [examples] a sensor, -1 or +1.
-      seed: Decides the split inside each sensor.
-      shares: How much of each sensor's examples validates and tests.
-      lam_svm: Strength of the regularizer.
-
-    Raises:
-      UserError: If a label is neither -1 nor +1, or no sensor is large enough to be split.
+    """Returns the task on features float64 [examples, dim] and labels float64 [examples], -1 or +1,
+    an array each a sensor, which are split by the seed. UserError for other labels, and if no
+    sensor is large enough to be split.
     """
     for i, sensor_labels in enumerate(labels):
         other = sensor_labels[~np.isin(sensor_labels, (-1.0, 1.0))]
@@ -104,9 +92,6 @@ def synthesize(seed: int, num_sensors: int = _SYNTHETIC_SENSORS) -> silos.Arrays
 
     An example is the vehicle's signature, turned towards the sensor's group and a little towards
     the sensor itself, plus noise; so the best separating direction differs by sensor.
-
-    Args:
-      seed: Non-negative; the same seed gives the same numbers.
     """
     shared = random_streams.generator(seed, "synthetic_data", 0)
     signature = _unit(shared.normal(size=_NUM_FEATURES))
@@ -141,13 +126,9 @@ def accuracy(labels: tf.Tensor, margins: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
 def roc_auc(labels: tf.Tensor, margins: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
     """Returns the share of (+1, -1) pairs whose margins are in the right order; ties count half.
 
-    The area under the ROC curve as the Mann-Whitney statistic; not-a-number with one class only,
-    and where a model that diverged has a margin that is not finite.
-
-    Args:
-      labels: float32 [n], -1 or +1.
-      margins: float32 [n].
-      is_real: bool [n]; other rows are padding.
+    The area under the ROC curve as the Mann-Whitney statistic, of labels and margins float32 [n]
+    where `is_real`, bool [n]; other rows are padding. Not-a-number with one class only, and where a
+    model that diverged has a margin that is not finite.
     """
     positive = tf.cast(is_real & (labels > 0.0), tf.float32)
     negative = tf.cast(is_real & (labels < 0.0), tf.float32)

@@ -20,15 +20,8 @@ _MAX_LINE_BYTES = 4096
 
 
 def load(database: Path, data_dir: str | None, size: int) -> tuple[Path, list[str]]:
-    """Returns (the file, its first words).
-
-    Args:
-      database: Its folder is searched first.
-      data_dir: Searched next; Keras's own folder comes last.
-      size: How many words; fewer if there are fewer.
-
-    Raises:
-      UserError: If there is no such file or it is broken.
+    """Returns (the file, its first words); UserError if there is none in any folder, or it is
+    broken.
     """
     roots = [database.parent, *([Path(os.path.expanduser(data_dir))] if data_dir else [])]
     roots.append(Path(os.path.expanduser(_KERAS_DIR)))
@@ -67,16 +60,13 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as file:
             yield file
         return
-    try:
-        with tarfile.open(path, "r:bz2") as archive:
-            member = next((m for m in archive if Path(m.name).name == NAME and m.isfile()), None)
-            if member is None:
-                raise UserError(f"{path}: found no file {NAME} in it")
-            lines = archive.extractfile(member)
-            assert lines is not None  # only of members that are no files
-            yield lines
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise UserError(
-            f"{path}: cannot be read as a tar.bz2 archive, truncated or of another kind "
-            f"({files.one_line(error)})"
-        ) from error
+    with (
+        files.reading_as(path, "a tar.bz2 archive", OSError, EOFError, tarfile.TarError),
+        tarfile.open(path, "r:bz2") as archive,
+    ):
+        member = next((m for m in archive if Path(m.name).name == NAME and m.isfile()), None)
+        if member is None:
+            raise UserError(f"{path}: found no file {NAME} in it")
+        lines = archive.extractfile(member)
+        assert lines is not None  # only of members that are no files
+        yield lines

@@ -8,7 +8,6 @@ compare scores only with scores from the same file.
 """
 
 import pathlib
-from typing import Any
 
 import h5py
 import numpy as np
@@ -23,10 +22,8 @@ _BATCH = 32
 
 
 def load(path: pathlib.Path) -> tf.keras.Model:
-    """Returns the network, features [batch, 2048] from images [batch, 299, 299, 3] in [-1, 1].
-
-    Raises:
-      UserError: If the file cannot be read or holds other weights, or some that are not finite.
+    """Returns the network, features [batch, 2048] from images [batch, 299, 299, 3] in [-1, 1];
+    UserError if the file cannot be read or holds other weights, or some that are not finite.
     """
     with_classifier = _check(path)
     model = tf.keras.applications.InceptionV3(
@@ -39,7 +36,9 @@ def load(path: pathlib.Path) -> tf.keras.Model:
     try:
         model.load_weights(path)
     except (ValueError, KeyError, OSError) as error:
-        raise _other_weights(path, str(error)) from error
+        raise UserError(
+            f"{path} holds weights of another network than InceptionV3: {error}"
+        ) from error
     if not all(np.isfinite(array).all() for array in model.get_weights()):
         raise UserError(f"{path} has weights that are not finite; fetch it again")
     return tf.keras.Model(model.input, model.layers[-2 if with_classifier else -1].output)
@@ -53,7 +52,8 @@ def _check(path: pathlib.Path) -> bool:
     if not problem:
         with h5py.File(path, "r") as file:
             if "layer_names" in file.attrs:
-                return "predictions" in map(_text, file.attrs["layer_names"])
+                # Keras of different ages writes bytes or text.
+                return any(n in ("predictions", b"predictions") for n in file.attrs["layer_names"])
         problem = "no layer_names in it"
     raise UserError(
         f"{path}: no weights of Keras ({problem}); expected InceptionV3's, such as "
@@ -61,25 +61,10 @@ def _check(path: pathlib.Path) -> bool:
     )
 
 
-def _text(name: Any) -> str:
-    return name.decode() if isinstance(name, bytes) else str(name)
-
-
-def _other_weights(path: pathlib.Path, reason: str) -> UserError:
-    return UserError(f"{path} holds weights of another network than InceptionV3: {reason}")
-
-
 def embed(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:
-    """Returns images' features, float32 [num_images, 2048].
-
-    Images are resized bilinearly to 299 x 299, grey ones repeated in three channels.
-
-    Args:
-      images: [num_images, height, width] or [num_images, height, width, 1 or 3]; whole numbers
-        0..255, or fractions 0..1.
-
-    Raises:
-      UserError: If the values or the channels are others.
+    """Returns images' features, float32 [num_images, 2048]. Images [num_images, height, width] or
+    [num_images, height, width, 1 or 3], whole numbers 0..255 or fractions 0..1 (UserError if
+    others), are resized bilinearly to 299 x 299, grey ones repeated in three channels.
     """
     images = images[..., None] if images.ndim == 3 else images
     if images.shape[-1] not in (1, 3):

@@ -5,10 +5,9 @@ Normalization (Wu and He 2018, https://arxiv.org/abs/1803.08494) of 8 groups aft
 convolution, as Hsu et al. 2020 (https://arxiv.org/abs/2003.08082) trained it on Landmarks: batch
 statistics do not fit clients with few examples. Convolutions have no bias.
 
-The blocks of a row follow each other; the first has the row's stride and input, the others have
-stride 1, the row's output as input too, and a residual connection. A block is a 1x1 convolution to
-t times its input channels (none where t is 1), a 3x3 depthwise one, and a 1x1 one to its output
-channels.
+A row's first block has its stride and input, the others stride 1, its output as input, and a
+residual connection. A block is a 1x1 convolution to t times its input channels (none where t is 1),
+a 3x3 depthwise one, and a 1x1 one to its output channels.
 
     layer                t   in   out   n  stride  output side     weights
     convolution 3x3      -    3    32   1     2        64               928
@@ -23,11 +22,8 @@ channels.
     mean over positions                                                   0
     dense                - 1280 2,028                            2,597,868
 
-A convolution of k x k from a to b channels has k*k*a*b weights (depthwise: 9a) and its GroupNorm
-2b. A block from a to b channels has, with m = t*a, a*m + 2m (if t > 1) + 9m + 2m + m*b + 2b: for
-t = 1 and 32 to 16, 288 + 64 + 512 + 32 = 896. The sum is 2,223,872 + 1280 * 2028 + 2028 =
-4,821,740. A batch of 10 images of 128x128 takes 0.13 s to train on and 0.05 s to evaluate on one
-core.
+A block from a to b channels has, with m = t*a, a*m + 2m (if t > 1) + 9m + 2m + m*b + 2b weights. A
+batch of 10 images of 128x128 takes 0.13 s to train on and 0.05 s to evaluate on one core.
 """
 
 import tensorflow as tf
@@ -48,12 +44,8 @@ _ROWS = (
 
 
 class MobileNetV2(tf.keras.Model):
-    """Logits [batch, num_classes] from images float32 [batch, height, width, 3] in [-1, 1].
-
-    The published model ends in a softmax; here the loss takes logits, which is the same.
-
-    Args:
-      num_groups: Groups of each normalization: 1, 2, 4 or 8, which divide every number of channels.
+    """Logits [batch, num_classes] from images float32 [batch, height, width, 3] in [-1, 1]; the
+    published softmax is in the loss. `num_groups` is 1, 2, 4 or 8, which divide all channels.
     """
 
     def __init__(self, num_classes: int = 2028, num_groups: int = 8):
@@ -87,10 +79,8 @@ class MobileNetV2(tf.keras.Model):
 
 
 class GroupNorm(tf.keras.layers.Layer):
-    """Normalizes each example's groups of neighbouring channels, then scales and shifts channels.
-
-    The numbers of Keras' own layer in fewer passes over the images: means over positions come
-    first, means over a group's channels after them. Training takes a quarter less time for it.
+    """Normalizes each example's groups of neighbouring channels, then scales and shifts channels:
+    Keras' own layer in fewer passes over the images, which takes a quarter off training.
     """
 
     def __init__(self, groups: int, name: str):

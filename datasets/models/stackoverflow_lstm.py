@@ -49,10 +49,7 @@ class StackoverflowLstm(tf.keras.Model):
     def embed(
         self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Returns the LSTM's output [batch, time, 670]: a representation of each token.
-
-        Motley's kNN-Per looks for neighbours there, one dense layer before the last one.
-        """
+        """Returns [batch, time, 670], one layer before the last, where Motley's kNN-Per looks."""
         with tf.variable_creator_scope(_tensor_creator):
             return self.lstm(self.embedding(x))
 

@@ -3,33 +3,18 @@
 The decoder layer of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762) without an encoder:
 causal self-attention and a feed-forward part, each followed by dropout, the residual sum and a
 layer norm. Words have a smaller embedding (96) than the layer (512), so one projection leads in and
-one out, and the logits are products with the same embedding.
+one out, and the logits are products with the same embedding, of 15,814 words and 4 special tokens.
 
 As in the code that Motley published (`transformer_models.py`):
   - embeddings are multiplied by sqrt(96), sinusoidal positions of the same width are added, and
     the sum is projected to 512;
-  - dropout of 10% after that projection, after attention's output and after the feed-forward part;
-    none on attention's shares;
+  - dropout of 10% after that projection, attention's output and the feed-forward part;
   - a token sees itself and those before it, padding too;
   - Keras's default initializers: embeddings even in +-0.05, Glorot's uniform matrices, zero biases;
   - layer norms after the sums, with an epsilon of 1e-6.
 
-| weights, in this order | shapes | number |
-|---|---|---|
-| `embedding`, also the output | (15,814 words + 4 special tokens) * 96 | 1,518,528 |
-| `project_in` | 96 * 512 + 512 | 49,664 |
-| `query`, `key`, `value`, `attended` (attention's output) | 4 * (512 * 512 + 512) | 1,050,624 |
-| `attention_norm` | 2 * 512 | 1,024 |
-| `hidden` | 512 * 2,048 + 2,048 | 1,050,624 |
-| `output_of_hidden` | 2,048 * 512 + 512 | 1,049,088 |
-| `hidden_norm` | 2 * 512 | 1,024 |
-| `project_out` | 512 * 96 + 96 | 49,248 |
-| | | 4,769,824 |
-
-Kernels come before biases, gammas before betas. The published model has the same arrays; its list
-of variables names both norms after the feed-forward part: embedding, projection in, query, key,
-value, attention's output, hidden, its output, attention's norm, the feed-forward's norm, projection
-out.
+The weights are in the order of the layers below, kernels before biases, gammas before betas. The
+published model has the same arrays, but both norms after the feed-forward part.
 """
 
 import math
@@ -46,11 +31,7 @@ _HIDDEN_SCORE = -1e9
 
 
 class TedTransformer(tf.keras.Model):
-    """Logits [batch, time, vocabulary] from token ids [batch, time].
-
-    Args:
-      extended_vocabulary_size: Words and special tokens.
-    """
+    """Logits [batch, time, ids] from token ids [batch, time] of words and special tokens."""
 
     def __init__(self, extended_vocabulary_size: int):
         super().__init__()
@@ -118,10 +99,7 @@ def causal_scores(time: int) -> np.ndarray:
 
 
 def positions(time: int, dim: int) -> np.ndarray:
-    """Returns sinusoids float32 [time, dim] of falling frequency, a sine and a cosine of each.
-
-    Vaswani et al. 2017, section 3.5.
-    """
+    """Returns sinusoids float32 [time, dim] of falling frequency (Vaswani et al. 2017, 3.5)."""
     rates = 10_000.0 ** (-np.arange(0, dim, 2) / dim)
     angles = np.arange(time)[:, np.newaxis] * rates
     pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)

@@ -10,11 +10,10 @@ files to its metadata, the subject's number (RID) from there to the table, where
 row belongs to the subject's i-th scan. Slices 50 to 56 of each scan, 32x32 grey, are written by the
 manufacturer that the metadata name, with SUMMARYSUVR_WHOLECEREBNORM as the label.
 
-What cannot be used is counted by reason, printed, and kept in the output, which appears whole or
-not at all. It holds subjects' ids and pictures of their brains: keep it as the agreement says.
+What cannot be used is counted by reason, printed, and kept in the output. That holds subjects' ids
+and pictures of their brains: keep it as the agreement says.
 """
 
-import collections
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from absl import flags
 
 from datasets import adni_files, files
 from datasets.prepare import adni_tables, client_database
+from datasets.prepare.client_database import Skipped
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
@@ -35,24 +35,14 @@ _SCANS_PER_LINE = 500
 
 
 class Sources(NamedTuple):
-    """What a file is made of.
-
-    Attributes:
-      dicom_dir: Folder of the images.
-      metadata_dir: Folder of their metadata.
-      suvr_csv: The table of labels.
-      first_slice: Number of the first slice to take, from 1.
-      last_slice: Number of the last one.
-      processing: Part of the processing step's name; empty for any.
-      join: One of `adni_tables.JOINS`.
-    """
+    """What a file is made of."""
 
     dicom_dir: Path
     metadata_dir: Path
     suvr_csv: Path
-    first_slice: int = 50
+    first_slice: int = 50  # From 1.
     last_slice: int = 56
-    processing: str = _PROCESSING
+    processing: str = _PROCESSING  # Part of the step's name; empty for any.
     join: str = adni_tables.JOINS[0]
 
 
@@ -84,22 +74,14 @@ def main() -> None:
 
 
 def prepare(sources: Sources, output: Path) -> dict[str, Any]:
-    """Writes the array file.
-
-    Args:
-      output: Replaced if it is there; ends in `.npz`, as the loader expects.
-
-    Returns:
-      The report: counts by vendor, and of what was skipped by reason.
-
-    Raises:
-      UserError: If something is not there or nothing can be used.
+    """Writes the array file, in place of one that is there, and returns the report. UserError if
+    something is not there or nothing can be used.
     """
     sources = _checked(sources, output)
     # Here and not above: a wrong flag should not wait for pydicom.
     from datasets.prepare import adni_dicom
 
-    skipped: collections.Counter[str] = collections.Counter()
+    skipped = Skipped()
     labels = adni_tables.read_labels(sources.suvr_csv, skipped)
     paths = adni_dicom.find_images(sources.dicom_dir, skipped)
     known = adni_tables.read_metadata(sources.metadata_dir, sources.processing, skipped)
@@ -126,9 +108,7 @@ def prepare(sources: Sources, output: Path) -> dict[str, Any]:
 
 
 def _with_files(
-    known: Mapping[int, adni_tables.ImageInfo],
-    files: Mapping[int, Any],
-    skipped: collections.Counter[str],
+    known: Mapping[int, adni_tables.ImageInfo], files: Mapping[int, Any], skipped: Skipped
 ) -> list[adni_tables.ImageInfo]:
     """Returns the images that have both, by subject and image id, and counts the others."""
     unmatched = {
@@ -152,18 +132,12 @@ def _checked(sources: Sources, output: Path) -> Sources:
             f"--first_slice={sources.first_slice}: expected at most --last_slice="
             f"{sources.last_slice}"
         )
-    if output.suffix != ".npz" or output.is_dir():
-        raise UserError(f"--output={output}: expected the name of a file that ends in .npz")
-    with client_database.writing(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
+    client_database.check_output(output, ".npz")
     return sources
 
 
 def _report(
-    sources: Sources,
-    arrays: Mapping[str, adni_files.Scans],
-    far_apart: int,
-    skipped: collections.Counter[str],
+    sources: Sources, arrays: Mapping[str, adni_files.Scans], far_apart: int, skipped: Skipped
 ) -> dict[str, Any]:
     return {
         "slices_of_a_scan": [sources.first_slice, sources.last_slice],

@@ -1,6 +1,5 @@
 """Slices of DICOM series: a folder of files with one slice each, or one file with many frames."""
 
-import collections
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,23 +9,16 @@ import pydicom
 from pydicom import pixels
 
 from datasets import adni_files
-from datasets.prepare.client_database import Unusable
+from datasets.prepare.client_database import Skipped, Unusable
 
 # As the archive names files: ..._<number of the slice>_S<series>_I<image>.dcm
 _ARCHIVE_NAME = re.compile(r"_([0-9]{1,6})_S[0-9]+_I[0-9]+\Z")
 _IMAGE_ID = re.compile(r"(?:^|_)I([0-9]{1,18})\Z")
 
 
-def find_images(folder: Path, skipped: collections.Counter[str]) -> dict[int, list[Path]]:
-    """Returns the `.dcm` files of each image under a folder.
-
-    Args:
-      folder: The image collection: any tree whose files' names end in the image's id
-        (`..._I240520.dcm`) or lie in a folder of that name.
-      skipped: Counts files without one, and files of other kinds.
-
-    Returns:
-      `{image id: files, sorted}`.
+def find_images(folder: Path, skipped: Skipped) -> dict[int, list[Path]]:
+    """Returns `{image id: .dcm files, sorted}`, the id from the end of a file's (`..._I240520.dcm`)
+    or its folder's name; counts files without one, and of other kinds.
     """
     images: dict[int, list[Path]] = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -43,21 +35,10 @@ def find_images(folder: Path, skipped: collections.Counter[str]) -> dict[int, li
     return images
 
 
-def read_slices(
-    paths: Sequence[Path], first: int, last: int, skipped: collections.Counter[str]
-) -> list[np.ndarray]:
-    """Returns the small pictures of an image's slices.
-
-    A slice's number is the one in its file's name, if the archive wrote it there, else its
-    InstanceNumber; a frame's its place in the file, from 1.
-
-    Args:
-      first: Number of the first slice.
-      last: Number of the last one.
-      skipped: Counts slices that are missing, broken or blank, by reason.
-
-    Returns:
-      uint8 [32, 32] each, in order.
+def read_slices(paths: Sequence[Path], first: int, last: int, skipped: Skipped) -> list[np.ndarray]:
+    """Returns the slices `first` to `last`, uint8 [32, 32] each; counts those that are missing,
+    broken or blank. A slice's number is in its file's name, as the archive writes them, or its
+    InstanceNumber; a frame's is its place in the file, from 1.
     """
     images = []
     for source in _sources(paths, first, last, skipped):
@@ -74,7 +55,7 @@ def read_slices(
 
 
 def _sources(
-    paths: Sequence[Path], first: int, last: int, skipped: collections.Counter[str]
+    paths: Sequence[Path], first: int, last: int, skipped: Skipped
 ) -> Iterator[tuple[Path, int] | None]:
     """Yields (file, frame from 0) of each wanted slice, None where there is none."""
     slices: dict[int, list[tuple[Path, int]]] = {}

@@ -1,6 +1,5 @@
 """ADNI's tables: what the metadata XML says of each image, UC Berkeley's SUVRs, and their join."""
 
-import collections
 import datetime
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ import defusedxml
 from defusedxml import ElementTree as safe_xml
 
 from datasets import adni_files
-from datasets.prepare.client_database import Unusable
+from datasets.prepare.client_database import Skipped, Unusable
 from motley_tff.core.errors import UserError
 
 SUVR, RID = "SUMMARYSUVR_WHOLECEREBNORM", "RID"
@@ -26,19 +25,12 @@ JOINS = ("visit_order", "date")
 
 
 class ImageInfo(NamedTuple):
-    """One image of the collection.
+    """One image of the collection."""
 
-    Attributes:
-      image_id: The archive's number of it, without the `I` of file names.
-      subject: Such as `002_S_0295`.
-      vendor: The scanner's manufacturer as the metadata spell it.
-      date: When it was acquired, if the metadata say so.
-    """
-
-    image_id: int
-    subject: str
-    vendor: str
-    date: datetime.date | None
+    image_id: int  # The archive's number of it, without the `I` of file names.
+    subject: str  # Such as `002_S_0295`.
+    vendor: str  # The scanner's manufacturer as the metadata spell it.
+    date: datetime.date | None  # When it was acquired, if the metadata say so.
 
     @property
     def rid(self) -> int:
@@ -54,31 +46,15 @@ class Label(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What the join found.
-
-    Attributes:
-      suvr: `{image id: SUVR}`.
-      far_apart: How many of them have a label of a date more than `MAX_DAYS_APART` days away.
-    """
+    """`{image id: SUVR}`, and how many are more than `MAX_DAYS_APART` days from their label."""
 
     suvr: dict[int, float]
     far_apart: int
 
 
-# --- metadata -------------------------------------------------------------------------------------
-
-
-def read_metadata(
-    folder: Path, processing: str, skipped: collections.Counter[str]
-) -> dict[int, ImageInfo]:
-    """Reads every `.xml` under a folder.
-
-    Args:
-      processing: Images whose metadata name another processing step are skipped; empty for all.
-      skipped: Counts what is left out, by reason.
-
-    Returns:
-      `{image id: what is known}`.
+def read_metadata(folder: Path, processing: str, skipped: Skipped) -> dict[int, ImageInfo]:
+    """Returns `{image id: what is known}` of every `.xml` under a folder, and counts by reason what
+    is left out: images of another processing step, too, unless `processing` is empty.
     """
     images: dict[int, ImageInfo] = {}
     for path in sorted(p for p in folder.rglob("*") if p.suffix.lower() == ".xml"):
@@ -105,17 +81,12 @@ def _parse(path: Path) -> ElementTree.Element:
 
 
 def parse_metadata(root: ElementTree.Element, stem: str, processing: str) -> ImageInfo:
-    """Returns what one file says of its image.
+    """Returns what one file says of its image; Unusable if something is missing, or the processing
+    step is another one.
 
     A processed image (`derivedProduct`) has its id and processing step there and the scanner under
-    the `relatedImageDetail` it was made from; an original has both under `imagingProtocol`.
-
-    Args:
-      stem: The file's name without suffix; ends in the image's id, `_I240520`, as a last resort.
-      processing: As in `read_metadata`.
-
-    Raises:
-      Unusable: If something is missing, or the processing step is another one.
+    the `relatedImageDetail` it was made from; an original has both under `imagingProtocol`. The
+    file's name without suffix ends in the image's id, `_I240520`, as a last resort.
     """
     subject = _first_text(root, "subjectIdentifier")
     if not re.fullmatch(r"\w*_[0-9]{1,9}", subject, re.ASCII):
@@ -123,12 +94,12 @@ def parse_metadata(root: ElementTree.Element, stem: str, processing: str) -> Ima
     step = _first_text(root, "processedDataLabel")
     if step and processing.lower() not in step.lower():
         raise Unusable(f"processing step {step[:80]!r}")
-    protocols = [
-        element
+    protocols = (
+        _text(element)
         for element in _all(root, "protocol")
         if element.get("term", "").strip().lower() == "manufacturer"
-    ]
-    vendor = next((text for element in protocols if (text := _text(element))), "")
+    )
+    vendor = next(filter(None, protocols), "")
     if not vendor:
         raise Unusable("no protocol with the term Manufacturer")
     date = parse_date(_first_text(root, "dateAcquired"))
@@ -145,7 +116,7 @@ def _text(element: ElementTree.Element) -> str:
 
 
 def _first_text(root: ElementTree.Element, tag: str) -> str:
-    return next((text for element in _all(root, tag) if (text := _text(element))), "")
+    return next(filter(None, map(_text, _all(root, tag))), "")
 
 
 def _image_id(root: ElementTree.Element, stem: str) -> int:
@@ -171,24 +142,10 @@ def parse_date(text: str) -> datetime.date | None:
     return None
 
 
-# --- labels ---------------------------------------------------------------------------------------
-
-
-def read_labels(path: Path, skipped: collections.Counter[str]) -> dict[int, list[Label]]:
-    """Reads UC Berkeley's table.
-
-    A row without a usable SUVR keeps its place in the visit order; it labels nothing.
-
-    Args:
-      path: With columns `RID`, `SUMMARYSUVR_WHOLECEREBNORM` and perhaps `EXAMDATE`.
-      skipped: Counts what is left out, by reason.
-
-    Returns:
-      `{RID: rows in visit order}`: by date where all of a subject's rows have one, else as they
-      stand in the file.
-
-    Raises:
-      UserError: If it is no such table or has no row that can be used.
+def read_labels(path: Path, skipped: Skipped) -> dict[int, list[Label]]:
+    """Returns UC Berkeley's table as `{RID: rows in visit order}`: by date where all of a subject's
+    rows have one, else as in the file. A row without a usable SUVR keeps its place, and labels
+    nothing. UserError if it is no such table or has no row that can be used.
     """
     rows: dict[int, list[Label]] = {}
     for _, row in adni_files.read_csv(path, (RID, SUVR)):
@@ -206,31 +163,17 @@ def read_labels(path: Path, skipped: collections.Counter[str]) -> dict[int, list
         of_subject.append(label)
     if not any(label.suvr for of_subject in rows.values() for label in of_subject):
         raise UserError(f"{path}: found no row with a number for {RID} and {SUVR}")
-    return {rid: _in_order(of_subject) for rid, of_subject in rows.items()}
-
-
-def _in_order(rows: Sequence[Label]) -> list[Label]:
-    if any(row.date is None for row in rows):
-        return list(rows)
-    return sorted(rows, key=lambda row: str(row.date))
-
-
-# --- join -----------------------------------------------------------------------------------------
+    for of_subject in rows.values():
+        if all(row.date for row in of_subject):
+            of_subject.sort(key=lambda row: str(row.date))
+    return rows
 
 
 def join(
-    images: Sequence[ImageInfo],
-    labels: Mapping[int, Sequence[Label]],
-    how: str,
-    skipped: collections.Counter[str],
+    images: Sequence[ImageInfo], labels: Mapping[int, Sequence[Label]], how: str, skipped: Skipped
 ) -> Joined:
-    """Finds each image's SUVR.
-
-    Args:
-      labels: `{RID: rows in visit order}`.
-      how: `visit_order`, as Motley did: a subject's i-th scan has its i-th row. Or `date`: the row
-        of the nearest day, at most `MAX_DAYS_APART` days away.
-      skipped: Counts scans without a label, by reason.
+    """Finds each image's SUVR. By `visit_order`, as Motley did, a subject's i-th scan has its i-th
+    row; by `date` that of the nearest day, at most `MAX_DAYS_APART` days away.
     """
     joined: dict[int, float] = {}
     far_apart = 0
@@ -249,9 +192,7 @@ def join(
     return Joined(joined, far_apart)
 
 
-def _by_subject(
-    images: Sequence[ImageInfo], skipped: collections.Counter[str]
-) -> dict[int, list[ImageInfo]]:
+def _by_subject(images: Sequence[ImageInfo], skipped: Skipped) -> dict[int, list[ImageInfo]]:
     """Returns subjects' scans in visit order, one a day: a second one would shift the visits."""
     subjects: dict[int, list[ImageInfo]] = {}
 

@@ -1,5 +1,6 @@
 """The SQLite form in which TFF keeps clients, as the preparations write it."""
 
+import collections
 import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,8 +16,23 @@ _TABLES = (
 )
 
 
+# Reasons why something was skipped, and how often.
+Skipped = collections.Counter[str]
+
+
 class Unusable(Exception):
     """Something that is skipped; the message is the reason it is counted under."""
+
+
+def check_output(output: Path, suffix: str) -> None:
+    """Checks that an output is named as its loader expects, and makes its folder."""
+    if output.suffix != suffix or output.is_dir():
+        raise UserError(f"--output={output}: expected the name of a file that ends in {suffix}")
+    for folder in output.parents:
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"--output={output}: found a file at {folder}, expected a folder")
+    with writing(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager
@@ -33,10 +49,8 @@ def writing(output: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def create(path: Path) -> Iterator[sqlite3.Connection]:
-    """Opens a new database with TFF's tables and commits it at the end.
-
-    Nobody else may see the file before it is whole. What is in `scratch` is a file of its own that
-    SQLite deletes.
+    """Opens a new database with TFF's tables, committed at the end; `scratch` is another that
+    SQLite deletes. Nobody else may see the file before.
     """
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in (

@@ -40,34 +40,20 @@ _POSTS_PER_LINE = 1_000_000
 
 
 class Post(NamedTuple):
-    """What becomes examples.
+    """What becomes examples."""
 
-    Attributes:
-      client_id: Owner.
-      fields: What all of its sentences share: creation_date, score, tags, title, type.
-      sentences: Tokens separated by spaces, at least one.
-    """
-
-    client_id: str
-    fields: dict[str, str | int]
-    sentences: list[str]
+    client_id: str  # The owner.
+    fields: dict[str, str | int]  # Of all sentences: creation_date, score, tags, title, type.
+    sentences: list[str]  # Tokens separated by spaces, at least one.
 
 
 class Report(NamedTuple):
-    """What was made of a dump.
-
-    Attributes:
-      posts: How many were kept.
-      users: How many wrote them.
-      sentences: How many they have.
-      orphans: Kept answers whose question does not stand before them: without title and tags.
-      skipped: `{reason: posts}`.
-    """
+    """What was kept of a dump, and `{reason: posts}` of what was not."""
 
     posts: int
     users: int
     sentences: int
-    orphans: int
+    orphans: int  # Answers whose question does not stand before them: without title and tags.
     skipped: dict[str, int]
 
 
@@ -91,16 +77,14 @@ def main() -> None:
 
 
 def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Report:
-    """Writes a dump in TFF's SQLite form.
-
-    Args:
-      output: Replaced if it is there; ends in `.sqlite`, as the loader expects.
-      keep_non_ascii: Keep all letters, where TFF's data have ASCII alone.
-
-    Raises:
-      UserError: If the dump is no such file, or nothing in it can be used.
+    """Writes a dump in TFF's SQLite form, in place of a file that is there. UserError if the dump
+    is no such file, or nothing in it can be used.
     """
-    _check_paths(posts_xml, output)
+    files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
+    with posts_xml.open("rb") as file:
+        if file.read(4) == b"7z\xbc\xaf":
+            raise UserError(f"--posts_xml={posts_xml}: found a 7z archive; unpack it first")
+    client_database.check_output(output, ".sqlite")
     with client_database.writing(output), files.appearing(output) as temporary:
         with client_database.create(temporary) as connection:
             report = _write(connection, stack_exchange_xml.read_rows(posts_xml), keep_non_ascii)
@@ -113,27 +97,8 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Repo
     return report
 
 
-def _check_paths(posts_xml: Path, output: Path) -> None:
-    files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
-    with posts_xml.open("rb") as file:
-        if file.read(4) == b"7z\xbc\xaf":
-            raise UserError(f"--posts_xml={posts_xml}: found a 7z archive; unpack it first")
-    if output.suffix != ".sqlite" or output.is_dir():
-        raise UserError(f"--output={output}: expected the name of a file that ends in .sqlite")
-    for folder in output.parents:
-        if folder.exists() and not folder.is_dir():
-            raise UserError(f"--output={output}: found a file at {folder}, expected a folder")
-
-
-# --- posts ----------------------------------------------------------------------------------------
-
-
 def parse_post(row: Mapping[str, str], keep_non_ascii: bool = False) -> Post:
-    """Returns a row as a post; an answer's title and tags are still empty.
-
-    Raises:
-      Unusable: If it cannot be used.
-    """
+    """Returns a row as a post, or raises Unusable; an answer's title and tags are still empty."""
     kind = row.get("PostTypeId", "")
     if kind not in _TYPES:
         raise Unusable("neither a question nor an answer")
@@ -142,9 +107,12 @@ def parse_post(row: Mapping[str, str], keep_non_ascii: bool = False) -> Post:
     owner = row.get("OwnerUserId", "").strip()
     if not owner:
         raise Unusable("no owner")
+    date, score = _utc(row.get("CreationDate", "")), row.get("Score", "")
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", score):
+        raise Unusable("a score that is no number")
     fields: dict[str, str | int] = {
-        "creation_date": _utc(row.get("CreationDate", "")),
-        "score": _score(row.get("Score", "")),
+        "creation_date": date,
+        "score": int(score),
         "type": _TYPES[kind],
         **_heading(row, keep_non_ascii),
     }
@@ -161,12 +129,6 @@ def _utc(date: str) -> str:
     except (ValueError, OverflowError) as error:
         raise Unusable("a date that does not parse") from error
     return time.isoformat(" ", "microseconds").rstrip("0").rstrip(".") + " UTC"
-
-
-def _score(text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise Unusable("a score that is no number")
-    return int(text)
 
 
 def _heading(row: Mapping[str, str], keep_non_ascii: bool) -> dict[str, str]:
@@ -191,9 +153,6 @@ def _sentences(row: Mapping[str, str], keep_non_ascii: bool) -> list[str]:
     return sentences
 
 
-# --- SQLite ---------------------------------------------------------------------------------------
-
-
 def _write(
     connection: sqlite3.Connection, rows: Iterable[Mapping[str, str]], keep_non_ascii: bool
 ) -> Report:
@@ -201,40 +160,31 @@ def _write(
         "CREATE TABLE scratch.questions (id TEXT PRIMARY KEY, title TEXT, tags TEXT) WITHOUT ROWID"
     )
     counts: collections.Counter[str] = collections.Counter()
-    skipped: collections.Counter[str] = collections.Counter()
+    skipped = client_database.Skipped()
     for number, row in enumerate(rows, 1):
         if number % _POSTS_PER_LINE == 0:
             print(f"{number:,} posts read", flush=True)
         if row.get("PostTypeId") == _QUESTION:
-            _remember(connection, row, keep_non_ascii)
+            heading = _heading(row, keep_non_ascii)
+            connection.execute(
+                "INSERT OR REPLACE INTO scratch.questions VALUES (?, ?, ?)",
+                (row.get("Id", ""), heading["title"], heading["tags"]),
+            )
         try:
             post = parse_post(row, keep_non_ascii)
         except Unusable as reason:
             skipped[str(reason)] += 1
             continue
         if row["PostTypeId"] == _ANSWER:
-            heading = _recall(connection, row.get("ParentId", ""))
-            counts["orphans"] += heading is None
-            post.fields.update(heading or {})
+            question = connection.execute(
+                "SELECT title, tags FROM scratch.questions WHERE id = ?", (row.get("ParentId", ""),)
+            ).fetchone()
+            counts["orphans"] += question is None
+            post.fields.update(zip(("title", "tags"), question or (), strict=bool(question)))
         examples = ({**post.fields, "tokens": sentence} for sentence in post.sentences)
         client_database.insert(connection, SPLIT, post.client_id, examples)
         counts.update(posts=1, sentences=len(post.sentences))
     return _conclude(connection, counts, dict(skipped.most_common()))
-
-
-def _remember(connection: sqlite3.Connection, row: Mapping[str, str], keep_non_ascii: bool) -> None:
-    heading = _heading(row, keep_non_ascii)
-    connection.execute(
-        "INSERT OR REPLACE INTO scratch.questions VALUES (?, ?, ?)",
-        (row.get("Id", ""), heading["title"], heading["tags"]),
-    )
-
-
-def _recall(connection: sqlite3.Connection, question: str) -> dict[str, str] | None:
-    row = connection.execute(
-        "SELECT title, tags FROM scratch.questions WHERE id = ?", (question,)
-    ).fetchone()
-    return row and dict(zip(("title", "tags"), row, strict=True))
 
 
 def _conclude(

@@ -4,7 +4,7 @@ import codecs
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from xml.parsers import expat
 
 from motley_tff.core.errors import UserError
@@ -26,25 +26,24 @@ _UNFINISHED_REFERENCE = re.compile(r"&[#0-9a-zA-Z]{0,11}\Z")
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
-    """Yields the attributes of a `Posts.xml`'s rows.
-
-    Bytes that are not UTF-8 become `BROKEN`, so that their row alone is lost; characters that XML
-    does not have become spaces.
-
-    Raises:
-      UserError: If the file is not well-formed, is no `Posts.xml`, or declares a document type: a
-        few lines of entities in one can stand for gigabytes.
+    """Yields the attributes of a `Posts.xml`'s rows. Bytes that are not UTF-8 become `BROKEN`, so
+    that their row alone is lost; characters that XML does not have become spaces. UserError if it
+    is no such file, or declares a document type: a few lines of entities can stand for gigabytes.
     """
     rows: list[dict[str, str]] = []
     parser = _parser(path, rows)
-    mender = _Mender()
     fed = 0
     with path.open("rb") as file:
-        while True:
-            chunk = file.read(_CHUNK_BYTES)
-            data = mender.mend(chunk)
+        for data, is_last in _mended(file):
             fed += len(data)
-            _parse(path, parser, data, not chunk)
+            try:
+                parser.Parse(data, is_last)
+            except expat.ExpatError as error:
+                reason = expat.ErrorString(error.code)
+                raise UserError(
+                    f"{path}: line {error.lineno} is not well-formed XML ({reason}), the file "
+                    "truncated or damaged; unpack it again"
+                ) from error
             if fed - parser.CurrentByteIndex > _MAX_ROW_BYTES:
                 raise UserError(
                     f"{path}: found a row of more than {_MAX_ROW_BYTES:,} bytes at line "
@@ -52,38 +51,24 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
                 )
             yield from rows
             rows.clear()
-            if not chunk:
-                return
 
 
-def _parse(path: Path, parser: Any, data: bytes, is_final: bool) -> None:
-    try:
-        parser.Parse(data, is_final)
-    except expat.ExpatError as error:
-        reason = expat.ErrorString(error.code)
-        raise UserError(
-            f"{path}: line {error.lineno} is not well-formed XML ({reason}), the file truncated or "
-            "damaged; unpack it again"
-        ) from error
-
-
-class _Mender:
-    """Makes of a file's chunks pieces of UTF-8 with characters that XML has."""
-
-    def __init__(self):
-        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        self._remainder = ""
-
-    def mend(self, chunk: bytes) -> bytes:
-        """Returns the next piece; an empty chunk is the last."""
-        text = self._remainder + self._decoder.decode(chunk, final=not chunk)
-        unfinished = _UNFINISHED_REFERENCE.search(text, len(text) - 12) if chunk else None
+def _mended(file: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Yields pieces of UTF-8 with characters that XML has, and whether that is the last."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    remainder, is_last = "", False
+    while not is_last:
+        chunk = file.read(_CHUNK_BYTES)
+        is_last = not chunk
+        text = remainder + decoder.decode(chunk, is_last)
+        unfinished = None if is_last else _UNFINISHED_REFERENCE.search(text, len(text) - 12)
         end = unfinished.start() if unfinished else len(text)
-        text, self._remainder = _NOT_XML.sub(" ", text[:end]), text[end:]
+        text, remainder = _NOT_XML.sub(" ", text[:end]), text[end:]
         try:
-            return text.encode()
+            data = text.encode()
         except UnicodeEncodeError:
-            return re.sub("[\udc80-\udcff]+", BROKEN, text).encode()
+            data = re.sub("[\udc80-\udcff]+", BROKEN, text).encode()
+        yield data, is_last
 
 
 def _parser(path: Path, rows: list[dict[str, str]]) -> Any:

@@ -13,11 +13,9 @@ Reads columns `talk_name`, `en` and `es` of the TSV files of ted_talks.tar.gz
     ted_multi_report.json      what was read, kept and left out, and why; also printed
 
 Words as in the code that Motley published: ASCII letters to lower case, `<br />` to a space, ASCII
-punctuation removed, split on ASCII spaces. Of the source's entities the signs go and the letters
-stay: `&quot;` is the word `quot`, `it &apos;s` becomes `it aposs`. The vocabulary counts training
-clients, as the published code says of its own; also those too small to be kept: the paper builds
-it first, then drops clients. What TFF's SQL cannot hold in a client id (a quote, say) is replaced
-by `_`.
+punctuation removed, split on ASCII spaces, so that `it &apos;s` becomes `it aposs`. The vocabulary
+counts training clients, as the published code says of its own; also those too small to be kept: the
+paper builds it first, then drops clients. What TFF's SQL cannot hold in an id is replaced by `_`.
 """
 
 import collections
@@ -43,11 +41,8 @@ from motley_tff.files import csv_files
 
 FLAGS = flags.FLAGS
 
-DATABASE, VOCABULARY, REPORT = (
-    "ted_multi.sqlite",
-    "ted_multi_vocabulary.csv",
-    "ted_multi_report.json",
-)
+DATABASE, VOCABULARY = "ted_multi.sqlite", "ted_multi_vocabulary.csv"
+REPORT = "ted_multi_report.json"
 # The database last: with it, the others are there too.
 _NAMES = (VOCABULARY, REPORT, DATABASE)
 SPLITS = ("train", "valid", "test")
@@ -65,12 +60,7 @@ _NOT_IN_IDS = re.compile(r"[^\w.-]+")
 
 
 class Settings(NamedTuple):
-    """What is kept.
-
-    Attributes:
-      min_clients_per_word: A word of fewer training clients is not in the vocabulary.
-      min_examples_per_client: A client with fewer sentences is dropped.
-    """
+    """Words of fewer training clients are not in the vocabulary; smaller clients are left out."""
 
     min_clients_per_word: int = 20
     min_examples_per_client: int = 20
@@ -83,15 +73,15 @@ def define_flags() -> None:
         None,
         "TSV files or globs, separated by commas; the word train, dev (or valid) or test in a "
         "file's name says its split.",
+        required=True,
     )
-    flags.DEFINE_string("output", None, "Folder that the files are written to.")
+    flags.DEFINE_string("output", None, "Folder that the files are written to.", required=True)
     for name, what in (
         ("min_clients_per_word", "words that appear in at least so many training clients"),
         ("min_examples_per_client", "clients with at least so many sentences"),
     ):
         default = Settings._field_defaults[name]
         flags.DEFINE_integer(name, default, f"Keep {what}.", lower_bound=1)
-    flags.mark_flags_as_required(["talks_tsv", "output"])
 
 
 def main() -> None:
@@ -105,16 +95,8 @@ def main() -> None:
 def prepare(
     paths: Sequence[tuple[str, pathlib.Path]], output: pathlib.Path, settings: Settings
 ) -> dict[str, Any]:
-    """Writes the three files; they appear whole or not at all, the database last.
-
-    Args:
-      output: Folder; made if missing.
-
-    Returns:
-      The report.
-
-    Raises:
-      UserError: If a file cannot be read or written, or nothing is left to write.
+    """Writes the three files, whole or not at all, the database last, and returns the report.
+    UserError if a file cannot be read or written, or nothing is left to write.
     """
     with client_database.writing(output):
         output.mkdir(parents=True, exist_ok=True)
@@ -127,15 +109,8 @@ def prepare(
     return report
 
 
-# --- reading --------------------------------------------------------------------------------------
-
-
 def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
-    """Returns (split, file) pairs in the order train, valid, test.
-
-    Raises:
-      UserError: If one matches nothing, a name says no split or two, or a split has no file.
-    """
+    """Returns (split, file), train, valid, then test; UserError if one of them has no file."""
     files: dict[pathlib.Path, str] = {}
     for pattern in patterns:
         matches = sorted(glob.glob(os.path.expanduser(pattern)))
@@ -163,12 +138,7 @@ def _split_of(path: pathlib.Path) -> str:
 
 
 class _Reader:
-    """Reads TSV files into sentences and counts what it leaves out.
-
-    Attributes:
-      rows: Rows read, by split.
-      skipped: What was left out, by reason.
-    """
+    """Reads TSV files into sentences, and counts rows by split and what is left out by reason."""
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = dict.fromkeys(SPLITS, 0)
@@ -271,9 +241,6 @@ def normalize(text: str) -> str:
     return _SPACES.sub(" ", text.replace("\n", " ")).strip(" ")
 
 
-# --- writing --------------------------------------------------------------------------------------
-
-
 def _write_all(
     paths: Sequence[tuple[str, pathlib.Path]], folder: pathlib.Path, settings: Settings
 ) -> dict[str, Any]:
@@ -304,15 +271,14 @@ def _write_all(
 def _write_clients(
     database: sqlite3.Connection, settings: Settings
 ) -> tuple[collections.Counter[str], dict[str, Any]]:
-    """Writes the clients that are large enough.
-
-    Returns:
-      In how many training clients each word is, and the report's counts of clients and examples by
-      split.
-    """
+    """Writes large clients; returns each word's number of training clients, and counts by split."""
     counts: collections.Counter[str] = collections.Counter()
     large, small = ({s: {"clients": 0, "examples": 0} for s in SPLITS} for _ in range(2))
-    for split, client_id, sentences in _by_client(database):
+    ordered = database.execute(
+        "SELECT split, client, words FROM scratch.sentences ORDER BY split, client, rowid"
+    )
+    for (split, client_id), group in itertools.groupby(ordered, key=lambda row: row[:2]):
+        sentences = [words for _, _, words in group]
         if split == "train":
             counts.update({word for sentence in sentences for word in sentence.split(" ")})
         is_large = len(sentences) >= settings.min_examples_per_client
@@ -324,15 +290,6 @@ def _write_clients(
             client_database.insert(database, split, client_id, examples)
     client_database.finish(database)
     return counts, {"kept": large, "too small": small}
-
-
-def _by_client(database: sqlite3.Connection) -> Iterator[tuple[str, str, list[str]]]:
-    """Yields (split, client id, sentences in the order of the files)."""
-    ordered = database.execute(
-        "SELECT split, client, words FROM scratch.sentences ORDER BY split, client, rowid"
-    )
-    for (split, client_id), group in itertools.groupby(ordered, key=lambda row: row[:2]):
-        yield split, client_id, [words for _, _, words in group]
 
 
 def _vocabulary(counts: collections.Counter[str], minimum: int) -> list[tuple[str, int]]:
