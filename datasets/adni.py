@@ -30,8 +30,7 @@ from datasets import adni_files, files, silos
 from datasets.adni_files import SIDE, Scans
 from datasets.models import adni_cnn
 from datasets.options import DataOptions
-from motley_tff.core import functional_model, random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core import functional_model, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
 SPLITS = ("subject", "published")

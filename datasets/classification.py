@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import functional_model
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

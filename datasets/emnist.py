@@ -31,8 +31,7 @@ import tensorflow as tf
 from datasets import classification, files, splits, sqlite_clients, synthetic_writers
 from datasets.models import emnist_cnn
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients as clients_lib, task as task_lib
 from motley_tff.core.errors import UserError
 
 _URL = "https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma"

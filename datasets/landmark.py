@@ -49,8 +49,7 @@ from datasets import (
 )
 from datasets.models import mobilenet_v2
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients as clients_lib, task as task_lib
 from motley_tff.core.errors import UserError
 
 IMAGE_SIZE = 128

@@ -25,8 +25,7 @@ import tensorflow as tf
 
 from datasets import silos
 from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
-from motley_tff.core import random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core import random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
 FILE = silos.Source(

@@ -13,9 +13,7 @@ import tensorflow as tf
 from datasets import files, matlab_files, splits
 from datasets.models import linear
 from datasets.options import DataOptions, SiloShares
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import functional_model
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
 PARTS = ("train", "valid", "test")

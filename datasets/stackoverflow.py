@@ -46,8 +46,7 @@ import tensorflow as tf
 from datasets import files, splits, sqlite_clients, synthetic_posts, text, word_counts
 from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients as clients_lib, task as task_lib
 from motley_tff.core.errors import UserError
 
 VOCABULARY_SIZE, MAX_SENTENCES = 10_000, 1024

@@ -40,8 +40,7 @@ import tensorflow as tf
 from datasets import files, splits, sqlite_clients, synthetic_talks, text
 from datasets.models import ted_transformer
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients as clients_lib, task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 

@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import functional_model
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
 PAD = 0

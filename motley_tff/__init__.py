@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from motley_tff import algorithms as algorithms
     from motley_tff.core.errors import UserError as UserError
-    from motley_tff.experiment.config import BackendConfig as BackendConfig
-    from motley_tff.experiment.config import EvaluationConfig as EvaluationConfig
-    from motley_tff.interface import Result as Result
-    from motley_tff.interface import create_task as create_task
-    from motley_tff.interface import run as run
+    from motley_tff.experiment.config import (
+        BackendConfig as BackendConfig,
+        EvaluationConfig as EvaluationConfig,
+    )
+    from motley_tff.interface import Result as Result, create_task as create_task, run as run
 
 __version__ = "0.1.0"
 

@@ -11,9 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import client_work, functional_model, random_streams, tensor_random
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import task as task_lib
+from motley_tff.core import (
+    client_work,
+    clients as clients_lib,
+    functional_model,
+    random_streams,
+    task as task_lib,
+    tensor_random,
+)
 
 
 class Batches(NamedTuple):

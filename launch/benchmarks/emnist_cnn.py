@@ -10,8 +10,7 @@ from launch.benchmarks import ALL_THREADS, rounds, stock
 from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff.runtime import tff_runtime
-from motley_tff.core import clients, random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients, random_streams, task as task_lib
 from motley_tff.core.lazy import tff
 
 _LEARNING_RATE = 0.1

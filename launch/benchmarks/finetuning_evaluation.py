@@ -18,8 +18,7 @@ from motley_tff.algorithms import FineTuning, optimizers, scoring
 from motley_tff.backends import base
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff.runtime import tff_runtime
-from motley_tff.core import client_work, random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core import client_work, random_streams, task as task_lib
 from motley_tff.core.lazy import tff
 
 _LEARNING_RATE = 0.01

@@ -19,8 +19,7 @@ from datasets.models import linear
 from launch.benchmarks import rounds
 from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.backends import base
-from motley_tff.core import clients, functional_model, random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients, functional_model, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 

@@ -6,9 +6,7 @@ from launch.benchmarks import ALL_THREADS, bare_loop
 from launch.benchmarks.measuring import Contender
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import cores, random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core import algorithm as algorithm_lib, cores, random_streams, task as task_lib
 
 SEED = 0
 

@@ -16,8 +16,7 @@ from launch.benchmarks import rounds, stock
 from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.backends import vectorized
 from motley_tff.backends.tff.runtime import tff_runtime
-from motley_tff.core import clients
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients, task as task_lib
 
 _LEARNING_RATE = 0.01
 _NUM_SCHOOLS = 139

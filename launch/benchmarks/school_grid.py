@@ -14,8 +14,7 @@ from launch.benchmarks import school_fedavg
 from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, run_groups, vectorized
-from motley_tff.core import algorithm, random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core import algorithm, random_streams, task as task_lib
 
 # The paper's grids for School (Appendix F.3.2).
 _CLIENT_RATES = (0.001, 0.003, 0.01, 0.03, 0.1)

@@ -10,8 +10,7 @@ from datasets import text
 from datasets.models import stackoverflow_lstm
 from launch.benchmarks import rounds
 from launch.benchmarks.measuring import Plan, Sizes
-from motley_tff.core import clients, random_streams
-from motley_tff.core import task as task_lib
+from motley_tff.core import clients, random_streams, task as task_lib
 
 _LEARNING_RATE = 0.3
 

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Literal
 
 from absl import flags
 
-from launch.metrics import output as metrics_output
-from launch.metrics import tables as metrics_tables
+from launch.metrics import output as metrics_output, tables as metrics_tables
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from motley_tff.tables import client_tables

@@ -10,10 +10,8 @@ import numpy as np
 from launch.metrics.output import Table
 from motley_tff import metrics
 from motley_tff.core.errors import UserError
-from motley_tff.metrics import client_values, roc_auc
-from motley_tff.metrics import quantum_of_improvement as quantum_lib
-from motley_tff.tables import client_tables
-from motley_tff.tables import columns as columns_lib
+from motley_tff.metrics import client_values, quantum_of_improvement as quantum_lib, roc_auc
+from motley_tff.tables import client_tables, columns as columns_lib
 
 if TYPE_CHECKING:
     import pandas as pd  # Takes 0.3 s.

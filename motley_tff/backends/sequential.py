@@ -15,8 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base, client_loop
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import random_streams, tensor_random
+from motley_tff.core import clients as clients_lib, random_streams, tensor_random
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import ClientOutput
 from motley_tff.core.errors import UserError

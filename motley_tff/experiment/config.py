@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import candidates
+from motley_tff.core import algorithm as algorithm_lib, candidates
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 

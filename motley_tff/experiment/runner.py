@@ -14,8 +14,7 @@ import tensorflow as tf
 from motley_tff import commandline
 from motley_tff.algorithms import HypCluster, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import cores, partition
+from motley_tff.core import algorithm as algorithm_lib, cores, partition
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 from motley_tff.core.task import Task

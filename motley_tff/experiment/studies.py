@@ -14,8 +14,7 @@ from motley_tff.core import candidates
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
-from motley_tff.experiment import acceptance, client_scores, held_out, scoring
-from motley_tff.experiment import rows as rows_lib
+from motley_tff.experiment import acceptance, client_scores, held_out, rows as rows_lib, scoring
 from motley_tff.experiment.config import EvaluationConfig
 from motley_tff.experiment.score_blocks import ScoreBlocks
 from motley_tff.tables import columns

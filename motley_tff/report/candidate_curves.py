@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from motley_tff.core import candidate_labels
-from motley_tff.core import candidates as candidates_lib
+from motley_tff.core import candidate_labels, candidates as candidates_lib
 from motley_tff.metrics import client_values
 from motley_tff.report import deltas, style
 from motley_tff.report.comparisons import Comparison, Series, Value

@@ -6,8 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from motley_tff.report import names
-from motley_tff.report import runs as runs_lib
+from motley_tff.report import names, runs as runs_lib
 
 # Flags that name no other method: seeds, places, speed, how often and on whom one looks.
 _NO_SETTING = re.compile(

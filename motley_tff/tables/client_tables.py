@@ -19,8 +19,7 @@ import numpy as np
 
 from motley_tff.core.errors import UserError
 from motley_tff.metrics import client_values
-from motley_tff.tables import columns as columns_lib
-from motley_tff.tables import reading
+from motley_tff.tables import columns as columns_lib, reading
 
 if TYPE_CHECKING:
     import pandas as pd

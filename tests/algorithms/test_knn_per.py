@@ -8,8 +8,7 @@ from sklearn import metrics, neighbors
 from datasets import school, vehicle
 from motley_tff.algorithms import KnnPer, knn_per
 from motley_tff.backends import base
-from motley_tff.core import clients as clients_lib
-from motley_tff.core import random_streams
+from motley_tff.core import clients as clients_lib, random_streams
 from tests import toy
 from tests.contracts import registry
 

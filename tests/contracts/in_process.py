@@ -18,8 +18,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 import datasets
-from datasets import options as data_options
-from datasets import vehicle
+from datasets import options as data_options, vehicle
 from motley_tff import commandline
 from motley_tff.experiment import run_directory
 from tests import toy

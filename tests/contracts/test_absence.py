@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from motley_tff.algorithms import stragglers
 from motley_tff.backends import base
-from motley_tff.core import algorithm as algorithm_lib
-from motley_tff.core import random_streams
+from motley_tff.core import algorithm as algorithm_lib, random_streams
 from tests import toy
 from tests.contracts import registry
 

@@ -12,8 +12,7 @@ import pytest
 import tensorflow as tf
 
 from motley_tff.algorithms import HypCluster
-from motley_tff.backends.tff import aggregators as tff_aggregators
-from motley_tff.backends.tff import backend as tff_backend
+from motley_tff.backends.tff import aggregators as tff_aggregators, backend as tff_backend
 from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff

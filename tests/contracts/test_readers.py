@@ -11,8 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from launch.scorecard import rows as scorecard_rows
-from launch.scorecard import runs as scorecard_runs
+from launch.scorecard import rows as scorecard_rows, runs as scorecard_runs
 from motley_tff.report import building, comparisons, figures, paper_tables, runs
 from tests.contracts import in_process
 from tests.report import test_page

@@ -6,8 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import Phase, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, example, given, settings, strategies as st
 
 from motley_tff.core import clients, partition, random_streams
 from motley_tff.experiment import held_out, schedule

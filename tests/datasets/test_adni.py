@@ -6,8 +6,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import datasets
 from datasets import adni, adni_files, silos

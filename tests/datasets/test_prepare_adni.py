@@ -11,8 +11,7 @@ import pytest
 
 import datasets
 from datasets import adni_files
-from datasets.prepare import adni as prepare_adni
-from datasets.prepare import adni_dicom, adni_tables
+from datasets.prepare import adni as prepare_adni, adni_dicom, adni_tables
 from motley_tff.core.errors import UserError
 from tests.datasets import adni_archive as archive
 from tests.trainers import programs

@@ -3,8 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from motley_tff.experiment import client_scores
-from motley_tff.experiment import rows as rows_lib
+from motley_tff.experiment import client_scores, rows as rows_lib
 from motley_tff.tables import columns
 from tests import toy
 

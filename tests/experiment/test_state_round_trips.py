@@ -6,8 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from motley_tff.core.errors import UserError

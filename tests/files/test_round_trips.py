@@ -6,8 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from motley_tff.files import array_files, csv_files

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from launch.scorecard import rows as scorecard_rows
-from launch.scorecard import runs as scorecard_runs
+from launch.scorecard import rows as scorecard_rows, runs as scorecard_runs
 from motley_tff.core.errors import UserError
 from motley_tff.metrics import scorecard
 from motley_tff.report import runs

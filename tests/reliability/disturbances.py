@@ -15,8 +15,7 @@ import numpy as np
 import psutil
 import scipy.io
 
-from tests.reliability import bench as bench_lib
-from tests.reliability import trainer_runs
+from tests.reliability import bench as bench_lib, trainer_runs
 from tests.reliability.bench import Bench, UnavailableError
 from tests.reliability.trainer_runs import Ending
 

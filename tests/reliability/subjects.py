@@ -19,10 +19,8 @@ import tensorflow as tf
 import datasets
 from datasets.models import inception_features
 from datasets.prepare import adni, stack_exchange, ted_multi
-from launch.metrics import output as metrics_output
-from launch.metrics import tables as metrics_tables
-from launch.scorecard import rows as scorecard_rows
-from launch.scorecard import runs as scorecard_runs
+from launch.metrics import output as metrics_output, tables as metrics_tables
+from launch.scorecard import rows as scorecard_rows, runs as scorecard_runs
 from launch.sweeps import grids, plans, results
 from motley_tff.experiment import checkpoints, run_directory
 from motley_tff.files import model_files

@@ -4,8 +4,7 @@ import dataclasses
 import pathlib
 import subprocess
 
-from tests.reliability import bench as bench_lib
-from tests.reliability import disturbances, trainer_runs
+from tests.reliability import bench as bench_lib, disturbances, trainer_runs
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,8 +33,7 @@ from typing import Any
 
 import grpc
 
-from motley_tff.backends.tff import runtime, targets
-from motley_tff.backends.tff import stub as stub_lib
+from motley_tff.backends.tff import runtime, stub as stub_lib, targets
 from motley_tff.core.errors import UserError, WorkerError
 from motley_tff.core.lazy import tff
 

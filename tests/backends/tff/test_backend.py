@@ -11,8 +11,7 @@ import tensorflow_federated as tff
 
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
-from motley_tff.backends.tff import aggregators as tff_aggregators
-from motley_tff.backends.tff import backend as tff_backend
+from motley_tff.backends.tff import aggregators as tff_aggregators, backend as tff_backend
 from motley_tff.backends.tff.runtime import LoopThread, tff_runtime
 from motley_tff.backends.tff.workers import RemoteComputationError
 from motley_tff.core import clients, functional_model, random_streams, task, tensor_random

@@ -19,9 +19,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from motley_tff.backends.tff import process as process_lib
-from motley_tff.backends.tff import runtime as runtime_lib
-from motley_tff.backends.tff import stub as stub_lib
+from motley_tff.backends.tff import process as process_lib, runtime as runtime_lib, stub as stub_lib
 from motley_tff.backends.tff.process import WorkerProcess
 from motley_tff.backends.tff.runtime import running_worker, tff_runtime
 from motley_tff.core.errors import UserError, WorkerError

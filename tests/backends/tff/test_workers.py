@@ -16,10 +16,13 @@ from tensorflow.python.data.experimental.ops import testing
 
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
-from motley_tff.backends.tff import backend as tff_backend
-from motley_tff.backends.tff import process, runtime
-from motley_tff.backends.tff import targets as worker_targets
-from motley_tff.backends.tff import workers as tff_workers
+from motley_tff.backends.tff import (
+    backend as tff_backend,
+    process,
+    runtime,
+    targets as worker_targets,
+    workers as tff_workers,
+)
 from motley_tff.core import clients, random_streams
 from motley_tff.core.errors import UserError, WorkerError
 from motley_tff.core.lazy import tff
