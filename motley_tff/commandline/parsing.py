@@ -1,9 +1,13 @@
-"""Flags as they are given: parsed into absl's `FLAGS`, and errors of one line."""
+"""Flags as they are given, parsed into absl's `FLAGS`; errors of one line; what --help prints."""
 
 import difflib
+import inspect
 import itertools
 import math
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,15 +18,20 @@ from motley_tff.core.errors import UserError
 FLAGS = flags.FLAGS
 # The flags of the last command line; see `given`.
 _given: list["Given"] = []
+# absl's own, as far as they are worth a line in --help.
+_COMMON_FLAGS = """Flags of every command:
+
+  --flagfile=...
+      File with more flags, one a line.
+
+  --verbosity=...
+      What libraries may say: -2 errors (default), -1 warnings, 0 information, 1 everything."""
 
 
 class Given(NamedTuple):
-    """A flag as it was given.
+    """A flag as it was given, without a `no` that switches it off.
 
-    Attributes:
-      name: Its name, without a `no` that switches it off.
-      value: Its text; of a flag that takes none, it means nothing.
-      flagfile: The flagfile that has it, as it was named; None for the command line itself.
+    Where a flag takes no value, its text means nothing; `flagfile` is None for the command line.
     """
 
     name: str
@@ -36,16 +45,9 @@ def parse(
     name: str = "",
     advice: Callable[[str], str | None] = lambda flag: None,
 ) -> list[str]:
-    """Parses flags into absl's `FLAGS`.
+    """Parses flags of a program and its arguments; returns the positional arguments.
 
-    Args:
-      argv: Program and arguments.
-      positional: As in `run_main`.
-      name: The command, for messages.
-      advice: `unknown flag -> what to give instead`, or None.
-
-    Returns:
-      The positional arguments.
+    `positional` and `advice` are those of `run_main`; `name` is the command, for messages.
 
     Raises:
       UserError: If a flag is unknown or has a wrong value, or an argument is missing or too many.
@@ -62,7 +64,7 @@ def parse(
         raise UserError(_explain(str(error))) from error
     _refuse_infinite()
     if len(values) < len(positional):
-        raise UserError(f"missing {positional[len(values)]}; usage: {usage(name, positional)}")
+        raise UserError(f"missing {positional[len(values)]}; usage: {_usage(name, positional)}")
     takes_many = bool(positional) and positional[-1].endswith("...")
     if len(values) > len(positional) and not takes_many:
         raise UserError(
@@ -77,12 +79,11 @@ def given() -> tuple[Given, ...]:
     return tuple(_given)
 
 
-def usage(name: str, positional: Sequence[str]) -> str:
-    """Returns how a command is called."""
+def _usage(name: str, positional: Sequence[str]) -> str:
     return " ".join([name, *positional, "[--flag=value ...]"])
 
 
-def own_flags() -> dict[str, list[flags.Flag]]:
+def _own_flags() -> dict[str, list[flags.Flag]]:
     """Returns flags by the module that declares them, absl's left out."""
     modules = FLAGS.flags_by_module_dict()
     return {
@@ -125,11 +126,10 @@ def _flags_among(words: Sequence[tuple[str, str | None]]) -> Iterator[Given]:
 
 def _similar_flag(name: str) -> str:
     """Returns a question about a flag that exists, or an empty string."""
-    ours = [flag for group in own_flags().values() for flag in group]
+    ours = [flag for group in _own_flags().values() for flag in group]
     names = {flag.name for flag in ours} | {f"no{flag.name}" for flag in ours if flag.boolean}
-    return "".join(
-        f"did you mean --{n}?" for n in difflib.get_close_matches(name, sorted(names), 1)
-    )
+    near = difflib.get_close_matches(name, sorted(names), 1)
+    return f"did you mean --{near[0]}?" if near else ""
 
 
 def _explain(message: str) -> str:
@@ -157,7 +157,35 @@ def _explain(message: str) -> str:
 
 def _refuse_infinite() -> None:
     """Raises a UserError for a value that passes its bounds and breaks every computation."""
-    for flag in itertools.chain(*own_flags().values()):
+    for flag in itertools.chain(*_own_flags().values()):
         for value in flag.value if isinstance(flag.value, list) else [flag.value]:
             if isinstance(value, float) and not math.isfinite(value):
                 raise UserError(f"--{flag.name}={value}: expected a finite number")
+
+
+def help_text(main: Callable[..., object], positional: Sequence[str], name: str) -> str:
+    """Returns usage, the docstring of the command's module, and its flags by declaring module."""
+    # absl knows a program's own file by the path it was started with.
+    own_modules = (main.__module__, sys.argv[0])
+    groups = _own_flags()
+    docs = inspect.getdoc(inspect.getmodule(main)) or ""
+    parts = [f"usage: {_usage(name, positional)}", docs]
+    for module in sorted(groups, key=lambda module: (module not in own_modules, module)):
+        # "Shared flags:" for those of `trainers.shared_flags`.
+        origin = module.rpartition(".")[2].removesuffix("_flags").replace("_", " ").capitalize()
+        parts.append("Flags:" if module in own_modules else f"{origin} flags:")
+        parts.extend(_flag_help(flag) for flag in groups[module])
+    return "\n\n".join(part for part in [*parts, _COMMON_FLAGS] if part)
+
+
+def _flag_help(flag: flags.Flag) -> str:
+    allowed = getattr(flag.parser, "enum_values", None)
+    value = f"=<{'|'.join(allowed)}>" if allowed else "=..."
+    spelling = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}{value}"
+    has_default = flag.default not in (None, "", [])
+    default = f" (default: {flag.default_as_str.strip(chr(39))})" if has_default else ""
+    # absl puts the allowed values in front of the help, too, and its own words behind a list's.
+    words = (flag.help or "").removeprefix(f"{value[1:]}: ").partition(";\n")[0] + default
+    width = max(40, min(100, shutil.get_terminal_size().columns))
+    lines = textwrap.wrap(words, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join([f"  {spelling}", *lines])

@@ -36,7 +36,7 @@ from typing import NoReturn
 
 from absl import flags, logging
 
-from motley_tff.commandline import help_text, parsing
+from motley_tff.commandline import parsing
 from motley_tff.core.errors import Terminated, UserError
 
 _HELP = frozenset({"-h", "-?", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"})
@@ -112,7 +112,7 @@ def _run(
     advice: Callable[[str], str | None],
 ) -> int:
     if _HELP.intersection(itertools.takewhile(lambda word: word != "--", sys.argv[1:])):
-        print(help_text.text(main, positional, name))
+        print(parsing.help_text(main, positional, name))
         status = 0
     else:
         values = parsing.parse(sys.argv, positional, name, advice)
@@ -129,8 +129,11 @@ def _reason_and_status(error: BaseException) -> tuple[str, int] | None:
 
     No reason is given to a reader of stdout that went away.
     """
-    if isinstance(error, BrokenPipeError) and _stdout_is_broken():
-        return "", 128 + signal.SIGPIPE
+    if isinstance(error, BrokenPipeError):
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+            return "", 128 + signal.SIGPIPE
     if isinstance(error, UserError):
         return str(error), error.exit_status
     if _is_out_of_memory(error):
@@ -174,13 +177,6 @@ def os_hint(error: OSError) -> str | None:
     """Returns what a user can do about an error of the system, None if that is not known."""
     hints = _DISK_ERRORS if error.filename is None else _DISK_ERRORS | _PATH_ERRORS
     return hints.get(error.errno or 0)
-
-
-def _stdout_is_broken() -> bool:
-    """Returns whether nobody reads stdout any more."""
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), select.POLLOUT)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _settle_stdout() -> None:
@@ -248,5 +244,5 @@ def silence_libraries() -> None:
     if level > 1:
         # gRPC logs a stack trace of its own where a worker's error quotes bytes that are no text.
         python_logging.getLogger("grpc").setLevel(python_logging.CRITICAL)
-    if level > 1 and not sys.warnoptions:
-        warnings.simplefilter("ignore")
+        if not sys.warnoptions:
+            warnings.simplefilter("ignore")
