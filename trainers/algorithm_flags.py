@@ -11,9 +11,7 @@ from motley_tff import algorithms
 def define(trainer: str, meaning: str) -> None:
     """Declares `--algorithm`, `--personalization` and the hyperparameters of all that are offered.
 
-    Args:
-      trainer: The trainer.
-      meaning: The help of `--algorithm`.
+    The meaning is the help of `--algorithm`.
     """
     offered = algorithms.offered_by(trainer)
     flags.DEFINE_enum("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning)
@@ -26,17 +24,13 @@ def define(trainer: str, meaning: str) -> None:
         for parameter in algorithms.parameters(kind):
             owners.setdefault(parameter.flag, []).append((name, parameter))
     for flag, parameters in owners.items():
-        _define(flag, parameters)
-
-
-def _define(flag: str, owners: Sequence[tuple[str, algorithms.Parameter]]) -> None:
-    first = owners[0][1]
-    default, words = first.default, f"{first.meaning}."
-    if len(owners) > 1:  # Each has its own default, which is that of a flag that is not given.
-        default, words = None, f"{words} By default {_defaults(owners)}."
-    is_whole = isinstance(first.default, int)
-    declare = flags.DEFINE_integer if is_whole else flags.DEFINE_float
-    declare(flag, default, words, lower_bound=first.lower, upper_bound=first.upper)
+        first = parameters[0][1]
+        default, words = first.default, f"{first.meaning}."
+        if len(parameters) > 1:  # Each has its own default, that of a flag that is not given.
+            default, words = None, f"{words} By default {_defaults(parameters)}."
+        is_whole = isinstance(first.default, int)
+        declare = flags.DEFINE_integer if is_whole else flags.DEFINE_float
+        declare(flag, default, words, lower_bound=first.lower, upper_bound=first.upper)
 
 
 def _defaults(owners: Sequence[tuple[str, algorithms.Parameter]]) -> str:
@@ -51,12 +45,8 @@ def listing(trainer: str) -> str:
     """Returns a line or more for each algorithm that a trainer offers, for its help."""
     cards = [kind.card for kind in algorithms.offered_by(trainer).values()]
     width = max(len(card.name) for card in cards) + 2
-    return "\n".join(
-        textwrap.fill(
-            card.summary,
-            100,
-            initial_indent=f"  {card.name:{width}}",
-            subsequent_indent=" " * (width + 2),
-        )
-        for card in cards
-    )
+    lines, rest = [], " " * (width + 2)
+    for card in cards:
+        name = f"  {card.name:{width}}"
+        lines.append(textwrap.fill(card.summary, 100, initial_indent=name, subsequent_indent=rest))
+    return "\n".join(lines)

@@ -1,5 +1,8 @@
 """Flags that say which data, for the trainers and the doctor; `trainers.config` reads them."""
 
+from collections.abc import Callable
+from typing import Any
+
 from absl import flags
 
 import datasets
@@ -44,13 +47,19 @@ def define() -> None:
         "training loss of every model (default: 0).",
         lower_bound=0.0,
     )  # fmt: skip
-    flags.register_validator("dataset_name", _is_dataset)
+    register_check("dataset_name", datasets.check_name)
 
 
-def _is_dataset(name: str | None) -> bool:
-    if name is not None:
+def register_check(flag: str, check: Callable[[Any], object], after: str = "") -> None:
+    """Has absl refuse what a check refuses, with its message, or the part after some text."""
+
+    def is_valid(value: Any) -> bool:
         try:
-            datasets.check_name(name)
+            if value is not None:
+                check(value)
         except UserError as error:
-            raise flags.ValidationError(str(error)) from error
-    return True
+            text = str(error)
+            raise flags.ValidationError(text.partition(after)[2] if after else text) from error
+        return True
+
+    flags.register_validator(flag, is_valid)

@@ -8,6 +8,8 @@ counts from 0, after rounds 1, N + 1, ... and the last.
     finetuning_trainer --dataset_name=emnist --use_synthetic_data --experiment_name=quickstart
 """
 
+import functools
+
 from absl import flags
 
 from trainers import algorithm_flags, data_flags, optimizer_flags, program, shared_flags
@@ -49,10 +51,7 @@ def main() -> None:
     program.train("finetuning_trainer")
 
 
-def run() -> None:
-    """Entry point of the console command."""
-    program.run(main)
-
+run = functools.partial(program.run, main)
 
 if __name__ == "__main__":
     run()

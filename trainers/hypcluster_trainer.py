@@ -11,6 +11,8 @@ best for FedAvg alone: --warmstart_client_learning_rate, --warmstart_server_lear
 With --total_rounds=0 the warm-started models are the "ensemble of k FedAvg models" baseline.
 """
 
+import functools
+
 from absl import flags
 
 from trainers import data_flags, optimizer_flags, program, shared_flags
@@ -93,10 +95,7 @@ def main() -> None:
     program.train("hypcluster_trainer")
 
 
-def run() -> None:
-    """Entry point of the console command."""
-    program.run(main)
-
+run = functools.partial(program.run, main)
 
 if __name__ == "__main__":
     run()

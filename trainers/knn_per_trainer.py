@@ -9,6 +9,8 @@ validation clients; the baseline is the global model.
         --experiment_name=knn
 """
 
+import functools
+
 import numpy as np
 from absl import flags
 
@@ -43,21 +45,14 @@ flags.DEFINE_bool(
 def _are_counts(values: list[str]) -> bool:
     # Python takes no number of thousands of digits.
     numbers = [int(v) if v.isdecimal() and len(v) <= 4 else 0 for v in values]
-    return bool(numbers) and all(1 <= n <= 1000 for n in numbers) and _are_different(numbers)
+    return len(set(numbers)) == len(values) > 0 and all(1 <= n <= 1000 for n in numbers)
 
 
 @flags.validator("coefficients", "expected different numbers above 0 and at most 1: 0.1,0.5,1")
 def _are_shares(values: list[str]) -> bool:
-    try:
-        numbers = [float(v) for v in values]
-    except ValueError:
-        return False
-    inside = all(np.float32(n) > 0 and n <= 1 for n in numbers)
-    return bool(numbers) and inside and _are_different([f"{n:g}" for n in numbers])
-
-
-def _are_different(values: list) -> bool:
-    return len(set(values)) == len(values)
+    return optimizer_flags.are_different_numbers(
+        values, lambda n: bool(np.float32(n) > 0 and n <= 1), "{:g}".format
+    )
 
 
 def main() -> None:
@@ -65,10 +60,7 @@ def main() -> None:
     program.train("knn_per_trainer")
 
 
-def run() -> None:
-    """Entry point of the console command."""
-    program.run(main)
-
+run = functools.partial(program.run, main)
 
 if __name__ == "__main__":
     run()

@@ -8,6 +8,8 @@ personal models in personal_models.npz. --algorithm is one of
     mtl_trainer --dataset_name=school --use_synthetic_data --algorithm=ditto --experiment_name=ditto
 """
 
+import functools
+
 from trainers import algorithm_flags, data_flags, optimizer_flags, program, shared_flags
 
 __doc__ = __doc__.format(algorithm_flags.listing("mtl_trainer"))
@@ -25,10 +27,7 @@ def main() -> None:
     program.train("mtl_trainer")
 
 
-def run() -> None:
-    """Entry point of the console command."""
-    program.run(main)
-
+run = functools.partial(program.run, main)
 
 if __name__ == "__main__":
     run()

@@ -6,7 +6,7 @@ chosen is refused: it would change nothing.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +26,7 @@ ALIASES = {
     ("adagrad", "initial_preconditioner_value"): "initial_accumulator_value",
 }
 DEFAULT = "sgd"
-# Before the name of a flag of clustering: what the rounds before it take instead.
-WARM_START = "warmstart_"
+
 _BELOW_ONE = ("momentum", "beta_1", "beta_2", "decay")
 
 _WHOSE = {
@@ -39,12 +38,9 @@ _WHOSE = {
 
 
 def define(prefix: str, default_rate: float | None, many_rates: bool = False) -> None:
-    """Declares the flags of one optimizer.
+    """Declares the flags of one optimizer, or of one with a list of rates to choose from.
 
-    Args:
-      prefix: `client`, `server`, `finetune` or `personal`.
-      default_rate: Default learning rate; None for that of the clients.
-      many_rates: Whether the rate is a list to choose from.
+    The default rate None is that of the clients.
     """
     who = _WHOSE[prefix]
     flags.DEFINE_enum(f"{prefix}_optimizer", DEFAULT, list(PARAMETERS), f"The {who} optimizer.")
@@ -52,7 +48,9 @@ def define(prefix: str, default_rate: float | None, many_rates: bool = False) ->
     if many_rates:
         flags.DEFINE_list(rate, [str(default_rate)], f"The {who} learning rates to choose from.")
         flags.register_validator(
-            rate, _are_positive, "expected different finite numbers above 0, such as 0.01,0.1"
+            rate,
+            lambda texts: are_different_numbers(texts, _is_positive),
+            "expected different finite numbers above 0, such as 0.01,0.1",
         )
     else:
         by_default = " (default: the clients')" if default_rate is None else ""
@@ -63,7 +61,7 @@ def define(prefix: str, default_rate: float | None, many_rates: bool = False) ->
             name = f"{prefix}_{optimizer}_{parameter}"
             _define_parameter(name, default, f"{parameter} of the {who} {optimizer}.")
             if (optimizer, parameter) in ALIASES:
-                flags.DEFINE_alias(_alias(prefix, optimizer, parameter), name)
+                flags.DEFINE_alias(f"{prefix}_{optimizer}_{ALIASES[optimizer, parameter]}", name)
 
 
 def _define_parameter(name: str, default: float, meaning: str) -> None:
@@ -71,16 +69,12 @@ def _define_parameter(name: str, default: float, meaning: str) -> None:
         flags.DEFINE_bool(name, default, meaning)
         return
     flags.DEFINE_float(name, default, meaning)
-    if name.endswith(_BELOW_ONE):
-        flags.register_validator(
-            name, lambda value: 0 <= value < 1, "expected a number from 0 to below 1"
-        )
-    else:
-        flags.register_validator(name, lambda value: value >= 0, "expected a number of at least 0")
-
-
-def _alias(prefix: str, optimizer: str, parameter: str) -> str:
-    return f"{prefix}_{optimizer}_{ALIASES[optimizer, parameter]}"
+    is_share = name.endswith(_BELOW_ONE)
+    flags.register_validator(
+        name,
+        lambda value: value >= 0 and (value < 1 or not is_share),
+        f"expected a number {'from 0 to below 1' if is_share else 'of at least 0'}",
+    )
 
 
 def _is_positive(value: float | None) -> bool:
@@ -88,16 +82,17 @@ def _is_positive(value: float | None) -> bool:
     return value is None or bool(0 < np.float32(value) < math.inf)
 
 
-def _are_positive(values: Sequence[str]) -> bool:
+def are_different_numbers(
+    texts: Sequence[str],
+    is_valid: Callable[[float], bool],
+    same: Callable[[float], object] = np.float32,
+) -> bool:
+    """Returns whether texts are one or more valid numbers, no two of which `same` makes equal."""
     try:
-        numbers = [float(value) for value in values]
-        return bool(numbers) and all(map(_is_positive, numbers)) and _are_different(numbers)
+        numbers = [float(text) for text in texts]
     except ValueError:
         return False
-
-
-def _are_different(numbers: Sequence[float]) -> bool:
-    return len({float(np.float32(number)) for number in numbers}) == len(numbers)
+    return len(set(map(same, numbers))) == len(texts) > 0 and all(map(is_valid, numbers))
 
 
 class Parameter(NamedTuple):
@@ -131,7 +126,7 @@ def parameter_of(flag: str) -> Parameter | None:
 
 def parameter_behind(flag: str) -> Parameter | None:
     """Returns the parameter whose optimizer a flag wants chosen: a warm start's has the same."""
-    return parameter_of(flag.removeprefix(WARM_START))
+    return parameter_of(flag.removeprefix("warmstart_"))
 
 
 def first_name(flag: str) -> str:
@@ -141,13 +136,10 @@ def first_name(flag: str) -> str:
 
 
 def check_given(given: Sequence[commandline.Given]) -> None:
-    """Sees to it that only flags of the chosen optimizers count.
+    """Sees to it that only flags of the chosen optimizers count, of all in the order given.
 
     What a flagfile says of the optimizer that it chooses itself is put aside where another one is
     chosen after it, as in `--flagfile=PRESET --server_optimizer=sgd`.
-
-    Args:
-      given: All flags in the order in which they were given.
 
     Raises:
       UserError: If another flag of an optimizer that is not chosen is given, or one setting by two
@@ -165,16 +157,11 @@ def check_given(given: Sequence[commandline.Given]) -> None:
         choice = parameter.choice
         if FLAGS[choice].value == parameter.optimizer:
             continue
-        if flagfile is None or _chosen_in(flagfile, choice, given) != parameter.optimizer:
+        chosen = [g.value for g in given if (g.name, g.flagfile) == (choice, flagfile)]
+        if flagfile is None or chosen[-1:] != [parameter.optimizer]:
             where = f"{flagfile}: " if flagfile else ""
             raise UserError(
                 f"{where}--{flag} is a flag of {parameter.optimizer}, but --{choice} is "
                 f"{FLAGS[choice].value}; leave it out, or give --{choice}={parameter.optimizer}"
             )
         FLAGS[name].unparse()
-
-
-def _chosen_in(flagfile: str, choice: str, given: Sequence[commandline.Given]) -> str | None:
-    """Returns the optimizer that a flagfile chooses."""
-    chosen = [flag.value for flag in given if flag.flagfile == flagfile and flag.name == choice]
-    return chosen[-1] if chosen else None

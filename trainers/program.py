@@ -1,6 +1,7 @@
 """What every trainer does: reads its flags, runs the experiment, prints the closing table."""
 
 import contextlib
+import functools
 import os
 import tempfile
 from typing import Any
@@ -25,31 +26,6 @@ def train(trainer: str) -> None:
         belongs to other flags.
     """
     wanted = config.read(trainer)
-    _check_temporary_directory()
-    with contextlib.closing(
-        run_directory.RunDirectory(
-            wanted.root_output_dir,
-            wanted.experiment_name,
-            wanted.deciding_flags,
-            wanted.default_flags,
-        )
-    ) as directory:
-        if directory.is_finished:
-            _check_data_file(wanted, directory)
-        else:
-            interface.run_config(
-                lambda: datasets.create_task(wanted.data),
-                wanted.run,
-                directory,
-                terminal.TerminalProgress(),
-                terminal.warn,
-            )
-        _draw(directory)
-        _print_closing_table(directory, wanted.selects_round)
-
-
-def _check_temporary_directory() -> None:
-    """Raises a UserError where TensorFlow, which wants one when it is imported, would fail."""
     try:
         tempfile.gettempdir()
     except FileNotFoundError as error:
@@ -57,6 +33,18 @@ def _check_temporary_directory() -> None:
             f"TensorFlow needs a temporary directory: {error.strerror}; make room there, or set "
             "TMPDIR to one that can be written"
         ) from error
+    place = (wanted.root_output_dir, wanted.experiment_name)
+    with contextlib.closing(
+        run_directory.RunDirectory(*place, wanted.deciding_flags, wanted.default_flags)
+    ) as directory:
+        if directory.is_finished:
+            _check_data_file(wanted, directory)
+        else:
+            create_task = functools.partial(datasets.create_task, wanted.data)
+            progress = terminal.TerminalProgress()
+            interface.run_config(create_task, wanted.run, directory, progress, terminal.warn)
+        _draw(directory)
+        _print_closing_table(directory, wanted.selects_round)
 
 
 def _check_data_file(wanted: config.Config, directory: run_directory.RunDirectory) -> None:
@@ -81,18 +69,12 @@ def _print_closing_table(directory: run_directory.RunDirectory, selects_round: b
     first = [directory.table(name) for name in ("summary", "clients", "candidates", "rounds")]
     others = sorted(set(directory.path.glob("*.csv")) - set(first))  # Of flags: sizes.csv, say.
     metric, higher_is_better = (directory.record[k] for k in ("metric", "higher_is_better"))
-    title = metric
+    title, rows = metric, summaries.last(directory)
     if selects_round:
         rows = summaries.selected(directory, higher_is_better)
         title += f" after round {rows[0]['round']} (the best on validation clients)"
-    else:
-        rows = summaries.last(directory)
-    terminal.print_summary(
-        rows,
-        title,
-        f"{directory.record['backend']} ({directory.record['backend_reason']})",
-        [*first, *others, directory.path / "run.json"],
-        terminal.worse_than_nothing(
-            rows, metric, higher_is_better, directory.record.get("constant_prediction", {})
-        ),
-    )
+    backend = f"{directory.record['backend']} ({directory.record['backend_reason']})"
+    constant = directory.record.get("constant_prediction", {})
+    warnings = terminal.worse_than_nothing(rows, metric, higher_is_better, constant)
+    paths = [*first, *others, directory.path / "run.json"]
+    terminal.print_summary(rows, title, backend, paths, warnings)

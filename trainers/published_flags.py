@@ -25,17 +25,13 @@ SILO = {
     "dataset": _here("dataset_name"),
     "density": f"{_NO_ADVICE}: of a smaller training set, give the data as a file (--data_file)",
     "no_std": f"{_NO_ADVICE}: without scaled features no published rate is of use",
-    "lr": _here("client_learning_rate"),
-    "client_lr": _here("client_learning_rate"),
+    **dict.fromkeys(("lr", "client_lr"), _here("client_learning_rate")),
     "server_lr": _here("server_learning_rate"),
     "batch_size": _here("train_batch_size"),
-    "t": _here("total_rounds"),
-    "num_rounds": _here("total_rounds"),
-    "ee": _here("rounds_per_evaluation"),
-    "eval_every": _here("rounds_per_evaluation"),
+    **dict.fromkeys(("t", "num_rounds"), _here("total_rounds")),
+    **dict.fromkeys(("ee", "eval_every"), _here("rounds_per_evaluation")),
     "clients_per_round": f"{_here('clients_per_train_round')}; silos all take part without it",
-    "inner_mode": _STEPS,
-    "inner_iters": _STEPS,
+    **dict.fromkeys(("inner_mode", "inner_iters"), _STEPS),
     "inner_epochs": _here("train_epochs"),
     "server_opt": f"{_here('server_optimizer')}, with the values sgd, fedavgm and adam",
     "fedavg_momentum": _here("server_fedavgm_momentum"),
@@ -66,14 +62,9 @@ SILO = {
     "fedadam_taus": _swept("server_adam_epsilon"),
     "lambdas": _swept("lambda"),
     "mocha_outers": _swept("mocha_outer"),
-    "r": "here it is --seeds of motley_sweep",
-    "repeat": "here it is --seeds of motley_sweep",
-    "o": _here("root_output_dir", "experiment_name"),
-    "outdir": _here("root_output_dir", "experiment_name"),
-    "q": _NO_LOG,
-    "quiet": _NO_LOG,
-    "no_per_round_log": _NO_LOG,
-    "no_per_client_metric": _NO_LOG,
+    **dict.fromkeys(("r", "repeat"), "here it is --seeds of motley_sweep"),
+    **dict.fromkeys(("o", "outdir"), _here("root_output_dir", "experiment_name")),
+    **dict.fromkeys(("q", "quiet", "no_per_round_log", "no_per_client_metric"), _NO_LOG),
 }
 # (pattern, what to do) of the device trainers' optimizers.
 _DEVICE = (
@@ -91,10 +82,7 @@ _DEVICE = (
 
 def advice(flag: str) -> str | None:
     """Returns what to give instead of a published flag, or None if it is none."""
-    if flag in SILO:
-        return SILO[flag]
     for pattern, words in _DEVICE:
-        match = re.fullmatch(pattern, flag)
-        if match:
+        if match := re.fullmatch(pattern, flag):
             return words.format(**match.groupdict())
-    return None
+    return SILO.get(flag)

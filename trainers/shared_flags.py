@@ -7,8 +7,8 @@ wrong command line fails at once.
 from absl import flags
 
 from motley_tff.backends.tff import targets as worker_targets
-from motley_tff.core.errors import UserError
 from motley_tff.experiment import acceptance, run_directory
+from trainers import data_flags, optimizer_flags
 
 BACKENDS = ("auto", "tff", "sequential", "vectorized")
 AGGREGATORS = ("mean", "robust", "compressed", "secure", "differentially_private")
@@ -31,36 +31,22 @@ def _define_experiment() -> None:
         upper_bound=2**32 - 1,
     )  # fmt: skip
     flags.mark_flags_as_required(["experiment_name", "dataset_name"])
-    flags.register_validator("experiment_name", _is_experiment_name)
-
-
-def _is_experiment_name(name: str | None) -> bool:
-    if name is not None:
-        try:
-            run_directory.check_name(name)
-        except UserError as error:
-            raise flags.ValidationError(str(error).partition("; ")[2]) from error
-    return True
+    data_flags.register_check("experiment_name", run_directory.check_name, after="; ")
 
 
 def _define_rounds() -> None:
     flags.DEFINE_integer(
         "total_rounds", 100, "Training rounds; 0 leaves local training alone.", lower_bound=0
     )
-    flags.DEFINE_integer(
-        "rounds_per_evaluation", 10, "Evaluate every so many rounds.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "rounds_per_checkpoint", 50, "Save a checkpoint every so many rounds.", lower_bound=1
-    )
-    flags.DEFINE_integer(
+    _define_count("rounds_per_evaluation", 10, "Evaluate every so many rounds.")
+    _define_count("rounds_per_checkpoint", 50, "Save a checkpoint every so many rounds.")
+    _define_count(
         "clients_per_train_round",
         10,
         "Clients in a round's cohort. Silos all take part unless the flag is given.",
-        lower_bound=1,
     )
     _define_count("train_epochs", 1, "Local epochs a round.", 10_000)
-    _define_count("train_batch_size", 10, "Examples a batch.")
+    _define_count("train_batch_size", 10, "Examples a batch.", 2**31 - 1)
     flags.DEFINE_string(
         "path_to_initial_model_weights",
         None,
@@ -95,18 +81,14 @@ def _define_cohort() -> None:
     )
 
 
-def _define_count(name: str, default: int, meaning: str, most: int = 2**31 - 1) -> None:
+def _define_count(name: str, default: int, meaning: str, most: int | None = None) -> None:
     flags.DEFINE_integer(name, default, meaning, lower_bound=1, upper_bound=most)
 
 
 def _define_evaluation() -> None:
     for split in ("valid", "test"):
-        flags.DEFINE_integer(
-            f"{split}_clients_per_evaluation",
-            100,
-            f"How many {split} clients an evaluation during training samples; silos: all.",
-            lower_bound=1,
-        )
+        words = f"How many {split} clients an evaluation during training samples; silos: all."
+        _define_count(f"{split}_clients_per_evaluation", 100, words)
     flags.DEFINE_integer(
         "final_evaluation_clients",
         0,
@@ -145,30 +127,21 @@ def _define_evaluation() -> None:
     )
     flags.register_validator(
         "personalization_fraction",
-        _are_fractions,
+        lambda texts: optimizer_flags.are_different_numbers(texts, lambda n: 0 < n <= 1, float),
         "expected different numbers above 0 and at most 1, such as 1,0.5,0.25",
     )
-    flags.register_validator("acceptance", _are_rules)
+    flags.register_validator(
+        "acceptance",
+        lambda texts: len(set(texts)) == len(texts) > 0,
+        "expected one or more different rules",
+    )
+    data_flags.register_check("acceptance", _check_rules, after=": ")
 
 
-def _are_fractions(values: list[str]) -> bool:
-    try:
-        numbers = [float(value) for value in values]
-    except ValueError:
-        return False
-    return bool(numbers) and len(set(numbers)) == len(numbers) and all(0 < n <= 1 for n in numbers)
-
-
-def _are_rules(texts: list[str]) -> bool:
+def _check_rules(texts: list[str]) -> None:
     """Checks what can be known before the data are; silos take no fraction."""
-    if not texts or len(set(texts)) < len(texts):
-        raise flags.ValidationError("expected one or more different rules")
     for text in texts:
-        try:
-            acceptance.parse(text, is_silo=False)
-        except UserError as error:
-            raise flags.ValidationError(str(error).partition(": ")[2]) from error
-    return True
+        acceptance.parse(text, is_silo=False)
 
 
 def _define_backend() -> None:
@@ -180,7 +153,7 @@ def _define_backend() -> None:
         "over: backend tff, of several machines. Not encrypted: use SSH tunnels or a private "
         "network.",
     )
-    flags.register_validator("tff_workers", _are_workers)
+    data_flags.register_check("tff_workers", worker_targets.check)
     flags.register_multi_flags_validator(
         ["backend", "tff_workers"],
         lambda values: not values["tff_workers"] or values["backend"] in ("auto", "tff"),
@@ -209,11 +182,3 @@ def _define_backend() -> None:
         lower_bound=0.0,
     )
     flags.DEFINE_bool("tensorboard", False, "Also write TensorBoard scalars.")
-
-
-def _are_workers(targets: list[str]) -> bool:
-    try:
-        worker_targets.check(targets)
-    except UserError as error:
-        raise flags.ValidationError(str(error)) from error
-    return True

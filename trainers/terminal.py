@@ -4,7 +4,7 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tqdm
 
@@ -27,58 +27,52 @@ class TerminalProgress:
         """Shows a new stage below the ones that are open."""
         if done:
             _write(f"{stage}: goes on after {done}/{total}")
-        kind: type[_Bar | _Lines] = _Bar if sys.stderr.isatty() else _Lines
-        self._stages.append(kind(stage, total, done, len(self._stages)))
+        if not sys.stderr.isatty():
+            self._stages.append(_Lines(stage, total, done))
+            return
+        depth, unit = len(self._stages), "round" if stage == "train" else "client"
+        self._stages.append(_Bar(
+            desc=stage, total=total, initial=done, unit=unit, leave=depth == 0, position=depth,
+            ncols=shutil.get_terminal_size().columns,  # 80 where a terminal does not say.
+        ))  # fmt: skip
 
     def advance(self, steps: int = 1, **facts: float) -> None:
         """Moves the innermost stage on, or ends the program if a signal asked for it."""
         commandline.raise_if_ended()
-        self._stages[-1].advance(steps, facts)
+        self._stages[-1].advance(steps, {k: f"{v:.4g}" for k, v in facts.items()})
 
     def finish(self) -> None:
         """Closes the innermost stage."""
         self._stages.pop().close()
 
 
-class _Bar:
-    def __init__(self, stage: str, total: int, done: int, depth: int):
-        unit = "round" if stage == "train" else "client"
-        self._bar = tqdm.tqdm(
-            desc=stage, total=total, initial=done, unit=unit, leave=depth == 0, position=depth,
-            ncols=shutil.get_terminal_size().columns,  # 80 where a terminal does not say.
-        )  # fmt: skip
-
-    def advance(self, steps: int, facts: Mapping[str, float]) -> None:
+class _Bar(tqdm.tqdm):
+    def advance(self, steps: int, facts: Mapping[str, str]) -> None:
         if facts:
-            self._bar.set_postfix({k: f"{v:.4g}" for k, v in facts.items()}, refresh=False)
-        self._bar.update(steps)
-
-    def close(self) -> None:
-        self._bar.close()
+            self.set_postfix(facts, refresh=False)
+        self.update(steps)
 
 
 class _Lines:
-    def __init__(self, stage: str, total: int, done: int, depth: int):
-        del depth
+    def __init__(self, stage: str, total: int, done: int):
         self._stage, self._total, self._done = stage, total, done
         self._last = time.monotonic()
-        self._facts: Mapping[str, float] = {}
+        self._facts: Mapping[str, str] = {}
 
-    def advance(self, steps: int, facts: Mapping[str, float]) -> None:
+    def advance(self, steps: int, facts: Mapping[str, str]) -> None:
         self._done += steps
         self._facts = facts or self._facts
         if time.monotonic() - self._last > _SECONDS_BETWEEN_LINES:
             self._say()
+            self._last = time.monotonic()
 
     def _say(self) -> None:
-        facts = "".join(f", {k} {v:.4g}" for k, v in self._facts.items())
+        facts = "".join(f", {name} {value}" for name, value in self._facts.items())
         with contextlib.suppress(OSError):  # A log that cannot be written ends no run.
             sys.stderr.write(f"{self._stage}: {self._done}/{self._total}{facts}\n")
             sys.stderr.flush()
-        self._last = time.monotonic()
 
-    def close(self) -> None:
-        self._say()
+    close = _say
 
 
 def warn(message: str) -> None:
@@ -98,35 +92,21 @@ def print_summary(
     paths: Sequence[object],
     warnings: Sequence[str] = (),
 ) -> None:
-    """Prints the closing table of a run and where its files are.
-
-    Args:
-      rows: Rows of `summary.csv`.
-      metric: What mean and std are of.
-      backend: Which backend ran and why.
-      paths: The files.
-      warnings: What to say below the table.
-    """
-    sys.stdout.write(f"\n{metric}, mean and std over clients; backend: {backend}\n\n")
+    """Prints the closing table, of rows of `summary.csv`, warnings, and where the files are."""
+    print(f"\n{metric}, mean and std over clients; backend: {backend}\n")
     columns = ("split", "clients", "candidate", "baseline", "personalized", "% hurt")
-    table = [columns, *(_summary_cells(row) for row in rows)]
-    for line in text_tables.aligned(table, gap="   "):
-        sys.stdout.write(f"  {line}\n")
-    for warning in (*_collapsed(rows), *warnings):
-        sys.stdout.write(f"\nwarning: {warning}\n")
-    sys.stdout.write("\n" + "".join(f"{path}\n" for path in paths))
-    sys.stdout.flush()
-
-
-def _collapsed(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yields a warning where the test clients are in one cluster."""
+    for line in text_tables.aligned([columns, *map(_summary_cells, rows)], gap="   "):
+        print(f"  {line}")
     for row in rows:
         share = float(row.get("largest_cluster_pct") or 0)
         if row["split"] == "test" and share >= _COLLAPSED_PCT:
-            yield (
-                f"{share:.0f}% of the test clients are in one cluster (mode collapse); see "
-                "--num_warmstart_fedavg_rounds, --cluster_initialization=updates and --balance"
+            print(
+                f"\nwarning: {share:.0f}% of the test clients are in one cluster (mode collapse); "
+                "see --num_warmstart_fedavg_rounds, --cluster_initialization=updates and --balance"
             )
+    for warning in warnings:
+        print(f"\nwarning: {warning}")
+    print("", *paths, sep="\n", flush=True)
 
 
 def worse_than_nothing(
@@ -137,11 +117,7 @@ def worse_than_nothing(
 ) -> list[str]:
     """Returns a warning for each model that is worse on test clients than predicting nothing.
 
-    Args:
-      rows: Rows of `summary.csv`.
-      metric: The reported metric.
-      higher_is_better: Its direction.
-      constant: What `experiment.constant_prediction` found, by split.
+    Of rows of `summary.csv`, and what `experiment.constant_prediction` found, by split.
     """
     warnings = []
     names = {"baseline_mean": "the global model", "personalized_mean": "the personalized model"}
@@ -151,13 +127,10 @@ def worse_than_nothing(
             nothing, what = float(row["reference_mean"]), "a client's own most frequent word"
         for column, name in names.items():
             is_untrained = row.get("round") == "0" and row.get("algorithm") == "local"
-            if column == "baseline_mean" and is_untrained:
+            if nothing is None or (column == "baseline_mean" and is_untrained):
                 continue  # Nobody expects anything of an untrained model.
             value = float(row[column] or "nan")  # An empty cell is a mean that is not finite.
-            is_as_good = nothing is None or (
-                value >= nothing if higher_is_better else value <= nothing
-            )
-            if not is_as_good:
+            if not (value >= nothing if higher_is_better else value <= nothing):
                 warnings.append(
                     f"{name} ({metric} {value:.4g}) is worse than predicting nothing "
                     f"({nothing:.4g}: {what})"
@@ -170,11 +143,6 @@ def _summary_cells(row: Mapping[str, str]) -> tuple[str, ...]:
         mean, std = row[f"{which}_mean"], row[f"{which}_std"]
         return f"{float(mean):.5g} ± {float(std):.3g}" if mean and std else "-"
 
-    return (
-        row["split"],
-        row["num_clients"],
-        row["candidate"],
-        mean_and_std("baseline"),
-        mean_and_std("personalized"),
-        f"{float(row['pct_clients_hurt']):.1f}",
-    )
+    models = map(mean_and_std, ("baseline", "personalized"))
+    hurt = f"{float(row['pct_clients_hurt']):.1f}"
+    return (row["split"], row["num_clients"], row["candidate"], *models, hurt)
