@@ -46,7 +46,11 @@ def batches(
     first = 0
     for client_id, examples in zip(client_ids, parts, strict=True):
         n = len(next(iter(examples.values())))
-        key = _epoch_key(round_key, client_id)
+        key = tensor_random.client_round_key(
+            tf.constant(round_key), tf.constant(random_streams.client_key(client_id))
+        )
+        for part in (tensor_random.PASS, tensor_random.EPOCH):
+            key = tensor_random.fold(key, part, 0)
         order = tensor_random.permutation(tensor_random.fold(key, tensor_random.SHUFFLE, 0), n)
         steps = int(client_work.steps_per_epoch(tf.constant(n), walk))
         size = min(walk.batch_size, n)
@@ -63,29 +67,10 @@ def batches(
     )
 
 
-def _epoch_key(round_key: np.ndarray, client_id: str) -> tf.Tensor:
-    key = tensor_random.client_round_key(
-        tf.constant(round_key), tf.constant(random_streams.client_key(client_id))
-    )
-    key = tensor_random.fold(key, tensor_random.PASS, 0)
-    return tensor_random.fold(key, tensor_random.EPOCH, 0)
-
-
 def build(
     task: task_lib.Task, learning_rate: float
 ) -> Callable[[functional_model.Weights, Batches], tuple[functional_model.Weights, tf.Tensor]]:
     """Returns `(weights, batches) -> (weights after them, mean loss)`; its first call compiles."""
-
-    def sgd_step(
-        weights: functional_model.Weights, x: Any, y: tf.Tensor, key: tf.Tensor
-    ) -> tuple[functional_model.Weights, tf.Tensor]:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(weights)
-            values, entry_weights = task.loss(y, task.model.predict(weights, x, True, key))
-            loss = tf.reduce_sum(values * entry_weights) / tf.reduce_sum(entry_weights)
-        gradients = map(tf.convert_to_tensor, tape.gradient(loss, weights))
-        pairs = zip(weights, gradients, strict=True)
-        return tuple(weight - learning_rate * gradient for weight, gradient in pairs), loss
 
     @tf.function(autograph=False)
     def loop(
@@ -95,8 +80,15 @@ def build(
             rows = of.order[of.bounds[i] : of.bounds[i + 1]]
             raw = {field: tf.gather(values, rows) for field, values in of.examples.items()}
             x, y = task.preprocess(raw, True, of.keys[i])
-            weights, loss = sgd_step(weights, x, y, of.keys[i])
-            return i + 1, weights, total + loss
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(weights)
+                outputs = task.model.predict(weights, x, True, of.keys[i])
+                values, entry_weights = task.loss(y, outputs)
+                loss = tf.reduce_sum(values * entry_weights) / tf.reduce_sum(entry_weights)
+            gradients = map(tf.convert_to_tensor, tape.gradient(loss, weights))
+            pairs = zip(weights, gradients, strict=True)
+            after = tuple(weight - learning_rate * gradient for weight, gradient in pairs)
+            return i + 1, after, total + loss
 
         start = (tf.constant(0), weights, tf.constant(0.0))
         steps = tf.shape(of.keys)[0]

@@ -8,6 +8,7 @@ runs. An idle machine gives the steadiest numbers.
     motley_benchmark --workloads=emnist_cnn,school_fedavg --data_dir=DATA --json=times.json
 """
 
+import functools
 import importlib.metadata
 import pathlib
 import platform
@@ -16,7 +17,7 @@ import sys
 from absl import flags
 
 from launch import benchmarks
-from launch.benchmarks import measuring, report, sizes
+from launch.benchmarks import measuring, report
 from motley_tff import commandline
 from motley_tff.core import cores
 from motley_tff.core.errors import UserError
@@ -30,7 +31,7 @@ flags.DEFINE_string("json", None, "File that gets all numbers as JSON; - for std
 flags.DEFINE_string(
     "data_dir", None, "Folder with school.mat and client_sizes/*.csv; made-up data without it."
 )
-for _field in sizes.size_fields():
+for _field in measuring.size_fields():
     flags.DEFINE_integer(_field.name, _field.default, _field.metadata["help"], lower_bound=1)
 
 
@@ -42,11 +43,14 @@ def _are_workloads(names: list[str]) -> bool:
 def main() -> None:
     """Measures and reports."""
     path, repeats, names = FLAGS.json, FLAGS.repeats, dict.fromkeys(FLAGS.workloads)
-    numbers = {field.name: FLAGS[field.name].value for field in sizes.size_fields()}
-    all_sizes = sizes.Sizes(data_dir=FLAGS.data_dir, **numbers)
+    numbers = {field.name: FLAGS[field.name].value for field in measuring.size_fields()}
+    all_sizes = measuring.Sizes(data_dir=FLAGS.data_dir, **numbers)
     to_stdout = path == "-"
-    if path and not to_stdout:
-        _check_writable(path)
+    if path and not to_stdout:  # Better now than after all has been measured.
+        try:
+            pathlib.Path(path).open("a").close()
+        except OSError as error:
+            raise UserError(f"--json={path}: {error.strerror}; name another file") from error
     tables = []
     for name in names:
         title, results = measuring.run_workload(name, all_sizes, repeats)
@@ -60,17 +64,7 @@ def main() -> None:
             pathlib.Path(path).write_text(text, encoding="utf-8")
 
 
-def run() -> None:
-    """The console entry."""
-    commandline.run_main(main)
-
-
-def _check_writable(path: str) -> None:
-    """Fails now rather than after all has been measured."""
-    try:
-        pathlib.Path(path).open("a").close()
-    except OSError as error:
-        raise UserError(f"--json={path}: {error.strerror}; name another file") from error
+run = functools.partial(commandline.run_main, main)
 
 
 def _machine() -> dict[str, object]:

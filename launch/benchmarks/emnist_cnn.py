@@ -7,8 +7,7 @@ import numpy as np
 
 from datasets import emnist
 from launch.benchmarks import ALL_THREADS, rounds, stock
-from launch.benchmarks.measuring import Contender, Plan
-from launch.benchmarks.sizes import Sizes
+from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.core import clients, random_streams
@@ -49,9 +48,7 @@ def _stock(training: rounds.Training) -> Iterator[Contender]:
 def create_task(train_sizes: Sequence[int], held_out_sizes: Sequence[int] = (1,)) -> task_lib.Task:
     """Returns EMNIST's task on noise: what images show does not matter to a clock.
 
-    Args:
-      train_sizes: Images of each training client.
-      held_out_sizes: Images of each other client to personalize on, and as many to evaluate on.
+    Sizes are images of each client; a held-out one has as many to personalize on as to evaluate on.
     """
     train = {f"train_{i}": {"train": _examples(0, i, n)} for i, n in enumerate(train_sizes)}
     held_out = clients.InMemoryClients(

@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from launch.benchmarks import ALL_THREADS, bare_loop, emnist_cnn, rounds, stock
-from launch.benchmarks.measuring import Contender, Plan
-from launch.benchmarks.sizes import Sizes
+from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.algorithms import FineTuning, optimizers, scoring
 from motley_tff.backends import base
 from motley_tff.backends.tff import backend as tff_backend
@@ -24,6 +23,7 @@ from motley_tff.core import task as task_lib
 from motley_tff.core.lazy import tff
 
 _LEARNING_RATE = 0.01
+_KEY = random_streams.key(rounds.SEED, "personalization", 0)
 
 
 @contextlib.contextmanager
@@ -51,16 +51,15 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
 def _bare(task: task_lib.Task, sizes: Sizes) -> Contender:
     """Returns the bare loop over client after client; its batches are the same in every epoch."""
     walk = client_work.Pass("personalization", lambda carry, _: carry, sizes.emnist_batch_size)
-    weights, key = task.model.initial_weights(rounds.SEED), _key()
-    batches = [bare_loop.batches(task.test, [i], walk, key) for i in task.test.ids]
+    weights = task.model.initial_weights(rounds.SEED)
+    batches = [bare_loop.batches(task.test, [i], walk, _KEY) for i in task.test.ids]
     train = bare_loop.build(task, _LEARNING_RATE)
 
     @tf.function(autograph=False)
     def score(weights: tuple[tf.Tensor, ...], examples: dict[str, tf.Tensor]) -> tf.Tensor:
-        x, y = task.preprocess(examples, False, tf.constant(key))
-        return tf.reduce_mean(
-            task.metric.function(y, task.model.predict(weights, x, False, key))[0]
-        )
+        x, y = task.preprocess(examples, False, tf.constant(_KEY))
+        outputs = task.model.predict(weights, x, False, _KEY)
+        return tf.reduce_mean(task.metric.function(y, outputs)[0])
 
     def run(num_clients: int) -> dict[str, float]:
         accuracies = []
@@ -77,10 +76,6 @@ def _bare(task: task_lib.Task, sizes: Sizes) -> Contender:
     return Contender("bare loop", run)
 
 
-def _key() -> np.ndarray:
-    return random_streams.key(rounds.SEED, "personalization", 0)
-
-
 def _motley(name: str, backend: Any, task: task_lib.Task, sizes: Sizes) -> Contender:
     params = FineTuning(
         optimizers.OptimizerConfig("sgd", _LEARNING_RATE),
@@ -93,7 +88,7 @@ def _motley(name: str, backend: Any, task: task_lib.Task, sizes: Sizes) -> Conte
 
     def run(num_clients: int) -> dict[str, float]:
         ids = task.test.ids[:num_clients]
-        call = base.ClientCall(task, work, weights, task.test, ids, _key())
+        call = base.ClientCall(task, work, weights, task.test, ids, _KEY)
         scored = backend.map_clients(call)
         curves = [metrics["curves"]["evaluation"]["accuracy"] for _, metrics in scored]
         return {"accuracy": float(np.mean(curves, axis=0)[-1])}

@@ -6,6 +6,7 @@ of the machine hits all of them alike.
 """
 
 import contextlib
+import dataclasses
 import gc
 import importlib
 import multiprocessing
@@ -22,12 +23,60 @@ import psutil
 from absl import flags
 
 from launch import benchmarks
-from launch.benchmarks.sizes import Sizes
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
 Facts = Mapping[str, float]
 _END_SECONDS = 10.0
+
+
+def _size(default: int, meaning: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": meaning})
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Sizes of all workloads; the defaults are those of the published experiments.
+
+    Attributes:
+      data_dir: Where real data are; None for made-up data.
+    """
+
+    data_dir: str | None = None
+    emnist_clients: int = _size(10, "emnist_cnn: clients a round.")
+    emnist_images: int = _size(200, "emnist_cnn: images a client.")
+    emnist_batch_size: int = _size(20, "emnist_cnn, finetuning_evaluation: images a batch.")
+    lstm_clients: int = _size(4, "stackoverflow_lstm: clients a round.")
+    lstm_sentences: int = _size(64, "stackoverflow_lstm: sentences a client.")
+    lstm_tokens: int = _size(20, "stackoverflow_lstm: tokens a sentence.")
+    lstm_batch_size: int = _size(16, "stackoverflow_lstm: sentences a batch.")
+    lstm_vocabulary: int = _size(10_004, "stackoverflow_lstm: tokens there are.")
+    lstm_units: int = _size(670, "stackoverflow_lstm: units of the LSTM.")
+    school_rounds: int = _size(500, "school_fedavg, school_grid: rounds.")
+    school_measured_rounds: int = _size(
+        5, "school_fedavg: rounds that are run, and extrapolated, where all would take minutes."
+    )
+    school_batch_size: int = _size(32, "school_fedavg, school_grid: students a batch.")
+    grid_seeds: int = _size(5, "school_grid: seeds of each pair of rates.")
+    finetuning_clients: int = _size(100, "finetuning_evaluation: clients.")
+    finetuning_measured_clients: int = _size(
+        20, "finetuning_evaluation: clients that are run, and extrapolated."
+    )
+    finetuning_epochs: int = _size(20, "finetuning_evaluation: epochs, each one evaluated.")
+    finetuning_images: int = _size(
+        50, "finetuning_evaluation: images a client to personalize on, and as many to evaluate on."
+    )
+    population_clients: int = _size(342_477, "population: clients there are.")
+    population_cohort: int = _size(200, "population: clients a round.")
+    population_rounds: int = _size(200, "population: rounds.")
+    population_settled_round: int = _size(
+        20, "population: memory growth is counted from after this round."
+    )
+
+
+def size_fields() -> tuple[dataclasses.Field, ...]:
+    """Returns the fields that are counts."""
+    return tuple(f for f in dataclasses.fields(Sizes) if "help" in f.metadata)
 
 
 class BenchmarkError(UserError):
@@ -59,26 +108,14 @@ class Contender(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one process of a workload measures.
-
-    Attributes:
-      title: The work in words.
-      contenders: Who does it.
-    """
+    """What one process of a workload measures: the work in words, and who does it."""
 
     title: str
     contenders: Sequence[Contender]
 
 
 class Measured(NamedTuple):
-    """One run of a contender.
-
-    Attributes:
-      seconds: Wall time, scaled to the whole work.
-      cpu_seconds: Of all cores, likewise; it suffers less from neighbours.
-      peak_bytes: Largest resident memory meanwhile, that of TFF's worker included.
-      facts: What the contender says.
-    """
+    """One run of a contender: times are scaled to the whole work; memory includes TFF's worker."""
 
     seconds: float
     cpu_seconds: float
@@ -87,14 +124,10 @@ class Measured(NamedTuple):
 
 
 class Result(NamedTuple):
-    """All runs of a contender.
+    """All runs of a contender in a process of so many threads (0 for all).
 
-    Attributes:
-      name: The contender's.
-      threads: Of its process; 0 for all.
-      scale: As in `Contender`.
-      first_call_seconds: The warm-up: tracing, compiling, and one run; None without one.
-      runs: In order; the i-th runs of all contenders of a workload were neighbours in time.
+    The i-th runs of all contenders of a workload were neighbours in time. The first call is the
+    warm-up: tracing, compiling, and one run; None without one.
     """
 
     name: str
@@ -105,10 +138,7 @@ class Result(NamedTuple):
 
 
 def run_workload(name: str, sizes: Sizes, repeats: int) -> tuple[str, list[Result]]:
-    """Measures a workload's contenders in turn.
-
-    Returns:
-      (its title, the results in the order of the processes and their contenders).
+    """Measures a workload's contenders in turn; returns its title, and results in their order.
 
     Raises:
       BenchmarkError: If a process fails.
@@ -186,7 +216,9 @@ def _serve(
         flags.FLAGS(["motley_benchmark"])
     commandline.silence_libraries()
     try:
-        _prepare_tensorflow(threads)
+        import tensorflow as tf  # Takes 3 s, and the parent does without.
+
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
         with importlib.import_module(module).contenders(sizes, threads) as plan:
             listed = [(c.name, c.scale, c.once) for c in plan.contenders]
             connection.send(("plan", (plan.title, listed)))
@@ -198,17 +230,13 @@ def _serve(
         connection.send(("error", str(error)))
 
 
-def _prepare_tensorflow(threads: int) -> None:
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-
-
 def _measure(contender: Contender, command: str) -> Measured:
     pids = [os.getpid()] + ([contender.worker_pid] if contender.worker_pid else [])
     amount, scale = (contender.amount, contender.scale) if command == "run" else (1, 1.0)
     gc.collect()
-    _forget_peaks(pids)
+    for pid in pids:  # The kernel counts the peak anew, where it can; else since the start.
+        with contextlib.suppress(OSError):
+            pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")
     cpu, start = _cpu_seconds(pids), time.perf_counter()
     facts = contender.run(amount)
     seconds, cpu = time.perf_counter() - start, _cpu_seconds(pids) - cpu
@@ -218,13 +246,6 @@ def _measure(contender: Contender, command: str) -> Measured:
 def _cpu_seconds(pids: Sequence[int]) -> float:
     times = [psutil.Process(pid).cpu_times() for pid in pids]
     return sum(t.user + t.system for t in times)
-
-
-def _forget_peaks(pids: Sequence[int]) -> None:
-    """Has the kernel count the peak anew, where it can; else peaks are those since the start."""
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def _peak(pid: int) -> int:

@@ -17,8 +17,7 @@ import tensorflow as tf
 
 from datasets.models import linear
 from launch.benchmarks import rounds
-from launch.benchmarks.measuring import Contender, Plan
-from launch.benchmarks.sizes import Sizes
+from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.backends import base
 from motley_tff.core import clients, functional_model, random_streams
 from motley_tff.core import task as task_lib
@@ -47,8 +46,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
 def client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, str]:
     """Returns (number of examples of each client, where they are from).
 
-    Args:
-      data_dir: Folder whose `client_sizes/*.csv` have the examples a client in their last column.
+    The files `client_sizes/*.csv` in `data_dir` have it in their last column.
     """
     rng = random_streams.generator(rounds.SEED, "synthetic_data", 0)
     real = _real_sizes(pathlib.Path(data_dir) / "client_sizes") if data_dir else []
@@ -65,21 +63,17 @@ def _real_sizes(folder: pathlib.Path) -> list[int]:
         try:
             sizes.extend(int(list(row.values())[-1]) for row in csv_files.read(path))
         except ValueError as error:
-            raise UserError(
-                f"{path}: expected whole numbers in the last column ({error})"
-            ) from error
+            expected = "expected whole numbers in the last column"
+            raise UserError(f"{path}: {expected} ({error})") from error
     return sizes
 
 
 def create_task(
     client_sizes: np.ndarray, valid_sizes: np.ndarray, test_sizes: np.ndarray
 ) -> task_lib.Task:
-    """Returns a regression task; a client's id says its number and its size.
+    """Returns a regression task with these numbers of examples of each client.
 
-    Args:
-      client_sizes: Number of examples of each training client.
-      valid_sizes: The same of validation clients, whose two sets are alike.
-      test_sizes: The same of test clients.
+    A client's id says its number and its size; the two sets of the held-out ones are alike.
     """
 
     def made(sizes: np.ndarray, *parts: str) -> clients.Clients:
@@ -130,13 +124,14 @@ def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[
         gc.collect()
         memory.append(psutil.Process().memory_info().rss / _MEGABYTE)
     settled = min(sizes.population_settled_round, sizes.population_rounds)
+    at_first = memory[settled - 1]
     return {
         "start-up with the first round, s": start_up,
         "a round, median s": float(np.median(seconds)),
-        f"resident after round {settled}, MB": memory[settled - 1],
+        f"resident after round {settled}, MB": at_first,
         f"resident after round {len(memory)}, MB": memory[-1],
-        "growth, MB": memory[-1] - memory[settled - 1],
-        "largest growth, MB": max(memory[settled - 1 :]) - memory[settled - 1],
+        "growth, MB": memory[-1] - at_first,
+        "largest growth, MB": max(memory[settled - 1 :]) - at_first,
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from launch.benchmarks import ALL_THREADS
-from launch.benchmarks.measuring import Measured, Result
+from launch.benchmarks.measuring import Result
 from motley_tff.files import text_tables
 
 _BARE = "bare loop"
@@ -18,22 +18,12 @@ _MEGABYTE = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A contender in the table.
+    """A contender in the table: medians over its runs, the largest peak, the last run's facts.
 
-    Attributes:
-      name: Of the contender.
-      threads: Within an operation, in its process; 0 for all.
-      seconds: Median over the runs, of the whole work.
-      cpu_seconds: The same of the processors' time.
-      times_bare_loop: How many times as long as the bare loop in the same process; None where
-        there is no bare loop. Medians over the i-th runs' ratios, as all ratios.
-      times_bare_loop_on_all_threads: The same to the bare loop that uses all threads.
-      faster_than_stock: How many times faster than the first stock TFF contender, or None.
-      first_call_seconds: Tracing, compiling and a first run, or None.
-      peak_bytes: Largest of the runs.
-      scale: 1, or by how much a part of the work was extrapolated.
-      all_seconds: Of each run.
-      facts: Of the last run.
+    Times are of the whole work, `scale` says how much of it was extrapolated. Ratios are medians
+    over the i-th runs' ratios: to the bare loop in the same process, to the one that uses all
+    threads, and of the first stock TFF contender to this one; None where there is no such
+    contender.
     """
 
     name: str
@@ -65,6 +55,7 @@ def tabulate(workload: str, title: str, results: Sequence[Result]) -> Table:
 
 
 def _row(result: Result, results: Sequence[Result]) -> Row:
+    seconds = [run.seconds for run in result.runs]
     stock = [r for r in results if r.name.startswith(_STOCK)]
     bare = [r for r in results if r.name == _BARE]
     same_threads = [r for r in bare if r.threads == result.threads]
@@ -72,7 +63,7 @@ def _row(result: Result, results: Sequence[Result]) -> Row:
     return Row(
         name=result.name,
         threads=result.threads,
-        seconds=statistics.median(_seconds(result.runs)),
+        seconds=statistics.median(seconds),
         cpu_seconds=statistics.median(run.cpu_seconds for run in result.runs),
         times_bare_loop=_ratio(result, same_threads),
         times_bare_loop_on_all_threads=_ratio(result, all_threads),
@@ -80,21 +71,17 @@ def _row(result: Result, results: Sequence[Result]) -> Row:
         first_call_seconds=result.first_call_seconds,
         peak_bytes=max(run.peak_bytes for run in result.runs),
         scale=result.scale,
-        all_seconds=_seconds(result.runs),
+        all_seconds=seconds,
         facts=dict(result.runs[-1].facts),
     )
-
-
-def _seconds(runs: Sequence[Measured]) -> list[float]:
-    return [run.seconds for run in runs]
 
 
 def _ratio(result: Result, reference: Sequence[Result]) -> float | None:
     """Returns the median of the ratios of runs that were neighbours in time."""
     if not reference:
         return None
-    pairs = zip(_seconds(result.runs), _seconds(reference[0].runs), strict=False)
-    return statistics.median(a / b for a, b in pairs)
+    pairs = zip(result.runs, reference[0].runs, strict=False)
+    return statistics.median(run.seconds / other.seconds for run, other in pairs)
 
 
 def to_json(tables: Sequence[Table], about: dict[str, Any]) -> str:
@@ -109,9 +96,9 @@ def to_json(tables: Sequence[Table], about: dict[str, Any]) -> str:
 _COLUMNS = (
     ("threads", lambda row: "all" if row.threads == ALL_THREADS else str(row.threads)),
     ("seconds", lambda row: _number(row.seconds) + ("*" if row.scale != 1 else "")),
-    ("x bare loop", lambda row: _factor(row.times_bare_loop)),
-    ("x bare, all threads", lambda row: _factor(row.times_bare_loop_on_all_threads)),
-    ("faster than stock", lambda row: _factor(row.faster_than_stock)),
+    ("x bare loop", lambda row: _number(row.times_bare_loop, ".2f")),
+    ("x bare, all threads", lambda row: _number(row.times_bare_loop_on_all_threads, ".2f")),
+    ("faster than stock", lambda row: _number(row.faster_than_stock, ".2f")),
     ("cpu s", lambda row: _number(row.cpu_seconds)),
     ("first call s", lambda row: _number(row.first_call_seconds)),
     ("peak MB", lambda row: f"{row.peak_bytes / _MEGABYTE:.0f}"),
@@ -125,19 +112,14 @@ def to_text(table: Table) -> str:
         cells = [cell(row) for row in table.rows]
         if any(cells):
             columns.append((heading, cells))
-    facts = _common_facts(table.rows)
+    # Facts that every contender states make columns.
+    common = set.intersection(*(set(row.facts) for row in table.rows))
+    facts = [name for name in table.rows[0].facts if name in common and len(table.rows) > 1]
     columns.extend((name, [_number(row.facts[name]) for row in table.rows]) for name in facts)
     rows = list(zip(*([heading, *values] for heading, values in columns), strict=True))
     lines = (f"  {line}" for line in text_tables.aligned(rows))
     title = f"{table.workload}: {table.title}"
     return "\n".join([title, *lines, *_notes(table.rows, facts)]) + "\n"
-
-
-def _common_facts(rows: Sequence[Row]) -> list[str]:
-    """Returns the names of facts that make a column: those that every contender states."""
-    if len(rows) == 1:
-        return []
-    return [name for name in rows[0].facts if all(name in row.facts for row in rows)]
 
 
 def _notes(rows: Sequence[Row], in_columns: Sequence[str]) -> list[str]:
@@ -151,9 +133,5 @@ def _notes(rows: Sequence[Row], in_columns: Sequence[str]) -> list[str]:
     return notes
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def _factor(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _number(value: float | None, form: str = ".4g") -> str:
+    return "" if value is None else format(value, form)

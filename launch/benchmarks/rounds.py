@@ -1,6 +1,5 @@
 """Contenders that train rounds: the bare loop and the backends, for any task."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from launch.benchmarks import ALL_THREADS, bare_loop
@@ -15,13 +14,7 @@ SEED = 0
 
 
 class Training(NamedTuple):
-    """FedAvg on a task.
-
-    Attributes:
-      task: The task; every training client takes part in every round.
-      learning_rate: Of the clients' SGD.
-      batch_size: Of the clients.
-    """
+    """FedAvg on a task, with clients' SGD; every training client takes part in every round."""
 
     task: task_lib.Task
     learning_rate: float
@@ -57,11 +50,7 @@ def bare(training: Training) -> Contender:
 
 
 def backend(name: str, implementation: Any, training: Training, rounds: int = 1) -> Contender:
-    """Returns a backend that trains some rounds from the initial weights.
-
-    Args:
-      rounds: How many rounds a run has.
-    """
+    """Returns a backend that trains so many rounds a run from the initial weights."""
     process = implementation.training(training.task, training.algorithm)
     state, plan = process.initialize(), training.plan(rounds)
 
@@ -84,7 +73,6 @@ def sequential_backend(threads: int) -> tuple[str, sequential.SequentialBackend]
     return f"sequential, {at_once} clients at once", sequential.SequentialBackend(at_once)
 
 
-def sequential_only(training: Training, threads: int) -> Iterator[Contender]:
-    """Yields the bare loop and the sequential backend."""
-    yield bare(training)
-    yield backend(*sequential_backend(threads), training)
+def sequential_only(training: Training, threads: int) -> list[Contender]:
+    """Returns the bare loop and the sequential backend."""
+    return [bare(training), backend(*sequential_backend(threads), training)]

@@ -13,8 +13,7 @@ import tensorflow as tf
 from datasets import files, school
 from datasets.options import DataOptions
 from launch.benchmarks import rounds, stock
-from launch.benchmarks.measuring import Contender, Plan
-from launch.benchmarks.sizes import Sizes
+from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.backends import vectorized
 from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.core import clients

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from launch.benchmarks import school_fedavg
-from launch.benchmarks.measuring import Contender, Plan
-from launch.benchmarks.sizes import Sizes
+from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, run_groups, vectorized
 from motley_tff.core import algorithm, random_streams

@@ -9,8 +9,7 @@ import numpy as np
 from datasets import text
 from datasets.models import stackoverflow_lstm
 from launch.benchmarks import rounds
-from launch.benchmarks.measuring import Plan
-from launch.benchmarks.sizes import Sizes
+from launch.benchmarks.measuring import Plan, Sizes
 from motley_tff.core import clients, random_streams
 from motley_tff.core import task as task_lib
 
@@ -27,7 +26,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"clients x {sizes.lstm_sentences} sentences of {sizes.lstm_tokens} tokens, "
         f"batch {sizes.lstm_batch_size}"
     )
-    yield Plan(title, list(rounds.sequential_only(training, threads)))
+    yield Plan(title, rounds.sequential_only(training, threads))
 
 
 def create_task(sizes: Sizes) -> task_lib.Task:

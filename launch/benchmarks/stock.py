@@ -71,12 +71,7 @@ def fed_avg(
     rounds: int = 1,
     **options: Any,
 ) -> Contender:
-    """Returns TFF's weighted FedAvg.
-
-    Args:
-      name: In the table, after "stock TFF".
-      **options: Of `tff.learning.algorithms.build_weighted_fed_avg`.
-    """
+    """Returns TFF's weighted FedAvg, with the options of its builder, as `stock TFF, name`."""
     process = tff.learning.algorithms.build_weighted_fed_avg(
         model_fn,
         client_optimizer_fn=tff.learning.optimizers.build_sgdm(learning_rate),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from launch.benchmarks import measuring, report, sizes
+from launch.benchmarks import measuring, report
 from tests import toy
 from tests.trainers import programs
 
@@ -214,7 +214,7 @@ def test_the_bare_loop_takes_the_steps_of_a_client():
 
 
 def test_every_size_is_a_positive_default():
-    for field in sizes.size_fields():
+    for field in measuring.size_fields():
         assert field.default >= 1
         assert field.metadata["help"].endswith(".")
 
