@@ -13,15 +13,18 @@ a run, or, with --target, of those it takes until the validation clients' mean i
 seconds of HypCluster's warm start are in no table and not among them; its bytes are.
 """
 
+import functools
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files, text_tables
+from motley_tff.metrics import scorecard
 
 FLAGS = flags.FLAGS
 _DASH = "not measured"
@@ -47,9 +50,9 @@ def main(*paths: str) -> None:
     """Scores, prints and draws."""
     baseline = pathlib.Path(os.path.expanduser(FLAGS.baseline)) if FLAGS.baseline else None
     is_global, target, folder = FLAGS.model == "global", FLAGS.target, _checked(FLAGS.output_dir)
-    from launch.scorecard import rows as scorecard_rows  # pandas takes 0.3 s.
-    from launch.scorecard import runs as scorecard_runs
-    from motley_tff.report import runs
+    from launch.scorecard import rows as scorecard_rows  # With pandas, 190 ms.
+    from launch.scorecard import runs as scorecard_runs  # With pandas, as below.
+    from motley_tff.report import radar, runs  # With Matplotlib, 220 ms.
 
     all_runs = runs.find(paths).runs
     if not all_runs:
@@ -57,8 +60,15 @@ def main(*paths: str) -> None:
     column = scorecard_rows.GLOBAL if is_global else scorecard_rows.PERSONALIZED
     rows = scorecard_rows.build(scorecard_runs.assign(all_runs, baseline), column, target)
     _print(rows, all_runs[0].metric)
-    if folder is not None:
-        _write(folder, rows)
+    if folder is None:
+        return
+    folder.mkdir(exist_ok=True)
+    table = folder / "scorecard.csv"
+    columns, safe = scorecard_rows.COLUMNS, map(csv_files.formula_safe, rows)
+    csv_files.write(table, columns, safe, optional=columns)
+    scores = {row["method"]: [row.get(axis) for axis in scorecard.AXES] for row in rows}
+    for path in (table, *radar.save(folder, scorecard.AXES, scores, scorecard.MOST)):
+        print(path)
 
 
 def _checked(output_dir: str | None) -> pathlib.Path | None:
@@ -72,50 +82,19 @@ def _checked(output_dir: str | None) -> pathlib.Path | None:
 
 
 def _print(rows: Sequence[Mapping[str, Any]], metric: str) -> None:
-    from motley_tff.files import text_tables
-    from motley_tff.metrics import scorecard
-
-    header = ("0 to 5", *scorecard.AXES, metric)
-    lines = [
-        (row["method"], *(_score(row.get(axis)) for axis in scorecard.AXES), f"{row['value']:.5g}")
-        for row in rows
-    ]
-    print("\n".join(text_tables.aligned([header, *lines])))
-    for note in _notes(rows):
-        print(note)
-
-
-def _score(value: float | None) -> str:
-    return _DASH if value is None else f"{value:.2f}"
-
-
-def _notes(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yields what is missing, an axis a line."""
+    """Prints the scores, and what is missing, an axis a line."""
+    lines = [("0 to 5", *scorecard.AXES, metric)]
+    for row in rows:
+        scores = (row.get(axis) for axis in scorecard.AXES)
+        cells = (_DASH if score is None else f"{score:.2f}" for score in scores)
+        lines.append((row["method"], *cells, f"{row['value']:.5g}"))
+    print("\n".join(text_tables.aligned(lines)))
     for axis, needed in _NEEDS.items():
-        missing = [row["method"] for row in rows if row.get(axis) is None]
-        if missing:
-            yield f"{axis} of {', '.join(missing)} is not measured: it takes {needed}"
+        if missing := [row["method"] for row in rows if row.get(axis) is None]:
+            print(f"{axis} of {', '.join(missing)} is not measured: it takes {needed}")
 
 
-def _write(folder: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    from launch.scorecard import rows as scorecard_rows
-    from motley_tff.files import csv_files
-    from motley_tff.metrics import scorecard
-    from motley_tff.report import radar
-
-    folder.mkdir(exist_ok=True)
-    table = folder / "scorecard.csv"
-    columns, safe = scorecard_rows.COLUMNS, map(csv_files.formula_safe, rows)
-    csv_files.write(table, columns, safe, optional=columns)
-    scores = {row["method"]: [row.get(axis) for axis in scorecard.AXES] for row in rows}
-    for path in (table, *radar.save(folder, scorecard.AXES, scores, scorecard.MOST)):
-        print(path)
-
-
-def run() -> None:
-    """Entry point of the console command."""
-    commandline.run_main(main, ("RUN...",))
-
+run = functools.partial(commandline.run_main, main, ("RUN...",))
 
 if __name__ == "__main__":
     run()

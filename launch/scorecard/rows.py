@@ -21,10 +21,8 @@ PERSONALIZED, GLOBAL = "personalized", "baseline"
 def build(roles: scorecard_runs.Roles, column: str, target: float | None) -> list[dict[str, Any]]:
     """Returns `COLUMNS` of each method; None, or nothing, where a run for it is missing.
 
-    Args:
-      roles: What each run is for.
-      column: `PERSONALIZED` or `GLOBAL`, which model of the methods is scored.
-      target: Costs are counted until validation clients' mean metric is here; None counts all.
+    The column, `PERSONALIZED` or `GLOBAL`, says which model of the methods is scored. Costs are
+    counted until validation clients' mean metric is at the target; all of them without one.
 
     Raises:
       UserError: If a run was cut, or a client of it has no value.
@@ -59,16 +57,12 @@ def _efficiency(
     return {**cost._asdict(), **named, "efficiency": scorecard.efficiency(scores)}
 
 
-def _num_rounds(run: Run) -> int:
-    """Returns how many rows a finished run's `rounds.csv` has: a warm start is not in it."""
-    total = int(run.flags.get("total_rounds", 0))
-    return total - round(total * float(run.flags.get("warmstart_fraction") or 0.0))
-
-
 def _cost(run: Run, column: str, target: float | None) -> scorecard.Cost | None:
     """Returns what a run took, all of it or until the target; None if it is never there."""
     rounds, summary = run.table("rounds"), run.table("summary")
-    total = _num_rounds(run)
+    total = int(run.flags.get("total_rounds", 0))
+    # A warm start is not in `rounds.csv`.
+    total -= round(total * float(run.flags.get("warmstart_fraction") or 0.0))
     count = 0 if rounds is None else int(rounds["round"].max())
     if rounds is None and not total:
         raise UserError(f"{run.path} has no rounds, which costs are counted in; leave it out")

@@ -40,26 +40,14 @@ Variants = Mapping[str, Sequence[Run]]
 
 
 class Method(NamedTuple):
-    """A method and the runs it is compared with.
-
-    Attributes:
-      run: The method itself.
-      variants: Of `VARIANTS`, the runs there are.
-    """
+    """A method's run, and of `VARIANTS` those there are of it."""
 
     run: Run
     variants: Variants
 
 
 class Roles(NamedTuple):
-    """All runs by what they are for.
-
-    Attributes:
-      methods: In the order given.
-      baseline: What costs are compared with, or None.
-      centralized: Trained in one place, or None.
-      local: Trained by each client alone, or None.
-    """
+    """All runs by what they are for: costs are compared with the baseline's."""
 
     methods: Sequence[Method]
     baseline: Run | None
@@ -68,11 +56,7 @@ class Roles(NamedTuple):
 
 
 def assign(runs: Sequence[Run], baseline: pathlib.Path | None) -> Roles:
-    """Returns what each run is for.
-
-    Args:
-      runs: All of one data set.
-      baseline: The directory of the run that costs are compared with; None takes FedSGD's.
+    """Returns what each run is for; costs are compared with those of a directory, or of FedSGD.
 
     Raises:
       UserError: If runs do not fit together.
@@ -121,17 +105,15 @@ def role(run: Run) -> str:
 
 def exchange(run: Run) -> str:
     """Returns what a method's clients and server exchange, of `scorecard.EXCHANGES`."""
-    many = "plain, many steps of training"
-    plain = "plain, one step of training" if run.flags.get("algorithm") == "fedsgd" else many
-    return _PROTECTED.get(run.flags.get("aggregator", "mean"), plain)
+    steps = "one step" if run.flags.get("algorithm") == "fedsgd" else "many steps"
+    return _PROTECTED.get(run.flags.get("aggregator", "mean"), f"plain, {steps} of training")
 
 
 def names(methods: Sequence[Method]) -> list[str]:
     """Returns what methods are called: their algorithms if all differ, else their run ids."""
     algorithms = [method.run.algorithm for method in methods]
-    if len(set(algorithms)) == len(algorithms):
-        return algorithms
-    return [method.run.run_id for method in methods]
+    is_named = len(set(algorithms)) == len(algorithms)
+    return algorithms if is_named else [method.run.run_id for method in methods]
 
 
 def _check_comparable(runs: Sequence[Run]) -> None:
@@ -166,13 +148,11 @@ def _check_has_method(kind: str, run: Run, methods: Sequence[Run]) -> None:
 def _differences(run: Run, method: Run) -> list[str]:
     """Returns the flags, known to both, that set two runs apart beside the variant's own."""
     shared = run.flags.keys() & method.flags.keys() - _UNDISTURBED.keys() - _SAME_NUMBERS
-    return sorted(name for name in shared if _decides(run, name) != _decides(method, name))
 
+    def decides(run: Run, flag: str) -> Any:
+        return run.flags[flag][:1] if flag in FIRST_COUNTS else run.flags[flag]
 
-def _decides(run: Run, flag: str) -> Any:
-    """Returns what of a flag's value decides the tables that are compared."""
-    value = run.flags[flag]
-    return value[:1] if flag in FIRST_COUNTS else value
+    return sorted(flag for flag in shared if decides(run, flag) != decides(method, flag))
 
 
 def _baseline(
