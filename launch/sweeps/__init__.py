@@ -6,8 +6,7 @@
 | `flag_check` | asks a trainer whether it takes the grid's flags |
 | `plans` | points, runs, and the tasks they are grouped into; argument lists |
 | `train_group` | the process that trains a group of runs in one compiled call |
-| `processes` | starts a task's process and keeps what came of it |
-| `local`, `slurm` | the schedulers |
+| `processes` | the scheduler of one machine: starts tasks' processes, keeps what came of them |
+| `slurm` | the scheduler of a cluster |
 | `results` | `sweep.csv`, `best.csv`, `clients.csv`, `tasks.csv` |
-| `closing` | the table at the end |
 """

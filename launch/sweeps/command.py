@@ -13,19 +13,22 @@ The exit status is 0 if all runs finished, 1 if some failed, 2 if the command ca
 """
 
 import contextlib
+import functools
+import os
 import pathlib
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
-from launch.sweeps import closing, grids, local, plans, processes, results, slurm
+from launch.sweeps import grids, plans, processes, results, slurm
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory
+from motley_tff.files import text_tables
 
 FLAGS = flags.FLAGS
 # More runs than this want to be asked for; more than that do not fit in any plan.
@@ -34,6 +37,15 @@ _MANY_RUNS, _TOO_MANY_RUNS = 20_000, 10_000_000
 # a process, most of it starting.
 _SECONDS_IN_A_GROUP, _SECONDS_ALONE = 0.3, 10.0
 _SECONDS_BETWEEN_LINES = 30.0
+# What the closing table calls statistics of test clients.
+_NAMES = {
+    "baseline_mean": "baseline: mean over clients",
+    "baseline_std": "baseline: std over clients",
+    "personalized_mean": "personalized: mean over clients",
+    "personalized_std": "personalized: std over clients",
+    "pct_clients_hurt": "% hurt",
+    "largest_cluster_pct": "% in the largest cluster",
+}
 
 flags.DEFINE_integer("seeds", 5, "Seeds 100, 1100, 2100, ...", lower_bound=1, upper_bound=1000)
 flags.DEFINE_enum("scheduler", "local", ["local", "slurm"], "What runs the tasks.")
@@ -56,16 +68,18 @@ def main(grid_file: str) -> int:
     """Runs the sweep of a grid's file; returns the exit status."""
     data_dir, is_synthetic, root = FLAGS.data_dir, FLAGS.use_synthetic_data, FLAGS.root_output_dir
     is_dry, cpus, at_once = FLAGS.dry_run, FLAGS.cpus_per_task, FLAGS.max_parallel
-    resources = None
-    if FLAGS.scheduler == "slurm":
-        resources = slurm.Resources(
-            cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition
-        )
+    of_job = (cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition)
+    resources = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
+    if data_dir:  # Processes have other working directories.
+        data_dir = os.path.abspath(os.path.expanduser(data_dir))
     path = pathlib.Path(grid_file)
-    plan = plans.Plan(grids.read(path), FLAGS.seeds, plans.absolute(data_dir), is_synthetic)
+    plan = plans.Plan(grids.read(path), FLAGS.seeds, data_dir or None, is_synthetic)
     _check_size(plan, may_be_large=FLAGS.yes or is_dry)
     if is_dry:
-        _print_tasks(plan, pathlib.Path(root) / path.stem)
+        for task in plan.tasks:
+            print(f"# task {task.name}: {len(task.runs)} runs")
+            print(shlex.join(plan.command(task, pathlib.Path(root) / path.stem)))
+        print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
         return 0
     if resources is not None:
         slurm.check()
@@ -73,10 +87,10 @@ def main(grid_file: str) -> int:
         _run_tasks(plan, directory, cpus, at_once, resources)
         rows = results.write(directory, plan)
         best = results.best_rows(plan, rows, results.best_point(plan, rows))
-    print(closing.text(plan, rows, best))
+    print(_closing_text(plan, rows, best))
     names = ("sweep", "best", "clients", "tasks")
     tables = [directory / f"{name}.csv" for name in names]
-    print("\n" + "\n".join(str(table) for table in tables if table.exists()))
+    print("", *(table for table in tables if table.exists()), sep="\n")
     return int(any(row["status"] == "failed" for row in rows))
 
 
@@ -91,13 +105,6 @@ def _check_size(plan: plans.Plan, may_be_large: bool) -> None:
         )
     if plan.num_runs > _TOO_MANY_RUNS:
         raise UserError(f"{plan.num_runs} runs; expected at most {_TOO_MANY_RUNS}")
-
-
-def _print_tasks(plan: plans.Plan, directory: pathlib.Path) -> None:
-    for task in plan.tasks:
-        print(f"# task {task.name}: {len(task.runs)} runs")
-        print(shlex.join(plan.command(task, directory)))
-    print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
 
 
 @contextlib.contextmanager
@@ -156,10 +163,10 @@ def _run_tasks(
     progress = _Progress(plan, sum(len(task.runs) for task in waiting))
     if resources is None:
         at_once = at_once or processes.share_of_cores(cpus)
-        local.run(plan, directory, waiting, at_once, progress.done)
+        processes.run(plan, directory, waiting, at_once, progress.done)
     else:
         at_once = at_once or max(1, len(waiting))
-        slurm.run(plan, directory, waiting, at_once, progress.done, resources)
+        slurm.run(directory, waiting, at_once, progress.done, resources)
 
 
 class _Progress:
@@ -185,10 +192,39 @@ class _Progress:
             )  # fmt: skip
 
 
-def run() -> None:
-    """Entry point of the console command."""
-    commandline.run_main(main, ("GRID",), goes_on=True)
+def _closing_text(
+    plan: plans.Plan, rows: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]
+) -> str:
+    """Returns what came out, by the rows of `sweep.csv` and `best.csv`, and the paper's values."""
+    failed = [row for row in rows if row["status"] == "failed"]
+    title = (
+        f"{plan.grid.algorithm} on {plan.grid.dataset}: {plan.grid.num_points} settings x "
+        f"{plan.num_seeds} seeds; {len(failed)} of {len(rows)} runs failed"
+    )
+    lines = [title, *([f"the first because: {failed[0]['reason']}"] if failed else [])]
+    if not best:
+        return "\n".join([*lines, "no setting finished under all seeds"])
+    setting = " ".join(f"{name}={best[0][name]}" for name in plan.grid.grid)
+    lines.append(f"chosen on validation clients: {setting or 'the only setting'}")
+    if plan.grid.paper.get("best"):
+        setting = " ".join(f"{name}={value}" for name, value in plan.grid.paper["best"].items())
+        lines.append(f"the paper's:                  {setting}")
+    cells = [(f"{best[0]['metric']} of test clients", "here", best[0]["paper_source"] or "")]
+    for row in best:
+        here = _mean_and_std(row["mean"], row["std_over_seeds"])
+        paper = _mean_and_std(row["paper_mean"], row["paper_std_over_seeds"])
+        cells.append((_NAMES[row["statistic"]], here, paper))
+    table = (f"  {line}" for line in text_tables.aligned(cells, gap="   "))
+    return "\n".join([*lines, "", *table, "", "mean ± std over seeds"])
 
+
+def _mean_and_std(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return ""
+    return f"{mean:.4g}" + ("" if std is None else f" ± {std:.2g}")
+
+
+run = functools.partial(commandline.run_main, main, ("GRID",), goes_on=True)
 
 if __name__ == "__main__":
     run()

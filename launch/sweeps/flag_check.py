@@ -16,13 +16,7 @@ from motley_tff.core.errors import UserError
 def first_complaint(
     trainer: str, dataset: str, given: Sequence[tuple[int, str, str]]
 ) -> tuple[int, str] | None:
-    """Returns (line, message) of the first flag that the trainer refuses, or None.
-
-    Args:
-      trainer: The trainer's name.
-      dataset: `--dataset_name`.
-      given: (line, flag, value), in any order.
-    """
+    """Returns (line, message) of the first (line, flag, value) that a trainer refuses, or None."""
     command = [sys.executable, "-m", "launch.sweeps.flag_check", trainer, dataset]
     result = subprocess.run(
         command, input=json.dumps(list(given)), capture_output=True, text=True, check=True

@@ -57,17 +57,9 @@ _SHIPPED = pathlib.Path(__file__).parents[1] / "grids"
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """A grid as its file says.
+    """A grid as its file says; the module's docstring has its keys.
 
-    Attributes:
-      algorithm: What the tables call it.
-      dataset: Which data.
-      trainer: Which trainer.
-      fixed: `{flag: value}` of every run.
-      inside: `{flag: values}` that a run tries all of.
-      grid: `{flag: values}` to combine.
-      choose_by: `personalized` or `baseline`: whose validation mean chooses the setting.
-      paper: `source`, `best` and, by statistic, its value and the value's std over seeds.
+    Of `paper` it has `source`, `best` and, by statistic, its value and the value's std over seeds.
     """
 
     algorithm: str
@@ -155,7 +147,10 @@ def _compose(path: pathlib.Path) -> yaml.Node:
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}; {_near_file(path)}") from error
+        shipped = {p.stem: os.path.relpath(p) for p in _SHIPPED.glob("*.yaml")}
+        near = difflib.get_close_matches(path.name.removesuffix(".yaml"), shipped, 1)
+        hint = f"did you mean {shipped[near[0]]}?" if near else "expected a grid's YAML file"
+        raise UserError(f"{path} cannot be read: {error.strerror}; {hint}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text: {error}; expected YAML") from error
     except RecursionError as error:
@@ -170,24 +165,18 @@ def _compose(path: pathlib.Path) -> yaml.Node:
     return node
 
 
-def _near_file(path: pathlib.Path) -> str:
-    names = {p.stem: p for p in _SHIPPED.glob("*.yaml")}
-    near = difflib.get_close_matches(path.name.removesuffix(".yaml"), names, 1)
-    if not near:
-        return "expected a grid's YAML file"
-    return f"did you mean {os.path.relpath(names[near[0]])}?"
+def _near(word: str, words: Iterable[str]) -> str:
+    """Returns a question about the word that is meant, or an empty string."""
+    return "".join(f"did you mean {n}?" for n in difflib.get_close_matches(word, words, 1))
 
 
 class _Reader:
-    """Turns nodes into a grid, and remembers on which line each flag stands.
-
-    Attributes:
-      flags: (line, flag, value) of all that trainers will be told.
-    """
+    """Turns nodes into a grid, and remembers on which line each flag stands."""
 
     def __init__(self, path: pathlib.Path):
         self._path = path
         self.flags: Given = []
+        self._sections: dict[str, str] = {}  # {flag: the section that gives it}
 
     def grid(self, node: yaml.Node) -> Grid:
         """Returns the whole document's grid."""
@@ -195,22 +184,21 @@ class _Reader:
         missing = [key for key in _REQUIRED if key not in keys]
         if missing:
             raise UserError(f"{self._path}: missing keys: {', '.join(missing)}; give each")
-        text = {key: self._scalar(keys[key], key) for key in _REQUIRED}
+        text: dict[str, Any] = {key: self._scalar(keys[key], key) for key in _REQUIRED}
         self._one_of(keys["trainer"], "trainer", TRAINERS)
-        self._check_dataset(keys["dataset"], text["dataset"])
-        sections = {name: self._section(name, keys.get(name)) for name in SECTIONS}
+        try:
+            datasets.check_name(text["dataset"])
+        except UserError as error:
+            raise self._fail(keys["dataset"], str(error)) from error
+        sections: dict[str, Any] = {name: self._section(name, keys.get(name)) for name in SECTIONS}
         if not sections["grid"] and not sections["inside"]:
             raise UserError(f"{self._path}: the grid is empty; give grid: a flag and its values")
-        self._check_twice(keys)
         self._check_optimizers(sections)
         choose_by = "personalized"
         if "choose_by" in keys:
             choose_by = self._one_of(keys["choose_by"], "choose_by", _CHOOSE_BY)
         paper = self._paper(keys["paper"]) if "paper" in keys else {}
-        return Grid(
-            text["algorithm"], text["dataset"], text["trainer"], sections["fixed"],
-            sections["inside"], sections["grid"], choose_by, paper,
-        )  # fmt: skip
+        return Grid(**text, **sections, choose_by=choose_by, paper=paper)
 
     def _fail(self, node: yaml.Node, message: str) -> UserError:
         return UserError(f"{self._path} line {node.start_mark.line + 1}: {message}")
@@ -224,8 +212,7 @@ class _Reader:
         for key_node, value in node.value:
             key = self._scalar(key_node, "a key")
             if known is not None and key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
+                hint = _near(key, known) or f"expected {', '.join(known)}"
                 raise self._fail(key_node, f"unknown key {key}; {hint}")
             if key in nodes:
                 raise self._fail(key_node, f"{key} stands here a second time; leave one")
@@ -249,16 +236,9 @@ class _Reader:
     def _one_of(self, node: yaml.Node, what: str, allowed: tuple[str, ...]) -> str:
         value = self._scalar(node, what)
         if value not in allowed:
-            near = difflib.get_close_matches(value, allowed, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise self._fail(node, f"{what}: {value}; expected one of {', '.join(allowed)}{hint}")
+            expected = f"{what}: {value}; expected one of {', '.join(allowed)}"
+            raise self._fail(node, "; ".join(filter(None, (expected, _near(value, allowed)))))
         return value
-
-    def _check_dataset(self, node: yaml.Node, name: str) -> None:
-        try:
-            datasets.check_name(name)
-        except UserError as error:
-            raise self._fail(node, str(error)) from error
 
     def _section(self, name: str, node: yaml.Node | None) -> dict[str, Any]:
         """Returns `{flag: value}` of `fixed`, `{flag: values}` of the others."""
@@ -270,21 +250,15 @@ class _Reader:
                 raise self._fail(
                     value, f"{name}: --{flag} is for motley_sweep to say; leave it out"
                 )
+            other = self._sections.setdefault(flag, name)
+            if other != name:
+                raise self._fail(value, f"{flag} is in {other} and in {name}; leave one")
             values = (self._scalar(value, flag),) if name == "fixed" else self._list(value, flag)
             result[flag] = values[0] if name == "fixed" else values
             line = value.start_mark.line + 1
             texts = [",".join(values)] if name == "inside" else values
             self.flags.extend((line, flag, text) for text in texts)
         return result
-
-    def _check_twice(self, keys: Mapping[str, yaml.Node]) -> None:
-        """Refuses a flag that two sections give."""
-        section: dict[str, str] = {}
-        for name in (name for name in SECTIONS if name in keys):
-            for flag, node in self._mapping(keys[name], name).items():
-                if flag in section:
-                    raise self._fail(node, f"{flag} is in {section[flag]} and in {name}; leave one")
-                section[flag] = name
 
     def _check_optimizers(self, sections: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuses flags of an optimizer that no run chooses, or, in `grid`, not every run."""
@@ -309,9 +283,8 @@ class _Reader:
                 )
 
     def _paper(self, node: yaml.Node) -> dict[str, Any]:
-        nodes = self._mapping(node, "paper", ("source", "best", *STATISTICS))
         result: dict[str, Any] = {}
-        for key, value in nodes.items():
+        for key, value in self._mapping(node, "paper", ("source", "best", *STATISTICS)).items():
             if key == "source":
                 result[key] = self._scalar(value, key)
             elif key == "best":

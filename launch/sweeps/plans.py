@@ -7,10 +7,9 @@ backend can train in one call are grouped (`run_groups`); every other run is a t
 import dataclasses
 import functools
 import itertools
-import os
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import motley_tff
@@ -51,12 +50,9 @@ class Run(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What one process does.
+    """What one process does: the runs of a compiled call, or of a trainer (without a group).
 
-    Attributes:
-      number: Its place among the sweep's tasks.
-      runs: Its runs; of a group in the order of points, then seeds.
-      group: The runs as one compiled call, or None for a trainer's process.
+    A group's runs are in the order of points, then seeds.
     """
 
     number: int
@@ -71,14 +67,7 @@ class Task(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A sweep.
-
-    Attributes:
-      grid: What is tried.
-      num_seeds: Seeds 100, 1100, 2100, ... as in the published silo code.
-      data_dir: Where the data are, or None.
-      use_synthetic_data: Whether they are made up.
-    """
+    """A sweep: a grid under the seeds 100, 1100, 2100, ... as in the published silo code."""
 
     grid: grids.Grid
     num_seeds: int
@@ -109,23 +98,15 @@ class Plan:
             return [Task(number, (Run(*run),), None) for number, run in enumerate(runs)]
         numbers = {_key(point): number for number, point in enumerate(self.points)}
         groups = run_groups.group(self.points, self.seeds, TRACED, max_settings(self.grid))
-        return [
-            Task(number, tuple(self._runs_of(group, numbers)), group)
-            for number, group in enumerate(groups)
-        ]
-
-    def _runs_of(self, group: run_groups.RunGroup, numbers: Mapping[Any, int]) -> Iterator[Run]:
-        for setting in group.settings:
-            point = numbers[_key({**group.fixed, **setting})]
-            yield from (Run(point, seed) for seed in group.seeds)
+        tasks: list[Task] = []
+        for group in groups:
+            points = [numbers[_key({**group.fixed, **setting})] for setting in group.settings]
+            group_runs = tuple(Run(point, seed) for point in points for seed in group.seeds)
+            tasks.append(Task(len(tasks), group_runs, group))
+        return tasks
 
     def arguments(self, run: Run, directory: pathlib.Path) -> list[str]:
-        """Returns the flags of a run's trainer, one an argument.
-
-        Args:
-          run: The run.
-          directory: The sweep's.
-        """
+        """Returns the flags of a run's trainer in the sweep's directory, one an argument."""
         given = {
             "experiment_name": run.run_id,
             "root_output_dir": str(directory / "runs"),
@@ -152,7 +133,10 @@ class Plan:
         grid = dataclasses.asdict(self.grid)
         del grid["paper"]
         # Pairs: the order of flags says which point is which, and JSON files sort their keys.
-        grid |= {name: _pairs(grid[name]) for name in grids.SECTIONS}
+        grid |= {
+            name: [[flag, list(v) if isinstance(v, tuple) else v] for flag, v in grid[name].items()]
+            for name in grids.SECTIONS
+        }
         return {
             "form": _FORM,
             "version": motley_tff.__version__,
@@ -174,11 +158,6 @@ def from_record(record: Mapping[str, Any]) -> Plan:
     return Plan(grid, plan["seeds"], record["data_dir"], plan["use_synthetic_data"])
 
 
-def absolute(path: str | None) -> str | None:
-    """Returns the absolute path, for processes with another working directory."""
-    return os.path.abspath(os.path.expanduser(path)) if path else None
-
-
 def is_grouped(grid: grids.Grid) -> bool:
     """Returns whether the vectorized backend trains this grid's runs together."""
     flags = {*grid.fixed, *grid.inside, *grid.grid}
@@ -187,7 +166,8 @@ def is_grouped(grid: grids.Grid) -> bool:
     # TFF's RMSprop compares its rate with 0, which a tensor cannot be.
     if grid.dataset not in _STACKED_DATASETS or "rmsprop" in optimizers:
         return False
-    trained = [algorithms.TRAINING[name] for name in _algorithms(grid)]
+    default = grid.fixed.get("algorithm", algorithms.DEFAULTS[grid.trainer])
+    trained = [algorithms.TRAINING[name] for name in grid.grid.get("algorithm", (default,))]
     # A grid that names another personalization than the trainer's first is not grouped.
     kinds = [*trained, *list(algorithms.personalizations_of(grid.trainer).values())[:1]]
     offered = algorithms.offered_by(grid.trainer).values()
@@ -197,13 +177,6 @@ def is_grouped(grid: grids.Grid) -> bool:
         and grid.fixed.get("total_rounds") != "0"
         and all(flag in _KNOWN | algorithm_flags or flag.startswith(_OPTIMIZERS) for flag in flags)
     )
-
-
-def _algorithms(grid: grids.Grid) -> tuple[str, ...]:
-    """Returns the training algorithms of a grid."""
-    if "algorithm" in grid.grid:
-        return grid.grid["algorithm"]
-    return (grid.fixed.get("algorithm", algorithms.DEFAULTS[grid.trainer]),)
 
 
 def max_settings(grid: grids.Grid) -> int:
@@ -216,10 +189,4 @@ def max_settings(grid: grids.Grid) -> int:
 
 
 def _key(point: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(
-        (name, float(value) if name in TRACED else value) for name, value in sorted(point.items())
-    )
-
-
-def _pairs(section: Mapping[str, Any]) -> list[list[Any]]:
-    return [[flag, list(v) if isinstance(v, tuple) else v] for flag, v in section.items()]
+    return tuple((name, float(v) if name in TRACED else v) for name, v in sorted(point.items()))

@@ -1,8 +1,9 @@
-"""Runs a task's process and keeps what came of it: rows, or the reason why there are none.
+"""Runs tasks' processes side by side and keeps what came of them: rows, or why there are none.
 
 A process dies with the one that started it, whatever ends that; all it writes is whole or resumed.
 """
 
+import collections
 import json
 import os
 import pathlib
@@ -11,10 +12,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from launch.sweeps import plans, results
+from motley_tff import commandline
 from motley_tff.commandline import children
 from motley_tff.core import candidates, cores, signals
 from motley_tff.core.errors import UserError
@@ -26,29 +28,22 @@ _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 # Time to write a checkpoint in, when asked to end.
 _SECONDS_TO_END = 60.0
 _KILOBYTES_PER_MEGABYTE = 1024.0
+_SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Process:
-    """A task's running process.
-
-    Args:
-      plan: The sweep.
-      directory: Its directory.
-      task: What to run.
-      num_cores: How many cores it may use.
-    """
+    """A task's running process, which may use so many cores."""
 
     def __init__(self, plan: plans.Plan, directory: pathlib.Path, task: plans.Task, num_cores: int):
         self._plan, self._directory, self.task = plan, directory, task
         self._start = time.monotonic()
         self._usage: resource.struct_rusage | None = None
         self._log = directory / "logs" / f"{task.name}.log"
+        own = {"OMP_NUM_THREADS": str(num_cores), "TMPDIR": str(directory / "scratch")}
         command = children.bound_to_parent(plan.command(task, directory), _IGNORED_SIGNALS)
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                command,
-                env=_environment(directory, num_cores),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                command, env=os.environ | own, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
     @property
@@ -83,10 +78,8 @@ class Process:
         """
         path = results.path_of(self._directory, self.task)
         content = results.load(path) or self._of_trainer()
-        content |= {
-            "seconds": round(time.monotonic() - self._start, 3),
-            "host": socket.gethostname(),
-        }
+        seconds = round(time.monotonic() - self._start, 3)
+        content |= {"seconds": seconds, "host": socket.gethostname()}
         if self._usage is not None:
             content["cpu_seconds"] = round(self._usage.ru_utime + self._usage.ru_stime, 3)
             content["peak_memory_mb"] = round(self._usage.ru_maxrss / _KILOBYTES_PER_MEGABYTE, 1)
@@ -114,6 +107,34 @@ class Process:
             return children.last_line(log) or f"exit status {code}"
 
 
+def run(
+    plan: plans.Plan,
+    directory: pathlib.Path,
+    tasks: Sequence[plans.Task],
+    max_parallel: int,
+    on_done: Callable[[plans.Task, dict[str, Any]], None],
+) -> None:
+    """Runs tasks, so many at once, until all are done or a signal asks for the end.
+
+    `on_done` is called with each task that ended, and its results.
+    """
+    waiting = collections.deque(tasks)
+    running: list[Process] = []
+    num_cores = share_of_cores(max_parallel)
+    try:
+        while waiting or running:
+            while waiting and len(running) < max_parallel:
+                with signals.held():  # One that comes before the note would leave it behind.
+                    running.append(Process(plan, directory, waiting.popleft(), num_cores))
+            for process in [p for p in running if not p.is_running()]:
+                running.remove(process)
+                on_done(process.task, process.keep())
+            commandline.raise_if_ended()
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    finally:
+        end(running)
+
+
 def end(running: Sequence[Process]) -> None:
     """Asks processes to end, as trainers do with a checkpoint, and waits until they have."""
     for process in running:
@@ -132,13 +153,6 @@ def failure(task: plans.Task, reason: str) -> dict[str, Any]:
     return {"runs": rows, "status": "failed", "reason": reason}
 
 
-def _environment(directory: pathlib.Path, num_cores: int) -> Mapping[str, str]:
-    """Returns an environment in which libraries keep to the cores and to one scratch folder."""
-    scratch = directory / "scratch"
-    own = {"OMP_NUM_THREADS": str(num_cores), "TMPDIR": str(scratch)}
-    return {**os.environ, **own}
-
-
 def share_of_cores(num_processes: int) -> int:
     """Returns how many cores each of so many processes may use."""
     return max(1, cores.usable() // num_processes)
@@ -152,9 +166,6 @@ def _from_directory(directory: pathlib.Path, plan: plans.Plan, run: plans.Run) -
     chosen = rows[-1]["round"]
     if "finetune_every" in {*plan.grid.fixed, *plan.grid.grid}:
         chosen = candidates.best_round(rows, higher)
-    mine = [row for row in rows if row["round"] == chosen]
-    return {
-        "runs": [results.of_run(run, mine, record["metric"], higher)],
-        "status": "finished",
-        "data_files": record.get("data_files", {}),
-    }
+    reported = [row for row in rows if row["round"] == chosen]
+    result = results.of_run(run, reported, record["metric"], higher)
+    return {"runs": [result], "status": "finished", "data_files": record.get("data_files", {})}

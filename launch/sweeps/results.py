@@ -6,7 +6,7 @@ run by another scheduler, writes the same bytes; seconds, memory and hosts are i
 
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,16 @@ from motley_tff.tables import columns as columns_lib
 SPLITS = ("valid", "test")
 _NUMBERS = tuple(f"{split}_{name}" for split in SPLITS for name in grids.STATISTICS)
 _OF_RUN = ("round", "candidate", "metric", "higher_is_better", "num_clients")
+_TASK_COLUMNS = (
+    "task", "runs", "status", "reason", "seconds", "cpu_seconds", "peak_memory_mb", "host",
+)  # fmt: skip
+_BEST_COLUMNS = (
+    "algorithm", "dataset", "metric", "statistic", "mean", "std_over_seeds", "paper_mean",
+    "paper_std_over_seeds", "num_seeds", "chosen_by", "paper_source",
+)  # fmt: skip
 # Settings this near to the best one of a group may be the sweep's best.
 NEAR = 1e-6
 DIVERGED = "diverged: a loss or a mean over clients is not finite; lower the rates"
-
-
-def columns(grid: grids.Grid) -> tuple[str, ...]:
-    """Returns the columns of `sweep.csv`."""
-    keys = ("run_id", "algorithm", "dataset", *grid.grid, "base_random_seed", "status", "reason")
-    return (*keys, *_OF_RUN, *_NUMBERS)
 
 
 # --- one run --------------------------------------------------------------------------------------
@@ -37,33 +38,20 @@ def columns(grid: grids.Grid) -> tuple[str, ...]:
 def of_run(
     run: plans.Run, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
 ) -> dict[str, Any]:
-    """Returns what `tasks/*.json` keeps of a run.
-
-    Args:
-      run: The run.
-      rows: The rows of `summary.csv` of one round, as text.
-      metric: Its name.
-      higher_is_better: Its direction.
-    """
+    """Returns what `tasks/*.json` keeps of a run: of the rows of one round of `summary.csv`."""
     by_split = {row["split"]: row for row in rows}
     statistics = {
         f"{split}_{name}": by_split[split].get(name, "")
         for split in SPLITS
         for name in grids.STATISTICS
     }
-    means = [statistics[f"{split}_{model}_mean"] for split in SPLITS for model in _MODELS]
-    if "" in means:
+    models = ("baseline", "personalized")
+    if "" in (statistics[f"{split}_{model}_mean"] for split in SPLITS for model in models):
         return failed_run(run, DIVERGED)
     test = by_split["test"]
-    about = {"round": test["round"], "candidate": test["candidate"], "metric": metric}
-    about |= {
-        "higher_is_better": str(int(higher_is_better)),
-        "num_clients": test["num_clients"],
-    }
+    about = {name: test[name] for name in ("round", "candidate", "num_clients")}
+    about |= {"metric": metric, "higher_is_better": str(int(higher_is_better))}
     return {"run_id": run.run_id, "status": "finished", "reason": "", **about, **statistics}
-
-
-_MODELS = ("baseline", "personalized")
 
 
 def failed_run(run: plans.Run, reason: str) -> dict[str, Any]:
@@ -117,18 +105,13 @@ def _check(content: Any) -> None:
         raise ValueError(f"expected numbers or text for {', '.join(_TASK_COLUMNS[2:])}")
     float(content.get("seconds", 0.0))
     for row in content["runs"]:
-        _check_run(row)
-
-
-def _check_run(row: Any) -> None:
-    if not all(isinstance(cell, str) for cell in (row["run_id"], row["status"], *row.values())):
-        raise ValueError("expected text in runs")
-    if row["status"] == "finished":
-        lacking = [name for name in (*_OF_RUN, *_NUMBERS) if name not in row]
-        if lacking:
-            raise ValueError(f"a finished run lacks {', '.join(lacking)}")
-        for name in _NUMBERS:
-            float(row[name] or "nan")
+        if not all(isinstance(cell, str) for cell in (row["run_id"], row["status"], *row.values())):
+            raise ValueError("expected text in runs")
+        if row["status"] == "finished":
+            if lacking := [name for name in (*_OF_RUN, *_NUMBERS) if name not in row]:
+                raise ValueError(f"a finished run lacks {', '.join(lacking)}")
+            for name in _NUMBERS:
+                float(row[name] or "nan")
 
 
 def is_finished(directory: pathlib.Path, task: plans.Task) -> bool:
@@ -146,29 +129,22 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     _check_data(directory, contents.values())
     rows = _sweep_rows(plan, contents)
     point = best_point(plan, rows)
-    # A run that failed has no numbers.
-    optional = (*_OF_RUN, *_NUMBERS)
+    about = ("algorithm", "dataset", *plan.grid.grid, "base_random_seed", "status", "reason")
+    optional = (*_OF_RUN, *_NUMBERS)  # A run that failed has no numbers.
+    tasks = []
+    for task in plan.tasks:
+        cells = {**contents[task.number], "task": task.name, "runs": len(task.runs)}
+        tasks.append({name: cells.get(name) for name in _TASK_COLUMNS})
     for name, names, table in (
-        ("sweep", columns(plan.grid), rows),
-        ("tasks", _TASK_COLUMNS, _task_rows(plan, contents)),
-        ("best", best_columns(plan.grid), best_rows(plan, rows, point)),
+        ("sweep", ("run_id", *about, *optional), rows),
+        ("tasks", _TASK_COLUMNS, tasks),
+        ("best", (*_BEST_COLUMNS, *plan.grid.grid), best_rows(plan, rows, point)),
     ):
         # A grid's words and a program's last ones may begin like a formula.
         safe = map(csv_files.formula_safe, table)
         csv_files.write(directory / f"{name}.csv", names, safe, optional)
     _write_clients(directory, plan, point)
     return rows
-
-
-_TASK_COLUMNS = (
-    "task", "runs", "status", "reason", "seconds", "cpu_seconds", "peak_memory_mb", "host",
-)  # fmt: skip
-
-
-def _task_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> Iterator[dict]:
-    for task in plan.tasks:
-        cells = {name: contents[task.number].get(name) for name in _TASK_COLUMNS}
-        yield {**cells, "task": task.name, "runs": len(task.runs)}
 
 
 def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) -> None:
@@ -182,18 +158,12 @@ def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) 
 
 def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> list[dict]:
     rows: dict[plans.Run, dict[str, Any]] = {}
+    names = {"algorithm": plan.grid.algorithm, "dataset": plan.grid.dataset}
     for task in plan.tasks:
-        content = contents[task.number]
-        by_id = {row["run_id"]: row for row in content.get("runs", ())}
+        by_id = {row["run_id"]: row for row in contents[task.number].get("runs", ())}
         for run in task.runs:
             row = by_id.get(run.run_id) or failed_run(run, "did not run")
-            rows[run] = {
-                **row,
-                "algorithm": plan.grid.algorithm,
-                "dataset": plan.grid.dataset,
-                **plan.points[run.point],
-                "base_random_seed": run.seed,
-            }
+            rows[run] = {**row, **names, **plan.points[run.point], "base_random_seed": run.seed}
     return [rows[run] for run in sorted(rows)]
 
 
@@ -201,10 +171,6 @@ def best_point(plan: plans.Plan, rows: Sequence[Mapping[str, Any]]) -> int | Non
     """Returns the point of best validation mean over clients, then seeds; None if there is none.
 
     A point with a failed run does not count. Ties go to the first, as among candidates.
-
-    Args:
-      plan: The sweep.
-      rows: Its runs in order.
     """
     values = validation_means(plan.grid, rows).reshape(-1, plan.num_seeds)
     higher = [row["higher_is_better"] for row in rows if row["status"] == "finished"]
@@ -223,14 +189,6 @@ def validation_means(grid: grids.Grid, rows: Sequence[Mapping[str, Any]]) -> np.
     return np.array([float(row.get(column) or "nan") for row in rows])
 
 
-def best_columns(grid: grids.Grid) -> tuple[str, ...]:
-    """Returns the columns of `best.csv`."""
-    return (
-        "algorithm", "dataset", "metric", "statistic", "mean", "std_over_seeds", "paper_mean",
-        "paper_std_over_seeds", "num_seeds", "chosen_by", "paper_source", *grid.grid,
-    )  # fmt: skip
-
-
 def best_rows(
     plan: plans.Plan, rows: Sequence[Mapping[str, Any]], point: int | None
 ) -> list[dict[str, Any]]:
@@ -245,23 +203,13 @@ def best_rows(
         if "" in values:
             continue
         numbers = np.array(values, np.float64)
-        paper_values = [*paper.get(name, ()), None, None]
-        best.append(
-            {
-                "algorithm": plan.grid.algorithm,
-                "dataset": plan.grid.dataset,
-                "metric": runs[0]["metric"],
-                "statistic": name,
-                "mean": numbers.mean(),
-                "std_over_seeds": numbers.std(),
-                "paper_mean": paper_values[0],
-                "paper_std_over_seeds": paper_values[1],
-                "num_seeds": plan.num_seeds,
-                "chosen_by": plan.grid.choose_by,
-                "paper_source": paper.get("source"),
-                **plan.points[point],
-            }
-        )
+        paper_mean, paper_std = [*paper.get(name, ()), None, None][:2]
+        cells = (
+            plan.grid.algorithm, plan.grid.dataset, runs[0]["metric"], name, numbers.mean(),
+            numbers.std(), paper_mean, paper_std, plan.num_seeds, plan.grid.choose_by,
+            paper.get("source"),
+        )  # fmt: skip
+        best.append(dict(zip(_BEST_COLUMNS, cells, strict=True)) | plan.points[point])
     return best
 
 
@@ -276,18 +224,14 @@ def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None)
         for run in (run for run in task.runs if run.point == point):
             content = load(path_of(directory, task)) or {}
             (row,) = (row for row in content["runs"] if row["run_id"] == run.run_id)
-            clients.extend(
-                client
-                for client in _read_clients(clients_path(directory, task, run))
-                if client["run_id"] == run.run_id and client["round"] == row["round"]
-                and client["split"] in SPLITS
-            )  # fmt: skip
+            table = clients_path(directory, task, run)
+            for client in csv_files.read(table):
+                if not {"run_id", "round", "split"} <= client.keys():
+                    raise UserError(
+                        f"{table} lacks run_id, round or split; take it away to run it again"
+                    )
+                key = (client["run_id"], client["round"])
+                if key == (run.run_id, row["round"]) and client["split"] in SPLITS:
+                    clients.append(client)
     columns = list(clients[0]) if clients else list(columns_lib.names("clients"))
     csv_files.write(path, columns, clients)
-
-
-def _read_clients(path: pathlib.Path) -> Iterator[dict[str, str]]:
-    for client in csv_files.read(path):
-        if not {"run_id", "round", "split"} <= client.keys():
-            raise UserError(f"{path} lacks run_id, round or split; take it away to run it again")
-        yield client

@@ -41,13 +41,9 @@ OnDone = Callable[[plans.Task, dict[str, Any]], None]
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What a job asks Slurm for.
+    """What a job asks Slurm for; a None is left to the partition, or the cluster.
 
-    Attributes:
-      cpus: Cores.
-      hours: Time limit; a job that reaches it goes on in another.
-      memory_gb: Memory, or None for the partition's default.
-      partition: Which one, or None for the cluster's default.
+    A job that reaches its time limit goes on in another.
     """
 
     cpus: int = 1
@@ -107,27 +103,20 @@ def check() -> None:
 
 
 def run(
-    plan: plans.Plan,
     directory: pathlib.Path,
     tasks: Sequence[plans.Task],
     max_parallel: int,
     on_done: OnDone,
     resources: Resources,
 ) -> None:
-    """Runs tasks as arrays of jobs until all are done; a signal cancels what is left.
+    """Runs tasks as arrays of jobs, so many at once, until all are done; a signal cancels the rest.
 
-    Args:
-      plan: The sweep.
-      directory: Its directory, on a file system that all nodes share.
-      tasks: What is left of it.
-      max_parallel: How many at once.
-      on_done: Called with each task that ended, and its results.
-      resources: What each asks for.
+    Jobs read the plan from the directory, which is on a file system that all nodes share. `on_done`
+    is called with each task that ended, and its results.
 
     Raises:
       UserError: If Slurm refuses the jobs.
     """
-    del plan  # Jobs read it from the directory.
     directory = directory.absolute()
     name = "motley_" + hashlib.sha256(str(directory).encode()).hexdigest()[:12]
     _cancel_leftovers(name)
@@ -199,13 +188,11 @@ def _content(
     """Returns a task's results, or None if they are still to come."""
     path = results.path_of(directory, task)
     content = results.load(path)
-    if content is not None and ("seconds" in content or is_late):
-        return content
-    if not is_late:
-        return None
-    content = processes.failure(task, f"Slurm job {job_id} ended without results; see logs/slurm")
-    results.save(path, content)
-    return content
+    if content is None and is_late:
+        reason = f"Slurm job {job_id} ended without results; see logs/slurm"
+        content = processes.failure(task, reason)
+        results.save(path, content)
+    return content if content is not None and ("seconds" in content or is_late) else None
 
 
 def _queued(job_ids: Sequence[str], known: set[str]) -> set[str]:

@@ -6,6 +6,7 @@ The same flags, algorithms, streams and rules of choice as a trainer for each ru
 """
 
 import dataclasses
+import functools
 import importlib
 import json
 import os
@@ -20,6 +21,7 @@ from launch.sweeps import plans, results
 from motley_tff import algorithms, commandline
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import run_directory
 from motley_tff.files import csv_files
 from motley_tff.tables import columns
 from trainers import config
@@ -55,14 +57,16 @@ class _Group:
     def __init__(
         self, directory: pathlib.Path, plan: plans.Plan, task: plans.Task, given: config.Config
     ):
-        # TensorFlow takes 3 s: after the flags are right.
-        from motley_tff.experiment import runner
+        from motley_tff.experiment import runner  # TensorFlow takes 3 s: after the flags are right.
 
         runner.limit_threads(1)  # As many calls run side by side as there are cores.
         if task.group is None:
             raise ValueError(f"Task {task.name} is no group.")
         self._directory, self._plan, self._task, self._group = directory, plan, task, task.group
         self._given, self._run = given, given.run
+        evaluation = given.run.loop.evaluation
+        # Whose validation score chooses a candidate, and whether the baseline may be chosen.
+        self._choice = (evaluation.tuning, evaluation.include_baseline_candidate)
         self._tasks = {
             seed: datasets.create_task(dataclasses.replace(given.data, base_random_seed=seed))
             for seed in task.group.seeds
@@ -85,12 +89,14 @@ class _Group:
             summary = [self._cells(run, best, row) for row in self._report(best).summary]
             rows.append(results.of_run(run, summary, metric.name, metric.higher_is_better))
         self._write_clients(best_rounds, rows)
-        content = {"runs": rows, "status": "finished", "data_files": self._data_files()}
+        files = self._first.facts.get("files", ())  # Told from others by their digests.
+        digests = {os.path.basename(path): run_directory.digest(str(path)) for path in files}
+        content = {"runs": rows, "status": "finished", "data_files": digests}
         results.save(results.path_of(self._directory, self._task), content)
 
     def _best_rounds(self) -> list[_BestRound]:
         """Returns each run, in the order of the task, after its round of best validation mean."""
-        from motley_tff.experiment import grid
+        from motley_tff.experiment import grid  # With TensorFlow, 3 s.
 
         best: dict[tuple[Any, ...], _BestRound] = {}
         loop = self._run.loop
@@ -105,12 +111,8 @@ class _Group:
             )
             # A round whose mean is not finite gives way to any other, as in a trainer; a training
             # loss that is not ends the run there, whatever it was before.
-            if (
-                trial.has_diverged
-                or run not in best
-                or new.score > best[run].score
-                or np.isnan(best[run].score)
-            ):
+            before = best.get(run, new).score
+            if run not in best or trial.has_diverged or np.isnan(before) or new.score > before:
                 best[run] = new
         settings = [tuple(setting.values()) for setting in self._group.settings]
         return [best[(*setting, seed)] for setting in settings for seed in self._group.seeds]
@@ -124,11 +126,10 @@ class _Group:
         return mean if metric.higher_is_better else -mean
 
     def _report(self, best: _BestRound) -> Any:
-        from motley_tff.experiment import rows as rows_lib
+        from motley_tff.experiment import rows  # With TensorFlow, 3 s.
 
-        return rows_lib.report(
-            self._first, self._personalization.candidates, best.scores, *self._choice
-        )
+        labels = self._personalization.candidates
+        return rows.report(self._first, labels, best.scores, *self._choice)
 
     def _cells(self, run: plans.Run, best: _BestRound, row: Mapping[str, Any]) -> dict[str, str]:
         """Returns a row with the keys of its run, as the text of a table."""
@@ -161,33 +162,15 @@ class _Group:
         points = np.array([run.point for run in self._task.runs]).reshape(-1, self._plan.num_seeds)
         values = results.validation_means(self._plan.grid, rows).reshape(points.shape).mean(axis=1)
         values = values if self._first.metric.higher_is_better else -values
-        if not np.isfinite(values).any():
-            return set()
-        best = np.nanmax(np.where(np.isfinite(values), values, np.nan))
+        best = max(values[np.isfinite(values)], default=np.nan)  # Which nothing is near.
         return set(points[values >= best - results.NEAR * abs(best), 0].tolist())
-
-    def _data_files(self) -> dict[str, str]:
-        """Returns what tells the data files from others."""
-        from motley_tff.experiment import run_directory
-
-        files = self._first.facts.get("files", ())
-        return {os.path.basename(path): run_directory.digest(str(path)) for path in files}
 
     def _build(self, task: Any, seed: int, hparams: Mapping[str, Any]) -> Any:
         algorithm = algorithms.with_values(self._run.algorithm, hparams)
         return algorithm.build(task, self._initial[seed])
 
-    @property
-    def _choice(self) -> tuple[candidates.Tuning, bool]:
-        """Whose validation score chooses a candidate, and whether the baseline may be chosen."""
-        evaluation = self._run.loop.evaluation
-        return evaluation.tuning, evaluation.include_baseline_candidate
 
-
-def run() -> None:
-    """Entry point of the process."""
-    commandline.run_main(main, ("DIRECTORY", "TASK"))
-
+run = functools.partial(commandline.run_main, main, ("DIRECTORY", "TASK"))
 
 if __name__ == "__main__":
     run()
