@@ -6,6 +6,7 @@ is a line that starts with "ok" or "FAIL"; the exit status is 0 when all of them
 """
 
 import contextlib
+import functools
 import importlib
 import importlib.metadata
 import os
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from absl import flags
 
 import datasets
@@ -64,9 +66,9 @@ class _Report:
         try:
             finding = function()
         except Exception as error:  # Whatever it is, it is the diagnosis.
-            reason = _one_line(error)
-            self._failures.append(f"{name}: {reason}")
-            print(f"FAIL {name}: {reason}", flush=True)
+            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+            self._failures.append(f"{name}: {kind}{' '.join(str(error).split())}")
+            print(f"FAIL {self._failures[-1]}", flush=True)
             return False
         print(f"ok   {name}: {finding}", flush=True)
         return True
@@ -78,16 +80,10 @@ class _Report:
             raise CheckFailed(self._failures[0] + (f" (and {more} more)" if more else ""))
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
-
-
 def main() -> None:
     """Runs all checks."""
-    timeout, data_dir, figures_dir = (
-        FLAGS.worker_timeout_seconds, FLAGS.data_dir, FLAGS.figures_dir
-    )  # fmt: skip
+    data_dir, figures_dir = FLAGS.data_dir, pathlib.Path(FLAGS.figures_dir)
+    timeout = FLAGS.worker_timeout_seconds
     options = config.data_options() if FLAGS.dataset_name is not None else None
     if options is not None:
         # What is wrong there does not wait for TensorFlow.
@@ -103,13 +99,11 @@ def main() -> None:
     if data_dir is not None:
         report.check("data_dir", lambda: data_directory(pathlib.Path(data_dir)))
     if options is not None:
-        report.check("dataset", lambda: _dataset(options, pathlib.Path(figures_dir)))
+        report.check("dataset", lambda: _dataset(options, figures_dir))
     report.conclude()
 
 
-def run() -> None:
-    """The console entry."""
-    commandline.run_main(main)
+run = functools.partial(commandline.run_main, main)
 
 
 def _python() -> str:
@@ -120,18 +114,13 @@ def _python() -> str:
 
 
 def _packages() -> str:
-    versions = {name: _version(name) for name in _PACKAGES}
-    missing = [name for name, version in versions.items() if version is None]
-    if missing:
+    versions: dict[str, str] = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    if missing := [name for name in _PACKAGES if name not in versions]:
         raise CheckFailed(f"not installed: {', '.join(missing)}; start this with launch/run")
     return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _machine() -> str:
@@ -168,9 +157,7 @@ def _start_worker(stack: contextlib.ExitStack, timeout: float) -> str:
 
 
 def _compute() -> str:
-    import numpy as np
-
-    from motley_tff.core.lazy import tff
+    from motley_tff.core.lazy import tff  # TensorFlow takes 3 s.
 
     @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
     def total(values):
@@ -185,44 +172,34 @@ def _compute() -> str:
 def data_directory(path: pathlib.Path) -> str:
     """Returns what a data folder contains.
 
-    Args:
-      path: The folder.
-
     Raises:
       CheckFailed: If it, or something directly in it, cannot be read.
     """
     try:
-        entries = sorted(path.iterdir())
-        for entry in entries:
-            _open(entry)
-        names = [_described(entry) for entry in entries[:_MAX_LISTED]]
+        contents = [_described(entry) for entry in sorted(path.iterdir())]
     except OSError as error:
         raise CheckFailed(
             f"{error.filename}: expected something readable, found {error.strerror}; "
             "mend that, or point --data_dir somewhere else"
         ) from error
-    more = len(entries) - len(names)
-    return f"{path} contains {', '.join(names) or 'nothing'}" + (
-        f" and {more} more" if more else ""
-    )
-
-
-def _open(entry: pathlib.Path) -> None:
-    if entry.is_dir():
-        next(entry.iterdir(), None)
-    elif entry.is_file():
-        entry.open("rb").close()
-    else:
-        entry.stat()  # A link to nothing; sockets and pipes are nobody's data.
+    names = ", ".join(contents[:_MAX_LISTED]) or "nothing"
+    more = len(contents) - _MAX_LISTED
+    return f"{path} contains {names}" + (f" and {more} more" if more > 0 else "")
 
 
 def _described(entry: pathlib.Path) -> str:
-    return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.stat().st_size:,} bytes)"
+    """Returns what an entry is, which can be read; sockets and pipes are nobody's data."""
+    if entry.is_dir():
+        next(entry.iterdir(), None)
+        return f"{entry.name}/"
+    if entry.is_file():
+        entry.open("rb").close()
+    return f"{entry.name} ({entry.stat().st_size:,} bytes)"
 
 
 def _dataset(options: datasets.DataOptions, figures_dir: pathlib.Path) -> str:
     """Loads a data set; returns what is in it, several lines."""
-    from datasets import description
+    from datasets import description  # TensorFlow takes 3 s.
 
     task = datasets.create_task(options)
     lines = [f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights"]
@@ -246,8 +223,8 @@ def _dataset(options: datasets.DataOptions, figures_dir: pathlib.Path) -> str:
 
 def _pictures(task: Any, shares: Any, folder: pathlib.Path) -> list[str]:
     """Draws how clients differ, and their images if they have some; returns where."""
-    from datasets import description
-    from motley_tff.report import contact_sheet, heterogeneity
+    from datasets import description  # TensorFlow takes 3 s.
+    from motley_tff.report import contact_sheet, heterogeneity  # Matplotlib takes 0.2 s.
 
     images = description.images(task)
     bars, sheet = (folder / f"{kind}_{task.dataset}.png" for kind in ("heterogeneity", "images"))

@@ -13,9 +13,10 @@ two forms; those of kid (unbiased) and kid_biased, kernel distances, are a const
 --gaussian_experiment shows it on the paper's example.
 """
 
+import functools
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,25 +55,26 @@ flags.DEFINE_integer(
 def main() -> None:
     """Scores and prints."""
     is_experiment, output = FLAGS.gaussian_experiment, FLAGS.output
-    clients, generated = FLAGS.clients, FLAGS.generated
-    weights, num_neighbors, seed = (
-        FLAGS.inception_weights, FLAGS.num_neighbors, FLAGS.base_random_seed
-    )  # fmt: skip
-    if is_experiment and (clients or generated):
+    files = {"clients": FLAGS.clients, "generated": FLAGS.generated}
+    weights, num_neighbors = FLAGS.inception_weights, FLAGS.num_neighbors
+    rng = np.random.default_rng(FLAGS.base_random_seed)
+    if is_experiment and any(files.values()):
         raise UserError("--gaussian_experiment draws its own data; leave out the files")
-    required = {} if is_experiment else {"clients": clients, "generated": generated}
-    for name, value in required.items():
-        if not value:
+    for name, value in files.items():
+        if not (is_experiment or value):
             raise UserError(f"--{name} is required; give --{name}=FILE (or --gaussian_experiment)")
     if output:
         metrics_output.check_output(output)
     if is_experiment:
-        table = scores.table(*_draw(seed), num_neighbors=0)
+        table = scores.table(*gaussian.draw(rng), num_neighbors=0)
     else:
-        table = scores.table(*_read(clients, generated, weights), num_neighbors)
+        table = scores.table(*_read(**files, inception_weights=weights), num_neighbors)
     _print(table.rows, table.notes)
-    if is_experiment:
-        _print_minima(table.rows)
+    if is_experiment:  # Which of the generators each distance prefers.
+        generators = [row for row in table.rows if row["generated"] != gaussian.IDEAL]
+        for column in (f"{name}_{form}" for name in scores.DISTANCES for form in scores.FORMS):
+            best = min(generators, key=lambda row: row[column])
+            print(f"lowest {column}: {best['generated']}")
     if output:
         columns = [column for column in scores.COLUMNS if column in table.rows[0]]
         metrics_output.write(output, metrics_output.Table(columns, table.rows, table.notes))
@@ -82,33 +84,22 @@ def _path(text: str) -> pathlib.Path:
     return pathlib.Path(os.path.expanduser(text))
 
 
-def _draw(seed: int) -> tuple[Any, dict[str, Any]]:
-    """Returns the experiment's clients and generated sets by name."""
-    return gaussian.draw(np.random.default_rng(seed))
-
-
 def _read(
-    clients_file: str, generated: Sequence[str], inception_weights: str | None
+    clients: str, generated: Sequence[str], inception_weights: str | None
 ) -> tuple[Any, dict[str, Any]]:
-    """Returns the files' clients and generated sets by name."""
-    files = _names(generated)
-    embed = _embedding(inception_weights)
-    clients = client_features.read_clients(_path(clients_file), embed)
-    width = clients.features.shape[1]
-    return clients, {
+    """Returns the files' clients and generated sets by name; of images, with weights, features."""
+    files, embed = _names(generated), None
+    if inception_weights is not None:
+        from datasets.models import inception_features  # TensorFlow takes 3 s.
+
+        model = inception_features.load(_path(inception_weights))
+        embed = functools.partial(inception_features.embed, model)
+    real = client_features.read_clients(_path(clients), embed)
+    width = real.features.shape[1]
+    return real, {
         name: client_features.read_generated(_path(file), width, embed)
         for name, file in files.items()
     }
-
-
-def _embedding(weights: str | None) -> Callable[[Any], Any] | None:
-    """Returns what makes features of images, if a network is given."""
-    if weights is None:
-        return None
-    from datasets.models import inception_features  # TensorFlow takes 3 s.
-
-    model = inception_features.load(_path(weights))
-    return lambda images: inception_features.embed(model, images)
 
 
 def _names(files: Sequence[str]) -> dict[str, str]:
@@ -125,22 +116,18 @@ def _print(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> None:
     """Prints scores with their ranks, a table for each kind, and where the forms disagree."""
     kinds = [scores.DISTANCES, scores.NEIGHBORS] if "recall_all" in rows[0] else [scores.DISTANCES]
     for names in kinds:
-        _print_scores(rows, [f"{name}_{form}" for name in names for form in scores.FORMS])
+        columns = [f"{name}_{form}" for name in names for form in scores.FORMS]
+        lines = [("generated", "examples", *columns)]
+        for row in rows:
+            cells = (_score(row, column) for column in columns)
+            lines.append((row["generated"], str(row["num_examples"]), *cells))
+        print("\n".join(text_tables.aligned(lines)), end="\n\n")
     print("(1) is best; fid and kid are better the lower, the others the higher.")
     if len(rows) > 1:
         print("Pairs of generated sets that the all and the avg form order differently:")
         print("  " + ", ".join(_disagreement(rows, name) for names in kinds for name in names))
     for note in notes:
         print(f"note: {note}")
-
-
-def _print_scores(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    header = ("generated", "examples", *columns)
-    lines = [
-        (row["generated"], str(row["num_examples"]), *(_score(row, column) for column in columns))
-        for row in rows
-    ]
-    print("\n".join(text_tables.aligned([header, *lines])), end="\n\n")
 
 
 def _score(row: Mapping[str, Any], column: str) -> str:
@@ -157,18 +144,7 @@ def _disagreement(rows: Sequence[Mapping[str, Any]], name: str) -> str:
     return f"{name} {scores.num_disagreements(whole, average)} of {pairs}"
 
 
-def _print_minima(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints which of the experiment's generators each distance prefers."""
-    generators = [row for row in rows if row["generated"] != gaussian.IDEAL]
-    for column in (f"{name}_{form}" for name in scores.DISTANCES for form in scores.FORMS):
-        best = min(generators, key=lambda row: row[column])
-        print(f"lowest {column}: {best['generated']}")
-
-
-def run() -> None:
-    """Entry point of the console command."""
-    commandline.run_main(main)
-
+run = functools.partial(commandline.run_main, main)
 
 if __name__ == "__main__":
     run()

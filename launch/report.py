@@ -8,6 +8,7 @@ deviation over the seeds. Writes each figure as a vector file and as PNG, the nu
     motley_report results/school_sweep results/emnist --output_dir=report
 """
 
+import functools
 import os
 import pathlib
 import sys
@@ -41,10 +42,7 @@ def _show(name: str) -> None:
     print(f"drawing {name}", file=sys.stderr, flush=True)
 
 
-def run() -> None:
-    """Entry point of the console command."""
-    commandline.run_main(main, ("PATH...",))
-
+run = functools.partial(commandline.run_main, main, ("PATH...",))
 
 if __name__ == "__main__":
     run()

@@ -19,6 +19,8 @@ of the machine's other addresses at the same port and hangs up on who comes that
 second for an address that is new.
 """
 
+import functools
+
 from absl import flags
 
 from motley_tff import commandline
@@ -72,10 +74,7 @@ def main() -> None:
         raise WorkerError(f"{worker.describe_exit()}; if memory ran out, use fewer --threads")
 
 
-def run() -> None:
-    """The console entry."""
-    commandline.run_main(main)
-
+run = functools.partial(commandline.run_main, main)
 
 if __name__ == "__main__":
     run()

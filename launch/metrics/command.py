@@ -15,6 +15,7 @@ follow the metric's direction. motley_tff/tables/README.md says what the columns
 """
 
 import dataclasses
+import functools
 import pathlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -99,49 +100,38 @@ class _Settings:
 
 def main(*paths: str) -> None:
     """Computes, prints and writes."""
+    columns = None if FLAGS.columns is None else dict(p.split("=", 1) for p in FLAGS.columns)
+    number = int(FLAGS.round) if FLAGS.round.isdecimal() else FLAGS.round
     settings = _Settings(
-        None if FLAGS.columns is None else dict(pair.split("=", 1) for pair in FLAGS.columns),
-        FLAGS.metric,
-        FLAGS.higher_is_better,
-        int(FLAGS.round) if FLAGS.round.isdecimal() else FLAGS.round,
-        FLAGS.splits,
-        FLAGS.compare,
-        FLAGS["global"].value,
-        FLAGS.local,
-        FLAGS.per_client,
-        FLAGS.output,
-    )
+        columns, FLAGS.metric, FLAGS.higher_is_better, number, FLAGS.splits, FLAGS.compare,
+        FLAGS["global"].value, FLAGS.local, FLAGS.per_client, FLAGS.output,
+    )  # fmt: skip
     settings.check()
     files = client_tables.find(paths)
     scores = [path for path in files if client_tables.is_scores(path)]
     if scores and len(scores) < len(files):
         raise UserError(f"{scores[0]} has scores and other files have clients; give one kind")
-    table, clients = _of_scores(scores, settings) if scores else _of_clients(files, settings)
+    if not scores:
+        table, clients = _of_clients(files, settings)
+    elif settings.compare or settings.is_quantum:
+        raise UserError(f"{scores[0]} has scores; expected tables of clients to compare")
+    else:
+        read = map(client_tables.read_scores, scores)
+        chosen = (client_tables.choose(of, settings.round, settings.splits) for of in read)
+        table, clients = metrics_tables.roc_aucs(chosen)
     print("\n".join(metrics_output.text(table)))
     if settings.output:
         shown = clients if clients and settings.per_client else table
         metrics_output.write(settings.output, shown)
 
 
-def run() -> None:
-    """The console entry."""
-    commandline.run_main(main, positional=("PATH...",))
+run = functools.partial(commandline.run_main, main, positional=("PATH...",))
 
 
-# The table and, where asked for, one with a row per client.
-_Tables = tuple[metrics_output.Table, metrics_output.Table | None]
-
-
-def _of_scores(paths: Sequence[pathlib.Path], settings: _Settings) -> _Tables:
-    if settings.compare or settings.is_quantum:
-        raise UserError(f"{paths[0]} has scores; expected tables of clients to compare")
-    tables = (client_tables.read_scores(path) for path in paths)
-    return metrics_tables.roc_aucs(
-        client_tables.choose(table, settings.round, settings.splits) for table in tables
-    )
-
-
-def _of_clients(paths: Sequence[pathlib.Path], settings: _Settings) -> _Tables:
+def _of_clients(
+    paths: Sequence[pathlib.Path], settings: _Settings
+) -> tuple[metrics_output.Table, metrics_output.Table | None]:
+    """Returns the table and, where asked for, one with a row per client."""
     evaluations = _evaluations(paths, settings)
     if settings.compare:
         return metrics_tables.compare(evaluations)
@@ -169,39 +159,28 @@ def _evaluations(
         if chosen.empty:
             raise UserError(_nothing_of(path, table, settings))
         by_file[path] = client_tables.evaluations(chosen)
-    if settings.compare:
-        by_file = _named_apart(by_file)
-    return [evaluation for evaluations in by_file.values() for evaluation in evaluations]
+    names = [name for of in by_file.values() for name in {e.keys["run_id"] for e in of}]
+    times = Counter(names if settings.compare else ())
+    return [  # Compared, runs of the same name stand under their paths.
+        dataclasses.replace(e, keys={**e.keys, "run_id": str(client_tables.place(path))})
+        if times[e.keys["run_id"]] > 1
+        else e
+        for path, evaluations in by_file.items()
+        for e in evaluations
+    ]
 
 
 def _nothing_of(path: pathlib.Path, table: "pd.DataFrame", settings: _Settings) -> str:
     """Returns the message for a choice of rows that a table does not have."""
-    choice = f"--round={settings.round}" + (
-        f" and --splits={','.join(settings.splits)}" if settings.splits is not None else ""
-    )
+    choice = f"--round={settings.round}"
+    if settings.splits is not None:
+        choice += f" and --splits={','.join(settings.splits)}"
     contents = [
         f"{name}s {', '.join(map(str, sorted(table[name].unique())))}"
         for name in ("round", "split")
         if name in table
     ]
     return f"{path} has nothing of {choice}; it has {' and '.join(contents)}"
-
-
-def _named_apart(
-    by_file: dict[pathlib.Path, list[client_tables.Evaluation]],
-) -> dict[pathlib.Path, list[client_tables.Evaluation]]:
-    """Returns runs of the same name under their paths."""
-    names = {path: {e.keys["run_id"] for e in evaluations} for path, evaluations in by_file.items()}
-    times = Counter(name for of_file in names.values() for name in of_file)
-    return {
-        path: [
-            dataclasses.replace(e, keys={**e.keys, "run_id": str(client_tables.place(path))})
-            if times[e.keys["run_id"]] > 1
-            else e
-            for e in evaluations
-        ]
-        for path, evaluations in by_file.items()
-    }
 
 
 if __name__ == "__main__":

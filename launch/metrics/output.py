@@ -19,12 +19,9 @@ _LATEX = {
 
 
 class Table(NamedTuple):
-    """Rows of named cells.
+    """Rows of scalars by column (None, nan or nothing where there is none), and notes, a line each.
 
-    Attributes:
-      columns: The columns' names, in order.
-      rows: Scalars by column; None, not-a-number or nothing where there is none.
-      notes: What there is to say of the table, a line each.
+    Only the columns named are shown, in their order.
     """
 
     columns: Sequence[str]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,26 +64,22 @@ def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
     values, rows = evaluation.values, evaluation.rows
     row: dict[str, Any] = {**evaluation.keys, **metrics.summarize(values)}
     if not evaluation.is_personalized:
-        key_columns = (*evaluation.keys, "num_clients")
-        return {
-            name: value
-            for name, value in row.items()
-            if name in key_columns or name.startswith("baseline")
-        }
+        shown = {*evaluation.keys, "num_clients", *(n for n in row if n.startswith("baseline"))}
+        return {name: value for name, value in row.items() if name in shown}
     row["candidate"] = _candidate(rows, "candidate")
-    if "reference" in rows:
-        row["reference_mean"] = _mean(rows["reference"].dropna())
-    for column in ("ood_baseline", "ood_personalized"):
+    for column in ("reference", "ood_baseline", "ood_personalized"):
         if column in rows:
-            row[f"{column}_mean"] = _mean(rows[column])
+            cells = rows[column].dropna() if column == "reference" else rows[column]
+            row[f"{column}_mean"] = np.mean(cells.to_numpy()) if len(cells) else np.nan
     for how in _TUNINGS:
-        if f"personalized_{how}" in rows:
-            row |= _tuned(evaluation, how)
+        if f"personalized_{how}" in rows:  # What silos have under one way of choosing.
+            personalized = rows[f"personalized_{how}"].to_numpy()
+            tuned = dataclasses.replace(values, personalized=personalized)
+            row[f"candidate_{how}"] = _candidate(rows, f"candidate_{how}")
+            row[f"personalized_mean_{how}"] = np.mean(personalized)
+            row[f"personalized_std_{how}"] = np.std(personalized)
+            row[f"pct_clients_hurt_{how}"] = metrics.POPULATION["pct_clients_hurt"](tuned)
     return row
-
-
-def _mean(column: "pd.Series") -> float:
-    return float(np.mean(column.to_numpy())) if len(column) else float("nan")
 
 
 def _candidate(rows: "pd.DataFrame", column: str) -> str | None:
@@ -91,18 +87,6 @@ def _candidate(rows: "pd.DataFrame", column: str) -> str | None:
         return None
     labels = rows[column].unique()
     return str(labels[0]) if len(labels) == 1 else "per_client"
-
-
-def _tuned(evaluation: client_tables.Evaluation, how: str) -> dict[str, Any]:
-    """Returns what silos have under one way of choosing."""
-    personalized = evaluation.rows[f"personalized_{how}"].to_numpy()
-    values = dataclasses.replace(evaluation.values, personalized=personalized)
-    return {
-        f"candidate_{how}": _candidate(evaluation.rows, f"candidate_{how}"),
-        f"personalized_mean_{how}": np.mean(personalized),
-        f"personalized_std_{how}": np.std(personalized),
-        f"pct_clients_hurt_{how}": metrics.POPULATION["pct_clients_hurt"](values),
-    }
 
 
 def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
@@ -136,19 +120,19 @@ def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Tab
     names = dict.fromkeys(str(e.keys["run_id"]) for e in evaluations)
     if len(names) < 2:
         raise UserError(f"--compare: expected two runs or more, found {', '.join(names)}")
-    rows: list[dict[str, Any]] = []
-    clients, notes = [], []
     splits = _by_split(evaluations)
     if all(len(runs) < 2 for runs in splits.values()):
         listed = ", ".join(f"{next(iter(runs))} has {split}" for split, runs in splits.items())
         raise UserError(f"--compare: expected a split that two runs have; {listed}")
+    rows: list[dict[str, Any]] = []
+    clients, notes = [], []
     for split, runs in splits.items():
         absent = [name for name in names if name not in runs]
         if absent:
             notes.append(f"split {split}: not in {', '.join(absent)}")
         if len(runs) < 2:
             continue
-        joined, left_out = _join(split, runs, {name: _values(run) for name, run in runs.items()})
+        joined, left_out = _join(split, runs)
         notes.extend(left_out)
         first = next(iter(runs))
         for name, run in runs.items():
@@ -177,19 +161,13 @@ def _by_split(
     return by_split
 
 
-def _values(evaluation: client_tables.Evaluation) -> "pd.Series":
-    """Returns the metric under each client's own model, or the only one there is."""
-    return _column(evaluation, "personalized" if evaluation.is_personalized else "baseline")
-
-
-def _column(evaluation: client_tables.Evaluation, name: str) -> "pd.Series":
-    return evaluation.rows.set_index("client_id")[name]
-
-
 def _join(
-    split: str, runs: Mapping[str, client_tables.Evaluation], columns: Mapping[str, "pd.Series"]
+    split: str, runs: Mapping[str, client_tables.Evaluation], baselines: Sequence[str] = ()
 ) -> tuple["pd.DataFrame", list[str]]:
-    """Returns the columns of clients that all have, and notes on the others.
+    """Returns a column a run of the clients that all have, and notes on the others.
+
+    Of each run the metric under each client's own model; of those named in `baselines`, and where
+    there is no other, under the baseline.
 
     Raises:
       UserError: If no client is in all, or the runs' metrics differ.
@@ -203,6 +181,11 @@ def _join(
             for (metric, higher), name in kinds.items()
         )
         raise UserError(f"runs of different metrics cannot be compared: {listed}")
+    columns = {}
+    for name, run in runs.items():
+        is_personal = run.is_personalized and name not in baselines
+        model = "personalized" if is_personal else "baseline"
+        columns[name] = run.rows.set_index("client_id")[model]
     joined = pd.concat(columns, axis=1, join="inner")
     if joined.empty:
         raise UserError(f"no client is in all of {', '.join(columns)}; expected the same clients")
@@ -217,19 +200,13 @@ def _join(
 def _compared(
     run: client_tables.Evaluation, values: "pd.Series", first: "pd.Series | None"
 ) -> dict[str, Any]:
-    row = {
-        **run.keys,
-        "num_clients": len(values),
-        "num_left_out": len(run.rows) - len(values),
-        "mean": np.mean(values.to_numpy()),
-        "std": np.std(values.to_numpy()),
-    }
+    numbers = values.to_numpy()
+    row = _counted(run, values) | {"mean": np.mean(numbers), "std": np.std(numbers)}
     if first is None:
         return row
     pair = client_values.ClientValues(
-        values.index.to_numpy(), first.to_numpy(), values.to_numpy(),
-        run.values.higher_is_better, None,
-    )  # fmt: skip
+        values.index.to_numpy(), first.to_numpy(), numbers, run.values.higher_is_better, None
+    )
     return row | {name: metrics.POPULATION[metric](pair) for name, metric in _DIFFERENCES.items()}
 
 
@@ -248,10 +225,8 @@ def quantum(
 ) -> tuple[Table, Table]:
     """Returns the quantum of improvement of each evaluation, and a row for each client.
 
-    Args:
-      evaluations: Whose personalized models.
-      global_runs: Whose baseline is the global model; None takes each evaluation's own.
-      local_runs: Whose personalized (or only) models are the local ones; None leaves them out.
+    The global models are the baselines of `global_runs`, of each evaluation without them; the local
+    ones are the personalized (or only) models of `local_runs`, and are left out without them.
 
     Raises:
       UserError: If one of them lacks a split, or clients or metrics do not fit.
@@ -259,14 +234,19 @@ def quantum(
     rows: list[dict[str, Any]] = []
     clients, notes = [], []
     for evaluation in evaluations:
-        runs, values = _three_models(evaluation, global_runs, local_runs)
-        joined, left_out = _join(evaluation.keys.get("split", ""), runs, values)
+        split = evaluation.keys.get("split", "")
+        runs = {"personalized": evaluation, "global": evaluation}
+        for model, references in (("global", global_runs), ("local", local_runs)):
+            if references is not None:
+                runs[model] = _of_split(model, references, split)
+        joined, left_out = _join(split, runs, baselines=("global",))
         arrays = {name: column.to_numpy() for name, column in joined.items()}
         gains = quantum_lib.quantum(
             arrays["personalized"], arrays["global"], arrays.get("local"),
             evaluation.values.higher_is_better,
         )  # fmt: skip
-        rows.append(_quantum_row(evaluation, gains))
+        functions = quantum_lib.QUANTUM.items()
+        rows.append(_counted(evaluation, gains) | {name: f(gains) for name, f in functions})
         notes += [*left_out, *_quantum_notes(_name(evaluation), gains)]
         clients.append(_client_rows(evaluation.keys, joined.assign(quantum=gains)))
     columns = (*_COMPARED, "num_clients", "num_left_out", *quantum_lib.QUANTUM)
@@ -275,23 +255,6 @@ def quantum(
         Table(_present(columns, rows), rows, notes),
         Table(client_columns, itertools.chain.from_iterable(clients)),
     )
-
-
-def _three_models(
-    evaluation: client_tables.Evaluation,
-    global_runs: Sequence[client_tables.Evaluation] | None,
-    local_runs: Sequence[client_tables.Evaluation] | None,
-) -> tuple[dict[str, client_tables.Evaluation], dict[str, "pd.Series"]]:
-    """Returns the runs of the personalized, global and local models, and their values."""
-    split = evaluation.keys.get("split", "")
-    runs = {"personalized": evaluation, "global": evaluation}
-    if global_runs is not None:
-        runs["global"] = _of_split("global", global_runs, split)
-    values = {"personalized": _values(evaluation), "global": _column(runs["global"], "baseline")}
-    if local_runs is not None:
-        runs["local"] = _of_split("local", local_runs, split)
-        values["local"] = _values(runs["local"])
-    return runs, values
 
 
 def _of_split(
@@ -304,13 +267,10 @@ def _of_split(
     return matching[0]
 
 
-def _quantum_row(evaluation: client_tables.Evaluation, gains: np.ndarray) -> dict[str, Any]:
-    return {
-        **evaluation.keys,
-        "num_clients": len(gains),
-        "num_left_out": len(evaluation.rows) - len(gains),
-        **{name: function(gains) for name, function in quantum_lib.QUANTUM.items()},
-    }
+def _counted(evaluation: client_tables.Evaluation, clients: Sized) -> dict[str, Any]:
+    """Returns an evaluation's keys, and how many of its clients count."""
+    counts = {"num_clients": len(clients), "num_left_out": len(evaluation.rows) - len(clients)}
+    return {**evaluation.keys, **counts}
 
 
 def _quantum_notes(name: str, gains: np.ndarray) -> Iterable[str]:
@@ -323,11 +283,7 @@ def _quantum_notes(name: str, gains: np.ndarray) -> Iterable[str]:
 
 
 def roc_aucs(tables: Iterable["pd.DataFrame"]) -> tuple[Table, Table]:
-    """Returns pooled and averaged ROC-AUC of each model, and a row for each client.
-
-    Args:
-      tables: Of `client_tables.read_scores`.
-    """
+    """Returns pooled and averaged ROC-AUC of each model in scores, and a row for each client."""
     rows: list[dict[str, Any]] = []
     clients: list[dict[str, Any]] = []
     for table in tables:
