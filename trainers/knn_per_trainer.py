@@ -16,8 +16,6 @@ from absl import flags
 
 from trainers import algorithm_flags, data_flags, optimizer_flags, program, shared_flags
 
-_CROSS_DEVICE = tuple(round(0.1 * i, 1) for i in range(1, 11))
-
 data_flags.define()
 shared_flags.define()
 optimizer_flags.define("client", default_rate=0.1)
@@ -26,7 +24,7 @@ algorithm_flags.define("knn_per_trainer", "How the global model is trained.")
 flags.DEFINE_list("num_neighbors", ["10"], "Numbers of neighbours, k, to choose from.")
 flags.DEFINE_list(
     "coefficients",
-    [str(c) for c in _CROSS_DEVICE],
+    [str(i / 10) for i in range(1, 11)],
     "Weights of the neighbours to choose from, above 0 and at most 1; 0, the global model, is "
     "always tried.",
 )

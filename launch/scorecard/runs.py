@@ -21,7 +21,7 @@ from motley_tff.report.comparisons import FIRST_COUNTS
 from motley_tff.report.runs import Run
 
 VARIANTS = {"iid": "partition", "dropout": "dropout_rate", "straggler": "straggler_rate"}
-REFERENCES = ("centralized", "local")
+
 _UNDISTURBED = {"partition": "natural", "dropout_rate": 0.0, "straggler_rate": 0.0}
 # Flags that decide how fast numbers come and how many, not which.
 _SAME_NUMBERS = frozenset(
@@ -34,8 +34,6 @@ _PROTECTED = {
     "differentially_private": "noised or compressed",
     "secure": "secure aggregation",
 }
-
-
 Variants = Mapping[str, Sequence[Run]]
 
 
@@ -76,7 +74,7 @@ def assign(runs: Sequence[Run], baseline: pathlib.Path | None) -> Roles:
     return Roles(
         [Method(run, _variants_of(run, variants)) for run in methods],
         _baseline(runs, methods, baseline),
-        *(_only(name, by_role.get(name, [])) for name in REFERENCES),
+        *(_only(name, by_role.get(name, [])) for name in ("centralized", "local")),
     )
 
 
