@@ -51,7 +51,7 @@ def main(*paths: str) -> None:
     baseline = pathlib.Path(os.path.expanduser(FLAGS.baseline)) if FLAGS.baseline else None
     is_global, target, folder = FLAGS.model == "global", FLAGS.target, _checked(FLAGS.output_dir)
     from launch.scorecard import rows as scorecard_rows  # With pandas, 190 ms.
-    from launch.scorecard import runs as scorecard_runs  # With pandas, as below.
+    from launch.scorecard import runs as scorecard_runs  # With pandas, 190 ms.
     from motley_tff.report import radar, runs  # With Matplotlib, 220 ms.
 
     all_runs = runs.find(paths).runs
