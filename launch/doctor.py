@@ -199,7 +199,7 @@ def _described(entry: pathlib.Path) -> str:
 
 def _dataset(options: datasets.DataOptions, figures_dir: pathlib.Path) -> str:
     """Loads a data set; returns what is in it, several lines."""
-    from datasets import description  # TensorFlow takes 3 s.
+    from datasets import description  # With TensorFlow, 1.7 s.
 
     task = datasets.create_task(options)
     lines = [f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights"]
@@ -223,8 +223,8 @@ def _dataset(options: datasets.DataOptions, figures_dir: pathlib.Path) -> str:
 
 def _pictures(task: Any, shares: Any, folder: pathlib.Path) -> list[str]:
     """Draws how clients differ, and their images if they have some; returns where."""
-    from datasets import description  # TensorFlow takes 3 s.
-    from motley_tff.report import contact_sheet, heterogeneity  # Matplotlib takes 0.2 s.
+    from datasets import description  # With TensorFlow, 1.7 s.
+    from motley_tff.report import contact_sheet, heterogeneity  # With Matplotlib, 220 ms.
 
     images = description.images(task)
     bars, sheet = (folder / f"{kind}_{task.dataset}.png" for kind in ("heterogeneity", "images"))

@@ -52,7 +52,7 @@ def main(*paths: str) -> None:
     is_global, target, folder = FLAGS.model == "global", FLAGS.target, _checked(FLAGS.output_dir)
     from launch.scorecard import (
         rows as scorecard_rows,  # With pandas, 190 ms.
-        runs as scorecard_runs,  # With pandas, as below.
+        runs as scorecard_runs,  # With pandas, 190 ms.
     )
     from motley_tff.report import radar, runs  # With Matplotlib, 220 ms.
 

@@ -57,7 +57,7 @@ class _Group:
     def __init__(
         self, directory: pathlib.Path, plan: plans.Plan, task: plans.Task, given: config.Config
     ):
-        from motley_tff.experiment import runner  # TensorFlow takes 3 s: after the flags are right.
+        from motley_tff.experiment import runner  # TensorFlow: 2.3 s; after the flags are right.
 
         runner.limit_threads(1)  # As many calls run side by side as there are cores.
         if task.group is None:
@@ -96,7 +96,7 @@ class _Group:
 
     def _best_rounds(self) -> list[_BestRound]:
         """Returns each run, in the order of the task, after its round of best validation mean."""
-        from motley_tff.experiment import grid  # With TensorFlow, 3 s.
+        from motley_tff.experiment import grid  # With TensorFlow, 1.8 s.
 
         best: dict[tuple[Any, ...], _BestRound] = {}
         loop = self._run.loop
@@ -126,7 +126,7 @@ class _Group:
         return mean if metric.higher_is_better else -mean
 
     def _report(self, best: _BestRound) -> Any:
-        from motley_tff.experiment import rows  # With TensorFlow, 3 s.
+        from motley_tff.experiment import rows  # With TensorFlow, 2.0 s.
 
         labels = self._personalization.candidates
         return rows.report(self._first, labels, best.scores, *self._choice)
