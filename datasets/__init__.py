@@ -57,8 +57,9 @@ def check_name(name: str) -> None:
 
 
 def check_options(options: DataOptions) -> None:
-    """Checks that a data set is registered and has the options it is given, without importing it.
-    UserError if it is not or has not, or if shares leave a part nothing.
+    """Checks, without importing it, that a data set is registered and has the options given.
+
+    UserError if it is unknown, has no such option, or the shares leave a part nothing.
     """
     check_name(options.dataset_name)
     for option, owners in OWN_OPTIONS.items():

@@ -81,9 +81,15 @@ def create_task_from_data(
     writer_ids: np.ndarray,
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
-    """Returns the task on images uint8 [n, 28, 28], 255 = background, with integer labels [n], up
-    to 9 (a model of 10 classes) or 61 (of 62), and the ids [n] of their writers, who are sorted.
-    UserError if there are too few writers, or other labels.
+    """Returns the task on images in memory.
+
+    Args:
+      images: uint8 [n, 28, 28], 255 = background.
+      labels: Integers [n]; 0 to 9 alone make a model of 10 classes, others up to 61 one of 62.
+      writer_ids: Integers or strings [n]; clients are in their sorted order.
+
+    Raises:
+      UserError: If there are too few writers, or other labels.
     """
     if len(labels) == 0 or labels.min() < 0 or labels.max() >= _NUM_CLASSES:
         label_range = f"{labels.min()} to {labels.max()}" if len(labels) else "none"

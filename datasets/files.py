@@ -31,7 +31,10 @@ _ABANDONED_SECONDS = 24 * 60 * 60
 
 
 def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
-    """Returns a flag's path, `~` expanded; UserError if what is expected is not there."""
+    """Returns a flag's path, `~` expanded; UserError if it is not there.
+
+    An `expected` that begins with "a folder" wants a folder, any other a file.
+    """
     path = Path(os.path.expanduser(path))
     if path.is_dir() if expected.startswith("a folder") else path.is_file():
         return path

@@ -21,9 +21,10 @@ Card
     half is limited there either.
   Left out, and counted in the task's facts: images that do not decode or have a label outside the
     range; photographers without any, and valid or test ones with a single one. Up to 256 MB of
-    files are decoded once at the start to know. Of more, they are reported on stderr when loaded:
-    to evaluate, all are decoded; to train, only headers are read, so that nobody's 3,500 images are
-    decoded for 64, and one that is broken further on ends the run when it is drawn.
+    files are decoded once at the start to know. Of more, only records are counted then, and images
+    left out are reported on stderr when their photographer is loaded: to evaluate, all are decoded;
+    to train, only headers are read, so that nobody's 3,500 images are decoded for 64, and one that
+    is broken further on ends the run when it is drawn.
   Citation: Weyand et al. 2020, "Google Landmarks Dataset v2" (https://arxiv.org/abs/2004.01804);
     Hsu, Qi, Brown 2020, "Federated Visual Classification with Real-World Data Distribution"
     (https://arxiv.org/abs/2003.08082).

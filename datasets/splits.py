@@ -72,9 +72,10 @@ def proportional_counts(num_clients: int) -> tuple[int, int]:
 def published_or_proportional(
     sizes: Mapping[str, int], published: tuple[int, int, int] | None = None
 ) -> ClientSplit:
-    """Splits `{client id: number of examples}`, in the source's order: as published if there are
-    `published[0]` clients (then how many validate, and test), else by shares. UserError if a split
-    would have no client.
+    """Splits `{client id: number of examples}`, in the source's order.
+
+    `published` is (clients there are, valid ones, test ones): a population of that size is split
+    so, any other by shares. UserError if a split would have no client.
     """
     if published and len(sizes) == published[0]:
         return split_population(sizes, *published[1:])
@@ -142,8 +143,7 @@ def beyond(sizes: Mapping[str, int], limit: int, what: str) -> dict[str, int]:
 
 
 def shuffled_order(num_examples: tf.Tensor | int) -> tf.Tensor:
-    """Returns the order of Motley's shuffle before halving an integer number of examples, int64
-    [n].
+    """Returns the order of Motley's shuffle before halving so many examples, int64 [n].
 
     Equal to `tf.data.Dataset.range(n).shuffle(n, seed=13, reshuffle_each_iteration=False)` where no
     global seed is set, in eager code and in a graph alike. That order depends on n alone.

@@ -22,7 +22,9 @@ Card
     padding. (TFF's baseline, which Motley trains, leaves padding out, all but one place a sentence,
     on Keras 2.10 and later; on the 2.9 of Motley's requirements padding counted.) Metrics:
     `accuracy`, as Motley reports it, over the vocabulary's words alone;
-    `accuracy_with_end_of_sentence`; `accuracy_with_end_of_sentence_and_unknown_words`.
+    `accuracy_with_end_of_sentence`; `accuracy_with_end_of_sentence_and_unknown_words`. (TFF's
+    names: `accuracy_without_out_of_vocab_or_end_of_sentence`, `accuracy_without_out_of_vocab`,
+    `accuracy`.)
   Split: TFF's training clients train; its held-out ones, permuted with seed 13, are 10,000 valid
     and the rest test (of a smaller file the same share); its test split is not used. Other
     populations: permuted with seed 13, 12% valid, 15% test, the rest train. A valid or test

@@ -45,8 +45,10 @@ class WordTable:
 
 
 def word_table(words: Sequence[str] | Sequence[bytes], oov: int, first_id: int = 1) -> WordTable:
-    """Returns the table of at least one word, the first of which has id `first_id`, the next one
-    more; to be called outside of graphs. ValueError if there are none, or two have one fingerprint.
+    """Returns the table of one or more different words; to be called outside of graphs.
+
+    The first has id `first_id`, the next one more; words that are not among them have id `oov`.
+    ValueError if there are none, or two have the same fingerprint.
     """
     if not words:
         raise ValueError("Expected at least one word, found none.")
@@ -58,13 +60,10 @@ def word_table(words: Sequence[str] | Sequence[bytes], oov: int, first_id: int =
 
 
 class Tokens(NamedTuple):
-    """What token ids mean: those of the vocabulary's words, `words.oov` of every other word,
-    followed by the ids that begin and end a sentence; and the word of each id, for people, if it
-    has one.
-    """
+    """What token ids mean."""
 
-    words: WordTable
-    names: tuple[str, ...]
+    words: WordTable  # `words.oov` is every other word's id; those that begin and end follow it.
+    names: tuple[str, ...]  # The word of each id, for people; "" of padding and unused ids.
 
     @property
     def eos(self) -> int:
@@ -78,7 +77,7 @@ class Tokens(NamedTuple):
 
 
 def make_tokens(vocabulary: Sequence[str], num_words: int | None = None) -> Tokens:
-    """Returns ids from 1 for different words, `num_words` of them or as many as there are."""
+    """Returns the ids of a vocabulary of different words, from 1; `num_words` reserves more."""
     num_words = num_words or len(vocabulary)
     unused = [""] * (num_words - len(vocabulary))
     names = ("", *vocabulary, *unused, "<oov>", "<bos>", "<eos>")
@@ -88,8 +87,9 @@ def make_tokens(vocabulary: Sequence[str], num_words: int | None = None) -> Toke
 def encode(
     sentences: tf.Tensor | Sequence[str], table: WordTable, length: int, bos: int, eos: int
 ) -> tf.Tensor:
-    """Returns sentences, string [n], words separated by one space, as token ids, int32 [n, length +
-    1]: as TFF's baselines have it `bos`, then at most `length` words; `eos` after them if they are
+    """Returns sentences [n] of words, one space between them, as ids int32 [n, length + 1].
+
+    As TFF's baselines have it: `bos`, then at most `length` words; `eos` after them if they are
     fewer; then padding. A model reads `[:, :-1]`, and `[:, 1:]` follows.
     """
     words = tf.strings.split(sentences, sep=" ")[:, :length]
@@ -126,8 +126,8 @@ class TokenAccuracy:
 
 
 def _weights(labels: tf.Tensor, ignored: Sequence[int]) -> tf.Tensor:
-    counts = tf.reduce_all([tf.not_equal(labels, token) for token in ignored], axis=0)
-    return tf.cast(counts, tf.float32)
+    counts = [tf.ones_like(labels, tf.bool), *(tf.not_equal(labels, token) for token in ignored)]
+    return tf.cast(tf.reduce_all(counts, axis=0), tf.float32)
 
 
 def preprocess(

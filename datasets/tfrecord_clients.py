@@ -51,7 +51,10 @@ def open_folder(folder: Path) -> RecordFolder:
 
 
 def count_records(path: Path) -> int:
-    """Returns a file's number of records, reading their lengths only; UserError if it is cut."""
+    """Returns a file's number of records, reading their lengths only.
+
+    UserError if it ends inside a record or is of another kind.
+    """
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         position = count = 0

@@ -35,7 +35,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Packages with tasks declare `name=package:function` here; see `create_task`.
 ENTRY_POINTS = "motley_tff.datasets"
 # Where the data lie, not what they are: these may differ when a run goes on.
-_PLACES = ("data.data_dir", "data.data_file")
+_PLACES = ("data_dir", "data_file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ def create_task(name: str, **options: Any) -> Task:
     for point in points:
         if point.name == name:
             task = point.load()(name, **options)
-            return dataclasses.replace(task, facts={**task.facts, "options": options})
+            return dataclasses.replace(task, facts={**task.facts, "options": _plain(options)})
     names = ", ".join(sorted({point.name for point in points}))
     raise UserError(
         f"no task is called {name!r}; found "
@@ -146,7 +146,9 @@ def run(
     with contextlib.ExitStack() as stack:
         root = root_output_dir or stack.enter_context(tempfile.TemporaryDirectory())
         settings = {**_settings(config), **_data_settings(task)}
-        directory = run_directory.RunDirectory(root, experiment_name, settings)
+        # Runs of before did not say their data's options.
+        defaults = {"data": settings["data"]}
+        directory = run_directory.RunDirectory(root, experiment_name, settings, defaults)
         stack.callback(directory.close)
         if not directory.is_finished:
             run_config(task, config, directory, reporter)
@@ -195,17 +197,24 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value as JSON has it when it is read again."""
+    """Returns a value as JSON has it when it is read again; what JSON lacks as its text."""
     if isinstance(value, Mapping):
         return {str(key): _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    value = value.item() if hasattr(value, "item") else value  # NumPy's numbers
+    return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
 
 
 def _data_settings(task: Task) -> dict[str, Any]:
-    options = {f"data.{name}": _plain(v) for name, v in task.facts.get("options", {}).items()}
-    is_made_up = task.facts.get("source") == "synthetic"
-    settings = {**options, "dataset_name": task.dataset, "use_synthetic_data": is_made_up}
-    return {name: v for name, v in settings.items() if name not in _PLACES}
+    options = task.facts.get("options", {})
+    return {
+        "data": {name: value for name, value in options.items() if name not in _PLACES},
+        "dataset_name": task.dataset,
+        "use_synthetic_data": task.facts.get("source") == "synthetic",
+    }
 
 
 def _result(path: pathlib.Path, is_kept: bool) -> Result:

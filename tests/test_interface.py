@@ -141,8 +141,24 @@ def test_options_of_the_data_belong_to_a_run(tmp_path):
     run(test_split=0.3)
     settings = json.loads((tmp_path / "local" / "run.json").read_text())
     assert settings["data"]["options"] == {"use_synthetic_data": True, "test_split": 0.3}
-    with pytest.raises(motley.UserError, match=r"data\.test_split"):
+    with pytest.raises(motley.UserError, match=r"--data \(.*'test_split': 0.3"):
         run(test_split=0.4)
+    run(test_split=np.float64(0.3), data_dir=tmp_path)
+
+
+def test_a_run_that_did_not_record_its_datas_options_is_known_again(tmp_path):
+    def run():
+        return motley.run(
+            toy.classifier_silos(), motley.algorithms.Local(), rounds=1, backend=_SEQUENTIAL,
+            root_output_dir=str(tmp_path), experiment_name="local",
+        )  # fmt: skip
+
+    run()
+    path = tmp_path / "local" / "run.json"
+    record = json.loads(path.read_text())
+    del record["flags"]["data"]
+    path.write_text(json.dumps(record))
+    run()
 
 
 def test_tasks_are_found_by_name():

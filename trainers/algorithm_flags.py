@@ -11,7 +11,7 @@ from motley_tff import algorithms
 def define(trainer: str, meaning: str) -> None:
     """Declares `--algorithm`, `--personalization` and the hyperparameters of all that are offered.
 
-    The meaning is the help of `--algorithm`.
+    `meaning` is the help of `--algorithm`.
     """
     offered = algorithms.offered_by(trainer)
     flags.DEFINE_enum("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning)

@@ -5,9 +5,9 @@ Normalization (Wu and He 2018, https://arxiv.org/abs/1803.08494) of 8 groups aft
 convolution, as Hsu et al. 2020 (https://arxiv.org/abs/2003.08082) trained it on Landmarks: batch
 statistics do not fit clients with few examples. Convolutions have no bias.
 
-A row's first block has its stride and input, the others stride 1, its output as input, and a
-residual connection. A block is a 1x1 convolution to t times its input channels (none where t is 1),
-a 3x3 depthwise one, and a 1x1 one to its output channels.
+The first block of a row has the row's stride and input channels; the others have stride 1, the
+row's output channels as input, and a residual connection. A block is a 1x1 convolution to t times
+its input channels (none where t is 1), a 3x3 depthwise one, and a 1x1 one to its output channels.
 
     layer                t   in   out   n  stride  output side     weights
     convolution 3x3      -    3    32   1     2        64               928

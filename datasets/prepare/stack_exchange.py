@@ -179,8 +179,10 @@ def _write(
             question = connection.execute(
                 "SELECT title, tags FROM scratch.questions WHERE id = ?", (row.get("ParentId", ""),)
             ).fetchone()
-            counts["orphans"] += question is None
-            post.fields.update(zip(("title", "tags"), question or (), strict=bool(question)))
+            if question is None:
+                counts["orphans"] += 1
+            else:
+                post.fields.update(title=question[0], tags=question[1])
         examples = ({**post.fields, "tokens": sentence} for sentence in post.sentences)
         client_database.insert(connection, SPLIT, post.client_id, examples)
         counts.update(posts=1, sentences=len(post.sentences))

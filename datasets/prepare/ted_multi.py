@@ -13,9 +13,10 @@ Reads columns `talk_name`, `en` and `es` of the TSV files of ted_talks.tar.gz
     ted_multi_report.json      what was read, kept and left out, and why; also printed
 
 Words as in the code that Motley published: ASCII letters to lower case, `<br />` to a space, ASCII
-punctuation removed, split on ASCII spaces, so that `it &apos;s` becomes `it aposs`. The vocabulary
-counts training clients, as the published code says of its own; also those too small to be kept: the
-paper builds it first, then drops clients. What TFF's SQL cannot hold in an id is replaced by `_`.
+punctuation removed, split on ASCII spaces. Entities keep their letters: `it &apos;s` becomes
+`it aposs`. The vocabulary counts training clients, as the published code says of its own; also
+those too small to be kept: the paper builds it first, then drops clients. What TFF's SQL cannot
+hold in an id is replaced by `_`.
 """
 
 import collections

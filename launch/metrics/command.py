@@ -158,14 +158,16 @@ def _evaluations(
         if chosen.empty:
             raise UserError(_nothing_of(path, table, settings))
         by_file[path] = client_tables.evaluations(chosen)
-    names = [name for of in by_file.values() for name in {e.keys["run_id"] for e in of}]
-    times = Counter(names if settings.compare else ())
-    return [  # Compared, runs of the same name stand under their paths.
+    pairs = [(path, e) for path, evaluations in by_file.items() for e in evaluations]
+    if not settings.compare:
+        return [e for _, e in pairs]
+    # Runs of the same name stand under their paths.
+    times = Counter(name for _, name in {(path, e.keys["run_id"]) for path, e in pairs})
+    return [
         dataclasses.replace(e, keys={**e.keys, "run_id": str(client_tables.place(path))})
         if times[e.keys["run_id"]] > 1
         else e
-        for path, evaluations in by_file.items()
-        for e in evaluations
+        for path, e in pairs
     ]
 
 

@@ -203,13 +203,21 @@ def best_rows(
         if "" in values:
             continue
         numbers = np.array(values, np.float64)
-        paper_mean, paper_std = [*paper.get(name, ()), None, None][:2]
-        cells = (
-            plan.grid.algorithm, plan.grid.dataset, runs[0]["metric"], name, numbers.mean(),
-            numbers.std(), paper_mean, paper_std, plan.num_seeds, plan.grid.choose_by,
-            paper.get("source"),
-        )  # fmt: skip
-        best.append(dict(zip(_BEST_COLUMNS, cells, strict=True)) | plan.points[point])
+        published = [*paper.get(name, ()), None, None]
+        row = {
+            "algorithm": plan.grid.algorithm,
+            "dataset": plan.grid.dataset,
+            "metric": runs[0]["metric"],
+            "statistic": name,
+            "mean": numbers.mean(),
+            "std_over_seeds": numbers.std(),
+            "paper_mean": published[0],
+            "paper_std_over_seeds": published[1],
+            "num_seeds": plan.num_seeds,
+            "chosen_by": plan.grid.choose_by,
+            "paper_source": paper.get("source"),
+        }
+        best.append(row | plan.points[point])
     return best
 
 

@@ -148,30 +148,30 @@ def two_candidates(
     task: Task,
     evaluation_parts: tuple[str, ...],
     init: Callable[[Any, Any, Client], Any],
-    second: Callable[[Any], learning.Weights],
-    first: tuple[Pass, ...] = (),
+    next_weights: Callable[[Any], learning.Weights],
+    passes_before: tuple[Pass, ...] = (),
     finish: Callable[[Any], ClientOutput] | None = None,
 ) -> ClientWork:
-    """Returns work that scores `carry.current`, then the model `second(carry)` in its place.
+    """Returns work that scores `carry.current`, then another model in its place.
 
     Args:
       init: Returns the carry, which has `board` and `current`.
-      second: Of the carry after the first evaluation.
-      first: Passes before that.
-      finish: By default returns the board's curves.
+      next_weights: `carry -> the second model`, called after the first is scored.
+      passes_before: Passes before the first evaluation.
+      finish: `carry -> output`; by default the board's curves.
     """
     passes = tuple(
         evaluation_pass(task, part, lambda carry: carry.current) for part in evaluation_parts
     )
 
     def turn_and_begin(carry):
-        current = second(carry)
+        current = next_weights(carry)
         board = carry.board._replace(candidate=carry.board.candidate + 1)
         return passes[0].begin(carry._replace(current=current, board=board))
 
     return ClientWork(
         init,
-        (*first, *passes),
+        (*passes_before, *passes),
         finish or (lambda carry: output(task, carry.board, carry.board.curves)),
         loop=(dataclasses.replace(passes[0], begin=turn_and_begin), *passes[1:]),
         num_loops=1,

@@ -27,7 +27,7 @@ class Carry(NamedTuple):
 
 
 def slowed(algorithm: Algorithm, rate: float) -> Algorithm:
-    """Returns a training algorithm each of whose clients is a straggler with probability `rate`."""
+    """Returns the algorithm with clients that straggle in a round with probability `rate` <= 1."""
     if not rate:
         return algorithm
     work = algorithm.work

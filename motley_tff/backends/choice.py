@@ -19,7 +19,7 @@ def choose(
 
     Args:
       requested: `auto`, or a backend's name.
-      aggregator: `mean`, or one of TFF's, which no other backend has: a UserError.
+      aggregator: `mean`, or one of TFF's; those with another requested backend are a UserError.
       cohort_changes: Whether rounds have different clients.
       memory_limit_bytes: What stacked clients may take.
       has_workers: Whether TFF workers are given; `requested` is then `auto` or `tff`.

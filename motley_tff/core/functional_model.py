@@ -28,9 +28,10 @@ class FunctionalModel:
 
     Attributes:
       build: Returns a new Keras model; its `call` takes `(x, training, key)`.
-      names: Name of each weight, in creation order, as in all that follow.
-      is_last_layer: Whether "fine-tune the last layer" trains it.
-      initializers: The Keras initializer that draws it.
+      names: Of each weight, in creation order, as in the next three.
+      shapes: Of each weight.
+      is_last_layer: For each weight, whether "fine-tune the last layer" trains it.
+      initializers: For each weight, the Keras initializer that draws it.
       vectorizes: Whether clients are faster stacked than one by one: small dense models. An
         architecture says so with a class attribute of this name.
     """

@@ -44,8 +44,9 @@ class Task:
       loss: Entry losses and weights; a batch's loss is their weighted mean.
       metrics: The first one is what the tables report; the others become extra columns.
       preprocess: `(raw examples, training, key) -> (x, y)` for one batch, inside a graph.
-      train: Clients that train; their part is `train`. On `valid` candidates are chosen, `test`
-        is reported.
+      train: Clients that train; their part is `train`.
+      valid: Clients that candidates are chosen on.
+      test: Clients that are reported.
       max_train_examples: In a round, an epoch over a client's part `train` takes at most so many
         examples, drawn anew for each; all if None.
       drop_remainder: Whether training leaves out an epoch's short last batch.

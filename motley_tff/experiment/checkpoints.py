@@ -35,7 +35,10 @@ def forget_old(directory: pathlib.Path) -> None:
 
 def rounds(directory: pathlib.Path) -> list[int]:
     """Returns the rounds that have a checkpoint."""
-    matches = (_NAME.fullmatch(path.name) for path in directory.glob("*"))
+    if not directory.is_dir():
+        return []
+    # Not `glob`, which takes a folder that cannot be read for an empty one.
+    matches = (_NAME.fullmatch(path.name) for path in directory.iterdir())
     return sorted(int(match.group(1)) for match in matches if match)
 
 

@@ -57,8 +57,10 @@ def remaining(
 def evaluated(config: LoopConfig, task: Task, split: str, number: int) -> Sequence[str]:
     """Returns the clients of a split to evaluate: a sample while training, all at the end."""
     ids = task.splits[split].ids
-    sizes = (config.valid_clients_per_evaluation, config.test_clients_per_evaluation)
-    size = sizes[SPLITS.index(split)]
+    sizes = {
+        "valid": config.valid_clients_per_evaluation, "test": config.test_clients_per_evaluation
+    }  # fmt: skip
+    size = sizes[split]
     if number == config.total_rounds:
         size = config.final_evaluation_clients or len(ids)
     if task.setting == "cross_silo" or size >= len(ids):

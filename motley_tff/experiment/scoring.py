@@ -36,9 +36,9 @@ class Evaluator:
             groups = tuple((split,) for split in SPLITS)
         self._work = {}
         for group in groups:
-            parts = dict.fromkeys(part for s in group for part in client_scores.parts(task, s))
-            part = task.personalization_part(group[0])
-            self._work[group] = personalization.work(tuple(parts), part)
+            scored = dict.fromkeys(p for split in group for p in client_scores.parts(task, split))
+            personalized_on = task.personalization_part(group[0])
+            self._work[group] = personalization.work(tuple(scored), personalized_on)
 
     def score(
         self,

@@ -123,8 +123,8 @@ class WarmStart:
 
         Ours, against mode collapse. Clients that learn alike change a model alike: their updates
         from the same model, scaled to length 1, are clustered by k-means++ (on random sketches of
-        2^14 numbers), and each group's mean update is applied to the model. The leaves that
-        `is_shared`, by default none, are moved by the mean update of all clients.
+        2^14 numbers), and each group's mean update is applied to the model. Leaves that `is_shared`
+        marks (by default none) are common to all models: the mean update of all clients moves them.
         """
         ids = self._sample()
         self._count(self.build(weights), len(ids), len(ids))

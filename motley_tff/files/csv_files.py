@@ -157,7 +157,7 @@ def append(
 
 
 def read(path: pathlib.Path) -> Iterator[dict[str, str]]:
-    """Yields a table's rows as text; a UserError if it is no UTF-8 CSV or a row has more cells."""
+    """Yields a table's rows as text; UserError if it is no UTF-8 CSV or a row's length differs."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             reader = csv.reader(file, strict=True)

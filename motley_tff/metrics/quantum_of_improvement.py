@@ -28,8 +28,8 @@ def quantum(
 ) -> np.ndarray:
     """Returns F, [num_clients]: positive where the personalized model is better than both others.
 
-    All are the metric under each client's model, [num_clients]. Without a model trained on the
-    client alone, `local_model` is None, as in the paper's Table 3.
+    All are each client's metric, [num_clients], under its personalized, the global and its locally
+    trained model; None leaves the last one out, as the paper's Table 3 does.
     """
     sign = 1.0 if higher_is_better else -1.0
     best = sign * global_model

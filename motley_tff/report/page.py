@@ -28,7 +28,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 class Image(NamedTuple):
-    """A figure on the page, its id, the tables and runs that it is of, and where else it is."""
+    """A figure on the page: `tables` says which tables and runs it is of, `files` where it is."""
 
     anchor: str
     title: str

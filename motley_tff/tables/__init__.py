@@ -1,1 +1,1 @@
-"""Reading and writing CSVs, run metadata, checkpoints and weights."""
+"""What the tables' columns are, and reading them."""

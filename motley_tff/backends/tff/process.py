@@ -176,8 +176,8 @@ def reserve_port(port: int | None) -> socket.socket:
     """Binds a port, any free one by default, that the worker can bind as well, and no other server.
 
     gRPC servers share ports (SO_REUSEPORT): two workers on one port both start, and each gets some
-    of the calls. A port that was free a moment ago may be shared; one we keep bound is not. Of a
-    port that is taken it raises a UserError.
+    of the calls. A port that was free a moment ago may be shared; one we keep bound is not. Raises
+    a UserError if the port is taken.
     """
     if port is not None:
         # Raises if it is taken. SO_REUSEADDR: connections that were closed lately do not count.
