@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.metadata
+import logging
 import os
 import pathlib
 import tempfile
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     from motley_tff.core.task import Task
 
-# TensorFlow's remarks on graphics cards help nobody here.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# TensorFlow reports as errors that it finds no graphics card.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Packages with tasks declare `name=package:function` here; see `create_task`.
 ENTRY_POINTS = "motley_tff.datasets"
 # Where the data lie, not what they are: these may differ when a run goes on.
@@ -177,6 +178,9 @@ def run_config(
     """
     from motley_tff.experiment import runner  # TensorFlow takes 3 s.
 
+    logger = logging.getLogger("tensorflow")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.ERROR)  # It tells of loops it unrolls as of warnings.
     with contextlib.suppress(RuntimeError):  # It runs already, with the threads that it has.
         runner.limit_threads(config.backend.threads_per_client)
     loaded = task() if callable(task) else task

@@ -5,7 +5,8 @@
 Checks out both commits on this machine, starts the same runs of each commit's own trainers on
 synthetic data, and compares their CSV files byte by byte. Only times differ between two runs of
 one commit, so `tasks.csv`, `run.json` and columns of seconds are left out. `--all` has every
-trainer, algorithm, task and backend instead of a few that combine features.
+trainer, task and backend, and the algorithms that 0ac46f1 had, instead of a few runs that combine
+features.
 
 Exits with 1 and a line a table if any differs. A commit's tables are kept in `--directory`, so a
 second comparison with the same commit runs the other one alone.

@@ -14,7 +14,7 @@ def define() -> None:
     flags.DEFINE_string("dataset_name", None, f"Which data: one of {', '.join(datasets.names())}.")
     flags.DEFINE_string("data_dir", None, "Directory that holds the data sets and their caches.")
     flags.DEFINE_string(
-        "data_file", None, "A file to read instead of looking in --data_dir (.npz, .mat)."
+        "data_file", None, "A file to read in place of a search in --data_dir: .npz, .mat, .sqlite."
     )
     flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
     flags.DEFINE_bool("only_digits", False, "emnist: the ten digits in place of all 62 classes.")

@@ -37,7 +37,7 @@ flags.DEFINE_enum(
 flags.DEFINE_integer(
     "finetune_every",
     None,
-    "Evaluate after every so many rounds and after the last, instead of --rounds_per_evaluation; "
+    "Silos: evaluate after every so many rounds and the last, instead of --rounds_per_evaluation; "
     "the closing table then is that of the best on validation clients.",
     lower_bound=1,
 )

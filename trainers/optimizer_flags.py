@@ -53,7 +53,9 @@ def define(prefix: str, default_rate: float | None, many_rates: bool = False) ->
             "expected different finite numbers above 0, such as 0.01,0.1",
         )
     else:
-        by_default = " (default: the clients')" if default_rate is None else ""
+        by_default = (
+            " (default: the clients'; per_fedavg: a tenth of it)" if default_rate is None else ""
+        )
         flags.DEFINE_float(rate, default_rate, f"The {who} learning rate{by_default}.")
         flags.register_validator(rate, _is_positive, "expected a finite number above 0")
     for optimizer, parameters in PARAMETERS.items():

@@ -65,12 +65,12 @@ KINDS = (
     ),
     Kind(
         "delta_by_rank", "Figures 3(b), 8(b)", "Who gains and who is hurt",
-        "a run that begins with a trained model", "clients.csv",
+        "a run whose global model was trained", "clients.csv",
         deltas.by_rank, deltas.draw, deltas.caption,
     ),
     Kind(
         "delta_by_examples", "Figure 8(c)", "Gain and size of the personalization set",
-        "a run that begins with a trained model", "clients.csv",
+        "a run whose global model was trained", "clients.csv",
         deltas.by_examples, deltas.draw, deltas.caption,
     ),
     Kind(

@@ -68,7 +68,7 @@ _KEYS = (
     Column("dataset", "text", "the task"),
     Column("algorithm", "text", "what was trained, and how it was personalized"),
     Column("base_random_seed", "text", "seed of every random choice; a key, not a quantity"),
-    Column("round", "count", "training rounds before this evaluation"),
+    Column("round", "count", "training rounds before this evaluation; of `rounds.csv` its number"),
     Column("split", "text", "`valid` or `test`: which clients, of silos which part of their data"),
 )
 RUN = tuple(column.name for column in _KEYS)
@@ -247,7 +247,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "heterogeneity": Table(
         "client, label",
-        "by `motley_doctor --figures_dir`, a file a data set",
+        "by `motley_doctor --dataset_name`, a file a data set in `--figures_dir`",
         (
             _CLIENT,
             Column("label", "text", "a label, or a range of targets"),
