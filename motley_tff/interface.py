@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import importlib.metadata
 import logging
 import os
@@ -21,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
+from motley_tff.core import checks
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import progress, run_directory
 from motley_tff.experiment.config import BackendConfig, EvaluationConfig, LoopConfig, RunConfig
@@ -35,6 +37,14 @@ if TYPE_CHECKING:
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Packages with tasks declare `name=package:function` here; see `create_task`.
 ENTRY_POINTS = "motley_tff.datasets"
+# What `run` calls what a `RunConfig` has under other names.
+_ARGUMENTS = {
+    "loop.total_rounds": "rounds",
+    "loop.base_random_seed": "seed",
+    "loop.clients_per_train_round": "clients_per_round",
+    "loop.rounds_per_evaluation": "rounds_per_evaluation",
+    "loop.evaluation": "evaluation",
+}
 # Where the data lie, not what they are: these may differ when a run goes on.
 _PLACES = ("data_dir", "data_file")
 
@@ -77,12 +87,17 @@ def create_task(name: str, **options: Any) -> Task:
     points = importlib.metadata.entry_points(group=ENTRY_POINTS)
     for point in points:
         if point.name == name:
+            from motley_tff.experiment import runner  # TensorFlow takes 3 s.
+
+            runner.limit_threads(BackendConfig.threads_per_client)  # Loading starts TensorFlow.
             task = point.load()(name, **options)
             return dataclasses.replace(task, facts={**task.facts, "options": _plain(options)})
-    names = ", ".join(sorted({point.name for point in points}))
+    names = sorted({point.name for point in points})
+    near = difflib.get_close_matches(str(name).lower(), names, n=1)
     raise UserError(
         f"no task is called {name!r}; found "
-        f"{names or 'none: install the project, as launch/run does'}"
+        f"{', '.join(names) or 'none: install the project, as launch/run does'}"
+        f"{f'; did you mean {near[0]!r}?' if near else ''}"
     )
 
 
@@ -122,37 +137,48 @@ def run(
     Raises:
       UserError: If the settings do not fit the task, or the folder holds another experiment.
     """
+    from motley_tff.core.task import Task  # TensorFlow takes 3 s.
+
+    if not isinstance(task, Task):
+        raise UserError(f"task: found {task!r}, expected what create_task returns")
     if clients_per_round is None and task.setting == "cross_device":
         clients_per_round = min(10, len(task.train))
-    trains_each = type(algorithm).personalization is not FedAvg.personalization
+    kind = type(algorithm)
+    trains_each = getattr(kind, "personalization", None) is not FedAvg.personalization
     if evaluation is None:
         evaluation = EvaluationConfig(include_baseline_candidate=not trains_each)
     config = RunConfig(
         algorithm=algorithm,
-        personalization=None if trains_each else personalization or FineTuning(),
+        personalization=personalization or (None if trains_each else FineTuning()),
         loop=LoopConfig(
             total_rounds=rounds,
-            rounds_per_evaluation=rounds_per_evaluation or max(1, rounds),
+            rounds_per_evaluation=rounds_per_evaluation or rounds or 1,
             clients_per_train_round=clients_per_round,
             base_random_seed=seed,
             evaluation=evaluation,
         ),
         backend=backend or BackendConfig(),
     )
+    config = checks.checked(config, names=_ARGUMENTS)
     if trains_each and personalization is not None:
         raise UserError(
             f"{algorithm.card.title} has models for clients of its own; leave personalization out"
+        )
+    if kind.card.trainers == ("mtl_trainer",) and task.setting == "cross_device":
+        raise UserError(
+            f"{algorithm.card.title} is for silos, and the clients of {task.dataset} are devices, "
+            "which keep no state; choose another algorithm or another task"
         )
     config.check()
     with contextlib.ExitStack() as stack:
         root = root_output_dir or stack.enter_context(tempfile.TemporaryDirectory())
         settings = {**_settings(config), **_data_settings(task)}
+        del settings["backend.tff_workers"]  # Others may go on with what some began.
         # Runs of before did not say their data's options.
         defaults = {"data": settings["data"]}
         directory = run_directory.RunDirectory(root, experiment_name, settings, defaults)
         stack.callback(directory.close)
-        if not directory.is_finished:
-            run_config(task, config, directory, reporter)
+        run_config(task, config, directory, reporter)
         result = _result(directory.path, is_kept=root_output_dir is not None)
     return result  # noqa: RET504 - the stack may swallow, says its type
 
@@ -181,9 +207,15 @@ def run_config(
     logger = logging.getLogger("tensorflow")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.ERROR)  # It tells of loops it unrolls as of warnings.
-    with contextlib.suppress(RuntimeError):  # It runs already, with the threads that it has.
-        runner.limit_threads(config.backend.threads_per_client)
+    if not runner.limit_threads(config.backend.threads_per_client):
+        (warn or warnings.warn)(
+            f"threads_per_client={config.backend.threads_per_client} comes too late: TensorFlow "
+            "runs with other threads in this process; begin a new one"
+        )
     loaded = task() if callable(task) else task
+    if directory.is_finished:
+        runner.check_data(loaded, directory)
+        return
     runner.run(loaded, config, directory, reporter or progress.Silent(), warn or warnings.warn)
 
 
@@ -222,6 +254,12 @@ def _data_settings(task: Task) -> dict[str, Any]:
 
 
 def _result(path: pathlib.Path, is_kept: bool) -> Result:
+    for name in ("summary", "rounds", "candidates"):
+        if not (path / f"{name}.csv").exists():
+            raise UserError(
+                f"{path} lacks {name}.csv, which a finished run leaves; move the folder away, or "
+                "choose another experiment_name"
+            )
     history = client_tables.read(path / "clients.csv")
     frames = {}
     for name in columns.TABLES:

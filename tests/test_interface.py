@@ -168,5 +168,94 @@ def test_tasks_are_found_by_name():
     assert (task.dataset, task.facts["source"]) == ("school", "synthetic")
     with pytest.raises(motley.UserError, match=r"no task is called 'schol'; found adni, emnist"):
         motley.create_task("schol")
+    with pytest.raises(motley.UserError, match=r"did you mean 'school'\?"):
+        motley.create_task("SCHOOL")
     with pytest.raises(motley.UserError, match="no option seed; expected some of"):
         motley.create_task("school", seed=1)
+
+
+_CLASSES = motley.algorithms
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rounds": -1}, "rounds: found -1, expected a whole number of at least 0"),
+        ({"rounds": 2.5}, r"rounds: found 2\.5, expected a whole number"),
+        ({"rounds": None}, "rounds: found None"),
+        ({"seed": 2**40}, "seed: found"),
+        ({"seed": "0"}, "seed: found '0', expected a whole number"),
+        ({"clients_per_round": 0}, "clients_per_round: found 0, expected a whole number of at le"),
+        ({"rounds_per_evaluation": -1}, "rounds_per_evaluation: found -1"),
+        ({"algorithm": "ditto"}, r"algorithm: found 'ditto', expected a value such as FedAvg\(\)"),
+        ({"algorithm": _CLASSES.Ditto}, "algorithm: found <class"),
+        ({"algorithm": _CLASSES.FineTuning()}, "algorithm: found FineTuning"),
+        ({"algorithm": _CLASSES.Ditto(regularization=-1)}, r"algorithm\.regularization: found -1"),
+        ({"algorithm": _CLASSES.Apfl(alpha=7.0)}, r"algorithm\.alpha: .* at most 1"),
+        ({"algorithm": _CLASSES.FedRep(head_epochs=0)}, r"head_epochs: .* at least 1"),
+        ({"algorithm": _CLASSES.Local(train_batch_size=0)}, "train_batch_size: found 0"),
+        ({"algorithm": _CLASSES.FedAvg(OptimizerConfig("sgd", float("nan")))}, "found nan"),
+        ({"algorithm": _CLASSES.FedAvg(OptimizerConfig("sgd", "0.1"))}, "found '0.1'"),
+        ({"algorithm": _CLASSES.FedAvg("sgd")}, "client_optimizer: found 'sgd'"),
+        ({"personalization": "finetuning"}, "personalization: found 'finetuning'"),
+        ({"personalization": _CLASSES.FineTuning(learning_rates=())}, "expected at least one"),
+        ({"personalization": _CLASSES.FineTuning(learning_rates=(0.1, 0.1))}, "different values"),
+        ({"personalization": _CLASSES.FineTuning(learning_rates=0.1)}, "several values"),
+        ({"personalization": _CLASSES.KnnPer(num_neighbors=(0,))}, "num_neighbors: found 0"),
+        ({"personalization": _CLASSES.KnnPer(coefficients=(2.0,))}, "above 0 and at most 1"),
+        ({"backend": "sequential"}, "backend: found 'sequential'"),
+        ({"backend": motley.BackendConfig(name="gpu")}, "expected one of auto, tff, sequential"),
+        ({"evaluation": motley.EvaluationConfig(tuning="best")}, "one of global, per_client"),
+        ({"evaluation": motley.EvaluationConfig(personalization_fractions=(0.0,))}, "above 0"),
+        ({"task": "school"}, "task: found 'school', expected what create_task returns"),
+    ],
+)
+def test_what_no_run_could_use_is_one_line(tmp_path, arguments, message):
+    given = {"task": toy.classifier_silos(), "algorithm": motley.algorithms.FedAvg(), **arguments}
+    with pytest.raises(motley.UserError, match=message) as error:
+        motley.run(**given, root_output_dir=str(tmp_path))
+    assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
+
+
+def test_numpys_numbers_and_whole_rates_are_numbers():
+    result = motley.run(
+        toy.classifier_silos(),
+        motley.algorithms.FedAvg(OptimizerConfig("adam", 1)),
+        motley.algorithms.FineTuning(learning_rates=np.array([1, 2]), max_epochs=np.int64(1)),
+        rounds=np.int64(1), seed=np.int64(2), backend=_SEQUENTIAL,
+    )  # fmt: skip
+    assert set(result.candidates.candidate) == {"0", "lr1.0_epoch1", "lr2.0_epoch1"}
+
+
+def test_silo_algorithms_do_not_fit_devices():
+    task = toy.scalar_task({f"c{i}": [float(i)] for i in range(4)})
+    with pytest.raises(motley.UserError, match="Ditto is for silos, and the clients of .* devices"):
+        motley.run(task, motley.algorithms.Ditto())
+
+
+def test_a_finished_run_of_other_clients_is_not_given_back(tmp_path):
+    def run(prefix):
+        return motley.run(
+            toy.scalar_task({f"{prefix}{i}": [float(i)] * 2 for i in range(4)}),
+            motley.algorithms.FedAvg(), motley.algorithms.FineTuning(max_epochs=1), rounds=1,
+            backend=_SEQUENTIAL, root_output_dir=str(tmp_path), experiment_name="run",
+        )  # fmt: skip
+
+    run("c")
+    with pytest.raises(motley.UserError, match="clients"):
+        run("d")
+    (tmp_path / "run" / "summary.csv").unlink()
+    with pytest.raises(motley.UserError, match=r"lacks summary\.csv, which a finished run leaves"):
+        run("c")
+
+
+def test_a_run_that_came_to_nothing_may_be_begun_anew(tmp_path):
+    def run(rate):
+        return motley.run(
+            toy.classifier_silos(), motley.algorithms.FedAvg(OptimizerConfig("sgd", rate)),
+            rounds=1, backend=_SEQUENTIAL, root_output_dir=str(tmp_path),
+        )  # fmt: skip
+
+    with pytest.raises(motley.UserError, match="ower the learning rate"):
+        run(1e38)
+    assert len(run(0.1).rounds) == 1

@@ -124,6 +124,11 @@ def _fine_tuning() -> RunConfig:
             f"clients: it is for silos ({', '.join(datasets.CROSS_SILO)}); give "
             "--rounds_per_evaluation"
         )
+    if FLAGS.personalization == "lp_ft" and FLAGS.finetune_last_layer:
+        raise UserError(
+            "--finetune_last_layer tunes the last layer alone, --personalization=lp_ft all of them "
+            "after --probing_epochs; leave one out"
+        )
     rates = tuple(float(rate) for rate in FLAGS.finetune_learning_rate)
     personalization = _personalization(
         "finetuning_trainer",

@@ -10,7 +10,7 @@ number of training examples.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import optimizers
@@ -40,6 +40,10 @@ class FedAvg:
     card: ClassVar[Card] = Card(
         "fedavg", "FedAvg", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
     )
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {
+        "train_epochs": (1, None),
+        "train_batch_size": (1, None),
+    }
     client_optimizer: OptimizerConfig = OptimizerConfig("sgd", 0.1)
     server_optimizer: OptimizerConfig = OptimizerConfig("sgd", 1.0)
     train_epochs: int = 1

@@ -14,6 +14,7 @@ a file was written.)
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -51,6 +52,7 @@ class FineTuning:
         "FedAvg + Fine-tuning (FT)",
         can_be_grouped=True,
     )
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {"batch_size": (1, None)}
     optimizer: OptimizerConfig = OptimizerConfig("sgd", 0.01)
     learning_rates: tuple[float, ...] = (0.01,)
     max_epochs: int = 20

@@ -25,7 +25,7 @@ the published rule; evaluations never use it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -53,6 +53,7 @@ class HypCluster(fedavg.FedAvg):
     card: ClassVar[Card] = Card(
         "hypcluster", "HypCluster", ("hypcluster_trainer",), paper_row="HypCluster / IFCA"
     )
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {"num_clusters": (1, None), "balance_rounds": (1, None)}
     num_clusters: int = 1
     steps_empty_clusters: bool = False
     shares_base_layers: bool = False

@@ -24,11 +24,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import scoring
 from motley_tff.algorithms.card import Card
-from motley_tff.core import candidate_labels, learning
+from motley_tff.core import candidate_labels, checks, learning
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.client_work import Batch, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
@@ -55,6 +56,9 @@ class KnnPer:
         paper_row="FedAvg + kNN-Per",
         on_fedavg="kNN-Per",
     )
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {
+        "num_neighbors": (1, None), "coefficients": (checks.ABOVE_0, 1)
+    }  # fmt: skip
     num_neighbors: tuple[int, ...] = (10,)
     coefficients: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 

@@ -85,6 +85,12 @@ def build(config: OptimizerConfig) -> Any:
     """Returns the `tff.learning.optimizers.Optimizer` of a config, or raises a UserError."""
     if config.name not in PARAMETERS:
         raise UserError(f"unknown optimizer {config.name!r}; expected one of {sorted(PARAMETERS)}")
+    unknown = sorted(config.parameters.keys() - PARAMETERS[config.name].keys())
+    if unknown:
+        raise UserError(
+            f"optimizer {config.name!r} has no parameter {', '.join(unknown)}; expected some of "
+            f"{', '.join(PARAMETERS[config.name])}"
+        )
     try:
         return builder(config.name)(config.learning_rate, **config.parameters)
     except (TypeError, ValueError) as error:

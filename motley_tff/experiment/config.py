@@ -7,9 +7,11 @@ either reads a flag.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer
-from motley_tff.core import algorithm as algorithm_lib, candidates
+from motley_tff.core import algorithm as algorithm_lib, candidates, checks
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
@@ -26,6 +28,7 @@ class EvaluationConfig:
       include_baseline_candidate: Whether the global model itself may be chosen.
     """
 
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {"personalization_fractions": (checks.ABOVE_0, 1)}
     personalization_fractions: tuple[float, ...] = (1.0,)
     acceptance: tuple[str, ...] = ("always",)
     ood_examples: int = 0
@@ -51,6 +54,13 @@ class LoopConfig:
       evaluation: What evaluations look at.
     """
 
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {
+        "rounds_per_evaluation": (1, None),
+        "rounds_per_checkpoint": (1, None),
+        "clients_per_train_round": (1, None),
+        "base_random_seed": (0, 2**31 - 1),
+        "dropout_rate": (0, 0.999),
+    }
     total_rounds: int = 100
     rounds_per_evaluation: int = 10
     rounds_per_checkpoint: int = 50
@@ -77,8 +87,9 @@ class BackendConfig:
       memory_limit_gb: What the clients that the vectorized backend stacks may take.
     """
 
-    name: str = "auto"
-    aggregator: str = "mean"
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {"memory_limit_gb": (checks.ABOVE_0, None)}
+    name: Literal["auto", "tff", "sequential", "vectorized"] = "auto"
+    aggregator: Literal["mean", "robust", "compressed", "secure", "differentially_private"] = "mean"
     dp_noise_multiplier: float = 1.0
     tff_workers: tuple[str, ...] = ()
     threads_per_client: int = 1
@@ -98,7 +109,7 @@ class WarmStartConfig:
 
     algorithm: FedAvg = FedAvg()
     total_rounds: int = 0
-    initialization: str = "random"
+    initialization: Literal["random", "updates"] = "random"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,13 +130,14 @@ class RunConfig:
       tensorboard: Whether TensorBoard's scalars are written.
     """
 
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {"straggler_rate": (0, 1)}
     algorithm: FedAvg = FedAvg()
     personalization: FineTuning | KnnPer | None = None
     loop: LoopConfig = LoopConfig()
     backend: BackendConfig = BackendConfig()
     initial_models: tuple[str, ...] = ()
     warm_start: WarmStartConfig = WarmStartConfig()
-    partition: str = "natural"
+    partition: Literal["natural", "iid"] = "natural"
     straggler_rate: float = 0.0
     export_scores: bool = False
     tensorboard: bool = False

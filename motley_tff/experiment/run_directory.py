@@ -6,6 +6,7 @@ import fcntl
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
@@ -158,8 +159,12 @@ class RunDirectory:
             file.close()  # A process that wrote nothing has just taken the directory away.
 
     def _has_results(self) -> bool:
-        kinds = ("*.csv", "warm_start_*.npz", "tasks/*.json")
-        return self.checkpoints.exists() or any(any(self.path.glob(kind)) for kind in kinds)
+        kinds = ("warm_start_*.npz", "tasks/*.json")
+        return (
+            self.checkpoints.exists()
+            or any(any(self.path.glob(kind)) for kind in kinds)
+            or any(map(_has_rows, self.path.glob("*.csv")))
+        )
 
     def _read_record(self) -> dict[str, Any]:
         path = self.path / "run.json"
@@ -232,6 +237,11 @@ class RunDirectory:
                 f"--experiment_name, or delete {self.path}"
             )
         self.record = {}
+
+
+def _has_rows(path: pathlib.Path) -> bool:
+    with open(path, "rb") as file:
+        return any(itertools.islice(file, 1, None))  # The first line is the header.
 
 
 def _check_record(record: Any) -> None:

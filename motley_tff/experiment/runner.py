@@ -29,9 +29,11 @@ from motley_tff.experiment.config import BackendConfig, LoopConfig, RunConfig
 from motley_tff.files import model_files
 
 
-def limit_threads(threads_per_client: int) -> None:
-    """Sets TensorFlow's threads before it starts; see `--threads_per_client`."""
-    tf.config.threading.set_intra_op_parallelism_threads(threads_per_client)
+def limit_threads(threads_per_client: int) -> bool:
+    """Sets TensorFlow's threads before it starts; returns whether it has that many."""
+    with contextlib.suppress(RuntimeError):  # It runs already, with the threads that it has.
+        tf.config.threading.set_intra_op_parallelism_threads(threads_per_client)
+    return tf.config.threading.get_intra_op_parallelism_threads() == threads_per_client
 
 
 def run(
@@ -54,9 +56,10 @@ def run(
       UserError: If the settings do not fit the task, or the directory holds another experiment.
     """
     task = _partitioned(task, config)
-    facts = _check_data(task, directory)
+    facts = check_data(task, directory)
     loop = _cut_to_population(task, config.loop, warn)
     experiment.check_config(loop, task)
+    config.algorithm.trained_layers(task)  # Which FedBABU refuses where all layers are the last.
     models = _initial_models(task, config)
     with _open_backend(task, config.backend, loop, warn) as (backend, reason):
         directory.write_record(
@@ -103,7 +106,7 @@ def _partitioned(task: Task, config: RunConfig) -> Task:
     return dataclasses.replace(task, exports_scores=True) if config.export_scores else task
 
 
-def _check_data(task: Task, directory: run_directory.RunDirectory) -> dict[str, Any]:
+def check_data(task: Task, directory: run_directory.RunDirectory) -> dict[str, Any]:
     """Checks that a resumed run has the data it began with; returns what tells them apart."""
     files = {str(path): run_directory.digest(path) for path in task.facts.get("files", ())}
     digests = {os.path.basename(path): digest for path, digest in files.items()}

@@ -11,6 +11,7 @@ A name with a placeholder stands for several columns, or for none: `train_<metri
 import itertools
 import pathlib
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -354,6 +355,10 @@ def _rows(columns: Sequence[Column], left_out: Sequence[str]) -> str:
 
 if __name__ == "__main__":
     page = pathlib.Path(__file__).with_name("README.md")
-    before, begin, rest = page.read_text(encoding="utf-8").partition("<!-- columns: begin -->\n")
-    _, end, after = rest.partition("<!-- columns: end -->")
-    page.write_text(before + begin + documentation() + end + after, encoding="utf-8")
+    pattern = r"(<!-- columns: begin -->\n).*(<!-- columns: end -->)"
+    text, count = re.subn(
+        pattern, lambda m: m[1] + documentation() + m[2], page.read_text("utf-8"), flags=re.DOTALL
+    )
+    if len(sys.argv) > 1 or count != 1:
+        sys.exit(f"expected no arguments, and columns: begin and columns: end once in {page}")
+    page.write_text(text, encoding="utf-8")

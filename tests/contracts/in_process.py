@@ -86,7 +86,7 @@ def _small():
     with (
         mock.patch.object(datasets, "create_task", _create_task),
         # TensorFlow runs already.
-        mock.patch.object(runner, "limit_threads", lambda threads: None),
+        mock.patch.object(runner, "limit_threads", lambda threads: True),
         mock.patch.object(run_directory, "_git_commit", lambda: None),
     ):
         yield
