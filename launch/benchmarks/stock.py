@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datasets import school
+from datasets import emnist, school
 from launch.benchmarks.measuring import Contender
 from motley_tff.core.lazy import tff
 
@@ -26,7 +26,7 @@ def emnist_cnn() -> tff.learning.models.VariableModel:
             layers.Flatten(),
             layers.Dense(128, activation="relu"),
             layers.Dropout(0.5),
-            layers.Dense(62),
+            layers.Dense(emnist.NUM_CLASSES),
         ]
     )
     return tff.learning.models.from_keras_model(
