@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
+from datasets import silos
 from datasets.models import linear
 from launch.benchmarks import rounds
 from launch.benchmarks.measuring import Contender, Plan, Sizes
@@ -34,11 +35,10 @@ _MEGABYTE = 1e6
 @contextlib.contextmanager
 def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
     """Yields what to measure; UserError if there is no round that memory could grow in."""
-    if sizes.population_rounds <= sizes.population_settled_round:
+    if sizes.population_rounds <= (settled := sizes.population_settled_round):
         raise UserError(
             f"--population_rounds={sizes.population_rounds}: expected more than "
-            f"--population_settled_round={sizes.population_settled_round}, after which growth of "
-            "memory is looked for; raise the one or lower the other"
+            f"--population_settled_round={settled}, after which growth counts; give more rounds"
         )
     name, backend = rounds.sequential_backend(threads)
     resampled, source = draw_client_sizes(sizes.data_dir, sizes.population_clients)
@@ -90,8 +90,8 @@ def create_task(
         dataset="population",
         setting="cross_device",
         model=functional_model.from_keras(linear.Linear, np.zeros((1, _NUM_FEATURES), np.float32)),
-        loss=_squared_error,
-        metrics=(task_lib.Metric("squared_error", _squared_error, higher_is_better=False),),
+        loss=silos.squared_error,
+        metrics=(task_lib.Metric("squared_error", silos.squared_error, higher_is_better=False),),
         preprocess=lambda examples, training, key: (examples["x"], examples["y"]),
         train=made(client_sizes, "train"),
         valid=made(valid_sizes, "personalization", "evaluation"),
@@ -106,11 +106,6 @@ def _examples(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
     seed = tf.stack([number, 0])
     x = tf.random.stateless_uniform([size, _NUM_FEATURES], seed, alg="philox")
     return {"x": x, "y": tf.reduce_sum(x, axis=1)}
-
-
-def _squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    errors = tf.square(outputs - targets)
-    return errors, tf.ones_like(errors)
 
 
 def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[str, float]:
