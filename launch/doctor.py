@@ -32,10 +32,7 @@ FLAGS = flags.FLAGS
 
 data_flags.define()
 flags.DEFINE_float(
-    "worker_timeout_seconds",
-    60.0,
-    "How long TFF's worker may take to start.",
-    lower_bound=0.1,
+    "worker_timeout_seconds", 60.0, "How long TFF's worker may take to start.", lower_bound=0.1
 )
 flags.DEFINE_string(
     "figures_dir", "results/figures", "Where the picture of how clients differ goes."
@@ -111,8 +108,7 @@ run = functools.partial(commandline.run_main, main)
 def _python() -> str:
     version = f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
     if ".".join(platform.python_version_tuple()[:2]) not in _PYTHONS:
-        expected = " or ".join(_PYTHONS)
-        raise CheckFailed(f"expected Python {expected}, found {version}; install one of them")
+        raise CheckFailed(f"expected Python {' or '.join(_PYTHONS)}, found {version}; install one")
     return version
 
 

@@ -31,11 +31,8 @@ _UNFINISHED_REFERENCE = re.compile(r"&[#0-9a-zA-Z]{0,11}\Z")
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
     """Yields each row of a `Posts.xml` as `{attribute: text}`. Bytes that are not UTF-8 become
     `BROKEN`, so that their row alone is lost; characters that XML does not have become spaces.
-
-    Raises:
-      UserError: If it is no well-formed XML, has no <posts> around it, declares another encoding or
-        a document type (a few lines of entities can stand for gigabytes), or has a row of more than
-        32 MiB. Rows before that may have been yielded already.
+    UserError, maybe after some rows, if it is no well-formed XML, does not begin with <posts>, has
+    a row of more than 32 MiB, declares another encoding, or a document type (entities can explode).
     """
     rows: list[dict[str, str]] = []
     parser = _parser(path, rows)

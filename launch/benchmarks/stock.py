@@ -79,13 +79,9 @@ def fed_avg(
     rounds: int = 1,
     **options: Any,
 ) -> Contender:
-    """Returns TFF's weighted FedAvg as `stock TFF, name`; needs an open `tff_runtime`.
-
-    Args:
-      datasets: Each client's batches, all of which take part in every round.
-      learning_rate: Of the clients' SGD; the server's is 1.
-      rounds: How many a run has, from the same initial model each time.
-      options: Further arguments of TFF's builder.
+    """Returns TFF's weighted FedAvg as `stock TFF, name`, in a `tff_runtime` that has to be open.
+    Each client's batches, `datasets`, take part in each of a run's `rounds` with SGD at this rate
+    (the server's is 1); `options` are further ones of TFF's builder.
     """
     process = tff.learning.algorithms.build_weighted_fed_avg(
         model_fn,

@@ -31,8 +31,7 @@ class Experiment:
       directory: Where files go; held by this process.
       algorithm_name: What the tables' `algorithm` column says.
       bytes_before: What was communicated before the first round, in a warm start.
-      write_scalars: Called with `{name: value}` and the number of the round: the training means
-        after each round, each split's means after each evaluation. For TensorBoard.
+      write_scalars: Given `{name: mean}` and its number after each round, and each evaluation's.
     """
 
     def __init__(
@@ -64,8 +63,7 @@ class Experiment:
         """Trains and evaluates to the end, from the last checkpoint if there is one.
 
         An interruption (Ctrl-C, SIGTERM) while training leaves a checkpoint of the last whole round
-        behind, if its model is finite. Returns the rows of the last evaluation in `summary.csv`, as
-        text.
+        behind, if it is finite. Returns the last evaluation's rows of `summary.csv`, as text.
         """
         self._state, self._done = self._recorder.restore(self._process.initialize())
         self._progress.start("train", self._config.total_rounds, self._done)
