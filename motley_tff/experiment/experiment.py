@@ -31,7 +31,7 @@ class Experiment:
       directory: Where files go; held by this process.
       algorithm_name: What the tables' `algorithm` column says.
       bytes_before: What was communicated before the first round, in a warm start.
-      write_scalars: Given `{name: mean}` and its number after each round, and each evaluation's.
+      write_scalars: Given `{name: mean}` and the round, after it and after its evaluation.
     """
 
     def __init__(
