@@ -8,6 +8,7 @@ A data set's module opens with a card (source, licence, clients, fields, split, 
 import dataclasses
 import difflib
 import importlib
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ def check_name(name: str) -> None:
 def check_options(options: DataOptions) -> None:
     """Checks, without importing it, that a data set is registered and has the options given.
 
-    UserError if it is unknown, has no such option, or the shares leave a part nothing.
+    UserError if it is unknown, has no such option, or shares or regularizers make no sense.
     """
     check_name(options.dataset_name)
     for option, owners in OWN_OPTIONS.items():
@@ -69,6 +70,9 @@ def check_options(options: DataOptions) -> None:
                 f"--{option}: expected --dataset_name={' or '.join(owners)}, found "
                 f"{options.dataset_name}; leave --{option} out"
             )
+    for option in ("lam_svm", "l2_reg"):
+        if not 0 <= ((value := getattr(options, option)) or 0) < math.inf:
+            raise UserError(f"--{option}={value:g}: expected a finite number of 0 or more")
     _ = options.silo_shares  # Refuses shares that leave a part nothing.
 
 

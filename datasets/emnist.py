@@ -48,7 +48,7 @@ _HELP = (
 
 # Writers; those that validate, and test.
 PUBLISHED = (3400, 400, 500)
-_NUM_CLASSES, _NUM_DIGITS = 62, 10
+NUM_CLASSES, _NUM_DIGITS = 62, 10
 
 synthesize = synthetic_writers.write
 
@@ -91,10 +91,10 @@ def create_task_from_data(
     Raises:
       UserError: If there are too few writers, or other labels.
     """
-    if len(labels) == 0 or labels.min() < 0 or labels.max() >= _NUM_CLASSES:
+    if len(labels) == 0 or labels.min() < 0 or labels.max() >= NUM_CLASSES:
         label_range = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
-        raise UserError(f"EMNIST labels: found {label_range}, expected 0 to {_NUM_CLASSES - 1}")
-    num_classes = _NUM_DIGITS if labels.max() < _NUM_DIGITS else _NUM_CLASSES
+        raise UserError(f"EMNIST labels: found {label_range}, expected 0 to {NUM_CLASSES - 1}")
+    num_classes = _NUM_DIGITS if labels.max() < _NUM_DIGITS else NUM_CLASSES
     writers = _by_writer(images, labels.astype(np.int32), writer_ids)
     sizes = {writer: len(examples["label"]) for writer, examples in writers.items()}
     return _split_task(sizes, writers, num_classes, facts or {})
@@ -174,7 +174,7 @@ def _find(options: DataOptions) -> Path:
 def _create_sqlite_task(path: Path, only_digits: bool) -> task_lib.Task:
     split_name = "digits_only_train" if only_digits else "all_train"
     source = sqlite_clients.open_split(path, split_name)
-    num_classes = _NUM_DIGITS if only_digits else _NUM_CLASSES
+    num_classes = _NUM_DIGITS if only_digits else NUM_CLASSES
     facts = {"source": "sqlite", "files": [str(path)], "split_name": split_name}
 
     fields = {

@@ -13,7 +13,7 @@ class SiloShares(NamedTuple):
     test: float = 0.15
 
 
-PUBLISHED_SHARES = SiloShares()
+PUBLISHED_SHARES = SiloShares()  # Motley's silo code: 15% validate, 15% test.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +33,8 @@ class DataOptions:
       adni_split: ADNI only: `published`, which can cut through a scan; `subject` and None do not.
       val_split: School and Vehicle only: share of each silo's examples that validate; None is .15.
       test_split: The same, of those that test.
-      lam_svm: Vehicle only: strength of the SVM's own regularizer; None is 1e-4.
-      l2_reg: Silos only: strength of another one, on every model in training; None is 0.
+      lam_svm: Vehicle only: adds 0.5 * lam_svm * ||w||^2 to the loss; None is 1e-4.
+      l2_reg: Silos only: adds 0.5 * l2_reg * ||w||^2 to every model's training loss; None is 0.
     """
 
     dataset_name: str

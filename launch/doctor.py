@@ -1,8 +1,9 @@
 """motley_doctor: whether this machine can run the benchmark, and if not, why.
 
 Prints the versions, the machine's size, starts TFF's worker and has it compute something, and looks
-into --data_dir; with --dataset_name it also loads that data set and says what is in it. Every check
-is a line that starts with "ok" or "FAIL"; the exit status is 0 when all of them passed.
+into --data_dir; with --dataset_name it also loads that data set, says what is in it, on several
+lines, and leaves pictures of it in --figures_dir. Every check begins with "ok" or "FAIL". The exit
+status is 0 if all of them passed, 1 if one failed, 2 if a flag is wrong.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,22 +32,20 @@ FLAGS = flags.FLAGS
 
 data_flags.define()
 flags.DEFINE_float(
-    "worker_timeout_seconds",
-    60.0,
-    "How long TFF's worker may take to start.",
-    lower_bound=0.1,
+    "worker_timeout_seconds", 60.0, "How long TFF's worker may take to start.", lower_bound=0.1
 )
 flags.DEFINE_string(
     "figures_dir", "results/figures", "Where the picture of how clients differ goes."
 )
 
-_PYTHONS = ((3, 10), (3, 11))
+_PYTHONS = ("3.10", "3.11")
 _PACKAGES = (
     "tensorflow", "tensorflow-federated", "jax", "jaxlib", "keras", "numpy", "scipy", "protobuf",
     "grpcio",
 )  # fmt: skip
 _MAX_LISTED = 20
 _GIBIBYTE = 2**30
+_OWN_GROUP, _GROUPS = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgroup")
 
 
 class CheckFailed(UserError):
@@ -108,8 +107,8 @@ run = functools.partial(commandline.run_main, main)
 
 def _python() -> str:
     version = f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
-    if sys.version_info[:2] not in _PYTHONS:
-        raise CheckFailed(f"expected Python 3.10 or 3.11, found {version}; install one of them")
+    if ".".join(platform.python_version_tuple()[:2]) not in _PYTHONS:
+        raise CheckFailed(f"expected Python {' or '.join(_PYTHONS)}, found {version}; install one")
     return version
 
 
@@ -120,13 +119,16 @@ def _packages() -> str:
             versions[name] = importlib.metadata.version(name)
     if missing := [name for name in _PACKAGES if name not in versions]:
         raise CheckFailed(f"not installed: {', '.join(missing)}; start this with launch/run")
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
+    pins = pathlib.Path(__file__).parents[1] / "requirements.txt"
+    pinned = pins.read_text() if pins.exists() else ""
+    other = {n: " (not as pinned)" for n, v in versions.items() if f"\n{n}=={v} " not in pinned}
+    return ", ".join(f"{name} {version}{other.get(name, '')}" for name, version in versions.items())
 
 
 def _machine() -> str:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIBIBYTE
-    limit = _memory_limit()
-    allowed = f" (limited to {limit / _GIBIBYTE:.1f} GiB)" if limit else ""
+    limit = min(_memory_limits(), default=memory)
+    allowed = f" (limited to {limit:.1f} GiB)" if limit < memory else ""
     disk = shutil.disk_usage(".").free / _GIBIBYTE
     return (
         f"{cores.usable()} of {os.cpu_count()} cores, {memory:.1f} GiB of memory{allowed}, "
@@ -134,12 +136,13 @@ def _machine() -> str:
     )
 
 
-def _memory_limit() -> int | None:
-    """Returns the bytes a container or a scheduler grants, None where that is no less than all."""
-    with contextlib.suppress(OSError, ValueError):
-        group = pathlib.Path("/proc/self/cgroup").read_text().rpartition("0::/")[2].strip()
-        return int(pathlib.Path("/sys/fs/cgroup", group, "memory.max").read_text())
-    return None
+def _memory_limits() -> Iterator[float]:
+    """Yields the GiB that the control groups (v2) around this process grant, its own first."""
+    with contextlib.suppress(OSError):
+        own = pathlib.Path(_OWN_GROUP.read_text().rpartition("0::/")[2].strip())
+        for group in (own, *own.parents):
+            with contextlib.suppress(OSError, ValueError):  # There is none, or it is "max".
+                yield int((_GROUPS / group / "memory.max").read_text()) / _GIBIBYTE
 
 
 def _import_tensorflow() -> str:

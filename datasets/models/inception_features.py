@@ -25,7 +25,7 @@ def load(path: pathlib.Path) -> tf.keras.Model:
     """Returns the network, features [batch, 2048] from images [batch, 299, 299, 3] in [-1, 1];
     UserError if the file cannot be read or holds other weights, or some that are not finite.
     """
-    with_classifier = _check(path)
+    with_classifier = _has_classifier(path)
     model = tf.keras.applications.InceptionV3(
         include_top=with_classifier,
         weights=None,
@@ -44,7 +44,7 @@ def load(path: pathlib.Path) -> tf.keras.Model:
     return tf.keras.Model(model.input, model.layers[-2 if with_classifier else -1].output)
 
 
-def _check(path: pathlib.Path) -> bool:
+def _has_classifier(path: pathlib.Path) -> bool:
     """Returns whether a weights file has the classifier, or raises UserError."""
     if path.suffix != ".h5":
         raise UserError(f"{path}: expected Keras's weights of InceptionV3, a file that ends in .h5")
@@ -64,13 +64,13 @@ def _check(path: pathlib.Path) -> bool:
 def embed(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:
     """Returns images' features, float32 [num_images, 2048]. Images [num_images, height, width] or
     [num_images, height, width, 1 or 3], whole numbers 0..255 or fractions 0..1 (UserError if
-    others), are resized bilinearly to 299 x 299, grey ones repeated in three channels.
+    others or none), are resized bilinearly to 299 x 299, grey ones repeated in three channels.
     """
     images = images[..., None] if images.ndim == 3 else images
-    if images.shape[-1] not in (1, 3):
-        raise UserError(f"images have {images.shape[-1]} channels, expected 1 or 3 (the last axis)")
+    if not images.size or images.shape[-1] not in (1, 3):
+        raise UserError(f"found images {list(images.shape)}, expected some, of 1 or 3 channels")
     most = 1.0 if images.dtype.kind == "f" else 255.0
-    if images.min() < 0 or images.max() > most:
+    if not (images.min() >= 0 and images.max() <= most):  # Not-a-number is no fraction.
         raise UserError(
             f"images have values {images.min():g} to {images.max():g} of type {images.dtype}, "
             "expected whole numbers 0..255 or fractions 0..1"

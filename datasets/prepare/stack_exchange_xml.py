@@ -16,9 +16,12 @@ _CHUNK_BYTES = 2**20
 # Stack Exchange lets a post have 30,000 characters. A row this long is no dump's, and would have to
 # be in memory as a whole.
 _MAX_ROW_BYTES = 2**25
-# Characters that XML does not have, as they are or as references: real dumps contain some.
+# Characters that XML does not have, as they are or as hexadecimal or decimal references: real dumps
+# contain some. Halves of surrogate pairs, U+D800 to U+DFFF, are there as references only.
 _NOT_XML = re.compile(
-    r"&#(?:x0*(?:[0-8bcef]|1[0-9a-f]|d[89a-f][0-9a-f]{2}|fff[ef])|0*(?:[0-8]|1[124-9]|2\d|3[01]));"
+    r"&#(?:x0*(?:[0-8bcef]|1[0-9a-f]|d[89a-f][0-9a-f]{2}|fff[ef])|"
+    r"0*(?:[0-8]|1[124-9]|2\d|3[01]|5529[6-9]|55[3-9]\d\d|56\d{3}|57[0-2]\d\d|573[0-3]\d|5734[0-3]|"
+    r"6553[45]));"
     "|[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]",
     re.IGNORECASE,
 )
@@ -26,9 +29,10 @@ _UNFINISHED_REFERENCE = re.compile(r"&[#0-9a-zA-Z]{0,11}\Z")
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
-    """Yields the attributes of a `Posts.xml`'s rows. Bytes that are not UTF-8 become `BROKEN`, so
-    that their row alone is lost; characters that XML does not have become spaces. UserError if it
-    is no such file, or declares a document type: a few lines of entities can stand for gigabytes.
+    """Yields each row of a `Posts.xml` as `{attribute: text}`. Bytes that are not UTF-8 become
+    `BROKEN`, so that their row alone is lost; characters that XML does not have become spaces.
+    UserError, maybe after some rows, if it is no well-formed XML, does not begin with <posts>, has
+    a row of more than 32 MiB, declares another encoding, or a document type (entities can explode).
     """
     rows: list[dict[str, str]] = []
     parser = _parser(path, rows)
@@ -54,7 +58,7 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _mended(file: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yields pieces of UTF-8 with characters that XML has, and whether that is the last."""
+    """Yields (piece of UTF-8 as `read_rows` says, is it the last), no reference cut in two."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     remainder, is_last = "", False
     while not is_last:

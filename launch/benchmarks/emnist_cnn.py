@@ -1,4 +1,4 @@
-"""Rounds of the EMNIST CNN on made-up images: the bare loop, the backends, stock TFF."""
+"""Rounds of the EMNIST CNN on made-up images: bare loop, sequential and TFF backend, stock TFF."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,6 @@ from motley_tff.core import clients, random_streams, task as task_lib
 from motley_tff.core.lazy import tff
 
 _LEARNING_RATE = 0.1
-_NUM_CLASSES = 62
 
 
 @contextlib.contextmanager
@@ -57,12 +56,12 @@ def create_task(train_sizes: Sequence[int], held_out_sizes: Sequence[int] = (1,)
         }
     )
     sets = {"train": clients.InMemoryClients(train), "valid": held_out, "test": held_out}
-    return emnist.make_task(sets, _NUM_CLASSES, {})
+    return emnist.make_task(sets, emnist.NUM_CLASSES, {})
 
 
 def _examples(part: int, client: int, size: int) -> dict[str, np.ndarray]:
-    rng = random_streams.generator(0, "synthetic_data", part, client)
+    rng = random_streams.generator(rounds.SEED, "synthetic_data", part, client)
     return {
         "pixels": rng.integers(0, 256, (size, 28, 28), dtype=np.uint8),
-        "label": rng.integers(0, _NUM_CLASSES, size).astype(np.int32),
+        "label": rng.integers(0, emnist.NUM_CLASSES, size).astype(np.int32),
     }

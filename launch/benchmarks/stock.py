@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from datasets import emnist, school
 from launch.benchmarks.measuring import Contender
 from motley_tff.core.lazy import tff
 
@@ -25,7 +26,7 @@ def emnist_cnn() -> tff.learning.models.VariableModel:
             layers.Flatten(),
             layers.Dense(128, activation="relu"),
             layers.Dropout(0.5),
-            layers.Dense(62),
+            layers.Dense(emnist.NUM_CLASSES),
         ]
     )
     return tff.learning.models.from_keras_model(
@@ -36,13 +37,20 @@ def emnist_cnn() -> tff.learning.models.VariableModel:
     )
 
 
+class _HalfSquaredError(tf.keras.losses.Loss):
+    """School's loss, half the squared error, as Keras wants one."""
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        return school.half_squared_error(y_true, y_pred)[0]
+
+
 def linear(num_features: int) -> tff.learning.models.VariableModel:
-    """Returns TFF's model of the architecture of `datasets.models.linear`."""
+    """Returns TFF's model of the architecture of `datasets.models.linear`, with School's loss."""
     return tff.learning.models.from_keras_model(
         tf.keras.Sequential(
             [tf.keras.layers.Dense(1, kernel_initializer="zeros", input_shape=(num_features,))]
         ),
-        loss=tf.keras.losses.MeanSquaredError(),
+        loss=_HalfSquaredError(),
         input_spec=(tf.TensorSpec([None, num_features]), tf.TensorSpec([None, 1])),
     )
 
@@ -71,7 +79,10 @@ def fed_avg(
     rounds: int = 1,
     **options: Any,
 ) -> Contender:
-    """Returns TFF's weighted FedAvg, with the options of its builder, as `stock TFF, name`."""
+    """Returns TFF's weighted FedAvg as `stock TFF, name`, in a `tff_runtime` that has to be open.
+    Each client's batches, `datasets`, take part in each of a run's `rounds` with SGD at this rate
+    (the server's is 1); `options` are further ones of TFF's builder.
+    """
     process = tff.learning.algorithms.build_weighted_fed_avg(
         model_fn,
         client_optimizer_fn=tff.learning.optimizers.build_sgdm(learning_rate),

@@ -9,6 +9,7 @@ import numpy as np
 
 from launch.metrics.output import Table
 from motley_tff import metrics
+from motley_tff.core import candidate_labels
 from motley_tff.core.errors import UserError
 from motley_tff.metrics import client_values, quantum_of_improvement as quantum_lib, roc_auc
 from motley_tff.tables import client_tables, columns as columns_lib
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd  # Takes 0.3 s.
 
 _LISTED = 5
-_TUNINGS = ("global", "per_client")
 _GROUPED = ("cluster_ari", "cluster_purity")
 # What a comparison calls the metrics of "the first run is the baseline, this one personalized".
 _DIFFERENCES = {
@@ -69,22 +69,15 @@ def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
         if column in rows:
             cells = rows[column].dropna() if column == "reference" else rows[column]
             row[f"{column}_mean"] = np.mean(cells.to_numpy()) if len(cells) else np.nan
-    for how in _TUNINGS:
+    for how in columns_lib.WAYS:
         if f"personalized_{how}" in rows:  # What silos have under one way of choosing.
-            personalized = rows[f"personalized_{how}"].to_numpy()
-            tuned = dataclasses.replace(values, personalized=personalized)
-            row[f"candidate_{how}"] = _candidate(rows, f"candidate_{how}")
-            row[f"personalized_mean_{how}"] = np.mean(personalized)
-            row[f"personalized_std_{how}"] = np.std(personalized)
-            row[f"pct_clients_hurt_{how}"] = metrics.POPULATION["pct_clients_hurt"](tuned)
+            tuned = dataclasses.replace(values, personalized=rows[f"personalized_{how}"].to_numpy())
+            row |= metrics.of_way(how, _candidate(rows, f"candidate_{how}"), tuned)
     return row
 
 
 def _candidate(rows: "pd.DataFrame", column: str) -> str | None:
-    if column not in rows:
-        return None
-    labels = rows[column].unique()
-    return str(labels[0]) if len(labels) == 1 else "per_client"
+    return candidate_labels.of_clients(rows[column].unique()) if column in rows else None
 
 
 def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:

@@ -41,6 +41,11 @@ def of_neighbors(num_neighbors: Sequence[int], coefficients: Sequence[float]) ->
     return (BASELINE, *(f"{prefix}c{c:g}" for prefix in prefixes for c in coefficients))
 
 
+def of_clients(different: Sequence[str]) -> str:
+    """Returns the label that all clients have, or `per_client`, from those that any has."""
+    return str(different[0]) if len(different) == 1 else "per_client"
+
+
 def value(label: str, kind: Kind) -> float | None:
     """Returns a candidate's rate, epoch or coefficient; None of the baseline, or without such."""
     match = _PATTERNS[kind].fullmatch(label)

@@ -31,7 +31,7 @@ class Experiment:
       directory: Where files go; held by this process.
       algorithm_name: What the tables' `algorithm` column says.
       bytes_before: What was communicated before the first round, in a warm start.
-      release: Given each round's training means and each evaluation's means, for TensorBoard.
+      write_scalars: Given `{name: mean}` and the round, after it and after its evaluation.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Experiment:
         algorithm_name: str,
         progress: Progress | None = None,
         bytes_before: Bytes = NO_BYTES,
-        release: Callable[[Mapping[str, float], int], None] = lambda values, number: None,
+        write_scalars: Callable[[Mapping[str, float], int], None] = lambda values, number: None,
     ):
         check_config(config, task)
         self._config, self._task, self._algorithm = config, task, algorithm
         self._personalization, self._directory = personalization, directory
-        self._progress, self._release = progress or Silent(), release
+        self._progress, self._write_scalars = progress or Silent(), write_scalars
         self._recorder = Recorder(config, task, algorithm, directory, algorithm_name, bytes_before)
         self._process = backend.training(task, algorithm)
         self._studies = Studies(
@@ -63,7 +63,7 @@ class Experiment:
         """Trains and evaluates to the end, from the last checkpoint if there is one.
 
         An interruption (Ctrl-C, SIGTERM) while training leaves a checkpoint of the last whole round
-        behind. Returns the rows of the last evaluation in `summary.csv`, as text.
+        behind, if it is finite. Returns the last evaluation's rows of `summary.csv`, as text.
         """
         self._state, self._done = self._recorder.restore(self._process.initialize())
         self._progress.start("train", self._config.total_rounds, self._done)
@@ -74,7 +74,8 @@ class Experiment:
                     break
                 self._train_to(schedule.next_stop(self._config, self._done))
         except (KeyboardInterrupt, SystemExit):
-            self._recorder.checkpoint(self._state, self._done)
+            if self._is_finite():
+                self._recorder.checkpoint(self._state, self._done)
             raise
         finally:
             self._recorder.flush_rounds(self._done)
@@ -82,13 +83,18 @@ class Experiment:
         return summaries.last(self._directory)
 
     def _do_what_is_due(self) -> None:
-        """Checkpoints and evaluates after the round just done, if it is time and not yet done.
+        """Exports, after the last round, and checkpoints and evaluates, if it is time and not yet
+        done; UserError if the global model blew up in a server step, before it is saved.
 
         The checkpoint comes first: a run that is cut during a long evaluation then resumes with
         the evaluation.
         """
         config, done = self._config, self._done
-        self._check_model()
+        if not self._is_finite():
+            raise UserError(
+                f"round {done}: the global model is not finite after the server's step; "
+                "what was saved before is kept. Lower --server_learning_rate"
+            )
         if done == config.total_rounds:
             states = self._process.client_states(self._state)
             self._recorder.export(self._process.weights(self._state), states)
@@ -98,22 +104,19 @@ class Experiment:
             self._recorder.flush_rounds(done)
             self._evaluate()
 
-    def _check_model(self) -> None:
-        """Stops a run whose global model blew up in a server step, before it is saved."""
+    def _is_finite(self) -> bool:
+        """Returns whether the global model is; a new one (round 0) may be anything."""
         leaves = tf.nest.flatten(self._process.weights(self._state)) if self._done else ()
-        if not all(np.isfinite(leaf).all() for leaf in leaves):
-            raise UserError(
-                f"round {self._done}: the global model is not finite after the server's step; "
-                "what was saved before is kept. Lower --server_learning_rate"
-            )
+        return all(np.isfinite(leaf).all() for leaf in leaves)
 
     def _train_to(self, stop: int) -> None:
         def on_round(result: base.RoundResult, state: Any) -> None:
             self._recorder.add_round(result)
             if state is not None:
                 self._state, self._done = state, result.number
-            self._release({f"train/{n}": v for n, v in result.means.items()}, result.number)
-            self._progress.advance(loss=result.means["loss"])  # Where Ctrl-C comes out.
+            self._write_scalars({f"train/{n}": v for n, v in result.means.items()}, result.number)
+            # Last: it raises if a signal asked for the end.
+            self._progress.advance(loss=result.means["loss"])
 
         numbers = range(self._done + 1, stop + 1)
         rounds = [schedule.round_of(self._config, self._task, number) for number in numbers]
@@ -122,14 +125,16 @@ class Experiment:
     def _evaluate(self) -> None:
         config, task, number = self._config, self._task, self._done
         ids = {s: schedule.evaluated(config, task, s, number) for s in client_scores.SPLITS}
-        silo = task.setting == "cross_silo"
-        total = len(ids["valid"]) if silo else sum(len(i) for i in ids.values())
+        is_silo = task.setting == "cross_silo"
+        # A silo is in both splits and scored once for both.
+        total = len(ids["valid"]) if is_silo else sum(len(i) for i in ids.values())
         self._progress.start(f"evaluate round {number}", total * self._studies.num_evaluations)
         key = random_streams.key(config.base_random_seed, "personalization", number)
         scores, tables = self._studies.evaluate(
             *self._to_evaluate(), ids, key, self._progress.advance, self._recorder.blocks(number)
         )
         self._progress.finish()
+        # Candidate 0 is the global model; a new one (round 0) may be anything.
         if number and not np.isfinite(scores["valid"].values[task.metric.name][:, 0]).any():
             raise UserError(
                 f"round {number}: the global model's {task.metric.name} is not finite for "
@@ -138,7 +143,7 @@ class Experiment:
         self._recorder.add_evaluation(tables, number)
         for row in tables["summary"]:
             means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")
-            self._release({f"{row['split']}/{name}": row[name] for name in means}, number)
+            self._write_scalars({f"{row['split']}/{name}": row[name] for name in means}, number)
 
     def _to_evaluate(self) -> tuple[Any, Mapping[str, Any] | None]:
         """Returns what the personalization gets: (weights, clients' states)."""
@@ -161,6 +166,7 @@ def check_config(config: LoopConfig, task: Task) -> None:
             f"--dropout_rate={config.dropout_rate:g} but {task.dataset} has one training client, "
             "who always answers; leave it out"
         )
+    # Flags are parsed before the task's setting is known, and Python's callers pass no flags.
     for text in config.evaluation.acceptance:
         acceptance.parse(text, task.setting == "cross_silo")
     if config.evaluation.tuning == "per_client" and task.setting != "cross_silo":

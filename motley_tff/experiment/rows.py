@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motley_tff import metrics as metrics_lib
-from motley_tff.core import candidates as candidates_lib
+from motley_tff.core import candidate_labels, candidates as candidates_lib
 from motley_tff.core.task import Task
 from motley_tff.experiment import held_out
 from motley_tff.experiment.client_scores import SPLITS, Scores
@@ -110,7 +110,11 @@ def report(
         scores=Rows(*(part(_score_rows, task, view) for view in views)),
         summary=[
             summarize(task, labels, view.split, view.scores, view.chosen)
-            | _tuning_summary(labels, view.tunings)
+            | {
+                k: v
+                for how, (c, values) in view.tunings.items()
+                for k, v in metrics_lib.of_way(how, _label(labels, c), values).items()
+            }
             for view in views
         ],
     )
@@ -174,20 +178,8 @@ def _tuning_cells(labels: Sequence[str], tunings: Mapping[Any, Any], i: int) -> 
     return cells
 
 
-def _tuning_summary(labels: Sequence[str], tunings: Mapping[Any, Any]) -> dict[str, Any]:
-    """Returns what a split of silos has under both ways to choose."""
-    cells: dict[str, Any] = {}
-    for how, (chosen, values) in tunings.items():
-        cells[f"candidate_{how}"] = _label(labels, chosen)
-        cells[f"personalized_mean_{how}"] = np.mean(values.personalized)
-        cells[f"personalized_std_{how}"] = np.std(values.personalized)
-        cells[f"pct_clients_hurt_{how}"] = metrics_lib.POPULATION["pct_clients_hurt"](values)
-    return cells
-
-
 def _label(labels: Sequence[str], chosen: np.ndarray) -> str:
-    """Returns the candidate that all have, or says that they differ."""
-    return labels[chosen[0]] if len(np.unique(chosen)) == 1 else "per_client"
+    return candidate_labels.of_clients([labels[c] for c in np.unique(chosen)])
 
 
 def client_values_of(task: Task, scores: Scores, chosen: np.ndarray) -> ClientValues:

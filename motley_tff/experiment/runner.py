@@ -87,7 +87,7 @@ def run(
             experiment.Experiment(
                 loop, task, stragglers.slowed(built, config.straggler_rate), personalization,
                 backend, directory, config.algorithm_name, reporter, bytes_before=sent,
-                **_release(config, directory),
+                **_scalar_writer(config, directory),
             ).run()  # fmt: skip
         except BaseException as error:
             with contextlib.suppress(UserError):  # On a full disk, say.
@@ -189,12 +189,12 @@ def _digest(weights: Any) -> str:
     return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
 
 
-def _release(config: RunConfig, directory: run_directory.RunDirectory) -> dict[str, Any]:
+def _scalar_writer(config: RunConfig, directory: run_directory.RunDirectory) -> dict[str, Any]:
     """Returns what writes a round's scalars for TensorBoard, through TFF's own release manager."""
     if not config.tensorboard:
         return {}
     manager = tff.program.TensorBoardReleaseManager(directory.path / "tensorboard")
-    return {"release": lambda values, number: asyncio.run(manager.release(dict(values), number))}
+    return {"write_scalars": lambda values, n: asyncio.run(manager.release(dict(values), n))}
 
 
 @contextlib.contextmanager

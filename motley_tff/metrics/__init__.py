@@ -7,6 +7,7 @@ file with its equation and source, and one line here.
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -64,3 +65,13 @@ def summarize(values: client_values.ClientValues) -> dict[str, float]:
             "personalized_std": np.std(values.personalized),
             **{name: function(values) for name, function in POPULATION.items()},
         }
+
+
+def of_way(way: str, label: str | None, values: client_values.ClientValues) -> dict[str, Any]:
+    """Returns what `summary.csv` says of silos' values under one way to choose candidates."""
+    return {
+        f"candidate_{way}": label,
+        f"personalized_mean_{way}": np.mean(values.personalized),
+        f"personalized_std_{way}": np.std(values.personalized),
+        f"pct_clients_hurt_{way}": hurt.pct_clients_hurt(values),
+    }

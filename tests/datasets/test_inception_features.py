@@ -14,7 +14,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.metrics.generative import client_features, scores
 from tests.trainers import programs
 
-pytestmark = pytest.mark.slow  # The network takes seconds to build.
+slow = pytest.mark.slow  # The network takes seconds to build.
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,7 @@ def model(files):
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 9, 9, 3), np.uint8)
 
 
+@slow
 def test_features_are_what_the_classifier_takes(network, files, model):
     found = inception_features.embed(model, IMAGES)
     assert found.shape == (2, inception_features.NUM_FEATURES) and found.dtype == np.float32
@@ -54,6 +55,7 @@ def test_features_are_what_the_classifier_takes(network, files, model):
     np.testing.assert_allclose(same, found, rtol=1e-3, atol=1e-8)
 
 
+@slow
 def test_fractions_and_grey_images(model):
     grey = IMAGES[..., 0]
     found = inception_features.embed(model, grey)
@@ -66,17 +68,20 @@ def test_fractions_and_grey_images(model):
 @pytest.mark.parametrize(
     ("images", "words"),
     [
-        (np.zeros((2, 9, 9, 4)), "4 channels, expected 1 or 3"),
+        (np.zeros((2, 9, 9, 4)), r"images \[2, 9, 9, 4\], expected some, of 1 or 3 channels"),
+        (np.zeros((0, 9, 9)), r"images \[0, 9, 9, 1\], expected some"),
+        (np.full((2, 9, 9), np.nan), "values nan to nan of type float64"),
         (np.full((2, 9, 9), 2.5), "values 2.5 to 2.5 of type float64"),
         (np.full((2, 9, 9), -1), "values -1 to -1"),
         (np.full((2, 9, 9), 256), "expected whole numbers 0..255 or fractions 0..1"),
     ],
 )
-def test_images_that_are_none(model, images, words):
+def test_images_that_are_none(images, words):
     with pytest.raises(UserError, match=words):
-        inception_features.embed(model, images)
+        inception_features.embed(None, images)
 
 
+@slow
 def test_motley_generative_takes_images(files, model, tmp_path):
     clients = {"a": IMAGES, "b": IMAGES[:, ::-1]}
     np.savez(tmp_path / "clients.npz", **clients)
@@ -96,6 +101,7 @@ def test_motley_generative_takes_images(files, model, tmp_path):
             assert float(row[column]) == pytest.approx(value, rel=0.01), column
 
 
+@slow
 def test_weights_that_are_others(files, tmp_path):
     load = inception_features.load
     with pytest.raises(UserError, match=r"\(no such file\); expected InceptionV3's"):

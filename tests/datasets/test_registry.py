@@ -59,6 +59,13 @@ def test_options_of_silos_are_theirs(option):
     datasets.check_options(datasets.DataOptions("vehicle", **{option: 0.1}))
 
 
+@pytest.mark.parametrize("option", ["lam_svm", "l2_reg"])
+@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])
+def test_regularizers_are_finite_and_not_negative(option, value):
+    with pytest.raises(errors.UserError, match=f"--{option}={value:g}: expected a finite number"):
+        datasets.create("vehicle", use_synthetic_data=True, **{option: value})
+
+
 @pytest.mark.parametrize("shares", [(0.0, None), (None, -0.1), (0.5, 0.5), (0.9, None), (1.5, 0.1)])
 def test_shares_that_leave_a_part_nothing(shares):
     options = datasets.DataOptions("school", val_split=shares[0], test_split=shares[1])

@@ -172,10 +172,20 @@ def test_a_post_that_cannot_be_used_is_counted_by_reason(tmp_path, reason):
 
 def test_characters_that_xml_does_not_have_are_no_loss(tmp_path):
     body = "<p>press NUL1 or NUL2 or NUL3 here</p>"
-    broken = row(body).replace("NUL1", "&#x0E;").replace("NUL2", "&#xD83D;&#31;")
+    broken = row(body).replace("NUL1", "&#x0E;").replace("NUL2", "&#xD83D;&#31;&#55357;&#65534;")
     report, users = prepare(tmp_path, broken.replace("NUL3", "\x07"), row("fine"))
     assert report.skipped == {}
     assert [e["tokens"] for e in users["7"]] == ["press or or here", "fine"]
+
+
+def test_every_reference_that_xml_forbids_is_mended():
+    """Char ::= #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF]."""
+    forbidden = {*range(0x20), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF} - {0x9, 0xA, 0xD}
+    for template in ("&#{};", "&#0{};", "&#x{:x};", "&#x0{:X};"):
+        mended = {
+            n for n in range(0x11000) if stack_exchange_xml._NOT_XML.fullmatch(template.format(n))
+        }
+        assert mended == forbidden
 
 
 def test_references_and_characters_across_chunks(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from motley_tff.algorithms import FedAvg, FineTuning, optimizers
 from motley_tff.backends import sequential
-from motley_tff.experiment import checkpoints, experiment, run_directory
+from motley_tff.experiment import checkpoints, experiment, progress, run_directory
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files
 from tests import toy
@@ -21,16 +21,25 @@ _CONFIG = LoopConfig(
 )
 
 
-def run(root, **config):
+class Interrupted(progress.Silent):
+    """Presses Ctrl-C in the first round."""
+
+    def advance(self, steps=1, **facts):
+        raise KeyboardInterrupt
+
+
+def run(root, server=_SGD, reporter=None, **config):
     """Runs, or goes on with, four rounds of a scalar model."""
     task = toy.scalar_task({"a": [1.0], "b": [3.0]})
-    training = FedAvg(_SGD, _SGD).build(task, task.model.initial_weights(0))
+    training = FedAvg(_SGD, server).build(task, task.model.initial_weights(0))
     tuned = FineTuning(_SGD, (0.5,), 1).build(task)
     with contextlib.closing(run_directory.RunDirectory(str(root), "run", {})) as directory:
         directory.write_record(status="running")
         backend = sequential.SequentialBackend()
         changed = dataclasses.replace(_CONFIG, **config)
-        experiment.Experiment(changed, task, training, tuned, backend, directory, "toy").run()
+        experiment.Experiment(
+            changed, task, training, tuned, backend, directory, "toy", reporter
+        ).run()
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -64,6 +73,18 @@ def test_a_checkpoint_that_was_not_yet_removed_does_not_stay(tmp_path):
         (folder / name).write_bytes(newest.read_bytes())
     run(tmp_path)
     assert checkpoints.rounds(folder) == [2, 4]
+
+
+@pytest.mark.parametrize(("rate", "saved"), [(0.5, [1]), (float("inf"), [])])
+def test_an_interruption_saves_no_model_that_blew_up(tmp_path, rate, saved):
+    """A run that resumed from it would stop at once, whatever it is given."""
+    server = optimizers.OptimizerConfig("sgd", rate)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, server, Interrupted())
+    assert checkpoints.rounds(tmp_path / "run" / "checkpoints") == saved
+    assert [row["round"] for row in csv_files.read(tmp_path / "run" / "rounds.csv")] == ["1"]
+    run(tmp_path)
+    assert len(list(csv_files.read(tmp_path / "run" / "rounds.csv"))) == 4
 
 
 @pytest.mark.parametrize(("total", "every", "expected"), [(0, 2, "0"), (3, 2, "23"), (3, 1, "123")])

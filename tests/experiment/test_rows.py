@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from motley_tff.core import candidate_labels
 from motley_tff.experiment import client_scores, rows as rows_lib
 from motley_tff.tables import columns
 from tests import toy
@@ -189,3 +190,8 @@ def test_scores_of_examples_and_of_others_data():
     assert [row["ood_value"] for row in _of_test(report.candidates)][:3] == [0.5, 0.25, 0.25]
     assert report.summary[1]["ood_baseline_mean"] == pytest.approx(0.5)
     assert report.summary[1]["ood_personalized_mean"] == pytest.approx(1.125 / 3)
+
+
+def test_the_label_of_clients_who_differ():
+    assert candidate_labels.of_clients(["2"]) == "2"
+    assert candidate_labels.of_clients(np.array(["0", "2"], object)) == "per_client"

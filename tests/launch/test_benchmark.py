@@ -9,8 +9,10 @@ import sys
 import numpy as np
 import pytest
 import scipy.io
+import tensorflow as tf
 
 from launch.benchmarks import measuring, report
+from motley_tff.core.errors import UserError
 from tests import toy
 from tests.trainers import programs
 
@@ -222,13 +224,41 @@ def test_every_size_is_a_positive_default():
 def test_client_sizes_are_read_or_drawn(tmp_path):
     from launch.benchmarks import population
 
-    drawn, source = population.client_sizes(None, 20_000)
+    drawn, source = population.draw_client_sizes(None, 20_000)
     assert source == "log-normal"
     assert drawn.min() >= 1
     assert drawn.mean() == pytest.approx(137, rel=0.2)
     folder = tmp_path / "client_sizes"
     folder.mkdir()
     (folder / "a.csv").write_text("id,size\nx,3\ny,5\n")
-    read, source = population.client_sizes(str(tmp_path), 100)
+    read, source = population.draw_client_sizes(str(tmp_path), 100)
     assert set(read) == {3, 5}
     assert source == "resampled from 2 real ones"
+
+
+def test_stock_tff_trains_school_with_our_loss():
+    from datasets import school
+    from launch.benchmarks import stock
+
+    rng = np.random.default_rng(0)
+    x, y = np.float32(rng.normal(size=(5, 3))), np.float32(rng.normal(size=(5, 1)))
+    model = stock.linear(3)
+    with tf.GradientTape() as tape:
+        loss = model.forward_pass((x, y)).loss
+    expected = school.half_squared_error(y[:, 0], np.zeros(5, np.float32))[0]
+    assert float(loss) == pytest.approx(float(tf.reduce_mean(expected)))
+    # Of (output - target)^2 / 2 on average, at weights of 0.
+    kernel, bias = tape.gradient(loss, model.trainable_variables)
+    np.testing.assert_allclose(kernel, -x.T @ y / 5, rtol=1e-5)
+    np.testing.assert_allclose(bias, -y.mean(0), rtol=1e-5)
+    total, count = model.report_local_unfinalized_metrics()["loss"]
+    assert float(total / count) == pytest.approx(float(loss))
+
+
+def test_a_population_without_a_round_to_grow_in_is_refused():
+    from launch.benchmarks import population
+
+    sizes = measuring.Sizes(population_rounds=2, population_settled_round=2)
+    words = "--population_rounds=2: expected more than --population_settled_round=2"
+    with pytest.raises(UserError, match=words), population.contenders(sizes, 1):
+        pass

@@ -1,5 +1,6 @@
 """Tests of motley_doctor."""
 
+import importlib.metadata
 import os
 import pathlib
 import subprocess
@@ -123,6 +124,45 @@ def test_a_missing_package_fails(monkeypatch):
     monkeypatch.setattr(doctor, "_PACKAGES", ("numpy", "no-such-package"))
     with pytest.raises(doctor.CheckFailed, match="not installed: no-such-package"):
         doctor._packages()
+
+
+def test_a_version_that_is_not_the_pinned_one_is_said(monkeypatch):
+    monkeypatch.setattr(doctor, "_PACKAGES", ("numpy", "scipy"))
+    installed = {"numpy": "0.1", "scipy": importlib.metadata.version("scipy")}
+    monkeypatch.setattr(importlib.metadata, "version", installed.get)
+    expected = f"numpy 0.1 (not as pinned), scipy {installed['scipy']}"
+    assert doctor._packages() == expected
+
+
+def test_another_python_is_refused(monkeypatch):
+    monkeypatch.setattr(doctor.platform, "python_version_tuple", lambda: ("3", "12", "1"))
+    with pytest.raises(doctor.CheckFailed, match=r"expected Python 3\.10 or 3\.11, found"):
+        doctor._python()
+
+
+@pytest.mark.parametrize(
+    ("group", "limits", "told"),
+    [
+        ("0::/job/step", {"job": 2**31, "job/step": "max"}, " (limited to 2.0 GiB), "),
+        ("0::/job/step", {"job": 2**31, "job/step": 2**30}, " (limited to 1.0 GiB), "),
+        ("9:cpu:/\n0::/", {".": 2**30}, " (limited to 1.0 GiB), "),
+        ("0::/job", {"job": 2**60}, " GiB of memory, "),
+        ("0::/job", {"job": "max"}, " GiB of memory, "),
+        ("0::/job", {}, " GiB of memory, "),
+        ("4:memory:/job", {}, " GiB of memory, "),
+    ],
+)
+def test_the_smallest_memory_limit_of_all_groups_is_told(
+    tmp_path, monkeypatch, group, limits, told
+):
+    own = tmp_path / "cgroup"
+    own.write_text(f"{group}\n")
+    for name, limit in limits.items():
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / "memory.max").write_text(f"{limit}\n")
+    monkeypatch.setattr(doctor, "_OWN_GROUP", own)
+    monkeypatch.setattr(doctor, "_GROUPS", tmp_path)
+    assert told in doctor._machine()
 
 
 @pytest.mark.slow

@@ -517,7 +517,7 @@ SUBJECTS = {
     ),
     "Inception .h5": Subject(
         _inception, on_files("*.h5", BYTES),
-        lambda folder: inception_features._check(folder / "weights.h5"),
+        lambda folder: inception_features._has_classifier(folder / "weights.h5"),
     ),
     "generative .npz, .npy": Subject(
         _features, on_files("*.np?", BYTES), _read_features
