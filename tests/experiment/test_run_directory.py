@@ -157,7 +157,10 @@ def _made_before(root, name="run", version=None, status="running", flags=FLAGS):
 @pytest.mark.parametrize("left", ["rounds.csv", "checkpoints", "warm_start_0.npz", "tasks/1.json"])
 def test_a_run_of_other_results_is_not_gone_on_with(tmp_path, version, left):
     path = _made_before(tmp_path, version=version)
-    (path / left).mkdir(parents=True)
+    if left.endswith(".csv"):
+        (path / left).write_text("round\n1\n")
+    else:
+        (path / left).mkdir(parents=True)
     before = (path / "run.json").read_bytes()
     expected = (
         rf"version {version or 1}, expected {motley_tff.RESULTS_VERSION}: .*--experiment_name"
