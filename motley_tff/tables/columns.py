@@ -355,10 +355,7 @@ def _rows(columns: Sequence[Column], left_out: Sequence[str]) -> str:
 
 if __name__ == "__main__":
     page = pathlib.Path(__file__).with_name("README.md")
-    pattern = r"(<!-- columns: begin -->\n).*(<!-- columns: end -->)"
-    text, count = re.subn(
-        pattern, lambda m: m[1] + documentation() + m[2], page.read_text("utf-8"), flags=re.DOTALL
-    )
-    if len(sys.argv) > 1 or count != 1:
+    parts = re.split("(<!-- columns: (?:begin|end) -->\n?)", page.read_text("utf-8"))
+    if len(sys.argv) > 1 or len(parts) != 5:
         sys.exit(f"expected no arguments, and columns: begin and columns: end once in {page}")
-    page.write_text(text, encoding="utf-8")
+    page.write_text("".join([*parts[:2], documentation(), *parts[3:]]), encoding="utf-8")
