@@ -92,8 +92,13 @@ def read(trainer: str) -> Config:
 
 def data_options() -> DataOptions:
     """Returns which data; a program without `--base_random_seed` has seed 0."""
-    names = [field.name for field in dataclasses.fields(DataOptions)]
-    return DataOptions(**{name: FLAGS[name].value for name in names if name in FLAGS})
+    return DataOptions(**_flags_of(DataOptions))
+
+
+def _flags_of(kind: type) -> dict[str, Any]:
+    """Returns the values of the flags that have the names of a dataclass's fields."""
+    names = (field.name for field in dataclasses.fields(kind))
+    return {name: FLAGS[name].value for name in names if name in FLAGS}
 
 
 def deciding_flags() -> dict[str, Any]:
@@ -111,9 +116,6 @@ def deciding_flags() -> dict[str, Any]:
 
 def _is_foreign(module: str) -> bool:
     return module.partition(".")[0] in ("absl", "tensorflow", "tensorflow_federated", "launch")
-
-
-# --- a trainer each -------------------------------------------------------------------------------
 
 
 def _fine_tuning() -> RunConfig:
@@ -258,29 +260,17 @@ def _warm_start() -> WarmStartConfig:
     return WarmStartConfig(algorithm, num_rounds, FLAGS.cluster_initialization)
 
 
-# --- what all have --------------------------------------------------------------------------------
-
-
 def _run(algorithm: FedAvg, personalization: Any, loop: LoopConfig) -> RunConfig:
     path = FLAGS.path_to_initial_model_weights
-    return RunConfig(
-        algorithm=algorithm,
-        personalization=personalization,
-        loop=loop,
-        backend=BackendConfig(
-            name=FLAGS.backend,
-            aggregator=FLAGS.aggregator,
-            dp_noise_multiplier=FLAGS.dp_noise_multiplier,
-            tff_workers=tuple(FLAGS.tff_workers),
-            threads_per_client=FLAGS.threads_per_client,
-            memory_limit_gb=FLAGS.memory_limit_gb,
-        ),
-        initial_models=(path,) if path else (),
-        partition=FLAGS.partition,
-        straggler_rate=FLAGS.straggler_rate,
-        export_scores=FLAGS.export_scores,
-        tensorboard=FLAGS.tensorboard,
-    )
+    backend = _flags_of(BackendConfig) | {"tff_workers": tuple(FLAGS.tff_workers)}
+    parts = {
+        "algorithm": algorithm,
+        "personalization": personalization,
+        "loop": loop,
+        "backend": BackendConfig(FLAGS.backend, **backend),
+        "initial_models": (path,) if path else (),
+    }
+    return RunConfig(**_flags_of(RunConfig) | parts)
 
 
 def _algorithm(trainer: str, **more: Any) -> FedAvg:
@@ -338,21 +328,12 @@ def _loop(
     size = FLAGS.clients_per_train_round
     if FLAGS.dataset_name in datasets.CROSS_SILO and not FLAGS["clients_per_train_round"].present:
         size = None
-    return LoopConfig(
-        total_rounds=FLAGS.total_rounds,
-        rounds_per_evaluation=FLAGS.rounds_per_evaluation,
-        rounds_per_checkpoint=FLAGS.rounds_per_checkpoint,
-        clients_per_train_round=size,
-        valid_clients_per_evaluation=FLAGS.valid_clients_per_evaluation,
-        test_clients_per_evaluation=FLAGS.test_clients_per_evaluation,
-        final_evaluation_clients=FLAGS.final_evaluation_clients,
-        base_random_seed=FLAGS.base_random_seed,
-        dropout_rate=FLAGS.dropout_rate,
-        evaluation=EvaluationConfig(
-            personalization_fractions=tuple(float(f) for f in FLAGS.personalization_fraction),
-            acceptance=tuple(FLAGS.acceptance),
-            ood_examples=FLAGS.ood_examples if FLAGS.evaluate_ood else 0,
-            tuning=tuning,
-            include_baseline_candidate=include_baseline_candidate,
-        ),
+    evaluation = EvaluationConfig(
+        personalization_fractions=tuple(float(f) for f in FLAGS.personalization_fraction),
+        acceptance=tuple(FLAGS.acceptance),
+        ood_examples=FLAGS.ood_examples if FLAGS.evaluate_ood else 0,
+        tuning=tuning,
+        include_baseline_candidate=include_baseline_candidate,
     )
+    given = _flags_of(LoopConfig) | {"clients_per_train_round": size, "evaluation": evaluation}
+    return LoopConfig(**given)
