@@ -46,9 +46,6 @@ def _present(columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> tuple
     return tuple(name for name in columns if any(name in row for row in rows))
 
 
-# --- summary --------------------------------------------------------------------------------------
-
-
 def summary(evaluations: Sequence[client_tables.Evaluation]) -> Table:
     """Returns what `summary.csv` says, computed from the clients: a row per evaluation."""
     rows = [summary_row(evaluation) for evaluation in evaluations]
@@ -93,9 +90,6 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
             yield f"{name}: {diverged} clients have no finite {column} value: no statistics of it"
     if not np.any(values.delta):
         yield f"{name}: no client's value changes, so there is no wilcoxon_p"
-
-
-# --- runs side by side ----------------------------------------------------------------------------
 
 
 def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Table]:
@@ -206,9 +200,6 @@ def _client_rows(keys: Mapping[str, Any], joined: "pd.DataFrame") -> Iterable[di
         yield {**keys, "client_id": client_id, **values}
 
 
-# --- quantum of improvement -----------------------------------------------------------------------
-
-
 def quantum(
     evaluations: Sequence[client_tables.Evaluation],
     global_runs: Sequence[client_tables.Evaluation] | None,
@@ -268,9 +259,6 @@ def _quantum_notes(name: str, gains: np.ndarray) -> Iterable[str]:
     for part, verb in ((quantum_lib.improved, "improves"), (quantum_lib.decreased, "decreases")):
         if not len(part(gains)):
             yield f"{name}: nobody {verb}, so what is over those that do is empty"
-
-
-# --- ROC-AUC --------------------------------------------------------------------------------------
 
 
 def roc_aucs(tables: Iterable["pd.DataFrame"]) -> tuple[Table, Table]:

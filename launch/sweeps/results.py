@@ -32,9 +32,6 @@ NEAR = 1e-6
 DIVERGED = "diverged: a loss or a mean over clients is not finite; lower the rates"
 
 
-# --- one run --------------------------------------------------------------------------------------
-
-
 def of_run(
     run: plans.Run, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
 ) -> dict[str, Any]:
@@ -57,9 +54,6 @@ def of_run(
 def failed_run(run: plans.Run, reason: str) -> dict[str, Any]:
     """Returns what `tasks/*.json` keeps of a run that failed."""
     return {"run_id": run.run_id, "status": "failed", "reason": reason}
-
-
-# --- one task -------------------------------------------------------------------------------------
 
 
 def path_of(directory: pathlib.Path, task: plans.Task) -> pathlib.Path:
@@ -118,9 +112,6 @@ def is_finished(directory: pathlib.Path, task: plans.Task) -> bool:
     """Returns whether a task need not be run (again)."""
     content = load(path_of(directory, task))
     return content is not None and content["status"] == "finished"
-
-
-# --- the sweep ------------------------------------------------------------------------------------
 
 
 def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
