@@ -41,15 +41,8 @@ _WARM_START_RATES = (
 class Config:
     """What a trainer's command line asks for.
 
-    Attributes:
-      data: Which data.
-      run: What is run on them.
-      root_output_dir: Folder of the experiments.
-      experiment_name: This one's folder in it.
-      deciding_flags: `{flag: value}` of those that decide the numbers, for `run.json`.
-      default_flags: Their defaults.
-      selects_round: Whether the closing table is that of the round that is best on validation
-        clients; else of the last.
+    `deciding_flags`, which `run.json` gets, are those that decide the numbers. `selects_round` says
+    whether the closing table is that of the round best on validation clients, or of the last.
     """
 
     data: DataOptions
@@ -62,12 +55,7 @@ class Config:
 
 
 def read(trainer: str) -> Config:
-    """Returns what the parsed flags of a trainer ask for.
-
-    Raises:
-      UserError: If flags contradict each other, or the data set or an optimizer lacks an option it
-        is given.
-    """
+    """Returns what a trainer's parsed flags ask for; UserError if they do not fit together."""
     optimizer_flags.check_given(commandline.given())
     run = {
         "finetuning_trainer": _fine_tuning,
@@ -288,11 +276,7 @@ def _personalization(trainer: str, **more: Any) -> Any:
 
 
 def _hyperparameters(offered: Mapping[str, Any], kind: str, name: str) -> dict[str, Any]:
-    """Returns the values of the flags that the chosen one's card declares.
-
-    Raises:
-      UserError: If a flag of another one is given.
-    """
+    """Returns the values of the chosen one's own flags; UserError for a flag of another one."""
     parameters = {parameter.flag: parameter for parameter in algorithms.parameters(offered[name])}
     owners: dict[str, list[str]] = {}
     for other, its_class in offered.items():

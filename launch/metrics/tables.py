@@ -96,11 +96,8 @@ def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Tab
     """Returns runs side by side on the clients that all have, and a row for each client.
 
     Differences are from the first run of the same split, positive where a run is better. A split of
-    one run only is left out.
-
-    Raises:
-      UserError: If there is one run, no split or no client is in several, metrics differ, or a run
-        has several rounds.
+    one run only is left out. UserError if there is one run, no split or no client is in several,
+    metrics differ, or a run has several rounds.
     """
     names = dict.fromkeys(str(e.keys["run_id"]) for e in evaluations)
     if len(names) < 2:
@@ -152,10 +149,7 @@ def _join(
     """Returns a column a run of the clients that all have, and notes on the others.
 
     Of each run the metric under each client's own model; of those named in `baselines`, and where
-    there is no other, under the baseline.
-
-    Raises:
-      UserError: If no client is in all, or the runs' metrics differ.
+    there is no other, under the baseline. UserError if no client is in all, or metrics differ.
     """
     import pandas as pd  # Takes 0.3 s.
 
@@ -209,9 +203,7 @@ def quantum(
 
     The global models are the baselines of `global_runs`, of each evaluation without them; the local
     ones are the personalized (or only) models of `local_runs`, and are left out without them.
-
-    Raises:
-      UserError: If one of them lacks a split, or clients or metrics do not fit.
+    UserError if one of them lacks a split, or clients or metrics do not fit.
     """
     rows: list[dict[str, Any]] = []
     clients, notes = [], []

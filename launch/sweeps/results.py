@@ -76,11 +76,7 @@ def save(path: pathlib.Path, content: Mapping[str, Any]) -> None:
 
 
 def load(path: pathlib.Path) -> dict[str, Any] | None:
-    """Returns a task's results, or None if there are none yet.
-
-    Raises:
-      UserError: If the file is not as it was written.
-    """
+    """Returns a task's results, None if there are none yet; UserError if the file was changed."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         _check(content)
