@@ -235,16 +235,14 @@ def _warm_start() -> WarmStartConfig:
             f"{given[0]} is for a warm start, of which there are no rounds; leave it out, or give "
             "--num_warmstart_fedavg_rounds"
         )
-    algorithm = FedAvg(**_fedavg())
-    client, server = algorithm.client_optimizer, algorithm.server_optimizer
-    if FLAGS.warmstart_client_learning_rate is not None:
-        client = dataclasses.replace(client, learning_rate=FLAGS.warmstart_client_learning_rate)
-    if FLAGS.warmstart_server_learning_rate is not None:
-        server = dataclasses.replace(server, learning_rate=FLAGS.warmstart_server_learning_rate)
+    client_rate = FLAGS.warmstart_client_learning_rate or FLAGS.client_learning_rate
+    server_rate = FLAGS.warmstart_server_learning_rate or FLAGS.server_learning_rate
+    server = _optimizer("server", server_rate)
     if FLAGS.warmstart_server_adam_epsilon is not None:
         parameters = {**server.parameters, "epsilon": FLAGS.warmstart_server_adam_epsilon}
         server = dataclasses.replace(server, parameters=parameters)
-    algorithm = dataclasses.replace(algorithm, client_optimizer=client, server_optimizer=server)
+    optimizers = {"client_optimizer": _optimizer("client", client_rate), "server_optimizer": server}
+    algorithm = FedAvg(**_fedavg() | optimizers)
     return WarmStartConfig(algorithm, num_rounds, FLAGS.cluster_initialization)
 
 
