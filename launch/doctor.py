@@ -173,11 +173,7 @@ def _compute() -> str:
 
 
 def data_directory(path: pathlib.Path) -> str:
-    """Returns what a data folder contains.
-
-    Raises:
-      CheckFailed: If it, or something directly in it, cannot be read.
-    """
+    """Returns what a data folder contains; CheckFailed if something there cannot be read."""
     try:
         contents = [_described(entry) for entry in sorted(path.iterdir())]
     except OSError as error:

@@ -9,10 +9,7 @@ from motley_tff import algorithms
 
 
 def define(trainer: str, meaning: str) -> None:
-    """Declares `--algorithm`, `--personalization` and the hyperparameters of all that are offered.
-
-    `meaning` is the help of `--algorithm`.
-    """
+    """Declares --algorithm, whose help `meaning` is, --personalization and hyperparameters."""
     offered = algorithms.offered_by(trainer)
     flags.DEFINE_enum("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning)
     on_top = algorithms.personalizations_of(trainer)

@@ -41,15 +41,8 @@ _WARM_START_RATES = (
 class Config:
     """What a trainer's command line asks for.
 
-    Attributes:
-      data: Which data.
-      run: What is run on them.
-      root_output_dir: Folder of the experiments.
-      experiment_name: This one's folder in it.
-      deciding_flags: `{flag: value}` of those that decide the numbers, for `run.json`.
-      default_flags: Their defaults.
-      selects_round: Whether the closing table is that of the round that is best on validation
-        clients; else of the last.
+    `deciding_flags`, which `run.json` gets, are those that decide the numbers. `selects_round` says
+    whether the closing table is that of the round best on validation clients, or of the last.
     """
 
     data: DataOptions
@@ -62,12 +55,7 @@ class Config:
 
 
 def read(trainer: str) -> Config:
-    """Returns what the parsed flags of a trainer ask for.
-
-    Raises:
-      UserError: If flags contradict each other, or the data set or an optimizer lacks an option it
-        is given.
-    """
+    """Returns what a trainer's parsed flags ask for; UserError if they do not fit together."""
     optimizer_flags.check_given(commandline.given())
     run = {
         "finetuning_trainer": _fine_tuning,
@@ -92,8 +80,13 @@ def read(trainer: str) -> Config:
 
 def data_options() -> DataOptions:
     """Returns which data; a program without `--base_random_seed` has seed 0."""
-    names = [field.name for field in dataclasses.fields(DataOptions)]
-    return DataOptions(**{name: FLAGS[name].value for name in names if name in FLAGS})
+    return DataOptions(**_flags_of(DataOptions))
+
+
+def _flags_of(kind: type) -> dict[str, Any]:
+    """Returns the values of the flags that have the names of a dataclass's fields."""
+    names = (field.name for field in dataclasses.fields(kind))
+    return {name: FLAGS[name].value for name in names if name in FLAGS}
 
 
 def deciding_flags() -> dict[str, Any]:
@@ -111,9 +104,6 @@ def deciding_flags() -> dict[str, Any]:
 
 def _is_foreign(module: str) -> bool:
     return module.partition(".")[0] in ("absl", "tensorflow", "tensorflow_federated", "launch")
-
-
-# --- a trainer each -------------------------------------------------------------------------------
 
 
 def _fine_tuning() -> RunConfig:
@@ -245,42 +235,28 @@ def _warm_start() -> WarmStartConfig:
             f"{given[0]} is for a warm start, of which there are no rounds; leave it out, or give "
             "--num_warmstart_fedavg_rounds"
         )
-    algorithm = FedAvg(**_fedavg())
-    client, server = algorithm.client_optimizer, algorithm.server_optimizer
-    if FLAGS.warmstart_client_learning_rate is not None:
-        client = dataclasses.replace(client, learning_rate=FLAGS.warmstart_client_learning_rate)
-    if FLAGS.warmstart_server_learning_rate is not None:
-        server = dataclasses.replace(server, learning_rate=FLAGS.warmstart_server_learning_rate)
+    client_rate = FLAGS.warmstart_client_learning_rate or FLAGS.client_learning_rate
+    server_rate = FLAGS.warmstart_server_learning_rate or FLAGS.server_learning_rate
+    server = _optimizer("server", server_rate)
     if FLAGS.warmstart_server_adam_epsilon is not None:
         parameters = {**server.parameters, "epsilon": FLAGS.warmstart_server_adam_epsilon}
         server = dataclasses.replace(server, parameters=parameters)
-    algorithm = dataclasses.replace(algorithm, client_optimizer=client, server_optimizer=server)
+    optimizers = {"client_optimizer": _optimizer("client", client_rate), "server_optimizer": server}
+    algorithm = FedAvg(**_fedavg() | optimizers)
     return WarmStartConfig(algorithm, num_rounds, FLAGS.cluster_initialization)
-
-
-# --- what all have --------------------------------------------------------------------------------
 
 
 def _run(algorithm: FedAvg, personalization: Any, loop: LoopConfig) -> RunConfig:
     path = FLAGS.path_to_initial_model_weights
-    return RunConfig(
-        algorithm=algorithm,
-        personalization=personalization,
-        loop=loop,
-        backend=BackendConfig(
-            name=FLAGS.backend,
-            aggregator=FLAGS.aggregator,
-            dp_noise_multiplier=FLAGS.dp_noise_multiplier,
-            tff_workers=tuple(FLAGS.tff_workers),
-            threads_per_client=FLAGS.threads_per_client,
-            memory_limit_gb=FLAGS.memory_limit_gb,
-        ),
-        initial_models=(path,) if path else (),
-        partition=FLAGS.partition,
-        straggler_rate=FLAGS.straggler_rate,
-        export_scores=FLAGS.export_scores,
-        tensorboard=FLAGS.tensorboard,
-    )
+    backend = _flags_of(BackendConfig) | {"tff_workers": tuple(FLAGS.tff_workers)}
+    parts = {
+        "algorithm": algorithm,
+        "personalization": personalization,
+        "loop": loop,
+        "backend": BackendConfig(FLAGS.backend, **backend),
+        "initial_models": (path,) if path else (),
+    }
+    return RunConfig(**_flags_of(RunConfig) | parts)
 
 
 def _algorithm(trainer: str, **more: Any) -> FedAvg:
@@ -298,11 +274,7 @@ def _personalization(trainer: str, **more: Any) -> Any:
 
 
 def _hyperparameters(offered: Mapping[str, Any], kind: str, name: str) -> dict[str, Any]:
-    """Returns the values of the flags that the chosen one's card declares.
-
-    Raises:
-      UserError: If a flag of another one is given.
-    """
+    """Returns the values of the chosen one's own flags; UserError for a flag of another one."""
     parameters = {parameter.flag: parameter for parameter in algorithms.parameters(offered[name])}
     owners: dict[str, list[str]] = {}
     for other, its_class in offered.items():
@@ -338,21 +310,12 @@ def _loop(
     size = FLAGS.clients_per_train_round
     if FLAGS.dataset_name in datasets.CROSS_SILO and not FLAGS["clients_per_train_round"].present:
         size = None
-    return LoopConfig(
-        total_rounds=FLAGS.total_rounds,
-        rounds_per_evaluation=FLAGS.rounds_per_evaluation,
-        rounds_per_checkpoint=FLAGS.rounds_per_checkpoint,
-        clients_per_train_round=size,
-        valid_clients_per_evaluation=FLAGS.valid_clients_per_evaluation,
-        test_clients_per_evaluation=FLAGS.test_clients_per_evaluation,
-        final_evaluation_clients=FLAGS.final_evaluation_clients,
-        base_random_seed=FLAGS.base_random_seed,
-        dropout_rate=FLAGS.dropout_rate,
-        evaluation=EvaluationConfig(
-            personalization_fractions=tuple(float(f) for f in FLAGS.personalization_fraction),
-            acceptance=tuple(FLAGS.acceptance),
-            ood_examples=FLAGS.ood_examples if FLAGS.evaluate_ood else 0,
-            tuning=tuning,
-            include_baseline_candidate=include_baseline_candidate,
-        ),
+    evaluation = EvaluationConfig(
+        personalization_fractions=tuple(float(f) for f in FLAGS.personalization_fraction),
+        acceptance=tuple(FLAGS.acceptance),
+        ood_examples=FLAGS.ood_examples if FLAGS.evaluate_ood else 0,
+        tuning=tuning,
+        include_baseline_candidate=include_baseline_candidate,
     )
+    given = _flags_of(LoopConfig) | {"clients_per_train_round": size, "evaluation": evaluation}
+    return LoopConfig(**given)

@@ -12,12 +12,9 @@ import functools
 
 from absl import flags
 
-from trainers import algorithm_flags, data_flags, optimizer_flags, program, shared_flags
+from trainers import algorithm_flags, optimizer_flags, program, shared_flags
 
-data_flags.define()
 shared_flags.define()
-optimizer_flags.define("client", default_rate=0.1)
-optimizer_flags.define("server", default_rate=1.0)
 optimizer_flags.define("finetune", default_rate=0.01, many_rates=True)
 algorithm_flags.define("finetuning_trainer", "How the global model is trained.")
 flags.DEFINE_integer(

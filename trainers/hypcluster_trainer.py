@@ -15,12 +15,9 @@ import functools
 
 from absl import flags
 
-from trainers import data_flags, optimizer_flags, program, shared_flags
+from trainers import program, shared_flags
 
-data_flags.define()
 shared_flags.define()
-optimizer_flags.define("client", default_rate=0.1)
-optimizer_flags.define("server", default_rate=1.0)
 flags.DEFINE_integer("num_clusters", 1, "Models, k; 1 is FedAvg.", lower_bound=1, upper_bound=100)
 flags.DEFINE_integer(
     "num_warmstart_fedavg_rounds",

@@ -14,12 +14,9 @@ import functools
 import numpy as np
 from absl import flags
 
-from trainers import algorithm_flags, data_flags, optimizer_flags, program, shared_flags
+from trainers import algorithm_flags, optimizer_flags, program, shared_flags
 
-data_flags.define()
 shared_flags.define()
-optimizer_flags.define("client", default_rate=0.1)
-optimizer_flags.define("server", default_rate=1.0)
 algorithm_flags.define("knn_per_trainer", "How the global model is trained.")
 flags.DEFINE_list("num_neighbors", ["10"], "Numbers of neighbours, k, to choose from.")
 flags.DEFINE_list(

@@ -10,14 +10,11 @@ personal models in personal_models.npz. --algorithm is one of
 
 import functools
 
-from trainers import algorithm_flags, data_flags, optimizer_flags, program, shared_flags
+from trainers import algorithm_flags, optimizer_flags, program, shared_flags
 
 __doc__ = __doc__.format(algorithm_flags.listing("mtl_trainer"))
 
-data_flags.define()
 shared_flags.define()
-optimizer_flags.define("client", default_rate=0.1)
-optimizer_flags.define("server", default_rate=1.0)
 optimizer_flags.define("personal", default_rate=None)
 algorithm_flags.define("mtl_trainer", "How personal models are trained.")
 

@@ -38,10 +38,7 @@ _WHOSE = {
 
 
 def define(prefix: str, default_rate: float | None, many_rates: bool = False) -> None:
-    """Declares the flags of one optimizer, or of one with a list of rates to choose from.
-
-    The default rate None is that of the clients.
-    """
+    """Declares an optimizer's flags, with one rate (None: the clients') or a list of them."""
     who = _WHOSE[prefix]
     flags.DEFINE_enum(f"{prefix}_optimizer", DEFAULT, list(PARAMETERS), f"The {who} optimizer.")
     rate = f"{prefix}_learning_rate"
@@ -141,11 +138,8 @@ def check_given(given: Sequence[commandline.Given]) -> None:
     """Sees to it that only flags of the chosen optimizers count, of all in the order given.
 
     What a flagfile says of the optimizer that it chooses itself is put aside where another one is
-    chosen after it, as in `--flagfile=PRESET --server_optimizer=sgd`.
-
-    Raises:
-      UserError: If another flag of an optimizer that is not chosen is given, or one setting by two
-        names.
+    chosen after it, as in `--flagfile=PRESET --server_optimizer=sgd`. UserError if another flag of
+    an optimizer that is not chosen is given, or one setting by two names.
     """
     names: dict[tuple[str, str | None], str] = {}
     for flag, _, flagfile in given:

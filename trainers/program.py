@@ -21,9 +21,7 @@ def run(main: Any) -> None:
 def train(trainer: str) -> None:
     """Runs the experiment that a trainer's flags describe, or finds it there.
 
-    Raises:
-      UserError: If flags or data are wrong, or the directory cannot be written, is in use or
-        belongs to other flags.
+    UserError if flags or data are wrong, or the directory is in use, of other flags or read-only.
     """
     wanted = config.read(trainer)
     try:

@@ -15,12 +15,15 @@ AGGREGATORS = ("mean", "robust", "compressed", "secure", "differentially_private
 
 
 def define() -> None:
-    """Declares the flags of rounds, evaluation and backend."""
+    """Declares the flags of data, rounds, evaluation, backend and FedAvg's optimizers."""
+    data_flags.define()
     _define_experiment()
     _define_rounds()
     _define_cohort()
     _define_evaluation()
     _define_backend()
+    optimizer_flags.define("client", default_rate=0.1)
+    optimizer_flags.define("server", default_rate=1.0)
 
 
 def _define_experiment() -> None:

@@ -30,11 +30,7 @@ class Table(NamedTuple):
 
 
 def check_output(path: str) -> None:
-    """Fails now rather than after all has been computed.
-
-    Raises:
-      UserError: If the suffix says nothing or the file cannot be written.
-    """
+    """Raises a UserError, early, if the suffix says nothing or the file cannot be written."""
     file = pathlib.Path(os.path.expanduser(path))
     if file.suffix not in SUFFIXES:
         raise UserError(f"--output={path}: expected a name that ends in {', '.join(SUFFIXES)}")

@@ -46,9 +46,6 @@ def _present(columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> tuple
     return tuple(name for name in columns if any(name in row for row in rows))
 
 
-# --- summary --------------------------------------------------------------------------------------
-
-
 def summary(evaluations: Sequence[client_tables.Evaluation]) -> Table:
     """Returns what `summary.csv` says, computed from the clients: a row per evaluation."""
     rows = [summary_row(evaluation) for evaluation in evaluations]
@@ -95,18 +92,12 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
         yield f"{name}: no client's value changes, so there is no wilcoxon_p"
 
 
-# --- runs side by side ----------------------------------------------------------------------------
-
-
 def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Table]:
     """Returns runs side by side on the clients that all have, and a row for each client.
 
     Differences are from the first run of the same split, positive where a run is better. A split of
-    one run only is left out.
-
-    Raises:
-      UserError: If there is one run, no split or no client is in several, metrics differ, or a run
-        has several rounds.
+    one run only is left out. UserError if there is one run, no split or no client is in several,
+    metrics differ, or a run has several rounds.
     """
     names = dict.fromkeys(str(e.keys["run_id"]) for e in evaluations)
     if len(names) < 2:
@@ -158,10 +149,7 @@ def _join(
     """Returns a column a run of the clients that all have, and notes on the others.
 
     Of each run the metric under each client's own model; of those named in `baselines`, and where
-    there is no other, under the baseline.
-
-    Raises:
-      UserError: If no client is in all, or the runs' metrics differ.
+    there is no other, under the baseline. UserError if no client is in all, or metrics differ.
     """
     import pandas as pd  # Takes 0.3 s.
 
@@ -206,9 +194,6 @@ def _client_rows(keys: Mapping[str, Any], joined: "pd.DataFrame") -> Iterable[di
         yield {**keys, "client_id": client_id, **values}
 
 
-# --- quantum of improvement -----------------------------------------------------------------------
-
-
 def quantum(
     evaluations: Sequence[client_tables.Evaluation],
     global_runs: Sequence[client_tables.Evaluation] | None,
@@ -218,9 +203,7 @@ def quantum(
 
     The global models are the baselines of `global_runs`, of each evaluation without them; the local
     ones are the personalized (or only) models of `local_runs`, and are left out without them.
-
-    Raises:
-      UserError: If one of them lacks a split, or clients or metrics do not fit.
+    UserError if one of them lacks a split, or clients or metrics do not fit.
     """
     rows: list[dict[str, Any]] = []
     clients, notes = [], []
@@ -268,9 +251,6 @@ def _quantum_notes(name: str, gains: np.ndarray) -> Iterable[str]:
     for part, verb in ((quantum_lib.improved, "improves"), (quantum_lib.decreased, "decreases")):
         if not len(part(gains)):
             yield f"{name}: nobody {verb}, so what is over those that do is empty"
-
-
-# --- ROC-AUC --------------------------------------------------------------------------------------
 
 
 def roc_aucs(tables: Iterable["pd.DataFrame"]) -> tuple[Table, Table]:

@@ -23,9 +23,7 @@ def build(roles: scorecard_runs.Roles, column: str, target: float | None) -> lis
 
     The column, `PERSONALIZED` or `GLOBAL`, says which model of the methods is scored. Costs are
     counted until validation clients' mean metric is at the target; all of them without one.
-
-    Raises:
-      UserError: If a run was cut, or a client of it has no value.
+    UserError if a run was cut, or a client of it has no value.
     """
     names = scorecard_runs.names(roles.methods)
     rows = []

@@ -56,8 +56,7 @@ class Roles(NamedTuple):
 def assign(runs: Sequence[Run], baseline: pathlib.Path | None) -> Roles:
     """Returns what each run is for; costs are compared with those of a directory, or of FedSGD.
 
-    Raises:
-      UserError: If runs do not fit together.
+    UserError if runs do not fit together.
     """
     _check_comparable(runs)
     by_role: dict[str, list[Run]] = {}
@@ -79,11 +78,7 @@ def assign(runs: Sequence[Run], baseline: pathlib.Path | None) -> Roles:
 
 
 def role(run: Run) -> str:
-    """Returns what a run is for, of the module's table.
-
-    Raises:
-      UserError: If it has no flags, or is several variants at once.
-    """
+    """Returns a run's role, of the module's table; UserError for no flags or several variants."""
     if not run.flags:
         raise UserError(f"{run.path} has no run.json, whose flags say what the run is for")
     if run.flags.get("algorithm") == "centralized":

@@ -109,11 +109,7 @@ def _check_size(plan: plans.Plan, may_be_large: bool) -> None:
 
 @contextlib.contextmanager
 def _directory(root: str, name: str, plan: plans.Plan) -> Iterator[pathlib.Path]:
-    """Yields the sweep's directory, held by this process.
-
-    Raises:
-      UserError: If it cannot be written, is in use, or holds results of something else.
-    """
+    """Yields the sweep's directory, held; UserError if it is in use, foreign or not writable."""
     try:
         directory = run_directory.RunDirectory(root, name, {})
     except UserError as error:

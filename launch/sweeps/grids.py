@@ -93,19 +93,14 @@ Given = list[tuple[int, str, str]]
 def parse(path: pathlib.Path) -> tuple[Grid, Given]:
     """Returns the grid of a file, and its flags by line, which its trainer has yet to see.
 
-    Raises:
-      UserError: If the file cannot be read or is no grid; names the line where there is one.
+    UserError, with the line where there is one, if the file cannot be read or is no grid.
     """
     reader = _Reader(path)
     return reader.grid(_compose(path)), reader.flags
 
 
 def read(path: pathlib.Path) -> Grid:
-    """Returns the grid of a file.
-
-    Raises:
-      UserError: As `parse`, and if the trainer refuses a flag or a value.
-    """
+    """Returns a file's grid; UserError as `parse`, and if the trainer refuses a flag or a value."""
     grid, given = parse(path)
     complaint = flag_check.first_complaint(grid.trainer, grid.dataset, given)
     if complaint is not None:

@@ -71,11 +71,7 @@ class Process:
             self._process.send_signal(number)
 
     def keep(self) -> dict[str, Any]:
-        """Writes what came of a process that ended, and returns it.
-
-        Raises:
-          UserError: If it cannot be written.
-        """
+        """Writes and returns what came of an ended process; UserError if it cannot be written."""
         path = results.path_of(self._directory, self.task)
         content = results.load(path) or self._of_trainer()
         seconds = round(time.monotonic() - self._start, 3)

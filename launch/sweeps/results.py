@@ -32,9 +32,6 @@ NEAR = 1e-6
 DIVERGED = "diverged: a loss or a mean over clients is not finite; lower the rates"
 
 
-# --- one run --------------------------------------------------------------------------------------
-
-
 def of_run(
     run: plans.Run, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
 ) -> dict[str, Any]:
@@ -59,9 +56,6 @@ def failed_run(run: plans.Run, reason: str) -> dict[str, Any]:
     return {"run_id": run.run_id, "status": "failed", "reason": reason}
 
 
-# --- one task -------------------------------------------------------------------------------------
-
-
 def path_of(directory: pathlib.Path, task: plans.Task) -> pathlib.Path:
     """Returns the path of a task's results."""
     return directory / "tasks" / f"{task.name}.json"
@@ -82,11 +76,7 @@ def save(path: pathlib.Path, content: Mapping[str, Any]) -> None:
 
 
 def load(path: pathlib.Path) -> dict[str, Any] | None:
-    """Returns a task's results, or None if there are none yet.
-
-    Raises:
-      UserError: If the file is not as it was written.
-    """
+    """Returns a task's results, None if there are none yet; UserError if the file was changed."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         _check(content)
@@ -118,9 +108,6 @@ def is_finished(directory: pathlib.Path, task: plans.Task) -> bool:
     """Returns whether a task need not be run (again)."""
     content = load(path_of(directory, task))
     return content is not None and content["status"] == "finished"
-
-
-# --- the sweep ------------------------------------------------------------------------------------
 
 
 def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:

@@ -41,10 +41,7 @@ OnDone = Callable[[plans.Task, dict[str, Any]], None]
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What a job asks Slurm for; a None is left to the partition, or the cluster.
-
-    A job that reaches its time limit goes on in another.
-    """
+    """What a job asks for; None: left to Slurm. One at its time limit goes on in another job."""
 
     cpus: int = 1
     hours: float = 12.0
@@ -112,10 +109,7 @@ def run(
     """Runs tasks as arrays of jobs, so many at once, until all are done; a signal cancels the rest.
 
     Jobs read the plan from the directory, which is on a file system that all nodes share. `on_done`
-    is called with each task that ended, and its results.
-
-    Raises:
-      UserError: If Slurm refuses the jobs.
+    is called with each task that ended, and its results. UserError if Slurm refuses the jobs.
     """
     directory = directory.absolute()
     name = "motley_" + hashlib.sha256(str(directory).encode()).hexdigest()[:12]
@@ -205,11 +199,7 @@ def _queued(job_ids: Sequence[str], known: set[str]) -> set[str]:
 
 
 def _cancel_leftovers(name: str) -> None:
-    """Ends the jobs of an earlier start that was killed, so that no task runs twice.
-
-    Raises:
-      UserError: If Slurm does not answer.
-    """
+    """Ends the jobs that a start which was killed left, so that no task runs twice."""
     subprocess.run(["scancel", f"--name={name}"], capture_output=True, check=False)
     while True:
         answer = _squeue(f"--name={name}", "--format=%i")
