@@ -108,7 +108,6 @@ def read(
     """Reads a CSV file with a row per client and checks it.
 
     Args:
-      path: The file.
       columns: Of a foreign file, our name (see `MAPPABLE`, `SHORT_NAMES`) to its: `client` and
         `baseline` at least. Files of ours and LEAF's, told by their columns, do without.
       metric: What a foreign file's values are; by default `accuracy` where a column says so.
@@ -124,7 +123,7 @@ def read(
         be, a client has two rows, or metrics are mixed.
     """
     file = reading.open_file(path)
-    if _is_leaf(file.header):
+    if {"client_id", "round_number", "num_samples", "accuracy"} <= set(file.header):
         table = _leaf(file)
     elif columns is None or set(_REQUIRED) <= set(file.header):
         table = _run_table(file)
@@ -165,10 +164,6 @@ def _run_table(file: reading.File) -> "pd.DataFrame":
                 table[name] = table[name].astype(np.float32).astype(np.float64)
     table["higher_is_better"] = table["higher_is_better"] == 1
     return table
-
-
-def _is_leaf(header: Sequence[str]) -> bool:
-    return {"client_id", "round_number", "num_samples", "accuracy"} <= set(header)
 
 
 def _leaf(file: reading.File) -> "pd.DataFrame":
