@@ -95,9 +95,7 @@ def main() -> None:
 
 
 def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Report:
-    """Writes a dump in TFF's SQLite form, in place of a file that is there. UserError if the dump
-    is no such file, or nothing in it can be used.
-    """
+    """Writes or replaces TFF's form of a dump; UserError if it is none or has nothing to use."""
     files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
     with posts_xml.open("rb") as file:
         if file.read(4) == b"7z\xbc\xaf":

@@ -71,10 +71,7 @@ def _plain(text: str) -> str:
 
 
 def draw_images(ax: Axes, client_ids: Sequence[str], images: Sequence[np.ndarray]) -> Axes:
-    """Draws rows of images and returns the axes.
-
-    A row is an array [n, height, width, channels], values 0..1; n may differ.
-    """
+    """Draws rows of images, [n, height, width, channels] each, values 0..1; returns the axes."""
     height, width, channels = images[0].shape[1:]
     columns = max(len(row) for row in images)
     sheet = np.ones((len(images) * height, columns * width, channels))

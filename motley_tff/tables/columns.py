@@ -51,13 +51,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table.
-
-    Attributes:
-      row: What a row is of.
-      when: Which commands and flags leave it.
-      columns: Its columns, in the order of the file.
-    """
+    """A table: what a row is of, which commands and flags leave it, and its columns in order."""
 
     row: str
     when: str
