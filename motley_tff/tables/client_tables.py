@@ -76,10 +76,10 @@ def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> 
     Paths are CSV files, directories of runs (with a table of that name) or somewhere above these,
     and patterns such as `results/ft*`.
     """
-    tables = [table for path in paths for table in _tables(os.path.expanduser(path), name)]
     unique: dict[pathlib.Path, pathlib.Path] = {}
-    for table in tables:
-        unique.setdefault(table.resolve(), table)
+    for path in paths:
+        for table in _tables(os.path.expanduser(path), name):
+            unique.setdefault(table.resolve(), table)
     return list(unique.values())
 
 
@@ -232,8 +232,7 @@ def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
     keys = _present(table, (*columns_lib.RUN, "client_id"))
     for i in np.flatnonzero(table.duplicated(keys)):
         values = {name: table[name].iloc[i] for name in keys if name != "client_id"}
-        words = (f"{k} {v:g}" if k == "round" else f"{k} {v}" for k, v in values.items())
-        where = ", ".join(words)
+        where = ", ".join(f"{k} {v:g}" if k == "round" else f"{k} {v}" for k, v in values.items())
         raise UserError(
             f"{path} line {table.index[i] + 2}: client {table['client_id'].iloc[i]!r} has a second "
             f"row ({where}); expected one"
