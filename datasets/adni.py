@@ -56,9 +56,7 @@ Rows = dict[str, np.ndarray]
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
-    """Returns the task on what is found, the array file or PNGs with `labels.csv`, or on synthetic
-    scanners. UserError if there are no data or they are broken.
-    """
+    """Returns the task on the file, PNGs or synthetic scanners; UserError if none or broken."""
     seed, rule = options.base_random_seed, options.adni_split or SPLITS[0]
     if options.use_synthetic_data:
         collection = synthesize(seed)

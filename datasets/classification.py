@@ -11,7 +11,7 @@ from motley_tff.core import clients as clients_lib, functional_model, task as ta
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (softmax cross entropy [batch], ones [batch])."""
+    """Returns (softmax cross entropy, ones), in the shape of the labels."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     return losses, tf.ones_like(losses)
 

@@ -105,10 +105,7 @@ def half_squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tenso
 
 
 def _students(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (raw features [students, 28], the same around 0 with unit spread).
-
-    As in the real file: some measured features, many yes-or-no ones, and a constant.
-    """
+    """Returns (raw features [students, 28], like the file's; the same around 0, of unit spread)."""
     n = int(np.clip(rng.normal(111, 56), 22, 250))
     measured = rng.normal(size=(n, 10))
     shares = rng.uniform(0.2, 0.8, 17)

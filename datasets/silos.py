@@ -61,9 +61,7 @@ def create_task(
     synthesize: Callable[[int], Arrays],
     create_task_from_data: Callable[..., task_lib.Task],
 ) -> task_lib.Task:
-    """Returns a data set's task on its file or on synthetic silos, split by the seed of the
-    options; UserError if the file is missing or broken, or the shares are none.
-    """
+    """Returns a task on a file's or synthetic silos; UserError if file or shares are wrong."""
     seed, shares = options.base_random_seed, options.silo_shares
     if options.use_synthetic_data:
         arrays = synthesize(seed)

@@ -37,15 +37,18 @@ Card
 """
 
 import collections
+import contextlib
 import functools
 import itertools
+import os
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import tensorflow as tf
 
-from datasets import files, splits, sqlite_clients, synthetic_posts, text, word_counts
+from datasets import files, splits, sqlite_clients, synthetic_posts, text
 from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib, task as task_lib
@@ -62,9 +65,15 @@ _PATHS = (
 # What TFF uses when it is given no cache folder.
 _DEFAULT_DIR = "~/.tff"
 _URL = "https://storage.googleapis.com/tff-datasets-public/stackoverflow.sqlite.lzma"
+COUNTS_URL = "https://storage.googleapis.com/tff-datasets-public/stackoverflow.word_count.tar.bz2"
+COUNTS_ARCHIVE, COUNTS_NAME = "stackoverflow.word_count.tar.bz2", "stackoverflow.word_count"
+# Below a folder: Keras, which TFF fetches it with, puts it into `datasets`.
+_COUNTS_FOLDERS = ("", "datasets", "stackoverflow", "stackoverflow/datasets")
+_KERAS_DIR = "~/.keras"
+_MAX_LINE_BYTES = 4096
 _ADVICE = (
     f"put stackoverflow.sqlite ({_URL}, several GB, unpacked tens of GB) and "
-    f"{word_counts.ARCHIVE} ({word_counts.URL}, a few MB) there, or stack_exchange.sqlite, made "
+    f"{COUNTS_ARCHIVE} ({COUNTS_URL}, a few MB) there, or stack_exchange.sqlite, made "
     "of a dump of any size by python -m datasets.prepare.stack_exchange"
 )
 
@@ -99,7 +108,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
             f"{path}: found splits {names}, expected {_TRAIN!r} and {_HELD_OUT!r} as in TFF's "
             f"stackoverflow.sqlite, or {_DUMP!r} as in a prepared dump"
         )
-    counts, vocabulary = word_counts.load(path, options.data_dir, VOCABULARY_SIZE)
+    counts, vocabulary = load_word_counts(path, options.data_dir, VOCABULARY_SIZE)
     with files.named(path):
         return _create_tff_task(path, counts, vocabulary)
 
@@ -193,6 +202,64 @@ def _split_tff(trained: Mapping[str, int], held_out: Mapping[str, int]) -> split
     num_valid = max(1, _PUBLISHED_VALID * len(ids) // _PUBLISHED_HELD_OUT)
     valid, test = ({i: held_out[i] for i in of} for of in (ids[:num_valid], ids[num_valid:]))
     return splits.usable({"train": trained, "valid": valid, "test": test})
+
+
+def load_word_counts(database: Path, data_dir: str | None, size: int) -> tuple[Path, list[str]]:
+    """Returns (TFF's count of words, its first words); UserError if there is none in any folder, or
+    it is broken. Its lines are `word count`, the most frequent word first.
+    """
+    roots = [database.parent, *([Path(os.path.expanduser(data_dir))] if data_dir else [])]
+    roots.append(Path(os.path.expanduser(_KERAS_DIR)))
+    candidates = (
+        r / f / name
+        for r in roots
+        for f in _COUNTS_FOLDERS
+        for name in (COUNTS_NAME, COUNTS_ARCHIVE)
+    )
+    path = next((p for p in candidates if p.is_file()), None)
+    if path is None:
+        raise UserError(
+            f"{database}: found no {COUNTS_NAME} or {COUNTS_ARCHIVE} ({COUNTS_URL}, a few MB) "
+            f"beside it; put one into {database.parent}"
+        )
+    return path, _first_words(path, size)
+
+
+def _first_words(path: Path, size: int) -> list[str]:
+    words: dict[str, None] = {}
+    with _open_counts(path) as file:
+        lines = iter(lambda: file.readline(_MAX_LINE_BYTES), b"")
+        for number, line in enumerate(itertools.islice(lines, size), 1):
+            try:
+                word, count = line.decode().split()
+                int(count)
+            except ValueError:
+                raise UserError(
+                    f"{path}: found {line[:40]!r} in line {number}, expected a word and a count"
+                ) from None
+            words[word] = None
+    if not words:
+        raise UserError(f"{path}: found no words, expected lines of a word and a count")
+    return list(words)
+
+
+@contextlib.contextmanager
+def _open_counts(path: Path) -> Iterator[IO[bytes]]:
+    """Opens the lines; of an archive the one member, in memory: nothing is unpacked to disk."""
+    if path.name != COUNTS_ARCHIVE:
+        with path.open("rb") as file:
+            yield file
+        return
+    with (
+        files.reading_as(path, "a tar.bz2 archive", OSError, EOFError, tarfile.TarError),
+        tarfile.open(path, "r:bz2") as archive,
+    ):
+        member = next((m for m in archive if Path(m.name).name == COUNTS_NAME and m.isfile()), None)
+        if member is None:
+            raise UserError(f"{path}: found no file {COUNTS_NAME} in it")
+        lines = archive.extractfile(member)
+        assert lines is not None  # only of members that are no files
+        yield lines
 
 
 def _create_dump_task(path: Path) -> task_lib.Task:

@@ -178,9 +178,6 @@ def _posts(rng: np.random.Generator, group: str) -> Posts:
     years, start = rng.uniform(1, 4), rng.uniform(0, 3)
     times = np.sort(rng.random(post_of[-1] + 1))[post_of]
     tokens = [user.sentence(float(time)) for time in times]
-    return Posts(tokens, [_date(365 * (start + years * time)) for time in times])
-
-
-def _date(days: float) -> str:
-    moment = _FIRST_DAY + datetime.timedelta(milliseconds=round(days * 86_400_000))
-    return f"{moment.isoformat(' ', 'milliseconds')} UTC"
+    days = (365 * (start + years * time) for time in times)
+    spans = (datetime.timedelta(milliseconds=round(n * 86_400_000)) for n in days)
+    return Posts(tokens, [f"{(_FIRST_DAY + s).isoformat(' ', 'milliseconds')} UTC" for s in spans])

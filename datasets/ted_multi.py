@@ -37,7 +37,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from datasets import files, splits, sqlite_clients, synthetic_talks, text
+from datasets import classification, files, splits, sqlite_clients, synthetic_talks, text
 from datasets.models import ted_transformer
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib, task as task_lib
@@ -113,7 +113,7 @@ def _task(
             tokens,
             clients,
             all_facts,
-            text.token_cross_entropy_with_padding,
+            classification.cross_entropy,  # Padding is a word to predict.
         ),
         "prepare the data again with a lower --min_clients_per_word",
     )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from datasets import classification
 from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -99,17 +100,9 @@ def encode(
     return tf.pad(ids, [[0, 0], [1, 0]], constant_values=bos)
 
 
-def token_cross_entropy_with_padding(
-    labels: tf.Tensor, logits: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (softmax cross entropy, ones), [batch, time] each: padding is a word to predict."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    return losses, tf.ones_like(losses)
-
-
 def token_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (softmax cross entropy, 1.0 where a label is no padding), [batch, time] each."""
-    losses, _ = token_cross_entropy_with_padding(labels, logits)
+    losses, _ = classification.cross_entropy(labels, logits)
     return losses, _weights(labels, (PAD,))
 
 

@@ -51,10 +51,7 @@ def open_folder(folder: Path) -> RecordFolder:
 
 
 def count_records(path: Path) -> int:
-    """Returns a file's number of records, reading their lengths only.
-
-    UserError if it ends inside a record or is of another kind.
-    """
+    """Returns a file's number of records, by their lengths; UserError if they do not fill it."""
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         position = count = 0

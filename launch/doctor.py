@@ -223,7 +223,7 @@ def _dataset(options: datasets.DataOptions, figures_dir: pathlib.Path) -> str:
 def _pictures(task: Any, shares: Any, folder: pathlib.Path) -> list[str]:
     """Draws how clients differ, and their images if they have some; returns where."""
     from datasets import description  # With TensorFlow, 1.7 s.
-    from motley_tff.report import contact_sheet, heterogeneity  # With Matplotlib, 220 ms.
+    from motley_tff.report import heterogeneity  # With Matplotlib, 220 ms.
 
     images = description.images(task)
     bars, sheet = (folder / f"{kind}_{task.dataset}.png" for kind in ("heterogeneity", "images"))
@@ -233,7 +233,7 @@ def _pictures(task: Any, shares: Any, folder: pathlib.Path) -> list[str]:
         heterogeneity.save(bars, title, shares.client_ids, shares.labels, shares.shares)
         if images is not None:
             title = f"{task.dataset}: what the model sees of some clients"
-            contact_sheet.save(sheet, title, list(images), list(images.values()))
+            heterogeneity.save_images(sheet, title, list(images), list(images.values()))
     except OSError as error:
         raise CheckFailed(
             f"cannot write {folder}: {error.strerror}; choose another --figures_dir"

@@ -74,9 +74,7 @@ def main() -> None:
 
 
 def prepare(sources: Sources, output: Path) -> dict[str, Any]:
-    """Writes the array file, in place of one that is there, and returns the report. UserError if
-    something is not there or nothing can be used.
-    """
+    """Writes or replaces the array file and returns the report; UserError if nothing is usable."""
     sources = _checked(sources, output)
     # Here and not above: a wrong flag should not wait for pydicom.
     from datasets.prepare import adni_dicom

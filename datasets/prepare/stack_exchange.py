@@ -5,13 +5,15 @@
 Dumps are at https://archive.org/details/stackexchange, one 7z archive a site with a `Posts.xml` in
 it. A client is a user, an example one sentence of a question or an answer, in TFF's fields:
 `tokens` (lower case, separated by spaces, punctuation on its own, URLs as <URL>; without markup,
-code blocks and what is not ASCII), `creation_date` in UTC, the post's `score`, its `type`, and its
-question's `title` and `tags`. Posts that cannot be used are counted by reason. The dump is read
-once, in memory that does not grow with it, and the output appears whole or not at all.
+code blocks and what is not ASCII; typographic quotes and dashes become ASCII's first),
+`creation_date` in UTC, the post's `score`, its `type`, and its question's `title` and `tags`. Posts
+that cannot be used are counted by reason. The dump is read once, in memory that does not grow with
+it, and the output appears whole or not at all.
 """
 
 import collections
 import datetime
+import html
 import re
 import sqlite3
 import urllib.parse
@@ -22,7 +24,7 @@ from typing import NamedTuple
 from absl import flags
 
 from datasets import files
-from datasets.prepare import client_database, stack_exchange_text, stack_exchange_xml
+from datasets.prepare import client_database, stack_exchange_xml
 from datasets.prepare.client_database import Unusable
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
@@ -37,6 +39,22 @@ _TYPES = {_QUESTION: "question", _ANSWER: "answer"}
 # Stack Exchange lets a post have 30,000 characters, before they become HTML.
 _MAX_BODY_CHARACTERS = 500_000
 _POSTS_PER_LINE = 1_000_000
+_BLOCKS = frozenset(
+    "address blockquote br dd div dl dt h1 h2 h3 h4 h5 h6 hr li ol p pre table tbody td th thead "
+    "tr ul".split()
+)
+_DROPPED = frozenset(("pre", "script", "style"))
+# Enough for what Stack Exchange lets through, and linear in the body's length, which Python's HTML
+# parser is not.
+_TAG = re.compile(r"<(?:(?P<end>/?)(?P<name>[a-zA-Z][a-zA-Z0-9]*)|[!?])[^<>]*>")
+_BREAK = "\u2029"
+_TYPOGRAPHY = str.maketrans(
+    {"‘": "'", "’": "'", "“": '"', "”": '"', "–": " - ", "—": " - ", "…": "..."}
+)
+# After a full stop, and a closing quote or bracket, where something like a new sentence begins.
+_SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s(?=[^\w\s]{0,2}[^\Wa-z_])")
+_URL_END = r"[^\s\"'<>().,;:!?\]]"
+_TOKEN = re.compile(rf"(?P<url>(?:(?:https?|ftp)://|www\.)\S*{_URL_END})|(?:[^\W_]|['-])+|\S")
 
 
 class Post(NamedTuple):
@@ -77,9 +95,7 @@ def main() -> None:
 
 
 def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Report:
-    """Writes a dump in TFF's SQLite form, in place of a file that is there. UserError if the dump
-    is no such file, or nothing in it can be used.
-    """
+    """Writes or replaces TFF's form of a dump; UserError if it is none or has nothing to use."""
     files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
     with posts_xml.open("rb") as file:
         if file.read(4) == b"7z\xbc\xaf":
@@ -135,7 +151,7 @@ def _heading(row: Mapping[str, str], keep_non_ascii: bool) -> dict[str, str]:
     """Returns title and tags: those of a question; an answer has none of its own."""
     # <one><two> in older dumps, |one|two| in newer ones.
     title, *tags = (
-        stack_exchange_text.tokenize(text.replace(stack_exchange_xml.BROKEN, ""), keep_non_ascii)
+        tokenize(text.replace(stack_exchange_xml.BROKEN, ""), keep_non_ascii)
         for text in (row.get("Title", ""), *re.split(r"[<>|]+", row.get("Tags", "")))
     )
     return {"title": title, "tags": "|".join(tag for tag in tags if tag)}
@@ -147,10 +163,46 @@ def _sentences(row: Mapping[str, str], keep_non_ascii: bool) -> list[str]:
         raise Unusable("an empty body")
     if len(body) > _MAX_BODY_CHARACTERS:
         raise Unusable(f"a body of more than {_MAX_BODY_CHARACTERS:,} characters")
-    sentences = stack_exchange_text.sentences(body, keep_non_ascii)
+    sentences = split_sentences(body, keep_non_ascii)
     if not sentences:
         raise Unusable("no words outside of code blocks")
     return sentences
+
+
+def split_sentences(body: str, keep_non_ascii: bool = False) -> list[str]:
+    """Returns the sentences of a post's HTML, each as `tokenize` has it; none is empty."""
+    tokenized = (
+        tokenize(sentence, keep_non_ascii)
+        for block in text_blocks(body)
+        for sentence in _SENTENCE_END.split(block)
+    )
+    return [sentence for sentence in tokenized if sentence]
+
+
+def tokenize(text: str, keep_non_ascii: bool = False) -> str:
+    """Returns the lower-case tokens of text without markup, a space between them, URLs as <URL>."""
+    text = text.translate(_TYPOGRAPHY).lower()
+    if not keep_non_ascii:
+        text = text.encode("ascii", "ignore").decode()
+    return " ".join("<URL>" if m["url"] else m[0] for m in _TOKEN.finditer(text))
+
+
+def text_blocks(body: str) -> list[str]:
+    """Returns the text in HTML, one string a paragraph or the like, without code blocks."""
+    pieces, dropping, position = [], 0, 0
+    for tag in _TAG.finditer(body):
+        if not dropping:
+            pieces.append(body[position : tag.start()])
+        name = (tag["name"] or "").lower()
+        if name in _BLOCKS:
+            pieces.append(_BREAK)
+        if name in _DROPPED:
+            dropping = max(0, dropping + (-1 if tag["end"] else 1))
+        position = tag.end()
+    if not dropping:
+        pieces.append(body[position:])
+    blocks = (" ".join(html.unescape(b).split()) for b in "".join(pieces).split(_BREAK))
+    return [block for block in blocks if block]
 
 
 def _write(

@@ -254,7 +254,8 @@ def _write_all(
             sentences = reader.sentences(split, path)
             database.executemany("INSERT INTO scratch.sentences VALUES (?, ?, ?)", sentences)
         counts, report = _write_clients(database, settings)
-    vocabulary = _vocabulary(counts, settings.min_clients_per_word)
+    words = [pair for pair in counts.items() if pair[1] >= settings.min_clients_per_word]
+    vocabulary = sorted(words, key=lambda pair: (-pair[1], pair[0]))
     report = {
         "settings": settings._asdict(),
         "rows": reader.rows,
@@ -263,8 +264,8 @@ def _write_all(
         "skipped": dict(sorted(reader.skipped.items())),
     }
     _check_enough(report)
-    words = ({"word": word, "num_clients": count} for word, count in vocabulary)
-    csv_files.write(folder / VOCABULARY, ("word", "num_clients"), words)
+    rows = ({"word": word, "num_clients": count} for word, count in vocabulary)
+    csv_files.write(folder / VOCABULARY, ("word", "num_clients"), rows)
     (folder / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 
@@ -291,12 +292,6 @@ def _write_clients(
             client_database.insert(database, split, client_id, examples)
     client_database.finish(database)
     return counts, {"kept": large, "too small": small}
-
-
-def _vocabulary(counts: collections.Counter[str], minimum: int) -> list[tuple[str, int]]:
-    """Returns (word, number of clients), most clients first, then by the alphabet."""
-    words = [(word, count) for word, count in counts.items() if count >= minimum]
-    return sorted(words, key=lambda pair: (-pair[1], pair[0]))
 
 
 def _check_enough(report: dict[str, Any]) -> None:

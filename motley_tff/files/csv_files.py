@@ -42,14 +42,11 @@ def cell(value: Any) -> str:
 
 def formula_safe(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row with a `'` before text that a spreadsheet would run; for others' text."""
-    return {
-        name: f"'{value}" if isinstance(value, str) and _is_formula(value) else value
-        for name, value in row.items()
-    }
+    return {name: f"'{value}" if _is_formula(value) else value for name, value in row.items()}
 
 
-def _is_formula(text: str) -> bool:
-    return text.startswith(_FORMULA) and not _NEGATIVE.fullmatch(text)
+def _is_formula(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(_FORMULA) and not _NEGATIVE.fullmatch(value)
 
 
 @contextlib.contextmanager

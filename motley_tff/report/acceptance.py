@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from motley_tff.report import style
-from motley_tff.report.comparisons import Comparison, Series, Value
+from motley_tff.report.comparisons import Comparison, Value
 from motley_tff.report.runs import Run
 
 
@@ -23,12 +23,11 @@ class Row(NamedTuple):
 
 def data(comparison: Comparison) -> list[Row]:
     """Returns the metric, % hurt and % accepting of every rule, an algorithm's rows together."""
-    return [row for series in comparison.series for row in _rows(series)]
-
-
-def _rows(series: Series) -> list[Row]:
-    values = series.each_over_seeds(_measures)
-    return [Row(series.label, rule, *measures) for rule, measures in values.items()]
+    return [
+        Row(series.label, rule, *measures)
+        for series in comparison.series
+        for rule, measures in series.each_over_seeds(_measures).items()
+    ]
 
 
 def _measures(run: Run) -> dict[str, tuple[float, float, float]]:

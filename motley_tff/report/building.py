@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
@@ -18,13 +19,17 @@ from motley_tff.report import (
     paper_tables,
     radar,
     runs,
-    sections,
     style,
 )
 
 # (title, what it needs)
 _LABELS = ("Label distributions (Figure 10)", "a heterogeneity_*.csv, which motley_doctor writes")
 _SCORES = ("FedEval's scorecard", "a scorecard.csv, which motley_scorecard writes")
+_RUN_COLUMNS = (
+    "Run", "In figures", "Seed", "Round", "Test clients", "Mean", "% hurt", "Directory",
+)  # fmt: skip
+# Whoever gives hundreds of runs is told of these.
+_MAX_LISTED_RUNS = 200
 
 
 class Built(NamedTuple):
@@ -93,12 +98,12 @@ class _Report:
             rows = [row for comparison in compared for row in paper_tables.rows(comparison)]
             csv_files.write(path, paper_tables.COLUMNS, map(csv_files.formula_safe, rows))
             self._files.append(path)
-            self._sections.append(sections.of_tables(tables, compared))
+            self._sections.append(section_of_tables(tables, compared))
 
     def add_comparison(self, comparison: comparisons.Comparison, stem: str) -> None:
         """Draws and adds one data set's figures."""
         images, absent = figures.draw_all(comparison, stem, self._folder, self._vector)
-        self._sections.append(sections.of_comparison(comparison, f"data-{stem}", images, absent))
+        self._sections.append(section_of_comparison(comparison, f"data-{stem}", images, absent))
 
     def add_heterogeneity(self, paths: Sequence[pathlib.Path]) -> None:
         """Draws and adds label shares."""
@@ -144,7 +149,7 @@ class _Report:
         titles = {image.title for image in images} | {section.title for section in self._sections}
         needs = [*((kind.heading, kind.needs) for kind in figures.KINDS), _LABELS, _SCORES]
         absent = [(title, need) for title, need in needs if title not in titles]
-        closing = [sections.of_absent(absent), sections.of_runs(compared)]
+        closing = [section_of_absent(absent), section_of_runs(compared)]
         names = ", ".join(dict.fromkeys(comparison.dataset for comparison in compared))
         title = "Personalized federated learning" + (f": {names}" if names else "")
         target = self._folder / "report.html"
@@ -152,3 +157,78 @@ class _Report:
             file.write(page.page(title, [*self._sections, *closing]))
         files = [*self._files, *(path for image in images for path in image.files)]
         return Built(target, files, absent)
+
+
+def section_of_tables(
+    tables: Sequence[paper_tables.Table], compared: Iterable[comparisons.Comparison]
+) -> page.Section:
+    """Returns Tables 4 to 7, and of how many seeds they are."""
+    shown = [
+        page.table(f"Table {t.number}. {t.title}", t.header, t.cells, grouped=True) for t in tables
+    ]
+    counts = [
+        f"{comparison.dataset}: " + ", ".join(map(_seeds, comparison.series))
+        for comparison in compared
+        if comparison.series
+    ]
+    note = page.paragraph(
+        "Numbers from clients.csv in the layout of Motley's tables; tables.csv has them in full. "
+        f"Standard deviations are the population's (divided by n). Seeds: {'; '.join(counts)}."
+    )
+    return page.Section("tables", "Tables", "\n".join([*shown, note]))
+
+
+def _seeds(series: comparisons.Series) -> str:
+    repeated = len(series.runs) > series.num_seeds
+    runs = f" in {len(series.runs)} runs, those of a seed averaged" if repeated else ""
+    return f"{series.label} {series.num_seeds}{runs}"
+
+
+def section_of_comparison(
+    comparison: comparisons.Comparison,
+    anchor: str,
+    images: Sequence[page.Image],
+    absent: Sequence[figures.Kind],
+) -> page.Section:
+    """Returns one data set's figures, the settings behind their labels, and what is left out."""
+    settings = [
+        f"{series.label}: {', '.join(f'{flag}={value}' for flag, value in series.setting.items())}"
+        for series in comparison.series
+        if series.setting
+    ]
+    parts = [page.figures(images)]
+    if settings:
+        parts.append(page.paragraph("Settings in which runs of one algorithm differ:"))
+        parts.append(page.items(settings))
+    if absent:
+        parts.append(page.paragraph("Left out here: " + ", ".join(k.title for k in absent) + "."))
+    title = f"{comparison.dataset}: {comparison.metric_name} ({comparison.better})"
+    return page.Section(anchor, title, "\n".join(parts), images)
+
+
+def section_of_absent(absent: Sequence[tuple[str, str]]) -> page.Section:
+    """Returns the list of figures that could not be drawn, (title, what it needs) each."""
+    if not absent:
+        return page.Section("left-out", "Left out", page.paragraph("Nothing."))
+    lines = [f"{title}: needs {needs}" for title, needs in absent]
+    note = page.paragraph("The given directories hold no data for these figures:")
+    return page.Section("left-out", "Left out", note + page.items(lines))
+
+
+def section_of_runs(compared: Iterable[comparisons.Comparison]) -> page.Section:
+    """Returns the list of runs with their test numbers."""
+    series = [s for comparison in compared for s in comparison.series]
+    rows = [_run_cells(s.label, run) for s in series for run in s.runs]
+    text = f"The first {_MAX_LISTED_RUNS} of {len(rows)} runs."
+    note = page.paragraph(text) if len(rows) > _MAX_LISTED_RUNS else ""
+    table = page.table("Runs in this report", _RUN_COLUMNS, rows[:_MAX_LISTED_RUNS])
+    return page.Section("runs", "Runs", note + table)
+
+
+def _run_cells(label: str, run: runs.Run) -> list[str]:
+    values = run.values
+    facts = (run.seed, run.round, len(values.client_ids))
+    mean, hurt = float(values.personalized.mean()), 100.0 * float(values.is_hurt.mean())
+    name = f"{run.dataset}: {label}"
+    shown = f"{mean:.5g}" if np.isfinite(mean) else "diverged"
+    return [run.run_id, name, *map(str, facts), shown, f"{hurt:.1f}", str(run.path)]

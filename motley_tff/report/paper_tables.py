@@ -108,7 +108,7 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
     for is_silo, numbers in ((False, (4, 6)), (True, (5, 7))):
         compared = [c for c in comparisons if c.series and c.is_silo == is_silo]
         columns = [entries(comparison) for comparison in compared]
-        header = ["Algorithm", "Metrics", *(_column(comparison) for comparison in compared)]
+        header = ["Algorithm", "Metrics", *(f"{c.dataset} ({c.metric_name})" for c in compared)]
         if compared:
             kind = "cross-silo" if is_silo else "cross-device"
             short = f"Test metrics, {kind}: mean ± std over clients, averaged over seeds"
@@ -116,10 +116,6 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
             result.append(Table(numbers[0], short, header, _cells(columns, is_silo, False)))
             result.append(Table(numbers[1], full, header, _cells(columns, is_silo, True)))
     return sorted(result, key=lambda table: table.number)
-
-
-def _column(comparison: Comparison) -> str:
-    return f"{comparison.dataset} ({comparison.metric_name})"
 
 
 def _cells(columns: Sequence[Sequence[Entry]], is_silo: bool, with_seeds: bool) -> list[list[str]]:

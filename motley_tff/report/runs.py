@@ -132,10 +132,7 @@ class Inputs(NamedTuple):
 
 
 def find(paths: Sequence[str]) -> Inputs:
-    """Reads all runs and sweeps that the given directories are or hold, each once.
-
-    A UserError if a path is no directory or holds no table, or a table is not as it should be.
-    """
+    """Reads the runs and sweeps in directories, each once; UserError if none or broken."""
     inputs = Inputs([], [], [], [])
     seen: set[pathlib.Path] = set()
     for text in paths:

@@ -76,10 +76,10 @@ def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> 
     Paths are CSV files, directories of runs (with a table of that name) or somewhere above these,
     and patterns such as `results/ft*`.
     """
-    tables = [table for path in paths for table in _tables(os.path.expanduser(path), name)]
     unique: dict[pathlib.Path, pathlib.Path] = {}
-    for table in tables:
-        unique.setdefault(table.resolve(), table)
+    for path in paths:
+        for table in _tables(os.path.expanduser(path), name):
+            unique.setdefault(table.resolve(), table)
     return list(unique.values())
 
 
@@ -108,7 +108,6 @@ def read(
     """Reads a CSV file with a row per client and checks it.
 
     Args:
-      path: The file.
       columns: Of a foreign file, our name (see `MAPPABLE`, `SHORT_NAMES`) to its: `client` and
         `baseline` at least. Files of ours and LEAF's, told by their columns, do without.
       metric: What a foreign file's values are; by default `accuracy` where a column says so.
@@ -124,7 +123,7 @@ def read(
         be, a client has two rows, or metrics are mixed.
     """
     file = reading.open_file(path)
-    if _is_leaf(file.header):
+    if {"client_id", "round_number", "num_samples", "accuracy"} <= set(file.header):
         table = _leaf(file)
     elif columns is None or set(_REQUIRED) <= set(file.header):
         table = _run_table(file)
@@ -165,10 +164,6 @@ def _run_table(file: reading.File) -> "pd.DataFrame":
                 table[name] = table[name].astype(np.float32).astype(np.float64)
     table["higher_is_better"] = table["higher_is_better"] == 1
     return table
-
-
-def _is_leaf(header: Sequence[str]) -> bool:
-    return {"client_id", "round_number", "num_samples", "accuracy"} <= set(header)
 
 
 def _leaf(file: reading.File) -> "pd.DataFrame":
@@ -237,8 +232,7 @@ def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
     keys = _present(table, (*columns_lib.RUN, "client_id"))
     for i in np.flatnonzero(table.duplicated(keys)):
         values = {name: table[name].iloc[i] for name in keys if name != "client_id"}
-        words = (f"{k} {v:g}" if k == "round" else f"{k} {v}" for k, v in values.items())
-        where = ", ".join(words)
+        where = ", ".join(f"{k} {v:g}" if k == "round" else f"{k} {v}" for k, v in values.items())
         raise UserError(
             f"{path} line {table.index[i] + 2}: client {table['client_id'].iloc[i]!r} has a second "
             f"row ({where}); expected one"

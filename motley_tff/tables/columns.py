@@ -51,13 +51,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table.
-
-    Attributes:
-      row: What a row is of.
-      when: Which commands and flags leave it.
-      columns: Its columns, in the order of the file.
-    """
+    """A table: what a row is of, which commands and flags leave it, and its columns in order."""
 
     row: str
     when: str
@@ -278,12 +272,9 @@ OPTIONAL = frozenset(
 
 
 def names(table: str, **values: Sequence[str]) -> tuple[str, ...]:
-    """Returns a table's columns, in the order of the file.
+    """Returns a table's columns, in the order of the file; `values` are `placeholder=its values`.
 
-    Args:
-      table: Its name.
-      **values: `placeholder=its values`; a placeholder without values stands for no column. `ood`
-        stands for itself: its one value is "".
+    One without values stands for no column. `ood` stands for itself: its one value is "".
     """
     groups = itertools.groupby(TABLES[table].columns, lambda column: column.placeholder)
     return tuple(name for key, group in groups for name in _filled(key, list(group), values))
@@ -302,10 +293,8 @@ def of_task(
 ) -> dict[str, Sequence[str]]:
     """Returns the placeholders' values in an evaluation's tables.
 
-    Args:
-      setting: `cross_device` or `cross_silo`; silos have both ways of choosing a candidate.
-      further: The task's metrics but the first.
-      with_ood: Whether there are out-of-distribution scores.
+    In the setting `cross_silo` there are both ways of choosing a candidate, in `cross_device` none;
+    `further` are the task's metrics but the first.
     """
     ways = WAYS if setting == "cross_silo" else ()
     return {"way": ways, "further": further, "ood": [""] if with_ood else []}

@@ -71,7 +71,6 @@ def read(
     """Returns a table whose cells are what `columns` says: float64 or text, "" where there is none.
 
     Args:
-      file: The file.
       table: Which table of `columns.TABLES` it is.
       names: `{our name: the file's}` of the columns to read; by default all, under their names.
       guess: Whether a column that is none of the table's has numbers unless all cells are words;

@@ -10,7 +10,7 @@ import pytest
 
 from datasets import stackoverflow
 from datasets.options import DataOptions
-from datasets.prepare import stack_exchange, stack_exchange_text, stack_exchange_xml
+from datasets.prepare import stack_exchange, stack_exchange_xml
 from motley_tff.core import errors
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -82,11 +82,11 @@ TOKENS = {
 
 @pytest.mark.parametrize("text", TOKENS)
 def test_tokens(text):
-    assert stack_exchange_text.tokenize(text) == TOKENS[text]
+    assert stack_exchange.tokenize(text) == TOKENS[text]
 
 
 def test_all_letters_can_be_kept():
-    assert stack_exchange_text.tokenize("Ça va, Ёлка?", keep_non_ascii=True) == "ça va , ёлка ?"
+    assert stack_exchange.tokenize("Ça va, Ёлка?", keep_non_ascii=True) == "ça va , ёлка ?"
 
 
 def test_sentences():
@@ -95,7 +95,7 @@ def test_sentences():
         "&quot;Third?&quot; Fourth at 3.5 e.g. here</p><pre><code>int main();</code></pre>\n"
         "<ul><li>item</li><li>5 < 6</li></ul>edit:<br>thanks<hr/>"
     )
-    assert stack_exchange_text.sentences(body) == [
+    assert stack_exchange.split_sentences(body) == [
         "first one .",
         "second , with a & and some x _ y !",
         '" third ? "',
@@ -109,12 +109,12 @@ def test_sentences():
 
 @pytest.mark.parametrize("body", ["", " \n", "<pre>code</pre>", "<p></p><img src='x'>", "<pre>a"])
 def test_no_sentences(body):
-    assert stack_exchange_text.sentences(body) == []
+    assert stack_exchange.split_sentences(body) == []
 
 
 @pytest.mark.parametrize("piece", ["<p", "<!--", "<a href='", "&#", ". A", "<pre>", "((((A. "])
 def test_hostile_bodies_take_no_time(piece):
-    assert len(stack_exchange_text.sentences(piece * (200_000 // len(piece)))) < 100_000
+    assert len(stack_exchange.split_sentences(piece * (200_000 // len(piece)))) < 100_000
 
 
 # --- posts ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datasets import stackoverflow, synthetic_posts, text, word_counts
+from datasets import stackoverflow, synthetic_posts, text
 from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
 from motley_tff.algorithms import FedAvg
@@ -60,7 +60,7 @@ def write(path, clients, split_of):
     )
 
 
-def write_counts(path, words=WORDS, name=word_counts.NAME):
+def write_counts(path, words=WORDS, name=stackoverflow.COUNTS_NAME):
     """Writes word counts as TFF's archive has them."""
     lines = "".join(f"{word}\t{1000 - i}\n" for i, word in enumerate(words)).encode()
     with tarfile.open(path, "w:bz2") as archive:
@@ -98,7 +98,7 @@ def tff_dir(tmp_path_factory, tff_clients):
     folder = tmp_path_factory.mktemp("data")
     (folder / "datasets").mkdir()
     write(folder / "stackoverflow.sqlite", *tff_clients)
-    write_counts(folder / "datasets" / word_counts.ARCHIVE)
+    write_counts(folder / "datasets" / stackoverflow.COUNTS_ARCHIVE)
     return folder
 
 
@@ -238,7 +238,7 @@ def test_evaluated_clients_keep_the_first_1024_before_sorting(tmp_path):
         "3": examples(["the a"] * 2, dates[:2]),
     }
     write(tmp_path / "so.sqlite", clients, {"1": "train", "2": "heldout", "3": "heldout"})
-    write_counts(tmp_path / word_counts.ARCHIVE)
+    write_counts(tmp_path / stackoverflow.COUNTS_ARCHIVE)
     task = create(tmp_path / "so.sqlite")
     clients = next(c for c in (task.valid, task.test) if "2" in c.index)
     parts = clients.fetch("2")
@@ -269,7 +269,7 @@ def test_other_dates_fail_with_a_user_error(tmp_path, date):
         "3": examples(["the a"] * 2, [date, dated(1)]),
     }
     write(tmp_path / "so.sqlite", clients, {"1": "train", "2": "heldout", "3": "heldout"})
-    write_counts(tmp_path / word_counts.ARCHIVE)
+    write_counts(tmp_path / stackoverflow.COUNTS_ARCHIVE)
     with pytest.raises(errors.UserError, match=r"so\.sqlite: the data of client '[23]'") as caught:
         create(tmp_path / "so.sqlite")
     assert "\n" not in str(caught.value)
@@ -308,13 +308,16 @@ def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
 def test_word_counts_are_found_where_tff_and_users_put_them(tmp_path):
     database = tmp_path / "a" / "stackoverflow.sqlite"
     for path in (
-        tmp_path / "a" / word_counts.NAME,
-        tmp_path / "b" / "datasets" / word_counts.NAME,
-        tmp_path / "b" / "stackoverflow" / word_counts.NAME,
+        tmp_path / "a" / stackoverflow.COUNTS_NAME,
+        tmp_path / "b" / "datasets" / stackoverflow.COUNTS_NAME,
+        tmp_path / "b" / "stackoverflow" / stackoverflow.COUNTS_NAME,
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("one 3\ntwo 2\nthree 1\n")
-        assert word_counts.load(database, str(tmp_path / "b"), 2) == (path, ["one", "two"])
+        assert stackoverflow.load_word_counts(database, str(tmp_path / "b"), 2) == (
+            path,
+            ["one", "two"],
+        )
         path.unlink()
 
 
@@ -322,19 +325,21 @@ def test_word_counts_are_found_where_tff_and_users_put_them(tmp_path):
 def test_an_archive_is_never_unpacked(tmp_path, folder_name):
     folder = tmp_path / "inner" / "data"
     folder.mkdir(parents=True)
-    write_counts(folder / word_counts.ARCHIVE, name=f"{folder_name}/{word_counts.NAME}")
+    write_counts(
+        folder / stackoverflow.COUNTS_ARCHIVE, name=f"{folder_name}/{stackoverflow.COUNTS_NAME}"
+    )
     before = sorted(tmp_path.rglob("*"))
-    assert word_counts.load(folder / "x.sqlite", None, 3)[1] == WORDS[:3]
+    assert stackoverflow.load_word_counts(folder / "x.sqlite", None, 3)[1] == WORDS[:3]
     assert sorted(tmp_path.rglob("*")) == before
 
 
 BAD_COUNTS = {
-    "one column": (word_counts.NAME, b"the 3\na\n", "found b'a\\\\n' in line 2"),
-    "no number": (word_counts.NAME, b"the three\n", "line 1, expected a word and a count"),
-    "not UTF-8": (word_counts.NAME, b"\xff\xfe 3\n", "line 1"),
-    "empty": (word_counts.NAME, b"", "found no words"),
-    "one endless line": (word_counts.NAME, b"a" * 100_000, "line 1"),
-    "no archive": (word_counts.ARCHIVE, b"the 3\n", r"cannot be read as a tar\.bz2"),
+    "one column": (stackoverflow.COUNTS_NAME, b"the 3\na\n", "found b'a\\\\n' in line 2"),
+    "no number": (stackoverflow.COUNTS_NAME, b"the three\n", "line 1, expected a word and a count"),
+    "not UTF-8": (stackoverflow.COUNTS_NAME, b"\xff\xfe 3\n", "line 1"),
+    "empty": (stackoverflow.COUNTS_NAME, b"", "found no words"),
+    "one endless line": (stackoverflow.COUNTS_NAME, b"a" * 100_000, "line 1"),
+    "no archive": (stackoverflow.COUNTS_ARCHIVE, b"the 3\n", r"cannot be read as a tar\.bz2"),
 }
 
 
@@ -343,20 +348,20 @@ def test_bad_word_counts_end_in_one_line(tmp_path, case):
     name, content, message = BAD_COUNTS[case]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(errors.UserError, match=message) as caught:
-        word_counts.load(tmp_path / "x.sqlite", None, 10)
+        stackoverflow.load_word_counts(tmp_path / "x.sqlite", None, 10)
     assert str(tmp_path / name) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_truncated_archive_and_one_without_the_file(tmp_path):
-    path = tmp_path / word_counts.ARCHIVE
+    path = tmp_path / stackoverflow.COUNTS_ARCHIVE
     write_counts(path, [f"word{i}" for i in range(5000)])
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(errors.UserError, match=r"tar\.bz2|expected a word and a count"):
-        word_counts.load(tmp_path / "x.sqlite", None, 10_000)
+        stackoverflow.load_word_counts(tmp_path / "x.sqlite", None, 10_000)
     write_counts(path, name="other")
     with pytest.raises(errors.UserError, match="found no file stackoverflow.word_count in it"):
-        word_counts.load(tmp_path / "x.sqlite", None, 10)
+        stackoverflow.load_word_counts(tmp_path / "x.sqlite", None, 10)
 
 
 # --- what is missing ------------------------------------------------------------------------------
@@ -372,11 +377,11 @@ def test_no_data_is_one_line_without_a_download(tmp_path):
 
 
 def test_no_word_counts(tmp_path, tff_clients, monkeypatch):
-    monkeypatch.setattr(word_counts, "_KERAS_DIR", str(tmp_path / "keras"))
+    monkeypatch.setattr(stackoverflow, "_KERAS_DIR", str(tmp_path / "keras"))
     write(tmp_path / "stackoverflow.sqlite", *tff_clients)
     with pytest.raises(errors.UserError, match=r"found no stackoverflow\.word_count or") as caught:
         create(data_dir=str(tmp_path))
-    assert word_counts.URL in str(caught.value)
+    assert stackoverflow.COUNTS_URL in str(caught.value)
 
 
 def test_other_splits_other_fields_and_other_files(tmp_path):
@@ -386,7 +391,7 @@ def test_other_splits_other_fields_and_other_files(tmp_path):
         create(path)
     split_of = {"1": "train", "2": "heldout", "3": "heldout"}
     write(path, {client_id: {"n": np.arange(3)} for client_id in split_of}, split_of)
-    write_counts(tmp_path / word_counts.ARCHIVE)
+    write_counts(tmp_path / stackoverflow.COUNTS_ARCHIVE)
     with pytest.raises(errors.UserError, match=r"x\.sqlite: the data of client '1' cannot be read"):
         create(path)
     path.write_bytes(path.read_bytes()[:5000])

@@ -120,7 +120,7 @@ def _stackoverflow(folder: Path) -> None:
         clients[str(i)] = test_stackoverflow.examples(said, dates)
         split_of[str(i)] = "train" if i < 3 else "heldout"
     test_stackoverflow.write(folder / "stackoverflow.sqlite", clients, split_of)
-    test_stackoverflow.write_counts(folder / test_stackoverflow.word_counts.ARCHIVE)
+    test_stackoverflow.write_counts(folder / test_stackoverflow.stackoverflow.COUNTS_ARCHIVE)
 
 
 def _posts(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from motley_tff.report import comparisons, paper_tables, runs, sections
+from motley_tff.report import building, comparisons, paper_tables, runs
 from motley_tff.report.comparisons import Value
 from tests.report import written
 
@@ -63,7 +63,7 @@ def test_a_run_that_was_repeated_is_no_second_seed(tmp_path):
     assert [row["num_seeds"] for row in rows] == [2, 2, 2]
     # Means of 0.75 twice (one seed) and 0.5: 0.625, not 2/3.
     assert (rows[1]["mean"], rows[1]["mean_std_over_seeds"]) == (0.625, 0.125)
-    section = sections.of_tables(list(tables.values()), compared)
+    section = building.section_of_tables(list(tables.values()), compared)
     assert "FedAvg + FT 2 in 3 runs, those of a seed averaged" in section.body
 
 

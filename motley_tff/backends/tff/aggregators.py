@@ -52,8 +52,7 @@ class Aggregator:
     ) -> tff.templates.AggregationProcess:
         """Returns the process from clients' updates, of a type, and float32 weights to their mean.
 
-        Raises:
-          UserError: If this aggregator cannot leave out the clients outside a group.
+        UserError if this aggregator cannot leave out the clients outside a group.
         """
         if groups is None or self.is_linear:
             return _weighted(self.whole).create(update_type, _WEIGHT)

@@ -89,10 +89,7 @@ class _Training:
 
 @contextlib.contextmanager
 def _naming_unreadable(clients: Clients, client_ids: Sequence[str]) -> Iterator[None]:
-    """Where TFF's worker fails because data cannot be read, raises a UserError that says whose.
-
-    The worker's own error is many lines and names none.
-    """
+    """Where data cannot be read, raises a UserError that says whose: the worker's names none."""
     try:
         yield
     except (grpc.RpcError, RemoteComputationError):

@@ -40,9 +40,7 @@ class Guard:
     def __init__(self, port: int, allowed: str = LOOPBACK):
         """Starts, or raises a UserError if the machine has no address `allowed`.
 
-        Args:
-          allowed: The one address that stays open besides the machine's own loopback; `all`
-            guards nothing.
+        It stays open besides the machine's own loopback; `all` guards nothing.
         """
         check(allowed)
         self._port, self._allowed = port, allowed

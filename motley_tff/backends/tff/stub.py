@@ -150,11 +150,8 @@ def connect(
 ) -> WorkerStub:
     """Returns a stub once the worker at `host:port` answers, on this machine or another.
 
-    Args:
-      process: What listens at the target if it is ours: its end is noticed at once.
-
-    Raises:
-      WorkerError: If nothing answers in time, or the process ends before.
+    The end of `process`, what listens there if it is ours, is noticed at once. WorkerError if
+    nothing answers in time, or it ends before.
     """
     deadline = time.monotonic() + timeout_seconds
     with contextlib.ExitStack() as on_failure:

@@ -10,10 +10,7 @@ _TARGET = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%\w+)?\]):(?P<p
 
 
 def parse(target: str) -> tuple[str, int]:
-    """Returns (host, port) of `host:port`, or raises a UserError.
-
-    An IPv6 address stands in brackets, which go.
-    """
+    """Returns (host, port) of `host:port`, of an IPv6 address without brackets; else UserError."""
     match = _TARGET.fullmatch(target)
     if match is None or not 0 < int(match["port"]) < 2**16:
         raise UserError(

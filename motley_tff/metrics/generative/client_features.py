@@ -70,11 +70,7 @@ def read_clients(
 def read_generated(
     path: pathlib.Path, num_features: int, embed: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> np.ndarray:
-    """Reads a generated set, [num_examples, `num_features`].
-
-    A UserError if the file is not as the module says, the width is another, or a number is not
-    finite.
-    """
+    """Reads a generated set, [num_examples, `num_features`]; UserError if it is anything else."""
     arrays = _load(path)
     name = next((key for key in _EXAMPLES if key in arrays), None) or next(iter(arrays))
     if len(arrays) > 1 and name not in _EXAMPLES:

@@ -29,10 +29,7 @@ _FEW_FEATURES = 16
 
 
 class Within(NamedTuple):
-    """The kernel of `num` examples with themselves, summed over pairs.
-
-    The diagonal is the part of the total in which both are the same example.
-    """
+    """The kernel of `num` examples with themselves, summed: all pairs, and each with itself."""
 
     num: int
     total: float
