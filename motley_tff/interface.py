@@ -42,8 +42,6 @@ _ARGUMENTS = {
     "loop.total_rounds": "rounds",
     "loop.base_random_seed": "seed",
     "loop.clients_per_train_round": "clients_per_round",
-    "loop.rounds_per_evaluation": "rounds_per_evaluation",
-    "loop.evaluation": "evaluation",
 }
 # Where the data lie, not what they are: these may differ when a run goes on.
 _PLACES = ("data_dir", "data_file")

@@ -78,10 +78,8 @@ class BackendConfig:
     """What runs the clients' work.
 
     Attributes:
-      name: `auto`, `tff`, `sequential` or `vectorized`.
-      aggregator: `mean`, or another one of TFF's: `robust`, `compressed`, `secure`,
-        `differentially_private`.
-      dp_noise_multiplier: Noise of the last one, relative to the clipping norm.
+      aggregator: The mean, or another one of TFF's.
+      dp_noise_multiplier: Noise of `differentially_private`, relative to the clipping norm.
       tff_workers: `host:port` of TFF workers; none for one of our own.
       threads_per_client: Threads inside one client's arithmetic; 0 lets TensorFlow choose.
       memory_limit_gb: What the clients that the vectorized backend stacks may take.
