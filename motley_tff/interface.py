@@ -117,11 +117,9 @@ def run(
     """Trains, personalizes and evaluates every validation and test client.
 
     Args:
-      task: The task.
       algorithm: What trains, such as `algorithms.Ditto(regularization=1.0)`.
       personalization: How clients personalize a global model; fine-tuning by default. Algorithms
         that train each client's model, and clusters, take none.
-      rounds: Training rounds.
       seed: Of every random choice but those of the data.
       clients_per_round: Cohort size; by default ten, on silos all.
       rounds_per_evaluation: Evaluate every so many rounds; by default after the last.
@@ -192,7 +190,6 @@ def run_config(
 
     Args:
       task: The task, or what loads it once TensorFlow's threads are set.
-      config: What to run.
       directory: The run's; held by this process.
       reporter: Told what happens.
       warn: Given lines that a user should see; by default Python's warnings.
