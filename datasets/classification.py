@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from datasets import cross_entropy as cross_entropy_lib
 from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (softmax cross entropy, ones), in the shape of the labels."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    losses = cross_entropy_lib.cross_entropy(labels, logits)
     return losses, tf.ones_like(losses)
 
 

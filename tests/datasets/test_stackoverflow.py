@@ -153,13 +153,6 @@ def test_a_token_is_represented_by_the_lstms_output(made):
     )
 
 
-def test_the_forget_bias_is_keras_default():
-    lstm = tf.keras.layers.LSTM(3)
-    lstm.build((None, 2, 5))
-    made = stackoverflow_lstm.UnitForgetBias()([12], tf.float32)
-    np.testing.assert_array_equal(made, lstm.get_weights()[2])
-
-
 # --- metrics --------------------------------------------------------------------------------------
 
 
