@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from datasets.models import group_norm
 
-_GROUPS, _IN, _CHANNELS = 2, 3, 6
+_IN, _CHANNELS = 3, 6
 
 
 def _arguments(dtype, names):
@@ -22,16 +22,16 @@ def _arguments(dtype, names):
     return [tf.constant(1.0 + 2.0 * stream.normal(size=shapes[n]), dtype) for n in names]
 
 
-def _keras(x, gamma, beta, with_relu6):
+def _keras(x, gamma, beta, groups, with_relu6):
     values = iter((gamma, beta))
     with tf.variable_creator_scope(lambda make, **_: next(values)):
-        layer = tf.keras.layers.GroupNormalization(_GROUPS, epsilon=1e-3, dtype=x.dtype)
+        layer = tf.keras.layers.GroupNormalization(groups, epsilon=1e-3, dtype=x.dtype)
         y = layer(x)
     return tf.nn.relu6(y) if with_relu6 else y
 
 
-def _keras_behind_convolution(x, kernel, gamma, beta, with_relu6):
-    return _keras(tf.nn.conv2d(x, kernel, 1, "VALID"), gamma, beta, with_relu6)
+def _keras_behind_convolution(x, kernel, gamma, beta, groups, with_relu6):
+    return _keras(tf.nn.conv2d(x, kernel, 1, "VALID"), gamma, beta, groups, with_relu6)
 
 
 _PAIRS = {
@@ -57,14 +57,14 @@ def _outputs_and_gradients(function, arguments):
     return [value.numpy() for value in run(*arguments)]
 
 
-@pytest.mark.parametrize("with_relu6", [False, True])
+@pytest.mark.parametrize(("groups", "with_relu6"), [(2, False), (2, True), (1, True), (6, True)])
 @pytest.mark.parametrize(("dtype", "rtol"), [(tf.float64, 1e-10), (tf.float32, 1e-5)])
 @pytest.mark.parametrize("name", _PAIRS)
-def test_it_is_kerass(name, dtype, rtol, with_relu6):
+def test_it_is_kerass(name, dtype, rtol, groups, with_relu6):
     function, keras, names = _PAIRS[name]
     arguments = _arguments(dtype, names)
-    ours = _outputs_and_gradients(lambda *a: function(*a, _GROUPS, with_relu6), arguments)
-    expected = _outputs_and_gradients(lambda *a: keras(*a, with_relu6), arguments)
+    ours = _outputs_and_gradients(lambda *a: function(*a, groups, with_relu6), arguments)
+    expected = _outputs_and_gradients(lambda *a: keras(*a, groups, with_relu6), arguments)
     if with_relu6:
         assert (expected[0] == 0).any() and (expected[0] == 6).any()
     for found, reference in zip(ours, expected, strict=True):
@@ -79,7 +79,7 @@ def test_a_gradient_of_gradients_is_refused_rather_than_wrong(name):
         outer.watch(x)
         with tf.GradientTape() as inner:
             inner.watch(x)
-            y = tf.reduce_sum(tf.square(function(x, *weights, _GROUPS, True)))
+            y = tf.reduce_sum(tf.square(function(x, *weights, 2, True)))
         gradient = inner.gradient(y, x)
     with pytest.raises(LookupError, match="has no gradient here"):
         outer.gradient(gradient, x)

@@ -59,24 +59,10 @@ def test_last_layer_is_fed_by_the_embedding(model):
     np.testing.assert_allclose(model.predict(weights, x, False, None), logits, atol=1e-5)
 
 
-@pytest.mark.parametrize(("groups", "channels"), [(8, 16), (8, 8), (1, 24), (4, 24)])
-def test_group_norm_is_keras_own(groups, channels):
-    x = 3.0 * tf.random.stateless_normal([2, 5, 7, channels], [1, 2]) + 2.0
-    scale, shift = tf.random.stateless_normal([2, channels], [3, 4])
-    outputs, gradients = [], []
-    for layer in (
-        mobilenet_v2.GroupNorm(groups, "ours"),
-        tf.keras.layers.GroupNormalization(groups),
-    ):
-        layer(x)  # Creates its weights.
-        layer.gamma.assign(scale)
-        layer.beta.assign(shift)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = layer(x)
-            loss = tf.reduce_sum(tf.sin(y))
-        outputs.append(y)
-        gradients.append(tape.gradient(loss, [x, layer.gamma, layer.beta]))
-    np.testing.assert_allclose(*outputs, atol=1e-5)
-    for ours, keras in zip(*gradients, strict=True):
-        np.testing.assert_allclose(ours, keras, atol=1e-4)
+def test_both_forms_of_a_convolution_and_its_norm_agree():
+    x = tf.random.stateless_normal([2, 8, 8, 16], [1, 2]) + 1.0
+    layer, kernel = mobilenet_v2.GroupNorm(32, 8, "norm"), mobilenet_v2.Kernel(32, "kernel")
+    together = layer(x, kernel=kernel(x))
+    assert x.shape[1] * x.shape[2] >= mobilenet_v2._POSITIONS_PER_CHANNEL * x.shape[3]
+    apart = layer(tf.nn.conv2d(x, kernel(x), 1, "SAME"))
+    np.testing.assert_allclose(together, apart, atol=1e-5)

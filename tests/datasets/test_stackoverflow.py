@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from datasets import stackoverflow, synthetic_posts, text
-from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
 from motley_tff.algorithms import FedAvg
 from motley_tff.core import errors
