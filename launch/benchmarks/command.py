@@ -31,6 +31,10 @@ flags.DEFINE_string("json", None, "File that gets all numbers as JSON; - for std
 flags.DEFINE_string(
     "data_dir", None, "Folder with school.mat and client_sizes/*.csv; made-up data without it."
 )
+flags.DEFINE_string(
+    "torch_python", None,
+    "Path of a Python that has PyTorch, which then runs the same models as plain loops.",
+)  # fmt: skip
 for _field in measuring.size_fields():
     flags.DEFINE_integer(_field.name, _field.default, _field.metadata["help"], lower_bound=1)
 
@@ -44,7 +48,7 @@ def main() -> None:
     """Measures and reports."""
     path, repeats, names = FLAGS.json, FLAGS.repeats, dict.fromkeys(FLAGS.workloads)
     numbers = {field.name: FLAGS[field.name].value for field in measuring.size_fields()}
-    all_sizes = measuring.Sizes(data_dir=FLAGS.data_dir, **numbers)
+    all_sizes = measuring.Sizes(data_dir=FLAGS.data_dir, torch_python=FLAGS.torch_python, **numbers)
     to_stdout = path == "-"
     if path and not to_stdout:  # Better now than after all has been measured.
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from datasets import emnist
-from launch.benchmarks import ALL_THREADS, rounds, stock
+from launch.benchmarks import ALL_THREADS, rounds, stock, torch_process
 from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff.runtime import tff_runtime
@@ -25,12 +25,16 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"one FedAvg round of the EMNIST CNN, {sizes.emnist_clients} clients x "
         f"{sizes.emnist_images} images, batch {sizes.emnist_batch_size}"
     )
-    with tff_runtime(intra_op_threads=threads or None) as worker:
+    torch_python = sizes.torch_python if threads == ALL_THREADS else None
+    with (
+        tff_runtime(intra_op_threads=threads or None) as worker,
+        torch_process.contenders(training, "EmnistCnn", torch_python) as torch,
+    ):
         on_worker = [rounds.backend("tff", tff_backend.TffBackend(), training)]
         if threads == ALL_THREADS:
             on_worker.extend(_stock(training))
         on_worker = [contender._replace(worker_pid=worker.pid) for contender in on_worker]
-        yield Plan(title, [*rounds.sequential_only(training, threads), *on_worker])
+        yield Plan(title, [*rounds.sequential_only(training, threads), *on_worker, *torch])
 
 
 def _stock(training: rounds.Training) -> Iterator[Contender]:

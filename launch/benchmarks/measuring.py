@@ -40,9 +40,11 @@ class Sizes:
 
     Attributes:
       data_dir: Where real data are; None for made-up data.
+      torch_python: A Python that has PyTorch; None leaves PyTorch out.
     """
 
     data_dir: str | None = None
+    torch_python: str | None = None
     emnist_clients: int = _size(10, "emnist_cnn: clients a round.")
     emnist_images: int = _size(200, "emnist_cnn: images a client.")
     emnist_batch_size: int = _size(20, "emnist_cnn, finetuning_evaluation: images a batch.")
@@ -52,6 +54,14 @@ class Sizes:
     lstm_batch_size: int = _size(16, "stackoverflow_lstm: sentences a batch.")
     lstm_vocabulary: int = _size(10_004, "stackoverflow_lstm: tokens there are.")
     lstm_units: int = _size(670, "stackoverflow_lstm: units of the LSTM.")
+    landmark_clients: int = _size(4, "landmark_mobilenet: clients a round.")
+    landmark_images: int = _size(14, "landmark_mobilenet: images a client.")
+    landmark_batch_size: int = _size(16, "landmark_mobilenet: images a batch.")
+    landmark_classes: int = _size(2028, "landmark_mobilenet: classes.")
+    ted_clients: int = _size(4, "ted_transformer: clients a round.")
+    ted_sentences: int = _size(15, "ted_transformer: sentences a client.")
+    ted_batch_size: int = _size(16, "ted_transformer: sentences a batch.")
+    ted_vocabulary: int = _size(15_818, "ted_transformer: tokens there are.")
     school_rounds: int = _size(500, "school_fedavg, school_grid: rounds.")
     school_measured_rounds: int = _size(
         5, "school_fedavg: rounds that are run, and extrapolated, where all would take minutes."
@@ -89,14 +99,15 @@ class Contender(NamedTuple):
     """Something to measure.
 
     Attributes:
-      name: How the table calls it; `bare loop` is what the others are compared with, and names
-        that begin with `stock TFF` are what they are faster than.
+      name: How the table calls it; those of `benchmarks` are what the others are compared with.
       run: Does so many rounds, or clients, of the work; may return numbers that are worth showing.
         Before anything is timed it does one.
       amount: How many a run has.
       scale: The work is this much larger than what a run does; seconds are multiplied by it.
       once: Without warm-up and without repeats.
-      worker_pid: TFF's worker if it takes part: its memory counts as well.
+      worker_pid: TFF's worker, or another process that takes part: its memory counts as well.
+      gflop: Arithmetic of a run in 10^9 operations, a multiplication and an addition counting two;
+        0 if unknown.
     """
 
     name: str
@@ -105,6 +116,7 @@ class Contender(NamedTuple):
     scale: float = 1.0
     once: bool = False
     worker_pid: int | None = None
+    gflop: float = 0.0
 
 
 class Plan(NamedTuple):
@@ -133,6 +145,7 @@ class Result(NamedTuple):
     name: str
     threads: int
     scale: float
+    gflop: float
     first_call_seconds: float | None
     runs: list[Measured]
 
@@ -150,9 +163,9 @@ def run_workload(name: str, sizes: Sizes, repeats: int) -> tuple[str, list[Resul
         plans = [child.receive() for child in children]
         results, turns = [], []
         for child, (_, contenders), threads in zip(children, plans, settings, strict=True):
-            for contender, (label, scale, once) in enumerate(contenders):
+            for contender, (label, scale, once, gflop) in enumerate(contenders):
                 first = None if once else child.ask("warm_up", contender).seconds
-                results.append(Result(label, threads, scale, first, []))
+                results.append(Result(label, threads, scale, gflop, first, []))
                 turns.append((child, contender, 1 if once else repeats))
         for turn in range(repeats):
             for (child, contender, times), result in zip(turns, results, strict=True):
@@ -220,7 +233,7 @@ def _serve(
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         with importlib.import_module(module).contenders(sizes, threads) as plan:
-            listed = [(c.name, c.scale, c.once) for c in plan.contenders]
+            listed = [(c.name, c.scale, c.once, c.gflop) for c in plan.contenders]
             connection.send(("plan", (plan.title, listed)))
             with contextlib.suppress(EOFError, ConnectionError):  # The parent hung up.
                 while True:

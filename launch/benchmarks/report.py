@@ -7,12 +7,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from launch.benchmarks import ALL_THREADS
+from launch.benchmarks import ALL_THREADS, BARE, ONE_CLIENT, SGEMM, STOCK, TORCH
 from launch.benchmarks.measuring import Result
 from motley_tff.files import text_tables
 
-_BARE = "bare loop"
-_STOCK = "stock TFF, "
 _MEGABYTE = 1e6
 
 
@@ -22,8 +20,9 @@ class Row:
 
     Times are of the whole work, `scale` says how much of it was extrapolated. Ratios are medians
     over the i-th runs' ratios: to the bare loop in the same process, to the one that uses all
-    threads, and of the first stock TFF contender to this one; None where there is no such
-    contender.
+    threads, to PyTorch in its better setting, to one client at a time in the same process, and of
+    the first stock TFF contender to this one; None where there is no such contender. The share of
+    the peak is of the best matrix product's GFLOP/s.
     """
 
     name: str
@@ -33,6 +32,10 @@ class Row:
     times_bare_loop: float | None
     times_bare_loop_on_all_threads: float | None
     faster_than_stock: float | None
+    times_torch: float | None
+    times_one_client: float | None
+    gflop_per_second: float | None
+    share_of_peak: float | None
     first_call_seconds: float | None
     peak_bytes: int
     scale: float
@@ -56,18 +59,26 @@ def tabulate(workload: str, title: str, results: Sequence[Result]) -> Table:
 
 def _row(result: Result, results: Sequence[Result]) -> Row:
     seconds = [run.seconds for run in result.runs]
-    stock = [r for r in results if r.name.startswith(_STOCK)]
-    bare = [r for r in results if r.name == _BARE]
+    stock = [r for r in results if r.name.startswith(STOCK)]
+    bare = [r for r in results if r.name == BARE]
+    torch = sorted((r for r in results if r.name.startswith(TORCH)), key=_seconds)
     same_threads = [r for r in bare if r.threads == result.threads]
+    one = [r for r in results if (r.name, r.threads) == (ONE_CLIENT, result.threads)]
+    peak = max((_gflop_per_second(r) or 0.0 for r in results if r.name == SGEMM), default=0.0)
+    speed = _gflop_per_second(result)
     all_threads = [r for r in bare if r.threads == ALL_THREADS]
     return Row(
         name=result.name,
         threads=result.threads,
-        seconds=statistics.median(seconds),
+        seconds=_seconds(result),
         cpu_seconds=statistics.median(run.cpu_seconds for run in result.runs),
         times_bare_loop=_ratio(result, same_threads),
         times_bare_loop_on_all_threads=_ratio(result, all_threads),
         faster_than_stock=_ratio(stock[0], [result]) if stock else None,
+        times_torch=_ratio(result, torch),
+        times_one_client=_ratio(result, one),
+        gflop_per_second=speed,
+        share_of_peak=speed / peak if speed and peak else None,
         first_call_seconds=result.first_call_seconds,
         peak_bytes=max(run.peak_bytes for run in result.runs),
         scale=result.scale,
@@ -76,9 +87,17 @@ def _row(result: Result, results: Sequence[Result]) -> Row:
     )
 
 
+def _seconds(result: Result) -> float:
+    return statistics.median(run.seconds for run in result.runs)
+
+
+def _gflop_per_second(result: Result) -> float | None:
+    return result.gflop / _seconds(result) if result.gflop else None
+
+
 def _ratio(result: Result, reference: Sequence[Result]) -> float | None:
     """Returns the median of the ratios of runs that were neighbours in time."""
-    if not reference:
+    if not reference or result.name == SGEMM:
         return None
     pairs = zip(result.runs, reference[0].runs, strict=False)
     return statistics.median(run.seconds / other.seconds for run, other in pairs)
@@ -98,6 +117,10 @@ _COLUMNS = (
     ("seconds", lambda row: _number(row.seconds) + ("*" if row.scale != 1 else "")),
     ("x bare loop", lambda row: _number(row.times_bare_loop, ".2f")),
     ("x bare, all threads", lambda row: _number(row.times_bare_loop_on_all_threads, ".2f")),
+    ("x PyTorch", lambda row: _number(row.times_torch, ".2f")),
+    ("x one client", lambda row: _number(row.times_one_client, ".2f")),
+    ("GFLOP/s", lambda row: _number(row.gflop_per_second, ".0f")),
+    ("of SGEMM", lambda row: _number(row.share_of_peak, ".0%")),
     ("faster than stock", lambda row: _number(row.faster_than_stock, ".2f")),
     ("cpu s", lambda row: _number(row.cpu_seconds)),
     ("first call s", lambda row: _number(row.first_call_seconds)),
@@ -112,10 +135,11 @@ def to_text(table: Table) -> str:
         cells = [cell(row) for row in table.rows]
         if any(cells):
             columns.append((heading, cells))
-    # Facts that every contender states make columns.
-    common = set.intersection(*(set(row.facts) for row in table.rows))
-    facts = [name for name in table.rows[0].facts if name in common and len(table.rows) > 1]
-    columns.extend((name, [_number(row.facts[name]) for row in table.rows]) for name in facts)
+    # Facts that every contender states that states any make columns.
+    stating = [row.facts for row in table.rows if row.facts]
+    common = set.intersection(*map(set, stating)) if stating else set()
+    facts = [name for name in table.rows[0].facts if name in common and len(stating) > 1]
+    columns.extend((name, [_number(row.facts.get(name)) for row in table.rows]) for name in facts)
     rows = list(zip(*([heading, *values] for heading, values in columns), strict=True))
     lines = (f"  {line}" for line in text_tables.aligned(rows))
     title = f"{table.workload}: {table.title}"

@@ -2,13 +2,16 @@
 
 from typing import Any, NamedTuple
 
-from launch.benchmarks import ALL_THREADS, bare_loop
+import tensorflow as tf
+
+from launch.benchmarks import ALL_THREADS, BARE, ONE_CLIENT, SGEMM, bare_loop
 from launch.benchmarks.measuring import Contender
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import algorithm as algorithm_lib, cores, random_streams, task as task_lib
 
 SEED = 0
+_SGEMM_SIZE, _SGEMM_TIMES = 2048, 10
 
 
 class Training(NamedTuple):
@@ -42,9 +45,7 @@ def bare(training: Training) -> Contender:
     (walk,), (first,) = algorithm.work.passes, training.plan(1)
     batches = bare_loop.batches(training.task.train, first.client_ids, walk, first.key)
     loop = bare_loop.build(training.task, training.learning_rate)
-    return Contender(
-        "bare loop", lambda _: {"loss": float(loop(algorithm.initial_weights, batches)[1])}
-    )
+    return Contender(BARE, lambda _: {"loss": float(loop(algorithm.initial_weights, batches)[1])})
 
 
 def backend(name: str, implementation: Any, training: Training, rounds: int = 1) -> Contender:
@@ -66,11 +67,48 @@ def backend(name: str, implementation: Any, training: Training, rounds: int = 1)
 def sequential_backend(threads: int) -> tuple[str, sequential.SequentialBackend]:
     """Returns (name, backend) as the trainers set it up with `--threads_per_client`."""
     if threads == ALL_THREADS:
-        return "sequential, one client at a time", sequential.SequentialBackend(1)
+        return ONE_CLIENT, sequential.SequentialBackend(1)
     at_once = max(1, cores.usable() // threads)
     return f"sequential, {at_once} clients at once", sequential.SequentialBackend(at_once)
 
 
 def sequential_only(training: Training, threads: int) -> list[Contender]:
-    """Returns the bare loop and the sequential backend."""
-    return [bare(training), backend(*sequential_backend(threads), training)]
+    """Returns the bare loop and the sequential backend; of one thread, on one core too."""
+    made = [bare(training), backend(*sequential_backend(threads), training)]
+    if threads != ALL_THREADS:
+        made.append(backend(ONE_CLIENT, sequential.SequentialBackend(1), training))
+    gflop = _gflop(training)
+    return [*(contender._replace(gflop=gflop) for contender in made), _matrix_product()]
+
+
+def _gflop(training: Training) -> float:
+    """Returns the arithmetic of a round: three times that of predictions, as TensorFlow counts."""
+    task = training.task
+    (walk,) = training.algorithm.work.passes
+    examples = task.train.fetch(task.train.ids[0])[walk.part]
+    raw = {name: tf.constant(values)[:1] for name, values in examples.items()}
+    x, _ = task.preprocess(raw, False, tf.zeros([2], tf.int32))
+
+    def predict(x, *weights):
+        return task.model.predict(weights, x, False, None)
+
+    weights = [tf.TensorSpec(shape, tf.float32) for shape in task.model.shapes]
+    graph = tf.function(predict, autograph=False).get_concrete_function(x, *weights).graph
+    options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
+    options["output"] = "none"
+    counted = tf.compat.v1.profiler.profile(graph, options=options).total_float_ops
+    sizes = (len(next(iter(task.train.fetch(i)[walk.part].values()))) for i in task.train.ids)
+    return 3e-9 * counted * sum(sizes)
+
+
+def _matrix_product() -> Contender:
+    """Returns the product of two large matrices: what the machine's float32 can do at best."""
+    matrix = tf.random.stateless_uniform([_SGEMM_SIZE, _SGEMM_SIZE], [0, 0])
+    gflop = 2e-9 * _SGEMM_SIZE**3
+
+    def run(number: int) -> None:
+        for _ in range(number):
+            product = tf.matmul(matrix, matrix)
+        product.numpy()
+
+    return Contender(SGEMM, run, _SGEMM_TIMES, gflop=gflop * _SGEMM_TIMES)
