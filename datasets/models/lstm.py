@@ -55,8 +55,9 @@ class Lstm(tf.keras.layers.Layer):
 
     def call(self, x: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
         """Returns each step's output; see `lstm`."""
-        weights = map(tf.convert_to_tensor, (self.kernel, self.recurrent_kernel, self.bias))
-        return lstm(x, *weights, mask)
+        weights = (self.kernel, self.recurrent_kernel, self.bias)
+        kernel, recurrent, bias = map(tf.convert_to_tensor, weights)
+        return lstm(x, kernel, recurrent, bias, mask)
 
 
 class _Step(NamedTuple):

@@ -12,6 +12,7 @@ import functools
 import importlib.metadata
 import pathlib
 import platform
+import shutil
 import sys
 
 from absl import flags
@@ -49,6 +50,11 @@ def main() -> None:
     path, repeats, names = FLAGS.json, FLAGS.repeats, dict.fromkeys(FLAGS.workloads)
     numbers = {field.name: FLAGS[field.name].value for field in measuring.size_fields()}
     all_sizes = measuring.Sizes(data_dir=FLAGS.data_dir, torch_python=FLAGS.torch_python, **numbers)
+    if FLAGS.torch_python and not shutil.which(FLAGS.torch_python):
+        raise UserError(
+            f"--torch_python={FLAGS.torch_python}: found no program; give the path of a Python "
+            "that has PyTorch"
+        )
     to_stdout = path == "-"
     if path and not to_stdout:  # Better now than after all has been measured.
         try:

@@ -119,21 +119,10 @@ class TedTransformer(nn.Module):
     def __init__(self, w):
         super().__init__()
         self.embedding = loaded(nn.Embedding(*w[0].shape), w[0])
-        names = (
-            "project_in",
-            "query",
-            "key",
-            "value",
-            "attended",
-            "",
-            "hidden",
-            "output",
-            "",
-            "out",
-        )
-        for i, name in enumerate(names):
+        names = "project_in query key value attended norm_1 hidden output norm_2 out"
+        for i, name in enumerate(names.split()):
             kernel, bias = w[1 + 2 * i], w[2 + 2 * i]
-            if name:
+            if "norm" not in name:
                 setattr(self, name, loaded(nn.Linear(*kernel.shape), kernel.T, bias))
         self.norm_1 = loaded(nn.LayerNorm(512, eps=1e-6), w[11], w[12])
         self.norm_2 = loaded(nn.LayerNorm(512, eps=1e-6), w[17], w[18])
@@ -186,22 +175,17 @@ def main():
     if layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)
     kind = torch.float32 if arrays["x0"].dtype == np.float32 else torch.int64
-    batches = [
-        (
-            int(client),
-            torch.tensor(arrays[f"x{i}"], dtype=kind),
-            torch.tensor(arrays[f"y{i}"]).long(),
-        )
-        for i, client in enumerate(arrays["client"])
-    ]
+    clients = arrays["client"].tolist()
+    xs = [torch.tensor(arrays[f"x{i}"], dtype=kind) for i in range(len(clients))]
+    ys = [torch.tensor(arrays[f"y{i}"]).long() for i in range(len(clients))]
     start = [p.detach().clone() for p in model.parameters()]
     optimizer = torch.optim.SGD(model.parameters(), float(arrays["learning_rate"]))
     with torch.no_grad():
-        print(float(loss_of(model.eval()(batches[0][1]), batches[0][2])), flush=True)
+        print(float(loss_of(model.eval()(xs[0]), ys[0])), flush=True)
     model.train()
     for _ in sys.stdin:
         before = None
-        for client, x, y in batches:
+        for client, x, y in zip(clients, xs, ys, strict=True):
             if client != before:
                 with torch.no_grad():
                     for parameter, value in zip(model.parameters(), start, strict=True):

@@ -78,15 +78,9 @@ def _process(
     python: str, model: str, path: pathlib.Path, threads: int, layout: str
 ) -> Iterator[_Process]:
     command = [python, str(_LOOPS), model, str(path), str(threads), layout]
-    try:
-        popen = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-        )
-    except OSError as error:
-        raise BenchmarkError(
-            f"--torch_python={python}: {error.strerror}; give the path of a Python with PyTorch"
-        ) from error
-    with popen:  # Whose end closes the pipes, and so the loop on the other side.
+    pipe = subprocess.PIPE
+    # Its end closes the pipes, and so ends the loop on the other side.
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as popen:
         yield _Process(popen)
 
 

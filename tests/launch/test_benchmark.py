@@ -25,11 +25,14 @@ _TINY = (
 _CONTENDERS = [
     ("bare loop", 0),
     ("sequential, one client at a time", 0),
+    ("matrix product", 0),
     ("tff", 0),
     ("stock TFF, defaults", 0),
     ("stock TFF, dataset iterator", 0),
     ("bare loop", 1),
     ("sequential", 1),
+    ("sequential, one client at a time", 1),
+    ("matrix product", 1),
     ("tff", 1),
 ]
 
@@ -61,7 +64,10 @@ def test_runs_every_contender_and_reports(tmp_path):
     for row in emnist["rows"]:
         assert len(row["all_seconds"]) == 2
         assert row["peak_bytes"] > 1e8
-        assert 1 < row["facts"]["loss"] < 20
+        if not row["name"].startswith("matrix"):
+            assert 1 < row["facts"]["loss"] < 20
+        if row["name"].startswith(("bare", "sequential")):
+            assert row["gflop_per_second"] > 0 and row["share_of_peak"] < 1.5
     assert "x bare loop" in result.stdout
 
 
@@ -69,14 +75,20 @@ _SMALL = {
     "emnist_batch_size": 2,
     "lstm_clients": 2, "lstm_sentences": 4, "lstm_tokens": 5, "lstm_batch_size": 2,
     "lstm_vocabulary": 50, "lstm_units": 6,
+    "landmark_clients": 2, "landmark_images": 2, "landmark_batch_size": 2, "landmark_classes": 5,
+    "ted_clients": 2, "ted_sentences": 4, "ted_batch_size": 2, "ted_vocabulary": 50,
     "school_rounds": 4, "school_measured_rounds": 2, "school_batch_size": 16, "grid_seeds": 2,
     "finetuning_clients": 4, "finetuning_measured_clients": 2, "finetuning_epochs": 2,
     "finetuning_images": 3,
 }  # fmt: skip
 _WITHOUT_STOCK = ["bare loop", "sequential"]
+_LOOPS = [*_WITHOUT_STOCK, "matrix product"]
+_ONE_THREAD = [*_WITHOUT_STOCK, "sequential, one client", "matrix product"]
 # {workload: names of its contenders begin so}
 _OTHERS = {
-    "stackoverflow_lstm": 2 * _WITHOUT_STOCK,
+    "stackoverflow_lstm": [*_LOOPS, *_ONE_THREAD],
+    "landmark_mobilenet": [*_LOOPS, "sequential", *_ONE_THREAD, "sequential"],
+    "ted_transformer": [*_LOOPS, *_ONE_THREAD],
     "school_fedavg": ["bare loop", "vectorized", "sequential", "stock TFF, defaults"],
     "school_grid": ["vectorized, 50 runs a call"],
     "finetuning_evaluation": [
@@ -112,6 +124,8 @@ def test_every_other_workload_runs_at_the_sizes_that_are_given(tmp_path):
     assert "2 clients x 4 sentences of 5 tokens, batch 2" in titles["stackoverflow_lstm"]
     # Untrained, words are as likely as each other: 50 of them.
     for row in rows["stackoverflow_lstm"]:
+        if row["name"].startswith("matrix"):
+            continue
         assert row["facts"]["loss"] == pytest.approx(math.log(50), abs=0.1)
     assert titles["school_fedavg"] == "4 rounds of FedAvg on School (mat data), 4 silos, batch 16"
     # A round of four, all four, two of four.
@@ -154,6 +168,7 @@ def test_json_on_stdout_is_nothing_but_json():
         ("--workloads=emnist_cnm", "expected some of emnist_cnn, stackoverflow_lstm"),
         ("--repeats=0", "repeats"),
         ("--json=/nowhere/times.json", "No such file or directory; name another file"),
+        ("--torch_python=/nowhere/python", "found no program; give the path of a Python that has"),
     ],
 )
 def test_bad_flags_fail_at_once(argument, message, tmp_path):
@@ -165,9 +180,9 @@ def test_bad_flags_fail_at_once(argument, message, tmp_path):
     assert result.stderr.count("\n") == 1
 
 
-def _result(name, threads, seconds, scale=1.0):
+def _result(name, threads, seconds, scale=1.0, gflop=0.0):
     runs = [measuring.Measured(s, 2 * s, 10_000_000, {"loss": 1.5}) for s in seconds]
-    return measuring.Result(name, threads, scale, 9.0, runs)
+    return measuring.Result(name, threads, scale, gflop, 9.0, runs)
 
 
 def test_ratios_are_medians_over_neighbours():
@@ -189,9 +204,25 @@ def test_ratios_are_medians_over_neighbours():
     assert "* 1/4 of the work was run, the rest extrapolated: sequential" in report.to_text(table)
 
 
+def test_the_better_pytorch_one_client_and_the_peak_are_compared_with():
+    results = [
+        _result("matrix product (SGEMM)", 0, [0.1], gflop=50.0),
+        _result("PyTorch, plain, threads: 2", 0, [3.0]),
+        _result("PyTorch, plain, threads: 1", 0, [2.0]),
+        _result("sequential, one client at a time", 1, [1.8], gflop=180.0),
+        _result("sequential, 2 clients at once", 1, [1.0], gflop=180.0),
+        _result("matrix product (SGEMM)", 1, [0.2], gflop=50.0),
+    ]
+    sgemm, slower, _, one, two, _ = report.tabulate("work", "what is done", results).rows
+    assert (two.times_torch, two.times_one_client) == (0.5, pytest.approx(1 / 1.8))
+    assert (slower.times_torch, one.times_one_client) == (1.5, 1.0)
+    assert (two.gflop_per_second, two.share_of_peak) == (180.0, pytest.approx(0.36))
+    assert (sgemm.gflop_per_second, sgemm.times_torch) == (500.0, None)
+
+
 def test_a_loss_that_diverged_is_null_in_json():
     run = measuring.Measured(1.0, 1.0, 1, {"loss": float("nan")})
-    table = report.tabulate("w", "t", [measuring.Result("bare loop", 0, 1.0, None, [run])])
+    table = report.tabulate("w", "t", [measuring.Result("bare loop", 0, 1.0, 0.0, None, [run])])
     (workload,) = json.loads(report.to_json([table], {"repeats": 1}))["workloads"]
     assert workload["rows"][0]["facts"] == {"loss": None}
 
