@@ -109,7 +109,7 @@ def test_every_other_workload_runs_at_the_sizes_that_are_given(tmp_path):
     given = [f"--{name}={value}" for name, value in _SMALL.items()]
     result = _benchmark(
         f"--workloads={','.join(_OTHERS)}", "--repeats=1", f"--json={path}",
-        f"--data_dir={tmp_path}", *given, timeout=400,
+        f"--data_dir={tmp_path}", *given, timeout=900,
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
     found = json.loads(path.read_text())
@@ -143,6 +143,8 @@ def _check_ratios(rows):
     bare = {row["threads"]: row["all_seconds"] for row in rows if row["name"] == "bare loop"}
     stock = next(row["all_seconds"] for row in rows if row["name"] == "stock TFF, defaults")
     for row in rows:
+        if row["name"].startswith("matrix"):
+            continue
         mine = np.array(row["all_seconds"])
         here, everywhere = np.array(bare[row["threads"]]), np.array(bare[0])
         assert row["times_bare_loop"] == pytest.approx(np.median(mine / here))
