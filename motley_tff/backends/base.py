@@ -116,13 +116,8 @@ class DivergedError(UserError):
 
 def mean_metrics(totals: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
     """Returns total / weight of scalars by name, not-a-number over nothing."""
-    # NumPy's float32 of stacked clients are divided as such, as they always were.
-    pairs = {n: (total, weights[n]) for n, total in totals.items()}
-    return {n: _number(t) / _number(w) if w else float("nan") for n, (t, w) in pairs.items()}
-
-
-def _number(value: Any) -> Any:
-    return value if isinstance(value, np.generic) else float(value)
+    pairs = {name: (float(total), float(weights[name])) for name, total in totals.items()}
+    return {n: total / weight if weight else float("nan") for n, (total, weight) in pairs.items()}
 
 
 def initial_server_state(algorithm: Algorithm) -> tuple[Nest, Nest]:
