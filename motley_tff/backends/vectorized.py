@@ -327,7 +327,8 @@ class VectorizedTraining:
 
 def _means(sums: learning.Sums, i: int, run: int) -> dict[str, float]:
     totals, weights = ({n: a[i, run] for n, a in half.items()} for half in sums)
-    return base.mean_metrics(totals, weights)
+    # Divided in float32, as ever.
+    return {n: totals[n] / weights[n] if weights[n] else float("nan") for n in totals}
 
 
 def _diverged(output: ClientOutput, index: tf.Tensor) -> tf.Tensor:
