@@ -249,15 +249,13 @@ def _ood_values(task: Task, scores: Scores, chosen: np.ndarray) -> dict[str, np.
 def _candidate_rows(
     task: Task, labels: Sequence[str], split: str, scores: Scores
 ) -> Iterator[_Row]:
-    ood = scores.beside.get(held_out.OOD)
+    metric = task.metric.name
+    columns_of = {"value": scores.values[metric], "loss": scores.values["loss"]}
+    if held_out.OOD in scores.beside:
+        columns_of["ood_value"] = scores.beside[held_out.OOD].values[metric]
     for i, client_id in enumerate(scores.client_ids):
-        for c, label in enumerate(labels):
-            yield {
-                "split": split,
-                "client_id": client_cell(task, client_id),
-                "candidate": label,
-                "metric": task.metric.name,
-                "value": scores.values[task.metric.name][i, c],
-                "loss": scores.values["loss"][i, c],
-                **({} if ood is None else {"ood_value": ood.values[task.metric.name][i, c]}),
-            }
+        keys = {"split": split, "client_id": client_cell(task, client_id)}
+        values = zip(*(column[i].tolist() for column in columns_of.values()), strict=True)
+        for label, cells in zip(labels, values, strict=True):
+            own = dict(zip(columns_of, cells, strict=True))
+            yield {**keys, "candidate": label, "metric": metric, **own}
