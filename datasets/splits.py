@@ -36,12 +36,16 @@ Source = Mapping[str, Any] | Callable[[tf.Tensor], Any]
 
 
 class ClientSplit(NamedTuple):
-    """Client ids of each split, and who is in none: `{reason: [ids]}`."""
+    """Client ids of each split, and who is in none: `{reason: [ids]}`.
+
+    `sizes` has `{split: {client id: number of examples}}`.
+    """
 
     train: tuple[str, ...]
     valid: tuple[str, ...]
     test: tuple[str, ...]
     left_out: dict[str, list[str]]
+    sizes: Mapping[str, Mapping[str, int]]
 
 
 def split_clients(
@@ -103,7 +107,7 @@ def usable(sizes: Mapping[str, Mapping[str, int]]) -> ClientSplit:
         reason: sorted(i for s, of in sizes.items() for i in of if of[i] == n < _NEEDED[s])
         for n, reason in enumerate(_TOO_SMALL)
     }
-    return ClientSplit(**ids, left_out={r: i for r, i in left_out.items() if i})
+    return ClientSplit(**ids, left_out={r: i for r, i in left_out.items() if i}, sizes=sizes)
 
 
 def make_clients(
@@ -118,7 +122,10 @@ def make_clients(
     should have, so that a database of another task's fails here, with a UserError.
     """
     parts = {"train": trained, "valid": evaluated or halve, "test": evaluated or halve}
-    made = {name: _clients(getattr(split, name), sources[name], parts[name]) for name in SPLITS}
+    made = {
+        name: _clients(getattr(split, name), sources[name], parts[name], split.sizes[name])
+        for name in SPLITS
+    }
     for clients in made.values() if expected else ():
         try:
             clients.fetch(clients.ids[0])
@@ -128,12 +135,15 @@ def make_clients(
 
 
 def _clients(
-    ids: Sequence[str], source: Source, parts: Callable[[Any], clients_lib.Parts]
+    ids: Sequence[str],
+    source: Source,
+    parts: Callable[[Any], clients_lib.Parts],
+    sizes: Mapping[str, int],
 ) -> clients_lib.Clients:
     if isinstance(source, Mapping):
         data = {i: parts(source[i]) for i in ids}
         return clients_lib.InMemoryClients(tf.nest.map_structure(np.asarray, data))
-    return clients_lib.InGraphClients(ids, lambda client_id: parts(source(client_id)))
+    return clients_lib.InGraphClients(ids, lambda client_id: parts(source(client_id)), sizes)
 
 
 def beyond(sizes: Mapping[str, int], limit: int, what: str) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """The sequential backend: one compiled function per client, several clients at once.
 
-Clients of a cohort run in a few threads of this process, one client a thread, and their updates are
-added in cohort order, so that results do not depend on how many run at once. Memory holds the
-clients that are running and nothing else of the cohort.
+Clients of a cohort run in a few threads of this process, one client a thread, the largest first, so
+that no thread waits long for the last. Their updates are added in that order, so that results do
+not depend on how many run at once. Memory holds the clients that are running and nothing else of
+the cohort.
 """
 
 import collections
@@ -116,19 +117,21 @@ class SequentialTraining:
     def _run_round(self, state: Nest, round_: base.Round) -> tuple[Nest, dict[str, float]]:
         weights, optimizer_state, client_states = state
         stateful = self._algorithm.initial_client_state is not None
+        sizes = self._task.train.sizes
+        client_ids = sorted(round_.client_ids, key=lambda i: -sizes.get(i, 0))
         call = base.ClientCall(
             self._task,
             self._algorithm.work,
             weights,
             self._task.train,
-            round_.client_ids,
+            client_ids,
             round_.key,
-            [client_states[c] for c in round_.client_ids] if stateful else None,
+            [client_states[c] for c in client_ids] if stateful else None,
         )
         outputs = self._backend.run_clients(call)
         total: Any = None
         new_states = dict(client_states)
-        for client_id, output in zip(round_.client_ids, outputs, strict=True):
+        for client_id, output in zip(client_ids, outputs, strict=True):
             if not np.isfinite(output.metrics.totals["loss"]):
                 raise base.DivergedError(round_.number, client_id)
             total = self._add(total, output)

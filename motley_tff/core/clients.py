@@ -15,6 +15,7 @@ import abc
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -64,6 +65,11 @@ class Clients(abc.ABC):
         """Bytes of all examples if they are in memory, else None."""
         return None
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """`{client id: number of examples of all its parts}`; without clients of unknown size."""
+        return {}
+
 
 class InMemoryClients(Clients):
     """Clients whose arrays are in this process: `{client id: {part: {field: array [n, ...]}}}`.
@@ -94,6 +100,11 @@ class InMemoryClients(Clients):
             for array in examples.values()
         )
 
+    @functools.cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Examples of each client, all parts together."""
+        return {i: sum(map(num_rows, parts.values())) for i, parts in self._data.items()}
+
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's arrays."""
         return self._data[client_id]
@@ -102,16 +113,27 @@ class InMemoryClients(Clients):
 class InGraphClients(Clients):
     """Clients whose parts a graph loads from an id.
 
-    `load` is `string scalar -> {part: {field: tensor [n, ...]}}` in TensorFlow ops only.
+    `load` is `string scalar -> {part: {field: tensor [n, ...]}}` in TensorFlow ops only; `sizes`
+    has how many examples clients have, if that is known.
     """
 
     in_graph = True
 
-    def __init__(self, ids: Sequence[str], load: Callable[[tf.Tensor], Parts]):
-        self._load = load
+    def __init__(
+        self,
+        ids: Sequence[str],
+        load: Callable[[tf.Tensor], Parts],
+        sizes: Mapping[str, int] = MappingProxyType({}),
+    ):
+        self._load, self._sizes = load, sizes
         traced = tf.function(load, input_signature=[tf.TensorSpec([], tf.string)])
         self._fetch = traced.get_concrete_function()
         super().__init__(ids, _spec_of(self._fetch.structured_outputs))
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Examples of clients, where that is known."""
+        return self._sizes
 
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's parts as eager tensors."""
@@ -146,6 +168,11 @@ class DerivedClients(Clients):
     def nbytes(self) -> int | None:
         """Bytes of the source, which what is derived from it is taken to be like."""
         return self._source.nbytes
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Examples of the source's clients."""
+        return self._source.sizes
 
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's parts as eager tensors."""
@@ -194,4 +221,4 @@ def subset(clients: Clients, ids: Sequence[str]) -> Clients:
     """Returns the same source restricted to `ids`, in their order."""
     if isinstance(clients, InMemoryClients):
         return InMemoryClients({i: clients.fetch(i) for i in ids})
-    return InGraphClients(ids, clients.load)
+    return InGraphClients(ids, clients.load, clients.sizes)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import datasets
 from datasets.options import DataOptions
-from motley_tff.core import client_work, learning
+from motley_tff.core import client_work, clients as clients_lib, learning
 from tests import synthetic
 
 
@@ -49,6 +49,13 @@ def test_every_evaluated_client_has_examples(task):
             for part in (task.personalization_part(split), task.evaluation_part(split)):
                 sizes = {len(values) for values in parts[part].values()}
                 assert len(sizes) == 1 and sizes.pop() > 0
+
+
+def test_sizes_are_those_of_the_clients(task):
+    for clients in task.splits.values():
+        for client_id in clients.ids[:5]:
+            parts = clients.fetch(client_id).values()
+            assert clients.sizes[client_id] == sum(map(clients_lib.num_rows, parts))
 
 
 def test_loss_and_metrics_have_an_entry_an_example(task):
