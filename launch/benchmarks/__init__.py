@@ -18,6 +18,7 @@ BARE, ONE_CLIENT, STOCK, TORCH, SGEMM = (
 
 REGISTRY: Mapping[str, tuple[int, ...]] = {
     "emnist_cnn": (ALL_THREADS, ONE_THREAD),
+    "flute_emnist": (ONE_THREAD,),
     "stackoverflow_lstm": (ALL_THREADS, ONE_THREAD),
     "landmark_mobilenet": (ALL_THREADS, ONE_THREAD),
     "ted_transformer": (ALL_THREADS, ONE_THREAD),

@@ -52,18 +52,24 @@ def create_task(train_sizes: Sequence[int], held_out_sizes: Sequence[int] = (1,)
 
     Sizes are images of each client; a held-out one has as many to personalize on as to evaluate on.
     """
-    train = {f"train_{i}": {"train": _examples(0, i, n)} for i, n in enumerate(train_sizes)}
+    train = {f"train_{i}": {"train": examples(0, i, n)} for i, n in enumerate(train_sizes)}
+    return task_of(clients.InMemoryClients(train), held_out_sizes)
+
+
+def task_of(train: clients.Clients, held_out_sizes: Sequence[int] = (1,)) -> task_lib.Task:
+    """Returns EMNIST's task of these training clients and such held-out ones."""
     held_out = clients.InMemoryClients(
         {
-            f"test_{i}": {"personalization": _examples(1, i, n), "evaluation": _examples(2, i, n)}
+            f"test_{i}": {"personalization": examples(1, i, n), "evaluation": examples(2, i, n)}
             for i, n in enumerate(held_out_sizes)
         }
     )
-    sets = {"train": clients.InMemoryClients(train), "valid": held_out, "test": held_out}
+    sets = {"train": train, "valid": held_out, "test": held_out}
     return emnist.make_task(sets, emnist.NUM_CLASSES, {})
 
 
-def _examples(part: int, client: int, size: int) -> dict[str, np.ndarray]:
+def examples(part: int, client: int, size: int) -> dict[str, np.ndarray]:
+    """Returns so many images of noise and labels, other ones for each part and client."""
     rng = random_streams.generator(rounds.SEED, "synthetic_data", part, client)
     return {
         "pixels": rng.integers(0, 256, (size, 28, 28), dtype=np.uint8),

@@ -47,7 +47,14 @@ class Sizes:
     torch_python: str | None = None
     emnist_clients: int = _size(10, "emnist_cnn: clients a round.")
     emnist_images: int = _size(200, "emnist_cnn: images a client.")
-    emnist_batch_size: int = _size(20, "emnist_cnn, finetuning_evaluation: images a batch.")
+    emnist_batch_size: int = _size(
+        20, "emnist_cnn, flute_emnist, finetuning_evaluation: images a batch."
+    )
+    flute_clients: int = _size(10, "flute_emnist: clients a round.")
+    flute_rounds: int = _size(1_500, "flute_emnist: rounds.")
+    flute_measured_rounds: int = _size(
+        50, "flute_emnist: rounds that are run, and extrapolated; give all to run all."
+    )
     lstm_clients: int = _size(4, "stackoverflow_lstm: clients a round.")
     lstm_sentences: int = _size(64, "stackoverflow_lstm: sentences a client.")
     lstm_tokens: int = _size(20, "stackoverflow_lstm: tokens a sentence.")

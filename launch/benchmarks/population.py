@@ -9,7 +9,7 @@ import gc
 import math
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import psutil
@@ -55,7 +55,8 @@ def draw_client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, st
     The files `client_sizes/*.csv` in `data_dir` have it in their last column.
     """
     rng = random_streams.generator(rounds.SEED, "synthetic_data", 0)
-    real = _real_sizes(pathlib.Path(data_dir) / "client_sizes") if data_dir else []
+    folder = pathlib.Path(data_dir or "") / "client_sizes"
+    real = read_client_sizes(sorted(folder.glob("*.csv"))) if data_dir else []
     if real:
         return rng.choice(np.array(real), number), f"resampled from {len(real):,} real ones"
     variance = math.log(1 + (_STD_SIZE / _MEAN_SIZE) ** 2)
@@ -63,9 +64,10 @@ def draw_client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, st
     return np.maximum(1, drawn.astype(np.int64)), "log-normal"
 
 
-def _real_sizes(folder: pathlib.Path) -> list[int]:
+def read_client_sizes(paths: Iterable[pathlib.Path]) -> list[int]:
+    """Returns the last column of CSV files; UserError if it has no whole numbers."""
     sizes: list[int] = []
-    for path in sorted(folder.glob("*.csv")):
+    for path in paths:
         try:
             sizes.extend(int(list(row.values())[-1]) for row in csv_files.read(path))
         except ValueError as error:
@@ -119,7 +121,7 @@ def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[
     memory: list[float] = []
     start_up = 0.0
     for number in range(1, sizes.population_rounds + 1):
-        drawn = _round(task.train, sizes.population_cohort, number)
+        drawn = rounds.sampled(task.train, sizes.population_cohort, number)
         state = process.run(state, [drawn], lambda result, _: seconds.append(result.seconds))
         start_up = start_up or time.perf_counter() - begin
         gc.collect()
@@ -134,10 +136,3 @@ def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[
         "growth, MB": memory[-1] - at_first,
         "largest growth, MB": max(memory[settled - 1 :]) - at_first,
     }
-
-
-def _round(source: clients.Clients, cohort: int, number: int) -> base.Round:
-    rng = random_streams.generator(rounds.SEED, "client_sampling", number)
-    chosen = rng.choice(len(source), min(cohort, len(source)), replace=False)
-    key = random_streams.key(rounds.SEED, "local_training", number)
-    return base.Round(number, tuple(source.ids[i] for i in chosen), key)

@@ -8,7 +8,13 @@ from launch.benchmarks import ALL_THREADS, BARE, ONE_CLIENT, SGEMM, bare_loop
 from launch.benchmarks.measuring import Contender
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
-from motley_tff.core import algorithm as algorithm_lib, cores, random_streams, task as task_lib
+from motley_tff.core import (
+    algorithm as algorithm_lib,
+    clients,
+    cores,
+    random_streams,
+    task as task_lib,
+)
 
 SEED = 0
 _SGEMM_SIZE, _SGEMM_TIMES = 2048, 10
@@ -37,6 +43,14 @@ class Training(NamedTuple):
             base.Round(r, self.task.train.ids, random_streams.key(SEED, "local_training", r))
             for r in range(1, rounds + 1)
         ]
+
+
+def sampled(source: clients.Clients, size: int, number: int) -> base.Round:
+    """Returns a round of this number and of so many clients of a source, without replacement."""
+    rng = random_streams.generator(SEED, "client_sampling", number)
+    chosen = rng.choice(len(source), min(size, len(source)), replace=False)
+    key = random_streams.key(SEED, "local_training", number)
+    return base.Round(number, tuple(source.ids[i] for i in chosen), key)
 
 
 def bare(training: Training) -> Contender:

@@ -72,7 +72,7 @@ def test_runs_every_contender_and_reports(tmp_path):
 
 
 _SMALL = {
-    "emnist_batch_size": 2,
+    "emnist_batch_size": 2, "flute_clients": 2, "flute_rounds": 6, "flute_measured_rounds": 2,
     "lstm_clients": 2, "lstm_sentences": 4, "lstm_tokens": 5, "lstm_batch_size": 2,
     "lstm_vocabulary": 50, "lstm_units": 6,
     "landmark_clients": 2, "landmark_images": 2, "landmark_batch_size": 2, "landmark_classes": 5,
@@ -86,6 +86,7 @@ _LOOPS = [*_WITHOUT_STOCK, "matrix product"]
 _ONE_THREAD = [*_WITHOUT_STOCK, "sequential, one client", "matrix product"]
 # {workload: names of its contenders begin so}
 _OTHERS = {
+    "flute_emnist": ["sequential"],
     "stackoverflow_lstm": [*_LOOPS, *_ONE_THREAD],
     "landmark_mobilenet": [*_LOOPS, "sequential", *_ONE_THREAD, "sequential"],
     "ted_transformer": [*_LOOPS, *_ONE_THREAD],
@@ -105,6 +106,9 @@ def test_every_other_workload_runs_at_the_sizes_that_are_given(tmp_path):
         cells[0][0, school] = rng.normal(size=(30, 28))
         cells[1][0, school] = rng.integers(1, 71, (30, 1)).astype(float)
     scipy.io.savemat(tmp_path / "school.mat", dict(zip("XY", cells, strict=True)))
+    (tmp_path / "client_sizes").mkdir()
+    sizes = tmp_path / "client_sizes" / "emnist_client_sizes_train.csv"
+    sizes.write_text(",0\na,3\nb,5\nc,2\n")
     path = tmp_path / "times.json"
     given = [f"--{name}={value}" for name, value in _SMALL.items()]
     result = _benchmark(
@@ -121,6 +125,8 @@ def test_every_other_workload_runs_at_the_sizes_that_are_given(tmp_path):
         for row, name in zip(rows[workload], names, strict=True):
             assert row["name"].startswith(name) and len(row["all_seconds"]) == 1
             assert all(math.isfinite(value) for value in row["facts"].values())
+    assert "6 FedAvg rounds of the EMNIST CNN, 2 of 3 clients each" in titles["flute_emnist"]
+    assert rows["flute_emnist"][0]["scale"] == 3
     assert "2 clients x 4 sentences of 5 tokens, batch 2" in titles["stackoverflow_lstm"]
     # Untrained, words are as likely as each other: 50 of them.
     for row in rows["stackoverflow_lstm"]:
