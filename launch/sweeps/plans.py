@@ -30,7 +30,8 @@ _KNOWN = frozenset(
     {*TRACED, "algorithm", "total_rounds", "train_epochs", "train_batch_size",
      "rounds_per_evaluation", "rounds_per_checkpoint", "finetune_learning_rate",
      "finetune_max_epochs", "finetune_every", "finetune_last_layer", "finetune_tuning",
-     "include_baseline_candidate", "val_split", "test_split", "lam_svm", "l2_reg"}
+     "include_baseline_candidate", "num_clusters", "num_warmstart_fedavg_rounds",
+     "warmstart_fraction", "val_split", "test_split", "lam_svm", "l2_reg"}
 )  # fmt: skip
 _OPTIMIZERS = ("client_", "server_", "finetune_", "personal_")
 # Every candidate's scores of every run are kept until a call ends.
@@ -174,7 +175,7 @@ def is_grouped(grid: grids.Grid) -> bool:
     algorithm_flags = {p.flag for kind in offered for p in algorithms.parameters(kind)}
     return (
         all(kind.card.can_be_grouped for kind in kinds)
-        and grid.fixed.get("total_rounds") != "0"
+        and (grid.fixed.get("total_rounds") != "0" or "num_warmstart_fedavg_rounds" in grid.fixed)
         and all(flag in _KNOWN | algorithm_flags or flag.startswith(_OPTIMIZERS) for flag in flags)
     )
 

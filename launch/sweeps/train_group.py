@@ -73,8 +73,8 @@ class _Group:
         }
         self._first = self._tasks[task.group.seeds[0]]
         # Drawn here: algorithms are also built inside graphs.
-        self._initial = {seed: t.model.initial_weights(seed) for seed, t in self._tasks.items()}
-        template = self._build(self._first, task.group.seeds[0], dict(task.group.settings[0]))
+        self._starts = self._initial_weights()
+        template = self._build(self._first, self._starts[0], dict(task.group.settings[0]))
         self._personalization = self._run.build_personalization(self._first, template)
 
     def run(self) -> None:
@@ -94,6 +94,21 @@ class _Group:
         content = {"runs": rows, "status": "finished", "data_files": digests}
         results.save(results.path_of(self._directory, self._task), content)
 
+    def _initial_weights(self) -> list[Any]:
+        """Returns each run's first weights, in the order of settings, then seeds."""
+        from motley_tff.experiment import grid, warm_start  # With TensorFlow, 1.8 s.
+
+        group, algorithm = self._group, self._run.algorithm
+        if not isinstance(algorithm, algorithms.HypCluster):
+            drawn = {seed: t.model.initial_weights(seed) for seed, t in self._tasks.items()}
+            return [drawn[seed] for _ in group.settings for seed in group.seeds]
+        k, before = algorithm.num_clusters, self._run.warm_start
+        models = {s: warm_start.random_models(t, s, k) for s, t in self._tasks.items()}
+        return grid.warm_starts(
+            self._tasks, group, functools.partial(_build, before.algorithm), models,
+            before.total_rounds, lambda number: commandline.raise_if_ended(),
+        )  # fmt: skip
+
     def _best_rounds(self) -> list[_BestRound]:
         """Returns each run, in the order of the task, after its round of best validation mean."""
         from motley_tff.experiment import grid  # With TensorFlow, 1.8 s.
@@ -102,8 +117,8 @@ class _Group:
         loop = self._run.loop
         interval = loop.rounds_per_evaluation if self._given.selects_round else None
         for trial in grid.run(
-            self._tasks, self._group, self._build, self._personalization, loop.total_rounds,
-            interval, lambda number: commandline.raise_if_ended(),
+            self._tasks, self._group, self._build, self._starts, self._personalization,
+            loop.total_rounds, interval, lambda number: commandline.raise_if_ended(),
         ):  # fmt: skip
             run = (*trial.setting.values(), trial.seed)
             new = _BestRound(
@@ -165,9 +180,12 @@ class _Group:
         best = max(values[np.isfinite(values)], default=np.nan)  # Which nothing is near.
         return set(points[values >= best - results.NEAR * abs(best), 0].tolist())
 
-    def _build(self, task: Any, seed: int, hparams: Mapping[str, Any]) -> Any:
-        algorithm = algorithms.with_values(self._run.algorithm, hparams)
-        return algorithm.build(task, self._initial[seed])
+    def _build(self, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
+        return _build(self._run.algorithm, task, initial_weights, hparams)
+
+
+def _build(algorithm: Any, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
+    return algorithms.with_values(algorithm, hparams).build(task, initial_weights)
 
 
 run = functools.partial(commandline.run_main, main, ("DIRECTORY", "TASK"))

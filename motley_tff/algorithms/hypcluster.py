@@ -51,7 +51,11 @@ class HypCluster(fedavg.FedAvg):
     """
 
     card: ClassVar[Card] = Card(
-        "hypcluster", "HypCluster", ("hypcluster_trainer",), paper_row="HypCluster / IFCA"
+        "hypcluster",
+        "HypCluster",
+        ("hypcluster_trainer",),
+        can_be_grouped=True,
+        paper_row="HypCluster / IFCA",
     )
     BOUNDS: ClassVar[Mapping[str, tuple]] = {"num_clusters": (1, None), "balance_rounds": (1, None)}
     num_clusters: int = 1

@@ -6,7 +6,7 @@ are those of separate runs, to float tolerance.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,8 @@ from motley_tff.core.task import Task
 from motley_tff.experiment import client_scores
 
 Nest = Any
-# (task, seed, {traced hyperparameter: value}) -> algorithm; also called inside graphs.
-Build = Callable[[Task, int, Mapping[str, Any]], Algorithm]
+# (task, initial weights, {traced hyperparameter: value}) -> algorithm; also called inside graphs.
+Build = Callable[[Task, Nest, Mapping[str, Any]], Algorithm]
 
 
 class Scored(NamedTuple):
@@ -41,6 +41,7 @@ def run(
     tasks: Mapping[int, Task],
     group: RunGroup,
     build: Build,
+    starts: Sequence[Nest],
     personalization: Personalization,
     total_rounds: int,
     evaluate_every: int | None = None,
@@ -50,22 +51,17 @@ def run(
 
     Args:
       tasks: The task under each of the group's seeds; silos.
+      starts: Each run's initial weights, in the order of settings, then seeds.
       personalization: Scores candidates; the same for all settings.
       evaluate_every: Also after every so many rounds.
       on_round: Called after each round with its number.
     """
     group_tasks = [tasks[seed] for seed in group.seeds]
-
-    def build_first(hparams):
-        return build(group_tasks[0], group.seeds[0], hparams)
-
-    runs = vectorized.VectorizedRuns(group_tasks, vectorized.Runs(build_first, group.settings))
-    template = build_first(group.settings[0])
+    runs, state = _start(group_tasks, group, build, starts)
+    template = build(group_tasks[0], starts[0], group.settings[0])
     evaluator = _GroupEvaluator(group_tasks, group, template, personalization)
-    starts = itertools.product(group.settings, group.seeds)
-    state = runs.initialize([build(tasks[seed], seed, setting) for setting, seed in starts])
     interval = evaluate_every or total_rounds
-    stops = sorted({*range(interval, total_rounds, interval), total_rounds})
+    stops = sorted({*range(interval, total_rounds, interval or 1), total_rounds})
     done = 0
     diverged: set[int] = set()
 
@@ -74,16 +70,67 @@ def run(
         on_round(seeds[0].number)
 
     for stop in stops:
-        rounds = [
-            tuple(
-                base.Round(n, tasks[s].train.ids, random_streams.key(s, "local_training", n))
-                for s in group.seeds
-            )
-            for n in range(done + 1, stop + 1)
-        ]
+        rounds = [_round(group_tasks, group.seeds, n) for n in range(done + 1, stop + 1)]
         state = runs.run(state, rounds, after_round)
         done = stop
         yield from evaluator.score(state, stop, diverged)
+
+
+def warm_starts(
+    tasks: Mapping[int, Task],
+    group: RunGroup,
+    build: Build,
+    models: Mapping[int, Sequence[Nest]],
+    num_rounds: int,
+    on_round: Callable[[int], None] = lambda number: None,
+) -> list[list[Nest]]:
+    """Returns the k models that each run's clusters start from, in the order of `run`'s `starts`.
+
+    Every model is trained as `warm_start.WarmStart.fedavg` does, those of all runs together.
+
+    Args:
+      build: Makes FedAvg.
+      models: The k untrained models under each seed.
+    """
+    group_tasks = [tasks[seed] for seed in group.seeds]
+    of_runs: list[list[Nest]] = [[] for _ in range(len(group.settings) * len(group.seeds))]
+    for j in range(len(models[group.seeds[0]])):
+        starts = [models[seed][j] for _ in group.settings for seed in group.seeds]
+        runs, state = _start(group_tasks, group, build, starts)
+        rounds = [
+            _round(group_tasks, group.seeds, n, "warm_start", 1, j)
+            for n in range(1, num_rounds + 1)
+        ]
+        weights, *_ = runs.run(state, rounds, lambda seeds, *_: on_round(seeds[0].number))
+        leaves = [np.asarray(leaf) for leaf in weights]
+        for i, of_run in enumerate(of_runs):
+            of_run.append(tuple(leaf[i] for leaf in leaves))
+    return of_runs
+
+
+def _start(
+    tasks: Sequence[Task], group: RunGroup, build: Build, starts: Sequence[Nest]
+) -> tuple[vectorized.VectorizedRuns, Nest]:
+    """Returns (all runs, their first state)."""
+    settings = vectorized.Runs(lambda h: build(tasks[0], starts[0], h), group.settings)
+    runs = vectorized.VectorizedRuns(tasks, settings)
+    pairs = itertools.product(group.settings, tasks)
+    first = [build(task, start, s) for (s, task), start in zip(pairs, starts, strict=True)]
+    return runs, runs.initialize(first)
+
+
+def _round(
+    tasks: Sequence[Task],
+    seeds: Sequence[int],
+    number: int,
+    stream: str = "local_training",
+    *counts: int,
+) -> tuple[base.Round, ...]:
+    """Returns a round under every seed, with its keys from a stream."""
+    return tuple(
+        base.Round(number, task.train.ids, random_streams.key(seed, stream, *counts, number))
+        for task, seed in zip(tasks, seeds, strict=True)
+    )
 
 
 class _GroupEvaluator:

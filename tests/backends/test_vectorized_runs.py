@@ -146,6 +146,7 @@ def test_an_untrained_model_of_a_grid_is_not_scored(task, every, expected):
     build = _builder(task)
     found = grid.run(
         {7: task}, run_groups.RunGroup({}, (setting,), (7,)),
-        lambda task, seed, hparams: build(hparams), tuned, 5, every,
+        lambda task, weights, hparams: build(hparams), [task.model.initial_weights(7)], tuned, 5,
+        every,
     )  # fmt: skip
     assert [one.round_number for one in found] == expected

@@ -63,12 +63,21 @@ def test_one_trainer_a_run():
     ]  # fmt: skip
 
 
+CLUSTERS = {"trainer": "hypcluster_trainer", "grid": {"warmstart_fraction": ("0", "1")}}
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({}, True),
         ({"dataset": "adni"}, False),
-        ({"trainer": "hypcluster_trainer"}, False),
+        ({**CLUSTERS, "fixed": {"num_clusters": "2"}}, True),
+        ({**CLUSTERS, "fixed": {"cluster_initialization": "updates"}}, False),
+        ({**CLUSTERS, "fixed": {"total_rounds": "0"}}, False),
+        (
+            {**CLUSTERS, "fixed": {"total_rounds": "0", "num_warmstart_fedavg_rounds": "5"}},
+            True,
+        ),
         ({"fixed": {**DITTO.fixed, "aggregator": "secure"}}, False),
         ({"fixed": {**DITTO.fixed, "clients_per_train_round": "5"}}, False),
         ({"fixed": {**DITTO.fixed, "server_adam_epsilon": "1"}}, True),

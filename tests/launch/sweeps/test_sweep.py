@@ -62,12 +62,34 @@ inside:
 grid:
   client_learning_rate: [0.01, 0.1]
 """
+HYPCLUSTER = """\
+algorithm: hypcluster
+dataset: school
+trainer: hypcluster_trainer
+fixed:
+  server_optimizer: fedavgm
+  train_batch_size: 32
+  total_rounds: 4
+  num_clusters: 2
+grid:
+  client_learning_rate: [0.01, 0.1]
+  warmstart_fraction: [0, 0.5]
+"""
+# Without rounds of its own it is the ensemble of FedAvg models.
+ENSEMBLE = (
+    HYPCLUSTER.replace("total_rounds: 4", "total_rounds: 0\n  num_warmstart_fedavg_rounds: 3")
+    .replace("  warmstart_fraction: [0, 0.5]\n", "")
+)  # fmt: skip
+GRIDS = {
+    "fedavg": FEDAVG, "ditto": DITTO, "finetuning": FINETUNING, "hypcluster": HYPCLUSTER,
+    "ensemble": ENSEMBLE,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("sweeps")
-    for name, text in {"fedavg": FEDAVG, "ditto": DITTO, "finetuning": FINETUNING}.items():
+    for name, text in GRIDS.items():
         (path / f"{name}.yaml").write_text(text, encoding="utf-8")
     return path
 
@@ -213,15 +235,31 @@ def test_groups_give_what_single_trainers_give_and_a_failure_stops_no_other(fold
     assert set(ours) == set(both)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hypcluster", "ensemble"])
+def test_clusters_in_groups_are_those_of_single_trainers(folder, name):
+    sweep(folder, name, "--root_output_dir=groups")
+    single = GRIDS[name].replace("  total_rounds", "  threads_per_client: 1\n  total_rounds")
+    (folder / f"{name}_single.yaml").write_text(single, encoding="utf-8")
+    sweep(folder, f"{name}_single", "--root_output_dir=groups")
+    together = table(folder / "groups" / name / "sweep.csv")
+    alone = table(folder / "groups" / f"{name}_single" / "sweep.csv")
+    assert len(together) == len(alone) == (8 if name == "hypcluster" else 4)
+    for row, other in zip(together, alone, strict=True):
+        _agree(row, other, rel=1e-6)
+        assert 0 < float(row["test_largest_cluster_pct"]) <= 100
+    assert len({row["test_personalized_mean"] for row in together}) == len(together)
+
+
 def _test_clients(directory):
     return [row for row in table(directory / "clients.csv") if row["split"] == "test"]
 
 
-def _agree(one, other):
+def _agree(one, other, rel=1e-5):
     for column in ("candidate", "round", "metric", "higher_is_better", "num_clients"):
         assert one[column] == other[column], column
     for column in (c for c in one if c.startswith(("valid_", "test_")) and one[c]):
-        assert float(one[column]) == pytest.approx(float(other[column]), rel=1e-5), column
+        assert float(one[column]) == pytest.approx(float(other[column]), rel=rel), column
 
 
 @pytest.mark.slow
