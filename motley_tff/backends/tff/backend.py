@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from motley_tff.backends import base, client_loop
 from motley_tff.backends.tff.aggregators import MEAN, Aggregator
-from motley_tff.backends.tff.workers import RemoteComputationError
+from motley_tff.backends.tff.workers import NUM_EXAMPLES, RemoteComputationError
 from motley_tff.core import random_streams, tensor_random
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import ClientOutput, ClientWork
@@ -178,21 +178,25 @@ class _ClientInputs:
     def __init__(self, clients: Clients, parts: tuple[str, ...]):
         self._clients, self._parts = clients, parts
         data = tf.TensorSpec([], tf.string) if clients.in_graph else self._select(clients.spec)
-        key = tf.TensorSpec([2], tf.int32)
+        key, number = tf.TensorSpec([2], tf.int32), tf.TensorSpec([], tf.int32)
         self.type = type_of(
             collections.OrderedDict(
-                client_key=key, data=data, index=tf.TensorSpec([], tf.int32), round_key=key
+                {"client_key": key, "data": data, "index": number, NUM_EXAMPLES: number},
+                round_key=key,
             )
         )
 
     def values(self, client_ids: Sequence[str], round_key: np.ndarray) -> list[Nest]:
         """Returns one CLIENTS-placed value: a structure per client."""
-        in_graph = self._clients.in_graph
+        in_graph, sizes = self._clients.in_graph, self._clients.sizes
         return [
             collections.OrderedDict(
-                client_key=random_streams.client_key(client_id),
-                data=client_id if in_graph else self._select(self._clients.fetch(client_id)),
-                index=np.int32(self._clients.index[client_id]),
+                {
+                    "client_key": random_streams.client_key(client_id),
+                    "data": client_id if in_graph else self._select(self._clients.fetch(client_id)),
+                    "index": np.int32(self._clients.index[client_id]),
+                    NUM_EXAMPLES: np.int32(sizes.get(client_id, 0)),
+                },
                 round_key=round_key,
             )
             for client_id in client_ids

@@ -28,10 +28,11 @@ import itertools
 import operator
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
+import numpy as np
 
 from motley_tff.backends.tff import runtime, stub as stub_lib, targets
 from motley_tff.core.errors import UserError, WorkerError
@@ -43,6 +44,8 @@ _SILENCE_SECONDS = 60.0
 _PROBES = 6
 _REASON_LENGTH = 300
 _DISPOSE_SECONDS = 5.0
+# Where a client's value says how much work it is; of no consequence for what is computed.
+NUM_EXAMPLES = "num_examples"
 
 
 class RemoteComputationError(WorkerError):
@@ -196,7 +199,7 @@ class _SpreadContext(tff.framework.AsyncContext):
     async def invoke(self, comp: Any, arg: Any) -> Any:
         """Returns the result of a computation, at the clients or at the server, not at both."""
         workers = self._pool.remaining
-        parts = _split(arg, comp.type_signature.parameter, max(1, len(workers)))
+        parts = split(arg, comp.type_signature.parameter, max(1, len(workers)))
         at_clients, at_server = (
             tff.types.contains(comp.type_signature.result, functools.partial(_is_at, placement))
             for placement in (tff.CLIENTS, tff.SERVER)
@@ -211,8 +214,9 @@ class _SpreadContext(tff.framework.AsyncContext):
         merged, *others = await self._map(form.up_to_merge, parts, workers)
         for other in others:
             merged = await self._pool.invoke(form.merge, pair(merged, other))
-        # Nothing of the clients is used any more, but the form wants an argument.
-        return await self._pool.invoke(form.after_merge, pair(parts[0], merged))
+        # Nothing of the clients is used any more, but the form wants an argument: one is enough.
+        first = _map_values(lambda values: values[:1], parts[0], comp.type_signature.parameter)
+        return await self._pool.invoke(form.after_merge, pair(first, merged))
 
     async def _map(
         self, comp: Any, parts: Sequence[Any], workers: Sequence[_RemoteWorker]
@@ -230,13 +234,27 @@ def _mergeable_form(comp: Any) -> tff.framework.MergeableCompForm:
     return tff.backends.native.compile_to_mergeable_comp_form(plain)
 
 
-def _split(arg: Any, type_: tff.Type, max_parts: int) -> list[Any]:
-    """Returns an argument's parts: as many as there are workers or clients, at least one."""
-    sizes = [0]
-    _map_values(lambda values: sizes.append(len(values)), arg, type_)
-    bounds = [max(sizes) * i // max_parts for i in range(max_parts + 1)]
-    slices = [slice(a, b) for a, b in itertools.pairwise(bounds) if b > a]
+def split(arg: Any, type_: tff.Type, max_parts: int) -> list[Any]:
+    """Returns an argument's parts: as many as there are workers or clients, at least one.
+
+    Clients stay in their order; parts have about as many examples each.
+    """
+    lists: list[Sequence[Any]] = []
+    _map_values(lists.append, arg, type_)
+    sizes = max(([_num_examples(v) for v in values] for values in lists), key=len, default=[])
+    centers = np.cumsum(sizes) - np.array(sizes) / 2
+    bounds = np.searchsorted(centers, np.arange(max_parts + 1) * sum(sizes) / max_parts)
+    slices = [slice(a, b) for a, b in itertools.pairwise(bounds.tolist()) if b > a]
     return [_map_values(operator.itemgetter(part), arg, type_) for part in slices] or [arg]
+
+
+def _num_examples(value: Any) -> int:
+    """Returns what a client's value says it has; 1 where none does, or it is not known."""
+    if isinstance(value, Mapping):
+        return max(1, int(value.get(NUM_EXAMPLES, 1)))
+    if isinstance(value, tuple) and value:  # The value, and the client's state.
+        return _num_examples(value[0])
+    return 1
 
 
 def _map_values(function: Callable[[Sequence[Any]], Any], arg: Any, type_: tff.Type) -> Any:

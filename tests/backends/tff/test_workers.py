@@ -170,6 +170,29 @@ def test_cohorts_of_all_sizes(spread):
         assert total(list(range(size))) == sum(range(size))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "parts", "expected"),
+    [
+        ([10, 10, 10, 10], 2, [2, 2]),
+        ([30, 10, 10, 10], 2, [1, 3]),
+        ([1, 1, 1, 97], 2, [3, 1]),
+        ([97, 1], 3, [1, 1]),
+        ([0, 0, 0], 2, [1, 2]),  # Not known.
+        ([5], 2, [1]),
+        ([], 2, [0]),
+    ],
+)
+def test_each_worker_gets_about_as_many_examples(sizes, parts, expected):
+    value_type = tff.to_type(collections.OrderedDict(num_examples=np.int32, index=np.int32))
+    type_ = tff.to_type((np.int32, tff.FederatedType(value_type, tff.CLIENTS)))
+    values = [collections.OrderedDict(num_examples=n, index=i) for i, n in enumerate(sizes)]
+    dealt = tff_workers.split((7, values), type_, parts)
+    assert [[v["index"] for v in part[1]] for part in dealt] == [
+        list(range(sum(expected[:i]), sum(expected[: i + 1]))) for i in range(len(expected))
+    ]
+    assert all(part[0] == 7 for part in dealt)
+
+
 def test_no_results_at_both_ends(spread):
     @tff.federated_computation(_NUMBERS)
     def both(values):
