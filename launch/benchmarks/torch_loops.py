@@ -126,24 +126,23 @@ class TedTransformer(nn.Module):
                 setattr(self, name, loaded(nn.Linear(*kernel.shape), kernel.T, bias))
         self.norm_1 = loaded(nn.LayerNorm(512, eps=1e-6), w[11], w[12])
         self.norm_2 = loaded(nn.LayerNorm(512, eps=1e-6), w[17], w[18])
+        self.drop = nn.Dropout(0.1)
 
     def forward(self, x):
         batch, time = x.shape
         angles = torch.arange(time)[:, None] * 10_000.0 ** (-torch.arange(0, 96, 2) / 96)
         positions = torch.stack([angles.sin(), angles.cos()], -1).reshape(time, 96)
 
-        def drop(h):
-            return F.dropout(h, 0.1, self.training)
-
         def heads(h):
             return h.reshape(batch, time, 8, 64).transpose(1, 2)
 
-        h = drop(self.project_in(self.embedding(x) * math.sqrt(96) + positions))
+        h = self.drop(self.project_in(self.embedding(x) * math.sqrt(96) + positions))
         mixed = F.scaled_dot_product_attention(
             heads(self.query(h)), heads(self.key(h)), heads(self.value(h)), is_causal=True
         )
-        h = self.norm_1(h + drop(self.attended(mixed.transpose(1, 2).reshape(batch, time, 512))))
-        h = self.norm_2(h + drop(self.output(F.relu(self.hidden(h)))))
+        mixed = mixed.transpose(1, 2).reshape(batch, time, 512)
+        h = self.norm_1(h + self.drop(self.attended(mixed)))
+        h = self.norm_2(h + self.drop(self.output(F.relu(self.hidden(h)))))
         return self.out(h) @ self.embedding.weight.T
 
 
