@@ -59,6 +59,6 @@ def _constant(task: Task) -> np.ndarray:
 
 
 def _score(task: Task, labels: tf.Tensor, constant: np.ndarray) -> float:
-    outputs = tf.repeat(constant[None], len(labels), axis=0)
+    outputs = np.repeat(constant[None], len(labels), axis=0)
     values, weights = task.metric.function(labels, outputs)
     return float(tf.reduce_sum(values * weights) / tf.reduce_sum(weights))

@@ -14,6 +14,8 @@ ranks. Up to 50 clients p is counted over all 2^n signs that those ranks can hav
 all gain as much are 2 of 16, p = 1/8), beyond it is that of the normal distribution.
 """
 
+import functools
+
 import numpy as np
 
 from motley_tff.metrics import client_values
@@ -48,14 +50,21 @@ def _bootstrap_quantile(gains: np.ndarray, fraction: float) -> float:
     count = len(gains)
     # Sorted: the same clients in another order give the same resamples.
     ordered = np.sort(gains)
-    starts = np.linspace(0, count, min(count, _BLOCKS), endpoint=False).astype(np.int64)
-    sizes = np.diff(starts, append=count)
+    starts, sizes, draws, normals = _resamples(count)
     means = np.add.reduceat(ordered, starts) / sizes
     variances = np.add.reduceat((ordered - np.repeat(means, sizes)) ** 2, starts) / sizes
+    sums = draws @ means + np.sqrt(draws @ variances) * normals
+    return float(np.quantile(sums / count, fraction))
+
+
+@functools.lru_cache(maxsize=4)  # Of each evaluation's both splits and ends of the interval.
+def _resamples(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the blocks' first clients and sizes, how often each block is drawn, and noise."""
+    starts = np.linspace(0, count, min(count, _BLOCKS), endpoint=False).astype(np.int64)
+    sizes = np.diff(starts, append=count)
     rng = np.random.default_rng(_SEED)
     draws = rng.multinomial(count, sizes / count, size=_RESAMPLES)
-    sums = draws @ means + np.sqrt(draws @ variances) * rng.standard_normal(_RESAMPLES)
-    return float(np.quantile(sums / count, fraction))
+    return starts, sizes, draws.astype(np.float64), rng.standard_normal(_RESAMPLES)
 
 
 def wilcoxon_p(values: client_values.ClientValues) -> float:
