@@ -26,4 +26,5 @@ REGISTRY: Mapping[str, tuple[int, ...]] = {
     "school_grid": (ALL_THREADS,),
     "finetuning_evaluation": (ALL_THREADS, ONE_THREAD),
     "population": (ONE_THREAD,),
+    "tff_workers": (1, 2),  # Workers, of a thread each.
 }

@@ -79,7 +79,7 @@ _SMALL = {
     "ted_clients": 2, "ted_sentences": 4, "ted_batch_size": 2, "ted_vocabulary": 50,
     "school_rounds": 4, "school_measured_rounds": 2, "school_batch_size": 16, "grid_seeds": 2,
     "finetuning_clients": 4, "finetuning_measured_clients": 2, "finetuning_epochs": 2,
-    "finetuning_images": 3,
+    "finetuning_images": 3, "worker_clients": 3, "worker_images": 2,
 }  # fmt: skip
 _WITHOUT_STOCK = ["bare loop", "sequential"]
 _LOOPS = [*_WITHOUT_STOCK, "matrix product"]
@@ -95,6 +95,7 @@ _OTHERS = {
     "finetuning_evaluation": [
         *_WITHOUT_STOCK, "tff", "stock TFF, personalization eval", *_WITHOUT_STOCK, "tff",
     ],
+    "tff_workers": ["tff, 1 worker", "tff, 2 workers"],
 }  # fmt: skip
 
 
