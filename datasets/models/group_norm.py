@@ -85,7 +85,8 @@ def pointwise_group_norm(
     """Returns `group_norm` of a 1x1 convolution [batch, height, width, channels].
 
     Args:
-      x: [batch, height, width, in]; pays where `in` is much smaller than height times width.
+      x: [batch, height, width, in]; pays where `in` is smaller than `channels` and
+        much smaller than height times width.
       kernel: [1, 1, in, channels].
       gamma: As for `group_norm`, and so are the others.
     """
@@ -101,7 +102,9 @@ def pointwise_group_norm(
         mean = _group_means(means, num_groups)
         offset = means - mean
         squares = tf.reduce_sum(gram_w * w, 1) / positions + tf.square(offset)
-        moments = _moments(rows, mean, _group_means(squares, num_groups), num_groups, w.shape[1])
+        # Which rounding can bring below zero.
+        variance = tf.maximum(_group_means(squares, num_groups), 0.0)
+        moments = _moments(rows, mean, variance, num_groups, w.shape[1])
         scale = moments.inverse * gamma
         scaled_w = w * scale[:, tf.newaxis]
         y = _activated(tf.matmul(centred, scaled_w), beta + offset * scale, with_relu6)

@@ -31,7 +31,8 @@ import tensorflow as tf
 from datasets.models import group_norm
 
 _STEM_CHANNELS, _LAST_CHANNELS = 32, 1280
-# From how many positions an input channel a convolution and its norm are better taken together.
+# From how many positions an input channel a convolution to more channels and its norm are better
+# taken together; to fewer, the product of all pairs of inputs costs more than the convolution.
 _POSITIONS_PER_CHANNEL = 4
 # (expansion t, output channels, blocks n, stride of the first block)
 _ROWS = (
@@ -113,7 +114,8 @@ class GroupNorm(tf.keras.layers.Layer):
         """Returns [batch, height, width, channels], normalized; of x * kernel if there is one."""
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
         if kernel is not None:
-            if x.shape[1] * x.shape[2] >= _POSITIONS_PER_CHANNEL * x.shape[3]:
+            widens = kernel.shape[3] > x.shape[3]
+            if widens and x.shape[1] * x.shape[2] >= _POSITIONS_PER_CHANNEL * x.shape[3]:
                 return group_norm.pointwise_group_norm(
                     x, kernel, gamma, beta, self._groups, self._with_relu6
                 )

@@ -6,7 +6,7 @@ processes. Images are noise, which does not matter to a clock; no evaluations ar
 
 import contextlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -31,18 +31,15 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"{len(task.train):,} clients each, sizes {source}, batch {sizes.emnist_batch_size}"
     )
     name, backend = rounds.sequential_backend(threads)
+    process = backend.training(task, training.algorithm)
+    plan = [
+        rounds.sampled(task.train, sizes.flute_clients, r) for r in range(1, sizes.flute_rounds + 1)
+    ]
     scale = sizes.flute_rounds / measured
-    work = Contender(
-        name, lambda n: _train(training, backend, sizes.flute_clients, n), measured, scale
-    )
-    yield Plan(title, [work])
+    yield Plan(title, [Contender(name, lambda n: _train(process, plan[:n]), measured, scale)])
 
 
-def _train(
-    training: rounds.Training, backend: base.Backend, cohort: int, number: int
-) -> dict[str, float]:
-    process = backend.training(training.task, training.algorithm)
-    plan = [rounds.sampled(training.task.train, cohort, r) for r in range(1, number + 1)]
+def _train(process: base.TrainingProcess, plan: Sequence[base.Round]) -> dict[str, float]:
     losses: list[float] = []
     process.run(process.initialize(), plan, lambda r, _: losses.append(r.means["loss"]))
     return {"loss of the last round": losses[-1]}

@@ -30,7 +30,7 @@ class EmnistCnn(nn.Module):
         self.logits = loaded(nn.Linear(128, len(w[7])), w[6].T, w[7])
 
     def forward(self, x):
-        x = F.relu(self.conv_2(F.relu(self.conv_1(x.permute(0, 3, 1, 2)))))
+        x = F.relu(self.conv_2(F.relu(self.conv_1(x))))
         x = F.dropout(F.max_pool2d(x, 2), 0.25, self.training).flatten(1)
         return self.logits(F.dropout(F.relu(self.hidden(x)), 0.5, self.training))
 
@@ -111,8 +111,7 @@ class MobileNetV2(nn.Module):
         self.logits = loaded(nn.Linear(*kernel.shape), kernel.T, bias)
 
     def forward(self, x):
-        x = self.last(self.blocks(self.stem(x.permute(0, 3, 1, 2))))
-        return self.logits(x.mean((2, 3)))
+        return self.logits(self.last(self.blocks(self.stem(x))).mean((2, 3)))
 
 
 class TedTransformer(nn.Module):
@@ -171,11 +170,12 @@ def main():
     arrays = np.load(path)
     weights = [arrays[f"w{i}"] for i in range(sum(key.startswith("w") for key in arrays))]
     model = globals()[name](weights)
-    if layout == "channels_last":
-        model = model.to(memory_format=torch.channels_last)
-    kind = torch.float32 if arrays["x0"].dtype == np.float32 else torch.int64
     clients = arrays["client"].tolist()
-    xs = [torch.tensor(arrays[f"x{i}"], dtype=kind) for i in range(len(clients))]
+    xs = [torch.tensor(arrays[f"x{i}"]) for i in range(len(clients))]
+    xs = [x if x.is_floating_point() else x.long() for x in xs]
+    if layout != "plain":
+        model = model.to(memory_format=getattr(torch, layout))
+        xs = [x.permute(0, 3, 1, 2).clone(memory_format=getattr(torch, layout)) for x in xs]
     ys = [torch.tensor(arrays[f"y{i}"]).long() for i in range(len(clients))]
     start = [p.detach().clone() for p in model.parameters()]
     optimizer = torch.optim.SGD(model.parameters(), float(arrays["learning_rate"]))

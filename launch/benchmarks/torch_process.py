@@ -1,7 +1,6 @@
 """PyTorch's side of a workload: a process of another Python that runs `torch_loops.py`."""
 
 import contextlib
-import json
 import pathlib
 import subprocess
 import tempfile
@@ -40,12 +39,12 @@ def contenders(training: Training, model: str, python: str | None) -> Iterator[l
         path = pathlib.Path(folder) / "arrays.npz"
         loss = _save(training, path)
         made = []
-        layouts = ["channels_first", "channels_last"] if _has_images(training) else ["plain"]
+        layouts = ["contiguous_format", "channels_last"] if _has_images(training) else ["plain"]
         for threads in dict.fromkeys((cores.usable(), 1)):
             for layout in layouts:
                 process = stack.enter_context(_process(python, model, path, threads, layout))
-                first = json.loads(process.ask(""))
-                if abs(first - loss) > _TOLERANCE * abs(loss):
+                first = float(process.ask(""))
+                if not abs(first - loss) <= _TOLERANCE * abs(loss):
                     raise BenchmarkError(f"{model}: PyTorch's first loss is {first}, ours {loss}")
                 made.append(process.contender(f"{benchmarks.TORCH}{layout}, threads: {threads}"))
         yield made
