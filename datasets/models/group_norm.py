@@ -22,12 +22,12 @@ _EPSILON = 1e-3
 
 
 class _Moments(NamedTuple):
-    """Of each example and channel its group's, [batch, channels].
+    """Of each example and channel its group's.
 
     Attributes:
-      mean: M.
-      inverse: 1 / sqrt(V + epsilon).
-      size: Numbers in a group.
+      mean: M [batch, channels].
+      inverse: 1 / sqrt(V + epsilon) [batch, channels].
+      size: Numbers in a group, a scalar.
     """
 
     mean: tf.Tensor
@@ -38,7 +38,8 @@ class _Moments(NamedTuple):
 def group_norm(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, num_groups: int, with_relu6: bool
 ) -> tf.Tensor:
-    """Returns x normalized, in its shape. It has gradients, but not theirs.
+    """Returns x normalized, in its shape. It has gradients, but no second
+    ones, and `tf.vectorized_map` cannot stack it.
 
     Args:
       x: [batch, height, width, channels].
@@ -62,12 +63,12 @@ def group_norm(
             dz = _before_activation(_rows(dy), y, with_relu6)
             sums = tf.reduce_sum(dz, 1)
             products = tf.reduce_sum(dz * rows, 1) - mean * sums
-            slope, shift = _of_moments(moments, gamma, sums, products, num_groups)
+            slope, shift = _slope_and_shift(moments, gamma, sums, products, num_groups)
             constant = slope * mean - shift
             dx = dz * scale[:, tf.newaxis] - rows * slope[:, tf.newaxis]
             dx = tf.reshape(dx + constant[:, tf.newaxis], tf.shape(x))
             dgamma = tf.reduce_sum(products * moments.inverse, 0)
-            return _once(dx, dgamma, tf.reduce_sum(sums, 0))
+            return _without_second_derivatives(dx, dgamma, tf.reduce_sum(sums, 0))
 
         return tf.reshape(y, tf.shape(x)), gradients
 
@@ -114,7 +115,7 @@ def pointwise_group_norm(
             sums = tf.reduce_sum(dz, 1)
             rows_dz = tf.matmul(centred, dz, transpose_a=True)
             products = tf.reduce_sum(rows_dz * w, 1) + offset * sums
-            slope, shift = _of_moments(moments, gamma, sums, products, num_groups)
+            slope, shift = _slope_and_shift(moments, gamma, sums, products, num_groups)
             constant = shift + slope * offset
             sloped_w = w * slope[:, tf.newaxis]
             dx = tf.matmul(dz, scaled_w, transpose_b=True)
@@ -125,7 +126,7 @@ def pointwise_group_norm(
             dw += tf.matmul(mean_rows[:, 0], sums_dh, transpose_a=True)
             dgamma = tf.reduce_sum(products * moments.inverse, 0)
             dx, dw = tf.reshape(dx, tf.shape(x)), dw[tf.newaxis, tf.newaxis]
-            return _once(dx, dw, dgamma, tf.reduce_sum(sums, 0))
+            return _without_second_derivatives(dx, dw, dgamma, tf.reduce_sum(sums, 0))
 
         shape = tf.concat([tf.shape(x)[:3], [w.shape[1]]], 0)
         return tf.reshape(y, shape), gradients
@@ -150,7 +151,7 @@ def _moments(rows, mean, variance, num_groups, num_channels=None) -> _Moments:
     return _Moments(mean, tf.math.rsqrt(variance + _EPSILON), tf.cast(size, rows.dtype))
 
 
-def _of_moments(
+def _slope_and_shift(
     moments: _Moments, gamma: tf.Tensor, sums: tf.Tensor, products: tf.Tensor, num_groups: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns s and t [batch, channels] of dh = dz A - s (h - M) - t.
@@ -173,7 +174,7 @@ def _before_activation(dy: tf.Tensor, y: tf.Tensor, with_relu6: bool) -> tf.Tens
     return tf.raw_ops.Relu6Grad(gradients=dy, features=y) if with_relu6 else dy
 
 
-def _once(*gradients: tf.Tensor) -> Sequence[tf.Tensor]:
+def _without_second_derivatives(*gradients: tf.Tensor) -> Sequence[tf.Tensor]:
     """Returns gradients that refuse to be differentiated again: they would be wrong."""
     message = "a group norm's gradient has no gradient here; use Keras's GroupNormalization"
     return [tf.raw_ops.PreventGradient(input=g, message=message) for g in gradients]

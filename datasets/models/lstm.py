@@ -79,7 +79,8 @@ def lstm(
     bias: tf.Tensor,
     mask: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Returns an LSTM's outputs [batch, time, units]. It has gradients, but not theirs.
+    """Returns an LSTM's outputs [batch, time, units]. It has gradients, but no second
+    ones, and `tf.vectorized_map` cannot stack it.
 
     Args:
       x: Inputs [batch, time, dim], the time known to the graph.

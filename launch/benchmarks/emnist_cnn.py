@@ -33,7 +33,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         on_worker = [rounds.backend("tff", tff_backend.TffBackend(), training)]
         if threads == ALL_THREADS:
             on_worker.extend(_stock(training))
-        on_worker = [contender._replace(worker_pid=worker.pid) for contender in on_worker]
+        on_worker = [contender._replace(worker_pids=(worker.pid,)) for contender in on_worker]
         yield Plan(title, [*rounds.sequential_only(training, threads), *on_worker, *torch])
 
 

@@ -40,10 +40,12 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         listed = [
             _bare(task, sizes),
             _motley(*rounds.sequential_backend(threads), task, sizes),
-            _motley("tff", tff_backend.TffBackend(), task, sizes)._replace(worker_pid=worker.pid),
+            _motley("tff", tff_backend.TffBackend(), task, sizes)._replace(
+                worker_pids=(worker.pid,)
+            ),
         ]
         if threads == ALL_THREADS:
-            listed.append(_stock(task, sizes)._replace(worker_pid=worker.pid))
+            listed.append(_stock(task, sizes)._replace(worker_pids=(worker.pid,)))
         yield Plan(title, [c._replace(amount=measured, scale=scale) for c in listed])
 
 

@@ -114,7 +114,8 @@ class Contender(NamedTuple):
       amount: How many a run has.
       scale: The work is this much larger than what a run does; seconds are multiplied by it.
       once: Without warm-up and without repeats.
-      worker_pid: TFF's worker, or another process that takes part: its memory counts as well.
+      worker_pids: TFF's workers, or other processes that take part: their time and memory count.
+      is_elsewhere: Only theirs count, and not those of the process that waits for them.
       gflop: Arithmetic of a run in 10^9 operations, a multiplication and an addition counting two;
         0 if unknown.
     """
@@ -124,7 +125,8 @@ class Contender(NamedTuple):
     amount: int = 1
     scale: float = 1.0
     once: bool = False
-    worker_pid: int | None = None
+    worker_pids: tuple[int, ...] = ()
+    is_elsewhere: bool = False
     gflop: float = 0.0
 
 
@@ -253,7 +255,7 @@ def _serve(
 
 
 def _measure(contender: Contender, command: str) -> Measured:
-    pids = [os.getpid()] + ([contender.worker_pid] if contender.worker_pid else [])
+    pids = [*([] if contender.is_elsewhere else [os.getpid()]), *contender.worker_pids]
     amount, scale = (contender.amount, contender.scale) if command == "run" else (1, 1.0)
     gc.collect()
     for pid in pids:  # The kernel counts the peak anew, where it can; else since the start.

@@ -20,9 +20,9 @@ class Row:
 
     Times are of the whole work, `scale` says how much of it was extrapolated. Ratios are medians
     over the i-th runs' ratios: to the bare loop in the same process, to the one that uses all
-    threads, to PyTorch in its better setting, to one client at a time in the same process, and of
-    the first stock TFF contender to this one; None where there is no such contender. The share of
-    the peak is of the best matrix product's GFLOP/s.
+    threads, to PyTorch in its better setting (always one process), to one client at a time in the
+    same process, and of the first stock TFF contender to this one; None where there is no such
+    contender. The share of the peak is of the best matrix product's GFLOP/s.
     """
 
     name: str

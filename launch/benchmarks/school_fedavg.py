@@ -40,7 +40,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
             rounds.backend(*rounds.sequential_backend(threads), training, measured)._replace(
                 scale=scale
             ),
-            _stock(training, measured)._replace(scale=scale, worker_pid=worker.pid),
+            _stock(training, measured)._replace(scale=scale, worker_pids=(worker.pid,)),
         ]
         yield Plan(title, listed)
 

@@ -69,7 +69,7 @@ class _Process:
             for _ in range(number):
                 self.ask("round\n")
 
-        return Contender(name, run, worker_pid=self._popen.pid)
+        return Contender(name, run, worker_pids=(self._popen.pid,), is_elsewhere=True)
 
 
 @contextlib.contextmanager

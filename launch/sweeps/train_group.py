@@ -73,7 +73,7 @@ class _Group:
         }
         self._first = self._tasks[task.group.seeds[0]]
         # Drawn here: algorithms are also built inside graphs.
-        self._starts = self._initial_weights()
+        self._starts, self._diverged = self._initial_weights()
         template = self._build(self._first, self._starts[0], dict(task.group.settings[0]))
         self._personalization = self._run.build_personalization(self._first, template)
 
@@ -94,14 +94,18 @@ class _Group:
         content = {"runs": rows, "status": "finished", "data_files": digests}
         results.save(results.path_of(self._directory, self._task), content)
 
-    def _initial_weights(self) -> list[Any]:
-        """Returns each run's first weights, in the order of settings, then seeds."""
+    def _initial_weights(self) -> tuple[list[Any], set[int]]:
+        """Returns (each run's first weights, who diverged on the way to them).
+
+        Both in the order of settings, then seeds.
+        """
         from motley_tff.experiment import grid, warm_start  # With TensorFlow, 1.8 s.
 
         group, algorithm = self._group, self._run.algorithm
         if not isinstance(algorithm, algorithms.HypCluster):
             drawn = {seed: t.model.initial_weights(seed) for seed, t in self._tasks.items()}
-            return [drawn[seed] for _ in group.settings for seed in group.seeds]
+            return [drawn[seed] for _ in group.settings for seed in group.seeds], set()
+        algorithm.check_clients(self._first)
         k, before = algorithm.num_clusters, self._run.warm_start
         models = {s: warm_start.random_models(t, s, k) for s, t in self._tasks.items()}
         return grid.warm_starts(
@@ -119,6 +123,7 @@ class _Group:
         for trial in grid.run(
             self._tasks, self._group, self._build, self._starts, self._personalization,
             loop.total_rounds, interval, lambda number: commandline.raise_if_ended(),
+            self._diverged,
         ):  # fmt: skip
             run = (*trial.setting.values(), trial.seed)
             new = _BestRound(

@@ -35,6 +35,7 @@ from motley_tff.algorithms.card import Card
 from motley_tff.core import algorithm, candidate_labels, learning
 from motley_tff.core.algorithm import Algorithm, Groups, Personalization, ServerOptimizer
 from motley_tff.core.client_work import ClientWork, Pass
+from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task, masked_sum
 
@@ -63,6 +64,14 @@ class HypCluster(fedavg.FedAvg):
     shares_base_layers: bool = False
     balance: float = 0.0
     balance_rounds: int = 1
+
+    def check_clients(self, task: Task) -> None:
+        """Raises a UserError if there are more clusters than training clients."""
+        if self.num_clusters > len(task.train):
+            raise UserError(
+                f"--num_clusters={self.num_clusters} but {task.dataset} has {len(task.train)} "
+                "training clients; give at most that many"
+            )
 
     def build(self, task: Task, initial_weights: Sequence[learning.Weights]) -> Algorithm:
         """Returns HypCluster of the k models' first weights.

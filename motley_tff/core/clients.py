@@ -67,7 +67,7 @@ class Clients(abc.ABC):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """`{client id: number of examples of all its parts}`; without clients of unknown size."""
+        """`{client id: about how many examples it has}`, to share out work; empty if unknown."""
         return {}
 
 

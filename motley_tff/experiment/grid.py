@@ -46,6 +46,7 @@ def run(
     total_rounds: int,
     evaluate_every: int | None = None,
     on_round: Callable[[int], None] = lambda number: None,
+    diverged: Collection[int] = (),
 ) -> Iterator[Scored]:
     """Yields every run of a group, scored after the last round and, if asked for, on the way.
 
@@ -55,25 +56,27 @@ def run(
       personalization: Scores candidates; the same for all settings.
       evaluate_every: Also after every so many rounds.
       on_round: Called after each round with its number.
+      diverged: Positions of runs that already have, in a warm start.
     """
     group_tasks = [tasks[seed] for seed in group.seeds]
-    runs, state = _start(group_tasks, group, build, starts)
+    runs = _runs(group_tasks, group, build, starts[0])
+    state = _first_state(runs, group_tasks, group, build, starts)
     template = build(group_tasks[0], starts[0], group.settings[0])
     evaluator = _GroupEvaluator(group_tasks, group, template, personalization)
-    interval = evaluate_every or total_rounds
-    stops = sorted({*range(interval, total_rounds, interval or 1), total_rounds})
+    interval = evaluate_every or max(1, total_rounds)  # Without rounds the only stop is 0.
+    stops = sorted({*range(interval, total_rounds, interval), total_rounds})
     done = 0
-    diverged: set[int] = set()
+    not_finite = set(diverged)
 
     def after_round(seeds, means, *_):
-        diverged.update(i for i, metrics in enumerate(means) if not np.isfinite(metrics["loss"]))
+        not_finite.update(_diverged(means))
         on_round(seeds[0].number)
 
     for stop in stops:
         rounds = [_round(group_tasks, group.seeds, n) for n in range(done + 1, stop + 1)]
         state = runs.run(state, rounds, after_round)
         done = stop
-        yield from evaluator.score(state, stop, diverged)
+        yield from evaluator.score(state, stop, not_finite)
 
 
 def warm_starts(
@@ -83,8 +86,8 @@ def warm_starts(
     models: Mapping[int, Sequence[Nest]],
     num_rounds: int,
     on_round: Callable[[int], None] = lambda number: None,
-) -> list[list[Nest]]:
-    """Returns the k models that each run's clusters start from, in the order of `run`'s `starts`.
+) -> tuple[list[list[Nest]], set[int]]:
+    """Returns (the k models that each run's clusters start from, who diverged), both as `run`'s.
 
     Every model is trained as `warm_start.WarmStart.fedavg` does, those of all runs together.
 
@@ -93,30 +96,53 @@ def warm_starts(
       models: The k untrained models under each seed.
     """
     group_tasks = [tasks[seed] for seed in group.seeds]
+    runs = _runs(group_tasks, group, build, models[group.seeds[0]][0])
     of_runs: list[list[Nest]] = [[] for _ in range(len(group.settings) * len(group.seeds))]
+    diverged: set[int] = set()
+
+    def after_round(seeds, means, *_):
+        diverged.update(_diverged(means))
+        on_round(seeds[0].number)
+
     for j in range(len(models[group.seeds[0]])):
         starts = [models[seed][j] for _ in group.settings for seed in group.seeds]
-        runs, state = _start(group_tasks, group, build, starts)
+        state = _first_state(runs, group_tasks, group, build, starts)
         rounds = [
             _round(group_tasks, group.seeds, n, "warm_start", 1, j)
             for n in range(1, num_rounds + 1)
         ]
-        weights, *_ = runs.run(state, rounds, lambda seeds, *_: on_round(seeds[0].number))
+        weights, *_ = runs.run(state, rounds, after_round)
         leaves = [np.asarray(leaf) for leaf in weights]
         for i, of_run in enumerate(of_runs):
             of_run.append(tuple(leaf[i] for leaf in leaves))
-    return of_runs
+    return of_runs, diverged
 
 
-def _start(
-    tasks: Sequence[Task], group: RunGroup, build: Build, starts: Sequence[Nest]
-) -> tuple[vectorized.VectorizedRuns, Nest]:
-    """Returns (all runs, their first state)."""
-    settings = vectorized.Runs(lambda h: build(tasks[0], starts[0], h), group.settings)
-    runs = vectorized.VectorizedRuns(tasks, settings)
+def _diverged(means: Sequence[Mapping[str, float]]) -> set[int]:
+    """Returns the positions of the runs whose training loss is not finite."""
+    return {i for i, metrics in enumerate(means) if not np.isfinite(metrics["loss"])}
+
+
+def _runs(
+    tasks: Sequence[Task], group: RunGroup, build: Build, weights: Nest
+) -> vectorized.VectorizedRuns:
+    """Returns all runs; `weights` are of the shapes of any run's."""
+    settings = vectorized.Runs(lambda h: build(tasks[0], weights, h), group.settings)
+    return vectorized.VectorizedRuns(tasks, settings)
+
+
+def _first_state(
+    runs: vectorized.VectorizedRuns,
+    tasks: Sequence[Task],
+    group: RunGroup,
+    build: Build,
+    starts: Sequence[Nest],
+) -> Nest:
+    """Returns the state of runs that start from these weights."""
     pairs = itertools.product(group.settings, tasks)
-    first = [build(task, start, s) for (s, task), start in zip(pairs, starts, strict=True)]
-    return runs, runs.initialize(first)
+    return runs.initialize(
+        [build(task, start, s) for (s, task), start in zip(pairs, starts, strict=True)]
+    )
 
 
 def _round(

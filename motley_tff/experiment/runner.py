@@ -143,12 +143,7 @@ def _initial_models(task: Task, config: RunConfig) -> Any:
         for path in config.initial_models
     ]
     if isinstance(config.algorithm, HypCluster):
-        k = config.algorithm.num_clusters
-        if k > len(task.train):
-            raise UserError(
-                f"--num_clusters={k} but {task.dataset} has {len(task.train)} training clients; "
-                "give at most that many"
-            )
+        config.algorithm.check_clients(task)
         return given
     return given[0] if given else task.model.initial_weights(config.loop.base_random_seed)
 

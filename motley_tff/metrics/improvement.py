@@ -57,7 +57,7 @@ def _bootstrap_quantile(gains: np.ndarray, fraction: float) -> float:
     return float(np.quantile(sums / count, fraction))
 
 
-@functools.lru_cache(maxsize=4)  # Of each evaluation's both splits and ends of the interval.
+@functools.lru_cache(maxsize=2)  # Both splits of an evaluation.
 def _resamples(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Returns the blocks' first clients and sizes, how often each block is drawn, and noise."""
     starts = np.linspace(0, count, min(count, _BLOCKS), endpoint=False).astype(np.int64)

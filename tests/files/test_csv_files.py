@@ -1,5 +1,7 @@
 """CSV files: cells, whole files, resumed files."""
 
+import csv
+import io
 import os
 import pathlib
 import subprocess
@@ -51,6 +53,21 @@ def test_text_that_is_left_alone(text):
 )
 def test_text_that_is_guarded(text):
     assert csv_files.formula_safe({"a": text}) == {"a": f"'{text}"}
+
+
+@pytest.mark.parametrize(
+    "texts", [["a,b", "c"], ['"', ""], [" a", "b "], ["é", "\n"], ["a\rb", "c"], [""], [",", ","]]
+)
+def test_lines_are_those_of_the_csv_module(tmp_path, texts):
+    columns = [f"c{i}" for i in range(len(texts))]
+    csv_files.write(tmp_path / "ours.csv", columns, [dict(zip(columns, texts, strict=True))])
+    assert (tmp_path / "ours.csv").read_bytes() == (_line(columns) + _line(texts)).encode()
+
+
+def _line(texts):
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(texts)
+    return line.getvalue().removesuffix("\r\n") + "\n"
 
 
 def test_written_tables_are_rfc_4180_and_load_in_pandas(tmp_path):

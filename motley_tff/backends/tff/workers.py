@@ -235,7 +235,7 @@ def _mergeable_form(comp: Any) -> tff.framework.MergeableCompForm:
 
 
 def split(arg: Any, type_: tff.Type, max_parts: int) -> list[Any]:
-    """Returns an argument's parts: as many as there are workers or clients, at least one.
+    """Returns an argument's parts: at least one, at most so many.
 
     Clients stay in their order; parts have about as many examples each.
     """

@@ -251,6 +251,15 @@ def test_clusters_in_groups_are_those_of_single_trainers(folder, name):
     assert len({row["test_personalized_mean"] for row in together}) == len(together)
 
 
+@pytest.mark.slow
+def test_a_warm_start_that_diverges_fails_its_runs_alone(folder):
+    text = ENSEMBLE.replace("[0.01, 0.1]", "[0.01, 1e25]")
+    (folder / "diverging.yaml").write_text(text, encoding="utf-8")
+    sweep(folder, "diverging", "--root_output_dir=groups", status=1)
+    rows = table(folder / "groups" / "diverging" / "sweep.csv")
+    assert [row["status"] for row in rows] == ["finished", "finished", "failed", "failed"]
+
+
 def _test_clients(directory):
     return [row for row in table(directory / "clients.csv") if row["split"] == "test"]
 
