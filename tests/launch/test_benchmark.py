@@ -174,7 +174,7 @@ def test_json_on_stdout_is_nothing_but_json():
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--workloads=emnist_cnm", "expected some of emnist_cnn, stackoverflow_lstm"),
+        ("--workloads=emnist_cnm", "expected some of emnist_cnn, flute_emnist"),
         ("--repeats=0", "repeats"),
         ("--json=/nowhere/times.json", "No such file or directory; name another file"),
         ("--torch_python=/nowhere/python", "found no program; give the path of a Python that has"),

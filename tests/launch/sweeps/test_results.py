@@ -254,7 +254,7 @@ def test_where_clients_are(tmp_path):
     (group,) = PLAN.tasks
     found = results.clients_path(tmp_path, group, group.runs[0])
     assert found == tmp_path / "tasks" / "0000.clients.csv"
-    grid = grids.Grid("x", "school", "hypcluster_trainer", {}, {}, GRID.grid)
+    grid = grids.Grid("x", "school", "knn_per_trainer", {}, {}, GRID.grid)
     lone = plans.Plan(grid, 1).tasks[1]
     expected = tmp_path / "runs" / "p0001_s100" / "clients.csv"
     assert results.clients_path(tmp_path, lone, lone.runs[0]) == expected
