@@ -153,7 +153,7 @@ def test_examples_of_several_lines_can_be_copied(helps):
 def test_the_first_command_ends_as_the_readme_shows(tmp_path):
     """After one round of the twenty, and one epoch of fine-tuning."""
     _, name, flags = _commands({"README.md": README})[0]
-    assert (name, "--total_rounds=20") == ("finetuning_trainer", flags[-1])
+    assert name == "finetuning_trainer" and "--total_rounds=20" in flags
     short = ("--total_rounds=1", "--finetune_max_epochs=1")
     stdout, _ = programs.run(name, tmp_path, *flags, *short)
     shown = README[README.index("    accuracy, mean and std over clients") :].splitlines()[:5]
