@@ -327,7 +327,7 @@ class VectorizedTraining:
 
 def _means(sums: learning.Sums, i: int, run: int) -> dict[str, float]:
     totals, weights = ({n: a[i, run] for n, a in half.items()} for half in sums)
-    # Divided in float32, as ever.
+    # In float32 as the sums are: `base.mean_metrics` would give tables other last digits.
     return {n: totals[n] / weights[n] if weights[n] else float("nan") for n in totals}
 
 
