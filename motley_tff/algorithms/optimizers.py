@@ -1,12 +1,13 @@
 """Client, server and fine-tuning optimizers by name, from a frozen config.
 
-All are TFF's own but SGD with Nesterov's momentum, which TFF lacks.
+All are TFF's own but SGD: Nesterov's momentum TFF lacks, and whoever trains by SGD alone, outside
+the TFF backend, should not wait a second for the import of TFF.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,15 +55,68 @@ class OptimizerConfig:
         return None
 
 
-def _sgd(learning_rate: float, momentum: float = 0.0, nesterov: bool = False) -> Any:
-    if nesterov and momentum:  # Without momentum it is plain SGD, as in Keras.
-        return _nesterov()(learning_rate, momentum)
-    return tff.learning.optimizers.build_sgdm(learning_rate, momentum)
+class Sgd:
+    """SGD: w = w - lr g, or with momentum m = b m + g; w = w - lr m (heavy ball, as TFF has it).
+
+    With Nesterov's, in the form of Sutskever et al. 2013 as Keras has it, w = w - lr (b m + g): the
+    step of the momentum that the next gradient would find. It has the methods and the state of a
+    `tff.learning.optimizers.Optimizer`, so that TFF's computations take it, too.
+    """
+
+    def __init__(self, learning_rate: float, momentum: float = 0.0, nesterov: bool = False):
+        # Where several runs are trained at once, they are tensors of a graph.
+        if not tf.is_symbolic_tensor(learning_rate) and learning_rate < 0.0:
+            raise ValueError(f"learning_rate must be at least 0, found {learning_rate}")
+        if not tf.is_symbolic_tensor(momentum) and not 0.0 <= momentum <= 1.0:
+            raise ValueError(f"momentum must be in [0, 1], found {momentum}")
+        self._rate, self._momentum, self._nesterov = learning_rate, momentum, nesterov
+
+    @property
+    def _has_momentum(self) -> bool:
+        return tf.is_symbolic_tensor(self._momentum) or self._momentum > 0.0
+
+    def initialize(self, specs: Any) -> Any:
+        """Returns the first state, for weights of these shapes and types."""
+        state = collections.OrderedDict(learning_rate=self._rate)
+        if self._has_momentum:
+            state["momentum"] = self._momentum
+            state["accumulator"] = tf.nest.map_structure(
+                lambda s: tf.zeros(s.shape, s.dtype), specs
+            )
+        return state
+
+    def next(self, state: Any, weights: Any, gradients: Any) -> Any:
+        """Returns (state, weights) after a step; weights without a gradient (None) stay."""
+        rate = state["learning_rate"]
+
+        def step(weight, direction):
+            return weight if direction is None else weight - rate * direction
+
+        gradients = tf.nest.map_structure(_dense, gradients)
+        if not self._has_momentum:
+            return state, tf.nest.map_structure(step, weights, gradients)
+        momentum = state["momentum"]
+
+        def gathered(sum_, gradient):
+            return sum_ if gradient is None else momentum * sum_ + gradient
+
+        def direction(sum_, gradient):
+            if gradient is None:
+                return None
+            return gathered(sum_, gradient) if self._nesterov else sum_
+
+        sums = tf.nest.map_structure(gathered, state["accumulator"], gradients)
+        directions = tf.nest.map_structure(direction, sums, gradients)
+        after = collections.OrderedDict(state, accumulator=sums)
+        return after, tf.nest.map_structure(step, weights, directions)
+
+
+def _dense(gradient: Any) -> Any:
+    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _momentum(learning_rate: float, momentum: float = 0.9) -> Any:
-    """Heavy-ball momentum: m = momentum * m + g; w = w - lr * m."""
-    return tff.learning.optimizers.build_sgdm(learning_rate, momentum)
+    return Sgd(learning_rate, momentum)
 
 
 def _fedavgm(learning_rate: float, momentum: float = 0.9) -> Any:
@@ -70,10 +124,10 @@ def _fedavgm(learning_rate: float, momentum: float = 0.9) -> Any:
 
     With m' = m / (1 - b) this is heavy-ball momentum at rate (1 - b) lr.
     """
-    return tff.learning.optimizers.build_sgdm((1.0 - momentum) * learning_rate, momentum)
+    return Sgd((1.0 - momentum) * learning_rate, momentum)
 
 
-_OURS: Mapping[str, Callable[..., Any]] = {"sgd": _sgd, "momentum": _momentum, "fedavgm": _fedavgm}
+_OURS: Mapping[str, Callable[..., Any]] = {"sgd": Sgd, "momentum": _momentum, "fedavgm": _fedavgm}
 
 
 def builder(name: str) -> Callable[..., Any]:
@@ -95,41 +149,3 @@ def build(config: OptimizerConfig) -> Any:
         return builder(config.name)(config.learning_rate, **config.parameters)
     except (TypeError, ValueError) as error:
         raise UserError(f"optimizer {config.name!r}: {error}") from error
-
-
-@functools.cache
-def _nesterov() -> type:
-    """Returns the class of SGD with Nesterov's momentum; its base is one of TFF's."""
-
-    class Nesterov(tff.learning.optimizers.Optimizer):
-        """SGD with Nesterov's momentum in the form of Sutskever et al. 2013, as Keras has it.
-
-        m = b m + g; w = w - lr (b m + g): the step of the momentum that the next gradient would
-        find. The state is that of TFF's heavy-ball momentum, whose m is the same.
-        """
-
-        def __init__(self, learning_rate: float, momentum: float):
-            self._heavy_ball = tff.learning.optimizers.build_sgdm(learning_rate, momentum)
-
-        def initialize(self, specs: Any) -> Any:
-            return self._heavy_ball.initialize(specs)
-
-        def next(self, state: Any, weights: Any, gradients: Any) -> Any:
-            """Returns (state, weights) after a step; weights without a gradient stay."""
-            after, _ = self._heavy_ball.next(state, weights, gradients)
-
-            def step(weight, accumulator, gradient):
-                if gradient is None:
-                    return weight
-                ahead = after["momentum"] * accumulator + tf.convert_to_tensor(gradient)
-                return weight - after["learning_rate"] * ahead
-
-            return after, tf.nest.map_structure(step, weights, after["accumulator"], gradients)
-
-        def get_hparams(self, state: Any) -> Any:
-            return self._heavy_ball.get_hparams(state)
-
-        def set_hparams(self, state: Any, hparams: Any) -> Any:
-            return self._heavy_ball.set_hparams(state, hparams)
-
-    return Nesterov

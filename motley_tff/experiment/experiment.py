@@ -78,7 +78,7 @@ class Experiment:
                 self._recorder.checkpoint(self._state, self._done)
             raise
         finally:
-            self._recorder.flush_rounds(self._done)
+            self._recorder.close(self._done)
             self._progress.finish()
         return summaries.last(self._directory)
 

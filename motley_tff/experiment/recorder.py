@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ class Recorder:
     """Writes one run's files, and takes them up where an earlier process left them.
 
     `bytes_before` is what was communicated before the first round, in a warm start. The tables
-    have the evaluations after the rounds in `evaluated`.
+    have the evaluations after the rounds in `evaluated`; those of one evaluation are written while
+    training goes on, and before the next checkpoint or evaluation is. A UserError there is raised
+    by the next method that writes.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class Recorder:
             "base_random_seed": config.base_random_seed,
         }
         self._round_rows: list[dict[str, Any]] = []
+        self._writer = futures.ThreadPoolExecutor(max_workers=1)
+        self._written: futures.Future[int] | None = None
         self.evaluated: set[int] = set()
 
     def restore(self, state: Any) -> tuple[Any, int]:
@@ -100,6 +105,7 @@ class Recorder:
 
     def checkpoint(self, state: Any, done: int) -> None:
         """Writes the rounds, and the state after the last if it is not there."""
+        self._wait()
         self.flush_rounds(done)
         if done and done not in checkpoints.rounds(self._directory.checkpoints):
             checkpoints.save(self._directory.checkpoints, done, state)
@@ -112,9 +118,30 @@ class Recorder:
         self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
     ) -> None:
         """Writes the tables of the evaluation after a round, whose rows lack the run's keys."""
+        self._wait()
         sent = self._bytes_so_far()
         for row in tables["summary"]:
             row |= {"bytes_down_total": sent.down, "bytes_up_total": sent.up}  # type: ignore
+        self._written = self._writer.submit(self._write_evaluation, tables, number)
+
+    def close(self, done: int) -> None:
+        """Writes what is left: the rounds up to `done` and the last evaluation."""
+        try:
+            self.flush_rounds(done)
+        finally:
+            self._wait()
+            self._writer.shutdown()
+
+    def _wait(self) -> None:
+        """Waits until the last evaluation is written."""
+        if self._written is not None:
+            written, self._written = self._written, None
+            self.evaluated.add(written.result())
+            score_blocks.forget(self._directory.path, self.evaluated)
+
+    def _write_evaluation(
+        self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
+    ) -> int:
         keys = {**self._keys, "round": number}
         placeholders = columns.of_task(
             self._task.setting,
@@ -130,8 +157,7 @@ class Recorder:
                 rows = itertools.chain([first], without_keys)
                 full = ({**keys_of_table, **row} for row in rows)
                 csv_files.append(self._directory.table(name), names, full, columns.OPTIONAL)
-        self.evaluated.add(number)
-        score_blocks.forget(self._directory.path, self.evaluated)
+        return number
 
     def _bytes_so_far(self) -> Bytes:
         """Returns what all rounds so far communicated, and the warm start before them."""

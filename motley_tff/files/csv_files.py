@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import shutil
-import tempfile
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
@@ -101,16 +101,12 @@ def replacing(path: pathlib.Path, mode: str = "w") -> Iterator[IO[Any]]:
     directory that cannot be written, is a UserError.
     """
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    name = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-    try:
-        with open(handle, mode, **text) as file:
+        with open(name, mode.replace("w", "x"), **text) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -118,12 +114,6 @@ def replacing(path: pathlib.Path, mode: str = "w") -> Iterator[IO[Any]]:
         if isinstance(error, OSError):
             raise _cannot_write(path, error) from error
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
