@@ -127,7 +127,7 @@ class VectorizedBackend:
             metrics = function(broadcasts, states, stack, tf.constant(keys, tf.int32))
             metrics = tf.nest.map_structure(lambda t: t.numpy(), metrics)
             for column, position in enumerate(positions):
-                results[position] = tf.nest.map_structure(lambda a: a[:, column], metrics)  # noqa: B023
+                results[position] = _row(metrics, np.s_[:, column])
         yield from zip(client_ids, results, strict=True)
 
     def _map_function(self, task, work):
@@ -367,5 +367,10 @@ def _blocks(rounds: Sequence[tuple[base.Round, ...]]) -> Iterator[list[tuple[bas
         yield block
 
 
-def _row(nest: Nest, row: int) -> Nest:
-    return tf.nest.map_structure(lambda a: a[row], nest)
+def _row(nest: Nest, index: Any) -> Nest:
+    """Returns `array[index]` of every array of a nest."""
+    if isinstance(nest, np.ndarray):
+        return nest[index]
+    if isinstance(nest, dict):  # Metrics are, and `tf.nest` takes ten times as long.
+        return {name: _row(inner, index) for name, inner in nest.items()}
+    return tf.nest.map_structure(lambda array: array[index], nest)

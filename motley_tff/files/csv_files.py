@@ -28,9 +28,9 @@ _NEGATIVE = re.compile(r"-[0-9.]+(e[-+]?[0-9]+)?", re.ASCII)
 # What, beside a comma, stands in quotes only.
 _SPECIAL = re.compile(r'["\r\n]')
 # How `cell` writes the usual types; numbers that are not finite are none of them.
-_FORMATS = {
-    **dict.fromkeys((float, np.float32, np.float64), "%.9g"),
-    **dict.fromkeys((bool, int, np.bool_, np.int32, np.int64), "%d"),
+_FORMATS: dict[type, str] = {
+    **dict.fromkeys([float, np.float32, np.float64], "%.9g"),
+    **dict.fromkeys([bool, int, np.bool_, np.int32, np.int64], "%d"),
     str: "%s",
     type(None): "%.0s",
 }
@@ -73,8 +73,7 @@ def _is_plain(line: str) -> bool:
 @functools.cache
 def _template(types: tuple[type, ...]) -> str | None:
     """Returns a format of rows with cells of these types, None if one is another scalar's."""
-    formats = [_FORMATS.get(kind) for kind in types]
-    return None if None in formats else ",".join(formats)  # type: ignore
+    return ",".join(_FORMATS[kind] for kind in types) if _FORMATS.keys() >= set(types) else None
 
 
 def _quoted(text: str) -> str:

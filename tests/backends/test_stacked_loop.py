@@ -1,9 +1,11 @@
 """Functions of one row, mapped over rows."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from motley_tff.backends import stacked_loop
+from motley_tff.core import tensor_random
 
 
 def _step(row):
@@ -41,3 +43,24 @@ def test_where_shapes_are_known_an_operation_costs_few():
         rows = tuple(tf.zeros(shape) for shape in ([5], [5, 3], [5, 2, 3]))
         stacked_loop.map_rows(_step, rows)
     assert len(graph.get_operations()) < 60
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 9, 10, 175])
+def test_counted_ranks_are_those_of_a_stable_sort(n):
+    draws = np.random.default_rng(0).integers(2**32, size=[5, n], dtype=np.uint32)
+    draws[1] = draws[1] % 7 + 5  # Many ties.
+    draws[2], draws[3], draws[4, ::2] = 0, 2**32 - 1, 2**32 - 1
+    found = tf.function(stacked_loop._ranks, jit_compile=True)(tf.constant(draws))
+    order = np.argsort(draws, axis=1, kind="stable")
+    np.testing.assert_array_equal(found, np.argsort(order, axis=1))
+
+
+@pytest.mark.parametrize("limit", [0, 12])
+def test_orders_are_permutations_of_what_a_client_has(monkeypatch, limit):
+    monkeypatch.setattr(stacked_loop, "_MAX_COUNTED", limit)
+    keys = tf.constant(np.random.default_rng(1).integers(2**31, size=[4, 2]), tf.int32)
+    sizes = [12, 1, 0, 7]
+    orders = stacked_loop._orders(keys, tf.constant(sizes), 12).numpy()
+    for order, key, size in zip(orders, keys, sizes, strict=True):
+        expected = tensor_random.permutation(key, size)
+        np.testing.assert_array_equal(order[:size], expected)

@@ -3,11 +3,13 @@
 import contextlib
 import dataclasses
 import signal
+import time
 
 import pytest
 
 from motley_tff.algorithms import FedAvg, FineTuning, optimizers
 from motley_tff.backends import sequential
+from motley_tff.core.errors import UserError
 from motley_tff.experiment import checkpoints, experiment, progress, run_directory
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files
@@ -94,3 +96,43 @@ def test_an_untrained_model_is_looked_at_only_where_none_is_trained(
     run(tmp_path, total_rounds=total, rounds_per_evaluation=every)
     rows = csv_files.read(tmp_path / "run" / "summary.csv")
     assert [row["round"] for row in rows if row["split"] == "test"] == list(expected)
+
+
+def _when_clients_are_written(monkeypatch, function):
+    append = csv_files.append
+
+    def patched(path, columns, rows, *optional):
+        if path.name == "clients.csv":
+            function()
+        append(path, columns, rows, *optional)
+
+    monkeypatch.setattr(csv_files, "append", patched)
+
+
+def test_no_checkpoint_is_written_before_an_earlier_evaluation(tmp_path, monkeypatch):
+    """A run that resumes from it would not do that evaluation again."""
+    save, found = checkpoints.save, {}
+
+    def checked(folder, number, state):
+        found[number] = csv_files.rounds(folder.parent / "summary.csv")
+        save(folder, number, state)
+
+    monkeypatch.setattr(checkpoints, "save", checked)
+    _when_clients_are_written(monkeypatch, lambda: time.sleep(0.3))
+    run(tmp_path, rounds_per_evaluation=1, rounds_per_checkpoint=2)
+    assert found == {2: {1}, 4: {1, 2, 3}}
+
+
+@pytest.mark.parametrize("every", [2, 4])
+def test_an_evaluation_that_could_not_be_written_is_done_again(tmp_path, monkeypatch, every):
+    def fail():
+        raise UserError("no space")
+
+    _when_clients_are_written(monkeypatch, fail)
+    with pytest.raises(UserError, match="no space"):
+        run(tmp_path, rounds_per_evaluation=every)
+    monkeypatch.undo()
+    run(tmp_path, rounds_per_evaluation=every)
+    tables = [csv_files.read(tmp_path / "run" / f"{name}.csv") for name in ("clients", "summary")]
+    for rows in tables:
+        assert sorted({row["round"] for row in rows}) == ["2", "4"][every // 4 :]

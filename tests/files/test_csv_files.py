@@ -64,6 +64,19 @@ def test_lines_are_those_of_the_csv_module(tmp_path, texts):
     assert (tmp_path / "ours.csv").read_bytes() == (_line(columns) + _line(texts)).encode()
 
 
+_CELLS = (None, True, np.bool_(False), 7, np.int64(-7), np.uint8(7), 0.1, np.float32(1 / 3), 1e-12)
+_CELLS += (1e300, float("nan"), -np.inf, np.float64("inf"), "", "nan", "a,b", 'a"b', "é\n", "%s")
+
+
+def test_rows_are_their_cells(tmp_path):
+    """However many kinds a table's rows are of."""
+    rows = [{"a": a, "b": b, "c": "x"} for a in _CELLS for b in _CELLS]
+    csv_files.write(tmp_path / "t.csv", ("a", "b", "c"), rows)
+    cells = [[csv_files.cell(row[name]) for name in "abc"] for row in rows]
+    expected = "".join(map(_line, [["a", "b", "c"], *cells]))
+    assert (tmp_path / "t.csv").read_bytes() == expected.encode()
+
+
 def _line(texts):
     line = io.StringIO()
     csv.writer(line, lineterminator="\r\n").writerow(texts)
