@@ -29,7 +29,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 import datasets
 from launch.sweeps import flag_check
