@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from datasets.options import DataOptions
+from datasets.options import DataOptions, Setting
 from motley_tff.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,23 +29,51 @@ REGISTRY: Mapping[str, str] = {
 }
 # Those whose clients are silos, the same ones in training and evaluation.
 CROSS_SILO = ("adni", "school", "vehicle")
+# A user's data, whose clients are devices or silos as the user says.
+USERS_DATA = ("images", "table", "text")
+_SILOS_OPTIONS = ("l2_reg", "test_split", "val_split")
 # Options that mean something to some data sets alone.
 OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "adni_split": ("adni",),
+    "categorical_columns": ("table",),
+    "client_column": ("table", "text"),
+    "feature_columns": ("table",),
     "gld23k": ("landmark",),
     "group_key": ("emnist",),
-    "l2_reg": CROSS_SILO,
+    "image_size": ("images",),
+    "l2_reg": (*CROSS_SILO, *USERS_DATA),
+    "label_column": ("table", "text"),
+    "label_kind": ("table",),
     "lam_svm": ("vehicle",),
     "mask_padding": ("ted_multi",),
+    "model": USERS_DATA,
+    "model_sizes": USERS_DATA,
     "only_digits": ("emnist",),
-    "test_split": ("school", "vehicle"),
-    "val_split": ("school", "vehicle"),
+    "setting": USERS_DATA,
+    "test_split": ("school", "vehicle", *USERS_DATA),
+    "text_column": ("text",),
+    "time_column": ("table", "text"),
+    "val_split": ("school", "vehicle", *USERS_DATA),
+}
+# Options that some data sets cannot do without, unless they are synthetic.
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "table": ("data_file", "client_column", "label_column"),
+    "text": ("data_file", "client_column", "text_column"),
 }
 
 
 def names() -> tuple[str, ...]:
     """Returns the registered names, sorted."""
     return tuple(sorted(REGISTRY))
+
+
+def setting(name: str, chosen: Setting | None = None) -> Setting:
+    """Returns whether a data set's clients are devices or silos; `chosen` decides of a user's data,
+    which are devices if it is None.
+    """
+    if name in USERS_DATA:
+        return chosen or "cross_device"
+    return "cross_silo" if name in CROSS_SILO else "cross_device"
 
 
 def check_name(name: str) -> None:
@@ -65,15 +93,36 @@ def check_options(options: DataOptions) -> None:
     check_name(options.dataset_name)
     for option, owners in OWN_OPTIONS.items():
         value = getattr(options, option)
-        if value is not None and value is not False and options.dataset_name not in owners:
+        is_given = not (value is None or value is False or value == ())
+        if is_given and options.dataset_name not in owners:
             raise UserError(
                 f"--{option}: expected --dataset_name={' or '.join(owners)}, found "
                 f"{options.dataset_name}; leave --{option} out"
             )
+    _check_users_data(options)
     for option in ("lam_svm", "l2_reg"):
         if not 0 <= ((value := getattr(options, option)) or 0) < math.inf:
             raise UserError(f"--{option}={value:g}: expected a finite number of 0 or more")
     _ = options.silo_shares  # Refuses shares that leave a part nothing.
+
+
+def _check_users_data(options: DataOptions) -> None:
+    for option in _SILOS_OPTIONS:
+        if getattr(options, option) is None or options.dataset_name not in USERS_DATA:
+            continue
+        if setting(options.dataset_name, options.setting) == "cross_device":
+            raise UserError(
+                f"--{option} is for silos, and the clients of {options.dataset_name} are devices "
+                "here; leave it out, or give --setting=cross_silo"
+            )
+    if options.use_synthetic_data:
+        return
+    for option in _REQUIRED.get(options.dataset_name, ()):
+        if not getattr(options, option):
+            raise UserError(
+                f"--dataset_name={options.dataset_name} needs --{option}; give it, or "
+                "--use_synthetic_data"
+            )
 
 
 def create(name: str, **options: Any) -> "Task":

@@ -1,9 +1,11 @@
 """What a user says about data, as one frozen value. No TensorFlow here: flags become this first."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from motley_tff.core.errors import UserError
+
+Setting = Literal["cross_device", "cross_silo"]
 
 
 class SiloShares(NamedTuple):
@@ -30,8 +32,22 @@ class DataOptions:
       group_key: EMNIST's `.npz` only: name of an array [n] of writers' groups, if they are known.
       gld23k: Landmarks only: the small variant of 203 classes and 233 clients.
       mask_padding: TedMulti only: leave padding out of the loss, where Motley's code counts it.
+      setting: `table`, `images` and `text` only: `cross_device` or `cross_silo`; None is the first.
+      client_column: `table` and `text` only: the column that says whose a row is.
+      label_column: The same, of the column to predict; `text` without one predicts next words.
+      label_kind: `table` only: `classes` or `numbers`; None finds it out from the labels.
+      feature_columns: `table` only: the columns that predict; None is all others.
+      categorical_columns: `table` only: those of them whose values are categories, though they
+        are numbers; columns with other than numbers are so anyway.
+      text_column: `text` only: the column that holds the texts.
+      time_column: `table` and `text` only: a column of dates or numbers; what is older personalizes
+        or trains, what is newer evaluates.
+      image_size: `images` only: height and width in pixels to scale pictures to; None leaves them.
+      model: `table`, `images` and `text` only: a name that the data set offers, or
+        `module:function` of a model of one's own; None is the data set's default.
+      model_sizes: The same, numbers of units a layer; None is the model's default.
       adni_split: ADNI only: `published`, which can cut through a scan; `subject` and None do not.
-      val_split: School and Vehicle only: share of each silo's examples that validate; None is .15.
+      val_split: Silos but ADNI's: share of each silo's examples that validate; None is 0.15.
       test_split: The same, of those that test.
       lam_svm: Vehicle only: adds 0.5 * lam_svm * ||w||^2 to the loss; None is 1e-4.
       l2_reg: Silos only: adds 0.5 * l2_reg * ||w||^2 to every model's training loss; None is 0.
@@ -47,6 +63,17 @@ class DataOptions:
     gld23k: bool = False
     mask_padding: bool = False
     adni_split: str | None = None
+    setting: Setting | None = None
+    client_column: str | None = None
+    label_column: str | None = None
+    label_kind: Literal["classes", "numbers"] | None = None
+    feature_columns: tuple[str, ...] | None = None
+    categorical_columns: tuple[str, ...] = ()
+    text_column: str | None = None
+    time_column: str | None = None
+    image_size: int | None = None
+    model: str | None = None
+    model_sizes: tuple[int, ...] | None = None
     val_split: float | None = None
     test_split: float | None = None
     lam_svm: float | None = None

@@ -48,7 +48,7 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from datasets import files, splits, sqlite_clients, synthetic_posts, text
+from datasets import files, next_words, splits, sqlite_clients, synthetic_posts
 from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib, task as task_lib
@@ -157,7 +157,7 @@ def _task(
     with_unigram: bool = True,
 ) -> task_lib.Task:
     """Returns the task on the clients' (sentences, dates), which each split's source gives."""
-    tokens = text.make_tokens(vocabulary, VOCABULARY_SIZE)
+    tokens = next_words.make_tokens(vocabulary, VOCABULARY_SIZE)
 
     def trained(posts: Sequence[tf.Tensor]) -> clients_lib.Parts:
         return {"train": tokens.encode(posts[0][:MAX_SENTENCES])}
@@ -176,8 +176,8 @@ def _task(
         "clients_left_out": split.left_out,
     }
     model = stackoverflow_lstm.StackoverflowLstm
-    task = text.next_word_task("stackoverflow", model, tokens, clients, all_facts)
-    return text.with_unigram(task, "give posts in one language") if with_unigram else task
+    task = next_words.next_word_task("stackoverflow", model, tokens, clients, all_facts)
+    return next_words.with_unigram(task, "give posts in one language") if with_unigram else task
 
 
 def _load_posts(source: sqlite_clients.SqliteSplit, client_id: tf.Tensor) -> list[tf.Tensor]:

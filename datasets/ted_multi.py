@@ -37,7 +37,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from datasets import classification, files, splits, sqlite_clients, synthetic_talks, text
+from datasets import classification, files, next_words, splits, sqlite_clients, synthetic_talks
 from datasets.models import ted_transformer
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib, task as task_lib
@@ -62,7 +62,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         path = files.require(options, _PATHS, "ted_multi.sqlite (120 MB)", _ADVICE)
         task = _create_sqlite_task(path)
     if options.mask_padding:
-        task = dataclasses.replace(task, loss=text.token_cross_entropy)
+        task = dataclasses.replace(task, loss=next_words.token_cross_entropy)
     return task
 
 
@@ -86,7 +86,7 @@ def _task(
     facts: Mapping[str, Any],
 ) -> task_lib.Task:
     """Returns the task on each client's sentences; the arguments are by split, but the last two."""
-    tokens, split = text.make_tokens(vocabulary), splits.usable(sizes)
+    tokens, split = next_words.make_tokens(vocabulary), splits.usable(sizes)
 
     def trained(sentences: Sequence[str] | tf.Tensor) -> clients_lib.Parts:
         return {"train": tokens.encode(sentences[:_MAX_TRAINING_EXAMPLES])}
@@ -106,8 +106,8 @@ def _task(
         "client_groups": {i: i[:2] for of in clients.values() for i in of.ids},
         "clients_left_out": split.left_out,
     }
-    task = text.with_unigram(
-        text.next_word_task(
+    task = next_words.with_unigram(
+        next_words.next_word_task(
             "ted_multi",
             ted_transformer.TedTransformer,
             tokens,

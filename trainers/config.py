@@ -57,13 +57,13 @@ class Config:
 def read(trainer: str) -> Config:
     """Returns what a trainer's parsed flags ask for; UserError if they do not fit together."""
     optimizer_flags.check_given(commandline.given())
+    data = data_options(trainer)
     run = {
         "finetuning_trainer": _fine_tuning,
         "knn_per_trainer": _knn_per,
         "hypcluster_trainer": _clustering,
         "mtl_trainer": _multi_task,
-    }[trainer]()
-    data = data_options()
+    }[trainer](datasets.setting(data.dataset_name, data.setting) == "cross_silo")
     datasets.check_options(data)
     run.check()
     decides = deciding_flags()
@@ -78,9 +78,26 @@ def read(trainer: str) -> Config:
     )
 
 
-def data_options() -> DataOptions:
-    """Returns which data; a program without `--base_random_seed` has seed 0."""
-    return DataOptions(**_flags_of(DataOptions))
+def data_options(trainer: str = "") -> DataOptions:
+    """Returns which data; a program without `--base_random_seed` has seed 0. A user's data are
+    silos for `mtl_trainer`, if nothing is said.
+    """
+    options = DataOptions(**_flags_of(DataOptions))
+    lists: dict[str, Any] = {
+        name: tuple(value)
+        for name in ("feature_columns", "categorical_columns")
+        if (value := getattr(options, name)) is not None
+    }
+    if options.model_sizes is not None:
+        lists["model_sizes"] = tuple(map(int, options.model_sizes))
+    if options.dataset_name in datasets.USERS_DATA and options.setting is None:
+        lists["setting"] = "cross_silo" if trainer == "mtl_trainer" else "cross_device"
+    return dataclasses.replace(options, **lists)
+
+
+def _silos() -> str:
+    names = ", ".join(datasets.CROSS_SILO)
+    return f"{names}; or {', '.join(datasets.USERS_DATA)} with --setting=cross_silo"
 
 
 def _flags_of(kind: type) -> dict[str, Any]:
@@ -106,13 +123,12 @@ def _is_foreign(module: str) -> bool:
     return module.partition(".")[0] in ("absl", "tensorflow", "tensorflow_federated", "launch")
 
 
-def _fine_tuning() -> RunConfig:
+def _fine_tuning(is_silos: bool) -> RunConfig:
     every = FLAGS.finetune_every
-    if every is not None and FLAGS.dataset_name not in datasets.CROSS_SILO:
+    if every is not None and not is_silos:
         raise UserError(
             "--finetune_every takes the best of several evaluations, which must be of the same "
-            f"clients: it is for silos ({', '.join(datasets.CROSS_SILO)}); give "
-            "--rounds_per_evaluation"
+            f"clients: it is for silos ({_silos()}); give --rounds_per_evaluation"
         )
     if FLAGS.personalization == "lp_ft" and FLAGS.finetune_last_layer:
         raise UserError(
@@ -128,13 +144,13 @@ def _fine_tuning() -> RunConfig:
         batch_size=FLAGS.train_batch_size,
         last_layer=FLAGS.finetune_last_layer,
     )
-    loop = _loop(FLAGS.finetune_tuning, FLAGS.include_baseline_candidate)
+    loop = _loop(is_silos, FLAGS.finetune_tuning, FLAGS.include_baseline_candidate)
     if every is not None:
         loop = dataclasses.replace(loop, rounds_per_evaluation=every)
     return _run(_algorithm("finetuning_trainer"), personalization, loop)
 
 
-def _knn_per() -> RunConfig:
+def _knn_per(is_silos: bool) -> RunConfig:
     if not FLAGS.total_rounds and not FLAGS.path_to_initial_model_weights:
         raise UserError(
             "--total_rounds=0 trains no global model; give --path_to_initial_model_weights, or "
@@ -145,27 +161,26 @@ def _knn_per() -> RunConfig:
         num_neighbors=tuple(int(k) for k in FLAGS.num_neighbors),
         coefficients=tuple(float(c) for c in FLAGS.coefficients),
     )
-    loop = _loop(FLAGS.knn_tuning, FLAGS.include_baseline_candidate)
+    loop = _loop(is_silos, FLAGS.knn_tuning, FLAGS.include_baseline_candidate)
     return _run(_algorithm("knn_per_trainer"), personalization, loop)
 
 
-def _multi_task() -> RunConfig:
-    if FLAGS.dataset_name not in datasets.CROSS_SILO:
+def _multi_task(is_silos: bool) -> RunConfig:
+    if not is_silos:
         raise UserError(
-            f"--dataset_name={FLAGS.dataset_name} has thousands of clients that come and go, "
-            "which keep no state; mtl_trainer needs silos: one of "
-            f"{', '.join(datasets.CROSS_SILO)}"
+            f"--dataset_name={FLAGS.dataset_name} has clients that come and go, which keep no "
+            f"state; mtl_trainer needs silos: {_silos()}"
         )
     algorithm = _algorithm(
         "mtl_trainer", personal_optimizer=_optimizer("personal", FLAGS.personal_learning_rate)
     )
-    return _run(algorithm, None, _loop(include_baseline_candidate=False))
+    return _run(algorithm, None, _loop(is_silos, include_baseline_candidate=False))
 
 
-def _clustering() -> RunConfig:
+def _clustering(is_silos: bool) -> RunConfig:
     paths = _cluster_models()
-    before = _warm_start()
-    loop = _loop(include_baseline_candidate=False)
+    before = _warm_start(is_silos)
+    loop = _loop(is_silos, include_baseline_candidate=False)
     if FLAGS.warmstart_fraction is not None:
         loop = dataclasses.replace(loop, total_rounds=loop.total_rounds - before.total_rounds)
     algorithm = HypCluster(
@@ -209,13 +224,13 @@ def _cluster_models() -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _warm_start() -> WarmStartConfig:
+def _warm_start(is_silos: bool) -> WarmStartConfig:
     """Returns what clusters start from: FedAvg, with other rates where they are given."""
     num_rounds = FLAGS.num_warmstart_fedavg_rounds
     if FLAGS.warmstart_fraction is not None:
-        if FLAGS.dataset_name not in datasets.CROSS_SILO:
+        if not is_silos:
             raise UserError(
-                f"--warmstart_fraction is for silos ({', '.join(datasets.CROSS_SILO)}); give "
+                f"--warmstart_fraction is for silos ({_silos()}); give "
                 "--num_warmstart_fedavg_rounds"
             )
         if FLAGS["num_warmstart_fedavg_rounds"].present:
@@ -305,10 +320,12 @@ def _optimizer(prefix: str, rate: float | None) -> OptimizerConfig:
 
 
 def _loop(
-    tuning: candidates.Tuning = "global", include_baseline_candidate: bool = True
+    is_silos: bool,
+    tuning: candidates.Tuning = "global",
+    include_baseline_candidate: bool = True,
 ) -> LoopConfig:
     size = FLAGS.clients_per_train_round
-    if FLAGS.dataset_name in datasets.CROSS_SILO and not FLAGS["clients_per_train_round"].present:
+    if is_silos and not FLAGS["clients_per_train_round"].present:
         size = None
     evaluation = EvaluationConfig(
         personalization_fractions=tuple(float(f) for f in FLAGS.personalization_fraction),

@@ -14,7 +14,10 @@ def define() -> None:
     flags.DEFINE_string("dataset_name", None, f"Which data: one of {', '.join(datasets.names())}.")
     flags.DEFINE_string("data_dir", None, "Directory that holds the data sets and their caches.")
     flags.DEFINE_string(
-        "data_file", None, "A file to read in place of a search in --data_dir: .npz, .mat, .sqlite."
+        "data_file",
+        None,
+        "A file to read in place of a search in --data_dir: .npz, .mat, .sqlite; of table and text "
+        "the file itself: .csv, .tsv, .parquet.",
     )
     flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
     flags.DEFINE_bool("only_digits", False, "emnist: the ten digits in place of all 62 classes.")
@@ -33,10 +36,11 @@ def define() -> None:
         "adni: how a vendor's slices are split: by subject, as if not given, or by Motley's rule, "
         "which can put slices of one scan into several parts.",
     )  # fmt: skip
+    _define_users_data()
     for name, what in (("val_split", "validate"), ("test_split", "test")):
         flags.DEFINE_float(
-            name, None, f"school, vehicle: share of each silo's examples that {what} (default: "
-            "0.15).",
+            name, None, f"School, Vehicle and silos of your data: share of each silo's examples "
+            f"that {what} (default: 0.15).",
         )  # fmt: skip
     flags.DEFINE_float(
         "lam_svm", None, "vehicle: strength of the SVM's regularizer (default: 0.0001).",
@@ -48,6 +52,49 @@ def define() -> None:
         lower_bound=0.0,
     )  # fmt: skip
     register_check("dataset_name", datasets.check_name)
+
+
+def _define_users_data() -> None:
+    """Declares what table, images and text ask for; the CSVs of others say less of themselves."""
+    for name, meaning in (
+        ("client_column", "table, text: the column that says whose a row is."),
+        ("label_column", "table: the column to predict; text: classes, else next words."),
+        ("text_column", "text: the column that holds the texts."),
+        ("time_column", "table, text: dates or numbers; older rows personalize, newer evaluate."),
+    ):
+        flags.DEFINE_string(name, None, meaning)
+    flags.DEFINE_enum(
+        "label_kind", None, ["classes", "numbers"],
+        "table: what labels are; found out from them if not given.",
+    )  # fmt: skip
+    flags.DEFINE_list(
+        "feature_columns", None, "table: columns that predict; all others if not given."
+    )
+    flags.DEFINE_list(
+        "categorical_columns", [], "table: feature columns whose numbers name categories."
+    )
+    flags.DEFINE_integer(
+        "image_size", None, "images: scale pictures to so many pixels a side.", lower_bound=4,
+        upper_bound=1024,
+    )  # fmt: skip
+    flags.DEFINE_enum(
+        "setting", None, ["cross_device", "cross_silo"],
+        "table, images, text: what clients are (default: silos for mtl_trainer, else devices).",
+    )  # fmt: skip
+    flags.DEFINE_string(
+        "model",
+        None,
+        "table, images, text: linear, mlp, cnn or lstm, where it fits; or module:function, a Keras "
+        "model of your own.",
+    )
+    flags.DEFINE_list(
+        "model_sizes", None, "Units of each layer of --model, such as 64,32 for an mlp."
+    )
+    flags.register_validator(
+        "model_sizes",
+        lambda texts: texts is None or (texts and all(t.isdecimal() and int(t) for t in texts)),
+        "expected whole numbers above 0, such as 64,32",
+    )
 
 
 def register_check(flag: str, check: Callable[[Any], object], after: str = "") -> None:

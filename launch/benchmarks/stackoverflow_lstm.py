@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from datasets import text
+from datasets import next_words
 from datasets.models import stackoverflow_lstm
 from launch.benchmarks import ALL_THREADS, rounds, torch_process
 from launch.benchmarks.measuring import Plan, Sizes
@@ -50,11 +50,11 @@ def create_task(
         {"0": {"personalization": sentences(0), "evaluation": sentences(0)}}
     )
     # Unknown words, beginnings and ends have the last three ids.
-    words = text.WordTable(np.zeros(1, np.int64), np.zeros(1, np.int32), num_ids - 3)
-    return text.next_word_task(
+    words = next_words.WordTable(np.zeros(1, np.int64), np.zeros(1, np.int32), num_ids - 3)
+    return next_words.next_word_task(
         dataset,
         model,
-        text.Tokens(words, ()),
+        next_words.Tokens(words, ()),
         {"train": clients.InMemoryClients(train), "valid": held_out, "test": held_out},
         {},
     )

@@ -56,6 +56,7 @@ flags.DEFINE_integer(
 flags.DEFINE_integer("cpus_per_task", 1, "Cores for each task.", lower_bound=1)
 flags.DEFINE_string("root_output_dir", "results", "Directory that gets the sweep's directory.")
 flags.DEFINE_string("data_dir", None, "Directory that holds the data sets and their caches.")
+flags.DEFINE_string("data_file", None, "A file to read in place of a search in --data_dir.")
 flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; compares with nothing.")
 flags.DEFINE_bool("dry_run", False, "Print the tasks' commands and run nothing.")
 flags.DEFINE_bool("yes", False, f"Run more than {_MANY_RUNS} runs, too.")
@@ -66,14 +67,14 @@ flags.DEFINE_float("slurm_memory_gb", None, "Memory of a job (default: the parti
 
 def main(grid_file: str) -> int:
     """Runs the sweep of a grid's file; returns the exit status."""
-    data_dir, is_synthetic, root = FLAGS.data_dir, FLAGS.use_synthetic_data, FLAGS.root_output_dir
+    # Processes have other working directories.
+    data_dir, data_file = _absolute(FLAGS.data_dir), _absolute(FLAGS.data_file)
+    is_synthetic, root = FLAGS.use_synthetic_data, FLAGS.root_output_dir
     is_dry, cpus, at_once = FLAGS.dry_run, FLAGS.cpus_per_task, FLAGS.max_parallel
     of_job = (cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition)
     resources = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
-    if data_dir:  # Processes have other working directories.
-        data_dir = os.path.abspath(os.path.expanduser(data_dir))
     path = pathlib.Path(grid_file)
-    plan = plans.Plan(grids.read(path), FLAGS.seeds, data_dir or None, is_synthetic)
+    plan = plans.Plan(grids.read(path), FLAGS.seeds, data_dir, is_synthetic, data_file)
     _check_size(plan, may_be_large=FLAGS.yes or is_dry)
     if is_dry:
         for task in plan.tasks:
@@ -92,6 +93,10 @@ def main(grid_file: str) -> int:
     tables = [directory / f"{name}.csv" for name in names]
     print("", *(table for table in tables if table.exists()), sep="\n")
     return int(any(row["status"] == "failed" for row in rows))
+
+
+def _absolute(path: str | None) -> str | None:
+    return os.path.abspath(os.path.expanduser(path)) if path else None
 
 
 def _check_size(plan: plans.Plan, may_be_large: bool) -> None:
@@ -118,7 +123,9 @@ def _directory(root: str, name: str, plan: plans.Plan) -> Iterator[pathlib.Path]
         _check_same(directory, plan)
         for folder in ("tasks", "logs", "runs", "scratch"):
             (directory.path / folder).mkdir(exist_ok=True)
-        facts = {"plan": plan.identity(), "data_dir": plan.data_dir}
+        facts = {
+            "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
+        }  # fmt: skip
         directory.write_record(**facts, status="running")
         yield directory.path
         directory.write_record(**facts, status="finished")

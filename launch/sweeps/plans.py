@@ -74,6 +74,7 @@ class Plan:
     num_seeds: int
     data_dir: str | None = None
     use_synthetic_data: bool = False
+    data_file: str | None = None
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -114,6 +115,7 @@ class Plan:
             "dataset_name": self.grid.dataset,
             "base_random_seed": str(run.seed),
             **({"data_dir": self.data_dir} if self.data_dir else {}),
+            **({"data_file": self.data_file} if self.data_file else {}),
             **({"use_synthetic_data": "true"} if self.use_synthetic_data else {}),
             **self.grid.fixed_of(self.points[run.point]),
             **{flag: ",".join(values) for flag, values in self.grid.inside.items()},
@@ -156,7 +158,8 @@ def from_record(record: Mapping[str, Any]) -> Plan:
         for name in grids.SECTIONS
     }
     grid = grids.Grid(**{**plan["grid"], **sections})
-    return Plan(grid, plan["seeds"], record["data_dir"], plan["use_synthetic_data"])
+    data_dir, data_file = record["data_dir"], record.get("data_file")
+    return Plan(grid, plan["seeds"], data_dir, plan["use_synthetic_data"], data_file)
 
 
 def is_grouped(grid: grids.Grid) -> bool:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
+import datasets
 from motley_tff.algorithms import optimizers
 from tests.contracts import in_process
 from trainers import config, optimizer_flags
@@ -161,19 +162,11 @@ DECIDES_NO_NUMBERS = {
 }
 # flag: the test that shows its effect.
 SHOWN_ELSEWHERE = {
-    "adni_split": "trainers/test_flags",
+    **dict.fromkeys(datasets.OWN_OPTIONS, "trainers/test_flags"),
     "aggregator": "contracts/test_aggregators",
     "dp_noise_multiplier": "backends/test_tff_backend",
-    "gld23k": "trainers/test_flags",
-    "group_key": "trainers/test_flags",
-    "l2_reg": "trainers/test_flags",
-    "lam_svm": "trainers/test_flags",
-    "mask_padding": "trainers/test_flags",
-    "only_digits": "trainers/test_flags",
     "path_to_initial_model_weights": "test_a_given_model_is_where_a_run_starts",
     "path_to_initial_model_weights_list": "test_a_given_model_is_where_a_run_starts",
-    "test_split": "trainers/test_flags",
-    "val_split": "trainers/test_flags",
 }
 
 

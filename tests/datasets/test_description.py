@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from datasets import description, emnist, text
+from datasets import description, emnist, next_words
 from motley_tff.core import clients
 from tests import toy
 
@@ -19,7 +19,7 @@ def _with_field(task, field, value, **changes):
 
 def test_sample_says_words_and_sizes():
     task = toy.classifier_task()
-    names = text.make_tokens(["the", "cat"], 3).names
+    names = next_words.make_tokens(["the", "cat"], 3).names
     assert names == ("", "the", "cat", "", "<oov>", "<bos>", "<eos>")
     tokens = np.array([5, 1, 2, 4, 6, 0, 0, 0, 0, 0], np.int32)
     with_text = _with_field(task, "t", lambda n: np.tile(tokens, (n, 1)), label_names=names)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datasets import stackoverflow, synthetic_posts, text
+from datasets import next_words, stackoverflow, synthetic_posts
 from datasets.options import DataOptions
 from motley_tff.algorithms import FedAvg
 from motley_tff.core import errors
@@ -23,8 +23,8 @@ def create(path=None, **options):
 
 
 def encoded(sentences, words=WORDS):
-    table = text.word_table(list(words), oov=10_001)
-    ids = text.encode(tf.constant(sentences), table, 20, 10_002, 10_003)
+    table = next_words.word_table(list(words), oov=10_001)
+    ids = next_words.encode(tf.constant(sentences), table, 20, 10_002, 10_003)
     return ids.numpy()
 
 
@@ -457,9 +457,9 @@ def test_clients_that_cannot_be_scored_are_left_out_by_name(hand_made, hand_made
 def test_unigram_by_hand(hand_made, hand_made_task):
     order, _ = hand_made
     task = hand_made_task
-    assert text.unigram_accuracy(task, "valid") == {order[0]: pytest.approx(1 / 3)}
+    assert next_words.unigram_accuracy(task, "valid") == {order[0]: pytest.approx(1 / 3)}
     # The older half says 'the', the newer 'table'; nothing known in the older half scores nothing.
-    assert text.unigram_accuracy(task, "test") == {order[2]: 0.0, order[4]: 0.0}
+    assert next_words.unigram_accuracy(task, "test") == {order[2]: 0.0, order[4]: 0.0}
     assert task.facts["unigram_accuracy"] == {"valid": pytest.approx(1 / 3), "test": 0.0}
     assert task.reference == {order[0]: pytest.approx(1 / 3), order[2]: 0.0, order[4]: 0.0}
 

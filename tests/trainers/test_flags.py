@@ -75,8 +75,12 @@ def test_flags_of_one_data_set_reach_it():
         "adni_split": "published", "gld23k": True, "group_key": "series", "l2_reg": 0.5,
         "mask_padding": True,
         "lam_svm": 0.25, "only_digits": True, "test_split": 0.2, "val_split": 0.3,
+        "setting": "cross_silo", "client_column": "c", "label_column": "l", "label_kind": "numbers",
+        "text_column": "t", "time_column": "d", "image_size": 32, "model": "mlp",
+        "feature_columns": ("a", "b"), "categorical_columns": ("b",), "model_sizes": (64, 32),
     }  # fmt: skip
-    given = [f"--{name}={value}" for name, value in expected.items()]
+    texts = {n: ",".join(map(str, v)) if isinstance(v, tuple) else v for n, v in expected.items()}
+    given = [f"--{name}={text}" for name, text in texts.items()]
     result = subprocess.run(
         [sys.executable, "-c", "import datasets, " + code.removeprefix("import "),
          "--experiment_name=x", "--dataset_name=emnist", *given],

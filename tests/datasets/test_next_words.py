@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datasets import text
+from datasets import next_words
 
 WORDS = ["the", "a", "c++", "naïve", "<URL>"]
 SENTENCES = [
@@ -18,7 +18,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def table():
-    return text.word_table(WORDS, oov=6)
+    return next_words.word_table(WORDS, oov=6)
 
 
 def test_known_words_have_their_rank_and_others_one_id(table):
@@ -30,7 +30,7 @@ def test_known_words_have_their_rank_and_others_one_id(table):
 
 def test_every_word_of_a_large_vocabulary():
     words = [f"w{i}" for i in range(10_000)]
-    table = text.word_table(words, oov=10_001, first_id=1)
+    table = next_words.word_table(words, oov=10_001, first_id=1)
     np.testing.assert_array_equal(table.lookup(tf.constant(words)), np.arange(1, 10_001))
     assert set(table.lookup(tf.constant([f"v{i}" for i in range(999)])).numpy()) == {10_001}
 
@@ -38,7 +38,7 @@ def test_every_word_of_a_large_vocabulary():
 @pytest.mark.parametrize("words", [[], ["a", "b", "a"]])
 def test_words_that_make_no_table(words):
     with pytest.raises(ValueError, match="Expected"):
-        text.word_table(words, oov=6)
+        next_words.word_table(words, oov=6)
 
 
 def test_encoding_is_that_of_tff_baselines(table):
@@ -51,7 +51,7 @@ def test_encoding_is_that_of_tff_baselines(table):
     for row, sentence in zip(expected, SENTENCES, strict=True):
         ids = to_ids({"tokens": tf.constant(sentence)}).numpy()
         row[: len(ids)] = ids
-    found = text.encode(tf.constant(SENTENCES), table, 7, bos=7, eos=8)
+    found = next_words.encode(tf.constant(SENTENCES), table, 7, bos=7, eos=8)
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == tf.int32
 
@@ -59,7 +59,7 @@ def test_encoding_is_that_of_tff_baselines(table):
 def test_encoding_in_a_plain_graph_that_captures_nothing(table):
     with tf.Graph().as_default() as graph:
         sentences = tf.compat.v1.placeholder(tf.string, [None])
-        ids = text.encode(sentences, table, 3, bos=7, eos=8)
+        ids = next_words.encode(sentences, table, 3, bos=7, eos=8)
         assert ids.shape.as_list() == [None, 4]
         with tf.compat.v1.Session(graph=graph) as session:
             found = session.run(ids, {sentences: SENTENCES[:1]})
@@ -72,14 +72,14 @@ def test_losses_and_accuracies_by_hand():
     labels = tf.constant([[3, 1, 4, 0], [2, 0, 0, 0]])
     logits = np.zeros((2, 4, 5), np.float32)
     logits[0, 0, 3] = logits[0, 2, 4] = logits[1, 0, 1] = logits[0, 3, 0] = 100
-    losses, weights = text.token_cross_entropy(labels, tf.constant(logits))
+    losses, weights = next_words.token_cross_entropy(labels, tf.constant(logits))
     np.testing.assert_array_equal(weights, [[1, 1, 1, 0], [1, 0, 0, 0]])
     np.testing.assert_allclose(losses[0, :3], [0, np.log(5), 0], atol=1e-6)
-    correct, weights = text.TokenAccuracy((text.PAD, 4))(labels, tf.constant(logits))
+    correct, weights = next_words.TokenAccuracy((next_words.PAD, 4))(labels, tf.constant(logits))
     np.testing.assert_array_equal(weights, [[1, 1, 0, 0], [1, 0, 0, 0]])
     np.testing.assert_array_equal(correct[0], [1, 0, 1, 1])
     assert float(tf.reduce_sum(correct * weights) / tf.reduce_sum(weights)) == pytest.approx(1 / 3)
-    _, weights = text.TokenAccuracy((text.PAD,))(labels, tf.constant(logits))
+    _, weights = next_words.TokenAccuracy((next_words.PAD,))(labels, tf.constant(logits))
     np.testing.assert_array_equal(weights, tf.cast(labels != 0, tf.float32))
 
 
@@ -87,4 +87,4 @@ def test_a_unigram_needs_a_token_accuracy():
     from tests import toy
 
     with pytest.raises(TypeError, match="token accuracy"):
-        text.unigram_accuracy(toy.classifier_task(), "test")
+        next_words.unigram_accuracy(toy.classifier_task(), "test")

@@ -1,0 +1,51 @@
+"""The model of a user's data: one that the data set offers, by name."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from datasets.options import DataOptions
+from motley_tff.core import functional_model
+from motley_tff.core.errors import UserError
+
+
+class ModelFacts(NamedTuple):
+    """What a model has to know of its data.
+
+    Attributes:
+      num_outputs: Outputs an example: a logit a class, or 1 number; of next words, logits a token.
+      input_shape: Of one example, such as (28, 28, 1); of text (number of tokens,).
+      num_ids: Of text: token ids are below it; else None.
+      predicts_numbers: Whether the output is a number [batch] and no logits.
+    """
+
+    num_outputs: int
+    input_shape: tuple[int, ...]
+    num_ids: int | None = None
+    predicts_numbers: bool = False
+
+
+# (facts, units of each layer or None for its defaults) -> a Keras model by the rules of
+# `functional_model`.
+Architecture = Callable[[ModelFacts, Sequence[int] | None], tf.keras.Model]
+
+
+def build(
+    options: DataOptions,
+    offered: Mapping[str, Architecture],
+    facts: ModelFacts,
+    example_input: Any,
+) -> functional_model.FunctionalModel:
+    """Returns the model that `--model` names, the first one offered if it names none; UserError if
+    it is not offered, or does not take the sizes.
+    """
+    name = options.model or next(iter(offered))
+    if name not in offered:
+        raise UserError(
+            f"--model={name}: {options.dataset_name} offers {', '.join(offered)} here; give one of "
+            "them"
+        )
+    create = functools.partial(offered[name], facts, options.model_sizes)
+    return functional_model.from_keras(create, example_input)
