@@ -75,4 +75,5 @@ def _print_closing_table(directory: run_directory.RunDirectory, selects_round: b
     constant = directory.record.get("constant_prediction", {})
     warnings = terminal.worse_than_nothing(rows, metric, higher_is_better, constant)
     paths = [*first, *others, directory.path / "run.json"]
-    terminal.print_summary(rows, title, backend, paths, warnings)
+    sentence = terminal.hurt_clients(summaries.test_clients(directory, rows[0]["round"]))
+    terminal.print_summary(rows, title, backend, paths, warnings, sentence)

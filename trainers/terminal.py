@@ -1,6 +1,7 @@
 """What a person sees: a progress bar on a terminal, plain lines in a log, a closing table."""
 
 import contextlib
+import math
 import shutil
 import sys
 import time
@@ -15,6 +16,8 @@ from motley_tff.files import text_tables
 _SECONDS_BETWEEN_LINES = 30.0
 # From here on one cluster has, as good as, all clients.
 _COLLAPSED_PCT = 95.0
+# How many of the clients that are worse off the closing sentence names.
+_NAMED_CLIENTS = 5
 
 
 class TerminalProgress:
@@ -91,8 +94,11 @@ def print_summary(
     backend: str,
     paths: Sequence[object],
     warnings: Sequence[str] = (),
+    sentence: str = "",
 ) -> None:
-    """Prints the closing table, of rows of `summary.csv`, warnings, and where the files are."""
+    """Prints the closing table, of rows of `summary.csv`, warnings, a sentence on who is worse off,
+    and where the files are.
+    """
     print(f"\n{metric}, mean and std over clients; backend: {backend}\n")
     columns = ("split", "clients", "candidate", "baseline", "personalized", "% hurt")
     for line in text_tables.aligned([columns, *map(_summary_cells, rows)], gap="   "):
@@ -106,7 +112,33 @@ def print_summary(
             )
     for warning in warnings:
         print(f"\nwarning: {warning}")
+    if sentence:
+        print(f"\n{sentence}")
     print("", *paths, sep="\n", flush=True)
+
+
+def hurt_clients(rows: Sequence[Mapping[str, str]]) -> str:
+    """Returns a sentence on who is worse off with their own model, of test clients' rows of
+    `clients.csv`: the share, and the clients that lose most.
+    """
+    if not rows:
+        return ""
+    if all(row["baseline"] == row["personalized"] != "" for row in rows):
+        return f"no test client's value changed (of {len(rows)}): their own models change nothing"
+    hurt = sorted((row for row in rows if row["is_hurt"] == "1"), key=_gain)
+    share = f"{100 * len(hurt) / len(rows):.1f}% of the test clients ({len(hurt)} of {len(rows)})"
+    if not hurt:
+        return f"{share} are worse off with their own model"
+    listed = ", ".join(row["client_id"].partition(":")[2] for row in hurt[:_NAMED_CLIENTS])
+    more = f" and {len(hurt) - _NAMED_CLIENTS} more" if len(hurt) > _NAMED_CLIENTS else ""
+    return (
+        f"{share} are worse off with their own model, those that lose most first: {listed}{more}; "
+        "is_hurt in clients.csv has all"
+    )
+
+
+def _gain(row: Mapping[str, str]) -> float:
+    return float(row["delta"] or "-inf")  # An empty cell: the personalized model diverged.
 
 
 def worse_than_nothing(
@@ -115,7 +147,7 @@ def worse_than_nothing(
     higher_is_better: bool,
     constant: Mapping[str, float],
 ) -> list[str]:
-    """Returns a warning for each model that is worse on test clients than predicting nothing.
+    """Returns a warning for each model that is no better on test clients than predicting nothing.
 
     Of rows of `summary.csv`, and what `experiment.constant_prediction` found, by split.
     """
@@ -130,10 +162,12 @@ def worse_than_nothing(
             if nothing is None or (column == "baseline_mean" and is_untrained):
                 continue  # Nobody expects anything of an untrained model.
             value = float(row[column] or "nan")  # An empty cell is a mean that is not finite.
-            if not (value >= nothing if higher_is_better else value <= nothing):
+            is_same = math.isclose(value, nothing, rel_tol=1e-6)  # Cells have nine digits.
+            if is_same or not (value > nothing if higher_is_better else value < nothing):
+                than = "no better" if is_same else "worse"
                 warnings.append(
-                    f"{name} ({metric} {value:.4g}) is worse than predicting nothing "
-                    f"({nothing:.4g}: {what})"
+                    f"{name} ({metric} {value:.4g}) is {than} than predicting nothing "
+                    f"({nothing:.4g}: {what}); try other learning rates or more rounds"
                 )
     return warnings
 

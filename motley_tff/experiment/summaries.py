@@ -20,6 +20,12 @@ def selected(directory: RunDirectory, higher_is_better: bool) -> list[dict[str, 
     return [row for row in rows if row["round"] == best]
 
 
+def test_clients(directory: RunDirectory, round_number: str) -> list[dict[str, str]]:
+    """Returns the test clients' rows of one evaluation in `clients.csv`, as text."""
+    rows = csv_files.read(directory.table("clients"))
+    return [row for row in rows if row["round"] == round_number and row["split"] == "test"]
+
+
 def _summary_rows(directory: RunDirectory) -> list[dict[str, str]]:
     path = directory.table("summary")
     rows = list(csv_files.read(path))

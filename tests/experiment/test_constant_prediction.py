@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from datasets import vehicle
+from motley_tff.core import clients
 from motley_tff.experiment import constant_prediction
 from tests import toy
 
@@ -39,9 +40,17 @@ def test_margins_say_the_more_frequent_sign():
     assert constant_prediction.scores(task) == pytest.approx({"valid": 0.5, "test": 0.5})
 
 
-def test_many_clients_are_not_read():
+def test_devices_in_memory_say_what_training_clients_labels_are():
+    """The mean of (1, 3) is 2; the one valid and test client is scored on 2."""
+    task = toy.scalar_task({"a": [1.0, 3.0]}, {"v": ([9.0], [5.0])})
+    assert constant_prediction.scores(task) == pytest.approx({"valid": 4.5, "test": 4.5})
+
+
+def test_clients_on_disk_are_not_read():
     task = toy.classifier_task()
-    assert constant_prediction.scores(task) == pytest.approx({"valid": 1 / 3, "test": 1 / 3})
+    on_disk = clients.DerivedClients(task.train, lambda parts, client_id: parts)
+    expected = pytest.approx({"valid": 1 / 3, "test": 1 / 3})
+    assert constant_prediction.scores(dataclasses.replace(task, train=on_disk)) == expected
+    assert constant_prediction.scores(task) != expected
     with_reference = dataclasses.replace(task, reference={"v0": 0.1})
     assert constant_prediction.scores(with_reference) == {}
-    assert constant_prediction.scores(toy.scalar_task({"a": [1.0]})) == {}

@@ -179,7 +179,7 @@ def test_a_global_model_that_is_worse_than_nothing_is_named_again_and_again(tmp_
          "give --personal_optimizer=sgd"),
         (["--dataset_name=school", "--val_split=0.5", "--test_split=0.5"], "together below 1"),
         (["--dataset_name=school", "--lam_svm=0"], "expected --dataset_name=vehicle"),
-        (["--dataset_name=emnist"], "needs silos: one of adni, school, vehicle"),
+        (["--dataset_name=emnist"], "needs silos: adni, school, vehicle"),
         (["--dataset_name=school", "--alpha=0.5"], "--alpha is a flag of apfl, not of"),
         (["--dataset_name=school", "--lambda=-1"], "--lambda=-1"),
         (["--dataset_name=school", "--algorithm=apfl", "--alpha=1.5"], "--alpha=1.5"),

@@ -35,26 +35,63 @@ def _row(split, baseline, personalized, **others):
     return {"split": split, "baseline_mean": baseline, "personalized_mean": personalized, **others}
 
 
+_CONSTANT, _WORD = "one constant for every example", "a client's own most frequent word"
+
+
 @pytest.mark.parametrize(
-    ("row", "higher_is_better", "found"),
+    ("row", "higher_is_better", "expected"),
     [
-        (_row("test", "4.48", "0.0124"), False, ["the global model (error 4.48) is worse than "
-         "predicting nothing (0.0213: one constant for every example)"]),
-        (_row("test", "0.0213", "0.0214"), False, ["the personalized model (error 0.0214) is worse "
-         "than predicting nothing (0.0213: one constant for every example)"]),
-        (_row("test", "0.02", "0.03"), True, ["the global model (error 0.02) is worse than "
-         "predicting nothing (0.0213: one constant for every example)"]),
-        (_row("test", "", "0.01"), False, ["the global model (error nan) is worse than predicting "
-         "nothing (0.0213: one constant for every example)"]),
-        (_row("test", "0.1", "0.3", reference_mean="0.2"), True, ["the global model (error 0.1) is "
-         "worse than predicting nothing (0.2: a client's own most frequent word)"]),
-        (_row("test", "0.01", "0.01"), False, []),
+        (_row("test", "4.48", "0.0124"), False, ("global model", "4.48", "worse", _CONSTANT)),
+        (_row("test", "0.02", "0.02131"), False,
+         ("personalized model", "0.02131", "worse", _CONSTANT)),
+        (_row("test", "0.02", "0.03"), True, ("global model", "0.02", "worse", _CONSTANT)),
+        (_row("test", "0.0213", "0.03"), True, ("global model", "0.0213", "no better", _CONSTANT)),
+        (_row("test", "", "0.01"), False, ("global model", "nan", "worse", _CONSTANT)),
+        (_row("test", "0.1", "0.3", reference_mean="0.2"), True,
+         ("global model", "0.1", "worse", _WORD)),
+        (_row("test", "0.01", "0.01"), False, None),
     ],
 )  # fmt: skip
-def test_a_model_that_is_worse_than_nothing_is_named(row, higher_is_better, found):
-    rows = [_row("valid", "9", "9"), row]
-    assert terminal.worse_than_nothing(rows, "error", higher_is_better, {"test": 0.0213}) == found
+def test_a_model_that_is_worse_than_nothing_is_named(row, higher_is_better, expected):
+    rows, lines = [_row("valid", "9", "9"), row], []
+    if expected is not None:
+        model, value, than, what = expected
+        constant = row.get("reference_mean", "0.0213")
+        lines = [f"the {model} (error {value}) is {than} than predicting nothing ({constant}: "
+                 f"{what}); try other learning rates or more rounds"]  # fmt: skip
+    found = terminal.worse_than_nothing(rows, "error", higher_is_better, {"test": 0.0213})
+    assert found == lines
 
 
 def test_without_a_constant_nothing_is_compared():
     assert terminal.worse_than_nothing([_row("test", "9", "9")], "error", False, {}) == []
+
+
+def _client(name, baseline, personalized, delta, is_hurt):
+    cells = (f"table:{name}", baseline, personalized, delta, is_hurt)
+    columns = ("client_id", "baseline", "personalized", "delta", "is_hurt")
+    return dict(zip(columns, cells, strict=True))
+
+
+def test_who_is_worse_off_is_named_those_that_lose_most_first():
+    rows = [
+        _client("a", "0.5", "0.4", "-0.1", "1"),
+        _client("b:1", "0.5", "", "", "1"),
+        _client("c", "0.5", "0.2", "-0.3", "1"),
+        _client("d", "0.5", "0.6", "0.1", "0"),
+    ]
+    assert terminal.hurt_clients(rows) == (
+        "75.0% of the test clients (3 of 4) are worse off with their own model, those that lose "
+        "most first: b:1, c, a; is_hurt in clients.csv has all"
+    )
+    many = [_client(f"c{i}", "1", "0", f"-{9 - i}", "1") for i in range(7)]
+    assert "first: c0, c1, c2, c3, c4 and 2 more;" in terminal.hurt_clients(many)
+
+
+def test_nobody_worse_off_and_nothing_changed_are_two_sentences():
+    better, same = _client("d", "0.5", "0.6", "0.1", "0"), _client("e", "0.5", "0.5", "0", "0")
+    assert terminal.hurt_clients([better, same]) == (
+        "0.0% of the test clients (0 of 2) are worse off with their own model"
+    )
+    assert terminal.hurt_clients([same, same]).startswith("no test client's value changed (of 2)")
+    assert terminal.hurt_clients([]) == ""
