@@ -125,6 +125,21 @@ def _check_users_data(options: DataOptions) -> None:
             )
 
 
+def raw_examples(options: DataOptions) -> Mapping[str, Mapping[str, Any]]:
+    """Returns a user's examples as they were read, `{client id: {column: values}}`, empty where a
+    task has them so anyway, or they are made up.
+    """
+    module = importlib.import_module(REGISTRY[options.dataset_name])
+    read = getattr(module, "raw_examples", None)
+    return read(options) if read is not None and not options.use_synthetic_data else {}
+
+
+def label_column(options: DataOptions) -> str | None:
+    """Returns which of `raw_examples` is to be predicted, or None."""
+    is_table = options.dataset_name in ("table", "text") and not options.use_synthetic_data
+    return options.label_column if is_table else "label"
+
+
 def create(name: str, **options: Any) -> "Task":
     """Loads a data set from fields of `DataOptions`; UserError if there is no such field, too."""
     fields = {field.name for field in dataclasses.fields(DataOptions)} - {"dataset_name"}

@@ -1,6 +1,7 @@
 """What a task's clients look like in numbers: counts, sizes, and how much their labels differ."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,26 +15,27 @@ _MAX_SIZED_CLIENTS = 2000
 _MAX_LABELLED_EXAMPLES = 256
 
 
-@dataclasses.dataclass(frozen=True)
-class SplitFacts:
-    """The clients of a split of a task, and their numbers of examples, all parts together."""
+def client_sizes(task: task_lib.Task) -> dict[str, dict[str, int]]:
+    """Returns `{split: {client id: number of examples, all parts together}}`, of more than 2,000
+    clients of those at even distances.
+    """
+    return {
+        split: {
+            i: sum(len(next(iter(part.values()))) for part in clients.fetch(i).values())
+            for i in _spread(clients.ids, _MAX_SIZED_CLIENTS)
+        }
+        for split, clients in task.splits.items()
+    }
 
-    num_clients: int
-    num_sized: int  # Of how many of them the next three are.
-    mean: float
-    std: float
-    largest: int
 
-
-def split_facts(task: task_lib.Task) -> dict[str, SplitFacts]:
-    """Returns the facts of each split."""
-    facts = {}
-    for split, clients in task.splits.items():
-        ids = _spread(clients.ids, _MAX_SIZED_CLIENTS)
-        sizes = [sum(len(next(iter(e.values()))) for e in clients.fetch(i).values()) for i in ids]
-        mean, std, largest = float(np.mean(sizes)), float(np.std(sizes)), int(np.max(sizes))
-        facts[split] = SplitFacts(len(clients), len(ids), mean, std, largest)
-    return facts
+def size_skew(sizes: Sequence[int]) -> str:
+    """Returns in words how unequal clients' numbers of examples are."""
+    ordered = np.sort(sizes)
+    tenth = ordered[-max(1, len(ordered) // 10) :]
+    return (
+        f"{ordered[0]:,} to {ordered[-1]:,} examples, median {np.median(ordered):,.0f}; the "
+        f"largest {len(tenth):,} of {len(ordered):,} clients have {tenth.sum() / ordered.sum():.0%}"
+    )
 
 
 def _spread(ids: tuple[str, ...], count: int) -> list[str]:

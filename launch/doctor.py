@@ -16,7 +16,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ _PACKAGES = (
     "grpcio",
 )  # fmt: skip
 _MAX_LISTED = 20
+# Facts that the words before them tell.
+_TOLD = ("clients_left_out", "clients_not_evaluable")
 _GIBIBYTE = 2**30
 _OWN_GROUP, _GROUPS = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgroup")
 
@@ -201,36 +203,91 @@ def _dataset(options: datasets.DataOptions, figures_dir: pathlib.Path) -> str:
     from datasets import description  # With TensorFlow, 1.7 s.
 
     task = datasets.create_task(options)
-    lines = [f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights"]
-    lines += [f"{k}: {_short(v)}" for k, v in task.facts.items() if v or v == 0]
-    # A silo is in every split, with a part of its data each time.
-    whole = ", all its parts together" if task.setting == "cross_silo" else ""
-    for split, facts in description.split_facts(task).items():
-        of = "" if facts.num_sized == facts.num_clients else f" (of {facts.num_sized} of them)"
-        lines.append(
-            f"{split}: {facts.num_clients:,} clients, {facts.mean:.1f} ± {facts.std:.1f} examples "
-            f"a client{whole}, largest {facts.largest:,}{of}"
-        )
-    lines += [f"example {field}: {value}" for field, value in description.sample(task).items()]
+    sizes = description.client_sizes(task)
+    lines = [
+        f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights",
+        *_what_will_happen(task),
+        *_left_out(task),
+        *(f"{k}: {_short(v)}" for k, v in task.facts.items() if k not in _TOLD and (v or v == 0)),
+        *_sizes(task, sizes),
+        *(f"example {field}: {value}" for field, value in description.sample(task).items()),
+    ]
     shares = description.label_shares(task)
     lines.append(
         f"heterogeneity: labels of {len(shares.client_ids)} clients are "
         f"{shares.distance:.2f} (total variation) from their average"
     )
-    return "\n       ".join([*lines, *_pictures(task, shares, figures_dir)])
+    lines += _odd(options, task)
+    return "\n       ".join([*lines, *_pictures(task, sizes, shares, figures_dir)])
 
 
-def _pictures(task: Any, shares: Any, folder: pathlib.Path) -> list[str]:
+def _what_will_happen(task: Any) -> list[str]:
+    """Returns in words who trains, who chooses, and who is reported."""
+    metric = f"reported is each client's {task.metric.name}"
+    if task.setting == "cross_silo":
+        return [
+            f"{len(task.train):,} silos train together, each on its training part; validation "
+            f"parts choose settings; {metric} on the test parts of {len(task.test):,}"
+        ]
+    return [
+        f"{len(task.train):,} clients train together; {len(task.valid):,} others choose settings "
+        f"(valid), and {len(task.test):,} more are reported (test): each personalizes on one half "
+        f"of its examples and is scored on the other; {metric}"
+    ]
+
+
+def _left_out(task: Any) -> list[str]:
+    """Returns in words which clients are left out, or only train, and why."""
+    from datasets import data_checks  # With TensorFlow, 1.7 s.
+
+    kinds = {"clients_left_out": "left out", "clients_not_evaluable": "only train"}
+    total = len({i for clients in task.splits.values() for i in clients.ids})
+    lines = []
+    for fact, what in kinds.items():
+        for reason, ids in task.facts.get(fact, {}).items():
+            of = total + len(ids) if fact == "clients_left_out" else total
+            lines.append(f"{len(ids):,} of {of:,} clients {what}, {reason}: "
+                         f"{data_checks.listed([str(i) for i in ids])}")  # fmt: skip
+    return lines
+
+
+def _sizes(task: Any, sizes: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yields a line for each split of how many examples its clients have."""
+    from datasets import description  # With TensorFlow, 1.7 s.
+
+    if task.setting == "cross_silo":  # A silo is in every split, with a part of its data each time.
+        yield f"silos: {len(task.train):,}, {description.size_skew([*sizes['train'].values()])}"
+        return
+    for split, by_client in sizes.items():
+        number = len(task.splits[split])
+        of = "" if len(by_client) == number else f" (of {len(by_client):,} of them)"
+        yield f"{split}: {number:,} clients{of}, {description.size_skew([*by_client.values()])}"
+
+
+def _odd(options: datasets.DataOptions, task: Any) -> list[str]:
+    """Returns in words what is constant, duplicated, or stands in several clients."""
+    from datasets import data_checks  # With TensorFlow, 1.7 s.
+
+    clients = datasets.raw_examples(options) or data_checks.task_examples(task)
+    return data_checks.findings(clients, datasets.label_column(options))
+
+
+def _pictures(task: Any, sizes: Any, shares: Any, folder: pathlib.Path) -> list[str]:
     """Draws how clients differ, and their images if they have some; returns where."""
     from datasets import description  # With TensorFlow, 1.7 s.
     from motley_tff.report import heterogeneity  # With Matplotlib, 220 ms.
 
     images = description.images(task)
-    bars, sheet = (folder / f"{kind}_{task.dataset}.png" for kind in ("heterogeneity", "images"))
+    name = f"{task.dataset}_silos" if _is_chosen_silos(task) else task.dataset
+    kinds = ("heterogeneity", "sizes", "images")
+    bars, curves, sheet = (folder / f"{kind}_{name}.png" for kind in kinds)
+    by_split = {"silos": sizes["train"]} if task.setting == "cross_silo" else sizes
     try:
         folder.mkdir(parents=True, exist_ok=True)
         title = f"{task.dataset}: what clients' labels are"
         heterogeneity.save(bars, title, shares.client_ids, shares.labels, shares.shares)
+        title = f"{task.dataset}: how many examples clients have"
+        heterogeneity.save_sizes(curves, title, by_split)
         if images is not None:
             title = f"{task.dataset}: what the model sees of some clients"
             heterogeneity.save_images(sheet, title, list(images), list(images.values()))
@@ -238,7 +295,13 @@ def _pictures(task: Any, shares: Any, folder: pathlib.Path) -> list[str]:
         raise CheckFailed(
             f"cannot write {folder}: {error.strerror}; choose another --figures_dir"
         ) from error
-    return [f"picture: {path}" for path in ([bars] if images is None else [bars, sheet])]
+    drawn = [bars, curves, *([] if images is None else [sheet])]
+    return [f"picture: {path}" for path in drawn]
+
+
+def _is_chosen_silos(task: Any) -> bool:
+    """Whether the clients of data that could be devices' are silos here."""
+    return task.dataset in datasets.USERS_DATA and task.setting == "cross_silo"
 
 
 def _short(value: object, limit: int = 160) -> str:

@@ -1,7 +1,7 @@
 """How clients' data differ, drawn, a row a client: labels (Motley's Figure 10) and images."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
+from motley_tff.report import style
 
 # Longer ones would leave no room for the picture.
 _MAX_NAME = 28
@@ -68,6 +69,33 @@ def _plain(text: str) -> str:
     """Returns text without the `'` that keeps spreadsheets from running it."""
     stripped = text.removeprefix("'")
     return stripped if csv_files.formula_safe({"": stripped}) == {"": text} else text
+
+
+def draw_sizes(ax: Axes, sizes: Mapping[str, Sequence[int]]) -> Axes:
+    """Draws the numbers of examples of each split's clients, the largest client first."""
+    for split, look in style.styles(list(sizes)).items():
+        counts = np.sort(sizes[split])[::-1]
+        every = max(1, len(counts) // 20)
+        label = f"{split}: {len(counts):,} clients"
+        ax.plot(counts, label=label, markevery=every, markersize=4, **look.options)
+    ax.set(xlabel="client, the largest first", ylabel="examples", ylim=(0, None))
+    ax.legend()
+    return ax
+
+
+def save_sizes(path: pathlib.Path, title: str, sizes: Mapping[str, Mapping[str, int]]) -> None:
+    """Writes a picture of `{split: {client id: number of examples}}` and the numbers as CSV."""
+    figure = Figure(figsize=(5, 3), layout="constrained")
+    counts = {split: list(by_client.values()) for split, by_client in sizes.items()}
+    draw_sizes(figure.add_subplot(), counts).set_title(title)
+    with csv_files.replacing(path, "wb") as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=150)
+    rows = (
+        csv_files.formula_safe({"split": split, "client_id": client_id, "num_examples": count})
+        for split, by_client in sizes.items()
+        for client_id, count in by_client.items()
+    )
+    csv_files.write(path.with_suffix(".csv"), ("split", "client_id", "num_examples"), rows)
 
 
 def draw_images(ax: Axes, client_ids: Sequence[str], images: Sequence[np.ndarray]) -> Axes:

@@ -63,3 +63,11 @@ def test_pixels_around_zero_are_drawn_from_0_to_1():
     for client_id, images in plain.items():
         np.testing.assert_allclose(shifted[client_id], images, atol=1e-6)
     assert description.images(toy.classifier_task()) is None
+
+
+def test_sizes_count_all_parts_and_their_skew_is_said():
+    sizes = description.client_sizes(toy.scalar_task({"a": [1.0] * 3}, {"v": ([1.0], [2.0, 3.0])}))
+    assert sizes == {"train": {"a": 3}, "valid": {"v": 3}, "test": {"v": 3}}
+    assert description.size_skew([1] * 18 + [6, 16]) == (
+        "1 to 16 examples, median 1; the largest 2 of 20 clients have 55%"
+    )

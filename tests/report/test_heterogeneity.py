@@ -24,3 +24,11 @@ def test_another_table_is_refused(tmp_path):
     path.write_text("client_id,share\na,1\n")
     with pytest.raises(UserError, match="lacks columns label"):
         heterogeneity.read(path)
+
+
+def test_sizes_are_drawn_and_written(tmp_path):
+    path = tmp_path / "sizes_toy.png"
+    heterogeneity.save_sizes(path, "toy", {"train": {"a": 3, "=b": 9}, "test": {"c": 1}})
+    assert path.read_bytes().startswith(b"\x89PNG")
+    lines = path.with_suffix(".csv").read_text().splitlines()
+    assert lines == ["split,client_id,num_examples", "train,a,3", "train,'=b,9", "test,c,1"]
