@@ -24,6 +24,7 @@ REGISTRY: Mapping[str, str] = {
     "landmark": "datasets.landmark",
     "school": "datasets.school",
     "stackoverflow": "datasets.stackoverflow",
+    "table": "datasets.table",
     "ted_multi": "datasets.ted_multi",
     "vehicle": "datasets.vehicle",
 }

@@ -1,7 +1,7 @@
 """What tasks with one label an image share: loss, accuracy, and the task. Outputs are logits."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,51 @@ def accuracy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     """Returns (1.0 where the largest logit is the label's [batch], ones [batch])."""
     correct = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
     return correct, tf.ones_like(correct)
+
+
+def labels_in_training(labels: Sequence[str], known: Sequence[str]) -> np.ndarray:
+    """Returns each label's place in `known`, int32 [n]; -1 of one that no training part has."""
+    places = {label: i for i, label in enumerate(known)}
+    return np.array([places.get(label, -1) for label in labels], np.int32)
+
+
+def cross_entropy_of_known(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (softmax cross entropy, 1.0 where a label is not -1), [batch] each: no output stands
+    for a label that was not there in training. `accuracy` counts it as wrong.
+    """
+    losses = cross_entropy_lib.cross_entropy(tf.maximum(labels, 0), logits)
+    return losses, tf.cast(labels >= 0, tf.float32)
+
+
+def second_class_score(logits: tf.Tensor) -> tf.Tensor:
+    """Returns what ranks examples of two classes, [batch], from logits [batch, 2]."""
+    return logits[:, 1] - logits[:, 0]
+
+
+def area_under_roc(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
+    """Returns the share of pairs of a 1 and a 0 whose scores are in the right order.
+
+    The area under the ROC curve as the Mann-Whitney statistic; ties count half. Not-a-number with
+    one class only, and where a model that diverged has a score that is not finite.
+
+    Args:
+      labels: float32 [n], above 0 for the one class, else the other.
+      scores: float32 [n].
+      is_real: bool [n]; other rows are padding.
+    """
+    scores = tf.where(is_real, scores, tf.float32.max)  # Behind all others.
+    positive = tf.cast(is_real & (labels > 0.0), tf.float32)
+    negative = tf.cast(is_real & (labels <= 0.0), tf.float32)
+    order = tf.argsort(scores)
+    ordered = tf.gather(scores, order)
+    before = tf.concat([[0.0], tf.cumsum(tf.gather(negative, order))], 0)
+    # How many of the other class score less, and how many less or the same.
+    less = tf.gather(before, tf.searchsorted(ordered, scores, "left"))
+    no_more = tf.gather(before, tf.searchsorted(ordered, scores, "right"))
+    area = tf.reduce_sum(positive * (less + no_more)) / 2.0
+    pairs = tf.reduce_sum(positive) * tf.reduce_sum(negative)
+    is_finite = tf.reduce_all(tf.math.is_finite(scores) | ~is_real)
+    return tf.where(is_finite, area / pairs, float("nan"))
 
 
 def image_task(

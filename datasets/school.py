@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from datasets import silos
 from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
@@ -64,9 +63,9 @@ def create_task_from_data(
         shares,
         {**(facts or {}), "score_range": [float(low), float(high)]},
         dataset="school",
-        loss=half_squared_error,
+        loss=silos.half_squared_error,
         metrics=(
-            task_lib.Metric("half_squared_error", half_squared_error, higher_is_better=False),
+            task_lib.Metric("half_squared_error", silos.half_squared_error, higher_is_better=False),
             task_lib.Metric("squared_error", silos.squared_error, higher_is_better=False),
         ),
         neighbours="regression",
@@ -96,12 +95,6 @@ def synthesize(seed: int, num_schools: int = _SYNTHETIC_SCHOOLS) -> silos.Arrays
         scores.append(np.clip(np.rint(score), 1, 70))
         groups[_SILO_ID.format(i)] = f"group_{group}"
     return silos.Arrays(features, scores, groups)
-
-
-def half_squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (0.5 * (output - target)^2 [batch], ones [batch])."""
-    errors = 0.5 * tf.square(outputs - targets)
-    return errors, tf.ones_like(errors)
 
 
 def _students(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

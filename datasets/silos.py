@@ -115,11 +115,14 @@ def linear_task(
     )
 
 
-def with_evaluated(data: Mapping[str, Parts], reason: str, none: str) -> Silos:
+def with_evaluated(
+    data: Mapping[str, Parts], reason: str, none: str, field: str = "target"
+) -> Silos:
     """Returns silos, `{id: parts}`, of which those without test examples only train, and `reason`
-    says why. UserError with the message `none` if no silo has any.
+    says why; `field` is one that examples have. UserError with the message `none` if no silo has
+    any.
     """
-    whole = {i: parts for i, parts in data.items() if len(parts["test"]["target"])}
+    whole = {i: parts for i, parts in data.items() if len(parts["test"][field])}
     if not whole:
         raise UserError(none)
     evaluated = clients_lib.InMemoryClients(whole)
@@ -157,6 +160,12 @@ def preprocess(
 def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns ((output - target)^2 [batch], ones [batch])."""
     errors = tf.square(outputs - targets)
+    return errors, tf.ones_like(errors)
+
+
+def half_squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (0.5 * (output - target)^2 [batch], ones [batch])."""
+    errors = 0.5 * tf.square(outputs - targets)
     return errors, tf.ones_like(errors)
 
 

@@ -201,10 +201,10 @@ def halve(examples: clients_lib.Examples, shuffle: bool = True) -> dict[str, cli
 
 
 def split_silo(
-    num_examples: int, seed: int, shares: SiloShares = PUBLISHED_SHARES
+    num_examples: int, seed: int, shares: SiloShares = PUBLISHED_SHARES, is_shuffled: bool = True
 ) -> dict[str, np.ndarray] | None:
-    """Cuts a silo's rows into `{train, valid, test: row numbers}`, shuffled by a seed; None if it
-    is too small to have all three parts.
+    """Cuts a silo's rows into `{train, valid, test: row numbers}`, shuffled by a seed, or as they
+    stand: the first train, the last test. None if it is too small to have all three parts.
 
     Scikit-learn's `train_test_split`, twice with the same seed, as the published silo code; run r
     of Motley's experiments used 100 + 1000 r. The shares that validate and test are rounded up;
@@ -215,11 +215,12 @@ def split_silo(
     from sklearn import model_selection  # Takes 0.3 s.
 
     of_rest = shares.valid / (1 - shares.test)
+    how = {"random_state": seed} if is_shuffled else {"shuffle": False}
     try:
         rest, test = model_selection.train_test_split(
-            np.arange(num_examples), test_size=shares.test, random_state=seed
+            np.arange(num_examples), test_size=shares.test, **how
         )
-        train, valid = model_selection.train_test_split(rest, test_size=of_rest, random_state=seed)
+        train, valid = model_selection.train_test_split(rest, test_size=of_rest, **how)
     except ValueError as error:
         raise UserError(
             f"found a silo of {num_examples} examples, of which --val_split={shares.valid:g} and "

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datasets import silos
+from datasets import classification, silos
 from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
 from motley_tff.core import random_streams, task as task_lib
 from motley_tff.core.errors import UserError
@@ -79,7 +79,9 @@ def create_task_from_data(
         loss=hinge,
         metrics=(
             task_lib.Metric("accuracy", accuracy, higher_is_better=True),
-            task_lib.Metric("roc_auc", roc_auc, higher_is_better=True, ranks=True),
+            task_lib.Metric(
+                "roc_auc", classification.area_under_roc, higher_is_better=True, ranks=True
+            ),
         ),
         neighbours="svm",
         regularizer=functools.partial(silos.half_squared_norm, strength=lam_svm),
@@ -120,23 +122,6 @@ def accuracy(labels: tf.Tensor, margins: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
     """Returns (whether the margin has the label's sign [batch], ones [batch]); 0 counts as +1."""
     predicted = tf.where(margins >= 0.0, 1.0, -1.0)
     return tf.cast(tf.equal(predicted, labels), tf.float32), tf.ones_like(labels)
-
-
-def roc_auc(labels: tf.Tensor, margins: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
-    """Returns the share of (+1, -1) pairs whose margins are in the right order; ties count half.
-
-    The area under the ROC curve as the Mann-Whitney statistic, of labels and margins float32 [n]
-    where `is_real`, bool [n]; other rows are padding. Not-a-number with one class only, and where a
-    model that diverged has a margin that is not finite.
-    """
-    positive = tf.cast(is_real & (labels > 0.0), tf.float32)
-    negative = tf.cast(is_real & (labels < 0.0), tf.float32)
-    above = tf.cast(margins[:, None] > margins[None, :], tf.float32)
-    level = tf.cast(tf.equal(margins[:, None], margins[None, :]), tf.float32)
-    pairs = positive[:, None] * negative[None, :]
-    area = tf.reduce_sum(pairs * (above + 0.5 * level)) / tf.reduce_sum(pairs)
-    is_finite = tf.reduce_all(tf.math.is_finite(margins) | ~is_real)
-    return tf.where(is_finite, area, float("nan"))
 
 
 def _unit(vector: np.ndarray) -> np.ndarray:

@@ -1,16 +1,21 @@
-"""One dense output with zero initial weights: School's regression, Vehicle's SVM margin."""
+"""One dense layer with zero initial weights: School's regression, Vehicle's SVM margin, tables."""
 
 import tensorflow as tf
 
 
 class Linear(tf.keras.Model):
-    """Outputs [batch] from features [batch, dim]."""
+    """Outputs from inputs [batch, ...], which are flattened: a number each, [batch], or logits
+    [batch, num_classes].
+    """
 
     vectorizes = True
 
-    def __init__(self):
+    def __init__(self, num_classes: int | None = None):
         super().__init__()
-        self.dense = tf.keras.layers.Dense(1, kernel_initializer="zeros", name="dense")
+        self.is_number = num_classes is None
+        self.dense = tf.keras.layers.Dense(
+            num_classes or 1, kernel_initializer="zeros", name="dense"
+        )
 
     @property
     def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
@@ -18,9 +23,17 @@ class Linear(tf.keras.Model):
         return (self.dense,)
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the features themselves."""
-        return x
+        """Returns the inputs themselves, [batch, dim]."""
+        return flat(x)
 
     def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the output."""
-        return tf.squeeze(self.dense(x), axis=-1)
+        """Returns the outputs."""
+        outputs = self.dense(flat(x))
+        return tf.squeeze(outputs, axis=-1) if self.is_number else outputs
+
+
+def flat(x: tf.Tensor) -> tf.Tensor:
+    """Returns inputs [batch, ...] as [batch, dim]."""
+    return (
+        x if len(x.shape) == 2 else tf.reshape(x, [-1, tf.TensorShape(x.shape[1:]).num_elements()])
+    )

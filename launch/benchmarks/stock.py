@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datasets import emnist, school
+from datasets import emnist, silos
 from launch.benchmarks.measuring import Contender
 from motley_tff.core.lazy import tff
 
@@ -41,7 +41,7 @@ class _HalfSquaredError(tf.keras.losses.Loss):
     """School's loss, half the squared error, as Keras wants one."""
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        return school.half_squared_error(y_true, y_pred)[0]
+        return silos.half_squared_error(y_true, y_pred)[0]
 
 
 def linear(num_features: int) -> tff.learning.models.VariableModel:

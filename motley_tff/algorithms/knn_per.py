@@ -223,7 +223,8 @@ def _score(task, params: KnnPer, part: str, carry: Carry, batch: Batch) -> Carry
     carry = carry._replace(sums={**carry.sums, part: sums})
     if part not in carry.examples:
         return carry
-    columns, scores = tf.range(len(candidates)), tf.stack(candidates, axis=1)
+    columns = tf.range(len(candidates))
+    scores = tf.stack([task.scores_of(candidate) for candidate in candidates], axis=1)
     examples = scoring.append(carry.examples[part], batch, scores, columns)
     return carry._replace(examples={**carry.examples, part: examples})
 
@@ -275,7 +276,8 @@ def _label_mixer(neighbours: Neighbours, logits: tf.Tensor, has_no_neighbour: tf
     # The nearest neighbour's exponent is subtracted: the largest term is 1.
     shares = tf.nn.softmax(far, axis=1) * tf.cast(neighbours.is_real, tf.float32)
     rows = tf.broadcast_to(tf.range(tf.shape(shares)[0])[:, None], tf.shape(shares))
-    places = tf.stack([rows, neighbours.values], axis=-1)
+    # What is not real, such as a label of no training part, has a share of 0 somewhere.
+    places = tf.stack([rows, tf.maximum(neighbours.values, 0)], axis=-1)
     probabilities = tf.tensor_scatter_nd_add(tf.zeros_like(model), places, shares)
     probabilities = tf.where(has_no_neighbour[:, None], model, probabilities)
 

@@ -124,7 +124,8 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
         outputs = task.model.predict(weights_of(carry), batch.x, False, batch.key)
         board = board._replace(sums=learning.add(task, batch, outputs, board.sums))
         if part in board.examples:
-            examples = append(board.examples[part], batch, outputs[:, None], column(board)[None])
+            scores = task.scores_of(outputs)[:, None]
+            examples = append(board.examples[part], batch, scores, column(board)[None])
             board = board._replace(examples={**board.examples, part: examples})
         return carry._replace(board=board)
 

@@ -57,6 +57,7 @@ class Task:
         no model, such as always saying a client's most frequent word. Empty if there is none.
       counts: Its weights tell real entries (tokens) from padding; by default the loss's do, which
         may count padding.
+      score: `outputs -> float32 [batch]`, what `ranks` metrics compare; None if outputs are that.
       exports_scores: Whether evaluations give back every example's label and outputs; for tasks
         that have a `ranks` metric.
       label_names: What labels (of text: token ids) mean, for people: `label_names[label]`. Empty
@@ -79,6 +80,7 @@ class Task:
     neighbours: Literal["classification", "svm", "regression", "predictions"] = "classification"
     reference: Mapping[str, float] = dataclasses.field(default_factory=dict)
     label_names: Sequence[str] = ()
+    score: Callable[[tf.Tensor], tf.Tensor] | None = None
     exports_scores: bool = False
     counts: EntryFunction | None = None
 
@@ -87,8 +89,8 @@ class Task:
             raise ValueError("A task needs a first metric, and one that is a mean of entries.")
         if self.exports_scores and not any(metric.ranks for metric in self.metrics):
             raise UserError(
-                f"--export_scores needs binary labels and a score; {self.dataset} has none, "
-                "vehicle has. Leave it out"
+                f"--export_scores needs two classes and a score; {self.dataset} has none "
+                "here, vehicle has. Leave it out"
             )
         for split, clients in self.splits.items():
             expected = {self.personalization_part(split), self.evaluation_part(split)}
@@ -109,6 +111,10 @@ class Task:
     def splits(self) -> dict[str, Clients]:
         """The three client sets by name."""
         return {"train": self.train, "valid": self.valid, "test": self.test}
+
+    def scores_of(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns what `ranks` metrics compare of a batch's outputs, [batch]."""
+        return outputs if self.score is None else self.score(outputs)
 
     def entry_weights(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """Returns the weights of a batch's entries, 0 for those that are padding."""

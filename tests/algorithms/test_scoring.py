@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from datasets import vehicle
+from datasets import classification, vehicle
 from motley_tff.algorithms import FineTuning, optimizers
 from motley_tff.backends import base
 from motley_tff.core import random_streams
@@ -53,4 +53,4 @@ def test_ties_count_half():
     margins = np.array([0.5, 0.5, 1.0, 0.0, 9.0], np.float32)
     is_real = np.array([True, True, True, True, False])
     # Pairs (positive, negative): (.5, .5) half, (.5, 0), (1, .5), (1, 0).
-    assert float(vehicle.roc_auc(labels, margins, is_real)) == pytest.approx(3.5 / 4)
+    assert float(classification.area_under_roc(labels, margins, is_real)) == pytest.approx(3.5 / 4)

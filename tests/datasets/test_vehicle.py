@@ -7,7 +7,7 @@ import tensorflow as tf
 from sklearn import model_selection
 
 import datasets
-from datasets import silos, vehicle
+from datasets import classification, silos, vehicle
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
 from tests.datasets.test_school import cells
@@ -114,10 +114,10 @@ def test_sensors_of_a_group_are_more_alike():
 def test_margins_of_a_model_that_diverged_have_no_area(bad):
     labels = tf.constant([1.0, -1.0, 1.0, -1.0])
     is_real = tf.constant([True, True, True, False])
-    found = vehicle.roc_auc(labels, tf.constant([bad, 0.5, 0.7, 0.1]), is_real)
+    found = classification.area_under_roc(labels, tf.constant([bad, 0.5, 0.7, 0.1]), is_real)
     assert np.isnan(found)
     # In a row of padding it says nothing.
-    found = vehicle.roc_auc(labels, tf.constant([0.9, 0.5, 0.2, bad]), is_real)
+    found = classification.area_under_roc(labels, tf.constant([0.9, 0.5, 0.2, bad]), is_real)
     assert float(found) == pytest.approx(0.5)
 
 

@@ -277,7 +277,7 @@ def test_client_sizes_are_read_or_drawn(tmp_path):
 
 
 def test_stock_tff_trains_school_with_our_loss():
-    from datasets import school
+    from datasets import silos
     from launch.benchmarks import stock
 
     rng = np.random.default_rng(0)
@@ -285,7 +285,7 @@ def test_stock_tff_trains_school_with_our_loss():
     model = stock.linear(3)
     with tf.GradientTape() as tape:
         loss = model.forward_pass((x, y)).loss
-    expected = school.half_squared_error(y[:, 0], np.zeros(5, np.float32))[0]
+    expected = silos.half_squared_error(y[:, 0], np.zeros(5, np.float32))[0]
     assert float(loss) == pytest.approx(float(tf.reduce_mean(expected)))
     # Of (output - target)^2 / 2 on average, at weights of 0.
     kernel, bias = tape.gradient(loss, model.trainable_variables)

@@ -1,0 +1,306 @@
+"""Reads a user's table, CSV or Parquet, as text; what columns mean is said elsewhere.
+
+Understood: commas, semicolons, tabs or bars between cells; UTF-8 with and without a mark, UTF-16 as
+Excel writes "Unicode text", Windows's cp1252; a first line `sep=;`; line breaks inside quotes. What
+is refused is refused in one line.
+"""
+
+import contextlib
+import csv
+import difflib
+import importlib.util
+import io
+import itertools
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from datasets import files
+from motley_tff.core.errors import UserError
+
+_DELIMITERS = (",", ";", "\t", "|")
+_HEAD_BYTES = 2**18
+# Cells are text in memory: so many times the file's size.
+_MEMORY_FACTOR = 8
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", "#n/a"})
+_DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
+_THOUSANDS = r"[+-]?\d{1,3}(?:,\d{3})+"
+# Beginnings of files that are no text, and what they are.
+_SIGNATURES = {
+    b"PK\x03\x04": "a workbook or a ZIP archive; save its sheet as CSV",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook; save its sheet as CSV",
+    b"\x1f\x8b": "a gzip archive; unpack it first",
+    b"BZh": "a bzip2 archive; unpack it first",
+    b"\xfd7zXZ": "an xz archive; unpack it first",
+    b"%PDF": "a PDF; save its table as CSV",
+    b"SQLite format 3": "an SQLite database; export its table as CSV",
+    b"\x93NUMPY": "a NumPy array; save a table as CSV",
+}
+_FORMULA = r"[=@][^=].*|[+-][A-Za-z(].*"
+
+
+class Format(NamedTuple):
+    """How a text file is written."""
+
+    encoding: str
+    delimiter: str
+    first_line: int  # How many lines are before the header.
+    columns: tuple[str, ...]
+
+
+def read(path: Path) -> pd.DataFrame:
+    """Returns a file's cells as text, `""` where one is missing, columns by their names.
+
+    UserError if it is no table, has columns without a name or two of the same, a row of more cells
+    than the header, or would not fit in memory.
+    """
+    with files.reading_as(path, "a table", OSError):
+        size, head = path.stat().st_size, _head(path)
+    if not head.strip():
+        raise UserError(f"{path} is empty; expected a header line and rows")
+    _check_memory(path, size)
+    if head.startswith(b"PAR1"):
+        return _checked(path, _parquet(path))
+    for signature, what in _SIGNATURES.items():
+        if head.startswith(signature):
+            raise UserError(f"{path} is {what}")
+    how = _format(path, head)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pd.errors.ParserWarning)
+        try:
+            frame = _csv(path, how)
+        except UnicodeDecodeError:
+            if how.encoding != "utf-8-sig":
+                raise UserError(f"{path} is not text in {how.encoding}; save it as UTF-8") from None
+            frame = _csv(path, how._replace(encoding="cp1252"))
+    return _checked(path, frame)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD_BYTES)
+
+
+def _check_memory(path: Path, size: int) -> None:
+    import psutil
+
+    available = psutil.virtual_memory().available
+    if _MEMORY_FACTOR * size > available:
+        raise UserError(
+            f"{path} has {size / 1e9:.1f} GB, which takes about {_MEMORY_FACTOR * size / 1e9:.0f} "
+            f"GB of memory, and {available / 1e9:.0f} GB are free; give fewer rows or columns"
+        )
+
+
+def _format(path: Path, head: bytes) -> Format:
+    encoding = "utf-8-sig"
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "utf-16"
+    elif b"\0" in head:
+        raise UserError(f"{path} holds zero bytes, which no text does; save the table as CSV")
+    else:
+        try:
+            head.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            if error.start < len(head) - 4:  # Not merely cut in the middle of a character.
+                encoding = "cp1252"
+    text = head.decode(encoding, "ignore")
+    first_line, delimiter = 0, ""
+    line, _, rest = text.partition("\n")
+    if match := re.fullmatch(r"sep=(.)\r?", line.lstrip("\ufeff").strip('"')):
+        first_line, delimiter, text = 1, match[1], rest
+    delimiter = delimiter or max(_DELIMITERS, key=_unquoted(text.partition("\n")[0]).count)
+    try:
+        columns = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    except csv.Error as error:
+        raise UserError(f"{path} is not a table of text: {error}") from error
+    return Format(encoding, delimiter, first_line, tuple(name.strip() for name in columns))
+
+
+def _unquoted(line: str) -> str:
+    return re.sub(r'"[^"]*"', "", line)
+
+
+def _csv(path: Path, how: Format) -> pd.DataFrame:
+    try:
+        frame = pd.read_csv(
+            path,
+            sep=how.delimiter,
+            encoding=how.encoding,
+            header=None,
+            names=list(range(len(how.columns))),
+            skiprows=how.first_line + 1,
+            dtype=str,
+            na_filter=False,
+            index_col=None,
+            engine="c",
+        )
+    except pd.errors.EmptyDataError:
+        raise UserError(f"{path} has a header and no rows; expected both") from None
+    except pd.errors.ParserError as error:
+        reason = re.sub(r".*C error: ", "", files.one_line(error))
+        raise UserError(f"{path} is not a table: {reason}; expected as many cells in each row as "
+                        "in the header, with quotes that close") from error  # fmt: skip
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise UserError(
+            f"{path}: found rows of {len(how.columns) + frame.index.nlevels} cells below a header "
+            f"of {len(how.columns)}; expected as many (a delimiter may stand at each row's end)"
+        )
+    return frame.set_axis(list(how.columns), axis=1)
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UserError(
+            f"{path} is a Parquet file, which takes pyarrow; save it as CSV, or put pyarrow==20.* "
+            "into plugins.txt"
+        )
+    with files.reading_as(path, "a Parquet file", Exception):
+        frame = pd.read_parquet(path)
+    for name in frame.columns:
+        column, text = frame[name], frame[name].astype(str)
+        if pd.api.types.is_float_dtype(column):  # As a CSV would have it: 3, not 3.0.
+            whole = column.notna() & (column % 1 == 0) & (column.abs() < 1e15)
+            text = text.where(~whole, column.where(whole, 0).astype("int64").astype(str))
+        frame[name] = text.where(column.notna(), "")
+    return frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)
+
+
+def _checked(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    names = list(frame.columns)
+    if twice := sorted({name for name in names if names.count(name) > 1 and name}):
+        raise UserError(f"{path}: found several columns {twice[0]!r}; rename all but one")
+    if "" in names:
+        raise UserError(
+            f"{path}: found no name for column {names.index('') + 1} in the header; give it one"
+        )
+    if not len(frame):
+        raise UserError(f"{path} has a header and no rows; expected both")
+    return frame
+
+
+def check_columns(
+    path: object, columns: Iterable[str], wanted: Mapping[str, Iterable[str]]
+) -> None:
+    """UserError if a flag's column is not among `columns`; `wanted` is `{flag: names}`."""
+    present = list(columns)
+    for flag, names in wanted.items():
+        for name in names:
+            if name not in present:
+                near = difflib.get_close_matches(name, present, n=1)
+                listed = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
+                hint = f"; did you mean {near[0]!r}?" if near else f"; give one of {listed}"
+                raise UserError(f"--{flag}={name}: {path} has no such column{hint}")
+    roles = [(name, flag) for flag, names in wanted.items() for name in names]
+    for (name, flag), (other, other_flag) in itertools.combinations(roles, 2):
+        if name == other and flag != other_flag and "categorical" not in other_flag:
+            raise UserError(f"column {name!r} is both --{flag} and --{other_flag}; leave one out")
+
+
+def client_ids(path: object, frame: pd.DataFrame, column: str) -> pd.Series:
+    """Returns whose each row is, without blanks around; UserError if a row says nothing."""
+    ids = frame[column].str.strip()
+    if count := int((ids == "").sum()):
+        raise UserError(
+            f"{path}: found no client in {count:,} of {len(ids):,} rows, the first in row "
+            f"{row_number(ids == '')} (the header is row 1); fill column {column!r}"
+        )
+    return ids
+
+
+def row_number(is_there: pd.Series) -> int:
+    """Returns the row in a spreadsheet of the first true value, the header being row 1."""
+    return int(np.argmax(is_there.to_numpy())) + 2
+
+
+def is_missing(column: pd.Series) -> pd.Series:
+    """Returns where a cell says that it has no value: empty, NA, NaN, null, None, ? or -."""
+    codes, values = pd.factorize(column)
+    known = np.array([value.strip().lower() in _MISSING for value in values], bool)
+    return pd.Series(known[codes], column.index)
+
+
+def numbers(path: object, column: pd.Series) -> np.ndarray | None:
+    """Returns a column's values, float64 with not-a-number where missing; None if some are no
+    numbers. UserError if they are formulas, infinite, or could be read in two ways.
+    """
+    codes, distinct = pd.factorize(column)
+    texts = pd.Series(distinct, dtype=str).str.strip()
+    missing = is_missing(texts)
+    values = pd.to_numeric(texts.where(~missing, "nan"), errors="coerce")
+    odd = values.isna() & ~missing
+    if odd.any() and texts[odd].str.fullmatch(_DECIMAL_COMMA).all():
+        if texts[odd].str.fullmatch(_THOUSANDS).all() and len(texts[odd]) > 0:
+            raise UserError(
+                f"{path}: column {column.name!r} has {texts[odd].iloc[0]}, which is thousands or a "
+                "decimal comma; write numbers with a decimal point and without separators"
+            )
+        values = pd.to_numeric(texts.str.replace(",", ".").where(~missing, "nan"), errors="coerce")
+        odd = values.isna() & ~missing
+    _check_formulas(path, column, texts[odd])
+    if odd.any():
+        return None
+    if np.isinf(values).any():
+        row = row_number(pd.Series(np.isinf(values.to_numpy())[codes]))
+        raise UserError(
+            f"{path}: column {column.name!r} has an infinite number in row {row}; leave the cell "
+            "empty or give a number"
+        )
+    return values.to_numpy(np.float64)[codes]
+
+
+def _check_formulas(path: object, column: pd.Series, texts: pd.Series) -> None:
+    formulas = texts[texts.str.fullmatch(_FORMULA)]
+    if len(formulas) and len(formulas) >= len(texts) / 2:
+        raise UserError(
+            f"{path}: column {column.name!r} has formulas, such as {formulas.iloc[0][:40]!r}; save "
+            "their values"
+        )
+
+
+def times(path: object, column: pd.Series) -> np.ndarray:
+    """Returns when each row was, float64 that sorts by time, of numbers or ISO dates; UserError for
+    others and where one is missing.
+    """
+    if (missing := is_missing(column)).any():
+        raise UserError(
+            f"{path}: column {column.name!r} says no time in {int(missing.sum()):,} rows, the "
+            f"first in row {row_number(missing)}; fill it, or leave --time_column out"
+        )
+    values = None
+    with contextlib.suppress(UserError):
+        values = numbers(path, column)
+    if values is None:
+        dates = pd.to_datetime(column.str.strip(), format="ISO8601", errors="coerce", utc=True)
+        if dates.isna().any():
+            bad = dates.isna()
+            raise UserError(
+                f"{path}: column {column.name!r} has {column[bad].iloc[0][:40]!r} in row "
+                f"{row_number(bad)}; expected numbers, or dates such as 2024-03-31 or "
+                "2024-03-31T12:00:00"
+            )
+        values = dates.astype("int64").to_numpy(np.float64)
+    return values
+
+
+def looks_like_dates(column: pd.Series) -> bool:
+    """Returns whether most of a column's first different values read as dates."""
+    texts = column.drop_duplicates().head(50).str.strip()
+    pattern = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?"
+    return bool(len(texts) and texts.str.fullmatch(pattern).mean() > 0.8)
+
+
+def by_client(ids: pd.Series, order: np.ndarray | None = None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields each client and its rows' numbers, clients as they first appear, rows as they stand or
+    by `order` [n], the least first.
+    """
+    codes, names = pd.factorize(ids)
+    keys = (codes,) if order is None else (order, codes)
+    rows = np.lexsort(keys)  # Stable; its last key comes first.
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    return zip(map(str, names), np.split(rows, ends[:-1]), strict=True)

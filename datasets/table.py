@@ -1,0 +1,497 @@
+"""Your table: a column says whose each row is, another what to predict; devices or silos.
+
+Card
+  Source: the file of --data_file, CSV or Parquet (`datasets.rows` says what is understood).
+    --client_column, --label_column; --feature_columns are all other columns if not given;
+    --categorical_columns are taken as categories though they are numbers. Or synthetic shops.
+  Licence: your own.
+  Clients: as the column says, their ids as text; with --setting=cross_silo silos, else devices.
+    Synthetic: 40 shops, 20 to 120 customers each, in two planted groups.
+  Fields: `features` float32 [columns]; `label` int32, the class, or `target` float32. Numbers are
+    imputed by their mean and standardized, a category becomes a column each, 0 or 1; a missing one
+    is a category, too. Columns, categories and classes come from all training parts; means and
+    deviations from the rows of the training clients (devices), or each silo's training part. A
+    category that is not there has zeros everywhere; a class that is not there counts as wrong and
+    not in the loss. Labels are classes, or numbers if there are more than 20 different ones or one
+    is not whole (--label_kind). A number is scaled to 0..1 by the least and largest training label.
+  Model: linear, zero initial weights, or --model=mlp. Classes: cross entropy; `accuracy`, and of
+    two `roc_auc`. Numbers: half the squared error; `squared_error` of the scaled label, and
+    `absolute_error` in its own unit.
+  Split: devices are permuted with seed 13: 12% valid, 15% test, the rest train; the latter two
+    personalize on the first half of their shuffled rows. Silos: 70% of the rows train, 15% valid,
+    15% test, by the run's seed. With --time_column rows are in that order instead: the older half
+    personalizes; a silo's oldest rows train and its newest test. In silos training drops an epoch's
+    short last batch.
+  Citation: your own.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+
+import datasets
+from datasets import classification, files, rows as rows_lib, silos, splits
+from datasets.models import choice, linear, mlp
+from datasets.options import DataOptions
+from motley_tff.core import clients as clients_lib, random_streams, task as task_lib
+from motley_tff.core.errors import UserError
+
+# From so many different whole numbers on a label is taken for a number and no class.
+_MAX_WHOLE_CLASSES = 20
+_MAX_CLASSES, _MAX_CATEGORIES, _MAX_FEATURES = 1000, 1000, 20_000
+_MAX_NAMED = 20
+_SYNTHETIC_SHOPS = 40
+
+_MODELS: Mapping[str, choice.Architecture] = {
+    "linear": lambda facts, sizes: linear.Linear(_num_classes(facts)),
+    "mlp": lambda facts, sizes: mlp.Mlp(_num_classes(facts), sizes or (64, 64)),
+}
+
+
+class Columns(NamedTuple):
+    """What columns are; see `DataOptions`."""
+
+    client: str
+    label: str
+    features: tuple[str, ...] | None = None
+    categorical: tuple[str, ...] = ()
+    time: str | None = None
+
+
+class Labels(NamedTuple):
+    """What is to be predicted.
+
+    Attributes:
+      values: int32 [n], places in `classes`, -1 of one that is not there; or float32, scaled.
+      classes: The classes' names; None of numbers.
+      low, high: Of numbers, the training labels' least and largest.
+    """
+
+    values: np.ndarray
+    classes: tuple[str, ...] | None
+    low: float = 0.0
+    high: float = 1.0
+
+
+class Rows(NamedTuple):
+    """Where a table's rows belong: row numbers, int64.
+
+    Attributes:
+      clients: `{client id: {part: rows}}`, a device that trains with the part `train` alone.
+      fitted: Groups of rows (those that means and deviations come from, those that they scale).
+      train: All rows of training parts.
+    """
+
+    clients: Mapping[str, Mapping[str, np.ndarray]]
+    fitted: Sequence[tuple[np.ndarray, np.ndarray]]
+    train: np.ndarray
+
+
+def create_task(options: DataOptions) -> task_lib.Task:
+    """Returns the task on a file's rows, or synthetic ones; UserError says what is wrong."""
+    if options.use_synthetic_data:
+        frame, groups = synthesize(options.base_random_seed)
+        columns = Columns("shop", "bought")
+        facts = {"source": "synthetic", "client_groups": groups}
+        return create_task_from_data(frame, columns, options, facts)
+    path = files.existing("data_file", options.data_file or "")
+    facts = {"source": "table", "files": [str(path)]}
+    return create_task_from_data(rows_lib.read(path), _columns(options), options, facts, str(path))
+
+
+def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
+    """Returns each client's cells as they stand in the file."""
+    path, columns = files.existing("data_file", options.data_file or ""), _columns(options)
+    frame = rows_lib.read(path)
+    _check_columns(str(path), frame, columns)
+    ids = rows_lib.client_ids(path, frame, columns.client)
+    names = [*_feature_names(frame, columns), columns.label]
+    cells = {name: frame[name].to_numpy() for name in names}
+    by_client = rows_lib.by_client(ids)
+    return {i: {name: cells[name][rows] for name in names} for i, rows in by_client}
+
+
+def _columns(options: DataOptions) -> Columns:
+    return Columns(
+        options.client_column or "",
+        options.label_column or "",
+        options.feature_columns,
+        options.categorical_columns,
+        options.time_column,
+    )
+
+
+def create_task_from_data(
+    frame: pd.DataFrame,
+    columns: Columns,
+    options: DataOptions,
+    facts: Mapping[str, Any] | None = None,
+    where: str = "the table",
+) -> task_lib.Task:
+    """Returns the task on a table's cells, all text; `options` has the setting, the seed, shares,
+    the kind of label and the model. UserError, which names `where` the table is from, if columns
+    are missing or are none to learn from, or too few clients or rows are left.
+    """
+    _check_columns(where, frame, columns)
+    is_unlabelled = rows_lib.is_missing(frame[columns.label])
+    counts = {"rows_without_label_left_out": int(is_unlabelled.sum())}
+    frame = frame[~is_unlabelled].reset_index(drop=True)
+    if frame.empty:
+        raise UserError(f"{where}: found no row with a {columns.label}; expected labels")
+    ids = rows_lib.client_ids(where, frame, columns.client)
+    order = None if columns.time is None else rows_lib.times(where, frame[columns.time])
+    by_client = dict(rows_lib.by_client(ids, order))
+    is_silos = datasets.setting("table", options.setting) == "cross_silo"
+    split = (_silos if is_silos else _devices)(by_client, options, columns.time is not None)
+    rows, split_facts = split
+    features, feature_facts = _features(where, frame, columns, rows)
+    labels = _labels(where, frame[columns.label], options.label_kind, rows.train)
+    field = "target" if labels.classes is None else "label"
+    if (unknown := int((labels.values == -1).sum())) and labels.classes is not None:
+        counts["rows_with_a_label_of_no_training_part"] = unknown
+    data = {
+        client_id: {
+            part: {"features": features[of], field: labels.values[of]} for part, of in parts.items()
+        }
+        for client_id, parts in rows.clients.items()
+    }
+    clients, client_facts = _clients(data, split_facts, is_silos)
+    all_facts = {
+        **(facts or {}),
+        "rows": len(frame),
+        **{name: count for name, count in counts.items() if count},
+        **feature_facts,
+        **client_facts,
+    }
+    return _task(clients, labels, features.shape[1], options, all_facts, is_silos)
+
+
+def _check_columns(where: str, frame: pd.DataFrame, columns: Columns) -> None:
+    wanted = {
+        "client_column": (columns.client,),
+        "label_column": (columns.label,),
+        "time_column": (columns.time,) if columns.time else (),
+        "feature_columns": columns.features or (),
+        "categorical_columns": columns.categorical,
+    }
+    rows_lib.check_columns(where, frame.columns, wanted)
+    names = _feature_names(frame, columns)
+    if not names:
+        raise UserError(f"{where}: found no column to predict from; give --feature_columns")
+    for name in columns.categorical:
+        if name not in names:
+            raise UserError(
+                f"--categorical_columns={name}: expected a column that predicts; add it to "
+                "--feature_columns, or leave it out"
+            )
+
+
+def _feature_names(frame: pd.DataFrame, columns: Columns) -> list[str]:
+    others = (columns.client, columns.label, columns.time)
+    return list(columns.features or (name for name in frame.columns if name not in others))
+
+
+# --- who trains on which rows ---------------------------------------------------------------------
+
+
+def _devices(
+    by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool
+) -> tuple[Rows, splits.ClientSplit]:
+    del options  # Motley's permutation of clients has a seed of its own.
+    split = splits.published_or_proportional({i: len(rows) for i, rows in by_client.items()})
+    clients = {i: {"train": by_client[i]} for i in split.train}
+    for client_id in (*split.valid, *split.test):
+        rows = by_client[client_id]
+        halves = splits.halve({"rows": rows}, shuffle=not by_time)
+        clients[client_id] = {part: half["rows"] for part, half in halves.items()}
+    train = np.concatenate([by_client[i] for i in split.train])
+    used = np.concatenate([rows for parts in clients.values() for rows in parts.values()])
+    return Rows(clients, [(train, used)], train), split
+
+
+def _silos(
+    by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool
+) -> tuple[Rows, None]:
+    clients = {}
+    for client_id, rows in by_client.items():
+        parts = splits.split_silo(
+            len(rows), options.base_random_seed, options.silo_shares, is_shuffled=not by_time
+        )
+        parts = parts or silos.train_only(np.arange(len(rows)))
+        clients[client_id] = {part: rows[places] for part, places in parts.items()}
+    fitted = [(parts["train"], by_client[i]) for i, parts in clients.items()]
+    return Rows(clients, fitted, np.concatenate([train for train, _ in fitted])), None
+
+
+def _clients(
+    data: Mapping[str, Any], split: splits.ClientSplit | None, is_silos: bool
+) -> tuple[Mapping[str, clients_lib.Clients], dict[str, Any]]:
+    """Returns the clients of each split, and as facts who is in none, or only trains."""
+    if split is not None:
+        made = {
+            name: clients_lib.InMemoryClients({i: data[i] for i in getattr(split, name)})
+            for name in splits.SPLITS
+        }
+        return made, {"clients_left_out": split.left_out}
+    reason = "fewer than 3 rows: trains, but cannot be split"
+    found = silos.with_evaluated(
+        data, reason, "found no silo of 3 rows or more, expected some: none can be split",
+        field=next(iter(next(iter(data.values()))["train"])),
+    )  # fmt: skip
+    return dict(zip(splits.SPLITS, (found.train, found.evaluated, found.evaluated), strict=True)), (
+        found.facts
+    )
+
+
+# --- what a model sees ----------------------------------------------------------------------------
+
+
+def _features(
+    where: str, frame: pd.DataFrame, columns: Columns, rows: Rows
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Returns float32 [n, columns that a model sees], and facts about them."""
+    numbers, categories = {}, {}
+    for name in _feature_names(frame, columns):
+        values = None
+        if name not in columns.categorical:
+            values = rows_lib.numbers(where, frame[name])
+        if values is None:
+            categories[name] = frame[name]
+        else:
+            numbers[name] = values
+    for name, cells in categories.items():
+        _check_categories(where, cells, len(frame), name in columns.categorical)
+    blocks = []
+    if numbers:
+        blocks.append(scaled(np.stack(list(numbers.values()), axis=1), rows.fitted))
+    facts: dict[str, Any] = {"number_columns": list(numbers)}
+    encoded, names, unseen = encode(categories, rows.train)
+    if categories:
+        blocks.append(encoded)
+        facts["category_columns"] = {name: len(names[name]) for name in categories}
+    if unseen:
+        facts["cells_with_a_category_of_no_training_part"] = unseen
+    together = np.concatenate(blocks, axis=1)
+    if together.shape[1] > _MAX_FEATURES:
+        raise UserError(
+            f"{where}: {len(numbers) + len(categories)} columns become {together.shape[1]:,} "
+            f"features, expected at most {_MAX_FEATURES:,}; leave columns out with "
+            "--feature_columns"
+        )
+    return together, facts
+
+
+def _check_categories(where: str, cells: pd.Series, num_rows: int, is_named: bool) -> None:
+    """Refuses a column that is free text, an identifier or a date rather than a category."""
+    number = cells.nunique()
+    if rows_lib.looks_like_dates(cells):
+        raise UserError(
+            f"{where}: column {cells.name!r} has dates, such as {cells.iloc[0][:30]!r}, which "
+            "predict nothing as they are; give it as --time_column, or leave it out with "
+            "--feature_columns"
+        )
+    if number > _MAX_CATEGORIES or (not is_named and number > 20 and number > 0.8 * num_rows):
+        raise UserError(
+            f"{where}: column {cells.name!r} has {number:,} different texts in {num_rows:,} rows, "
+            f"such as {cells.iloc[0][:30]!r}, expected categories that come again; leave it out "
+            "with --feature_columns"
+        )
+
+
+def scaled(numbers: np.ndarray, fitted: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Returns numbers, float64 [n, columns] with not-a-number where missing, as float32: imputed by
+    the mean, standardized. Each of `fitted` has the rows that mean and deviation come from and
+    those that they scale; a column without a value in the former is 0 in the latter.
+    """
+    from sklearn import impute, preprocessing  # Takes 0.3 s.
+
+    result = np.zeros(numbers.shape, np.float32)
+    for train, used in fitted:
+        here = numbers[train]
+        has_values = ~np.isnan(here).all(axis=0)
+        if not has_values.any():
+            continue
+        imputer = impute.SimpleImputer().fit(here[:, has_values])
+        scaler = preprocessing.StandardScaler().fit(imputer.transform(here[:, has_values]))
+        cells = scaler.transform(imputer.transform(numbers[np.ix_(used, has_values)]))
+        result[np.ix_(used, has_values)] = cells
+    if not np.isfinite(result).all():
+        raise UserError("found values too large to be scaled as float32 numbers")
+    return result
+
+
+def encode(
+    categories: Mapping[str, pd.Series], train: np.ndarray
+) -> tuple[np.ndarray, dict[str, list[str]], dict[str, int]]:
+    """Returns categories as 0 and 1, float32 [n, all of them], their names, of the training rows,
+    by column, and how many cells have another one. A missing one is the category `""`.
+    """
+    from sklearn import preprocessing  # Takes 0.3 s.
+
+    blocks, names, unseen = [], {}, {}
+    for name, cells in categories.items():
+        texts = cells.str.strip().where(~rows_lib.is_missing(cells), "")
+        codes, distinct = pd.factorize(texts, sort=True)
+        encoder = preprocessing.OneHotEncoder(
+            handle_unknown="ignore", sparse_output=False, dtype=np.float32
+        ).fit(codes[train, None])
+        known = encoder.categories_[0]
+        blocks.append(encoder.transform(codes[:, None]))
+        names[name] = [str(distinct[code]) for code in known]
+        if count := int((~np.isin(codes, known)).sum()):
+            unseen[name] = count
+    return np.concatenate(blocks, axis=1) if blocks else np.zeros((0, 0)), names, unseen
+
+
+def _labels(where: str, cells: pd.Series, kind: str | None, train: np.ndarray) -> Labels:
+    """Returns the labels, as classes or numbers; UserError if they leave nothing to learn."""
+    numbers = rows_lib.numbers(where, cells)
+    if kind == "numbers" and numbers is None:
+        raise UserError(
+            f"--label_kind=numbers: column {cells.name!r} of {where} has other labels, such as "
+            f"{_other_than_number(cells)!r}; give --label_kind=classes"
+        )
+    are_numbers = numbers is not None and _are_numbers(numbers[train])
+    if numbers is not None and (kind == "numbers" or (kind is None and are_numbers)):
+        low, high = float(numbers[train].min()), float(numbers[train].max())
+        if low == high:
+            raise UserError(
+                f"{where}: found {low:g} as every training label, expected labels that differ"
+            )
+        return Labels(((numbers - low) / (high - low)).astype(np.float32), None, low, high)
+    texts = cells.str.strip()
+    known = _sorted_classes(texts.iloc[train].unique(), numbers is not None)
+    if len(known) < 2:
+        raise UserError(
+            f"{where}: found {known[0]!r} as every training label, expected labels that differ"
+        )
+    if len(known) > _MAX_CLASSES:
+        raise UserError(
+            f"{where}: column {cells.name!r} has {len(known):,} classes, such as "
+            f"{known[0][:30]!r}, expected at most {_MAX_CLASSES:,}; give another --label_column, "
+            "or --label_kind=numbers"
+        )
+    codes, distinct = pd.factorize(texts)
+    places = classification.labels_in_training([str(d) for d in distinct], known)
+    return Labels(places[codes], tuple(known))
+
+
+def _are_numbers(values: np.ndarray) -> bool:
+    distinct = np.unique(values)
+    return len(distinct) > _MAX_WHOLE_CLASSES or bool((distinct % 1 != 0).any())
+
+
+def _other_than_number(cells: pd.Series) -> str:
+    others = cells[pd.to_numeric(cells, errors="coerce").isna()]
+    return str(others.iloc[0])[:30]
+
+
+def _sorted_classes(texts: Sequence[str], are_whole: bool) -> list[str]:
+    return sorted(map(str, texts), key=(lambda text: (float(text), text)) if are_whole else None)
+
+
+# --- the task -------------------------------------------------------------------------------------
+
+
+def _num_classes(facts: choice.ModelFacts) -> int | None:
+    return None if facts.predicts_numbers else facts.num_outputs
+
+
+def _task(
+    clients: Mapping[str, clients_lib.Clients],
+    labels: Labels,
+    width: int,
+    options: DataOptions,
+    facts: Mapping[str, Any],
+    is_silos: bool,
+) -> task_lib.Task:
+    is_number = labels.classes is None
+    num_outputs = 1 if labels.classes is None else len(labels.classes)
+    model_facts = choice.ModelFacts(num_outputs, (width,), predicts_numbers=is_number)
+    example = np.zeros((1, width), np.float32)
+    fields = _fields_of_numbers(labels) if is_number else _fields_of_classes(labels)
+    return task_lib.Task(
+        dataset="table",
+        setting="cross_silo" if is_silos else "cross_device",
+        model=choice.build(options, _MODELS, model_facts, example),
+        preprocess=_preprocess_numbers if is_number else _preprocess_classes,
+        drop_remainder=is_silos,
+        facts={**facts, **fields.pop("facts")},
+        train=clients["train"],
+        valid=clients["valid"],
+        test=clients["test"],
+        **fields,
+    )
+
+
+def _fields_of_classes(labels: Labels) -> dict[str, Any]:
+    metrics = [task_lib.Metric("accuracy", classification.accuracy, higher_is_better=True)]
+    classes = labels.classes or ()
+    if len(classes) == 2:
+        area = classification.area_under_roc
+        metrics.append(task_lib.Metric("roc_auc", area, higher_is_better=True, ranks=True))
+    return {
+        "loss": classification.cross_entropy_of_known,
+        "metrics": tuple(metrics),
+        "score": classification.second_class_score if len(classes) == 2 else None,
+        "label_names": classes,
+        "facts": {"num_classes": len(classes), "classes": list(classes[:_MAX_NAMED])},
+    }
+
+
+def _fields_of_numbers(labels: Labels) -> dict[str, Any]:
+    absolute = functools.partial(_absolute_error, labels.high - labels.low)
+    return {
+        "loss": silos.half_squared_error,
+        "metrics": (
+            task_lib.Metric("squared_error", silos.squared_error, higher_is_better=False),
+            task_lib.Metric("absolute_error", absolute, higher_is_better=False),
+        ),
+        "neighbours": "regression",
+        "facts": {"label_range": [labels.low, labels.high]},
+    }
+
+
+def _absolute_error(
+    unit: float, targets: tf.Tensor, outputs: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    errors = unit * tf.abs(outputs - targets)
+    return errors, tf.ones_like(errors)
+
+
+def _preprocess_classes(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (features float32 [batch, columns], classes int32 [batch])."""
+    del training, key
+    return examples["features"], examples["label"]
+
+
+_preprocess_numbers = silos.preprocess
+
+
+def synthesize(seed: int, num_shops: int = _SYNTHETIC_SHOPS) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Returns customers of shops, of which two groups want opposite things, and each shop's group.
+
+    Columns `shop`, `bought` (yes or no), `age`, `price` (some missing), `colour`.
+    """
+    frames, groups = [], {}
+    for i in range(num_shops):
+        rng = random_streams.generator(seed, "synthetic_data", 1, i)
+        group, shop, n = int(rng.random() < 0.4), f"{i:03d}", int(rng.integers(20, 121))
+        age, price = rng.uniform(18, 80, n), rng.lognormal(3.0, 0.5, n)
+        colour = rng.choice(["red", "green", "blue"], n, p=(0.5, 0.3, 0.2))
+        standard = np.stack([(age - 49) / 18, (price - 22) / 12, colour == "red"], axis=1)
+        wish = np.array([1.0, -1.0, 1.0]) * (1 - 2 * group) + rng.normal(0, 0.5, 3)
+        bought = standard @ wish + rng.logistic(0, 0.5, n) > 0
+        prices = np.where(rng.random(n) < 0.05, "", np.round(price, 2).astype(str))
+        frames.append(pd.DataFrame({
+            "shop": shop, "bought": np.where(bought, "yes", "no"), "age": age.round().astype(str),
+            "price": prices, "colour": colour,
+        }))  # fmt: skip
+        groups[shop] = f"group_{group}"
+    return pd.concat(frames, ignore_index=True), groups

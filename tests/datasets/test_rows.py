@@ -1,0 +1,167 @@
+"""Tables as people have them, read as text or refused in a line."""
+
+import importlib.util
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from datasets import rows
+from motley_tff.core.errors import UserError
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name="t.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def _cells(frame):
+    return [list(frame.columns), *frame.to_numpy().tolist()]
+
+
+_EXPECTED = [["client", "x"], ["00511", "1.5"], ["b", ""]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "client,x\n00511,1.5\nb,\n",
+        "client,x\r\n00511,1.5\r\nb,\r\n",
+        "\ufeffclient,x\n00511,1.5\nb,\n",
+        "client;x\n00511;1.5\nb;\n",
+        "client\tx\n00511\t1.5\nb\t\n",
+        "client|x\n00511|1.5\nb|\n",
+        "sep=;\nclient;x\n00511;1.5\nb;\n",
+        '"client","x"\n"00511","1.5"\n\nb\n',
+        "client\tx\n00511\t1.5\nb\t\n".encode("utf-16"),
+    ],
+)
+def test_ways_to_write_a_table(file, content):
+    assert _cells(rows.read(file(content))) == _EXPECTED
+
+
+def test_quotes_hold_delimiters_and_line_breaks(file):
+    found = rows.read(file('"a;b","c"\n"1,2","x\ny"\n'))
+    assert _cells(found) == [["a;b", "c"], ["1,2", "x\ny"]]
+
+
+def test_windows_letters_are_read_wherever_the_first_stands(file):
+    for before in (0, 300_000):
+        content = "client,x\n" + "a,1\n" * before + "Zoë,2\n"
+        assert rows.read(file(content.encode("cp1252"))).client.iloc[-1] == "Zoë"
+
+
+def test_parquet_is_the_csv(tmp_path):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"client": ["00511", None], "x": [3.0, 1.5], "n": [1, 2]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    found = rows.read(tmp_path / "t.parquet")
+    assert _cells(found) == [["client", "x", "n"], ["00511", "3", "1"], ["", "1.5", "2"]]
+
+
+def test_parquet_without_pyarrow_is_a_line(file, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"takes pyarrow; save it as CSV, or put pyarrow==20"):
+        rows.read(file(b"PAR1...PAR1"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("a,b\n", "a header and no rows"),
+        ("a,a\n1,2\n", "several columns 'a'"),
+        ("a,\n1,2\n", "no name for column 2"),
+        ("a,b\n1,2\n3,4,5\n", "Expected 2 fields in line 3, saw 3"),
+        ("a,b\n1,2,\n3,4,\n", "delimiter may stand at each row's end"),
+        ('a,b\n"1,2\n3,4\n', "quotes that close"),
+        (b"a,b\n1,\0\n", "zero bytes"),
+        (b"PK\x03\x04rest", "a workbook or a ZIP archive; save its sheet as CSV"),
+        (b"\x1f\x8brest", "gzip archive; unpack it"),
+    ],
+)
+def test_what_is_no_table(file, content, words):
+    path = file(content)
+    with pytest.raises(UserError) as error:
+        rows.read(path)
+    assert str(error.value).startswith(str(path)) and words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_table_that_does_not_fit_is_not_read(file, monkeypatch):
+    path = file("a,b\n1,2\n")
+    monkeypatch.setattr(rows, "_MEMORY_FACTOR", 10**15)
+    with pytest.raises(UserError, match="of memory, and .* GB are free; give fewer rows"):
+        rows.read(path)
+
+
+def _numbers(*cells):
+    return rows.numbers("t.csv", pd.Series(cells, name="x"))
+
+
+def test_numbers_and_what_stands_for_none():
+    missing = ("", " ", "NA", "n/a", "NaN", "null", "None", "?", "-")
+    found = _numbers("1", " -2.5 ", "1e3", *missing)
+    np.testing.assert_array_equal(found, [1.0, -2.5, 1000.0, *[np.nan] * len(missing)])
+    assert _numbers("1", "red") is None and _numbers("2024-01-31") is None
+
+
+def test_decimal_commas():
+    np.testing.assert_array_equal(_numbers("1,5", "2", "-0,25", ""), [1.5, 2, -0.25, np.nan])
+    assert _numbers("1,5", "1.234,5") is None
+    with pytest.raises(UserError, match=r"'x' has 1,234, which is thousands or a decimal comma"):
+        _numbers("1,234", "5")
+    np.testing.assert_array_equal(_numbers("1,234", "0,5"), [1.234, 0.5])
+
+
+def test_infinite_numbers_and_formulas_are_refused():
+    with pytest.raises(UserError, match="'x' has an infinite number in row 3"):
+        _numbers("1", "inf")
+    for formula in ("=A1+1", "@SUM(A1)", "+cmd|' /C calc'!A0"):
+        with pytest.raises(UserError, match="'x' has formulas, such as"):
+            _numbers("1", formula)
+
+
+def test_clients_are_text_without_blanks_around():
+    frame = pd.DataFrame({"c": ["00511", " a ", "a"]})
+    assert rows.client_ids("t", frame, "c").tolist() == ["00511", "a", "a"]
+    frame.loc[1, "c"] = "  "
+    with pytest.raises(UserError, match=r"no client in 1 of 3 rows, the first in row 3"):
+        rows.client_ids("t", frame, "c")
+
+
+def _times(*cells):
+    return rows.times("t.csv", pd.Series(cells, name="when"))
+
+
+def test_times_are_numbers_or_iso_dates():
+    assert _times("3", "1", "2").tolist() == [3.0, 1.0, 2.0]
+    dates = _times("2024-03-31", "2024-03-31T12:00:00", "2023-12-31T23:59:59+02:00")
+    assert np.argsort(dates).tolist() == [2, 0, 1]
+    with pytest.raises(UserError, match=r"'31.3.2024' in row 3; expected numbers, or dates such"):
+        _times("2024-03-31", "31.3.2024")
+    with pytest.raises(UserError, match="says no time in 1 rows, the first in row 2"):
+        _times("", "1")
+
+
+def test_rows_by_client_as_they_stand_or_by_time():
+    ids = pd.Series(["b", "a", "b", "a", "b"])
+    found = {client: r.tolist() for client, r in rows.by_client(ids)}
+    assert found == {"b": [0, 2, 4], "a": [1, 3]} and list(found) == ["b", "a"]
+    by_time = rows.by_client(ids, np.array([5.0, 1.0, 3.0, 0.0, 5.0]))
+    assert {client: r.tolist() for client, r in by_time} == {"b": [2, 0, 4], "a": [3, 1]}
+
+
+def test_columns_that_are_not_there_and_two_roles():
+    with pytest.raises(UserError, match=r"--label_column=scor: t has no such column; did you mean"):
+        rows.check_columns("t", ["school", "score"], {"label_column": ["scor"]})
+    with pytest.raises(UserError, match="no such column; give one of a, b"):
+        rows.check_columns("t", ["a", "b"], {"label_column": ["zzz"]})
+    with pytest.raises(UserError, match="'a' is both --client_column and --label_column"):
+        rows.check_columns("t", ["a"], {"client_column": ["a"], "label_column": ["a"]})

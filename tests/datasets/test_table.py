@@ -1,0 +1,258 @@
+"""Tables of a few rows, by hand; and School's rows as a table are School."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import impute, preprocessing
+
+import datasets
+from datasets import school, table
+from datasets.options import DataOptions
+from motley_tff import interface
+from motley_tff.algorithms import Ditto, FedAvg
+from motley_tff.core.errors import UserError
+
+_DEVICES = DataOptions("table")
+_SILOS = DataOptions("table", setting="cross_silo")
+
+
+def _frame(num_clients=10, rows=4, **columns):
+    """Returns a table of clients c0, c1, ... with the columns x (0, 1, 2, ...) and y (two)."""
+    n = num_clients * rows
+    cells = {
+        "who": [f"c{i // rows}" for i in range(n)],
+        "x": [str(i) for i in range(n)],
+        "y": ["no" if i % 2 else "yes" for i in range(n)],
+        **columns,
+    }
+    return pd.DataFrame(cells)
+
+
+def _task(frame, options=_DEVICES, **columns):
+    return table.create_task_from_data(frame, table.Columns("who", "y", **columns), options)
+
+
+def _of(task, split, part, field):
+    clients = task.splits[split]
+    return {i: clients.fetch(i)[part][field] for i in clients.ids}
+
+
+def test_devices_are_scaled_by_training_clients_alone():
+    task = _task(_frame())
+    train = _of(task, "train", "train", "features")
+    together = np.concatenate([*train.values()])
+    np.testing.assert_allclose([together.mean(), together.std()], [0, 1], atol=1e-6)
+    raw = np.concatenate([np.arange(4) + 4 * int(i[1:]) for i in train])
+    (client,) = task.test.ids
+    parts = task.test.fetch(client)
+    scaled = np.sort(np.concatenate([p["features"][:, 0] for p in parts.values()]))
+    own = np.arange(4) + 4 * int(client[1:])
+    np.testing.assert_allclose(scaled, (own - raw.mean()) / raw.std(), rtol=1e-6)
+    assert (len(task.train), len(task.valid), len(task.test)) == (8, 1, 1)
+
+
+def test_silos_are_imputed_and_scaled_by_their_own_training_part():
+    rng = np.random.default_rng(0)
+    cells = rng.normal(size=(60, 2)).round(3).astype(str)
+    cells[rng.random((60, 2)) < 0.2] = ""
+    frame = _frame(3, 20, x=cells[:, 0], z=cells[:, 1])
+    task = _task(frame, _SILOS)
+    for client in task.train.ids:
+        parts = {p: e["features"] for p, e in task.train.fetch(client).items()}
+        rows = frame[frame.who == client]
+        where = table.splits.split_silo(20, 0)
+        raw = rows[["x", "z"]].apply(pd.to_numeric).to_numpy()
+        imputer = impute.SimpleImputer().fit(raw[where["train"]])
+        scaler = preprocessing.StandardScaler().fit(imputer.transform(raw[where["train"]]))
+        for part, features in parts.items():
+            expected = scaler.transform(imputer.transform(raw[where[part]]))
+            np.testing.assert_allclose(features, expected, atol=1e-6)
+
+
+def test_a_column_that_a_silo_does_not_have_is_zero_there():
+    x = [""] * 20 + [str(i) for i in range(40)]
+    task = _task(_frame(3, 20, x=x, z=[str(i) for i in range(60)]), _SILOS)
+    parts = task.train.fetch("c0")
+    assert all((part["features"][:, 0] == 0).all() for part in parts.values())
+    assert not any((part["features"][:, 1] == 0).all() for part in parts.values())
+
+
+def test_categories_are_those_of_training_clients_and_others_are_counted():
+    plain = _task(_frame(colour=["red", "blue", "NA", "red"] * 10))
+    (client,) = plain.test.ids
+    assert plain.facts["category_columns"] == {"colour": 3}  # Missing is one, too.
+    frame = _frame(colour=["red", "blue", "NA", "red"] * 10)
+    frame.loc[frame.who == client, "colour"] = "green"
+    task = _task(frame)
+    assert task.facts["cells_with_a_category_of_no_training_part"] == {"colour": 4}
+    for part in task.test.fetch(client).values():
+        assert (part["features"][:, 1:] == 0).all()
+    for features in _of(task, "train", "train", "features").values():
+        assert (features[:, 1:].sum(axis=1) == 1).all()
+
+
+def test_numbers_can_name_categories():
+    task = _task(_frame(), categorical=("x",))
+    assert task.model.shapes[0] == (8 * 4, 2)
+
+
+def test_a_label_of_no_training_client_counts_as_wrong_and_not_in_the_loss():
+    frame = _frame()
+    (client,) = _task(frame).test.ids
+    frame.loc[frame.who == client, "y"] = "maybe"
+    task = _task(frame)
+    assert task.facts["rows_with_a_label_of_no_training_part"] == 4
+    assert task.label_names == ("no", "yes")
+    labels = np.array([-1, 0, 1], np.int32)
+    logits = np.array([[3.0, 1.0], [2.0, 0.0], [2.0, 0.0]], np.float32)
+    losses, weights = task.loss(labels, logits)
+    assert weights.numpy().tolist() == [0, 1, 1]
+    np.testing.assert_allclose(losses[1:], [np.log1p(np.exp(-2)), 2 + np.log1p(np.exp(-2))], 1e-6)
+    correct, weights = task.metric.function(labels, logits)
+    assert correct.numpy().tolist() == [0, 1, 0] and weights.numpy().tolist() == [1, 1, 1]
+    result = interface.run(task, FedAvg(), rounds=1)
+    row = result.clients.set_index("split").loc["test"]
+    assert row.baseline == 0 and row.personalized == 0
+
+
+def test_numbers_are_scaled_by_training_labels_and_told_in_their_unit():
+    y = [f"{10 + i / 2:g}" for i in range(40)]
+    task = _task(_frame(y=y))
+    low, high = task.facts["label_range"]
+    train = np.concatenate([*_of(task, "train", "train", "target").values()])
+    assert (train.min(), train.max()) == (0, 1)
+    raw = sorted(10 + i / 2 for i in range(40) if f"c{i // 4}" in task.train.ids)
+    assert (low, high) == (raw[0], raw[-1])
+    squared, absolute = (metric.function for metric in task.metrics)
+    targets, outputs = np.array([0.5], np.float32), np.array([0.25], np.float32)
+    assert float(squared(targets, outputs)[0]) == pytest.approx(0.0625)
+    assert float(absolute(targets, outputs)[0]) == pytest.approx(0.25 * (high - low))
+    assert float(task.loss(targets, outputs)[0]) == pytest.approx(0.03125)
+
+
+@pytest.mark.parametrize(
+    ("y", "kind", "names"),
+    [
+        (["1", "2"] * 20, None, ("1", "2")),
+        (["10", "9"] * 20, None, ("9", "10")),
+        (["1", "2.5"] * 20, None, ()),
+        ([str(i) for i in range(40)], None, ()),
+        (["10", "9.5"] * 20, "classes", ("9.5", "10")),
+        (["1", "2"] * 20, "numbers", ()),
+        (["1", "x"] * 20, None, ("1", "x")),
+    ],
+)
+def test_what_labels_are(y, kind, names):
+    task = _task(_frame(y=y), dataclasses.replace(_DEVICES, label_kind=kind))
+    assert tuple(task.label_names) == names
+    expected = "accuracy" if names else "squared_error"
+    assert task.metric.name == expected
+    assert [m.name for m in task.metrics if m.ranks] == (["roc_auc"] if len(names) == 2 else [])
+
+
+def test_the_older_half_personalizes_and_the_newest_rows_test():
+    when = [f"2024-01-{1 + (7 * i) % 28:02d}" for i in range(40)]
+    x = [str((7 * i) % 28) for i in range(40)]
+    frame = _frame(x=x, when=when)
+    task = _task(frame, time="when")
+    for split in ("valid", "test"):
+        for client in task.splits[split].ids:
+            parts = {p: e["features"][:, 0] for p, e in task.splits[split].fetch(client).items()}
+            assert parts["personalization"].max() < parts["evaluation"].min()
+    silos = _task(_frame(2, 20, x=x, when=when), _SILOS, time="when")
+    for client in silos.train.ids:
+        train, valid, test = (e["features"][:, 0] for e in silos.train.fetch(client).values())
+        assert train.max() <= valid.min() and valid.max() <= test.min()
+        assert (len(train), len(valid), len(test)) == (14, 3, 3)
+
+
+def test_small_clients_are_counted_and_named():
+    frame = pd.concat([_frame(12), _frame(1, 1).assign(who="0042")])
+    task = _task(frame, _SILOS)
+    (ids,) = task.facts["clients_not_evaluable"].values()
+    assert ids == ["0042"] and "0042" in task.train.ids and "0042" not in task.test.ids
+    many = pd.concat([_frame(40), *(_frame(1, 1).assign(who=f"s{i}") for i in range(40))])
+    left = _task(many).facts["clients_left_out"]
+    assert all(i.startswith("s") for ids in left.values() for i in ids) and left
+
+
+def test_rows_without_a_label_are_left_out_and_counted():
+    frame = _frame()
+    frame.loc[3, "y"] = " NA"
+    task = _task(frame)
+    assert task.facts["rows_without_label_left_out"] == 1 and task.facts["rows"] == 39
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"y": ["a"] * 40}, "found 'a' as every training label"),
+        ({"y": [""] * 40}, "found no row with a y"),
+        ({"y": ["0.5"] * 40}, "found 0.5 as every training label"),
+        ({"when": ["2024-01-31"] * 40}, "column 'when' has dates"),
+        ({"note": [f"note {i}" for i in range(40)]}, "'note' has 40 different texts"),
+        ({"x": ["=A1"] * 40}, "'x' has formulas"),
+        ({"x": ["1e300", "-1e300"] * 20}, "too large"),
+        ({"who": ["a"] * 40}, "found 1 clients, expected more than 2"),
+    ],
+)
+def test_what_cannot_be_learnt(change, words):
+    with pytest.raises(UserError) as error:
+        _task(_frame(**change))
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_too_many_classes_and_numbers_that_are_none():
+    classes = [f"k{i}" for i in range(2000)]
+    with pytest.raises(UserError, match="classes, such as .* expected at most 1,000"):
+        _task(_frame(500, y=classes))
+    numbers = dataclasses.replace(_DEVICES, label_kind="numbers")
+    with pytest.raises(UserError, match="has other labels, such as 'yes'"):
+        _task(_frame(), numbers)
+    with pytest.raises(UserError, match="--categorical_columns=y: expected a column that predicts"):
+        _task(_frame(), categorical=("y",))
+    with pytest.raises(UserError, match="found no column to predict from"):
+        _task(_frame()[["who", "y"]])
+
+
+def test_models_by_name_and_size():
+    task = _task(_frame(), dataclasses.replace(_DEVICES, model="mlp", model_sizes=(5,)))
+    assert task.model.shapes == ((1, 5), (5,), (5, 2), (2,))
+    with pytest.raises(UserError, match="--model=cnn: table offers linear, mlp here"):
+        _task(_frame(), dataclasses.replace(_DEVICES, model="cnn"))
+
+
+def test_schools_rows_as_a_table_give_twice_its_half_squared_error(tmp_path):
+    made = school.synthesize(0, num_schools=6)
+    frames = [
+        pd.DataFrame(x).assign(school=f"school_{i:03d}", score=y)
+        for i, (x, y) in enumerate(zip(made.features, made.targets, strict=True))
+    ]
+    pd.concat(frames).to_csv(tmp_path / "school.csv", index=False)
+    options = dataclasses.replace(
+        _SILOS, data_file=str(tmp_path / "school.csv"), client_column="school",
+        label_column="score", base_random_seed=100,
+    )  # fmt: skip
+    tasks = (
+        school.create_task_from_data(made.features, made.targets, seed=100),
+        datasets.create_task(options),
+    )
+    expected, found = (
+        interface.run(task, Ditto(regularization=0.5), rounds=3).clients for task in tasks
+    )
+    for column in ("baseline", "personalized"):
+        np.testing.assert_allclose(found[column], 2 * expected[column], rtol=1e-6)
+    assert expected.baseline.std() > 0
+
+
+def test_raw_examples_are_the_files_cells(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("who,y,x\n007,a,1\nb,b,=2\n007,b, 3\n")
+    options = DataOptions("table", data_file=str(path), client_column="who", label_column="y")
+    found = datasets.raw_examples(options)
+    assert {i: {c: v.tolist() for c, v in of.items()} for i, of in found.items()} == {
+        "007": {"x": ["1", " 3"], "y": ["a", "b"]},
+        "b": {"x": ["=2"], "y": ["b"]},
+    }
