@@ -1,7 +1,8 @@
 """What tasks with one label an image share: loss, accuracy, and the task. Outputs are logits."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from datasets import cross_entropy as cross_entropy_lib
 from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
+from motley_tff.core.errors import UserError
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -21,6 +23,20 @@ def accuracy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     """Returns (1.0 where the largest logit is the label's [batch], ones [batch])."""
     correct = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
     return correct, tf.ones_like(correct)
+
+
+def classes_in(where: str, labels: Iterable[str]) -> list[str]:
+    """Returns the different labels, as numbers if all are; UserError with one alone, that says
+    `where` they are from.
+    """
+    known = sorted(set(labels))
+    with contextlib.suppress(ValueError):
+        known.sort(key=float)
+    if len(known) < 2:
+        raise UserError(
+            f"{where}: found {known[0]!r} as every training label, expected labels that differ"
+        )
+    return known
 
 
 def labels_in_training(labels: Sequence[str], known: Sequence[str]) -> np.ndarray:

@@ -34,7 +34,7 @@ import pandas as pd
 import tensorflow as tf
 
 import datasets
-from datasets import classification, files, rows as rows_lib, silos, splits
+from datasets import assignment, classification, files, rows as rows_lib, silos
 from datasets.models import choice, linear, mlp
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib, random_streams, task as task_lib
@@ -75,20 +75,6 @@ class Labels(NamedTuple):
     classes: tuple[str, ...] | None
     low: float = 0.0
     high: float = 1.0
-
-
-class Rows(NamedTuple):
-    """Where a table's rows belong: row numbers, int64.
-
-    Attributes:
-      clients: `{client id: {part: rows}}`, a device that trains with the part `train` alone.
-      fitted: Groups of rows (those that means and deviations come from, those that they scale).
-      train: All rows of training parts.
-    """
-
-    clients: Mapping[str, Mapping[str, np.ndarray]]
-    fitted: Sequence[tuple[np.ndarray, np.ndarray]]
-    train: np.ndarray
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
@@ -145,21 +131,13 @@ def create_task_from_data(
     ids = rows_lib.client_ids(where, frame, columns.client)
     order = None if columns.time is None else rows_lib.times(where, frame[columns.time])
     by_client = dict(rows_lib.by_client(ids, order))
-    is_silos = datasets.setting("table", options.setting) == "cross_silo"
-    split = (_silos if is_silos else _devices)(by_client, options, columns.time is not None)
-    rows, split_facts = split
+    rows = assignment.assign(by_client, options, by_time=columns.time is not None)
     features, feature_facts = _features(where, frame, columns, rows)
     labels = _labels(where, frame[columns.label], options.label_kind, rows.train)
     field = "target" if labels.classes is None else "label"
     if (unknown := int((labels.values == -1).sum())) and labels.classes is not None:
         counts["rows_with_a_label_of_no_training_part"] = unknown
-    data = {
-        client_id: {
-            part: {"features": features[of], field: labels.values[of]} for part, of in parts.items()
-        }
-        for client_id, parts in rows.clients.items()
-    }
-    clients, client_facts = _clients(data, split_facts, is_silos)
+    clients, client_facts = rows.clients_with({"features": features, field: labels.values})
     all_facts = {
         **(facts or {}),
         "rows": len(frame),
@@ -167,7 +145,7 @@ def create_task_from_data(
         **feature_facts,
         **client_facts,
     }
-    return _task(clients, labels, features.shape[1], options, all_facts, is_silos)
+    return _task(clients, labels, features.shape[1], options, all_facts)
 
 
 def _check_columns(where: str, frame: pd.DataFrame, columns: Columns) -> None:
@@ -195,63 +173,11 @@ def _feature_names(frame: pd.DataFrame, columns: Columns) -> list[str]:
     return list(columns.features or (name for name in frame.columns if name not in others))
 
 
-# --- who trains on which rows ---------------------------------------------------------------------
-
-
-def _devices(
-    by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool
-) -> tuple[Rows, splits.ClientSplit]:
-    del options  # Motley's permutation of clients has a seed of its own.
-    split = splits.published_or_proportional({i: len(rows) for i, rows in by_client.items()})
-    clients = {i: {"train": by_client[i]} for i in split.train}
-    for client_id in (*split.valid, *split.test):
-        rows = by_client[client_id]
-        halves = splits.halve({"rows": rows}, shuffle=not by_time)
-        clients[client_id] = {part: half["rows"] for part, half in halves.items()}
-    train = np.concatenate([by_client[i] for i in split.train])
-    used = np.concatenate([rows for parts in clients.values() for rows in parts.values()])
-    return Rows(clients, [(train, used)], train), split
-
-
-def _silos(
-    by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool
-) -> tuple[Rows, None]:
-    clients = {}
-    for client_id, rows in by_client.items():
-        parts = splits.split_silo(
-            len(rows), options.base_random_seed, options.silo_shares, is_shuffled=not by_time
-        )
-        parts = parts or silos.train_only(np.arange(len(rows)))
-        clients[client_id] = {part: rows[places] for part, places in parts.items()}
-    fitted = [(parts["train"], by_client[i]) for i, parts in clients.items()]
-    return Rows(clients, fitted, np.concatenate([train for train, _ in fitted])), None
-
-
-def _clients(
-    data: Mapping[str, Any], split: splits.ClientSplit | None, is_silos: bool
-) -> tuple[Mapping[str, clients_lib.Clients], dict[str, Any]]:
-    """Returns the clients of each split, and as facts who is in none, or only trains."""
-    if split is not None:
-        made = {
-            name: clients_lib.InMemoryClients({i: data[i] for i in getattr(split, name)})
-            for name in splits.SPLITS
-        }
-        return made, {"clients_left_out": split.left_out}
-    reason = "fewer than 3 rows: trains, but cannot be split"
-    found = silos.with_evaluated(
-        data, reason, "found no silo of 3 rows or more, expected some: none can be split",
-        field=next(iter(next(iter(data.values()))["train"])),
-    )  # fmt: skip
-    return dict(zip(splits.SPLITS, (found.train, found.evaluated, found.evaluated), strict=True)), (
-        found.facts
-    )
-
-
 # --- what a model sees ----------------------------------------------------------------------------
 
 
 def _features(
-    where: str, frame: pd.DataFrame, columns: Columns, rows: Rows
+    where: str, frame: pd.DataFrame, columns: Columns, rows: assignment.Rows
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Returns float32 [n, columns that a model sees], and facts about them."""
     numbers, categories = {}, {}
@@ -364,11 +290,7 @@ def _labels(where: str, cells: pd.Series, kind: str | None, train: np.ndarray) -
             )
         return Labels(((numbers - low) / (high - low)).astype(np.float32), None, low, high)
     texts = cells.str.strip()
-    known = _sorted_classes(texts.iloc[train].unique(), numbers is not None)
-    if len(known) < 2:
-        raise UserError(
-            f"{where}: found {known[0]!r} as every training label, expected labels that differ"
-        )
+    known = classification.classes_in(where, texts.iloc[train])
     if len(known) > _MAX_CLASSES:
         raise UserError(
             f"{where}: column {cells.name!r} has {len(known):,} classes, such as "
@@ -390,10 +312,6 @@ def _other_than_number(cells: pd.Series) -> str:
     return str(others.iloc[0])[:30]
 
 
-def _sorted_classes(texts: Sequence[str], are_whole: bool) -> list[str]:
-    return sorted(map(str, texts), key=(lambda text: (float(text), text)) if are_whole else None)
-
-
 # --- the task -------------------------------------------------------------------------------------
 
 
@@ -407,7 +325,6 @@ def _task(
     width: int,
     options: DataOptions,
     facts: Mapping[str, Any],
-    is_silos: bool,
 ) -> task_lib.Task:
     is_number = labels.classes is None
     num_outputs = 1 if labels.classes is None else len(labels.classes)
@@ -416,10 +333,10 @@ def _task(
     fields = _fields_of_numbers(labels) if is_number else _fields_of_classes(labels)
     return task_lib.Task(
         dataset="table",
-        setting="cross_silo" if is_silos else "cross_device",
+        setting=datasets.setting("table", options.setting),
         model=choice.build(options, _MODELS, model_facts, example),
         preprocess=_preprocess_numbers if is_number else _preprocess_classes,
-        drop_remainder=is_silos,
+        drop_remainder=options.setting == "cross_silo",
         facts={**facts, **fields.pop("facts")},
         train=clients["train"],
         valid=clients["valid"],

@@ -8,7 +8,7 @@ import pytest
 from sklearn import impute, preprocessing
 
 import datasets
-from datasets import school, table
+from datasets import school, splits, table
 from datasets.options import DataOptions
 from motley_tff import interface
 from motley_tff.algorithms import Ditto, FedAvg
@@ -62,7 +62,7 @@ def test_silos_are_imputed_and_scaled_by_their_own_training_part():
     for client in task.train.ids:
         parts = {p: e["features"] for p, e in task.train.fetch(client).items()}
         rows = frame[frame.who == client]
-        where = table.splits.split_silo(20, 0)
+        where = splits.split_silo(20, 0)
         raw = rows[["x", "z"]].apply(pd.to_numeric).to_numpy()
         imputer = impute.SimpleImputer().fit(raw[where["train"]])
         scaler = preprocessing.StandardScaler().fit(imputer.transform(raw[where["train"]]))
