@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 REGISTRY: Mapping[str, str] = {
     "adni": "datasets.adni",
     "emnist": "datasets.emnist",
+    "images": "datasets.images",
     "landmark": "datasets.landmark",
     "school": "datasets.school",
     "stackoverflow": "datasets.stackoverflow",
     "table": "datasets.table",
     "ted_multi": "datasets.ted_multi",
+    "text": "datasets.text",
     "vehicle": "datasets.vehicle",
 }
 # Those whose clients are silos, the same ones in training and evaluation.
@@ -118,6 +120,13 @@ def _check_users_data(options: DataOptions) -> None:
             )
     if options.use_synthetic_data:
         return
+    if options.dataset_name == "images" and (options.data_dir is None) == (
+        options.data_file is None
+    ):
+        raise UserError(
+            "--dataset_name=images needs either --data_dir, a folder of <client>/<label>/<file>, "
+            "or --data_file, an .npz; or give --use_synthetic_data"
+        )
     for option in _REQUIRED.get(options.dataset_name, ()):
         if not getattr(options, option):
             raise UserError(

@@ -54,6 +54,23 @@ class Rows:
         evaluated = of_all.evaluated
         return {"train": of_all.train, "valid": evaluated, "test": evaluated}, of_all.facts
 
+    def repeated(self, counts: np.ndarray) -> "Rows":
+        """Returns where pieces of rows belong, which stay with their row; `counts` says how many a
+        row has, at least 1, int64 [rows].
+        """
+        starts = np.cumsum(counts) - counts
+
+        def pieces(rows: np.ndarray) -> np.ndarray:
+            first = np.cumsum(counts[rows]) - counts[rows]
+            return np.repeat(starts[rows] - first, counts[rows]) + np.arange(counts[rows].sum())
+
+        clients = {
+            i: {part: pieces(rows) for part, rows in parts.items()}
+            for i, parts in self.clients.items()
+        }
+        fitted = [(pieces(train), pieces(used)) for train, used in self.fitted]
+        return Rows(clients, fitted, pieces(self.train), self.split)
+
 
 def assign(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool) -> Rows:
     """Returns where rows belong.

@@ -53,6 +53,22 @@ def cross_entropy_of_known(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Ten
     return losses, tf.cast(labels >= 0, tf.float32)
 
 
+def fields(classes: Sequence[str]) -> dict[str, Any]:
+    """Returns a task's loss and metrics of classes that training parts have: accuracy, and of two
+    classes the ROC-AUC of the second.
+    """
+    metrics = [task_lib.Metric("accuracy", accuracy, higher_is_better=True)]
+    if len(classes) == 2:
+        area = task_lib.Metric("roc_auc", area_under_roc, higher_is_better=True, ranks=True)
+        metrics.append(area)
+    return {
+        "loss": cross_entropy_of_known,
+        "metrics": tuple(metrics),
+        "score": second_class_score if len(classes) == 2 else None,
+        "label_names": tuple(classes),
+    }
+
+
 def second_class_score(logits: tf.Tensor) -> tf.Tensor:
     """Returns what ranks examples of two classes, [batch], from logits [batch, 2]."""
     return logits[:, 1] - logits[:, 0]

@@ -3,15 +3,17 @@
 Id 0 is padding. Labels are token ids [batch, time], outputs logits [batch, time, ids].
 """
 
+import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from datasets import classification
+from datasets.options import Setting
 from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -85,6 +87,23 @@ def make_tokens(vocabulary: Sequence[str], num_words: int | None = None) -> Toke
     return Tokens(word_table(vocabulary, num_words + 1), names)
 
 
+def most_common_words(users: Iterable[Iterable[str]], size: int, min_users: int = 1) -> list[str]:
+    """Returns at most `size` words that most users have used in their sentences, as TFF counts
+    them, and `min_users` of them at least; ties go to the more frequent word, then to the first one
+    of the alphabet. UserError if nobody has used any.
+    """
+    num_users: collections.Counter[str] = collections.Counter()
+    uses: collections.Counter[str] = collections.Counter()
+    for sentences in users:
+        of_user = collections.Counter(word for s in sentences for word in s.split(" ") if word)
+        num_users.update(of_user.keys())
+        uses.update(of_user)
+    if not uses:
+        raise UserError("found no words in what training clients wrote, expected some")
+    words = (word for word, number in num_users.items() if number >= min_users)
+    return sorted(words, key=lambda word: (-num_users[word], -uses[word], word))[:size]
+
+
 def encode(
     sentences: tf.Tensor | Sequence[str], table: WordTable, length: int, bos: int, eos: int
 ) -> tf.Tensor:
@@ -133,15 +152,15 @@ def preprocess(
 
 def next_word_task(
     dataset: str,
-    model: Callable[[int], tf.keras.Model],
+    model: functional_model.FunctionalModel,
     tokens: Tokens,
     clients: Mapping[str, clients_lib.Clients],
     facts: Mapping[str, Any],
     loss: task_lib.EntryFunction = token_cross_entropy,
+    setting: Setting = "cross_device",
 ) -> task_lib.Task:
-    """Returns a task of predicting the next words of clients with the field `tokens`, by a model
-    made from the number of ids. The loss may count padding; metrics and weights of entries never
-    do.
+    """Returns a task of predicting the next words of clients with the field `tokens`. The loss may
+    count padding; metrics and weights of entries never do.
     """
     accuracies = {
         "accuracy": TokenAccuracy((PAD, tokens.words.oov, tokens.eos)),
@@ -150,10 +169,8 @@ def next_word_task(
     }
     return task_lib.Task(
         dataset=dataset,
-        setting="cross_device",
-        model=functional_model.from_keras(
-            functools.partial(model, tokens.eos + 1), np.zeros((1, SENTENCE_LENGTH), np.int32)
-        ),
+        setting=setting,
+        model=model,
         loss=loss,
         counts=token_cross_entropy,
         metrics=tuple(task_lib.Metric(name, f, True) for name, f in accuracies.items()),
@@ -166,12 +183,25 @@ def next_word_task(
     )
 
 
+def model_of(
+    architecture: Callable[[int], tf.keras.Model], tokens: Tokens
+) -> functional_model.FunctionalModel:
+    """Returns the model that an architecture makes of the number of ids."""
+    return functional_model.from_keras(
+        functools.partial(architecture, tokens.eos + 1), np.zeros((1, SENTENCE_LENGTH), np.int32)
+    )
+
+
 def with_unigram(task: task_lib.Task, advice: str) -> task_lib.Task:
     """Returns a task without clients that cannot be scored, and with what is to be beaten, after
-    reading every valid and test client. UserError with the advice if no client of a split can be
-    scored.
+    reading every valid and test client. Of silos, whose parts differ, what is to be beaten is a
+    fact and no reference. UserError with the advice if no client of a split can be scored.
     """
+    is_silos = task.setting == "cross_silo"
     accuracies = {name: unigram_accuracy(task, name) for name in ("valid", "test")}
+    if is_silos:  # The same ones are in both.
+        both = set(accuracies["valid"]) & set(accuracies["test"])
+        accuracies = {s: {i: a[i] for i in a if i in both} for s, a in accuracies.items()}
     scored: dict[str, clients_lib.Clients] = {}
     unscorable: set[str] = set()
     for name, by_client in accuracies.items():
@@ -187,12 +217,12 @@ def with_unigram(task: task_lib.Task, advice: str) -> task_lib.Task:
     left_out = {_UNSCORABLE: sorted(unscorable)} if unscorable else {}
     facts = {
         **task.facts,
-        "clients_left_out": {**task.facts["clients_left_out"], **left_out},
+        "clients_left_out": {**task.facts.get("clients_left_out", {}), **left_out},
         "unigram_accuracy": {
             name: float(np.mean([*by_client.values()])) for name, by_client in accuracies.items()
         },
     }
-    reference = {**accuracies["valid"], **accuracies["test"]}
+    reference = {} if is_silos else {**accuracies["valid"], **accuracies["test"]}
     return dataclasses.replace(
         task, facts=facts, reference=reference, valid=scored["valid"], test=scored["test"]
     )

@@ -36,13 +36,12 @@ Card
     Reddi et al. 2020, "Adaptive Federated Optimization" (https://arxiv.org/abs/2003.00295).
 """
 
-import collections
 import contextlib
 import functools
 import itertools
 import os
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -119,24 +118,10 @@ def create_task_from_data(
     """Returns the task on users' sentences in memory; UserError if there are too few users."""
     sizes = {client_id: len(of.tokens) for client_id, of in posts.items()}
     split = splits.published_or_proportional(sizes)
-    vocabulary = most_common_words((posts[i].tokens for i in split.train), VOCABULARY_SIZE)
+    vocabulary = next_words.most_common_words(
+        (posts[i].tokens for i in split.train), VOCABULARY_SIZE
+    )
     return _task(split, dict.fromkeys(splits.SPLITS, posts), sizes, vocabulary, facts or {})
-
-
-def most_common_words(users: Iterable[Iterable[str]], size: int) -> list[str]:
-    """Returns at most `size` words that most users have used in their sentences, as TFF counts
-    them; ties go to the more frequent word, then to the first one of the alphabet. UserError if
-    there are none.
-    """
-    num_users: collections.Counter[str] = collections.Counter()
-    uses: collections.Counter[str] = collections.Counter()
-    for sentences in users:
-        of_user = collections.Counter(word for s in sentences for word in s.split(" ") if word)
-        num_users.update(of_user.keys())
-        uses.update(of_user)
-    if not uses:
-        raise UserError("found no words in what training clients wrote, expected some")
-    return sorted(num_users, key=lambda word: (-num_users[word], -uses[word], word))[:size]
 
 
 def _milliseconds(dates: tf.Tensor) -> tf.Tensor:
@@ -175,7 +160,7 @@ def _task(
         "vocabulary": {"asked": VOCABULARY_SIZE, "found": len(vocabulary)},
         "clients_left_out": split.left_out,
     }
-    model = stackoverflow_lstm.StackoverflowLstm
+    model = next_words.model_of(stackoverflow_lstm.StackoverflowLstm, tokens)
     task = next_words.next_word_task("stackoverflow", model, tokens, clients, all_facts)
     return next_words.with_unigram(task, "give posts in one language") if with_unigram else task
 
@@ -265,7 +250,9 @@ def _open_counts(path: Path) -> Iterator[IO[bytes]]:
 def _create_dump_task(path: Path) -> task_lib.Task:
     source = sqlite_clients.open_split(path, _DUMP)
     split = splits.published_or_proportional(source.sizes)
-    vocabulary = most_common_words(_sentences_by_user(path, set(split.train)), VOCABULARY_SIZE)
+    vocabulary = next_words.most_common_words(
+        _sentences_by_user(path, set(split.train)), VOCABULARY_SIZE
+    )
     sources = dict.fromkeys(splits.SPLITS, functools.partial(_load_posts, source))
     facts = {"source": "stack_exchange", "files": [str(path)], "prepared": _preparation(path)}
     return _task(split, sources, source.sizes, vocabulary, facts)

@@ -330,34 +330,19 @@ def _task(
     num_outputs = 1 if labels.classes is None else len(labels.classes)
     model_facts = choice.ModelFacts(num_outputs, (width,), predicts_numbers=is_number)
     example = np.zeros((1, width), np.float32)
-    fields = _fields_of_numbers(labels) if is_number else _fields_of_classes(labels)
+    fields = _fields_of_numbers(labels) if is_number else classification.fields(labels.classes)
     return task_lib.Task(
         dataset="table",
         setting=datasets.setting("table", options.setting),
         model=choice.build(options, _MODELS, model_facts, example),
         preprocess=_preprocess_numbers if is_number else _preprocess_classes,
         drop_remainder=options.setting == "cross_silo",
-        facts={**facts, **fields.pop("facts")},
+        facts={**facts, **_label_facts(labels)},
         train=clients["train"],
         valid=clients["valid"],
         test=clients["test"],
         **fields,
     )
-
-
-def _fields_of_classes(labels: Labels) -> dict[str, Any]:
-    metrics = [task_lib.Metric("accuracy", classification.accuracy, higher_is_better=True)]
-    classes = labels.classes or ()
-    if len(classes) == 2:
-        area = classification.area_under_roc
-        metrics.append(task_lib.Metric("roc_auc", area, higher_is_better=True, ranks=True))
-    return {
-        "loss": classification.cross_entropy_of_known,
-        "metrics": tuple(metrics),
-        "score": classification.second_class_score if len(classes) == 2 else None,
-        "label_names": classes,
-        "facts": {"num_classes": len(classes), "classes": list(classes[:_MAX_NAMED])},
-    }
 
 
 def _fields_of_numbers(labels: Labels) -> dict[str, Any]:
@@ -369,8 +354,13 @@ def _fields_of_numbers(labels: Labels) -> dict[str, Any]:
             task_lib.Metric("absolute_error", absolute, higher_is_better=False),
         ),
         "neighbours": "regression",
-        "facts": {"label_range": [labels.low, labels.high]},
     }
+
+
+def _label_facts(labels: Labels) -> dict[str, Any]:
+    if labels.classes is None:
+        return {"label_range": [labels.low, labels.high]}
+    return {"num_classes": len(labels.classes), "classes": list(labels.classes[:_MAX_NAMED])}
 
 
 def _absolute_error(

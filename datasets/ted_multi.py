@@ -109,7 +109,7 @@ def _task(
     task = next_words.with_unigram(
         next_words.next_word_task(
             "ted_multi",
-            ted_transformer.TedTransformer,
+            next_words.model_of(ted_transformer.TedTransformer, tokens),
             tokens,
             clients,
             all_facts,

@@ -51,10 +51,11 @@ def create_task(
     )
     # Unknown words, beginnings and ends have the last three ids.
     words = next_words.WordTable(np.zeros(1, np.int64), np.zeros(1, np.int32), num_ids - 3)
+    tokens = next_words.Tokens(words, ())
     return next_words.next_word_task(
         dataset,
-        model,
-        next_words.Tokens(words, ()),
+        next_words.model_of(model, tokens),
+        tokens,
         {"train": clients.InMemoryClients(train), "valid": held_out, "test": held_out},
         {},
     )

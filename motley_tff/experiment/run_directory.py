@@ -258,8 +258,8 @@ def digest(path: str) -> str:
     """Returns a data file's fingerprint: its size and a hash of its bytes.
 
     Of a file over 64 MB, the beginning, the middle and the end are hashed; of a folder, such as
-    Landmarks' of a file for each client, the names, sizes and last bytes of its files. What cannot
-    be read is a UserError.
+    Landmarks' of a file for each client, the names, sizes and last bytes of all files in and below
+    it. What cannot be read is a UserError.
     """
     try:
         if os.path.isdir(path):
@@ -279,11 +279,12 @@ def digest(path: str) -> str:
 
 def _folder_digest(path: str) -> str:
     total, hasher = 0, hashlib.sha256()
-    for file in sorted(p for p in pathlib.Path(path).iterdir() if p.is_file()):
+    for file in sorted(p for p in pathlib.Path(path).rglob("*") if p.is_file()):
         size = file.stat().st_size
         with file.open("rb") as opened:
             opened.seek(max(0, size - _HASHED_OF_EACH))
-            hasher.update(f"{file.name}\0{size}\0".encode() + opened.read())
+            name = file.relative_to(path)
+            hasher.update(f"{name}\0{size}\0".encode() + opened.read())
         total += size
     return f"{total}:{hasher.hexdigest()}"
 

@@ -433,10 +433,10 @@ def test_vocabulary_counts_training_users(hand_made, hand_made_task):
 
 def test_most_common_words():
     users = [["b b b c", "b"], ["a c"], ["a  d", "d"]]
-    assert stackoverflow.most_common_words(users, 10) == ["a", "c", "b", "d"]
-    assert stackoverflow.most_common_words(users, 2) == ["a", "c"]
+    assert next_words.most_common_words(users, 10) == ["a", "c", "b", "d"]
+    assert next_words.most_common_words(users, 2) == ["a", "c"]
     with pytest.raises(errors.UserError, match="found no words"):
-        stackoverflow.most_common_words([[""]], 10)
+        next_words.most_common_words([[""]], 10)
 
 
 def test_clients_that_cannot_be_scored_are_left_out_by_name(hand_made, hand_made_task):

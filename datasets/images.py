@@ -1,0 +1,321 @@
+"""Your pictures: a folder `<client>/<label>/<file>` or an `.npz`; devices or silos.
+
+Card
+  Source: --data_dir, a folder of clients' folders of labels' folders of pictures that Pillow reads
+    (files that begin with a dot, Thumbs.db and desktop.ini are left out); or --data_file, an `.npz`
+    with `images` uint8 [n, height, width] or [n, height, width, channels], `labels` and
+    `client_id`, integers or text [n], and optionally `group`, a known group of each client. Or
+    synthetic writers of digits.
+  Licence: your own.
+  Clients: as the folders or `client_id` say; with --setting=cross_silo silos, else devices.
+    Synthetic: 40 writers, about 50 digits each, in four planted groups.
+  Fields: `pixels` uint8 [height, width, channels], grey ones of 1 channel, coloured ones, if any
+    is, of 3; --image_size scales them. `label` int32: a class of the training clients (devices) or
+    the silos' training parts, in the order of their names; -1 of another, which counts as wrong and
+    not in the loss.
+  Model: a CNN sized to the picture (`models.cnn`), or --model=linear or mlp; accuracy.
+  Split: as `table`'s, without time.
+  Citation: your own.
+"""
+
+import concurrent.futures
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import PIL.Image
+import PIL.ImageOps
+import tensorflow as tf
+
+import datasets
+from datasets import assignment, classification, files, rows as rows_lib, synthetic_writers
+from datasets.models import choice, cnn, linear, mlp
+from datasets.options import DataOptions
+from motley_tff.core import task as task_lib
+from motley_tff.core.cores import usable
+from motley_tff.core.errors import UserError
+
+_SYNTHETIC_WRITERS = 40
+_MAX_CLASSES = 1000
+_IGNORED = ("thumbs.db", "desktop.ini")
+_GREY_MODES = ("1", "L", "LA")
+_DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+_EXPECTED = "expected <client>/<label>/<file> in it"
+
+_MODELS: Mapping[str, choice.Architecture] = {
+    "cnn": lambda facts, sizes: cnn.Cnn(facts.num_outputs, max(facts.input_shape[:2]), sizes),
+    "linear": lambda facts, sizes: linear.Linear(facts.num_outputs),
+    "mlp": lambda facts, sizes: mlp.Mlp(facts.num_outputs, sizes or (64, 64)),
+}
+
+
+class Pictures(NamedTuple):
+    """Examples in memory.
+
+    Attributes:
+      pixels: uint8 [n, height, width, channels].
+      labels, client_ids: Text [n].
+      groups: `{client id: group}`, empty if none are known.
+    """
+
+    pixels: np.ndarray
+    labels: np.ndarray
+    client_ids: np.ndarray
+    groups: Mapping[str, str]
+
+
+class _File(NamedTuple):
+    client_id: str
+    label: str
+    path: str
+
+
+def create_task(options: DataOptions) -> task_lib.Task:
+    """Returns the task on a folder's or a file's pictures, or synthetic ones; UserError says what
+    is wrong.
+    """
+    if options.use_synthetic_data:
+        made = synthesize(options.base_random_seed)
+        return create_task_from_data(made, options, {"source": "synthetic"})
+    facts: dict[str, Any]
+    if options.data_file is not None:
+        path = files.existing("data_file", options.data_file, "an .npz file")
+        facts = {"source": "npz", "files": [str(path)]}
+        pictures = _read_npz(path, options.image_size)
+    else:
+        path = files.existing("data_dir", options.data_dir or "", "a folder of clients' folders")
+        pictures, ignored = _read_folder(path, options.image_size)
+        facts = {"source": "folder", "files": [str(path)], "files_left_out": ignored}
+    with files.named(path):
+        return create_task_from_data(pictures, options, facts)
+
+
+def create_task_from_data(
+    pictures: Pictures, options: DataOptions, facts: Mapping[str, Any] | None = None
+) -> task_lib.Task:
+    """Returns the task on pictures in memory; `options` has the setting, the seed, shares and the
+    model. UserError if there are too few clients, or one class alone.
+    """
+    by_client = dict(rows_lib.by_client(pd.Series(pictures.client_ids)))
+    rows = assignment.assign(dict(sorted(by_client.items())), options, by_time=False)
+    codes, distinct = pd.factorize(pictures.labels)
+    known = classification.classes_in("the pictures", map(str, pictures.labels[rows.train]))
+    if len(known) > _MAX_CLASSES:
+        raise UserError(f"found {len(known):,} labels, expected at most {_MAX_CLASSES:,}")
+    labels = classification.labels_in_training([str(d) for d in distinct], known)[codes]
+    clients, client_facts = rows.clients_with({"pixels": pictures.pixels, "label": labels})
+    unknown = int((labels == -1).sum())
+    shape = pictures.pixels.shape[1:]
+    all_facts = {
+        **(facts or {}),
+        "pictures": len(labels),
+        "shape": list(shape),
+        "num_classes": len(known),
+        **({"pictures_with_a_label_of_no_training_part": unknown} if unknown else {}),
+        **({"client_groups": dict(pictures.groups)} if pictures.groups else {}),
+        **client_facts,
+    }
+    model_facts = choice.ModelFacts(len(known), shape)
+    return task_lib.Task(
+        dataset="images",
+        setting=datasets.setting("images", options.setting),
+        model=choice.build(options, _MODELS, model_facts, np.zeros((1, *shape), np.float32)),
+        preprocess=preprocess,
+        facts=all_facts,
+        train=clients["train"],
+        valid=clients["valid"],
+        test=clients["test"],
+        **classification.fields(known),
+    )
+
+
+def preprocess(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (pictures float32 [batch, height, width, channels] in 0..1, labels int32 [batch])."""
+    del training, key  # no augmentation
+    return tf.cast(examples["pixels"], tf.float32) / 255.0, examples["label"]
+
+
+def synthesize(seed: int, num_writers: int = _SYNTHETIC_WRITERS) -> Pictures:
+    """Returns digits of synthetic writers, at most 50 of each."""
+    writing = synthetic_writers.write(seed, num_writers, synthetic_writers.CHARACTERS[:10])
+    place = pd.Series(writing.writer_ids).groupby(writing.writer_ids).cumcount()
+    chosen = (place < 50).to_numpy()
+    return Pictures(
+        255 - writing.images[chosen][..., None],
+        writing.labels[chosen].astype(str),
+        writing.writer_ids[chosen],
+        writing.groups,
+    )
+
+
+# --- a folder -------------------------------------------------------------------------------------
+
+
+def _read_folder(folder: Path, image_size: int | None) -> tuple[Pictures, int]:
+    """Returns a folder's pictures, and how many files were left out."""
+    listed, ignored = _list(folder)
+    _check_memory(folder, len(listed), image_size)
+    with concurrent.futures.ThreadPoolExecutor(usable()) as pool:  # Pillow lets others run.
+        arrays = list(pool.map(lambda file: _read(file.path, image_size), listed, chunksize=64))
+    shapes = {array.shape[:2] for array in arrays}
+    if len(shapes) > 1:
+        first, other = sorted(shapes)[0], sorted(shapes)[-1]
+        raise UserError(
+            f"{folder}: found pictures of {first[1]}x{first[0]} and of {other[1]}x{other[0]} "
+            "pixels, expected one size; give --image_size to scale them"
+        )
+    if any(array.ndim == 3 for array in arrays):
+        arrays = [a if a.ndim == 3 else np.repeat(a[..., None], 3, 2) for a in arrays]
+    else:
+        arrays = [array[..., None] for array in arrays]
+    labels, clients = (np.array([getattr(f, k) for f in listed]) for k in ("label", "client_id"))
+    return Pictures(np.stack(arrays), labels, clients, {}), ignored
+
+
+def _list(folder: Path) -> tuple[list[_File], int]:
+    """Returns the pictures' files, sorted, and how many were left out; UserError for a file where a
+    folder should be, and none at all.
+    """
+    listed, ignored = [], 0
+    for client in _entries(folder):
+        if _is_ignored(client):
+            ignored += 1
+            continue
+        for label in _entries(_folder(client)):
+            if _is_ignored(label):
+                ignored += 1
+                continue
+            for file in _entries(_folder(label)):
+                if _is_ignored(file):
+                    ignored += 1
+                elif file.is_dir():
+                    raise UserError(f"{file.path}: found a folder, expected a picture; {_EXPECTED}")
+                else:
+                    listed.append(_File(client.name, label.name, file.path))
+    if not listed:
+        raise UserError(f"{folder}: found no pictures, {_EXPECTED}")
+    return listed, ignored
+
+
+def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
+    try:
+        return sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def _folder(entry: os.DirEntry[str]) -> os.DirEntry[str]:
+    if not entry.is_dir():
+        raise UserError(f"{entry.path}: found a file, expected a folder; {_EXPECTED}")
+    return entry
+
+
+def _is_ignored(entry: os.DirEntry[str]) -> bool:
+    return entry.name.startswith(".") or entry.name.lower() in _IGNORED
+
+
+def _check_memory(where: Path, count: int, image_size: int | None) -> None:
+    import psutil
+
+    # Before a picture is read: coloured ones of the size asked for, or of 32 pixels.
+    needed = 3 * count * 3 * (image_size or 32) ** 2
+    available = psutil.virtual_memory().available
+    if needed > available:
+        raise UserError(
+            f"{where}: {count:,} pictures take about {needed / 1e9:.0f} GB of memory, and "
+            f"{available / 1e9:.0f} GB are free; give a smaller --image_size or fewer pictures"
+        )
+
+
+def _read(path: str, image_size: int | None) -> np.ndarray:
+    """Returns a picture, uint8 [height, width] if it is grey, else [height, width, 3]."""
+    with _reading(path), PIL.Image.open(path) as file:
+        if file.mode in _DEEP_MODES:
+            raise UserError(
+                f"{path}: found {file.mode} pixels of more than 8 bits; save it as 8-bit picture"
+            )
+        mode = "L" if file.mode in _GREY_MODES else "RGB"
+        picture = PIL.ImageOps.exif_transpose(file).convert(mode)
+        if image_size is not None:
+            picture = picture.resize((image_size, image_size), PIL.Image.Resampling.BILINEAR)
+        return np.asarray(picture)
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
+        try:
+            yield
+        except UserError:
+            raise
+        except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning) as error:
+            raise UserError(f"{path}: found too large a picture ({error}); make it smaller"
+                            ) from error  # fmt: skip
+        except Exception as error:  # Each of Pillow's formats has errors of its own.
+            raise UserError(
+                f"{path} cannot be read as a picture ({files.one_line(error)}); remove or mend it"
+            ) from error
+
+
+# --- an .npz --------------------------------------------------------------------------------------
+
+
+def _read_npz(path: Path, image_size: int | None) -> Pictures:
+    arrays = files.read_npz(path)
+    names = ("images", "labels", "client_id")
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise UserError(
+            f"{path}: found arrays {list(arrays)}, expected {list(names)}; missing {missing}"
+        )
+    images = arrays["images"]
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
+        raise files.wrong_array(path, "images", images, "uint8 [n, height, width] or with channels")
+    if images.ndim == 4 and images.shape[3] not in (1, 3):
+        raise files.wrong_array(path, "images", images, "1 or 3 channels in the last place")
+    for name in (*names[1:], "group"):
+        if name in arrays:
+            _check_column(path, name, arrays[name], len(images))
+    images = images if images.ndim == 4 else images[..., None]
+    if image_size is not None:
+        images = _scaled(images, image_size)
+    clients = np.char.strip(arrays["client_id"].astype(str))
+    if (clients == "").any():
+        raise UserError(f"{path}: found no client_id for image {int(np.argmin(clients != ''))}")
+    groups = _groups(path, clients, arrays["group"].astype(str)) if "group" in arrays else {}
+    return Pictures(images, arrays["labels"].astype(str), clients, groups)
+
+
+def _check_column(path: Path, name: str, array: np.ndarray, count: int) -> None:
+    if array.dtype.kind not in "iuU" or array.shape != (count,):
+        raise files.wrong_array(
+            path, name, array, f"integers or text [{count}] as there are images"
+        )
+
+
+def _groups(path: Path, clients: np.ndarray, groups: np.ndarray) -> dict[str, str]:
+    pairs = pd.DataFrame({"client": clients, "group": groups}).drop_duplicates()
+    several = pairs[pairs.client.duplicated(keep=False)]
+    if len(several):
+        first = several.client.iloc[0]
+        both = ", ".join(several[several.client == first].group[:3])
+        raise UserError(f"{path}: found several groups ({both}) of client {first}, expected one")
+    return dict(zip(pairs.client, pairs.group, strict=True))
+
+
+def _scaled(images: np.ndarray, side: int) -> np.ndarray:
+    small = np.empty((len(images), side, side, images.shape[3]), np.uint8)
+    for i, image in enumerate(images):
+        picture = PIL.Image.fromarray(image.squeeze()).resize(
+            (side, side), PIL.Image.Resampling.BILINEAR
+        )
+        small[i] = np.asarray(picture).reshape(small.shape[1:])
+    return small

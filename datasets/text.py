@@ -1,0 +1,281 @@
+"""Your texts: a table with a column of texts and one that says whose; next words, or classes.
+
+Card
+  Source: the file of --data_file (`datasets.rows` says what is understood), --client_column,
+    --text_column, and optionally --label_column and --time_column. Or synthetic users' posts.
+  Licence: your own.
+  Clients: as the column says; with --setting=cross_silo silos, else devices.
+    Synthetic: 48 users, 21 +- 6 texts each, in four planted groups.
+  Fields: words are lower-case runs of letters and digits, or one of . , ; : ? !. Next words:
+    `tokens` int32 [21] as in StackOverflow; a text of more than 20 words is cut into pieces of 20,
+    and the first 1,024 pieces of a client count. Classes: `tokens` int32 [64], a text's first 64
+    words, and `label` int32, -1 of one that no training part has, which counts as wrong and not in
+    the loss.
+  Vocabulary: at most 10,000 words that two or more training clients (or silos' training parts) use,
+    those of most clients first; another word is unknown.
+  Model: next words: an LSTM (embedding 96, 256 units); `accuracy` over the vocabulary's words, as
+    StackOverflow's. Classes: --model=linear, the mean of embeddings (96) and a dense layer, or
+    lstm; `accuracy`, and of two classes `roc_auc`.
+  Split: as `table`'s, by whole texts. Of next words, who has no word to be scored on is left out.
+  Citation: your own.
+"""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+
+import datasets
+from datasets import (
+    assignment,
+    classification,
+    files,
+    next_words,
+    rows as rows_lib,
+    synthetic_posts,
+)
+from datasets.models import choice, text_models
+from datasets.options import DataOptions
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+
+_VOCABULARY_SIZE, _MAX_PIECES, _CLASSIFIED_WORDS = 10_000, 1024, 64
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[.,;:?!]")
+
+_NEXT_WORD_MODELS: Mapping[str, choice.Architecture] = {
+    "lstm": lambda facts, sizes: text_models.TextLstm(
+        facts.num_ids or 0, facts.num_outputs, sizes, classifies=False
+    ),
+}
+_CLASS_MODELS: Mapping[str, choice.Architecture] = {
+    "linear": lambda facts, sizes: text_models.BagOfWords(
+        facts.num_ids or 0, facts.num_outputs, sizes
+    ),
+    "lstm": lambda facts, sizes: text_models.TextLstm(
+        facts.num_ids or 0, facts.num_outputs, sizes, classifies=True
+    ),
+}
+
+
+class Columns(NamedTuple):
+    """What columns are; see `DataOptions`."""
+
+    client: str
+    text: str
+    label: str | None = None
+    time: str | None = None
+
+
+def create_task(options: DataOptions) -> task_lib.Task:
+    """Returns the task on a file's texts, or synthetic ones; UserError says what is wrong."""
+    if options.use_synthetic_data:
+        frame, groups = synthesize(options.base_random_seed)
+        label = "topic" if options.label_column else None
+        columns = Columns("user", "text", label, "date")
+        facts = {"source": "synthetic", "client_groups": groups}
+        return create_task_from_data(frame, columns, options, facts)
+    path = files.existing("data_file", options.data_file or "")
+    facts = {"source": "table", "files": [str(path)]}
+    return create_task_from_data(rows_lib.read(path), _columns(options), options, facts, str(path))
+
+
+def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
+    """Returns each client's texts, and labels if there are some, as they stand in the file."""
+    path, columns = files.existing("data_file", options.data_file or ""), _columns(options)
+    frame = rows_lib.read(path)
+    _check_columns(str(path), frame, columns)
+    ids = rows_lib.client_ids(path, frame, columns.client)
+    names = [columns.text, *([columns.label] if columns.label else [])]
+    cells = {name: frame[name].to_numpy() for name in names}
+    by_client = rows_lib.by_client(ids)
+    return {i: {name: cells[name][rows] for name in names} for i, rows in by_client}
+
+
+def _columns(options: DataOptions) -> Columns:
+    client, text = options.client_column or "", options.text_column or ""
+    return Columns(client, text, options.label_column, options.time_column)
+
+
+def _check_columns(where: str, frame: pd.DataFrame, columns: Columns) -> None:
+    wanted = {
+        "client_column": (columns.client,),
+        "text_column": (columns.text,),
+        "label_column": (columns.label,) if columns.label else (),
+        "time_column": (columns.time,) if columns.time else (),
+    }
+    rows_lib.check_columns(where, frame.columns, wanted)
+
+
+def create_task_from_data(
+    frame: pd.DataFrame,
+    columns: Columns,
+    options: DataOptions,
+    facts: Mapping[str, Any] | None = None,
+    where: str = "the table",
+) -> task_lib.Task:
+    """Returns the task on a table's cells, all text; `options` has the setting, the seed, shares
+    and the model. UserError, which names `where` the table is from, if columns are missing, no
+    words are shared, or too few clients are left.
+    """
+    _check_columns(where, frame, columns)
+    words = [_WORD.findall(text.lower()) for text in frame[columns.text]]
+    is_used = np.array([bool(of_text) for of_text in words])
+    counts = {"texts_without_words_left_out": int((~is_used).sum())}
+    if columns.label is not None:
+        is_labelled = ~rows_lib.is_missing(frame[columns.label]).to_numpy()
+        counts["texts_without_label_left_out"] = int((is_used & ~is_labelled).sum())
+        is_used &= is_labelled
+    if not is_used.any():
+        raise UserError(f"{where}: found no text to learn from in column {columns.text!r}")
+    frame = frame[is_used].reset_index(drop=True)
+    words = list(itertools.compress(words, is_used))
+    ids = rows_lib.client_ids(where, frame, columns.client)
+    order = None if columns.time is None else rows_lib.times(where, frame[columns.time])
+    by_client = dict(rows_lib.by_client(ids, order))
+    if columns.label is None:
+        by_client, counts["texts_left_out_beyond_1024_pieces"] = _cut(by_client, words)
+    rows = assignment.assign(by_client, options, by_time=columns.time is not None)
+    vocabulary = _vocabulary(where, words, rows)
+    tokens = next_words.make_tokens(vocabulary)
+    all_facts = {
+        **(facts or {}),
+        "texts": len(frame),
+        "vocabulary": len(vocabulary),
+        **{name: count for name, count in counts.items() if count},
+    }
+    if columns.label is None:
+        return _next_word_task(words, rows, tokens, options, all_facts)
+    labels = frame[columns.label].str.strip()
+    return _class_task(where, words, labels, rows, tokens, options, all_facts)
+
+
+def _cut(
+    by_client: Mapping[str, np.ndarray], words: Sequence[Sequence[str]]
+) -> tuple[dict[str, np.ndarray], int]:
+    """Returns clients' first texts of at most 1,024 pieces, one at least, and how many are left."""
+    pieces = _num_pieces(words)
+    kept = {}
+    for client_id, rows in by_client.items():
+        fits = np.cumsum(pieces[rows]) <= _MAX_PIECES
+        fits[0] = True
+        kept[client_id] = rows[fits]
+    return kept, sum(map(len, by_client.values())) - sum(map(len, kept.values()))
+
+
+def _num_pieces(words: Sequence[Sequence[str]]) -> np.ndarray:
+    lengths = np.array([len(of_text) for of_text in words])
+    return -(-lengths // next_words.SENTENCE_LENGTH)
+
+
+def _vocabulary(where: str, words: Sequence[Sequence[str]], rows: assignment.Rows) -> list[str]:
+    """Returns the words that two or more clients use in what they train on."""
+    trained = (parts["train"] for parts in rows.clients.values() if "train" in parts)
+    users = ([" ".join(words[row]) for row in of_client] for of_client in trained)
+    vocabulary = next_words.most_common_words(users, _VOCABULARY_SIZE, min_users=2)
+    if not vocabulary:
+        raise UserError(f"{where}: found no word that two training clients share, expected some")
+    return vocabulary
+
+
+def _next_word_task(
+    words: Sequence[Sequence[str]],
+    rows: assignment.Rows,
+    tokens: next_words.Tokens,
+    options: DataOptions,
+    facts: Mapping[str, Any],
+) -> task_lib.Task:
+    length = next_words.SENTENCE_LENGTH
+    pieces = [
+        " ".join(of_text[start : start + length])
+        for of_text in words
+        for start in range(0, len(of_text), length)
+    ]
+    encoded = {name: ids.numpy() for name, ids in tokens.encode(tf.constant(pieces)).items()}
+    clients, client_facts = rows.repeated(_num_pieces(words)).clients_with(encoded)
+    model_facts = choice.ModelFacts(tokens.eos + 1, (length,), num_ids=tokens.eos + 1)
+    example = np.zeros((1, length), np.int32)
+    task = next_words.next_word_task(
+        "text",
+        choice.build(options, _NEXT_WORD_MODELS, model_facts, example),
+        tokens,
+        clients,
+        {**facts, **client_facts},
+        setting=datasets.setting("text", options.setting),
+    )
+    return next_words.with_unigram(task, "give longer texts in one language")
+
+
+def _class_task(
+    where: str,
+    words: Sequence[Sequence[str]],
+    labels: pd.Series,
+    rows: assignment.Rows,
+    tokens: next_words.Tokens,
+    options: DataOptions,
+    facts: Mapping[str, Any],
+) -> task_lib.Task:
+    known = classification.classes_in(where, labels.iloc[rows.train])
+    values = classification.labels_in_training(list(labels), known)
+    texts = tf.constant([" ".join(of_text[:_CLASSIFIED_WORDS]) for of_text in words])
+    bos = tokens.words.oov + 1
+    # Without the id that begins every text.
+    ids = next_words.encode(texts, tokens.words, _CLASSIFIED_WORDS, bos, tokens.eos)[:, 1:].numpy()
+    clients, client_facts = rows.clients_with({"tokens": ids, "label": values})
+    model_facts = choice.ModelFacts(len(known), (_CLASSIFIED_WORDS,), num_ids=tokens.eos + 1)
+    example = np.zeros((1, _CLASSIFIED_WORDS), np.int32)
+    unknown = int((values == -1).sum())
+    return task_lib.Task(
+        dataset="text",
+        setting=datasets.setting("text", options.setting),
+        model=choice.build(options, _CLASS_MODELS, model_facts, example),
+        preprocess=_preprocess,
+        facts={
+            **facts,
+            "num_classes": len(known),
+            **({"texts_with_a_label_of_no_training_part": unknown} if unknown else {}),
+            **client_facts,
+        },
+        train=clients["train"],
+        valid=clients["valid"],
+        test=clients["test"],
+        **classification.fields(known),
+    )
+
+
+def _preprocess(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (token ids int32 [batch, 64], classes int32 [batch])."""
+    del training, key
+    return examples["tokens"], examples["label"]
+
+
+def synthesize(seed: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Returns users' posts, columns `user`, `text`, `date` and `topic`, and their planted groups.
+
+    A post's topic is the one that has most of its words, so users' topics differ.
+    """
+    posts, groups = synthetic_posts.write(seed)
+    frames = [
+        pd.DataFrame({
+            "user": user, "text": of_user.tokens, "topic": [*map(_topic, of_user.tokens)],
+            "date": [date.removesuffix(" UTC") for date in of_user.creation_dates],
+        })
+        for user, of_user in posts.items()
+    ]  # fmt: skip
+    return pd.concat(frames, ignore_index=True), groups
+
+
+def _topic(text: str) -> str:
+    """Returns the topic that has most of a text's words; of several, and of none, the first."""
+    used = set(text.split())
+    return max(
+        synthetic_posts.TOPICS,
+        key=lambda topic: sum(
+            len(used & set(words)) for words in synthetic_posts.TOPICS[topic].words.values()
+        ),
+    )
