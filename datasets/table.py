@@ -326,11 +326,10 @@ def _task(
     options: DataOptions,
     facts: Mapping[str, Any],
 ) -> task_lib.Task:
-    is_number = labels.classes is None
-    num_outputs = 1 if labels.classes is None else len(labels.classes)
-    model_facts = choice.ModelFacts(num_outputs, (width,), predicts_numbers=is_number)
+    is_number, classes = labels.classes is None, labels.classes or ()
+    model_facts = choice.ModelFacts(len(classes) or 1, (width,), predicts_numbers=is_number)
     example = np.zeros((1, width), np.float32)
-    fields = _fields_of_numbers(labels) if is_number else classification.fields(labels.classes)
+    fields = _fields_of_numbers(labels) if is_number else classification.fields(classes)
     return task_lib.Task(
         dataset="table",
         setting=datasets.setting("table", options.setting),

@@ -1,0 +1,166 @@
+"""Pictures of a folder and of an archive, and what is none."""
+
+import dataclasses
+
+import numpy as np
+import PIL.Image
+import pytest
+
+import datasets
+from datasets import images
+from datasets.models import cnn
+from datasets.options import DataOptions
+from motley_tff.core.errors import UserError
+from motley_tff.experiment import run_directory
+
+_SIDE = 6
+
+
+def _picture(path, value=0, mode="L", size=(_SIDE, _SIDE)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    PIL.Image.new(mode, size, value).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Twelve clients of four pictures, two of each of two labels; grey is 10 * client + label."""
+    for client in range(12):
+        for label in (0, 1):
+            for i in range(2):
+                _picture(tmp_path / f"{client:02d}/{label}/{i}.png", 10 * client + label)
+    return tmp_path
+
+
+def _create(folder, **options):
+    return datasets.create_task(DataOptions("images", data_dir=str(folder), **options))
+
+
+def test_a_folders_clients_labels_and_pixels(folder):
+    (folder / "03" / ".DS_Store").write_text("x")
+    (folder / "03" / "1" / "Thumbs.db").write_text("x")
+    task = _create(folder)
+    assert task.facts["pictures"] == 48 and task.facts["files_left_out"] == 2
+    assert task.label_names == ("0", "1") and task.facts["shape"] == [_SIDE, _SIDE, 1]
+    for client in task.train.ids:
+        examples = task.train.fetch(client)["train"]
+        grey = examples["pixels"][:, 0, 0, 0]
+        assert grey.tolist() == (10 * int(client) + examples["label"]).tolist()
+    x, y = task.preprocess({"pixels": np.full((2, 1, 1, 1), 255, np.uint8), "label": [0, 1]}, 0, 0)
+    assert x.numpy().max() == 1.0 and y == [0, 1]
+
+
+def test_silos_have_three_parts(folder):
+    task = _create(folder, setting="cross_silo")
+    assert set(task.test.fetch("00")) == {"train", "valid", "test"} and len(task.train) == 12
+
+
+def test_one_coloured_picture_makes_all_coloured(folder):
+    _picture(folder / "05" / "1" / "9.png", (200, 0, 0), "RGB")
+    task = _create(folder, setting="cross_silo")
+    assert task.facts["shape"] == [_SIDE, _SIDE, 3]
+    pixels = np.concatenate([p["pixels"] for p in task.train.fetch("05").values()])
+    assert sorted({tuple(p) for p in pixels[:, 0, 0].tolist()}) == [
+        (50, 50, 50), (51, 51, 51), (200, 0, 0),
+    ]  # fmt: skip
+
+
+def test_pictures_of_two_sizes_are_scaled_if_asked(folder):
+    _picture(folder / "05" / "1" / "9.png", 7, size=(9, 4))
+    with pytest.raises(UserError, match="of 9x4 and of 6x6 pixels.*give --image_size"):
+        _create(folder)
+    assert _create(folder, image_size=8).facts["shape"] == [8, 8, 1]
+
+
+def _npz(path, **changes):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "images": rng.integers(0, 256, (40, 5, 5), np.uint8),
+        "labels": np.arange(40) % 3,
+        "client_id": np.repeat([f"{i:03d}" for i in range(10)], 4),
+        **changes,
+    }
+    np.savez(path, **{name: a for name, a in arrays.items() if a is not None})
+    return str(path)
+
+
+def test_an_archive_with_groups(tmp_path):
+    groups = np.repeat(["left", "right"], 20)
+    file = _npz(tmp_path / "a.npz", group=groups)
+    task = datasets.create_task(DataOptions("images", data_file=file))
+    assert task.facts["client_groups"]["004"] == "left" and task.label_names == ("0", "1", "2")
+    scaled = datasets.create_task(DataOptions("images", data_file=file, image_size=10))
+    assert scaled.facts["shape"] == [10, 10, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"client_id": None}, "missing ['client_id']"),
+        ({"images": np.zeros((40, 5, 5))}, "images of type float64"),
+        ({"images": np.zeros((40, 5, 5, 4), np.uint8)}, "1 or 3 channels"),
+        ({"labels": np.zeros((40, 1), int)}, "labels of type int64, shape [40, 1]"),
+        ({"labels": np.zeros(40, int)}, "'0' as every training label"),
+        ({"client_id": np.array(["a"] * 39 + [" "])}, "no client_id for image 39"),
+        ({"client_id": np.zeros(40, int)}, "found 1 clients"),
+        ({"group": np.arange(40)}, "several groups (0, 1, 2) of client 000"),
+    ],
+)
+def test_what_is_no_archive_of_pictures(tmp_path, changes, words):
+    file = _npz(tmp_path / "a.npz", **changes)
+    with pytest.raises(UserError) as error:
+        datasets.create_task(DataOptions("images", data_file=file))
+    assert words in str(error.value) and str(error.value).startswith(file)
+
+
+def test_what_is_no_folder_of_pictures(folder, tmp_path, monkeypatch):
+    def complaint():
+        with pytest.raises(UserError) as error:
+            _create(folder)
+        return str(error.value)
+
+    text = folder / "05" / "1" / "notes.png"
+    text.write_text("no picture")
+    assert complaint().startswith(f"{text} cannot be read as a picture")
+    text.unlink()
+    _picture(deep := folder / "05" / "1" / "deep.png", 70000, "I")
+    assert "more than 8 bits" in complaint() and str(deep) in complaint()
+    deep.unlink()
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 30)
+    assert "found too large a picture" in complaint()
+    monkeypatch.undo()
+    (folder / "05" / "1" / "more").mkdir()
+    assert "more: found a folder, expected a picture" in complaint()
+    (folder / "05" / "1" / "more").rmdir()
+    (folder / "readme.txt").write_text("x")
+    assert "readme.txt: found a file, expected a folder" in complaint()
+    empty = tmp_path / "none"
+    empty.mkdir()
+    with pytest.raises(UserError, match="found no pictures, expected <client>/<label>/<file>"):
+        _create(empty)
+
+
+def test_either_a_folder_or_an_archive():
+    for both in ({}, {"data_dir": "a", "data_file": "b"}):
+        with pytest.raises(UserError, match="needs either --data_dir, .* or --data_file"):
+            datasets.check_options(DataOptions("images", **both))
+
+
+def test_a_folder_that_changed_below_is_another(folder):
+    before = run_directory.digest(str(folder))
+    (folder / "03" / "1" / "0.png").rename(folder / "03" / "0" / "7.png")
+    assert run_directory.digest(str(folder)) != before
+
+
+def test_blocks_leave_about_seven_pixels_a_side():
+    sizes = {side: cnn.default_sizes(side) for side in (4, 28, 32, 64, 224)}
+    assert sizes[4] == (32, 128) and sizes[28] == sizes[32] == (32, 64, 128)
+    assert sizes[64] == (32, 64, 128, 128) and sizes[224] == (32, 64, 128, 256, 256, 128)
+
+
+def test_models_and_their_sizes(folder):
+    options = DataOptions("images", data_dir=str(folder), model_sizes=(3, 5))
+    assert images.create_task(options).model.shapes[0] == (3, 3, 1, 3)
+    other = dataclasses.replace(options, model="mlp")
+    assert images.create_task(other).model.shapes[0] == (_SIDE * _SIDE, 3)
+    linear = dataclasses.replace(options, model="linear", model_sizes=None)
+    assert images.create_task(linear).model.num_weights == 2 * _SIDE * _SIDE + 2

@@ -1,0 +1,167 @@
+"""Texts of a few words: pieces, vocabulary, classes, by hand."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from datasets import text
+from datasets.options import DataOptions
+from motley_tff.core.errors import UserError
+
+_DEVICES = DataOptions("text")
+_SILOS = DataOptions("text", setting="cross_silo")
+_NEXT = text.Columns("who", "what")
+_CLASSES = text.Columns("who", "what", "kind")
+
+
+def _frame(num_clients=10, rows=4, **columns):
+    n = num_clients * rows
+    cells = {
+        "who": [f"c{i // rows}" for i in range(n)],
+        "what": ["The cat, the dog!" if i % 2 else "a dog sat" for i in range(n)],
+        "kind": ["x" if i % 2 else "y" for i in range(n)],
+        **columns,
+    }
+    return pd.DataFrame(cells)
+
+
+def _words(task, client, part, split="train"):
+    tokens = task.splits[split].fetch(client)[part]["tokens"]
+    return [" ".join(task.label_names[i] for i in row if i) for row in tokens]
+
+
+def test_words_are_lower_case_and_marks_are_words():
+    task = text.create_task_from_data(_frame(), _NEXT, _DEVICES)
+    first = _words(task, task.train.ids[0], "train")
+    assert first[1] == "<bos> the cat , the dog ! <eos>" and first[0] == "<bos> a dog sat <eos>"
+    assert text._WORD.findall("It's 3.5 über_all... o’clock?") == [
+        "It's", "3", ".", "5", "über", "all", ".", ".", ".", "o’clock", "?",
+    ]  # fmt: skip
+
+
+def test_long_texts_are_cut_into_pieces_that_stay_together():
+    long = " ".join(["dog"] * 45)
+    frame = _frame(what=[long, "a dog sat"] * 20)
+    task = text.create_task_from_data(frame, _NEXT, _DEVICES)
+    pieces = [len(row.split()) - 1 for row in _words(task, task.train.ids[0], "train")]
+    assert pieces == [20, 20, 6, 4] * 2
+    for client in task.test.ids:
+        for part in ("personalization", "evaluation"):
+            of_part = _words(task, client, part, "test")
+            assert sum("dog dog" in row for row in of_part) % 3 == 0 and len(of_part) > 1
+
+
+def test_the_first_1024_pieces_of_a_client_count():
+    frame = _frame(what=[" ".join(["dog"] * 20 * 400), "a dog sat"] * 20)
+    task = text.create_task_from_data(frame, _NEXT, _DEVICES)
+    assert {len(_words(task, i, "train")) for i in task.train.ids} == {802}
+    assert "texts_left_out_beyond_1024_pieces" not in task.facts
+    more = _frame(rows=6, what=[" ".join(["dog"] * 20 * 400), "a dog sat"] * 30)
+    cut = text.create_task_from_data(more, _NEXT, _DEVICES)
+    assert cut.facts["texts_left_out_beyond_1024_pieces"] == 20
+    assert {len(_words(cut, i, "train")) for i in cut.train.ids} == {802}
+
+
+def test_the_vocabulary_is_what_two_training_clients_share():
+    plain = text.create_task_from_data(_frame(), _NEXT, _DEVICES)
+    rare, tested = plain.train.ids[0], plain.test.ids[0]
+    frame = _frame()
+    frame.loc[frame.who == rare, "what"] = "alone sat"
+    frame.loc[frame.who == tested, "what"] = "secret cat"
+    task = text.create_task_from_data(frame, _NEXT, _DEVICES)
+    assert set(task.label_names) == {
+        "", "the", "cat", ",", "dog", "!", "a", "sat", "<oov>", "<bos>", "<eos>",
+    }  # fmt: skip
+    assert _words(task, rare, "train")[0] == "<bos> <oov> sat <eos>"
+    assert _words(task, tested, "evaluation", "test")[0] == "<bos> <oov> cat <eos>"
+
+
+def test_older_texts_personalize():
+    when = [str((7 * i) % 40) for i in range(40)]
+    frame = _frame(what=[f"a dog sat {w}" for w in when], when=when)
+    task = text.create_task_from_data(frame, _NEXT._replace(time="when"), _SILOS)
+    for client in task.train.ids:
+        own = sorted((int(w) for w, c in zip(when, frame.who, strict=True) if c == client))
+        assert len(own) == 4 and len(_words(task, client, "train")) == 2
+    devices = text.create_task_from_data(
+        _frame(what=["a dog", "the cat", "a dog", "the cat"] * 10, when=["4", "1", "3", "2"] * 10),
+        _NEXT._replace(time="when"), _DEVICES,
+    )  # fmt: skip
+    for client in devices.test.ids:
+        assert set(_words(devices, client, "personalization", "test")) == {"<bos> the cat <eos>"}
+        assert set(_words(devices, client, "evaluation", "test")) == {"<bos> a dog <eos>"}
+
+
+def test_silos_say_the_unigram_as_a_fact_and_devices_as_a_reference():
+    devices = text.create_task_from_data(_frame(), _NEXT, _DEVICES)
+    assert set(devices.reference) == {*devices.valid.ids, *devices.test.ids}
+    silos = text.create_task_from_data(_frame(), _NEXT, _SILOS)
+    assert silos.reference == {} and set(silos.facts["unigram_accuracy"]) == {"valid", "test"}
+
+
+def test_clients_that_cannot_be_scored_are_left_out_and_named():
+    for options in (_DEVICES, _SILOS):
+        ids = text.create_task_from_data(_frame(20), _NEXT, options).test.ids
+        frame = _frame(20)
+        frame.loc[frame.who == ids[0], "what"] = "zzz"
+        task = text.create_task_from_data(frame, _NEXT, options)
+        assert [ids[0]] in task.facts["clients_left_out"].values()
+        assert ids[0] not in task.test.ids
+
+
+def test_classes_of_a_texts_first_words():
+    frame = _frame(what=["dog " * 70, "a dog sat"] * 20)
+    task = text.create_task_from_data(frame, _CLASSES, _DEVICES)
+    assert task.label_names == ("x", "y") and task.metrics[1].name == "roc_auc"
+    examples = task.train.fetch(task.train.ids[0])["train"]
+    assert examples["tokens"].shape == (4, 64) and (examples["tokens"][0] > 0).all()
+    assert (examples["tokens"][1] > 0).sum() == 4  # With the end.
+    assert examples["label"].tolist() == [1, 0, 1, 0]
+
+
+def test_bags_of_words_are_means_of_the_words_that_are_there():
+    task = text.create_task_from_data(
+        _frame(), _CLASSES, dataclasses.replace(_DEVICES, model_sizes=(2,))
+    )
+    embedding = np.arange(2.0 * task.model.shapes[0][0], dtype=np.float32).reshape(-1, 2)
+    weights = (embedding, np.eye(2, dtype=np.float32), np.zeros(2, np.float32))
+    x = np.array([[1, 4, 0, 0]], np.int32)
+    outputs = task.model.predict(weights, x, False, None)
+    np.testing.assert_allclose(outputs, [[(2 + 8) / 2, (3 + 9) / 2]])
+
+
+def test_texts_without_words_or_labels_are_counted():
+    frame = _frame()
+    frame.loc[3, "what"], frame.loc[5, "kind"] = " --- ", "?"
+    task = text.create_task_from_data(frame, _CLASSES, _DEVICES)
+    assert task.facts["texts_without_words_left_out"] == 1
+    assert task.facts["texts_without_label_left_out"] == 1 and task.facts["texts"] == 38
+
+
+@pytest.mark.parametrize(
+    ("change", "columns", "words"),
+    [
+        ({"what": ["---"] * 40}, _NEXT, "found no text to learn from"),
+        ({"what": [f"w{i}" for i in range(40)]}, _NEXT, "no word that two training clients share"),
+        ({"kind": ["x"] * 40}, _CLASSES, "'x' as every training label"),
+        ({}, text.Columns("who", "texts"), "no such column; give one of who"),
+        ({"who": ["a"] * 40}, _NEXT, "found 1 clients"),
+    ],
+)
+def test_what_cannot_be_learnt(change, columns, words):
+    with pytest.raises(UserError, match=words):
+        text.create_task_from_data(_frame(**change), columns, _DEVICES)
+
+
+def test_lstm_models_of_both_kinds():
+    options = dataclasses.replace(_DEVICES, model="lstm", model_sizes=(3, 5))
+    next_word = text.create_task_from_data(_frame(), _NEXT, options)
+    num_ids = len(next_word.label_names)
+    assert next_word.model.shapes[:2] == ((num_ids, 3), (3, 20))
+    task = text.create_task_from_data(_frame(), _CLASSES, options)
+    weights = task.model.initial_weights(0)
+    x = np.array([[1, 2, 3, 0, 0] + [0] * 59], np.int32)
+    shorter = task.model.predict(weights, x[:, :3], False, None)
+    np.testing.assert_allclose(task.model.predict(weights, x, False, None), shorter, atol=1e-6)
