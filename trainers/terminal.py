@@ -124,7 +124,10 @@ def hurt_clients(rows: Sequence[Mapping[str, str]]) -> str:
     if not rows:
         return ""
     if all(row["baseline"] == row["personalized"] != "" for row in rows):
-        return f"no test client's value changed (of {len(rows)}): their own models change nothing"
+        return (
+            f"no test client's value changed (of {len(rows)}): with their own model they are where "
+            "they are with the global one"
+        )
     hurt = sorted((row for row in rows if row["is_hurt"] == "1"), key=_gain)
     share = f"{100 * len(hurt) / len(rows):.1f}% of the test clients ({len(hurt)} of {len(rows)})"
     if not hurt:
