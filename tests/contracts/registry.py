@@ -115,8 +115,8 @@ INSTALLED = tuple(algorithms.plugged())
 for _name in INSTALLED:
     if _name in algorithms.TRAINING:
         _kind = algorithms.TRAINING[_name]
-        (STATEFUL if _keeps_states(_kind) else TRAINING)[_name] = (
-            lambda task, w, kind=_kind: kind().build(task, w)
+        (STATEFUL if _keeps_states(_kind) else TRAINING)[_name] = lambda task, w, kind=_kind: (
+            kind().build(task, w)
         )
 
 # --- laws: what stays true when clients are absent or slow ----------------------------------------
