@@ -1,5 +1,6 @@
 """Packages of plug-ins as an install leaves them, in a folder that is put on PYTHONPATH."""
 
+import itertools
 import pathlib
 import re
 
@@ -33,5 +34,5 @@ def write(folder, name, version, points, files):
         [f"[{group}]", *(f"{point} = {value}" for point, value in values.items()), ""]
         for group, values in points.items()
     )
-    (info / "entry_points.txt").write_text("\n".join(sum(lines, [])))
+    (info / "entry_points.txt").write_text("\n".join(itertools.chain(*lines)))
     return folder

@@ -10,7 +10,6 @@ import pytest
 
 import datasets
 import motley_tff as motley
-from motley_tff import interface
 from motley_tff.algorithms import HypCluster, Mocha, OptimizerConfig, PerFedAvg
 from motley_tff.core import plugins
 from tests import toy

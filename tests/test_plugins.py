@@ -263,7 +263,7 @@ def test_an_algorithm_is_found_behind_ours(install):
         ('"finetuning_trainer",', '"mtl_trainer",', "mtl_trainer makes a SiloAlgorithm; derive it"),
         ("Toy(FedAvg)", "Toy(FineTuning)", None),
         ("Toy(FedAvg)", "Toy", "makes a FedAvg or FineTuning; derive it"),
-        (' = parameter(0.5, "Strength of toy", flag="strength")', "", "cannot be imported: TypeErr"),
+        (' = parameter(0.5, "Strength of toy", flag="strength")', "", "imported: TypeError"),
         ("    strength", "    def __post_init__(self):\n        raise ValueError\n    strength",
          "cannot be made without arguments: ValueError"),
         ("0.5, ", "True, ", "'strength' has the default True"),
@@ -285,7 +285,7 @@ def test_a_broken_algorithm_is_a_line_and_the_others_stay(install, old, new, sai
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
-        (_CLASS.replace("import dataclasses", "import nothing_at_all"), "toy", "cannot be imported"),
+        (_CLASS.replace("import dataclasses", "import nothing_at"), "toy", "cannot be imported"),
         (_CLASS.replace('"strength")', '"total_rounds")'), "toy",
          "--total_rounds, which finetuning_trainer has with another meaning"),
         (_CLASS.replace('"strength")', '"finetune_every")'), "toy", "--finetune_every, which"),

@@ -76,7 +76,8 @@ def of_unused_packages(trainer: str) -> set[str]:
     offered, on_top = algorithms.offered_by(trainer), algorithms.personalizations_of(trainer)
     others = algorithms.plugged()
     chosen = {flags.FLAGS[f].value for f in ("algorithm", "personalization") if f in flags.FLAGS}
-    used, unused = set(), set()
+    used: set[str] = set()
+    unused: set[str] = set()
     for name, kind in {**offered, **on_top}.items():
         its_flags = {parameter.flag for parameter in algorithms.parameters(kind)}
         (unused if name in others and name not in chosen else used).update(its_flags)

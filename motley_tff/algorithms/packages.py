@@ -5,7 +5,6 @@ A class is a frozen dataclass with a `card`, as this project's own: a training a
 trainer's flags are its hyperparameters, too. Its other hyperparameters are made by `parameter`.
 """
 
-import dataclasses
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -53,12 +52,14 @@ def read(ours: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _problems(name: str, kind: Any) -> Iterator[str]:
-    """Yields what is wrong with a class; what comes first hides what comes after it."""
+    """Yields what is wrong with a class."""
     if not isinstance(kind, type) or "__dataclass_params__" not in vars(kind):
         yield f"found {kind!r}, expected a class under @dataclasses.dataclass(frozen=True)"
-    card = getattr(kind, "card", None)
-    if "card" not in vars(kind) or not isinstance(card, card_lib.Card):
+        return
+    card = vars(kind).get("card")
+    if not isinstance(card, card_lib.Card):
         yield 'it has no card of its own; write card: ClassVar[Card] = Card("name", "Title", ...)'
+        return
     if card.name != name:
         yield f"its card says {card.name!r}; the card and the entry point must have one name"
     if not isinstance(card.trainers, tuple) or not card.trainers:

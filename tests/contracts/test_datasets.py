@@ -1,4 +1,4 @@
-"""What every data set keeps to, on its synthetic twin; installed packages' too, if they have one."""
+"""What every data set keeps to, also of installed packages, on its synthetic twin if it has one."""
 
 import dataclasses
 import importlib
