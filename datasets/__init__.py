@@ -2,7 +2,8 @@
 
 A data set's module opens with a card (source, licence, clients, fields, split, citation) and has
 `create_task(options)`, `create_task_from_data(...)` for data already in memory, and
-`synthesize(seed, ...)`. A new one is its file and a line in `REGISTRY`.
+`synthesize(seed, ...)`. A new one is its file and a line in `REGISTRY`. Installed packages add
+others: `datasets.packages`.
 """
 
 import dataclasses
@@ -12,7 +13,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from datasets import packages
 from datasets.options import DataOptions, Setting
+from motley_tff.core import plugins
 from motley_tff.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -66,22 +69,25 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
 
 
 def names() -> tuple[str, ...]:
-    """Returns the registered names, sorted."""
-    return tuple(sorted(REGISTRY))
+    """Returns the names of this project's data sets and of installed packages', sorted."""
+    return tuple(sorted({*REGISTRY, *packages.installed()}))
 
 
 def setting(name: str, chosen: Setting | None = None) -> Setting:
     """Returns whether a data set's clients are devices or silos; `chosen` decides of a user's data,
-    which are devices if it is None.
+    which are devices if it is None. UserError if a package does not say.
     """
     if name in USERS_DATA:
         return chosen or "cross_device"
+    if name not in REGISTRY and name in packages.installed():
+        return packages.setting(packages.installed()[name])
     return "cross_silo" if name in CROSS_SILO else "cross_device"
 
 
 def check_name(name: str) -> None:
-    """Checks that a data set is registered, without importing it; UserError names a near one."""
-    if name in REGISTRY:
+    """Checks that a data set is known, without importing it; UserError names a near one."""
+    plugins.check_not_ours(packages.installed().get(name), (*REGISTRY, *USERS_DATA))
+    if name in names():
         return
     near = difflib.get_close_matches(name.lower(), names(), n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
@@ -89,11 +95,14 @@ def check_name(name: str) -> None:
 
 
 def check_options(options: DataOptions) -> None:
-    """Checks, without importing it, that a data set is registered and has the options given.
+    """Checks, without importing it, that a data set is known and has the options given; a package's
+    is imported.
 
     UserError if it is unknown, has no such option, or shares or regularizers make no sense.
     """
     check_name(options.dataset_name)
+    if options.dataset_name not in REGISTRY:
+        packages.check_options(packages.installed()[options.dataset_name], options)
     for option, owners in OWN_OPTIONS.items():
         value = getattr(options, option)
         is_given = not (value is None or value is False or value == ())
@@ -139,6 +148,8 @@ def raw_examples(options: DataOptions) -> Mapping[str, Mapping[str, Any]]:
     """Returns a user's examples as they were read, `{client id: {column: values}}`, empty where a
     task has them so anyway, or they are made up.
     """
+    if options.dataset_name not in REGISTRY:
+        return {}
     module = importlib.import_module(REGISTRY[options.dataset_name])
     read = getattr(module, "raw_examples", None)
     return read(options) if read is not None and not options.use_synthetic_data else {}
@@ -165,6 +176,8 @@ def create(name: str, **options: Any) -> "Task":
 def create_task(options: DataOptions) -> "Task":
     """Loads a data set's task; UserError if there is none, or its data are missing or broken."""
     check_options(options)
+    if options.dataset_name not in REGISTRY:
+        return packages.create_task(packages.installed()[options.dataset_name], options)
     task = importlib.import_module(REGISTRY[options.dataset_name]).create_task(options)
     if options.l2_reg:
         from datasets import silos

@@ -23,7 +23,7 @@ import numpy as np
 from absl import flags
 
 import datasets
-from motley_tff import commandline
+from motley_tff import algorithms, commandline
 from motley_tff.core import cores
 from motley_tff.core.errors import UserError
 from trainers import config, data_flags
@@ -97,6 +97,8 @@ def main() -> None:
         with contextlib.ExitStack() as stack:
             if report.check("worker", lambda: _start_worker(stack, timeout)):
                 report.check("computation", _compute)
+    if datasets.packages.installed() or algorithms.packages.installed():
+        report.check("plug-ins", _plugins)
     if data_dir is not None:
         report.check("data_dir", lambda: data_directory(pathlib.Path(data_dir)))
     if options is not None:
@@ -172,6 +174,22 @@ def _compute() -> str:
     if result != 3:
         raise CheckFailed(f"the sum of ones over 3 clients: expected 3, found {result}")
     return "the sum of ones over 3 clients is 3"
+
+
+def _plugins() -> str:
+    """Imports what installed packages add; returns what that is."""
+    problems = [*algorithms.REFUSED.values()]
+    added = [f"algorithm {name} of {origin}" for name, origin in algorithms.plugged().items()]
+    for name, plugin in datasets.packages.installed().items():
+        try:
+            datasets.check_name(name)
+            setting = datasets.setting(name)
+            added.append(f"data set {name} ({setting}) of {plugin.origin}")
+        except UserError as error:
+            problems.append(str(error))
+    if problems:
+        raise CheckFailed("; ".join(problems))
+    return ", ".join(added)
 
 
 def data_directory(path: pathlib.Path) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-import importlib.metadata
 import logging
 import os
 import pathlib
@@ -22,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
-from motley_tff.core import checks
+from motley_tff.core import checks, plugins
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import progress, run_directory
 from motley_tff.experiment.config import BackendConfig, EvaluationConfig, LoopConfig, RunConfig
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 # TensorFlow reports as errors that it finds no graphics card.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Packages with tasks declare `name=package:function` here; see `create_task`.
-ENTRY_POINTS = "motley_tff.datasets"
 # What `run` calls what a `RunConfig` has under other names.
 _ARGUMENTS = {
     "loop.total_rounds": "rounds",
@@ -82,15 +79,19 @@ def create_task(name: str, **options: Any) -> Task:
     Raises:
       UserError: If no package has it, or its data are missing or broken.
     """
-    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    for point in points:
-        if point.name == name:
-            from motley_tff.experiment import runner  # TensorFlow takes 3 s.
+    ours, others = plugins.ours(plugins.DATASETS), plugins.installed(plugins.DATASETS)
+    plugins.check_not_ours(others.get(name), ours)
+    tasks = {**others, **ours}
+    if name in tasks:
+        from motley_tff.experiment import runner  # TensorFlow takes 3 s.
 
-            runner.limit_threads(BackendConfig.threads_per_client)  # Loading starts TensorFlow.
-            task = point.load()(name, **options)
-            return dataclasses.replace(task, facts={**task.facts, "options": _plain(options)})
-    names = sorted({point.name for point in points})
+        runner.limit_threads(BackendConfig.threads_per_client)  # Loading starts TensorFlow.
+        task = tasks[name].load()(name, **options)
+        facts = {**task.facts, "options": _plain(options)}
+        if name in others:
+            facts["package"] = others[name].origin
+        return dataclasses.replace(task, facts=facts)
+    names = sorted(tasks)
     near = difflib.get_close_matches(str(name).lower(), names, n=1)
     raise UserError(
         f"no task is called {name!r}; found "

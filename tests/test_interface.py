@@ -1,6 +1,5 @@
 """The public interface gives what the trainers give, and loads nothing before it is needed."""
 
-import importlib.metadata
 import json
 import subprocess
 import sys
@@ -11,8 +10,8 @@ import pytest
 
 import datasets
 import motley_tff as motley
-from motley_tff import interface
 from motley_tff.algorithms import HypCluster, Mocha, OptimizerConfig, PerFedAvg
+from motley_tff.core import plugins
 from tests import toy
 from tests.contracts import in_process
 from tests.trainers import programs
@@ -162,8 +161,7 @@ def test_a_run_that_did_not_record_its_datas_options_is_known_again(tmp_path):
 
 
 def test_tasks_are_found_by_name():
-    points = importlib.metadata.entry_points(group=interface.ENTRY_POINTS)
-    assert {point.name for point in points} == set(datasets.REGISTRY)
+    assert set(plugins.ours(plugins.DATASETS)) == set(datasets.REGISTRY)
     task = motley.create_task("school", use_synthetic_data=True, base_random_seed=1)
     assert (task.dataset, task.facts["source"]) == ("school", "synthetic")
     with pytest.raises(motley.UserError, match=r"no task is called 'schol'; found adni, emnist"):

@@ -188,8 +188,9 @@ def test_the_python_example_runs(tmp_path, monkeypatch):
 
 def test_every_algorithm_is_named():
     named = set(re.findall(r"`(?:--\w+=)?(\w+)`", MANUAL["trainers/README.md"]))
-    assert {*algorithms.CARDS} - named - {"hypcluster", "knn_per"} == set()
-    for card in algorithms.CARDS.values():
+    ours = {n: card for n, card in algorithms.CARDS.items() if n not in algorithms.plugged()}
+    assert {*ours} - named - {"hypcluster", "knn_per"} == set()
+    for card in ours.values():
         words = "fine-tuning" if card.name == "finetuning" else card.title.lower()
         assert words.split()[0] in README.lower(), card.title
 

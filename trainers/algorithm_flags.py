@@ -6,16 +6,23 @@ from collections.abc import Sequence
 from absl import flags
 
 from motley_tff import algorithms
+from motley_tff.core.errors import UserError
+from trainers import data_flags
 
 
 def define(trainer: str, meaning: str) -> None:
-    """Declares --algorithm, whose help `meaning` is, --personalization and hyperparameters."""
+    """Declares --algorithm, whose help `meaning` is, --personalization and hyperparameters.
+
+    To be called after all of the trainer's other flags: an algorithm of an installed package whose
+    flags are among them is not offered.
+    """
+    _refuse_taken_flags(trainer)
     offered = algorithms.offered_by(trainer)
-    flags.DEFINE_enum("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning)
+    _define_choice("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning)
     on_top = algorithms.personalizations_of(trainer)
     if len(on_top) > 1:
         meaning = "How clients personalize the global model."
-        flags.DEFINE_enum("personalization", next(iter(on_top)), list(on_top), meaning)
+        _define_choice("personalization", next(iter(on_top)), list(on_top), meaning)
     owners: dict[str, list[tuple[str, algorithms.Parameter]]] = {}
     for name, kind in {**offered, **on_top}.items():
         for parameter in algorithms.parameters(kind):
@@ -28,6 +35,56 @@ def define(trainer: str, meaning: str) -> None:
         is_whole = isinstance(first.default, int)
         declare = flags.DEFINE_integer if is_whole else flags.DEFINE_float
         declare(flag, default, words, lower_bound=first.lower, upper_bound=first.upper)
+
+
+def _define_choice(flag: str, default: str, names: list[str], meaning: str) -> None:
+    flags.DEFINE_enum(flag, default, names, meaning)
+    # Told in place of the names that are expected.
+    flags.FLAGS[flag].parser.refused = algorithms.REFUSED
+    data_flags.register_check(flag, _check_not_refused)
+
+
+def _check_not_refused(name: str) -> None:
+    if name in algorithms.REFUSED:
+        raise UserError(algorithms.REFUSED[name])
+
+
+def _refuse_taken_flags(trainer: str) -> None:
+    """Takes out algorithms of installed packages whose flags mean something else already."""
+    kinds = {**algorithms.offered_by(trainer), **algorithms.personalizations_of(trainer)}
+    others = algorithms.plugged()
+    taken = {*flags.FLAGS, "algorithm", "personalization"}
+    known: dict[str, tuple[str, tuple[object, ...]]] = {}
+    for name, kind in kinds.items():  # This project's come first.
+        for parameter in algorithms.parameters(kind):
+            what = (type(parameter.default), parameter.lower, parameter.upper)
+            owner, first = known.setdefault(parameter.flag, (name, what))
+            if name in others and (parameter.flag in taken or what != first):
+                whose = trainer if parameter.flag in taken else owner
+                algorithms.refuse(
+                    name,
+                    f"its parameter {parameter.field!r} has the flag --{parameter.flag}, which "
+                    f"{whose} has with another meaning; give another one, parameter(..., flag=...)",
+                )
+
+
+def of_unused_packages(trainer: str) -> set[str]:
+    """Returns flags that are there for algorithms of installed packages alone, none of them chosen.
+
+    They decide nothing, and a run must not hang on what is installed beside it.
+    """
+    offered, on_top = algorithms.offered_by(trainer), algorithms.personalizations_of(trainer)
+    others = algorithms.plugged()
+    chosen = {flags.FLAGS[f].value for f in ("algorithm", "personalization") if f in flags.FLAGS}
+    used: set[str] = set()
+    unused: set[str] = set()
+    for name, kind in {**offered, **on_top}.items():
+        its_flags = {parameter.flag for parameter in algorithms.parameters(kind)}
+        (unused if name in others and name not in chosen else used).update(its_flags)
+    ours_on_top = on_top.keys() - others
+    if len(ours_on_top) == 1 and ours_on_top <= chosen:
+        unused.add("personalization")
+    return unused - used
 
 
 def _defaults(owners: Sequence[tuple[str, algorithms.Parameter]]) -> str:

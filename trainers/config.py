@@ -23,7 +23,7 @@ from motley_tff.experiment.config import (
     WarmStartConfig,
 )
 from motley_tff.files import model_files
-from trainers import optimizer_flags
+from trainers import algorithm_flags, optimizer_flags
 
 FLAGS = flags.FLAGS
 # Where the answer lies, not what it is: these may differ when an experiment is resumed.
@@ -66,7 +66,7 @@ def read(trainer: str) -> Config:
     }[trainer](datasets.setting(data.dataset_name, data.setting) == "cross_silo")
     datasets.check_options(data)
     run.check()
-    decides = deciding_flags()
+    decides = deciding_flags(trainer)
     return Config(
         data=data,
         run=run,
@@ -106,10 +106,11 @@ def _flags_of(kind: type) -> dict[str, Any]:
     return {name: FLAGS[name].value for name in names if name in FLAGS}
 
 
-def deciding_flags() -> dict[str, Any]:
+def deciding_flags(trainer: str) -> dict[str, Any]:
     """Returns the flags that decide an experiment's numbers."""
     by_module = FLAGS.flags_by_module_dict()
     foreign = {f.name for m, fs in by_module.items() if _is_foreign(m) for f in fs}
+    foreign |= algorithm_flags.of_unused_packages(trainer)
     decides = {
         name: FLAGS[name].value
         for name in sorted({FLAGS[n].name for n in FLAGS} - foreign - _NOT_PART_OF_AN_EXPERIMENT)

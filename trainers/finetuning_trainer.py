@@ -16,7 +16,6 @@ from trainers import algorithm_flags, optimizer_flags, program, shared_flags
 
 shared_flags.define()
 optimizer_flags.define("finetune", default_rate=0.01, many_rates=True)
-algorithm_flags.define("finetuning_trainer", "How the global model is trained.")
 flags.DEFINE_integer(
     "finetune_max_epochs",
     20,
@@ -41,6 +40,7 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     "include_baseline_candidate", True, "Whether the global model itself may be chosen."
 )
+algorithm_flags.define("finetuning_trainer", "How the global model is trained.")
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ from absl import flags
 from trainers import algorithm_flags, optimizer_flags, program, shared_flags
 
 shared_flags.define()
-algorithm_flags.define("knn_per_trainer", "How the global model is trained.")
 flags.DEFINE_list("num_neighbors", ["10"], "Numbers of neighbours, k, to choose from.")
 flags.DEFINE_list(
     "coefficients",
@@ -34,6 +33,7 @@ flags.DEFINE_enum(
 flags.DEFINE_bool(
     "include_baseline_candidate", True, "Whether the global model itself may be chosen."
 )
+algorithm_flags.define("knn_per_trainer", "How the global model is trained.")
 
 
 @flags.validator("num_neighbors", "expected different whole numbers from 1 to 1000, such as 5,10")

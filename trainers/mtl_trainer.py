@@ -12,11 +12,11 @@ import functools
 
 from trainers import algorithm_flags, optimizer_flags, program, shared_flags
 
-__doc__ = __doc__.format(algorithm_flags.listing("mtl_trainer"))
-
 shared_flags.define()
 optimizer_flags.define("personal", default_rate=None)
 algorithm_flags.define("mtl_trainer", "How personal models are trained.")
+
+__doc__ = __doc__.format(algorithm_flags.listing("mtl_trainer"))
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import datasets
 import motley_tff
 from launch.sweeps import grids
 from motley_tff import algorithms
@@ -147,7 +148,17 @@ class Plan:
             "grid": grid,
             "seeds": self.num_seeds,
             "use_synthetic_data": self.use_synthetic_data,
+            **({"plugins": used} if (used := _plugins(self.grid)) else {}),
         }
+
+
+def _plugins(grid: grids.Grid) -> dict[str, str]:
+    """Returns what a grid names of installed packages, and their versions."""
+    flags = ("algorithm", "personalization")
+    names = {value for flag in flags for value in (grid.fixed.get(flag), *grid.grid.get(flag, ()))}
+    found = {name: origin for name, origin in algorithms.plugged().items() if name in names}
+    plugin = datasets.packages.installed().get(grid.dataset)
+    return found if plugin is None else {**found, grid.dataset: plugin.origin}
 
 
 def from_record(record: Mapping[str, Any]) -> Plan:

@@ -144,7 +144,9 @@ def _explain(message: str) -> str:
     if "must have a value other than None" in reason:
         return f"--{name} is required; give --{name}=..."
     parser = FLAGS[name].parser
-    if allowed := getattr(parser, "enum_values", None):
+    if known := getattr(parser, "refused", {}).get(value):
+        reason = known
+    elif allowed := getattr(parser, "enum_values", None):
         reason = f"expected one of {', '.join(allowed)}"
         for similar in difflib.get_close_matches(value, sorted(allowed), 1):
             reason += f"; did you mean {similar}?"

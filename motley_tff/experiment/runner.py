@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from motley_tff import commandline
+from motley_tff import algorithms, commandline
 from motley_tff.algorithms import HypCluster, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib, cores, partition
@@ -56,7 +56,7 @@ def run(
       UserError: If the settings do not fit the task, or the directory holds another experiment.
     """
     task = _partitioned(task, config)
-    facts = check_data(task, directory)
+    facts = {**check_data(task, directory), **_check_plugins(task, config, directory)}
     loop = _cut_to_population(task, config.loop, warn)
     experiment.check_config(loop, task)
     config.algorithm.trained_layers(task)  # Which FedBABU refuses where all layers are the last.
@@ -115,6 +115,20 @@ def check_data(task: Task, directory: run_directory.RunDirectory) -> dict[str, A
     clients = {"number": len(task.train), "sha256": ids}
     directory.check_same("clients", clients, "clients")
     return {"data_files": digests, "clients": clients}
+
+
+def _check_plugins(
+    task: Task, config: RunConfig, directory: run_directory.RunDirectory
+) -> dict[str, Any]:
+    """Checks that a resumed run has the packages it began with; returns those it has, if any."""
+    origins = {
+        "dataset": task.facts.get("package"),
+        "algorithm": algorithms.origin(type(config.algorithm)),
+        "personalization": algorithms.origin(type(config.personalization)),
+    }
+    plugins = {part: origin for part, origin in origins.items() if origin}
+    directory.check_same("plugins", plugins, "versions of plug-ins")
+    return {"plugins": plugins} if plugins else {}
 
 
 def _cut_to_population(task: Task, loop: LoopConfig, warn: Callable[[str], None]) -> LoopConfig:

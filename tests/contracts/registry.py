@@ -1,4 +1,7 @@
-"""What the contract tests run over. A new algorithm, personalization or backend adds a line."""
+"""What the contract tests run over. A new algorithm, personalization or backend adds a line.
+
+Those of installed packages add themselves, with the hyperparameters that they have by default.
+"""
 
 import contextlib
 import dataclasses
@@ -6,6 +9,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from motley_tff import algorithms
 from motley_tff.algorithms import (
     Apfl,
     Ditto,
@@ -99,6 +103,21 @@ STATEFUL = {
         task, w
     ),
 }
+
+
+def _keeps_states(kind):
+    task = toy.with_pair(toy.scalar_task({"a": [1.0]}, setting="cross_silo"))
+    return kind().build(task, task.model.initial_weights(0)).initial_client_state is not None
+
+
+# Algorithms and personalizations of installed packages. They need state no law.
+INSTALLED = tuple(algorithms.plugged())
+for _name in INSTALLED:
+    if _name in algorithms.TRAINING:
+        _kind = algorithms.TRAINING[_name]
+        (STATEFUL if _keeps_states(_kind) else TRAINING)[_name] = lambda task, w, kind=_kind: (
+            kind().build(task, w)
+        )
 
 # --- laws: what stays true when clients are absent or slow ----------------------------------------
 
@@ -287,7 +306,7 @@ AGGREGATED = {
     **{
         name: (TRAINING[name], lambda change, cluster: change)
         for name in TRAINING
-        if not name.startswith("hypcluster")
+        if not name.startswith("hypcluster") and name not in INSTALLED
     },
     **{
         name: (STATEFUL[name], lambda change, cluster: (change, ()))
@@ -331,6 +350,11 @@ PERSONALIZATIONS = {
     "finetuning_last_layer": lambda task: FineTuning(
         _config("sgd", 1.0), (0.1,), 2, batch_size=4, last_layer=True
     ).build(task),
+    **{
+        name: lambda task, kind=kind: kind().build(task)
+        for name, kind in algorithms.PERSONALIZATIONS.items()
+        if name in INSTALLED
+    },
 }
 
 

@@ -234,6 +234,96 @@ def test_a_new_data_set_is_installed(installed):
     assert installed.run("hello").stderr_text == ""
 
 
+# Builds the editable wheel of a plug-in without setuptools, from its pyproject.toml.
+PLUGIN_BACKEND = """
+    import pathlib, re, zipfile
+
+    def build_editable(folder, config_settings=None, metadata_directory=None):
+        text = pathlib.Path("pyproject.toml").read_text()
+        name, needs = (re.search(f'# {key}: (.*)', text)[1] for key in ("name", "needs"))
+        wheel_name, info = f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info/"
+        requires = "".join(f"Requires-Dist: {n}\\n" for n in needs.split())
+        with zipfile.ZipFile(pathlib.Path(folder) / wheel_name, "w") as wheel:
+            wheel.writestr(f"{name}.pth", str(pathlib.Path.cwd()) + "\\n")
+            wheel.writestr(info + "METADATA", f"Metadata-Version: 2.1\\nName: {name}\\n"
+                           f"Version: 1.0\\n{requires}")
+            wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nGenerator: tiny\\n"
+                           "Root-Is-Purelib: true\\nTag: py3-none-any\\n")
+            wheel.writestr(info + "RECORD", "")
+        return wheel_name
+"""
+
+
+def make_plugin(folder, name, needs="", version=1):
+    """Writes the sources of a package with one module."""
+    folder.mkdir(exist_ok=True)
+    (folder / "plugin_backend.py").write_text(textwrap.dedent(PLUGIN_BACKEND))
+    (folder / f"{name}.py").write_text("here = __file__\n")
+    project = f'''# name: {name}
+        # needs: {needs}
+        # version of this file: {version}
+        [project]
+        name = "{name}"
+        version = "1.0"
+        dependencies = {needs.split()}
+        [build-system]
+        requires = []
+        build-backend = "plugin_backend"
+        backend-path = ["."]
+        '''
+    (folder / "pyproject.toml").write_text(textwrap.dedent(project))
+
+
+_FOUND = """
+import importlib.util as u
+print([n for n in ("moss", "quartz", "pebble", "gravel") if u.find_spec(n)])
+"""
+
+
+def test_plugins_are_installed_beside_the_pins_and_again_after_every_sync(installed):
+    make_plugin(installed.root.parent / "a plug-in", "moss", needs="tiny quartz")
+    make_wheel(installed.wheels, "quartz", "3.0")
+    installed.lock(installed.pins["1.0"])
+    installed.write("plugins.txt", "# Ours.\n\n  ../a plug-in  # editable\r\nquartz==3.0\n")
+    process = installed.run("python", "-c", _FOUND + "import moss; print(moss.here)")
+    here = installed.root.parent / "a plug-in" / "moss.py"
+    assert process.stdout_text == f"['moss', 'quartz', 'pebble']\n{here}\n", process.stderr_text
+    assert "plugins.txt" in process.stderr_text
+    before = installed.installs()
+    assert installed.run("hello").stderr_text == ""
+    # The lock changes: what it does not list goes, plug-ins come again.
+    installed.lock(installed.pins["1.0"] + installed.extra)
+    process = installed.run("python", "-c", _FOUND)
+    assert process.stdout_text == "['moss', 'quartz', 'pebble', 'gravel']\n"
+    # The package says something else of itself, such as another entry point.
+    make_plugin(installed.root.parent / "a plug-in", "moss", version=2)
+    assert "updating" in installed.run("hello").stderr_text
+    installed.write("plugins.txt", "")
+    assert installed.run("python", "-c", _FOUND).stdout_text == "['pebble', 'gravel']\n"
+    (installed.root / "plugins.txt").unlink()
+    assert installed.run("hello").stdout_text == "hello\n"
+    assert installed.run("hello").stderr_text == "" and before == 1
+
+
+def test_what_is_wrong_in_plugins_txt_is_one_line(installed):
+    make_plugin(installed.root.parent / "greedy", "greedy", needs="pebble>=2")
+    (installed.root.parent / "empty").mkdir()
+    installed.lock(installed.pins["1.0"])
+    for line, *words in (
+        ("../nowhere", "there is no", "nowhere"),
+        ("-e ~/nowhere", "there is no", "nowhere"),
+        ("../empty", "empty has no pyproject.toml"),
+        ("--index-url=http://x", "'--index-url=http://x'", "a package's folder, or"),
+        ("one two three", "'one two three'", "neither a folder nor what pip takes"),
+        ("granite==9", "'granite==9'", "granite"),
+        ("../greedy", "depends on pebble>=2 and pebble==1.0", "pins of requirements.txt do not"),
+    ):
+        installed.write("plugins.txt", f"# A comment.\n{line}\n")
+        assert_one_line_and_status_2(installed.run("hello"), "plugins.txt line 2", *words)
+    (installed.root / "plugins.txt").unlink()
+    assert installed.run("hello").stdout_text == "hello\n"
+
+
 def test_unknown_command_names_the_known_ones(installed, project):
     for name in ("helo", "../../bin/true", ""):
         process = installed.run(name)

@@ -23,7 +23,7 @@ for line in sys.stdin:
         commandline.parse(["trainer", "--experiment_name=x", "--dataset_name=emnist",
                            *json.loads(line)], advice=published_flags.advice)
         optimizer_flags.check_given(commandline.given())
-        print(json.dumps(config.deciding_flags()))
+        print(json.dumps(config.deciding_flags("{trainer}")))
     except UserError as error:
         print(json.dumps(str(error)))
 assert "tensorflow" not in sys.modules

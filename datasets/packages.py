@@ -1,0 +1,91 @@
+"""Data sets of installed packages: entry points `motley_tff.datasets`, `name=module:create`.
+
+`create(name, **options) -> Task` takes whichever of `OPTIONS` it names as arguments, and says its
+clients' setting before it is called: `create.setting = "cross_device"` or `"cross_silo"`.
+"""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from datasets.options import DataOptions, Setting
+from motley_tff.core import plugins
+from motley_tff.core.plugins import Plugin
+
+if TYPE_CHECKING:
+    from motley_tff.core.task import Task
+
+# Fields of `DataOptions` that are passed on, where `create` takes them.
+OPTIONS = ("base_random_seed", "data_dir", "data_file", "use_synthetic_data")
+_SETTINGS = ("cross_device", "cross_silo")
+
+
+def installed() -> Mapping[str, Plugin]:
+    """Returns the data sets of installed packages by name; none of them is imported."""
+    return plugins.installed(plugins.DATASETS)
+
+
+@functools.cache
+def _create(plugin: Plugin) -> Callable[..., Any]:
+    create = plugin.load()
+    if not callable(create):
+        raise plugin.error(f"found {create!r}, expected a function (name, **options) -> Task")
+    return create
+
+
+def setting(plugin: Plugin) -> Setting:
+    """Returns what clients are, as `create` says it; UserError if it does not."""
+    found = getattr(_create(plugin), "setting", None)
+    if found not in _SETTINGS:
+        raise plugin.error(
+            f"its function's attribute `setting` is {found!r}, expected 'cross_device' or "
+            "'cross_silo'; write create.setting = \"cross_device\" below the function"
+        )
+    return found
+
+
+def takes(plugin: Plugin, option: str) -> bool:
+    """Returns whether `create` takes an option."""
+    parameters = inspect.signature(_create(plugin)).parameters
+    return option in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def check_options(plugin: Plugin, options: DataOptions) -> None:
+    """Raises UserError if an option is given that `create` does not take, or it says no setting."""
+    setting(plugin)
+    _arguments(plugin, options)
+
+
+def _arguments(plugin: Plugin, options: DataOptions) -> dict[str, Any]:
+    """Returns the options that are given, and the seed where it is taken."""
+    defaults = DataOptions(options.dataset_name)
+    given = {
+        option: value
+        for option in OPTIONS
+        if (value := getattr(options, option)) != getattr(defaults, option)
+    }
+    given["base_random_seed"] = options.base_random_seed
+    unknown = sorted(option for option in given if not takes(plugin, option))
+    for option in unknown:
+        if option != "base_random_seed":  # Nothing may be left to chance there.
+            raise plugin.error(f"it takes no {option}; leave --{option} out")
+        del given[option]
+    return given
+
+
+def create_task(plugin: Plugin, options: DataOptions) -> "Task":
+    """Returns the task, which says where it is from; UserError if it is not what was announced."""
+    from motley_tff.core.task import Task  # TensorFlow takes 3 s.
+
+    task = _create(plugin)(plugin.name, **_arguments(plugin, options))
+    if not isinstance(task, Task):
+        raise plugin.error(f"it returned {type(task).__name__}, expected a Task")
+    announced = (plugin.name, setting(plugin))
+    if (task.dataset, task.setting) != announced:
+        raise plugin.error(
+            f"its task says dataset={task.dataset!r}, setting={task.setting!r}; expected "
+            f"{announced[0]!r}, {announced[1]!r}, as the entry point and create.setting say"
+        )
+    return dataclasses.replace(task, facts={**task.facts, "package": plugin.origin})

@@ -1,0 +1,332 @@
+"""Plug-ins: the page's package runs, and what is wrong with one is a line that breaks nothing."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+import datasets
+from motley_tff import algorithms, interface
+from motley_tff.core import plugins
+from motley_tff.core.errors import UserError
+from motley_tff.report import names
+from tests import plugin_package
+from tests.contracts import in_process
+from tests.trainers import programs
+from trainers import config
+
+_DATASETS, _ALGORITHMS = plugins.DATASETS, plugins.ALGORITHMS
+_ROOMS = (
+    "--dataset_name=thermostats", "--use_synthetic_data", "--experiment_name=rooms",
+    "--total_rounds=2", "--finetune_max_epochs=1", "--backend=sequential",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    return plugin_package.write_example(tmp_path_factory.mktemp("page") / "installed")
+
+
+def _environment(*folders):
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [programs.ROOT, *folders]))}
+
+
+def _run(folder, *words, status=0, cwd=programs.ROOT):
+    command = [sys.executable, "-m", *map(str, words)]
+    environment = _environment(folder)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd)
+    assert done.returncode == status, (done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+def _train(example, root, *more, status=0):
+    words = (f"--root_output_dir={root}", *_ROOMS, *more)
+    return _run(example, "trainers.finetuning_trainer", *words, status=status)
+
+
+def test_the_pages_package_is_trained_and_recorded(example, tmp_path):
+    given = ("--algorithm=clipped_fedavg", "--clip_norm=0.001")
+    _train(example, tmp_path, *given)
+    path = tmp_path / "rooms" / "run.json"
+    record = json.loads(path.read_text())
+    origin = "thermostats 1.0"
+    assert record["plugins"] == {"dataset": origin, "algorithm": origin}
+    assert record["flags"]["clip_norm"] == 0.001
+    clients = programs.table(tmp_path, "rooms", "clients")
+    assert set(clients.algorithm) == {"clipped_fedavg+finetuning"}
+    # Nothing goes on under another version.
+    record |= {"status": "stopped", "plugins": {**record["plugins"], "algorithm": "x 0.9"}}
+    path.write_text(json.dumps(record))
+    _, stderr = _train(example, tmp_path, *given, status=2)
+    assert "begun with other versions of plug-ins" in stderr and "x 0.9" in stderr
+    assert len(stderr.splitlines()) == 1
+    _, stderr = _train(example, tmp_path, "--data_dir=x", status=2)
+    assert "thermostats 1.0, data set 'thermostats'" in stderr and "takes no data_dir" in stderr
+
+
+@pytest.mark.slow
+def test_the_pages_package_is_swept_and_reported(example, tmp_path):
+    grid = tmp_path / "rooms.yaml"
+    grid.write_text(
+        "algorithm: clipped\ndataset: thermostats\ntrainer: finetuning_trainer\n"
+        "fixed: {algorithm: clipped_fedavg, total_rounds: 2, finetune_max_epochs: 1}\n"
+        "grid: {clip_norm: [0.001, 10]}\n"
+    )
+    sweep = ("launch.sweeps.command", grid, "--use_synthetic_data", "--seeds=1")
+    root = f"--root_output_dir={tmp_path / 'out'}"
+    stdout, _ = _run(example, *sweep, root)
+    assert "chosen on validation clients: clip_norm=10" in stdout
+    path = tmp_path / "out" / "rooms" / "run.json"
+    record = json.loads(path.read_text())
+    origin = "thermostats 1.0"
+    assert record["plan"]["plugins"] == {"clipped_fedavg": origin, "thermostats": origin}
+    record["plan"]["plugins"]["thermostats"] = "thermostats 0.9"
+    path.write_text(json.dumps(record))
+    _, stderr = _run(example, *sweep, root, status=2)
+    assert "holds results of plugins" in stderr and "thermostats 0.9" in stderr
+    runs = path.parent / "runs"
+    _run(example, "launch.report", runs, f"--output_dir={tmp_path / 'report'}")
+    assert "Clipped FedAvg + FT" in (tmp_path / "report" / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_contract_tests_run_over_the_pages_package(example):
+    words = ("-q", "-n", "0", "-p", "no:cacheprovider", "-k", "thermostats or clipped_fedavg")
+    paths = [f"tests/contracts/test_{name}.py" for name in ("absence", "agreement", "datasets")]
+    stdout, _ = _run(example, "pytest", *words, *paths)
+    # Absent clients; three rounds on two backends; the task's own.
+    assert int(stdout.splitlines()[-1].split()[0]) >= 8, stdout
+
+
+def test_names_are_known_without_tensorflow(example):
+    code = (
+        "import sys, datasets; from motley_tff import algorithms; from trainers import "
+        "finetuning_trainer; print(datasets.setting('thermostats'), algorithms.plugged(), "
+        "list(algorithms.CARDS)[-1], {'tensorflow', 'sklearn'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=_environment(example)
+    )
+    expected = "cross_device {'clipped_fedavg': 'thermostats 1.0'} clipped_fedavg set()\n"
+    assert done.stdout == expected, done.stderr
+
+
+def test_the_example_itself_can_be_imported_first(example):
+    """Its module imports this project's algorithms, which import it."""
+    code = "import thermostats; from motley_tff import algorithms; print(algorithms.REFUSED)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=_environment(example)
+    )
+    assert done.stdout == "{}\n", done.stderr
+
+
+# --- what is wrong with a package -----------------------------------------------------------------
+
+
+def _forget():
+    plugins.installed.cache_clear()
+    algorithms._registry.cache_clear()
+    datasets.packages._create.cache_clear()
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Returns what makes a package installed: its module's text and its entry points."""
+    counter = iter(range(99))
+
+    def installed(text, package="toys", **points):
+        module = f"toys_{os.getpid()}_{len(sys.modules)}_{next(counter)}"
+        points = {
+            group: {name: value.replace("M:", f"{module}:") for name, value in of.items()}
+            for group, of in ((_DATASETS, points.get("tasks", {})),
+                              (_ALGORITHMS, points.get("kinds", {})))
+        }  # fmt: skip
+        folder = tmp_path / package
+        plugin_package.write(folder, package, "2.5", points, {f"{module}.py": text})
+        monkeypatch.syspath_prepend(folder)
+        _forget()
+
+    yield installed
+    monkeypatch.undo()
+    _forget()
+
+
+_TASK = """
+from tests import toy
+def create(name, base_random_seed=0):
+    import dataclasses
+    return dataclasses.replace(toy.scalar_task({"a": [1.0]}), dataset=DATASET)
+create.setting = "cross_device"
+""".replace("DATASET", "name")
+
+
+def _create(name, **options):
+    return datasets.create_task(datasets.DataOptions(name, **options))
+
+
+def test_a_data_set_is_found_and_gets_what_it_takes(install):
+    seeds = "def create(name, base_random_seed=0):\n    print('seed', base_random_seed)"
+    install(
+        _TASK.replace("def create(name, base_random_seed=0):", seeds), tasks={"toy": "M:create"}
+    )
+    assert "toy" in datasets.names() and datasets.setting("toy") == "cross_device"
+    assert _create("toy", base_random_seed=3).facts["package"] == "toys 2.5"
+    assert interface.create_task("toy").facts["package"] == "toys 2.5"
+    with pytest.raises(UserError, match="it takes no data_file; leave --data_file out"):
+        _create("toy", data_file="x.csv")
+    with pytest.raises(UserError, match="--only_digits: expected --dataset_name=emnist"):
+        _create("toy", only_digits=True)
+    with pytest.raises(UserError, match=r"did you mean 'toy'\?"):
+        datasets.check_name("toi")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("from tests", "import nothing_of_that_name; from tests",
+         r"toys 2.5, data set 'toy' \(.*:create\): it cannot be imported: ModuleNotFoundError: No "
+         r"module named 'nothing_of_that_name' \(.* line 2\); mend the package, or uninstall it"),
+        ("def create", "def other", "cannot be imported: AttributeError"),
+        ('"cross_device"', '"devices"', "`setting` is 'devices', expected 'cross_device' or"),
+        ("create.setting", "create.other", "`setting` is None"),
+        ('"cross_device"', '"cross_silo"', "setting='cross_device'; expected 'toy', 'cross_silo'"),
+        ("=name)", "='x')", "its task says dataset='x'"),
+        ("return", "return 1 #", "it returned int, expected a Task"),
+    ],
+)  # fmt: skip
+def test_a_broken_data_set_is_a_line_and_the_others_stay(install, old, new, said):
+    text = _TASK.replace(old, new)
+    text += "create = 1" if old == "def create" and "other" not in new else ""
+    if old == "def create":
+        text = text.replace("create.setting", "other.setting")
+    install(text, tasks={"toy": "M:create"})
+    with pytest.raises(UserError, match=said) as error:
+        _create("toy")
+    assert "\n" not in str(error.value)
+    datasets.check_options(datasets.DataOptions("school"))
+    assert datasets.setting("school") == "cross_silo" and "toy" in datasets.names()
+
+
+def test_names_that_are_taken_or_none(install):
+    install(_TASK, tasks={"school": "M:create", "My toy": "M:create", "toy": "M:create"})
+    with pytest.raises(UserError, match=r"'school' .*: one of this project's own has that name"):
+        datasets.check_name("school")
+    with pytest.raises(UserError, match="one of this project's own has that name"):
+        interface.create_task("school", use_synthetic_data=True)
+    with pytest.raises(UserError, match="expected a name of small letters"):
+        _create("My toy")
+    assert _create("toy").dataset == "toy"
+    install(_TASK, package="others", tasks={"toy": "M:create"})
+    with pytest.raises(UserError, match="others and toys both have one of this name"):
+        _create("toy")
+
+
+_CLASS = """
+import dataclasses
+from typing import ClassVar
+from motley_tff.algorithms import FedAvg, FineTuning
+from motley_tff.algorithms.card import Card, parameter
+
+@dataclasses.dataclass(frozen=True)
+class Toy(FedAvg):
+    card: ClassVar[Card] = Card("toy", "A toy", ("finetuning_trainer",), "a toy")
+    strength: float = parameter(0.5, "Strength of toy", flag="strength")
+"""
+
+
+def test_an_algorithm_is_found_behind_ours(install):
+    install(_CLASS, kinds={"toy": "M:Toy"})
+    assert algorithms.plugged() == {"toy": "toys 2.5"} and algorithms.REFUSED == {}
+    assert list(algorithms.CARDS)[-1] == "toy" and "toy" in algorithms.TRAINING
+    assert "toy" in algorithms.offered_by("finetuning_trainer")
+    assert "toy" not in algorithms.offered_by("knn_per_trainer")
+    assert names.title("toy+finetuning") == "A toy + FT"
+    assert algorithms.origin(algorithms.TRAINING["toy"]) == "toys 2.5"
+    assert algorithms.origin(algorithms.FedAvg) is None
+    ours = [n for n in algorithms.CARDS if n != "toy"]
+    assert sorted([*ours, "toy"], key=names.rank)[-1] == "toy"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("import dataclasses", "import nothing_of_that_name", "it cannot be imported: ModuleNot"),
+        ("@dataclasses.dataclass(frozen=True)", "", "expected a class under @dataclasses"),
+        ("card: ClassVar[Card] = Card(", "other: ClassVar[Card] = Card(", "has no card of its own"),
+        ('Card("toy"', 'Card("tyo"', "its card says 'tyo'; the card and the entry point must"),
+        ('("finetuning_trainer",)', "()", r"trainers are \(\), expected a tuple of finetuning_tr"),
+        ('"finetuning_trainer",', '"hypcluster_trainer",', "the trainer 'hypcluster_trainer'"),
+        ('"finetuning_trainer",', '"mtl_trainer",', "mtl_trainer makes a SiloAlgorithm; derive it"),
+        ("Toy(FedAvg)", "Toy(FineTuning)", None),
+        ("Toy(FedAvg)", "Toy", "makes a FedAvg or FineTuning; derive it"),
+        (' = parameter(0.5, "Strength of toy", flag="strength")', "", "imported: TypeError"),
+        ("    strength", "    def __post_init__(self):\n        raise ValueError\n    strength",
+         "cannot be made without arguments: ValueError"),
+        ("0.5, ", "True, ", "'strength' has the default True"),
+        ("0.5, ", "-1.0, ", "has a default outside its bounds, 0 to None"),
+        ('"strength")', '"Strength!")', "has the flag 'Strength!'"),
+    ],
+)  # fmt: skip
+def test_a_broken_algorithm_is_a_line_and_the_others_stay(install, old, new, said):
+    install(_CLASS.replace(old, new), kinds={"toy": "M:Toy"})
+    if said is None:
+        assert "toy" in algorithms.PERSONALIZATIONS and algorithms.REFUSED == {}
+        return
+    assert "toy" not in algorithms.CARDS and "fedavg" in algorithms.TRAINING
+    with pytest.raises(UserError, match=said):
+        raise UserError(algorithms.REFUSED["toy"])
+    assert "plug-in toys 2.5, algorithm 'toy'" in algorithms.REFUSED["toy"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        (_CLASS.replace("import dataclasses", "import nothing_at"), "toy", "cannot be imported"),
+        (_CLASS.replace('"strength")', '"total_rounds")'), "toy",
+         "--total_rounds, which finetuning_trainer has with another meaning"),
+        (_CLASS.replace('"strength")', '"finetune_every")'), "toy", "--finetune_every, which"),
+        (_CLASS.replace('"strength")', '"algorithm")'), "toy", "--algorithm, which finetuning"),
+        (_CLASS.replace('0.5, "Strength of toy", flag="strength"',
+                        '1, "Other", flag="proximal_strength"'), "toy",
+         "--proximal_strength, which fedprox has with another meaning"),
+        (_CLASS.replace('"toy",', '"fedavg",'), "fedavg", "one of this project's own has that na"),
+    ],
+)  # fmt: skip
+def test_a_trainer_says_why_it_does_not_offer_an_algorithm(install, text, name, said, tmp_path):
+    install(text, kinds={name: "M:Toy"})
+    with in_process.opened("finetuning_trainer") as run:
+        with pytest.raises(UserError, match=rf"--algorithm={name}: plug-in toys 2.5, .*{said}"):
+            run(tmp_path, "x", f"--algorithm={name}", "--total_rounds=1")
+        if name != "fedavg":
+            run(tmp_path, "y", "--algorithm=fedsgd", "--total_rounds=1", "--finetune_max_epochs=0")
+
+
+def test_runs_do_not_hang_on_what_is_installed_beside_them(install):
+    """A flag of a package's algorithm is on record for that algorithm alone."""
+    personal = _CLASS.replace("Toy(FedAvg)", "Kin(KnnPer)").replace("FineTuning", "KnnPer")
+    personal = personal.replace('"toy"', '"kin"').replace("finetuning_", "knn_per_")
+    install(_CLASS + personal.replace('flag="strength"', 'flag="kinship"'),
+            kinds={"toy": "M:Toy", "kin": "M:Kin"})  # fmt: skip
+    assert algorithms.REFUSED == {}
+
+    def decides(trainer, *given):
+        needed = ["x", "--experiment_name=x", "--dataset_name=school"]
+        flags.FLAGS([*needed, *given])
+        found = config.deciding_flags(trainer)
+        flags.FLAGS.unparse_flags()
+        for flag in given:
+            flags.FLAGS[flag[2:].partition("=")[0]].unparse()
+        return found
+
+    with in_process.opened("finetuning_trainer"):
+        decided = functools.partial(decides, "finetuning_trainer")
+        assert "strength" not in decided() and "proximal_strength" in decided()
+        assert decided("--algorithm=toy")["strength"] == 0.5
+    with in_process.opened("knn_per_trainer"):
+        decided = functools.partial(decides, "knn_per_trainer")
+        assert not {"kinship", "personalization"} & {*decided()}
+        assert decided("--personalization=kin")["kinship"] == 0.5
