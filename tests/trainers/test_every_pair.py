@@ -32,6 +32,7 @@ def _pairs():
         for trainer in _OWN:
             if task not in _DEAR:
                 yield trainer, task, None
+    yield from (("mtl_trainer", task, None) for task in datasets.USERS_DATA)
     yield from (("mtl_trainer", "adni", name) for name in algorithms.offered_by("mtl_trainer"))
 
 
@@ -48,14 +49,15 @@ def test_a_round(trainer, task, algorithm, tmp_path):
     flags = [f"--dataset_name={task}", *_FEW, *_OWN.get(trainer, ())]
     if algorithm is not None:
         flags.append(f"--algorithm={algorithm}")
-    if task not in datasets.CROSS_SILO:
+    is_silos = task in datasets.CROSS_SILO or trainer == "mtl_trainer"
+    if not is_silos:
         flags.append("--clients_per_train_round=1")
     programs.run(trainer, tmp_path, *flags)
     clients = programs.table(tmp_path, "x", "clients")
     assert set(clients.split) == {"valid", "test"} and set(clients.dataset) == {task}
     assert np.isfinite(clients[["baseline", "personalized", "baseline_loss"]]).all().all()
     counts = clients.groupby("split").size()
-    if task not in datasets.CROSS_SILO:
+    if not is_silos:
         assert counts.tolist() == [1, 1]
     summary = programs.table(tmp_path, "x", "summary").set_index("split")
     for split, rows in clients.groupby("split"):

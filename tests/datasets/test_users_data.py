@@ -1,0 +1,60 @@
+"""What tables, pictures and texts of a user share: settings, options, backends that agree."""
+
+import numpy as np
+import pytest
+
+import datasets
+from datasets.options import DataOptions
+from motley_tff import interface
+from motley_tff.algorithms import FedAvg
+from motley_tff.core.errors import UserError
+from motley_tff.experiment.config import BackendConfig
+from tests import synthetic
+
+_SMALL = {
+    "table": {},
+    "images": {"model": "linear"},
+    "text": {"label_column": "topic", "model_sizes": (4,)},
+}
+
+
+def test_these_are_a_users_data():
+    assert set(_SMALL) == set(datasets.USERS_DATA)
+
+
+@pytest.mark.parametrize("name", datasets.USERS_DATA)
+def test_silos_and_devices(name):
+    silos = synthetic.task(name, setting="cross_silo")
+    assert silos.setting == "cross_silo" and silos.train.ids == silos.test.ids
+    assert synthetic.task(name).setting == "cross_device"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["vectorized", "tff"])
+@pytest.mark.parametrize("name", datasets.USERS_DATA)
+def test_backends_agree(name, backend):
+    task = synthetic.task(name, **_SMALL[name])
+    expected, found = (
+        interface.run(
+            task, FedAvg(), rounds=2, clients_per_round=3, backend=BackendConfig(which)
+        ).clients
+        for which in ("sequential", backend)
+    )
+    for column in ("baseline_loss", "personalized_loss", "baseline", "personalized"):
+        np.testing.assert_allclose(found[column], expected[column], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("option", ["val_split", "test_split", "l2_reg"])
+def test_options_of_silos_are_not_devices(option):
+    given = {"data_file": "t.csv", "client_column": "c", "label_column": "y", option: 0.2}
+    datasets.check_options(DataOptions("table", setting="cross_silo", **given))
+    with pytest.raises(UserError, match=f"--{option} is for silos, .* or give --setting=cross_si"):
+        datasets.check_options(DataOptions("table", **given))
+
+
+def test_what_is_needed_is_said_before_anything_is_read():
+    with pytest.raises(UserError, match="--dataset_name=table needs --label_column; give it, or"):
+        datasets.check_options(DataOptions("table", data_file="t.csv", client_column="c"))
+    with pytest.raises(UserError, match="--dataset_name=text needs --data_file"):
+        datasets.check_options(DataOptions("text"))
+    datasets.check_options(DataOptions("text", use_synthetic_data=True))
