@@ -84,6 +84,11 @@ def area_under_roc(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Tensor) -> 
     return tf.where(is_finite, area / pairs, float("nan"))
 
 
+def area_under_roc_of_known(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
+    """Returns `area_under_roc` of labels 0 and 1, without those that are -1: of neither class."""
+    return area_under_roc(labels, scores, is_real & (labels >= 0.0))
+
+
 def image_task(
     model: Callable[[int], tf.keras.Model],
     image_shape: tuple[int, int, int],
