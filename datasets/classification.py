@@ -59,7 +59,9 @@ def fields(classes: Sequence[str]) -> dict[str, Any]:
     """
     metrics = [task_lib.Metric("accuracy", accuracy, higher_is_better=True)]
     if len(classes) == 2:
-        area = task_lib.Metric("roc_auc", area_under_roc, higher_is_better=True, ranks=True)
+        area = task_lib.Metric(
+            "roc_auc", area_under_roc_of_known, higher_is_better=True, ranks=True
+        )
         metrics.append(area)
     return {
         "loss": cross_entropy_of_known,
@@ -98,6 +100,11 @@ def area_under_roc(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Tensor) -> 
     pairs = tf.reduce_sum(positive) * tf.reduce_sum(negative)
     is_finite = tf.reduce_all(tf.math.is_finite(scores) | ~is_real)
     return tf.where(is_finite, area / pairs, float("nan"))
+
+
+def area_under_roc_of_known(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
+    """Returns `area_under_roc` of labels 0 and 1, without those that are -1: of neither class."""
+    return area_under_roc(labels, scores, is_real & (labels >= 0.0))
 
 
 def image_task(

@@ -161,7 +161,10 @@ def synthesize(seed: int, num_writers: int = _SYNTHETIC_WRITERS) -> Pictures:
 def _read_folder(folder: Path, image_size: int | None) -> tuple[Pictures, int]:
     """Returns a folder's pictures, and how many files were left out."""
     listed, ignored = _list(folder)
-    _check_memory(folder, len(listed), image_size)
+    # Before a picture is read: coloured ones of the size asked for, or of 32 pixels.
+    needed = 3 * len(listed) * 3 * (image_size or 32) ** 2
+    advice = "give a smaller --image_size or fewer pictures"
+    rows_lib.check_memory(f"{folder} has {len(listed):,} pictures", needed, advice)
     with concurrent.futures.ThreadPoolExecutor(usable()) as pool:  # Pillow lets others run.
         arrays = list(pool.map(lambda file: _read(file.path, image_size), listed, chunksize=64))
     shapes = {array.shape[:2] for array in arrays}
@@ -219,19 +222,6 @@ def _folder(entry: os.DirEntry[str]) -> os.DirEntry[str]:
 
 def _is_ignored(entry: os.DirEntry[str]) -> bool:
     return entry.name.startswith(".") or entry.name.lower() in _IGNORED
-
-
-def _check_memory(where: Path, count: int, image_size: int | None) -> None:
-    import psutil
-
-    # Before a picture is read: coloured ones of the size asked for, or of 32 pixels.
-    needed = 3 * count * 3 * (image_size or 32) ** 2
-    available = psutil.virtual_memory().available
-    if needed > available:
-        raise UserError(
-            f"{where}: {count:,} pictures take about {needed / 1e9:.0f} GB of memory, and "
-            f"{available / 1e9:.0f} GB are free; give a smaller --image_size or fewer pictures"
-        )
 
 
 def _read(path: str, image_size: int | None) -> np.ndarray:

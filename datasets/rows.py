@@ -15,7 +15,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,8 @@ _MEMORY_FACTOR = 8
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", "#n/a"})
 _DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
 _THOUSANDS = r"[+-]?\d{1,3}(?:,\d{3})+"
+# With separators of thousands, or both kinds of mark: 1.234,5 or 1,234.5 or 1 234 or 1.234.567.
+_SEPARATED = r"[+-]?\d{1,3}(?:(?:[.,'\u00a0\u202f ]\d{3})+[.,]\d+|(?:[.,'\u00a0\u202f ]\d{3})+)"
 # Beginnings of files that are no text, and what they are.
 _SIGNATURES = {
     b"PK\x03\x04": "a workbook or a ZIP archive; save its sheet as CSV",
@@ -41,7 +43,7 @@ _SIGNATURES = {
     b"SQLite format 3": "an SQLite database; export its table as CSV",
     b"\x93NUMPY": "a NumPy array; save a table as CSV",
 }
-_FORMULA = r"[=@][^=].*|[+-][A-Za-z(].*"
+_FORMULA = r"=[^=].*|@[A-Za-z.]+\(.*|[+-][A-Za-z(].*[(|!*/+-].*"
 
 
 class Format(NamedTuple):
@@ -56,29 +58,34 @@ class Format(NamedTuple):
 def read(path: Path) -> pd.DataFrame:
     """Returns a file's cells as text, `""` where one is missing, columns by their names.
 
-    UserError if it is no table, has columns without a name or two of the same, a row of more cells
-    than the header, or would not fit in memory.
+    UserError if it is no table, has columns without a name or two of the same, a row of more or
+    fewer cells than the header, or would not fit in memory.
     """
     with files.reading_as(path, "a table", OSError):
         size, head = path.stat().st_size, _head(path)
     if not head.strip():
         raise UserError(f"{path} is empty; expected a header line and rows")
-    _check_memory(path, size)
+    found = f"{path} has {size / 1e9:.1f} GB"
+    check_memory(found, _MEMORY_FACTOR * size, "give fewer rows or columns")
     if head.startswith(b"PAR1"):
         return _checked(path, _parquet(path))
     for signature, what in _SIGNATURES.items():
         if head.startswith(signature):
             raise UserError(f"{path} is {what}")
     how = _format(path, head)
+    if how.encoding != "utf-16":
+        _check_no_zeros(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pd.errors.ParserWarning)
         try:
             frame = _csv(path, how)
         except UnicodeDecodeError:
-            if how.encoding != "utf-8-sig":
-                raise UserError(f"{path} is not text in {how.encoding}; save it as UTF-8") from None
-            frame = _csv(path, how._replace(encoding="cp1252"))
-    return _checked(path, frame)
+            how = how._replace(encoding="cp1252" if how.encoding == "utf-8-sig" else how.encoding)
+            frame = _csv_or_refused(path, how)
+    checked = _checked(path, frame)
+    if (checked.iloc[:, -1] == "").any():  # Pandas fills short rows with empty cells.
+        _check_no_short_rows(path, how)
+    return checked
 
 
 def _head(path: Path) -> bytes:
@@ -86,14 +93,24 @@ def _head(path: Path) -> bytes:
         return file.read(_HEAD_BYTES)
 
 
-def _check_memory(path: Path, size: int) -> None:
+def _check_no_zeros(path: Path) -> None:
+    with path.open("rb") as file:
+        while chunk := file.read(2**24):
+            if b"\0" in chunk:
+                raise UserError(
+                    f"{path} holds zero bytes, which no text does; save the table as CSV in UTF-8"
+                )
+
+
+def check_memory(found: str, needed: int, advice: str) -> None:
+    """UserError that says what was `found` and an `advice` if it needs more bytes than are free."""
     import psutil
 
     available = psutil.virtual_memory().available
-    if _MEMORY_FACTOR * size > available:
+    if needed > available:
         raise UserError(
-            f"{path} has {size / 1e9:.1f} GB, which takes about {_MEMORY_FACTOR * size / 1e9:.0f} "
-            f"GB of memory, and {available / 1e9:.0f} GB are free; give fewer rows or columns"
+            f"{found}, which takes about {needed / 1e9:.1f} GB of memory, and "
+            f"{available / 1e9:.1f} GB are free; {advice}"
         )
 
 
@@ -101,25 +118,54 @@ def _format(path: Path, head: bytes) -> Format:
     encoding = "utf-8-sig"
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         encoding = "utf-16"
-    elif b"\0" in head:
-        raise UserError(f"{path} holds zero bytes, which no text does; save the table as CSV")
     else:
         try:
             head.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             if error.start < len(head) - 4:  # Not merely cut in the middle of a character.
                 encoding = "cp1252"
-    text = head.decode(encoding, "ignore")
-    first_line, delimiter = 0, ""
+    whole = head.decode(encoding, "ignore").lstrip("\ufeff")
+    text = whole.lstrip("\r\n")  # Empty lines before the header.
+    first_line, delimiter = whole[: len(whole) - len(text)].count("\n"), ""
     line, _, rest = text.partition("\n")
-    if match := re.fullmatch(r"sep=(.)\r?", line.lstrip("\ufeff").strip('"')):
-        first_line, delimiter, text = 1, match[1], rest
+    if match := re.fullmatch(r"sep=(.)\r?", line.strip('"')):
+        first_line, delimiter, text = first_line + 1, match[1], rest
     delimiter = delimiter or max(_DELIMITERS, key=_unquoted(text.partition("\n")[0]).count)
     try:
-        columns = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+        columns: list[str] = next(_cells_of(io.StringIO(text, newline=""), delimiter), [])
     except csv.Error as error:
         raise UserError(f"{path} is not a table of text: {error}") from error
     return Format(encoding, delimiter, first_line, tuple(name.strip() for name in columns))
+
+
+def _cells_of(lines: Iterable[str], delimiter: str) -> Any:
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+
+
+def _check_no_short_rows(path: Path, how: Format) -> None:
+    number = how.first_line  # Of the line before.
+    with path.open(encoding=how.encoding, newline="") as file:
+        for _ in range(how.first_line):
+            file.readline()
+        reader = _cells_of(file, how.delimiter)
+        try:
+            for cells in reader:
+                if cells and len(cells) < len(how.columns):
+                    raise UserError(
+                        f"{path}: found {len(cells)} cells in line {number + 1}, expected "
+                        f"{len(how.columns)} as in the header; fill the row, or take it out"
+                    )
+                number = how.first_line + reader.line_num
+        except csv.Error as error:
+            raise UserError(f"{path} is not a table of text: {error}") from error
+
+
+def _csv_or_refused(path: Path, how: Format) -> pd.DataFrame:
+    try:
+        return _csv(path, how)
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is text neither in UTF-8 nor in {how.encoding}; save it as "
+                        "UTF-8") from None  # fmt: skip
 
 
 def _unquoted(line: str) -> str:
@@ -137,6 +183,7 @@ def _csv(path: Path, how: Format) -> pd.DataFrame:
             skiprows=how.first_line + 1,
             dtype=str,
             na_filter=False,
+            skipinitialspace=True,
             index_col=None,
             engine="c",
         )
@@ -243,6 +290,11 @@ def numbers(path: object, column: pd.Series) -> np.ndarray | None:
         values = pd.to_numeric(texts.str.replace(",", ".").where(~missing, "nan"), errors="coerce")
         odd = values.isna() & ~missing
     _check_formulas(path, column, texts[odd])
+    if odd.any() and texts[odd].str.fullmatch(f"{_SEPARATED}|{_DECIMAL_COMMA}").all():
+        raise UserError(
+            f"{path}: column {column.name!r} has {texts[odd].iloc[0]!r}, a number with separators; "
+            "write numbers with a decimal point and without separators"
+        )
     if odd.any():
         return None
     if np.isinf(values).any():

@@ -212,6 +212,13 @@ def split_silo(
     """
     if num_examples < _MIN_SILO_EXAMPLES:
         return None
+    return dict(_split_silo(num_examples, seed, shares, is_shuffled))
+
+
+@functools.lru_cache(maxsize=1024)
+def _split_silo(
+    num_examples: int, seed: int, shares: SiloShares, is_shuffled: bool
+) -> dict[str, np.ndarray]:
     from sklearn import model_selection  # Takes 0.3 s.
 
     of_rest = shares.valid / (1 - shares.test)

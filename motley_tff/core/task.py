@@ -57,7 +57,8 @@ class Task:
         no model, such as always saying a client's most frequent word. Empty if there is none.
       counts: Its weights tell real entries (tokens) from padding; by default the loss's do, which
         may count padding.
-      score: `outputs -> float32 [batch]`, what `ranks` metrics compare; None if outputs are that.
+      score: `outputs -> float32 [batch]`, what `ranks` metrics compare, of labels 1 and 0, or -1 of
+        an example of neither class; None if outputs are that.
       exports_scores: Whether evaluations give back every example's label and outputs; for tasks
         that have a `ranks` metric.
       label_names: What labels (of text: token ids) mean, for people: `label_names[label]`. Empty

@@ -147,6 +147,8 @@ def _score_rows(task: Task, view: _SplitView) -> Iterator[_Row]:
         scores.client_ids, view.chosen, scores.examples, strict=bool(scores.examples)
     ):
         for label, row in zip(labels, outputs, strict=True):
+            if task.score is not None and label < 0:  # Of neither class.
+                continue
             yield {
                 "split": view.split,
                 "client_id": client_cell(task, client_id),

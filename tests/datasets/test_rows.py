@@ -37,7 +37,10 @@ _EXPECTED = [["client", "x"], ["00511", "1.5"], ["b", ""]]
         "client\tx\n00511\t1.5\nb\t\n",
         "client|x\n00511|1.5\nb|\n",
         "sep=;\nclient;x\n00511;1.5\nb;\n",
-        '"client","x"\n"00511","1.5"\n\nb\n',
+        '"client","x"\n"00511","1.5"\n\nb,\n',
+        'client, x\n"00511", "1.5"\nb,\n',
+        "\n\r\nclient,x\n00511,1.5\nb,\n",
+        "\nsep=|\nclient|x\n00511|1.5\nb|\n",
         "client\tx\n00511\t1.5\nb\t\n".encode("utf-16"),
     ],
 )
@@ -56,11 +59,16 @@ def test_windows_letters_are_read_wherever_the_first_stands(file):
         assert rows.read(file(content.encode("cp1252"))).client.iloc[-1] == "Zoë"
 
 
-def test_parquet_is_the_csv(tmp_path):
-    pytest.importorskip("pyarrow")
+def test_parquet_is_the_csv(file, monkeypatch):
+    # As pyarrow has it, which is not among the pins; with it, the file itself.
     frame = pd.DataFrame({"client": ["00511", None], "x": [3.0, 1.5], "n": [1, 2]})
-    frame.to_parquet(tmp_path / "t.parquet")
-    found = rows.read(tmp_path / "t.parquet")
+    path = file(b"PAR1...PAR1")
+    if importlib.util.find_spec("pyarrow"):
+        frame.to_parquet(path)
+    else:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: "there")
+        monkeypatch.setattr(pd, "read_parquet", lambda path: frame.copy())
+    found = rows.read(path)
     assert _cells(found) == [["client", "x", "n"], ["00511", "3", "1"], ["", "1.5", "2"]]
 
 
@@ -82,6 +90,13 @@ def test_parquet_without_pyarrow_is_a_line(file, monkeypatch):
         ("a,b\n1,2,\n3,4,\n", "delimiter may stand at each row's end"),
         ('a,b\n"1,2\n3,4\n', "quotes that close"),
         (b"a,b\n1,\0\n", "zero bytes"),
+        (b"a,b\n" + b"x,1\n" * 100_000 + b"1,\0\n", "zero bytes"),
+        (b"a,b\n\x81,1\n", "text neither in UTF-8 nor in cp1252"),
+        (b"a,b\n" + b"x,1\n" * 100_000 + b"\x81,1\n", "text neither in UTF-8 nor in cp1252"),
+        ("a\tb\n1\t2\n".encode("utf-16")[:-1], "text neither in UTF-8 nor in utf-16"),
+        ("a,b,c\n1,2,3\n4,5\n", "found 2 cells in line 3, expected 3 as in the header"),
+        ('\na,b\n"1\n2",3\n\n4\n', "found 1 cells in line 6, expected 2"),
+        ("a" * 300_000, "field larger than field limit"),
         (b"PK\x03\x04rest", "a workbook or a ZIP archive; save its sheet as CSV"),
         (b"\x1f\x8brest", "gzip archive; unpack it"),
     ],
@@ -97,7 +112,7 @@ def test_what_is_no_table(file, content, words):
 def test_a_table_that_does_not_fit_is_not_read(file, monkeypatch):
     path = file("a,b\n1,2\n")
     monkeypatch.setattr(rows, "_MEMORY_FACTOR", 10**15)
-    with pytest.raises(UserError, match="of memory, and .* GB are free; give fewer rows"):
+    with pytest.raises(UserError, match="GB of memory, and .* GB are free; give fewer rows"):
         rows.read(path)
 
 
@@ -114,7 +129,10 @@ def test_numbers_and_what_stands_for_none():
 
 def test_decimal_commas():
     np.testing.assert_array_equal(_numbers("1,5", "2", "-0,25", ""), [1.5, 2, -0.25, np.nan])
-    assert _numbers("1,5", "1.234,5") is None
+    for text in ("1.234,5", "1,234.5", "1 234", "1\u00a0234,5", "1'234.5", "1.234.567"):
+        with pytest.raises(UserError, match="'x' has .*, a number with separators; write numbers"):
+            _numbers(text, "5")
+    assert _numbers("1.234", "192.168.1.1") is None
     with pytest.raises(UserError, match=r"'x' has 1,234, which is thousands or a decimal comma"):
         _numbers("1,234", "5")
     np.testing.assert_array_equal(_numbers("1,234", "0,5"), [1.234, 0.5])
@@ -126,6 +144,8 @@ def test_infinite_numbers_and_formulas_are_refused():
     for formula in ("=A1+1", "@SUM(A1)", "+cmd|' /C calc'!A0"):
         with pytest.raises(UserError, match="'x' has formulas, such as"):
             _numbers("1", formula)
+    for text in ("@ann", "+a", "-old", "=="):
+        assert _numbers("1", text, "x") is None
 
 
 def test_clients_are_text_without_blanks_around():

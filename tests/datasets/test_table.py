@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn import impute, preprocessing
+from sklearn import impute, metrics, preprocessing
 
 import datasets
 from datasets import school, splits, table
 from datasets.options import DataOptions
 from motley_tff import interface
-from motley_tff.algorithms import Ditto, FedAvg
+from motley_tff.algorithms import Ditto, FedAvg, FineTuning, KnnPer
 from motley_tff.core.errors import UserError
 
 _DEVICES = DataOptions("table")
@@ -71,6 +71,24 @@ def test_silos_are_imputed_and_scaled_by_their_own_training_part():
             np.testing.assert_allclose(features, expected, atol=1e-6)
 
 
+def test_silos_scaled_together_are_scaled_as_scikit_learn_scales_each():
+    rng = np.random.default_rng(1)
+    sizes, columns = (1, 2, 5, 40, 300), 4
+    starts = np.cumsum(sizes) - sizes
+    cells = rng.normal(1e6, 3, size=(sum(sizes), columns))
+    cells[rng.random(cells.shape) < 0.3] = np.nan
+    cells[starts[3] : starts[4], 1] = 0.1  # A constant one.
+    cells[starts[2] : starts[3], 2] = np.nan
+    rows = [rng.permutation(np.arange(s, s + n)) for s, n in zip(starts, sizes, strict=True)]
+    fitted = [(of[: 1 + len(of) // 2], of) for of in rows]
+    found = table.scaled(cells, fitted)
+    for pair in fitted:
+        expected = table.scaled(cells, [pair])
+        np.testing.assert_allclose(found[pair[1]], expected[pair[1]], rtol=1e-6, atol=1e-6)
+    assert np.abs(found[rows[3], 1]).max() < 1e-12 and (found[rows[2], 2] == 0).all()
+    assert np.abs(found).max() > 1
+
+
 def test_a_column_that_a_silo_does_not_have_is_zero_there():
     x = [""] * 20 + [str(i) for i in range(40)]
     task = _task(_frame(3, 20, x=x, z=[str(i) for i in range(60)]), _SILOS)
@@ -115,6 +133,26 @@ def test_a_label_of_no_training_client_counts_as_wrong_and_not_in_the_loss():
     result = interface.run(task, FedAvg(), rounds=1)
     row = result.clients.set_index("split").loc["test"]
     assert row.baseline == 0 and row.personalized == 0
+
+
+@pytest.mark.parametrize("personalization", [FineTuning(max_epochs=2), KnnPer()])
+def test_labels_of_no_training_part_neither_train_nor_rank(personalization, tmp_path):
+    plain = _frame(30, 20)
+    (client, *_) = _task(plain).test.ids
+    frame, places = plain.copy(), np.flatnonzero(plain.who == client)[::3]
+    frame.loc[places, "y"] = "maybe"
+    task = dataclasses.replace(_task(frame), exports_scores=True)
+    result = interface.run(task, FedAvg(), personalization, rounds=1, root_output_dir=str(tmp_path))
+    row = result.clients.set_index("client_id").loc[f"table:{client}"]
+    assert np.isfinite([row.baseline_loss, row.personalized_loss, row.personalized]).all()
+    labels = task.test.fetch(client)["evaluation"]["label"]
+    known = (labels >= 0).sum()
+    assert 0 < known < len(labels)
+    scores = pd.read_csv(tmp_path / "run" / "scores.csv")
+    scores = scores[scores.client_id == f"table:{client}"]
+    assert len(scores) == known
+    expected = metrics.roc_auc_score(scores.label, scores.baseline_score)
+    assert row.baseline_roc_auc == pytest.approx(expected)
 
 
 def test_numbers_are_scaled_by_training_labels_and_told_in_their_unit():
@@ -194,7 +232,9 @@ def test_rows_without_a_label_are_left_out_and_counted():
         ({"when": ["2024-01-31"] * 40}, "column 'when' has dates"),
         ({"note": [f"note {i}" for i in range(40)]}, "'note' has 40 different texts"),
         ({"x": ["=A1"] * 40}, "'x' has formulas"),
-        ({"x": ["1e300", "-1e300"] * 20}, "too large"),
+        ({"x": ["1e300", "-1e300"] * 20}, "column 'x' has 1e+300, expected at most 1e+30"),
+        ({"x": [*map(str, range(39)), "n.a."]}, "'x' has numbers but for 'n.a.' and the like"),
+        ({"y": [*map(str, range(39)), "n.a."]}, "'y' has numbers but for 'n.a.' and the like"),
         ({"who": ["a"] * 40}, "found 1 clients, expected more than 2"),
     ],
 )
@@ -253,6 +293,6 @@ def test_raw_examples_are_the_files_cells(tmp_path):
     options = DataOptions("table", data_file=str(path), client_column="who", label_column="y")
     found = datasets.raw_examples(options)
     assert {i: {c: v.tolist() for c, v in of.items()} for i, of in found.items()} == {
-        "007": {"x": ["1", " 3"], "y": ["a", "b"]},
+        "007": {"x": ["1", "3"], "y": ["a", "b"]},
         "b": {"x": ["=2"], "y": ["b"]},
     }
