@@ -119,6 +119,7 @@ def check_options(options: DataOptions) -> None:
 
 
 def _check_users_data(options: DataOptions) -> None:
+    _ = model_files(options)
     for option in _SILOS_OPTIONS:
         if getattr(options, option) is None or options.dataset_name not in USERS_DATA:
             continue
@@ -142,6 +143,15 @@ def _check_users_data(options: DataOptions) -> None:
                 f"--dataset_name={options.dataset_name} needs --{option}; give it, or "
                 "--use_synthetic_data"
             )
+
+
+def model_files(options: DataOptions) -> list[str]:
+    """Returns the file of a model of the user's own, which decides numbers as data do; none of
+    other models. UserError if there is no such file.
+    """
+    from datasets.models import users_model
+
+    return [str(users_model.find(m)) for m in [options.model] if m and users_model.is_named(m)]
 
 
 def raw_examples(options: DataOptions) -> Mapping[str, Mapping[str, Any]]:
@@ -179,6 +189,9 @@ def create_task(options: DataOptions) -> "Task":
     if options.dataset_name not in REGISTRY:
         return packages.create_task(packages.installed()[options.dataset_name], options)
     task = importlib.import_module(REGISTRY[options.dataset_name]).create_task(options)
+    if files := model_files(options):
+        facts = {**task.facts, "files": [*task.facts.get("files", ()), *files]}
+        task = dataclasses.replace(task, facts=facts)
     if options.l2_reg:
         from datasets import silos
 

@@ -46,11 +46,13 @@ def train(trainer: str) -> None:
 
 
 def _check_data_file(wanted: config.Config, directory: run_directory.RunDirectory) -> None:
-    """Refuses to show results of one file for another."""
+    """Refuses to show results of one file for another, of data or of the user's model."""
+    files = datasets.model_files(wanted.data)
     if wanted.data.data_file and not wanted.data.use_synthetic_data:
-        name = os.path.basename(wanted.data.data_file)
-        digest = run_directory.digest(os.path.expanduser(wanted.data.data_file))
-        directory.check_same("data_files", {name: digest}, "data files")
+        files.append(os.path.expanduser(wanted.data.data_file))
+    if files:
+        digests = {os.path.basename(path): run_directory.digest(path) for path in files}
+        directory.check_same("data_files", digests, "data files")
 
 
 def _draw(directory: run_directory.RunDirectory) -> None:

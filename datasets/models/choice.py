@@ -1,4 +1,4 @@
-"""The model of a user's data: one that the data set offers, by name."""
+"""The model of a user's data: one that the data set offers, by name, or the user's own."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from datasets.models import users_model
 from datasets.options import DataOptions
 from motley_tff.core import functional_model
 from motley_tff.core.errors import UserError
@@ -39,13 +40,20 @@ def build(
     example_input: Any,
 ) -> functional_model.FunctionalModel:
     """Returns the model that `--model` names, the first one offered if it names none; UserError if
-    it is not offered, or does not take the sizes.
+    it is not offered, or does not take the sizes, or is the user's own and breaks a rule.
     """
     name = options.model or next(iter(offered))
+    if users_model.is_named(name):
+        if options.model_sizes is not None:
+            raise UserError(
+                f"--model_sizes is for {', '.join(offered)}; {name} says its sizes itself: leave "
+                "--model_sizes out"
+            )
+        return users_model.build(name, facts, example_input)
     if name not in offered:
         raise UserError(
             f"--model={name}: {options.dataset_name} offers {', '.join(offered)} here; give one of "
-            "them"
+            "them, or module:function, a model of your own"
         )
     create = functools.partial(offered[name], facts, options.model_sizes)
     return functional_model.from_keras(create, example_input)

@@ -68,10 +68,11 @@ class KnnPer:
         return candidate_labels.of_neighbors(self.num_neighbors, self.coefficients)
 
     def build(self, task: Task) -> Personalization:
-        """Returns kNN-Per for a task."""
+        """Returns kNN-Per for a task; UserError if its model says that it has no representation."""
+        shape = _embedding_shape(task)
 
         def work(evaluation_parts, personalization_part):
-            return _client_work(task, self, evaluation_parts, personalization_part)
+            return _client_work(task, self, shape, evaluation_parts, personalization_part)
 
         return Personalization("knn_per", self.candidates, work)
 
@@ -107,9 +108,9 @@ class Carry(NamedTuple):
     num_examples: dict[str, tf.Tensor]
 
 
-def _client_work(task, params, evaluation_parts, personalization_part) -> ClientWork:
+def _client_work(task, params, shape, evaluation_parts, personalization_part) -> ClientWork:
     num_candidates = len(params.candidates)
-    dim, num_tokens = _embedding_shape(task)
+    dim, num_tokens = shape
 
     def init(broadcast, client_state, client):
         # Neighbours beyond what a client has are these places, which are never real.

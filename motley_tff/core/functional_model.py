@@ -101,11 +101,14 @@ def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> Funct
         federated averaging), or was built before its first call.
     """
     initializers: list[Any] = []
+    # In the order in which `apply` hands weights out; Keras lists them by attribute.
+    variables: list[tf.Variable] = []
 
     def creator(next_creator, **kwargs):
         variable = next_creator(**kwargs)
         if kwargs.get("trainable", True):
             initializers.append(_initializer_of(kwargs.get("initial_value")))
+            variables.append(variable)
         return variable
 
     with tf.variable_creator_scope(creator):
@@ -117,9 +120,9 @@ def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> Funct
     last = {id(v) for layer in model.last_layer for v in layer.trainable_variables}
     return FunctionalModel(
         build=build,
-        names=tuple(v.name for v in model.trainable_variables),
-        shapes=tuple(tuple(v.shape) for v in model.trainable_variables),
-        is_last_layer=tuple(id(v) in last for v in model.trainable_variables),
+        names=tuple(v.name for v in variables),
+        shapes=tuple(tuple(v.shape) for v in variables),
+        is_last_layer=tuple(id(v) in last for v in variables),
         initializers=tuple(initializers),
         vectorizes=getattr(model, "vectorizes", False),
     )

@@ -61,12 +61,15 @@ class Plugin(NamedTuple):
             ) from error
 
 
-def described(error: BaseException) -> str:
-    """Returns an error of others' code in a line: its type, its words, the file and the line."""
+def described(error: BaseException, file: str = "") -> str:
+    """Returns an error of others' code in a line: its type, its words, the file and the line, which
+    are those of `file` if it has a part in it.
+    """
     words = " ".join(str(error).split())
     place = ""
     if frames := traceback.extract_tb(error.__traceback__):
-        place = f" ({frames[-1].filename} line {frames[-1].lineno})"
+        frame = next((f for f in reversed(frames) if f.filename == file), frames[-1])
+        place = f" ({frame.filename} line {frame.lineno})"
     return f"{type(error).__name__}: {words}{place}" if words else f"{type(error).__name__}{place}"
 
 

@@ -1,0 +1,504 @@
+"""A model of one's own: `--model=my_module:build`, a plain Keras model, by a few rules.
+
+`build(facts)` gets `choice.ModelFacts` and returns a new `tf.keras.Sequential`, or a subclass of
+`tf.keras.Model` whose `call` takes `x`, if it likes `training`, and for dropout `key`. A class may
+also have `last_layer`, a layer or several (by default the one whose weights are made last), and
+`embed(x)`, for kNN-Per (of a Sequential: all before its last layer with weights).
+
+The model becomes a function of its weights (`core.functional_model`): it is built anew wherever it
+is traced, on every backend. So what it does may depend on nothing else, and each rule that a model
+breaks is an error of one line, found before anything is trained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import inspect
+import os
+import pathlib
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from motley_tff.core import functional_model, plugins
+from motley_tff.core.errors import UserError
+from motley_tff.core.lazy import tf
+
+if TYPE_CHECKING:
+    from datasets.models.choice import ModelFacts
+
+_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_MAX_WORDS = 300
+# Examples that a model is tried on, and how far float32 sums may differ.
+_NUM_TRIED, _TOLERANCE = 4, 1e-4
+_EXAMPLE = "such as --model=my_module:build"
+
+
+def is_named(model: str | None) -> bool:
+    """Returns whether `--model` names a module's function, and no model that a data set offers."""
+    return model is not None and any(character in model for character in ":/.")
+
+
+def find(model: str) -> pathlib.Path:
+    """Returns the module's file, in the working directory or among installed packages; UserError
+    if there is none. The module itself is not imported.
+    """
+    if not _NAME.fullmatch(model) or ".py:" in model:
+        raise _error(
+            model,
+            f"expected module:function, {_EXAMPLE}, without folders or .py: the module is looked "
+            "for in the working directory and among installed packages",
+        )
+    module = model.partition(":")[0]
+    with _working_directory_first():
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, ValueError) as error:
+            raise _error(model, f"cannot look for {module}: {plugins.described(error)}") from error
+    if spec is None or not spec.origin or not os.path.exists(spec.origin):
+        raise _error(
+            model,
+            f"found no {module.replace('.', '/')}.py in {os.getcwd()}, nor an installed module of "
+            "that name; start this where the file is, or put its folder on PYTHONPATH",
+        )
+    here = pathlib.Path.cwd() / f"{module.replace('.', '/')}.py"
+    if here.exists() and not os.path.samefile(here, spec.origin):
+        raise _error(
+            model, f"{spec.origin} is loaded under the name {module} already; rename {here}"
+        )
+    return pathlib.Path(spec.origin)
+
+
+@contextlib.contextmanager
+def _working_directory_first() -> Iterator[None]:
+    """Looks for modules in the working directory first, and from then on there as well."""
+    here = os.getcwd()
+    before = list(sys.path)
+    sys.path[:] = [here, *before]
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = before if here in before or "" in before else [*before, here]
+
+
+def build(model: str, facts: ModelFacts, example_input: Any) -> functional_model.FunctionalModel:
+    """Returns the model as pure functions, after trying it; UserError names the rule it breaks."""
+    tried = _Tried(model, find(model), _function(model), facts, np.asarray(example_input))
+    parts = tried.check_layers()
+    tf.keras.backend.reset_uids()  # Layers' names do not depend on what was tried before.
+    create = functools.partial(_wrapped, tried, parts)
+    with tried.user_code("the model"):
+        built = functional_model.from_keras(create, tried.inputs)
+    tried.check_function(built, parts)
+    return built
+
+
+def _error(model: str, problem: str) -> UserError:
+    return UserError(f"--model={model}: {problem}")
+
+
+def _function(model: str) -> Callable[..., Any]:
+    path = find(model)
+    name, _, attribute = model.partition(":")
+    with _working_directory_first(), _named_errors(model, f"importing {path}", path):
+        module = importlib.import_module(name)
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        there = sorted(
+            n for n, f in vars(module).items() if isinstance(f, types.FunctionType) and n[0] != "_"
+        )
+        raise _error(
+            model,
+            f"{path} has no function {attribute}; it has {', '.join(there[:5]) or 'none'}; expected "
+            "def build(facts), which returns a Keras model",
+        )
+    return function
+
+
+@contextlib.contextmanager
+def _named_errors(model: str, what: str, path: pathlib.Path) -> Iterator[None]:
+    """Makes errors of a user's code one line, with their place in the user's file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # Whatever it raises.
+        words = plugins.described(error, str(path)).partition("Call arguments received")[0]
+        words = words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
+        raise _error(model, f"{what} failed: {words.strip()}; mend {path.name}") from error
+
+
+class _Created(NamedTuple):
+    """A variable that came to be while a model was built or called first, and what it was from."""
+
+    variable: Any
+    initial_value: Any
+
+
+class _Parts(NamedTuple):
+    """Where a model's last layer is, as every new one has it.
+
+    Attributes:
+      last: Its number among all layers, where the model does not say which it is.
+      num_below: Of a Sequential, how many of its layers come before the last one with weights;
+        None of other models.
+    """
+
+    last: int
+    num_below: int | None
+
+
+class _Tried(NamedTuple):
+    """A user's function, and what it is tried on.
+
+    Attributes:
+      example: One example, [1, ...], of the type that tasks have.
+    """
+
+    model: str
+    path: pathlib.Path
+    function: Callable[..., Any]
+    facts: ModelFacts
+    example: np.ndarray
+
+    def fail(self, problem: str) -> UserError:
+        """Returns an error that names the model."""
+        return _error(self.model, problem)
+
+    def user_code(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Names the model in errors of its code."""
+        return _named_errors(self.model, what, self.path)
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """Made-up examples [4, ...] in the range of real ones."""
+        rng = np.random.default_rng(0)
+        shape = (_NUM_TRIED, *self.example.shape[1:])
+        if self.example.dtype.kind in "iu":
+            return rng.integers(self.facts.num_ids or 2, size=shape).astype(self.example.dtype)
+        return rng.normal(size=shape).astype(self.example.dtype)
+
+    def new(self) -> Any:
+        """Returns a new model of the user's; UserError if it is none, or not a new one."""
+        with self.user_code(f"{self.function.__name__}(facts)"):
+            model = self.function(self.facts)
+        if not isinstance(model, tf.keras.Model):
+            raise self.fail(
+                f"{self.function.__name__}(facts) returned {_kind(model)}, expected a Keras model; "
+                "return a tf.keras.Sequential or a subclass of tf.keras.Model"
+            )
+        graphs = [m for m in model.submodules if getattr(m, "_is_graph_network", False)]
+        if getattr(model, "_is_graph_network", False) or graphs:
+            raise self.fail(
+                "found a model with tf.keras.Input or input_shape, whose placeholders are never "
+                "fed inside TFF; leave the shape out of a Sequential, or subclass tf.keras.Model"
+            )
+        if model.built:
+            raise self.fail(
+                "the model has been built or called before it is returned; leave that out: its "
+                "weights are made when it is first called"
+            )
+        return model
+
+    def check_layers(self) -> _Parts:
+        """Checks what a new model is made of, and returns it."""
+        created: list[_Created] = []
+
+        def creator(next_creator, **kwargs):
+            variable = next_creator(**kwargs)
+            if variable.dtype != tf.int64:  # Every Keras model counts its batches.
+                created.append(_Created(variable, kwargs.get("initial_value")))
+            return variable
+
+        with tf.variable_creator_scope(creator):
+            model = self.new()
+            # Random layers first: some make variables, which are not what is wrong.
+            self._check_randomness(model)
+            wrapped = UsersModel(self, model, _Parts(0, None))
+            with self.user_code(f"the model's call on inputs {_shape(self.inputs)}"):
+                outputs = wrapped(self.inputs, False, tf.zeros([2], tf.int32))
+        self._check_randomness(model)
+        self._check_weights(model, created)
+        self._check_outputs(outputs)
+        return _Parts(_last_layer(model, created), _num_below(model))
+
+    def _check_randomness(self, model: Any) -> None:
+        for layer in _layers(model):
+            kinds = {kind.__name__ for kind in type(layer).__mro__}
+            rates = [
+                getattr(layer, name)
+                for name in ("rate", "stddev", "dropout", "recurrent_dropout")
+                if isinstance(getattr(layer, name, None), (int, float))
+            ]
+            if "BaseRandomLayer" in kinds and (not rates or any(rates)):
+                raise self.fail(
+                    f"the layer {layer.name} ({type(layer).__name__}) draws from Keras's own "
+                    "state; write call(self, x, training, key) and use "
+                    "motley_tff.core.tensor_random.dropout(x, rate, key) if training"
+                )
+
+    def _check_weights(self, model: Any, created: list[_Created]) -> None:
+        fixed = [v.name for v in model.non_trainable_variables]
+        if fixed:
+            raise self.fail(
+                f"found weights that are not trained: {', '.join(fixed)}; batches' statistics and "
+                "frozen layers do not fit federated averaging: take "
+                "tf.keras.layers.GroupNormalization for BatchNormalization, and no trainable=False"
+            )
+        ids, seen = ({id(c.variable) for c in created}, {id(v) for v in model.variables})
+        if older := [v.name for v in model.variables if id(v) not in ids]:
+            raise self.fail(
+                f"found weights that were there before: {', '.join(older)}; make the model and its "
+                f"layers inside {self.function.__name__}(facts)"
+            )
+        if unseen := [c.variable.name for c in created if id(c.variable) not in seen]:
+            raise self.fail(
+                f"found variables that Keras does not know as weights: {', '.join(unseen)}; make "
+                "them by add_weight in a layer's build, and keep layers as attributes of the model"
+            )
+        if not created:
+            raise self.fail("the model has no weights to train; give it a layer such as Dense")
+        for variable, initial_value in created:
+            self._check_weight(variable, initial_value)
+        if model.losses:
+            raise self.fail(
+                "found losses of its own (a regularizer, add_loss), which would count for nothing; "
+                "leave them out (for silos, --l2_reg adds a regularizer)"
+            )
+
+    def _check_weight(self, variable: Any, initial_value: Any) -> None:
+        initializer = None
+        if isinstance(initial_value, functools.partial):
+            initializer = getattr(initial_value.func, "__self__", initial_value.func)
+        if not isinstance(initializer, tf.keras.initializers.Initializer):
+            raise self.fail(
+                f"the weight {variable.name} has no Keras initializer, which seeds could be given "
+                "to; make it by add_weight(..., initializer=\"glorot_uniform\") or another of "
+                "tf.keras.initializers"
+            )
+        if variable.dtype != tf.float32:
+            raise self.fail(f"the weight {variable.name} is {variable.dtype.name}, expected float32")
+        if getattr(variable, "constraint", None) is not None:
+            raise self.fail(
+                f"the weight {variable.name} has a constraint, which federated averaging would "
+                "not keep; leave it out"
+            )
+
+    def _check_outputs(self, outputs: Any) -> None:
+        if not tf.is_tensor(outputs) or outputs.dtype != tf.float32:
+            raise self.fail(f"its outputs are {_kind(outputs)}, expected one float32 tensor")
+        n, shape = self.facts.num_outputs, tuple(outputs.shape)
+        if self.facts.predicts_numbers:
+            right, expected = [(_NUM_TRIED,)], "[batch, 1]: a number an example"
+        else:
+            right, expected = [(_NUM_TRIED, n)], f"[batch, {n}]: a logit a class"
+            if self.facts.num_ids is not None:  # Or a logit a token, for each place.
+                right.append((_NUM_TRIED, *self.example.shape[1:], n))
+                expected += f", or of next words {['batch', *self.example.shape[1:], n]}"
+        if shape not in right:
+            raise self.fail(
+                f"found outputs {['batch', *shape[1:]]}, expected {expected.replace(chr(39), '')}; "
+                "facts.num_outputs says how many"
+            )
+        values = outputs.numpy()
+        if n > 1 and values.min() >= 0.0 and np.allclose(values.sum(-1), 1.0, atol=1e-5):
+            raise self.fail(
+                "its outputs are probabilities, expected logits; leave the softmax out"
+            )
+
+    def check_function(self, built: functional_model.FunctionalModel, parts: _Parts) -> None:
+        """Checks that outputs depend on weights and inputs alone, each example's on its own."""
+        with self.user_code("drawing the first weights"):
+            first, again = built.initial_weights(0), built.initial_weights(0)
+        if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
+            raise self.fail("an initializer draws other weights from the same seed; give it a seed")
+        rng = np.random.default_rng(1)
+        weights = [(w + 0.1 * rng.normal(size=w.shape)).astype(np.float32) for w in first]
+        key = tf.constant([3, 4])
+
+        def predict(x: Any, training: bool) -> np.ndarray:
+            with self.user_code(f"the model's call with training={training}"):
+                return built.predict([tf.constant(w) for w in weights], x, training, key).numpy()
+
+        self._check_no_other_variables(built, weights, key)
+        for training in (False, True):
+            first, again = predict(self.inputs, training), predict(self.inputs, training)
+            traced = self._traced(built, weights, training, key)
+            if not (_are_close(first, again) and _are_close(first, traced)):
+                raise self.fail(
+                    f"with training={training} the same weights and inputs give other outputs a "
+                    "second time: it draws random numbers without `key`, or counts in Python; let "
+                    "call depend on its arguments alone"
+                )
+        half = self.inputs[: _NUM_TRIED // 2]
+        if not _are_close(predict(self.inputs, False)[: len(half)], predict(half, False)):
+            raise self.fail(
+                "an example's outputs depend on the others of its batch, which padding would "
+                "change; leave out what averages over a batch"
+            )
+        if parts.num_below is not None or hasattr(self.new(), "embed"):
+            self._check_embed(built, weights)
+
+    def _check_no_other_variables(
+        self, built: functional_model.FunctionalModel, weights: Any, key: Any
+    ) -> None:
+        with tf.GradientTape() as tape, self.user_code("the model's call"):
+            built.predict([tf.constant(w) for w in weights], self.inputs, True, key)
+        if names := [v.name for v in tape.watched_variables()]:
+            raise self.fail(
+                f"it uses variables that are none of its weights: {', '.join(names)}; make them "
+                "by add_weight in a layer's build"
+            )
+
+    def _traced(
+        self, built: functional_model.FunctionalModel, weights: Any, training: bool, key: Any
+    ) -> np.ndarray:
+        """Returns the outputs of a graph that knows no batch size."""
+        spec = tf.TensorSpec([None, *self.example.shape[1:]], self.example.dtype)
+
+        def predict(x, *weights):
+            return built.predict(weights, x, training, key)
+
+        with self.user_code("the model's call inside a graph"):
+            graph = tf.function(predict, autograph=False).get_concrete_function(
+                spec, *(tf.TensorSpec(w.shape, tf.float32) for w in weights)
+            )
+            return graph(tf.constant(self.inputs), *map(tf.constant, weights)).numpy()
+
+    def _check_embed(self, built: functional_model.FunctionalModel, weights: Any) -> None:
+        """Checks that `embed` asks for the first of the weights, in the order of `call`."""
+        asked: list[tuple[int, ...]] = []
+
+        def creator(next_creator, **kwargs):
+            variable = next_creator(**kwargs)
+            if variable.dtype != tf.int64:
+                asked.append(tuple(variable.shape))
+            return variable
+
+        with tf.variable_creator_scope(creator), self.user_code("embed(x)"):
+            made = built.build().embed(self.inputs)
+        if tuple(asked) != built.shapes[: len(asked)]:
+            raise self.fail(
+                f"embed(x) uses weights of shapes {asked}, but the first that call uses are "
+                f"{[*built.shapes[: len(asked)]]}; let call begin with self.embed(x)"
+            )
+        if len(made) != _NUM_TRIED or len(made.shape) < 2:
+            raise self.fail(f"embed(x) returned {_shape(made)}, expected [batch, numbers]")
+
+
+def _wrapped(tried: _Tried, parts: _Parts) -> UsersModel:
+    return UsersModel(tried, tried.new(), parts)
+
+
+class UsersModel:
+    """A user's model with what `functional_model.from_keras` asks of one."""
+
+    def __init__(self, tried: _Tried, model: Any, parts: _Parts):
+        self._tried, self._model, self._parts = tried, model, parts
+        takes = inspect.signature(model.call).parameters
+        self._takes = [name for name in ("training", "key") if name in takes]
+        self.vectorizes = getattr(model, "vectorizes", _is_small_and_dense(model))
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """Its weights."""
+        return self._model.trainable_variables
+
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        """None, as was checked."""
+        return self._model.non_trainable_variables
+
+    @property
+    def last_layer(self) -> tuple[Any, ...]:
+        """What "fine-tune the last layer" trains."""
+        given = getattr(self._model, "last_layer", None)
+        if given is None:
+            return (_layers(self._model)[self._parts.last],)
+        layers = given if isinstance(given, (list, tuple)) else (given,)
+        if not all(isinstance(layer, tf.keras.layers.Layer) for layer in layers) or not any(
+            layer.trainable_variables for layer in layers
+        ):
+            raise self._tried.fail(
+                f"last_layer is {given!r}, expected a layer with weights, or a tuple of such"
+            )
+        return tuple(layers)
+
+    def __call__(self, x: Any, training: bool, key: Any) -> Any:
+        """Returns logits, or numbers [batch]."""
+        given = {"training": training, "key": key}
+        outputs = self._model(x, **{name: given[name] for name in self._takes})
+        if self._tried.facts.predicts_numbers and tuple(outputs.shape[1:]) == (1,):
+            return tf.squeeze(outputs, axis=-1)
+        return outputs
+
+    def embed(self, x: Any) -> Any:
+        """Returns the representation below the last layer: [batch, dim], or of each token."""
+        if hasattr(self._model, "embed"):
+            made = self._model.embed(x)
+        elif self._parts.num_below is not None:
+            made = tf.convert_to_tensor(x)
+            for layer in self._model.layers[: self._parts.num_below]:
+                made = layer(made)
+            made = tf.cast(made, tf.float32)
+        else:
+            raise self._tried.fail(
+                "kNN-Per needs the representation below the last layer; give the model a method "
+                "embed(self, x) that returns it, and let call begin with it"
+            )
+        is_of_tokens = self._tried.facts.num_ids is not None and len(made.shape) == 3
+        return made if is_of_tokens or len(made.shape) == 2 else _flat(made)
+
+
+def _flat(x: Any) -> Any:
+    return tf.reshape(x, [-1, tf.TensorShape(x.shape[1:]).num_elements()])
+
+
+def _layers(model: Any) -> list[Any]:
+    """Returns all layers below a model, in a fixed order."""
+    return list(model._flatten_layers(include_self=False))
+
+
+def _last_layer(model: Any, created: list[_Created]) -> int:
+    """Returns the number of the innermost layer that the last weight belongs to."""
+    last = id(created[-1].variable)
+    owners = [
+        (len(layer.variables), -number)
+        for number, layer in enumerate(_layers(model))
+        if any(id(v) == last for v in layer.variables)
+    ]
+    return -min(owners)[1] if owners else 0
+
+
+def _num_below(model: Any) -> int | None:
+    if not isinstance(model, tf.keras.Sequential):
+        return None
+    return max(i for i, layer in enumerate(model.layers) if layer.variables)
+
+
+def _is_small_and_dense(model: Any) -> bool:
+    """Whether it is a Sequential of dense layers, which are faster with clients stacked."""
+    kinds = {type(layer).__name__ for layer in getattr(model, "layers", ())}
+    is_plain = isinstance(model, tf.keras.Sequential)
+    return is_plain and kinds <= {"Activation", "Dense", "Flatten", "LayerNormalization", "ReLU"}
+
+
+def _are_close(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.allclose(a, b, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+
+
+def _kind(value: Any) -> str:
+    if tf.is_tensor(value):
+        return f"a {value.dtype.name} tensor"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _shape(x: Any) -> str:
+    return f"[batch, {', '.join(map(str, x.shape[1:]))}] of {np.asarray(x).dtype}"
