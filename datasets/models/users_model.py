@@ -91,8 +91,9 @@ def _working_directory_first() -> Iterator[None]:
 def build(model: str, facts: ModelFacts, example_input: Any) -> functional_model.FunctionalModel:
     """Returns the model as pure functions, after trying it; UserError names the rule it breaks."""
     tried = _Tried(model, find(model), _function(model), facts, np.asarray(example_input))
+    tf.keras.backend.reset_uids()  # Layers' names do not depend on what was made before.
     parts = tried.check_layers()
-    tf.keras.backend.reset_uids()  # Layers' names do not depend on what was tried before.
+    tf.keras.backend.reset_uids()
     create = functools.partial(_wrapped, tried, parts)
     with tried.user_code("the model"):
         built = functional_model.from_keras(create, tried.inputs)
@@ -116,8 +117,8 @@ def _function(model: str) -> Callable[..., Any]:
         )
         raise _error(
             model,
-            f"{path} has no function {attribute}; it has {', '.join(there[:5]) or 'none'}; expected "
-            "def build(facts), which returns a Keras model",
+            f"{path} has no function {attribute}; it has {', '.join(there[:5]) or 'none'}; write "
+            f"def {attribute}(facts), which returns a Keras model",
         )
     return function
 
@@ -194,11 +195,11 @@ class _Tried(NamedTuple):
                 f"{self.function.__name__}(facts) returned {_kind(model)}, expected a Keras model; "
                 "return a tf.keras.Sequential or a subclass of tf.keras.Model"
             )
-        graphs = [m for m in model.submodules if getattr(m, "_is_graph_network", False)]
-        if getattr(model, "_is_graph_network", False) or graphs:
+        if any(map(_has_placeholders, (model, *model.submodules))):
             raise self.fail(
-                "found a model with tf.keras.Input or input_shape, whose placeholders are never "
-                "fed inside TFF; leave the shape out of a Sequential, or subclass tf.keras.Model"
+                "found a model with tf.keras.Input or input_shape (which a Sequential has that "
+                "begins with Embedding), whose placeholders are never fed inside TFF; leave the "
+                "shape out, or write a subclass of tf.keras.Model"
             )
         if model.built:
             raise self.fail(
@@ -274,17 +275,16 @@ class _Tried(NamedTuple):
             )
 
     def _check_weight(self, variable: Any, initial_value: Any) -> None:
-        initializer = None
-        if isinstance(initial_value, functools.partial):
-            initializer = getattr(initial_value.func, "__self__", initial_value.func)
-        if not isinstance(initializer, tf.keras.initializers.Initializer):
+        if not isinstance(initial_value, functools.partial):  # What add_weight makes of one.
             raise self.fail(
                 f"the weight {variable.name} has no Keras initializer, which seeds could be given "
-                "to; make it by add_weight(..., initializer=\"glorot_uniform\") or another of "
+                'to; make it by add_weight(..., initializer="glorot_uniform") or another of '
                 "tf.keras.initializers"
             )
         if variable.dtype != tf.float32:
-            raise self.fail(f"the weight {variable.name} is {variable.dtype.name}, expected float32")
+            raise self.fail(
+                f"the weight {variable.name} is {variable.dtype.name}, expected float32"
+            )
         if getattr(variable, "constraint", None) is not None:
             raise self.fail(
                 f"the weight {variable.name} has a constraint, which federated averaging would "
@@ -295,30 +295,32 @@ class _Tried(NamedTuple):
         if not tf.is_tensor(outputs) or outputs.dtype != tf.float32:
             raise self.fail(f"its outputs are {_kind(outputs)}, expected one float32 tensor")
         n, shape = self.facts.num_outputs, tuple(outputs.shape)
+        right: list[tuple[int, ...]]
         if self.facts.predicts_numbers:
             right, expected = [(_NUM_TRIED,)], "[batch, 1]: a number an example"
         else:
-            right, expected = [(_NUM_TRIED, n)], f"[batch, {n}]: a logit a class"
+            right, expected = [(_NUM_TRIED, n)], f"{_dims(n)}: a logit a class"
             if self.facts.num_ids is not None:  # Or a logit a token, for each place.
                 right.append((_NUM_TRIED, *self.example.shape[1:], n))
-                expected += f", or of next words {['batch', *self.example.shape[1:], n]}"
+                expected += f", or of next words {_dims(*self.example.shape[1:], n)}"
         if shape not in right:
             raise self.fail(
-                f"found outputs {['batch', *shape[1:]]}, expected {expected.replace(chr(39), '')}; "
-                "facts.num_outputs says how many"
+                f"found outputs {_dims(*shape[1:])}, expected {expected}; facts.num_outputs says "
+                "how many"
             )
         values = outputs.numpy()
         if n > 1 and values.min() >= 0.0 and np.allclose(values.sum(-1), 1.0, atol=1e-5):
-            raise self.fail(
-                "its outputs are probabilities, expected logits; leave the softmax out"
-            )
+            raise self.fail("its outputs are probabilities, expected logits; leave the softmax out")
 
     def check_function(self, built: functional_model.FunctionalModel, parts: _Parts) -> None:
         """Checks that outputs depend on weights and inputs alone, each example's on its own."""
         with self.user_code("drawing the first weights"):
-            first, again = built.initial_weights(0), built.initial_weights(0)
-        if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
-            raise self.fail("an initializer draws other weights from the same seed; give it a seed")
+            first, drawn_again = built.initial_weights(0), built.initial_weights(0)
+        if not all(np.array_equal(a, b) for a, b in zip(first, drawn_again, strict=True)):
+            raise self.fail(
+                "an initializer draws other weights from the same seed; take one of "
+                "tf.keras.initializers"
+            )
         rng = np.random.default_rng(1)
         weights = [(w + 0.1 * rng.normal(size=w.shape)).astype(np.float32) for w in first]
         key = tf.constant([3, 4])
@@ -329,9 +331,9 @@ class _Tried(NamedTuple):
 
         self._check_no_other_variables(built, weights, key)
         for training in (False, True):
-            first, again = predict(self.inputs, training), predict(self.inputs, training)
+            outputs, again = predict(self.inputs, training), predict(self.inputs, training)
             traced = self._traced(built, weights, training, key)
-            if not (_are_close(first, again) and _are_close(first, traced)):
+            if not (_are_close(outputs, again) and _are_close(outputs, traced)):
                 raise self.fail(
                     f"with training={training} the same weights and inputs give other outputs a "
                     "second time: it draws random numbers without `key`, or counts in Python; let "
@@ -477,6 +479,12 @@ def _last_layer(model: Any, created: list[_Created]) -> int:
     return -min(owners)[1] if owners else 0
 
 
+def _has_placeholders(model: Any) -> bool:
+    """Whether it is of the functional API, or a Sequential that knows its shape beforehand."""
+    is_graph = getattr(model, "_is_graph_network", False)
+    return is_graph and getattr(model, "_has_explicit_input_shape", True)
+
+
 def _num_below(model: Any) -> int | None:
     if not isinstance(model, tf.keras.Sequential):
         return None
@@ -500,5 +508,9 @@ def _kind(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
+def _dims(*dims: int) -> str:
+    return f"[{', '.join(['batch', *map(str, dims)])}]"
+
+
 def _shape(x: Any) -> str:
-    return f"[batch, {', '.join(map(str, x.shape[1:]))}] of {np.asarray(x).dtype}"
+    return f"{_dims(*x.shape[1:])} of {np.asarray(x).dtype}"

@@ -24,6 +24,7 @@ from typing import Any
 
 from absl import flags
 
+from datasets.models import users_model
 from launch.sweeps import grids, plans, processes, results, slurm
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
@@ -74,7 +75,8 @@ def main(grid_file: str) -> int:
     of_job = (cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition)
     resources = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
     path = pathlib.Path(grid_file)
-    plan = plans.Plan(grids.read(path), FLAGS.seeds, data_dir, is_synthetic, data_file)
+    grid, seeds = grids.read(path), FLAGS.seeds
+    plan = plans.Plan(grid, seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
     _check_size(plan, may_be_large=FLAGS.yes or is_dry)
     if is_dry:
         for task in plan.tasks:
@@ -97,6 +99,15 @@ def main(grid_file: str) -> int:
 
 def _absolute(path: str | None) -> str | None:
     return os.path.abspath(os.path.expanduser(path)) if path else None
+
+
+def _model_dir(grid: grids.Grid) -> str | None:
+    """Returns where a grid's model of the user's own is; UserError if it is not there."""
+    models = {grid.fixed.get("model", ""), *grid.grid.get("model", ())}
+    named = [model for model in models if users_model.is_named(model)]
+    for model in named:
+        users_model.find(model)
+    return os.getcwd() if named else None
 
 
 def _check_size(plan: plans.Plan, may_be_large: bool) -> None:
@@ -125,6 +136,7 @@ def _directory(root: str, name: str, plan: plans.Plan) -> Iterator[pathlib.Path]
             (directory.path / folder).mkdir(exist_ok=True)
         facts = {
             "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
+            "model_dir": plan.model_dir,
         }  # fmt: skip
         directory.write_record(**facts, status="running")
         yield directory.path

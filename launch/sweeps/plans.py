@@ -69,13 +69,17 @@ class Task(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A sweep: a grid under the seeds 100, 1100, 2100, ... as in the published silo code."""
+    """A sweep: a grid under the seeds 100, 1100, 2100, ... as in the published silo code.
+
+    `model_dir` is where a model of the user's own is; runs look for it there.
+    """
 
     grid: grids.Grid
     num_seeds: int
     data_dir: str | None = None
     use_synthetic_data: bool = False
     data_file: str | None = None
+    model_dir: str | None = None
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -170,7 +174,8 @@ def from_record(record: Mapping[str, Any]) -> Plan:
     }
     grid = grids.Grid(**{**plan["grid"], **sections})
     data_dir, data_file = record["data_dir"], record.get("data_file")
-    return Plan(grid, plan["seeds"], data_dir, plan["use_synthetic_data"], data_file)
+    is_synthetic, model_dir = plan["use_synthetic_data"], record.get("model_dir")
+    return Plan(grid, plan["seeds"], data_dir, is_synthetic, data_file, model_dir)
 
 
 def is_grouped(grid: grids.Grid) -> bool:

@@ -40,6 +40,9 @@ class Process:
         self._usage: resource.struct_rusage | None = None
         self._log = directory / "logs" / f"{task.name}.log"
         own = {"OMP_NUM_THREADS": str(num_cores), "TMPDIR": str(directory / "scratch")}
+        if plan.model_dir is not None:
+            places = [plan.model_dir, os.environ.get("PYTHONPATH", "")]
+            own["PYTHONPATH"] = os.pathsep.join(filter(None, places))
         command = children.bound_to_parent(plan.command(task, directory), _IGNORED_SIGNALS)
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(

@@ -81,10 +81,11 @@ class FunctionalModel:
 
 
 def _draw(initializer: Any, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    config = initializer.get_config()
+    # Keras's own LSTM makes its bias by a function, which draws nothing.
+    config = initializer.get_config() if hasattr(initializer, "get_config") else {}
     if "seed" in config:
         initializer = type(initializer).from_config({**config, "seed": seed})
-    return initializer(shape, dtype=tf.float32).numpy()
+    return np.asarray(initializer(shape, dtype=tf.float32))
 
 
 def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> FunctionalModel:

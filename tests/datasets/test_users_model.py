@@ -1,0 +1,327 @@
+"""A model of one's own: what is taken, and a line for every rule that one breaks."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import datasets
+from datasets.models import choice, users_model
+from datasets.options import DataOptions
+from motley_tff.algorithms import KnnPer
+from motley_tff.core.errors import UserError
+from tests.trainers import programs
+
+_KEY = tf.constant([1, 2])
+_PAGE = (programs.ROOT / "datasets" / "README.md").read_text()
+_CLASSES = choice.ModelFacts(3, (4,))
+_NUMBERS = choice.ModelFacts(1, (4,), predicts_numbers=True)
+_TOKENS = choice.ModelFacts(11, (5,), num_ids=11)
+_EXAMPLES = {_CLASSES: np.zeros((1, 4), np.float32), _NUMBERS: np.zeros((1, 4), np.float32),
+             _TOKENS: np.zeros((1, 5), np.int32)}  # fmt: skip
+_HEAD = (
+    "import functools, random\nimport numpy as np\nimport tensorflow as tf\nL = tf.keras.layers\n"
+)
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Returns what writes a module into the working directory, under a name of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    names = (f"model_{os.getpid()}_{tmp_path.name}_{i}" for i in range(99))
+
+    def written(text):
+        name = next(names)
+        pathlib.Path(f"{name}.py").write_text(_HEAD + text)
+        return f"{name}:build"
+
+    return written
+
+
+def _build(model, facts=_CLASSES, **options):
+    options = DataOptions("table", model=model, **options)
+    return choice.build(options, {"linear": None}, facts, _EXAMPLES[facts])
+
+
+def _sequential(*layers):
+    return f"def build(facts):\n    return tf.keras.Sequential([{', '.join(layers)}])\n"
+
+
+def _subclass(call, make="", more=""):
+    return f"""
+class Model(tf.keras.Model):
+    def __init__(self, facts):
+        super().__init__()
+        self.b = L.Dense(facts.num_outputs)
+        self.a = L.Dense(6, activation="tanh")
+        {make}
+    def call(self, x, training=False, key=None):
+        {call}
+    {more}
+def build(facts):
+    return Model(facts)
+"""
+
+
+_PLAIN = _sequential('L.Dense(6, activation="tanh")', "L.Dense(facts.num_outputs)")
+
+
+def test_a_sequential_is_a_function_of_its_weights(write):
+    model = _build(write(_PLAIN))
+    assert model.shapes == ((4, 6), (6,), (6, 3), (3,))
+    assert model.is_last_layer == (False, False, True, True) and model.vectorizes
+    assert model.names == ("dense/kernel:0", "dense/bias:0", "dense_1/kernel:0", "dense_1/bias:0")
+    w = model.initial_weights(5)
+    x = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
+    hidden = np.tanh(x @ w[0] + w[1])
+    np.testing.assert_allclose(model.predict(w, x, True, _KEY), hidden @ w[2] + w[3], atol=1e-6)
+    np.testing.assert_allclose(model.embed(w, x), hidden, atol=1e-6)
+
+
+def test_numbers_have_no_axis_of_one(write):
+    model = _build(write(_PLAIN), _NUMBERS)
+    weights = model.initial_weights(0)
+    assert model.predict(weights, np.zeros((7, 4), np.float32), False, _KEY).shape == (7,)
+
+
+def test_weights_go_by_the_order_of_calls_not_of_attributes(write):
+    model = _build(write(_subclass("return self.b(self.a(x))")))
+    assert model.shapes == ((4, 6), (6,), (6, 3), (3,))
+    assert model.is_last_layer == (False, False, True, True) and not model.vectorizes
+
+
+def test_a_class_may_say_its_last_layer_its_representation_and_draw_with_the_key(write):
+    call = (
+        "from motley_tff.core import tensor_random\n"
+        "        h = self.embed(x)\n"
+        "        return self.b(tensor_random.dropout(h, 0.5, key) if training else h)"
+    )
+    more = (
+        "last_layer = property(lambda self: self.a)\n"
+        "    def embed(self, x):\n        return self.a(x)"
+    )
+    model = _build(write(_subclass(call, more=more)))
+    assert model.is_last_layer == (True, True, False, False)
+    w = model.initial_weights(1)
+    x = np.ones((5, 4), np.float32)
+    one, same, other = (model.predict(w, x, True, tf.constant([k, 0])) for k in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.allclose(one, other)
+    assert model.embed(w, x).shape == (5, 6)
+
+
+def test_layers_in_lists_and_text(write):
+    text = _subclass("return self.b(self.embed(x))", "self.e = L.Embedding(facts.num_ids, 8); "
+                     "self.l = L.LSTM(7, return_sequences=True)",
+                     "def embed(self, x):\n        return self.l(self.e(x))")  # fmt: skip
+    model = _build(write(text), _TOKENS)
+    w = tuple(map(tf.constant, model.initial_weights(0)))
+    x = np.zeros((2, 5), np.int32)
+    assert model.predict(w, x, False, _KEY).shape == (2, 5, 11)
+    assert model.embed(w, x).shape == (2, 5, 7)  # Of each token.
+    lists = _subclass("return self.b(self.rest[1](self.rest[0](x)))",
+                      "self.rest = [L.Dense(5), L.Dense(5)]")  # fmt: skip
+    assert _build(write(lists)).shapes[-1] == (3,)
+
+
+def test_knn_per_asks_for_a_representation_at_once(write):
+    text = _subclass("return self.b(self.a(x))")
+    task = datasets.create("table", use_synthetic_data=True, model=write(text))
+    with pytest.raises(UserError, match=r"kNN-Per needs the representation .* embed\(self, x\)"):
+        KnnPer().build(task)
+    assert any(path.endswith(".py") for path in task.facts["files"])
+    KnnPer().build(datasets.create("table", use_synthetic_data=True, model=write(_PLAIN)))
+
+
+_DENSE = "L.Dense(facts.num_outputs)"
+_BROKEN = {
+    # What build is, and gives.
+    "other = 1\ndef helper():\n    pass": r"has no function build; it has helper; write def build",
+    "build = 3": "has no function build",
+    "raise OSError('no disk')": r"importing .* failed: OSError: no disk \(.*model_.* line 5\); me",
+    "import nothing_of_that_name": "ModuleNotFoundError: No module named",
+    "def build(facts):\n    return": r"build\(facts\) returned None, expected a Keras model",
+    "def build(facts):\n    return L.Dense(3)": "returned a Dense, expected a Keras model",
+    "def build():\n    return": r"build\(facts\) failed: TypeError: build\(\) takes 0 positional",
+    "def build(facts):\n    return 1 / 0": r"ZeroDivisionError: division by zero \(.* line 6\)",
+    # Shapes before their time.
+    "def build(facts):\n    i = tf.keras.Input((4,))\n"
+    "    return tf.keras.Model(i, L.Dense(3)(i))": "tf.keras.Input or input_shape",
+    _sequential("L.Dense(6, input_shape=(4,))", _DENSE): "tf.keras.Input or input_shape",
+    _sequential("L.InputLayer((4,))", _DENSE): "tf.keras.Input or input_shape",
+    _sequential("L.Embedding(5, 2)", "L.GlobalMaxPool1D()", _DENSE): "begins with Embedding",
+    _subclass("return self.s(x)", "self.s = tf.keras.Sequential([L.Dense(3, input_shape=(4,))])"):
+        "tf.keras.Input or input_shape",
+    _PLAIN + "old = build\ndef build(facts):\n    m = old(facts)\n    m(np.zeros((1, 4)))\n"
+    "    return m": "has been built or called before",
+    _PLAIN + "build = functools.cache(build)": "has been built or called before",
+    "d = L.Dense(3)\nd.build((None, 4))\n" + _sequential("d"): "weights that were there before",
+    # Randomness and state.
+    _sequential("L.Dropout(0.5)", _DENSE): r"dropout \(Dropout\) draws .*tensor_random\.dropout",
+    _sequential("L.GaussianNoise(0.1)", _DENSE): "draws from Keras's own state",
+    _subclass("return self.b(self.d(x))", "self.d = L.AlphaDropout(0.2)"): "draws from Keras's own",
+    _sequential("L.Reshape((2, 2))", "L.LSTM(3, dropout=0.1)", _DENSE): "draws from Keras's own",
+    _subclass("return self.b(tf.nn.dropout(x, 0.5) if training else x)"): "with training=True the",
+    _subclass("return self.b(x) * tf.random.uniform([])"): "with training=False the same weights",
+    _subclass("return self.b(x) * random.random()"): "with training=False the same weights",
+    "n = [0]\n" + _subclass("n[0] += 1\n        return self.b(x) * n[0]"): "or counts in Python",
+    # Weights.
+    _sequential("L.BatchNormalization()", _DENSE): "not trained: .*GroupNormalization",
+    _sequential("L.Dense(6, trainable=False)", _DENSE): r"not trained: dense.*no trainable=False",
+    _subclass("return self.b(x) * self.v", "self.v = tf.Variable(1.0)"):
+        "Variable:0 has no Keras initializer.* add_weight",
+    _subclass("return self.b(x @ self.h['w'].v)",
+              "self.h = type('H', (), {})(); self.h.w = 0\n        "
+              "object.__setattr__(self, 'h', {'w': type('W', (), {'v': tf.Variable(np.eye(4, "
+              "dtype='f'))})})"): "variables that Keras does not know as weights",
+    "v = tf.Variable(2.0)\n" + _subclass("return self.b(x) * v"): "uses variables that are none of",
+    _sequential("L.Dense(3, kernel_initializer=lambda s, dtype: tf.random.normal(s))"):
+        "an initializer draws other weights from the same seed",
+    "class I(tf.keras.initializers.Initializer):\n    def __call__(self, shape, dtype=None):\n"
+    "        return tf.random.normal(shape)\n    def get_config(self):\n        return {}\n"
+    + _sequential("L.Dense(facts.num_outputs, kernel_initializer=I())"): "draws other weights from",
+    _sequential("L.Dense(facts.num_outputs, kernel_regularizer='l2')"): "losses of its own",
+    _sequential("L.Dense(facts.num_outputs, kernel_constraint='non_neg')"): "has a constraint",
+    _sequential("L.Dense(facts.num_outputs, dtype='float64')"): "is float64, expected float32",
+    _sequential("L.Flatten()"): "no weights to train",
+    # Outputs.
+    _sequential("L.Dense(7)"): r"outputs \[batch, 7\], expected \[batch, 3\]: a logit a class",
+    _sequential("L.Dense(3)", "L.Reshape((3, 1))"): r"outputs \[batch, 3, 1\], expected \[batch, 3",
+    _sequential("L.Dense(3, activation='softmax')"): "are probabilities, expected logits",
+    _subclass("return self.b(x), x"): "its outputs are a tuple, expected one float32 tensor",
+    _subclass("return self.b(x[:, :9, 0])"): r"call on inputs \[batch, 4\] of float32 failed",
+    _subclass("return self.b(x) if x.numpy().any() else x"): "call inside a graph failed: Attribu",
+    _subclass("return self.b(x - tf.reduce_mean(x, 0))"): "depend on the others of its batch",
+    # What a class says of itself.
+    _subclass("return self.b(self.a(x))", more="last_layer = 'b'"): "last_layer is 'b', expected a",
+    _subclass("return self.b(self.a(x))", more="def embed(self, x):\n        return self.b(x)"):
+        r"embed\(x\) uses weights of shapes",
+    _subclass("return self.b(self.a(x))", more="def embed(self, x):\n        return 1 / 0"):
+        r"embed\(x\) failed: ZeroDivisionError",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), _BROKEN.items(), ids=range(len(_BROKEN)))
+def test_a_broken_rule_is_a_line(write, text, said):
+    model = write(text)
+    with pytest.raises(UserError, match=said) as error:
+        _build(model)
+    assert str(error.value).startswith(f"--model={model}: ") and "\n" not in str(error.value)
+    assert len(str(error.value)) < 700
+
+
+def test_names_that_are_none(write, tmp_path):
+    for model, said in (
+        ("nothing_there:build", f"found no nothing_there.py in {tmp_path}, nor an installed"),
+        ("my_module.py:build", "without folders or .py"),
+        ("folder/my_module:build", "without folders or .py"),
+        ("my_module:", "expected module:function"),
+        ("my.module", "expected module:function"),
+        ("no.such.package:build", "found no|cannot look for"),
+    ):
+        with pytest.raises(UserError, match=said):
+            datasets.check_options(DataOptions("table", use_synthetic_data=True, model=model))
+    with pytest.raises(UserError, match="table offers linear here; give one of them, or module:fu"):
+        _build("cnn")
+    with pytest.raises(UserError, match="--model_sizes is for linear; .*:build says its sizes its"):
+        _build(write(_PLAIN), model_sizes=(3,))
+    with pytest.raises(UserError, match="--model: expected --dataset_name=images or table"):
+        datasets.check_options(DataOptions("school", model="my_module:build"))
+    pathlib.Path("random.py").write_text(_PLAIN)
+    with pytest.raises(
+        UserError, match=r"is loaded under the name random already; rename .*random"
+    ):
+        _build("random:build")
+
+
+def test_what_was_tried_leaves_no_other_names(write):
+    """Weights have the same names in every process, which exported models are told by."""
+    tf.keras.layers.Dense(1)
+    text = _subclass("return self.b(self.a(x))")
+    assert _build(write(text)).names == _build(write(text)).names
+
+
+def _train(folder, name, *flags, status=0):
+    command = [sys.executable, "-m", "trainers.finetuning_trainer", "--dataset_name=table",
+               "--use_synthetic_data", f"--experiment_name={name}", "--total_rounds=2",
+               "--finetune_max_epochs=1", "--model=my_module:build", *flags]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=programs.environment()
+    )
+    assert done.returncode == status, done.stderr
+    return done.stderr
+
+
+def test_the_pages_model_is_trained_and_told_from_another(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)
+    path = tmp_path / "my_module.py"
+    path.write_text(code)
+    _train(tmp_path, "x", "--backend=sequential")
+    record = json.loads((tmp_path / "results" / "x" / "run.json").read_text())
+    assert list(record["data_files"]) == ["my_module.py"]
+    assert record["flags"]["model"] == "my_module:build"
+    path.write_text(code.replace("0.2", "0.3"))
+    stderr = _train(tmp_path, "x", "--backend=sequential", status=2)
+    assert "begun with other data files" in stderr and "my_module.py" in stderr
+    path.unlink()
+    stderr = _train(tmp_path, "y", status=2)
+    assert stderr.splitlines()[-1].startswith(
+        "finetuning_trainer: --model=my_module:build: found n"
+    )
+
+
+@pytest.mark.slow
+def test_backends_agree_on_the_pages_model(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)
+    (tmp_path / "my_module.py").write_text(code)
+    tables = []
+    for backend in ("sequential", "vectorized", "tff"):
+        _train(tmp_path, backend, f"--backend={backend}", "--setting=cross_silo")
+        tables.append(programs.table(tmp_path / "results", backend, "clients"))
+    for other in tables[1:]:
+        for column in ("baseline_loss", "personalized_loss"):
+            np.testing.assert_allclose(other[column], tables[0][column], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_sweep_finds_the_model_in_its_working_directory(tmp_path):
+    (tmp_path / "my_module.py").write_text(_HEAD + _PLAIN)
+    (tmp_path / "grid.yaml").write_text(
+        "algorithm: x\ndataset: table\ntrainer: finetuning_trainer\n"
+        "fixed: {model: 'my_module:build', total_rounds: 1, finetune_max_epochs: 1}\n"
+        "grid: {client_learning_rate: [0.1]}\n"
+    )
+    command = [sys.executable, "-m", "launch.sweeps.command", "grid.yaml", "--use_synthetic_data",
+               "--seeds=1"]  # fmt: skip
+    environment = programs.environment()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "results" / "grid" / "run.json").read_text())
+    assert record["model_dir"] == str(tmp_path)
+    (tmp_path / "my_module.py").unlink()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 2 and "found no my_module.py" in done.stderr
+
+
+def test_modules_are_looked_for_without_tensorflow(tmp_path):
+    (tmp_path / "my_module.py").write_text("import tensorflow")
+    code = (
+        "import sys, datasets; o = datasets.DataOptions('table', use_synthetic_data=True, "
+        "model='my_module:build'); datasets.check_options(o); print('tensorflow' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path,
+        env=programs.environment(),
+    )  # fmt: skip
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_the_module_is_one_of_this_folder_first(write, tmp_path):
+    assert users_model.find(write(_PLAIN)).parent == tmp_path
