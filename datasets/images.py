@@ -48,9 +48,15 @@ _DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _EXPECTED = "expected <client>/<label>/<file> in it"
 
 _MODELS: Mapping[str, choice.Architecture] = {
-    "cnn": lambda facts, sizes: cnn.Cnn(facts.num_outputs, max(facts.input_shape[:2]), sizes),
-    "linear": lambda facts, sizes: linear.Linear(facts.num_outputs),
-    "mlp": lambda facts, sizes: mlp.Mlp(facts.num_outputs, sizes or (64, 64)),
+    "cnn": choice.Architecture(
+        lambda facts, sizes: cnn.Cnn(facts.num_outputs, max(facts.input_shape[:2]), sizes),
+        "filters of each block, then units",
+        None,
+    ),
+    "linear": choice.Architecture(lambda facts, sizes: linear.Linear(facts.num_outputs)),
+    "mlp": choice.Architecture(
+        lambda facts, sizes: mlp.Mlp(facts.num_outputs, sizes or (64, 64)), "units", None
+    ),
 }
 
 

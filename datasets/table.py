@@ -48,8 +48,10 @@ _MAX_NAMED = 20
 _SYNTHETIC_SHOPS = 40
 
 _MODELS: Mapping[str, choice.Architecture] = {
-    "linear": lambda facts, sizes: linear.Linear(_num_classes(facts)),
-    "mlp": lambda facts, sizes: mlp.Mlp(_num_classes(facts), sizes or (64, 64)),
+    "linear": choice.Architecture(lambda facts, sizes: linear.Linear(_num_classes(facts))),
+    "mlp": choice.Architecture(
+        lambda facts, sizes: mlp.Mlp(_num_classes(facts), sizes or (64, 64)), "units", None
+    ),
 }
 
 

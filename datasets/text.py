@@ -46,18 +46,25 @@ from motley_tff.core.errors import UserError
 _VOCABULARY_SIZE, _MAX_PIECES, _CLASSIFIED_WORDS = 10_000, 1024, 64
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[.,;:?!]")
 
-_NEXT_WORD_MODELS: Mapping[str, choice.Architecture] = {
-    "lstm": lambda facts, sizes: text_models.TextLstm(
-        facts.num_ids or 0, facts.num_outputs, sizes, classifies=False
-    ),
-}
+
+def _lstm(classifies: bool) -> choice.Architecture:
+    return choice.Architecture(
+        lambda facts, sizes: text_models.TextLstm(
+            facts.num_ids or 0, facts.num_outputs, sizes, classifies
+        ),
+        "the embedding's width and the LSTM's units",
+        2,
+    )
+
+
+_NEXT_WORD_MODELS: Mapping[str, choice.Architecture] = {"lstm": _lstm(classifies=False)}
 _CLASS_MODELS: Mapping[str, choice.Architecture] = {
-    "linear": lambda facts, sizes: text_models.BagOfWords(
-        facts.num_ids or 0, facts.num_outputs, sizes
+    "linear": choice.Architecture(
+        lambda facts, sizes: text_models.BagOfWords(facts.num_ids or 0, facts.num_outputs, sizes),
+        "the embedding's width",
+        1,
     ),
-    "lstm": lambda facts, sizes: text_models.TextLstm(
-        facts.num_ids or 0, facts.num_outputs, sizes, classifies=True
-    ),
+    "lstm": _lstm(classifies=True),
 }
 
 

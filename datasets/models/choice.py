@@ -28,9 +28,19 @@ class ModelFacts(NamedTuple):
     predicts_numbers: bool = False
 
 
-# (facts, units of each layer or None for its defaults) -> a Keras model by the rules of
-# `functional_model`.
-Architecture = Callable[[ModelFacts, Sequence[int] | None], tf.keras.Model]
+class Architecture(NamedTuple):
+    """A model that a data set offers.
+
+    Attributes:
+      create: `(facts, sizes of its layers or None for its defaults)` -> a Keras model by the rules
+        of `functional_model`.
+      sizes: What the sizes are, in words; empty if it has none.
+      num_sizes: How many there are; None for one or more.
+    """
+
+    create: Callable[[ModelFacts, Sequence[int] | None], tf.keras.Model]
+    sizes: str = ""
+    num_sizes: int | None = 0
 
 
 def build(
@@ -55,5 +65,18 @@ def build(
             f"--model={name}: {options.dataset_name} offers {', '.join(offered)} here; give one of "
             "them, or module:function, a model of your own"
         )
-    create = functools.partial(offered[name], facts, options.model_sizes)
+    _check_sizes(name, offered[name], options.model_sizes)
+    create = functools.partial(offered[name].create, facts, options.model_sizes)
     return functional_model.from_keras(create, example_input)
+
+
+def _check_sizes(name: str, architecture: Architecture, sizes: Sequence[int] | None) -> None:
+    if sizes is None or architecture.num_sizes in (None, len(sizes)):
+        return
+    given = ",".join(map(str, sizes))
+    if not architecture.sizes:
+        raise UserError(f"--model_sizes={given}: {name} has no layer of a size; leave it out")
+    raise UserError(
+        f"--model_sizes={given}: found {len(sizes)}, expected {architecture.num_sizes} for {name}: "
+        f"{architecture.sizes}"
+    )

@@ -1,5 +1,7 @@
 """What tables, pictures and texts of a user share: settings, options, backends that agree."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -58,3 +60,22 @@ def test_what_is_needed_is_said_before_anything_is_read():
     with pytest.raises(UserError, match="--dataset_name=text needs --data_file"):
         datasets.check_options(DataOptions("text"))
     datasets.check_options(DataOptions("text", use_synthetic_data=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "sizes", "words"),
+    [
+        ("table", "linear", (3,), "linear has no layer of a size; leave it out"),
+        ("images", "cnn", (3,), None),
+        ("text", "lstm", (3,), "found 1, expected 2 for lstm: the embedding's width and"),
+    ],
+)
+def test_sizes_a_model_does_not_have(name, model, sizes, words):
+    create = functools.partial(
+        datasets.create, name, use_synthetic_data=True, model=model, model_sizes=sizes
+    )
+    if words is None:
+        assert create().model.num_weights > 0
+        return
+    with pytest.raises(UserError, match=f"--model_sizes=3: {words}"):
+        create()
