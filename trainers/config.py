@@ -66,7 +66,8 @@ def read(trainer: str) -> Config:
     }[trainer](datasets.setting(data.dataset_name, data.setting) == "cross_silo")
     datasets.check_options(data)
     run.check()
-    decides = deciding_flags(trainer)
+    # The trainer's setting, if none was given.
+    decides = {**deciding_flags(trainer), "setting": data.setting}
     return Config(
         data=data,
         run=run,

@@ -136,6 +136,7 @@ def _directory(root: str, name: str, plan: plans.Plan) -> Iterator[pathlib.Path]
             (directory.path / folder).mkdir(exist_ok=True)
         facts = {
             "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
+            "setting": plan.setting,
             "model_dir": plan.model_dir,
         }  # fmt: skip
         directory.write_record(**facts, status="running")

@@ -87,6 +87,14 @@ class Plan:
         return tuple(100 + 1000 * r for r in range(self.num_seeds))
 
     @property
+    def setting(self) -> str | None:
+        """What a user's clients are; None of other data."""
+        if self.grid.dataset not in datasets.USERS_DATA:
+            return None
+        default = "cross_silo" if self.grid.trainer == "mtl_trainer" else "cross_device"
+        return self.grid.fixed.get("setting", default)
+
+    @property
     def num_runs(self) -> int:
         """How many runs there are."""
         return self.grid.num_points * self.num_seeds

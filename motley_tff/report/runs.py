@@ -43,7 +43,8 @@ class Run:
     """One run at the round that is reported.
 
     Attributes:
-      dataset: As in the tables; "(synthetic)" is added where flags say so.
+      dataset: As in the tables; "(synthetic)" is added where flags say so, and the file and the
+        setting of a user's data.
       algorithm: As in the tables; `ensemble` for clusters that were never trained together.
       round: The last one, or, of a run with `--finetune_every`, the best on validation clients.
       flags: What `run.json` says, and the digests of its `data_files`; empty without one.
@@ -205,7 +206,13 @@ def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
 
 
 def _dataset(name: str, flags: Mapping[str, Any]) -> str:
-    return f"{name} (synthetic)" if flags.get("use_synthetic_data") else name
+    """Returns a data set's name, with what tells a user's data apart: their file, their setting."""
+    kinds = {"cross_silo": "silos", "cross_device": "devices"}
+    setting = kinds.get(flags.get("setting") or "")
+    files = (flags.get("data_files") or {}) if setting else {}
+    made_up = ["synthetic"] if flags.get("use_synthetic_data") else []
+    more = [*made_up, *sorted(files), *([setting] if setting else [])]
+    return f"{name} ({', '.join(more)})" if more else name
 
 
 def _run(
@@ -265,7 +272,13 @@ def _flags(path: pathlib.Path) -> dict[str, Any]:
             return {**flags, **version, **({"data_files": data} if data else {})}
         plan = content["plan"]
         fixed = dict(plan["grid"]["fixed"])
-        return {**fixed, "use_synthetic_data": plan["use_synthetic_data"]}
+        file = content.get("data_file")
+        return {
+            **fixed,
+            "use_synthetic_data": plan["use_synthetic_data"],
+            "setting": content.get("setting"),
+            **({"data_files": {os.path.basename(file): ""}} if file else {}),
+        }
     except (OSError, ValueError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise UserError(f"{record} is not as a run wrote it: {error}; move it away") from error
 
