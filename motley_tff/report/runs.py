@@ -276,7 +276,7 @@ def _flags(path: pathlib.Path) -> dict[str, Any]:
         return {
             **fixed,
             "use_synthetic_data": plan["use_synthetic_data"],
-            "setting": content.get("setting"),
+            **({"setting": setting} if (setting := content.get("setting")) else {}),
             **({"data_files": {os.path.basename(file): ""}} if file else {}),
         }
     except (OSError, ValueError, AttributeError, LookupError, RecursionError, TypeError) as error:
