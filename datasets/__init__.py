@@ -183,15 +183,25 @@ def create(name: str, **options: Any) -> "Task":
     return create_task(DataOptions(name, **options))
 
 
+def _with_users_model(module: Any, options: DataOptions, files: list[str]) -> "Task":
+    try:
+        task = module.create_task(options)
+    except ValueError as error:  # Of a task whose labels have another shape than the outputs.
+        raise UserError(f"--model={options.model}: {error}") from error
+    facts = {**task.facts, "files": [*task.facts.get("files", ()), *files]}
+    return dataclasses.replace(task, facts=facts)
+
+
 def create_task(options: DataOptions) -> "Task":
     """Loads a data set's task; UserError if there is none, or its data are missing or broken."""
     check_options(options)
     if options.dataset_name not in REGISTRY:
         return packages.create_task(packages.installed()[options.dataset_name], options)
-    task = importlib.import_module(REGISTRY[options.dataset_name]).create_task(options)
+    module = importlib.import_module(REGISTRY[options.dataset_name])
     if files := model_files(options):
-        facts = {**task.facts, "files": [*task.facts.get("files", ()), *files]}
-        task = dataclasses.replace(task, facts=facts)
+        task = _with_users_model(module, options, files)
+    else:
+        task = module.create_task(options)
     if options.l2_reg:
         from datasets import silos
 

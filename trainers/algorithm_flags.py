@@ -1,11 +1,11 @@
 """Flags of algorithms, from their cards."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from absl import flags
 
-from motley_tff import algorithms
+from motley_tff import algorithms, commandline
 from motley_tff.core.errors import UserError
 from trainers import data_flags
 
@@ -38,9 +38,9 @@ def define(trainer: str, meaning: str) -> None:
 
 
 def _define_choice(flag: str, default: str, names: list[str], meaning: str) -> None:
-    flags.DEFINE_enum(flag, default, names, meaning)
-    # Told in place of the names that are expected.
-    flags.FLAGS[flag].parser.refused = algorithms.REFUSED
+    choice = flags.EnumFlag(flag, default, meaning, names)
+    choice.parser.refused = algorithms.REFUSED  # Told in place of the names that are expected.
+    flags.DEFINE_flag(choice)
     data_flags.register_check(flag, _check_not_refused)
 
 
@@ -53,7 +53,7 @@ def _refuse_taken_flags(trainer: str) -> None:
     """Takes out algorithms of installed packages whose flags mean something else already."""
     kinds = {**algorithms.offered_by(trainer), **algorithms.personalizations_of(trainer)}
     others = algorithms.plugged()
-    taken = {*flags.FLAGS, "algorithm", "personalization"}
+    taken = commandline.declared() | {"algorithm", "personalization"}
     known: dict[str, tuple[str, tuple[object, ...]]] = {}
     for name, kind in kinds.items():  # This project's come first.
         for parameter in algorithms.parameters(kind):
@@ -68,21 +68,21 @@ def _refuse_taken_flags(trainer: str) -> None:
                 )
 
 
-def of_unused_packages(trainer: str) -> set[str]:
-    """Returns flags that are there for algorithms of installed packages alone, none of them chosen.
+def of_unused_packages(trainer: str, chosen: Collection[str]) -> set[str]:
+    """Returns flags that are there for algorithms of installed packages alone, none of them among
+    the names `chosen` by --algorithm and --personalization.
 
     They decide nothing, and a run must not hang on what is installed beside it.
     """
     offered, on_top = algorithms.offered_by(trainer), algorithms.personalizations_of(trainer)
     others = algorithms.plugged()
-    chosen = {flags.FLAGS[f].value for f in ("algorithm", "personalization") if f in flags.FLAGS}
     used: set[str] = set()
     unused: set[str] = set()
     for name, kind in {**offered, **on_top}.items():
         its_flags = {parameter.flag for parameter in algorithms.parameters(kind)}
         (unused if name in others and name not in chosen else used).update(its_flags)
     ours_on_top = on_top.keys() - others
-    if len(ours_on_top) == 1 and ours_on_top <= chosen:
+    if len(ours_on_top) == 1 and ours_on_top <= {*chosen}:
         unused.add("personalization")
     return unused - used
 

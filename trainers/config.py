@@ -111,7 +111,8 @@ def deciding_flags(trainer: str) -> dict[str, Any]:
     """Returns the flags that decide an experiment's numbers."""
     by_module = FLAGS.flags_by_module_dict()
     foreign = {f.name for m, fs in by_module.items() if _is_foreign(m) for f in fs}
-    foreign |= algorithm_flags.of_unused_packages(trainer)
+    chosen = [FLAGS[name].value for name in ("algorithm", "personalization") if name in FLAGS]
+    foreign |= algorithm_flags.of_unused_packages(trainer, chosen)
     decides = {
         name: FLAGS[name].value
         for name in sorted({FLAGS[n].name for n in FLAGS} - foreign - _NOT_PART_OF_AN_EXPERIMENT)

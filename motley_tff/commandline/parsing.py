@@ -79,6 +79,11 @@ def given() -> tuple[Given, ...]:
     return tuple(_given)
 
 
+def declared() -> set[str]:
+    """Returns the names of all flags that are declared so far."""
+    return set(FLAGS)
+
+
 def _usage(name: str, positional: Sequence[str]) -> str:
     return " ".join([name, *positional, "[--flag=value ...]"])
 

@@ -195,7 +195,8 @@ def test_every_flag_is_known_to_this_table(opened):
     shown = {_name(one.flag) for one in REACHES}
     ours = set(in_process.declared())
     parameters = {f for f in ours if _is_parameter(f)}
-    of_packages = algorithm_flags.of_unused_packages(trainer)
+    choices = [flags.FLAGS[f].value for f in ("algorithm", "personalization") if f in flags.FLAGS]
+    of_packages = algorithm_flags.of_unused_packages(trainer, choices)
     known = parameters | shown | of_packages | {*DECIDES_NO_NUMBERS} | {*SHOWN_ELSEWHERE}
     assert ours - known == set()
     for one in REACHES:

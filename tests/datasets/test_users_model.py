@@ -131,6 +131,13 @@ def test_layers_in_lists_and_text(write):
     assert _build(write(lists)).shapes[-1] == (3,)
 
 
+def test_logits_of_another_task_are_a_line(write):
+    text = _subclass("return self.b(tf.reduce_mean(self.e(x), 1))",
+                     "self.e = L.Embedding(facts.num_ids, 8)")  # fmt: skip
+    with pytest.raises(UserError, match=r"--model=.*:build: The model of 'text' cannot read its"):
+        datasets.create("text", use_synthetic_data=True, model=write(text))
+
+
 def test_knn_per_asks_for_a_representation_at_once(write):
     text = _subclass("return self.b(self.a(x))")
     task = datasets.create("table", use_synthetic_data=True, model=write(text))
