@@ -1,6 +1,10 @@
 """One dense layer with zero initial weights: School's regression, Vehicle's SVM margin, tables."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
+
+from motley_tff.core.errors import UserError
 
 
 class Linear(tf.keras.Model):
@@ -30,6 +34,13 @@ class Linear(tf.keras.Model):
         """Returns the outputs."""
         outputs = self.dense(flat(x))
         return tf.squeeze(outputs, axis=-1) if self.is_number else outputs
+
+
+def without_sizes(num_classes: int | None, sizes: Sequence[int] | None) -> Linear:
+    """Returns the model; UserError if it is given sizes of layers, which it has none of."""
+    if sizes:
+        raise UserError("--model_sizes: a linear model has none; leave it out, or give --model=mlp")
+    return Linear(num_classes)
 
 
 def flat(x: tf.Tensor) -> tf.Tensor:
