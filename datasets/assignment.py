@@ -10,6 +10,7 @@ import datasets
 from datasets import silos, splits
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib
+from motley_tff.core.errors import UserError
 
 # {split: its clients}
 Clients = dict[str, clients_lib.Clients]
@@ -82,8 +83,12 @@ def assign(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: b
         Else they are shuffled.
 
     Raises:
-      UserError: If a split would have no client.
+      UserError: If there is one client only, or a split would have none.
     """
+    if len(by_client) < 2:
+        raise UserError(
+            "found 1 client, expected several; name another column, or sort into other folders"
+        )
     if datasets.setting(options.dataset_name, options.setting) == "cross_silo":
         return _silos(by_client, options, by_time)
     return _devices(by_client, by_time)

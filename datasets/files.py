@@ -78,7 +78,7 @@ def require(
 
 
 @contextlib.contextmanager
-def named(path: Path) -> Iterator[None]:
+def named(path: Path | str) -> Iterator[None]:
     """Has a user's errors begin with the file that they are about."""
     try:
         yield

@@ -13,7 +13,7 @@ import io
 import itertools
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ import pandas as pd
 from datasets import files
 from motley_tff.core.errors import UserError
 
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _DELIMITERS = (",", ";", "\t", "|")
 _HEAD_BYTES = 2**18
 # Cells are text in memory: so many times the file's size.
@@ -32,6 +33,7 @@ _DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
 _THOUSANDS = r"[+-]?\d{1,3}(?:,\d{3})+"
 # With separators of thousands, or both kinds of mark: 1.234,5 or 1,234.5 or 1 234 or 1.234.567.
 _SEPARATED = r"[+-]?\d{1,3}(?:(?:[.,'\u00a0\u202f ]\d{3})+[.,]\d+|(?:[.,'\u00a0\u202f ]\d{3})+)"
+_SIGNED = r"[+-]?[$€£]\s?\d+(?:[.,]\d+)*|[+-]?\d+(?:[.,]\d+)*\s?[%$€£]"
 # Beginnings of files that are no text, and what they are.
 _SIGNATURES = {
     b"PK\x03\x04": "a workbook or a ZIP archive; save its sheet as CSV",
@@ -72,9 +74,9 @@ def read(path: Path) -> pd.DataFrame:
     for signature, what in _SIGNATURES.items():
         if head.startswith(signature):
             raise UserError(f"{path} is {what}")
-    how = _format(path, head)
-    if how.encoding != "utf-16":
+    if not head.startswith(_UTF16_MARKS):
         _check_no_zeros(path)
+    how = _format(path, head)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pd.errors.ParserWarning)
         try:
@@ -116,7 +118,7 @@ def check_memory(found: str, needed: int, advice: str) -> None:
 
 def _format(path: Path, head: bytes) -> Format:
     encoding = "utf-8-sig"
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if head.startswith(_UTF16_MARKS):
         encoding = "utf-16"
     else:
         try:
@@ -232,7 +234,7 @@ def _checked(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_columns(
-    path: object, columns: Iterable[str], wanted: Mapping[str, Iterable[str]]
+    path: object, columns: Iterable[str], wanted: Mapping[str, Sequence[str]]
 ) -> None:
     """UserError if a flag's column is not among `columns`; `wanted` is `{flag: names}`."""
     present = list(columns)
@@ -243,6 +245,8 @@ def check_columns(
                 listed = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
                 hint = f"; did you mean {near[0]!r}?" if near else f"; give one of {listed}"
                 raise UserError(f"--{flag}={name}: {path} has no such column{hint}")
+        if twice := sorted({name for name in names if list(names).count(name) > 1}):
+            raise UserError(f"--{flag}: found {twice[0]!r} more than once; leave one out")
     roles = [(name, flag) for flag, names in wanted.items() for name in names]
     for (name, flag), (other, other_flag) in itertools.combinations(roles, 2):
         if name == other and flag != other_flag and "categorical" not in other_flag:
@@ -290,10 +294,10 @@ def numbers(path: object, column: pd.Series) -> np.ndarray | None:
         values = pd.to_numeric(texts.str.replace(",", ".").where(~missing, "nan"), errors="coerce")
         odd = values.isna() & ~missing
     _check_formulas(path, column, texts[odd])
-    if odd.any() and texts[odd].str.fullmatch(f"{_SEPARATED}|{_DECIMAL_COMMA}").all():
+    if odd.any() and texts[odd].str.fullmatch(f"{_SEPARATED}|{_DECIMAL_COMMA}|{_SIGNED}").all():
         raise UserError(
-            f"{path}: column {column.name!r} has {texts[odd].iloc[0]!r}, a number with separators; "
-            "write numbers with a decimal point and without separators"
+            f"{path}: column {column.name!r} has {texts[odd].iloc[0]!r}, no plain number; write "
+            "numbers with a decimal point and without separators, signs or units"
         )
     if odd.any():
         return None

@@ -134,13 +134,15 @@ def create_task_from_data(
     ids = rows_lib.client_ids(where, frame, columns.client)
     order = None if columns.time is None else rows_lib.times(where, frame[columns.time])
     by_client = dict(rows_lib.by_client(ids, order))
-    rows = assignment.assign(by_client, options, by_time=columns.time is not None)
+    with files.named(where):
+        rows = assignment.assign(by_client, options, by_time=columns.time is not None)
     features, feature_facts = _features(where, frame, columns, rows)
     labels = _labels(where, frame[columns.label], options.label_kind, rows.train)
     field = "target" if labels.classes is None else "label"
     if (unknown := int((labels.values == -1).sum())) and labels.classes is not None:
         counts["rows_with_a_label_of_no_training_part"] = unknown
-    clients, client_facts = rows.clients_with({"features": features, field: labels.values})
+    with files.named(where):
+        clients, client_facts = rows.clients_with({"features": features, field: labels.values})
     all_facts = {
         **(facts or {}),
         "rows": len(frame),
@@ -357,10 +359,11 @@ def _labels(where: str, cells: pd.Series, kind: str | None, train: np.ndarray) -
         _check_are_classes(where, texts)
     known = classification.classes_in(where, texts.iloc[train])
     if len(known) > _MAX_CLASSES:
+        other = "" if numbers is None else ", or --label_kind=numbers"
         raise UserError(
             f"{where}: column {cells.name!r} has {len(known):,} classes, such as "
-            f"{known[0][:30]!r}, expected at most {_MAX_CLASSES:,}; give another --label_column, "
-            "or --label_kind=numbers"
+            f"{known[0][:30]!r}, expected at most {_MAX_CLASSES:,}; give another --label_column"
+            f"{other}"
         )
     codes, distinct = pd.factorize(texts)
     places = classification.labels_in_training([str(d) for d in distinct], known)

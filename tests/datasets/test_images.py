@@ -101,7 +101,7 @@ def test_an_archive_with_groups(tmp_path):
         ({"labels": np.zeros((40, 1), int)}, "labels of type int64, shape [40, 1]"),
         ({"labels": np.zeros(40, int)}, "'0' as every training label"),
         ({"client_id": np.array(["a"] * 39 + [" "])}, "no client_id for image 39"),
-        ({"client_id": np.zeros(40, int)}, "found 1 clients"),
+        ({"client_id": np.zeros(40, int)}, "found 1 client,"),
         ({"group": np.arange(40)}, "several groups (0, 1, 2) of client 000"),
     ],
 )

@@ -129,8 +129,18 @@ def test_numbers_and_what_stands_for_none():
 
 def test_decimal_commas():
     np.testing.assert_array_equal(_numbers("1,5", "2", "-0,25", ""), [1.5, 2, -0.25, np.nan])
-    for text in ("1.234,5", "1,234.5", "1 234", "1\u00a0234,5", "1'234.5", "1.234.567"):
-        with pytest.raises(UserError, match="'x' has .*, a number with separators; write numbers"):
+    for text in (
+        "1.234,5",
+        "1,234.5",
+        "1 234",
+        "1\u00a0234,5",
+        "1'234.5",
+        "1.234.567",
+        "12%",
+        "3.5 €",
+        "$3",
+    ):
+        with pytest.raises(UserError, match="'x' has .*, no plain number; write numbers"):
             _numbers(text, "5")
     assert _numbers("1.234", "192.168.1.1") is None
     with pytest.raises(UserError, match=r"'x' has 1,234, which is thousands or a decimal comma"):
@@ -183,5 +193,7 @@ def test_columns_that_are_not_there_and_two_roles():
         rows.check_columns("t", ["school", "score"], {"label_column": ["scor"]})
     with pytest.raises(UserError, match="no such column; give one of a, b"):
         rows.check_columns("t", ["a", "b"], {"label_column": ["zzz"]})
+    with pytest.raises(UserError, match="--feature_columns: found 'a' more than once"):
+        rows.check_columns("t", ["a"], {"feature_columns": ["a", "a"]})
     with pytest.raises(UserError, match="'a' is both --client_column and --label_column"):
         rows.check_columns("t", ["a"], {"client_column": ["a"], "label_column": ["a"]})

@@ -10,7 +10,7 @@ from sklearn import impute, metrics, preprocessing
 import datasets
 from datasets import school, splits, table
 from datasets.options import DataOptions
-from motley_tff import interface
+from motley_tff import BackendConfig, interface
 from motley_tff.algorithms import Ditto, FedAvg, FineTuning, KnnPer
 from motley_tff.core.errors import UserError
 
@@ -235,7 +235,8 @@ def test_rows_without_a_label_are_left_out_and_counted():
         ({"x": ["1e300", "-1e300"] * 20}, "column 'x' has 1e+300, expected at most 1e+30"),
         ({"x": [*map(str, range(39)), "n.a."]}, "'x' has numbers but for 'n.a.' and the like"),
         ({"y": [*map(str, range(39)), "n.a."]}, "'y' has numbers but for 'n.a.' and the like"),
-        ({"who": ["a"] * 40}, "found 1 clients, expected more than 2"),
+        ({"who": ["a"] * 40}, "the table: found 1 client, expected several"),
+        ({"who": ["a", "b"] * 20}, "the table: found 2 clients, expected more than 2"),
     ],
 )
 def test_what_cannot_be_learnt(change, words):
@@ -260,6 +261,8 @@ def test_too_many_classes_and_numbers_that_are_none():
 def test_models_by_name_and_size():
     task = _task(_frame(), dataclasses.replace(_DEVICES, model="mlp", model_sizes=(5,)))
     assert task.model.shapes == ((1, 5), (5,), (5, 2), (2,))
+    with pytest.raises(UserError, match="--model_sizes=5: linear has no layer of a size"):
+        _task(_frame(), dataclasses.replace(_DEVICES, model_sizes=(5,)))
     with pytest.raises(UserError, match="--model=cnn: table offers linear, mlp here"):
         _task(_frame(), dataclasses.replace(_DEVICES, model="cnn"))
 
@@ -296,3 +299,45 @@ def test_raw_examples_are_the_files_cells(tmp_path):
         "007": {"x": ["1", "3"], "y": ["a", "b"]},
         "b": {"x": ["=2"], "y": ["b"]},
     }
+
+
+def _mixed(options, **columns):
+    """Returns a task of 12 clients, with numbers, categories, missing cells."""
+    rng = np.random.default_rng(3)
+    x = np.where(rng.random(240) < 0.1, "", rng.normal(size=240).round(3).astype(str))
+    frame = _frame(12, 20, x=x, colour=rng.choice(["red", "blue", "NA"], 240), **columns)
+    return _task(frame, options)
+
+
+def _unseen():
+    labels = np.random.default_rng(4).choice(["no", "yes"], 240).astype(object)
+    split = splits.published_or_proportional({f"c{i}": 20 for i in range(12)})
+    client = int(split.test[0][1:])
+    labels[20 * client : 20 * client + 20 : 3] = "maybe"
+    return labels
+
+
+@pytest.mark.parametrize("backend", ["vectorized", pytest.param("tff", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("options", "y", "algorithm", "personalization"),
+    [
+        ({}, "classes", FedAvg(), FineTuning(max_epochs=2)),
+        ({}, "classes", FedAvg(), KnnPer()),
+        ({"model": "mlp", "model_sizes": (4,)}, "numbers", FedAvg(), KnnPer()),
+        ({"model": "mlp", "setting": "cross_silo"}, "numbers", Ditto(), None),
+    ],
+)
+def test_backends_agree(backend, options, y, algorithm, personalization):
+    labels = _unseen() if y == "classes" else [f"{i % 37}.5" for i in range(240)]
+    task = _mixed(dataclasses.replace(_DEVICES, **options), y=labels)
+    expected, found = (
+        interface.run(task, algorithm, personalization, rounds=2, backend=BackendConfig(name=name))
+        for name in ("sequential", backend)
+    )
+    columns = expected.clients.select_dtypes("number").columns
+    assert {"baseline_loss", "personalized_loss"} <= set(columns)
+    np.testing.assert_allclose(
+        found.clients[columns], expected.clients[columns], rtol=1e-4, atol=1e-6
+    )
+    losses = expected.clients[["baseline_loss", "personalized_loss"]]
+    assert (losses.std() > 0).all() and not np.isclose(losses, np.log(2)).any()

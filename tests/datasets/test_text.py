@@ -147,7 +147,7 @@ def test_texts_without_words_or_labels_are_counted():
         ({"what": [f"w{i}" for i in range(40)]}, _NEXT, "no word that two training clients share"),
         ({"kind": ["x"] * 40}, _CLASSES, "'x' as every training label"),
         ({}, text.Columns("who", "texts"), "no such column; give one of who"),
-        ({"who": ["a"] * 40}, _NEXT, "found 1 clients"),
+        ({"who": ["a"] * 40}, _NEXT, "found 1 client,"),
     ],
 )
 def test_what_cannot_be_learnt(change, columns, words):
