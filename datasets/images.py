@@ -1,8 +1,8 @@
 """Your pictures: a folder `<client>/<label>/<file>` or an `.npz`; devices or silos.
 
 Card
-  Source: --data_dir, a folder of clients' folders of labels' folders of pictures that Pillow reads
-    (files that begin with a dot, Thumbs.db and desktop.ini are left out); or --data_file, an `.npz`
+  Source: --data_dir, a folder of clients' folders of labels' folders of PNG, JPEG, BMP, GIF, TIFF,
+    PPM or WebP pictures (what begins with a dot, Thumbs.db and desktop.ini are left out); or --data_file, an `.npz`
     with `images` uint8 [n, height, width] or [n, height, width, channels], `labels` and
     `client_id`, integers or text [n], and optionally `group`, a known group of each client. Or
     synthetic writers of digits.
@@ -45,6 +45,8 @@ _MAX_CLASSES = 1000
 _IGNORED = ("thumbs.db", "desktop.ini")
 _GREY_MODES = ("1", "L", "LA")
 _DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+# Pillow reads others, too, of which EPS would be run as a program by Ghostscript.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _EXPECTED = "expected <client>/<label>/<file> in it"
 
 _MODELS: Mapping[str, choice.Architecture] = {
@@ -206,6 +208,11 @@ def _list(folder: Path) -> tuple[list[_File], int]:
                     ignored += 1
                 elif file.is_dir():
                     raise UserError(f"{file.path}: found a folder, expected a picture; {_EXPECTED}")
+                elif not file.is_file():  # Reading a pipe would wait for ever.
+                    raise UserError(
+                        f"{file.path}: found a pipe, a device or a link to nothing, expected a "
+                        "picture; remove it"
+                    )
                 else:
                     listed.append(_File(client.name, label.name, file.path))
     if not listed:
@@ -232,7 +239,7 @@ def _is_ignored(entry: os.DirEntry[str]) -> bool:
 
 def _read(path: str, image_size: int | None) -> np.ndarray:
     """Returns a picture, uint8 [height, width] if it is grey, else [height, width, 3]."""
-    with _reading(path), PIL.Image.open(path) as file:
+    with _reading(path), PIL.Image.open(path, formats=_FORMATS) as file:
         if file.mode in _DEEP_MODES:
             raise UserError(
                 f"{path}: found {file.mode} pixels of more than 8 bits; save it as 8-bit picture"
