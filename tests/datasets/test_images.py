@@ -66,7 +66,7 @@ def test_one_coloured_picture_makes_all_coloured(folder):
 
 def test_pictures_of_two_sizes_are_scaled_if_asked(folder):
     _picture(folder / "05" / "1" / "9.png", 7, size=(9, 4))
-    with pytest.raises(UserError, match="of 9x4 and of 6x6 pixels.*give --image_size"):
+    with pytest.raises(UserError, match="of 6x6 and of 9x4 pixels.*9.png.*give --image_size"):
         _create(folder)
     assert _create(folder, image_size=8).facts["shape"] == [8, 8, 1]
 
