@@ -41,7 +41,6 @@ from motley_tff.core.cores import usable
 from motley_tff.core.errors import UserError
 
 _SYNTHETIC_WRITERS = 40
-_MAX_CLASSES = 1000
 _IGNORED = ("thumbs.db", "desktop.ini")
 _GREY_MODES = ("1", "L", "LA")
 _DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
@@ -113,8 +112,6 @@ def create_task_from_data(
     rows = assignment.assign(dict(sorted(by_client.items())), options, by_time=False)
     codes, distinct = pd.factorize(pictures.labels)
     known = classification.classes_in("the pictures", map(str, pictures.labels[rows.train]))
-    if len(known) > _MAX_CLASSES:
-        raise UserError(f"found {len(known):,} labels, expected at most {_MAX_CLASSES:,}")
     labels = classification.labels_in_training([str(d) for d in distinct], known)[codes]
     clients, client_facts = rows.clients_with({"pixels": pictures.pixels, "label": labels})
     unknown = int((labels == -1).sum())
@@ -199,7 +196,8 @@ def _list(folder: Path) -> tuple[list[_File], int]:
     """Returns the pictures' files, sorted, and how many were left out; UserError for a file where a
     folder should be, and none at all.
     """
-    listed, ignored = [], 0
+    listed: list[_File] = []
+    ignored = 0
     for client in _entries(folder):
         if _is_ignored(client):
             ignored += 1
@@ -219,7 +217,7 @@ def _list(folder: Path) -> tuple[list[_File], int]:
                         "picture; remove it"
                     )
                 else:
-                    listed.append(_File(client.name, label.name, file.path))
+                    listed.append(_File(_name(client), _name(label), file.path))
     if not listed:
         raise UserError(f"{folder}: found no pictures, {_EXPECTED}")
     return listed, ignored
@@ -236,6 +234,14 @@ def _folder(entry: os.DirEntry[str]) -> os.DirEntry[str]:
     if not entry.is_dir():
         raise UserError(f"{entry.path}: found a file, expected a folder; {_EXPECTED}")
     return entry
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    try:
+        entry.name.encode()  # As tables of results need it.
+    except UnicodeEncodeError as error:
+        raise UserError(f"{entry.path!a}: found a name that is no UTF-8; rename it") from error
+    return entry.name
 
 
 def _is_ignored(entry: os.DirEntry[str]) -> bool:
