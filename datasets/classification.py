@@ -12,6 +12,8 @@ from datasets import cross_entropy as cross_entropy_lib
 from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
+_MAX_CLASSES = 1000
+
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (softmax cross entropy, ones), in the shape of the labels."""
@@ -25,9 +27,9 @@ def accuracy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     return correct, tf.ones_like(correct)
 
 
-def classes_in(where: str, labels: Iterable[str]) -> list[str]:
-    """Returns the different labels, as numbers if all are; UserError with one alone, that says
-    `where` they are from.
+def classes_in(where: str, labels: Iterable[str], advice: str = "") -> list[str]:
+    """Returns the different labels, in the order of numbers if all are; UserError with one alone,
+    or more than 1,000, that says `where` they are from.
     """
     known = sorted(set(labels))
     with contextlib.suppress(ValueError):
@@ -35,6 +37,11 @@ def classes_in(where: str, labels: Iterable[str]) -> list[str]:
     if len(known) < 2:
         raise UserError(
             f"{where}: found {known[0]!r} as every training label, expected labels that differ"
+        )
+    if len(known) > _MAX_CLASSES:
+        raise UserError(
+            f"{where}: found {len(known):,} classes, such as {known[0][:30]!r}, expected at most "
+            f"{_MAX_CLASSES:,}{advice}"
         )
     return known
 

@@ -1,11 +1,11 @@
 """Your pictures: a folder `<client>/<label>/<file>` or an `.npz`; devices or silos.
 
 Card
-  Source: --data_dir, a folder of clients' folders of labels' folders of pictures that Pillow reads
-    (files that begin with a dot, Thumbs.db and desktop.ini are left out); or --data_file, an `.npz`
-    with `images` uint8 [n, height, width] or [n, height, width, channels], `labels` and
-    `client_id`, integers or text [n], and optionally `group`, a known group of each client. Or
-    synthetic writers of digits.
+  Source: --data_dir, a folder of clients' folders of labels' folders of PNG, JPEG, BMP, GIF, TIFF,
+    PPM or WebP pictures (what begins with a dot, Thumbs.db and desktop.ini are left out); or
+    --data_file, an `.npz` with `images` uint8 [n, height, width] or [n, height, width, channels],
+    `labels` and `client_id`, integers or text [n], and optionally `group`, a known group of each
+    client. Or synthetic writers of digits.
   Licence: your own.
   Clients: as the folders or `client_id` say; with --setting=cross_silo silos, else devices.
     Synthetic: 40 writers, about 50 digits each, in four planted groups.
@@ -41,10 +41,11 @@ from motley_tff.core.cores import usable
 from motley_tff.core.errors import UserError
 
 _SYNTHETIC_WRITERS = 40
-_MAX_CLASSES = 1000
 _IGNORED = ("thumbs.db", "desktop.ini")
 _GREY_MODES = ("1", "L", "LA")
 _DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+# Pillow reads others, too, of which EPS would be run as a program by Ghostscript.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _EXPECTED = "expected <client>/<label>/<file> in it"
 
 _MODELS: Mapping[str, choice.Architecture] = {
@@ -111,8 +112,6 @@ def create_task_from_data(
     rows = assignment.assign(dict(sorted(by_client.items())), options, by_time=False)
     codes, distinct = pd.factorize(pictures.labels)
     known = classification.classes_in("the pictures", map(str, pictures.labels[rows.train]))
-    if len(known) > _MAX_CLASSES:
-        raise UserError(f"found {len(known):,} labels, expected at most {_MAX_CLASSES:,}")
     labels = classification.labels_in_training([str(d) for d in distinct], known)[codes]
     clients, client_facts = rows.clients_with({"pixels": pictures.pixels, "label": labels})
     unknown = int((labels == -1).sum())
@@ -167,19 +166,24 @@ def synthesize(seed: int, num_writers: int = _SYNTHETIC_WRITERS) -> Pictures:
 def _read_folder(folder: Path, image_size: int | None) -> tuple[Pictures, int]:
     """Returns a folder's pictures, and how many files were left out."""
     listed, ignored = _list(folder)
-    # Before a picture is read: coloured ones of the size asked for, or of 32 pixels.
-    needed = 3 * len(listed) * 3 * (image_size or 32) ** 2
-    advice = "give a smaller --image_size or fewer pictures"
-    rows_lib.check_memory(f"{folder} has {len(listed):,} pictures", needed, advice)
-    with concurrent.futures.ThreadPoolExecutor(usable()) as pool:  # Pillow lets others run.
-        arrays = list(pool.map(lambda file: _read(file.path, image_size), listed, chunksize=64))
-    shapes = {array.shape[:2] for array in arrays}
-    if len(shapes) > 1:
-        first, other = sorted(shapes)[0], sorted(shapes)[-1]
-        raise UserError(
-            f"{folder}: found pictures of {first[1]}x{first[0]} and of {other[1]}x{other[0]} "
-            "pixels, expected one size; give --image_size to scale them"
-        )
+    with _bombs_are_errors():
+        first = _read(listed[0].path, image_size)
+        needed = 3 * len(listed) * first.nbytes  # As they are read, stacked, dealt to clients.
+        advice = "give a smaller --image_size or fewer pictures"
+        rows_lib.check_memory(f"{folder} has {len(listed):,} pictures", needed, advice)
+
+        def read(file: _File) -> np.ndarray:
+            array = _read(file.path, image_size)
+            if array.shape[:2] != first.shape[:2]:
+                (height, width), (others, other) = first.shape[:2], array.shape[:2]
+                raise UserError(
+                    f"{folder}: found pictures of {width}x{height} and of {other}x{others} pixels, "
+                    f"such as {file.path}; expected one size: give --image_size to scale them"
+                )
+            return array
+
+        with concurrent.futures.ThreadPoolExecutor(usable()) as pool:  # Pillow lets others run.
+            arrays = list(pool.map(read, listed))
     if any(array.ndim == 3 for array in arrays):
         arrays = [a if a.ndim == 3 else np.repeat(a[..., None], 3, 2) for a in arrays]
     else:
@@ -192,7 +196,8 @@ def _list(folder: Path) -> tuple[list[_File], int]:
     """Returns the pictures' files, sorted, and how many were left out; UserError for a file where a
     folder should be, and none at all.
     """
-    listed, ignored = [], 0
+    listed: list[_File] = []
+    ignored = 0
     for client in _entries(folder):
         if _is_ignored(client):
             ignored += 1
@@ -206,8 +211,13 @@ def _list(folder: Path) -> tuple[list[_File], int]:
                     ignored += 1
                 elif file.is_dir():
                     raise UserError(f"{file.path}: found a folder, expected a picture; {_EXPECTED}")
+                elif not file.is_file():  # Reading a pipe would wait for ever.
+                    raise UserError(
+                        f"{file.path}: found a pipe, a device or a link to nothing, expected a "
+                        "picture; remove it"
+                    )
                 else:
-                    listed.append(_File(client.name, label.name, file.path))
+                    listed.append(_File(_name(client), _name(label), file.path))
     if not listed:
         raise UserError(f"{folder}: found no pictures, {_EXPECTED}")
     return listed, ignored
@@ -226,19 +236,28 @@ def _folder(entry: os.DirEntry[str]) -> os.DirEntry[str]:
     return entry
 
 
+def _name(entry: os.DirEntry[str]) -> str:
+    try:
+        entry.name.encode()  # As tables of results need it.
+    except UnicodeEncodeError as error:
+        raise UserError(f"{entry.path!a}: found a name that is no UTF-8; rename it") from error
+    return entry.name
+
+
 def _is_ignored(entry: os.DirEntry[str]) -> bool:
     return entry.name.startswith(".") or entry.name.lower() in _IGNORED
 
 
 def _read(path: str, image_size: int | None) -> np.ndarray:
     """Returns a picture, uint8 [height, width] if it is grey, else [height, width, 3]."""
-    with _reading(path), PIL.Image.open(path) as file:
+    with _reading(path), PIL.Image.open(path, formats=_FORMATS) as file:
         if file.mode in _DEEP_MODES:
             raise UserError(
                 f"{path}: found {file.mode} pixels of more than 8 bits; save it as 8-bit picture"
             )
         mode = "L" if file.mode in _GREY_MODES else "RGB"
-        picture = PIL.ImageOps.exif_transpose(file).convert(mode)
+        PIL.ImageOps.exif_transpose(file, in_place=True)
+        picture = file.convert(mode)
         if image_size is not None:
             picture = picture.resize((image_size, image_size), PIL.Image.Resampling.BILINEAR)
         return np.asarray(picture)
@@ -246,19 +265,24 @@ def _read(path: str, image_size: int | None) -> np.ndarray:
 
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning) as error:
+        raise UserError(f"{path}: found too large a picture ({error}); make it smaller") from error
+    except Exception as error:  # Each of Pillow's formats has errors of its own.
+        raise UserError(
+            f"{path} cannot be read as a picture ({files.one_line(error)}); remove or mend it"
+        ) from error
+
+
+@contextlib.contextmanager
+def _bombs_are_errors() -> Iterator[None]:
+    """Has Pillow refuse what it would warn of; around threads, which share the filters."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
-        try:
-            yield
-        except UserError:
-            raise
-        except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning) as error:
-            raise UserError(f"{path}: found too large a picture ({error}); make it smaller"
-                            ) from error  # fmt: skip
-        except Exception as error:  # Each of Pillow's formats has errors of its own.
-            raise UserError(
-                f"{path} cannot be read as a picture ({files.one_line(error)}); remove or mend it"
-            ) from error
+        yield
 
 
 # --- an .npz --------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from motley_tff.core.errors import UserError
 
 # From so many different whole numbers on a label is taken for a number and no class.
 _MAX_WHOLE_CLASSES = 20
-_MAX_CLASSES, _MAX_CATEGORIES, _MAX_FEATURES = 1000, 1000, 20_000
+_MAX_CATEGORIES, _MAX_FEATURES = 1000, 20_000
 _MAX_NUMBER = 1e30  # Its square is still a float64's, itself a float32's.
 _MAX_NAMED = 20
 _SYNTHETIC_SHOPS = 40
@@ -357,14 +357,9 @@ def _labels(where: str, cells: pd.Series, kind: str | None, train: np.ndarray) -
     texts = cells.str.strip()
     if kind is None:
         _check_are_classes(where, texts)
-    known = classification.classes_in(where, texts.iloc[train])
-    if len(known) > _MAX_CLASSES:
-        other = "" if numbers is None else ", or --label_kind=numbers"
-        raise UserError(
-            f"{where}: column {cells.name!r} has {len(known):,} classes, such as "
-            f"{known[0][:30]!r}, expected at most {_MAX_CLASSES:,}; give another --label_column"
-            f"{other}"
-        )
+    other = "" if numbers is None else ", or --label_kind=numbers"
+    advice = f"; give another --label_column{other}"
+    known = classification.classes_in(f"{where}: column {cells.name!r}", texts.iloc[train], advice)
     codes, distinct = pd.factorize(texts)
     places = classification.labels_in_training([str(d) for d in distinct], known)
     return Labels(places[codes], tuple(known))

@@ -7,10 +7,10 @@ Card
   Clients: as the column says; with --setting=cross_silo silos, else devices.
     Synthetic: 48 users, 21 +- 6 texts each, in four planted groups.
   Fields: words are lower-case runs of letters and digits, or one of . , ; : ? !. Next words:
-    `tokens` int32 [21] as in StackOverflow; a text of more than 20 words is cut into pieces of 20,
-    and the first 1,024 pieces of a client count. Classes: `tokens` int32 [64], a text's first 64
-    words, and `label` int32, -1 of one that no training part has, which counts as wrong and not in
-    the loss.
+    `tokens` int32 [21] as in StackOverflow; a text of more than 20 words is cut into pieces of 20;
+    the first 256 pieces of a text count, and a client's first texts of 1,024 pieces. Classes:
+    `tokens` int32 [64], a text's first 64 words, and `label` int32, -1 of one that no training part
+    has, which counts as wrong and not in the loss.
   Vocabulary: at most 10,000 words that two or more training clients (or silos' training parts) use,
     those of most clients first; another word is unknown.
   Model: next words: an LSTM (embedding 96, 256 units); `accuracy` over the vocabulary's words, as
@@ -23,6 +23,7 @@ Card
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,8 @@ from motley_tff.core import task as task_lib
 from motley_tff.core.errors import UserError
 
 _VOCABULARY_SIZE, _MAX_PIECES, _CLASSIFIED_WORDS = 10_000, 1024, 64
+# Of a text; whoever has long ones, books, keeps four, which can be split into all parts.
+_MAX_PIECES_OF_TEXT = _MAX_PIECES // 4
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[.,;:?!]")
 
 
@@ -137,15 +140,20 @@ def create_task_from_data(
         counts["texts_without_label_left_out"] = int((is_used & ~is_labelled).sum())
         is_used &= is_labelled
     if not is_used.any():
-        raise UserError(f"{where}: found no text to learn from in column {columns.text!r}")
+        needed = "" if columns.label is None else f" with a label in column {columns.label!r}"
+        raise UserError(f"{where}: found no words in column {columns.text!r}{needed}; give others")
     frame = frame[is_used].reset_index(drop=True)
     words = list(itertools.compress(words, is_used))
     ids = rows_lib.client_ids(where, frame, columns.client)
     order = None if columns.time is None else rows_lib.times(where, frame[columns.time])
     by_client = dict(rows_lib.by_client(ids, order))
     if columns.label is None:
+        length = _MAX_PIECES_OF_TEXT * next_words.SENTENCE_LENGTH
+        counts["texts_cut_after_256_pieces"] = sum(len(of_text) > length for of_text in words)
+        words = [of_text[:length] for of_text in words]
         by_client, counts["texts_left_out_beyond_1024_pieces"] = _cut(by_client, words)
-    rows = assignment.assign(by_client, options, by_time=columns.time is not None)
+    with files.named(Path(where)):
+        rows = assignment.assign(by_client, options, by_time=columns.time is not None)
     vocabulary = _vocabulary(where, words, rows)
     tokens = next_words.make_tokens(vocabulary)
     all_facts = {
@@ -163,13 +171,11 @@ def create_task_from_data(
 def _cut(
     by_client: Mapping[str, np.ndarray], words: Sequence[Sequence[str]]
 ) -> tuple[dict[str, np.ndarray], int]:
-    """Returns clients' first texts of at most 1,024 pieces, one at least, and how many are left."""
+    """Returns clients' first texts of at most 1,024 pieces, and how many texts are left out."""
     pieces = _num_pieces(words)
     kept = {}
     for client_id, rows in by_client.items():
-        fits = np.cumsum(pieces[rows]) <= _MAX_PIECES
-        fits[0] = True
-        kept[client_id] = rows[fits]
+        kept[client_id] = rows[np.cumsum(pieces[rows]) <= _MAX_PIECES]
     return kept, sum(map(len, by_client.values())) - sum(map(len, kept.values()))
 
 

@@ -279,12 +279,13 @@ def digest(path: str) -> str:
 
 def _folder_digest(path: str) -> str:
     total, hasher = 0, hashlib.sha256()
-    for file in sorted(p for p in pathlib.Path(path).rglob("*") if p.is_file()):
-        size = file.stat().st_size
-        with file.open("rb") as opened:
+    names = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    for file in sorted(filter(os.path.isfile, names)):
+        size = os.path.getsize(file)
+        with open(file, "rb") as opened:
             opened.seek(max(0, size - _HASHED_OF_EACH))
-            name = file.relative_to(path)
-            hasher.update(f"{name}\0{size}\0".encode() + opened.read())
+            name = os.fsencode(os.path.relpath(file, path))  # It may be no UTF-8.
+            hasher.update(name + f"\0{size}\0".encode() + opened.read())
         total += size
     return f"{total}:{hasher.hexdigest()}"
 

@@ -1,6 +1,7 @@
 """Pictures of a folder and of an archive, and what is none."""
 
 import dataclasses
+import os
 
 import numpy as np
 import PIL.Image
@@ -66,7 +67,7 @@ def test_one_coloured_picture_makes_all_coloured(folder):
 
 def test_pictures_of_two_sizes_are_scaled_if_asked(folder):
     _picture(folder / "05" / "1" / "9.png", 7, size=(9, 4))
-    with pytest.raises(UserError, match="of 9x4 and of 6x6 pixels.*give --image_size"):
+    with pytest.raises(UserError, match="of 6x6 and of 9x4 pixels.*9.png.*give --image_size"):
         _create(folder)
     assert _create(folder, image_size=8).facts["shape"] == [8, 8, 1]
 
@@ -128,6 +129,14 @@ def test_what_is_no_folder_of_pictures(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 30)
     assert "found too large a picture" in complaint()
     monkeypatch.undo()
+    script = folder / "05" / "1" / "x.png"  # Pillow would hand it to Ghostscript, as a program.
+    script.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 6 6\n%%EndComments\n")
+    assert "x.png cannot be read as a picture (Unidentified" in complaint()
+    script.unlink()
+    os.mkfifo(pipe := folder / "05" / "1" / "y.png")
+    assert complaint() == f"{pipe}: found a pipe, a device or a link to nothing, expected a " \
+        "picture; remove it"  # fmt: skip
+    pipe.unlink()
     (folder / "05" / "1" / "more").mkdir()
     assert "more: found a folder, expected a picture" in complaint()
     (folder / "05" / "1" / "more").rmdir()
@@ -137,6 +146,24 @@ def test_what_is_no_folder_of_pictures(folder, tmp_path, monkeypatch):
     empty.mkdir()
     with pytest.raises(UserError, match="found no pictures, expected <client>/<label>/<file>"):
         _create(empty)
+
+
+def test_names_that_tables_cannot_hold(folder):
+    os.mkdir(os.fsencode(folder / "05") + b"/\xff")
+    before = run_directory.digest(str(folder))
+    _picture(folder / "05" / os.fsdecode(b"\xff") / "0.png")
+    assert run_directory.digest(str(folder)) != before
+    with pytest.raises(UserError, match=r"dcff.*: found a name that is no UTF-8; rename it"):
+        _create(folder)
+
+
+def test_pictures_that_memory_cannot_hold(folder, monkeypatch):
+    free = type("Free", (), {"available": 3 * 48 * _SIDE * _SIDE - 1})
+    monkeypatch.setattr("psutil.virtual_memory", lambda: free)
+    with pytest.raises(UserError, match="has 48 pictures, which takes about .* give a smaller"):
+        _create(folder)
+    free.available += 1
+    assert _create(folder).facts["pictures"] == 48
 
 
 def test_either_a_folder_or_an_archive():

@@ -17,7 +17,7 @@ _CLASSES = text.Columns("who", "what", "kind")
 
 
 def _frame(num_clients=10, rows=4, **columns):
-    n = num_clients * rows
+    n = max([num_clients * rows, *map(len, columns.values())])
     cells = {
         "who": [f"c{i // rows}" for i in range(n)],
         "what": ["The cat, the dog!" if i % 2 else "a dog sat" for i in range(n)],
@@ -54,14 +54,25 @@ def test_long_texts_are_cut_into_pieces_that_stay_together():
 
 
 def test_the_first_1024_pieces_of_a_client_count():
-    frame = _frame(what=[" ".join(["dog"] * 20 * 400), "a dog sat"] * 20)
+    frame = _frame(rows=4, what=[" ".join(["dog"] * 20 * 256), "a dog sat"] * 20)
     task = text.create_task_from_data(frame, _NEXT, _DEVICES)
-    assert {len(_words(task, i, "train")) for i in task.train.ids} == {802}
-    assert "texts_left_out_beyond_1024_pieces" not in task.facts
-    more = _frame(rows=6, what=[" ".join(["dog"] * 20 * 400), "a dog sat"] * 30)
+    assert {len(_words(task, i, "train")) for i in task.train.ids} == {514}
+    assert not {name for name in task.facts if name.startswith("texts_")}
+    more = _frame(rows=10, what=[" ".join(["dog"] * 20 * 256), "a dog sat"] * 50)
     cut = text.create_task_from_data(more, _NEXT, _DEVICES)
-    assert cut.facts["texts_left_out_beyond_1024_pieces"] == 20
-    assert {len(_words(cut, i, "train")) for i in cut.train.ids} == {802}
+    # Three long ones and three short ones are 771 pieces; the fourth long one is too many.
+    assert cut.facts["texts_left_out_beyond_1024_pieces"] == 10 * 4
+    assert {len(_words(cut, i, "train")) for i in cut.train.ids} == {771}
+
+
+def test_four_books_of_each_author_are_enough():
+    frame = _frame(what=[" ".join(["dog", "sat"] * 10 * 300)] * 40)
+    task = text.create_task_from_data(frame, _NEXT, _SILOS)
+    assert task.facts["texts_cut_after_256_pieces"] == 40 and len(task.test) == 10
+    first = task.test.fetch(task.test.ids[0])
+    assert {part: len(first[part]["tokens"]) for part in first} == {
+        "train": 512, "valid": 256, "test": 256,
+    }  # fmt: skip
 
 
 def test_the_vocabulary_is_what_two_training_clients_share():
@@ -143,11 +154,21 @@ def test_texts_without_words_or_labels_are_counted():
 @pytest.mark.parametrize(
     ("change", "columns", "words"),
     [
-        ({"what": ["---"] * 40}, _NEXT, "found no text to learn from"),
+        ({"what": ["---"] * 40}, _NEXT, "found no words in column 'what'; give others"),
+        ({"kind": ["?"] * 40}, _CLASSES, "no words in column 'what' with a label in column 'kind'"),
+        (
+            {
+                "kind": [str(i) for i in range(2000)],
+                "what": ["a dog"] * 2000,
+                "who": [f"c{i // 10}" for i in range(2000)],
+            },
+            _CLASSES,
+            "classes, such as '.*at most 1,0",
+        ),
         ({"what": [f"w{i}" for i in range(40)]}, _NEXT, "no word that two training clients share"),
         ({"kind": ["x"] * 40}, _CLASSES, "'x' as every training label"),
         ({}, text.Columns("who", "texts"), "no such column; give one of who"),
-        ({"who": ["a"] * 40}, _NEXT, "found 1 client,"),
+        ({"who": ["a"] * 40}, _NEXT, "^the table: found 1 client,"),
     ],
 )
 def test_what_cannot_be_learnt(change, columns, words):
