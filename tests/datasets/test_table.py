@@ -78,9 +78,10 @@ def test_silos_scaled_together_are_scaled_as_scikit_learn_scales_each():
     cells = rng.normal(1e6, 3, size=(sum(sizes), columns))
     cells[rng.random(cells.shape) < 0.3] = np.nan
     cells[starts[3] : starts[4], 1] = 0.1  # A constant one.
-    cells[starts[2] : starts[3], 2] = np.nan
     rows = [rng.permutation(np.arange(s, s + n)) for s, n in zip(starts, sizes, strict=True)]
     fitted = [(of[: 1 + len(of) // 2], of) for of in rows]
+    # Missing where the silo trains, there where it is evaluated.
+    cells[rows[2], 2] = [np.nan, np.nan, np.nan, 7.0, 8.0]
     found = table.scaled(cells, fitted)
     for pair in fitted:
         expected = table.scaled(cells, [pair])
@@ -322,9 +323,14 @@ def _unseen():
     ("options", "y", "algorithm", "personalization"),
     [
         ({}, "classes", FedAvg(), FineTuning(max_epochs=2)),
-        ({}, "classes", FedAvg(), KnnPer()),
-        ({"model": "mlp", "model_sizes": (4,)}, "numbers", FedAvg(), KnnPer()),
-        ({"model": "mlp", "setting": "cross_silo"}, "numbers", Ditto(), None),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ({}, "classes", FedAvg(), KnnPer()),
+                ({"model": "mlp", "model_sizes": (4,)}, "numbers", FedAvg(), KnnPer()),
+                ({"model": "mlp", "setting": "cross_silo"}, "numbers", Ditto(), None),
+            )
+        ),
     ],
 )
 def test_backends_agree(backend, options, y, algorithm, personalization):
