@@ -1,0 +1,220 @@
+"""How many examples of each class each client gets: the label-skewed partitions of the literature.
+
+A partition is said in words, and drawn as a table of counts [clients, classes]:
+
+- `classes:K`: every client owns K classes, every class is owned, all clients have as many examples,
+  and their classes' shares differ (Divi et al. 2021, https://arxiv.org/abs/2107.13173, DS-1);
+- `dirichlet:ALPHA`: of each class the shares over clients are drawn from Dirichlet(ALPHA), so that
+  totals differ (DS-2; not the form of Hsu et al. 2019, which draws a client's shares of classes);
+- `classes:K+lognormal:MU,SIGMA`: client i owns the K classes from the i-th on, and each class is
+  dealt to its owners in proportion to draws of a log-normal (DS-3; Li et al. 2020).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+
+from motley_tff.core.errors import UserError
+
+_NUMBER = r"[^,:+]+"
+_FORMS = (
+    rf"classes:(?P<classes>{_NUMBER})(\+lognormal:(?P<mu>{_NUMBER}),(?P<sigma>{_NUMBER}))?",
+    rf"dirichlet:(?P<alpha>{_NUMBER})",
+)
+_EXPECTED = "expected natural, iid, classes:K, dirichlet:ALPHA or classes:K+lognormal:MU,SIGMA"
+_MAX_DRAWS = 100
+# Of each class that it owns a client of DS-3 has as many at least.
+_LEAST_OF_A_CLASS = 10
+# Rounds of fitting totals, and how near they come: far less than an example.
+_FIT_ROUNDS, _FIT_TOLERANCE = 2000, 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelPartition:
+    """A partition by labels.
+
+    Attributes:
+      classes: How many classes a client owns; None of `dirichlet`.
+      alpha: The concentration of `dirichlet`.
+      lognormal: (mu, sigma) of the draws in proportion to which owners get a class; None for equal
+        totals.
+    """
+
+    classes: int | None = None
+    alpha: float | None = None
+    lognormal: tuple[float, float] | None = None
+
+
+def parse(text: str) -> LabelPartition:
+    """Returns the partition that a text such as `classes:2+lognormal:0,2` says; UserError if none,
+    or a number makes no sense.
+    """
+    match = next((m for form in _FORMS if (m := re.fullmatch(form, text))), None)
+    if match is None:
+        raise UserError(f"--partition={text}: {_EXPECTED}")
+    given = match.groupdict()
+    if "alpha" in given:
+        alpha = _number(text, given["alpha"])
+        if alpha <= 0:
+            raise UserError(f"--partition={text}: found alpha {alpha:g}, expected more than 0")
+        return LabelPartition(alpha=alpha)
+    classes = _number(text, given["classes"])
+    if classes < 1 or classes % 1:
+        raise UserError(
+            f"--partition={text}: found {given['classes']} classes a client, expected a whole "
+            "number, 1 or more"
+        )
+    if given["mu"] is None:
+        return LabelPartition(classes=int(classes))
+    mu, sigma = (_number(text, given[name]) for name in ("mu", "sigma"))
+    if sigma < 0:
+        raise UserError(f"--partition={text}: found sigma {sigma:g}, expected 0 or more")
+    return LabelPartition(classes=int(classes), lognormal=(mu, sigma))
+
+
+def _number(text: str, written: str) -> float:
+    try:
+        number = float(written)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"--partition={text}: found {written!r}, expected a finite number")
+    return number
+
+
+def draw(
+    partition: LabelPartition,
+    sizes: np.ndarray,
+    num_clients: int,
+    stream: np.random.Generator,
+    min_examples: int = 1,
+) -> np.ndarray:
+    """Returns how many examples of each class each client gets, int64 [clients, classes].
+
+    Columns sum to the classes' sizes: nothing is left over, nothing is dealt twice. A draw that
+    leaves a client fewer than `min_examples` is drawn again, 100 times at most.
+
+    Args:
+      sizes: How many examples each class has, int64 [classes].
+      stream: What draws.
+
+    Raises:
+      UserError: If clients cannot own so many classes, classes would be nobody's, or no draw gives
+        every client enough; it says the smallest and largest totals of the last draw.
+    """
+    _check(partition, len(sizes), num_clients)
+    counts = np.zeros((num_clients, len(sizes)), np.int64)
+    for _ in range(_MAX_DRAWS):
+        drawn = _draw(partition, sizes, num_clients, stream)
+        if drawn is None:
+            continue
+        counts = drawn
+        if counts.sum(axis=1).min() >= min_examples:
+            return counts
+    totals = counts.sum(axis=1)
+    raise UserError(
+        f"found no partition of {sizes.sum():,} examples into {num_clients} clients of at least "
+        f"{min_examples} in {_MAX_DRAWS} draws (the last gave {totals.min()} to {totals.max():,}); "
+        "give fewer clients, a lower --min_examples, or a less skewed --partition"
+    )
+
+
+def _check(partition: LabelPartition, num_classes: int, num_clients: int) -> None:
+    classes = partition.classes
+    if classes is None:
+        return
+    if classes > num_classes:
+        raise UserError(
+            f"--partition=classes:{classes}: found {num_classes} classes, expected as many as a "
+            "client owns, or more; give a smaller number"
+        )
+    if classes * num_clients < num_classes:
+        raise UserError(
+            f"--partition=classes:{classes}: {num_clients} clients own {classes * num_clients} "
+            f"classes together, and there are {num_classes}: some would be nobody's; give more "
+            "clients or classes a client"
+        )
+
+
+def _draw(
+    partition: LabelPartition, sizes: np.ndarray, num_clients: int, stream: np.random.Generator
+) -> np.ndarray | None:
+    """Returns counts, or None of a draw that cannot be made whole."""
+    num_classes = len(sizes)
+    if partition.alpha is not None:
+        shares = stream.dirichlet(np.full(num_clients, partition.alpha), num_classes).T
+        return _rounded(np.nan_to_num(shares, nan=1.0 / num_clients) * sizes, sizes)
+    assert partition.classes is not None  # One of the two is given.
+    if partition.lognormal is None:
+        owned = _balanced_owners(num_clients, num_classes, partition.classes, stream)
+        fitted = _equal_totals(owned, sizes, stream)
+        return None if fitted is None else _rounded(fitted, sizes)
+    places = (np.arange(num_clients)[:, None] + np.arange(partition.classes)) % num_classes
+    owned = np.zeros((num_clients, num_classes), bool)
+    np.put_along_axis(owned, places, True, axis=1)
+    weights = np.where(owned, stream.lognormal(*partition.lognormal, owned.shape), 0.0)
+    least = np.where(owned, _LEAST_OF_A_CLASS, 0)
+    rest = sizes - least.sum(axis=0)
+    if (rest < 0).any():
+        return None
+    return least + _rounded(weights / weights.sum(axis=0) * rest, rest)
+
+
+def _balanced_owners(
+    num_clients: int, num_classes: int, classes: int, stream: np.random.Generator
+) -> np.ndarray:
+    """Returns who owns which class, bool [clients, classes]: each client `classes`, each class as
+    many clients as the others, or one more.
+    """
+    owned = np.zeros((num_clients, num_classes), bool)
+    owners = np.zeros(num_classes, np.int64)
+    for client in stream.permutation(num_clients):
+        # Those that fewest own, in a drawn order where as many do.
+        order = np.lexsort((stream.random(num_classes), owners))
+        owned[client, order[:classes]] = True
+        owners[order[:classes]] += 1
+    return owned
+
+
+def _equal_totals(
+    owned: np.ndarray, sizes: np.ndarray, stream: np.random.Generator
+) -> np.ndarray | None:
+    """Returns drawn shares of classes, fitted to equal totals and the classes' sizes (iterative
+    proportional fitting), or None where these owners cannot have both.
+    """
+    table = np.where(owned, stream.uniform(0.1, 1.0, owned.shape), 0.0)
+    total = sizes.sum() / len(owned)
+    for _ in range(_FIT_ROUNDS):
+        table *= (total / table.sum(axis=1))[:, None]
+        table *= sizes / table.sum(axis=0)
+        if np.abs(table.sum(axis=1) - total).max() < _FIT_TOLERANCE:
+            return table
+    return None
+
+
+def _rounded(table: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Returns a table of which each column sums to its size as whole numbers, by the largest
+    remainders.
+    """
+    whole = np.floor(table).astype(np.int64)
+    for place, size in enumerate(sizes):
+        missing = int(size - whole[:, place].sum())
+        order = np.argsort(whole[:, place] - table[:, place], kind="stable")
+        whole[order[:missing], place] += 1
+    return whole
+
+
+def deal(counts: np.ndarray, labels: np.ndarray, stream: np.random.Generator) -> list[np.ndarray]:
+    """Returns each client's rows, int64 in a drawn order, of `labels` int [n] in 0..classes - 1 and
+    the table that `draw` returned for them.
+    """
+    hands: list[list[np.ndarray]] = [[] for _ in counts]
+    for label, column in enumerate(counts.T):
+        rows = stream.permutation(np.flatnonzero(labels == label))
+        for hand, part in zip(hands, np.split(rows, np.cumsum(column)[:-1]), strict=True):
+            hand.append(part)
+    return [stream.permutation(np.concatenate(hand)) for hand in hands]

@@ -1,0 +1,110 @@
+"""Label-skewed partitions: what each promises, and what cannot be."""
+
+import numpy as np
+import pytest
+
+from motley_tff.core import label_partition
+from motley_tff.core.errors import UserError
+
+_SIZES = np.full(10, 6000)
+
+
+def _draw(text, sizes=_SIZES, num_clients=10, seed=0, **options):
+    stream = np.random.default_rng(seed)
+    partition = label_partition.parse(text)
+    return label_partition.draw(partition, np.asarray(sizes), num_clients, stream, **options)
+
+
+@pytest.mark.parametrize("text", ["classes:4", "dirichlet:0.9", "classes:2+lognormal:0,2"])
+def test_everything_is_dealt_once_and_the_seed_decides(text):
+    counts = _draw(text)
+    assert counts.sum(axis=0).tolist() == _SIZES.tolist() and counts.min() >= 0
+    np.testing.assert_array_equal(counts, _draw(text))
+    assert not np.array_equal(counts, _draw(text, seed=1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clients_of_k_classes_have_equal_totals_and_unequal_shares(seed):
+    counts = _draw("classes:4", seed=seed)
+    assert ((counts > 0).sum(axis=1) == 4).all() and (counts.sum(axis=0) > 0).all()
+    # Rounding moves an example a class at most.
+    assert np.abs(counts.sum(axis=1) - 6000).max() <= 4
+    assert counts[counts > 0].std() > 200
+
+
+def test_dirichlet_draws_each_classs_shares_over_clients():
+    """At alpha .9 of ten clients a share has mean .1 and variance .09 / 10."""
+    shares = np.concatenate([_draw("dirichlet:0.9", seed=s) / 6000 for s in range(40)])
+    assert shares.mean() == pytest.approx(0.1)
+    assert shares.var() == pytest.approx(0.09 / 10, rel=0.1)
+    totals = _draw("dirichlet:0.9").sum(axis=1)
+    assert totals.std() > 300
+    equal = _draw("dirichlet:1e6")
+    assert np.abs(equal - 600).max() < 10
+
+
+def test_lognormal_owners_are_neighbours_and_have_ten_of_a_class():
+    counts = _draw("classes:2+lognormal:0,2")
+    owned = counts > 0
+    for client in range(10):
+        assert set(np.flatnonzero(owned[client])) == {client, (client + 1) % 10}
+    assert counts[owned].min() >= 10
+    ratios = np.log(
+        np.concatenate([
+            [c[(i - 1) % 10, i] / c[i, i] for i in range(10)]
+            for c in (_draw("classes:2+lognormal:0,2", seed=s) for s in range(60))
+        ])
+    )  # fmt: skip
+    # Of two draws of a log-normal the ratio's logarithm has the deviation sqrt(2) * 2, and the ten
+    # that are given first draw it in a little.
+    assert 1.9 < ratios.std() < 2.83 and abs(ratios.mean()) < 0.4
+    flat = _draw("classes:2+lognormal:0,0")
+    assert set(flat[flat > 0]) == {3000}
+
+
+def test_rows_follow_the_table():
+    labels = np.random.default_rng(1).integers(0, 3, 60)
+    sizes = np.bincount(labels)
+    counts = _draw("dirichlet:0.5", sizes, 4)
+    hands = label_partition.deal(counts, labels, np.random.default_rng(2))
+    assert sorted(np.concatenate(hands)) == list(range(60))
+    for hand, of_client in zip(hands, counts, strict=True):
+        assert np.bincount(labels[hand], minlength=3).tolist() == of_client.tolist()
+
+
+def test_draws_that_leave_a_client_too_little_are_drawn_again():
+    counts = _draw("dirichlet:0.3", seed=3, min_examples=3000)
+    assert counts.sum(axis=1).min() >= 3000
+    assert _draw("dirichlet:0.3", seed=3).sum(axis=1).min() < 3000
+    with pytest.raises(UserError, match=r"no partition of 60,000 examples .* in 100 draws \(the"):
+        _draw("dirichlet:0.01", min_examples=5000)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("classes:0", "found 0 classes a client"),
+        ("classes:2.5", "whole number"),
+        ("classes:x", "found 'x', expected a finite number"),
+        ("classes:4,5", "expected natural, iid"),
+        ("dirichlet:0", "alpha 0"),
+        ("dirichlet:-1", "alpha -1"),
+        ("dirichlet:nan", "finite"),
+        ("dirichlet:inf", "finite"),
+        ("classes:2+lognormal:0,-1", "sigma -1"),
+        ("lognormal:0,1", "expected natural, iid"),
+    ],
+)
+def test_what_is_no_partition(text, words):
+    with pytest.raises(UserError) as error:
+        label_partition.parse(text)
+    assert words in str(error.value) and str(error.value).startswith(f"--partition={text}:")
+
+
+def test_classes_that_are_not_there_or_nobodys():
+    with pytest.raises(UserError, match="found 10 classes, expected as many as a client owns"):
+        _draw("classes:11")
+    with pytest.raises(UserError, match="5 clients own 5 classes together, and there are 10"):
+        _draw("classes:1", num_clients=5)
+    with pytest.raises(UserError, match="in 100 draws"):  # Ten of each class for two owners.
+        _draw("classes:2+lognormal:0,1", [15] * 10)
