@@ -23,7 +23,12 @@ from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
 _LOCK = ".lock"
-_HASHED_WHOLE, _HASHED_PIECE, _HASHED_OF_EACH = 2**26, 2**20, 2**12
+(
+    _HASHED_WHOLE,
+    _HASHED_PIECE,
+)  # How many flags that differ are named: a sweep's directory differs from a run's in a hundred.
+_MAX_LISTED_FLAGS = 8
+_HASHED_OF_EACH = 2**26, 2**20, 2**12
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # Of what is read again; the rest is for people.
 _KINDS = {
@@ -215,7 +220,11 @@ class RunDirectory:
         if changed and not self.is_finished and not self._has_results():
             self.record = {}
         elif changed:
-            listed = ", ".join(f"--{k} ({known.get(k)} then, {flags.get(k)} now)" for k in changed)
+            cells = [f"--{k} ({known.get(k)} then, {flags.get(k)} now)" for k in changed]
+            more = len(cells) - _MAX_LISTED_FLAGS
+            listed = ", ".join(cells[:_MAX_LISTED_FLAGS]) + (
+                f" and {more} more" if more > 0 else ""
+            )
             raise UserError(
                 f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
                 f"{listed}; give the same flags to go on, or another --experiment_name"

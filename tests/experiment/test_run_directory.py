@@ -192,3 +192,12 @@ def test_a_flag_that_an_older_run_did_not_have_stood_at_its_default(tmp_path):
     run_directory.RunDirectory(str(tmp_path), "run", flags, {**flags, "total_rounds": 9}).close()
     with pytest.raises(UserError, match=r"--l2 \(0.0 then, 0.5 now\)"):
         run_directory.RunDirectory(str(tmp_path), "run", {**flags, "l2": 0.5}, flags)
+
+
+def test_of_many_flags_that_differ_the_first_are_named(tmp_path):
+    flags = {f"flag_{i:02d}": i for i in range(11)}
+    with contextlib.closing(run_directory.RunDirectory(tmp_path, "x", flags)) as directory:
+        directory.write_record(status="finished")
+    others = {name: -1 for name in flags}
+    with pytest.raises(UserError, match=r"--flag_07 \(7 then, -1 now\) and 3 more; give the same"):
+        run_directory.RunDirectory(tmp_path, "x", others)
