@@ -23,12 +23,9 @@ from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
 _LOCK = ".lock"
-(
-    _HASHED_WHOLE,
-    _HASHED_PIECE,
-)  # How many flags that differ are named: a sweep's directory differs from a run's in a hundred.
+_HASHED_WHOLE, _HASHED_PIECE, _HASHED_OF_EACH = 2**26, 2**20, 2**12
+# How many flags that differ are named: a sweep's directory differs from a run's in a hundred.
 _MAX_LISTED_FLAGS = 8
-_HASHED_OF_EACH = 2**26, 2**20, 2**12
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # Of what is read again; the rest is for people.
 _KINDS = {

@@ -198,6 +198,6 @@ def test_of_many_flags_that_differ_the_first_are_named(tmp_path):
     flags = {f"flag_{i:02d}": i for i in range(11)}
     with contextlib.closing(run_directory.RunDirectory(tmp_path, "x", flags)) as directory:
         directory.write_record(status="finished")
-    others = {name: -1 for name in flags}
+    others = dict.fromkeys(flags, -1)
     with pytest.raises(UserError, match=r"--flag_07 \(7 then, -1 now\) and 3 more; give the same"):
         run_directory.RunDirectory(tmp_path, "x", others)
