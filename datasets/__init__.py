@@ -149,9 +149,11 @@ def model_files(options: DataOptions) -> list[str]:
     """Returns the file of a model of the user's own, which decides numbers as data do; none of
     other models. UserError if there is no such file.
     """
-    from datasets.models import users_model
+    if options.model is None:
+        return []
+    from datasets.models import users_model  # With NumPy.
 
-    return [str(users_model.find(m)) for m in [options.model] if m and users_model.is_named(m)]
+    return [str(users_model.find(options.model))] if users_model.is_named(options.model) else []
 
 
 def raw_examples(options: DataOptions) -> Mapping[str, Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""What tasks with one label an image share: loss, accuracy, and the task. Outputs are logits."""
+"""What tasks of classes share: loss, accuracy, ROC-AUC, classes. Outputs are logits."""
 
 import contextlib
 import functools

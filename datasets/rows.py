@@ -264,6 +264,17 @@ def client_ids(path: object, frame: pd.DataFrame, column: str) -> pd.Series:
     return ids
 
 
+def examples(
+    path: object, frame: pd.DataFrame, client: str, names: Iterable[str]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Returns `{client id: {column: its cells as they stand}}` of some columns."""
+    cells = {name: frame[name].to_numpy() for name in names}
+    return {
+        client_id: {name: values[rows] for name, values in cells.items()}
+        for client_id, rows in by_client(client_ids(path, frame, client))
+    }
+
+
 def row_number(is_there: pd.Series) -> int:
     """Returns the row in a spreadsheet of the first true value, the header being row 1."""
     return int(np.argmax(is_there.to_numpy())) + 2
@@ -286,7 +297,7 @@ def numbers(path: object, column: pd.Series) -> np.ndarray | None:
     values = pd.to_numeric(texts.where(~missing, "nan"), errors="coerce")
     odd = values.isna() & ~missing
     if odd.any() and texts[odd].str.fullmatch(_DECIMAL_COMMA).all():
-        if texts[odd].str.fullmatch(_THOUSANDS).all() and len(texts[odd]) > 0:
+        if texts[odd].str.fullmatch(_THOUSANDS).all():
             raise UserError(
                 f"{path}: column {column.name!r} has {texts[odd].iloc[0]}, which is thousands or a "
                 "decimal comma; write numbers with a decimal point and without separators"

@@ -97,11 +97,8 @@ def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     path, columns = files.existing("data_file", options.data_file or ""), _columns(options)
     frame = rows_lib.read(path)
     _check_columns(str(path), frame, columns)
-    ids = rows_lib.client_ids(path, frame, columns.client)
     names = [*_feature_names(frame, columns), columns.label]
-    cells = {name: frame[name].to_numpy() for name in names}
-    by_client = rows_lib.by_client(ids)
-    return {i: {name: cells[name][rows] for name in names} for i, rows in by_client}
+    return rows_lib.examples(path, frame, columns.client, names)
 
 
 def _columns(options: DataOptions) -> Columns:

@@ -23,7 +23,6 @@ Card
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,11 +97,8 @@ def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     path, columns = files.existing("data_file", options.data_file or ""), _columns(options)
     frame = rows_lib.read(path)
     _check_columns(str(path), frame, columns)
-    ids = rows_lib.client_ids(path, frame, columns.client)
     names = [columns.text, *([columns.label] if columns.label else [])]
-    cells = {name: frame[name].to_numpy() for name in names}
-    by_client = rows_lib.by_client(ids)
-    return {i: {name: cells[name][rows] for name in names} for i, rows in by_client}
+    return rows_lib.examples(path, frame, columns.client, names)
 
 
 def _columns(options: DataOptions) -> Columns:
@@ -152,7 +148,7 @@ def create_task_from_data(
         counts["texts_cut_after_256_pieces"] = sum(len(of_text) > length for of_text in words)
         words = [of_text[:length] for of_text in words]
         by_client, counts["texts_left_out_beyond_1024_pieces"] = _cut(by_client, words)
-    with files.named(Path(where)):
+    with files.named(where):
         rows = assignment.assign(by_client, options, by_time=columns.time is not None)
     vocabulary = _vocabulary(where, words, rows)
     tokens = next_words.make_tokens(vocabulary)

@@ -55,7 +55,7 @@ def define() -> None:
 
 
 def _define_users_data() -> None:
-    """Declares what table, images and text ask for; the CSVs of others say less of themselves."""
+    """Declares what table, images and text ask for."""
     for name, meaning in (
         ("client_column", "table, text: the column that says whose a row is."),
         ("label_column", "table: the column to predict; text: classes, else next words."),

@@ -174,7 +174,7 @@ def test_describes_a_data_set(tmp_path):
         ],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True,
     )  # fmt: skip
-    assert "train: 60 clients" in result.stdout and "heterogeneity" in result.stdout
-    assert "examples a client, all its parts together, largest" in result.stdout
+    assert "60 silos train together" in result.stdout and "heterogeneity" in result.stdout
+    assert "silos: 60, 22 to 219 examples, median 108" in result.stdout
     assert "{}" not in result.stdout
     assert (tmp_path / "heterogeneity_school.png").read_bytes().startswith(b"\x89PNG")

@@ -160,7 +160,8 @@ def test_a_global_model_that_is_worse_than_nothing_is_named_again_and_again(tmp_
     summary = programs.table(tmp_path, "tiny", "summary").set_index("split").loc["test"]
     assert line == (
         f"warning: the global model (half_squared_error {summary.baseline_mean:.4g}) is worse than "
-        f"predicting nothing ({constant['test']:.4g}: one constant for every example)"
+        f"predicting nothing ({constant['test']:.4g}: one constant for every example); "
+        "try other learning rates or more rounds"
     )
     assert summary.personalized_mean < constant["test"] < summary.baseline_mean
     assert line in run(tmp_path, *flags)[0]  # Of a finished run, from its files.
