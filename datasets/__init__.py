@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from datasets import packages
+from datasets import label_partition, packages
 from datasets.options import DataOptions, Setting
 from motley_tff.core import plugins
 from motley_tff.core.errors import UserError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 REGISTRY: Mapping[str, str] = {
     "adni": "datasets.adni",
+    "cifar10": "datasets.cifar10",
     "emnist": "datasets.emnist",
     "images": "datasets.images",
     "landmark": "datasets.landmark",
@@ -37,6 +38,10 @@ REGISTRY: Mapping[str, str] = {
 CROSS_SILO = ("adni", "school", "vehicle")
 # A user's data, whose clients are devices or silos as the user says.
 USERS_DATA = ("images", "table", "text")
+# Examples without owners, which are dealt to as many devices or silos as the user says.
+DEALT = ("cifar10",)
+# What is either devices or silos.
+EITHER_SETTING = (*DEALT, *USERS_DATA)
 _SILOS_OPTIONS = ("l2_reg", "test_split", "val_split")
 # Options that mean something to some data sets alone.
 OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -47,7 +52,7 @@ OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "gld23k": ("landmark",),
     "group_key": ("emnist",),
     "image_size": ("images",),
-    "l2_reg": (*CROSS_SILO, *USERS_DATA),
+    "l2_reg": (*CROSS_SILO, *EITHER_SETTING),
     "label_column": ("table", "text"),
     "label_kind": ("table",),
     "lam_svm": ("vehicle",),
@@ -55,11 +60,11 @@ OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "model": USERS_DATA,
     "model_sizes": USERS_DATA,
     "only_digits": ("emnist",),
-    "setting": USERS_DATA,
-    "test_split": ("school", "vehicle", *USERS_DATA),
+    "setting": EITHER_SETTING,
+    "test_split": ("school", "vehicle", *EITHER_SETTING),
     "text_column": ("text",),
     "time_column": ("table", "text"),
-    "val_split": ("school", "vehicle", *USERS_DATA),
+    "val_split": ("school", "vehicle", *EITHER_SETTING),
 }
 # Options that some data sets cannot do without, unless they are synthetic.
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
@@ -74,10 +79,10 @@ def names() -> tuple[str, ...]:
 
 
 def setting(name: str, chosen: Setting | None = None) -> Setting:
-    """Returns whether a data set's clients are devices or silos; `chosen` decides of a user's data,
-    which are devices if it is None. UserError if a package does not say.
+    """Returns whether a data set's clients are devices or silos; `chosen` decides of those that
+    can be either, which are devices if it is None. UserError if a package does not say.
     """
-    if name in USERS_DATA:
+    if name in EITHER_SETTING:
         return chosen or "cross_device"
     if name not in REGISTRY and name in packages.installed():
         return packages.setting(packages.installed()[name])
@@ -111,6 +116,7 @@ def check_options(options: DataOptions) -> None:
                 f"--{option}: expected --dataset_name={' or '.join(owners)}, found "
                 f"{options.dataset_name}; leave --{option} out"
             )
+    _check_partition(options)
     _check_users_data(options)
     for option in ("lam_svm", "l2_reg"):
         if not 0 <= ((value := getattr(options, option)) or 0) < math.inf:
@@ -118,10 +124,32 @@ def check_options(options: DataOptions) -> None:
     _ = options.silo_shares  # Refuses shares that leave a part nothing.
 
 
+def _check_partition(options: DataOptions) -> None:
+    label_partition.check(options.partition)
+    for option in ("num_clients", "min_examples", "max_clients", "max_examples_per_client"):
+        value = getattr(options, option)
+        if value is not None and value < 1:
+            raise UserError(f"--{option}={value}: expected 1 or more")
+    if options.partition == "natural":
+        if options.dataset_name in DEALT:
+            raise UserError(
+                f"--partition=natural: the examples of {options.dataset_name} have no owners; give "
+                f"{label_partition.EXPECTED.replace('natural, ', '')}"
+            )
+        for option in ("num_clients", "min_examples"):
+            if getattr(options, option) is not None:
+                raise UserError(
+                    f"--{option} is for examples that are dealt again; give --partition=iid or "
+                    "another, or leave it out"
+                )
+    elif options.num_clients is not None and options.max_clients is not None:
+        raise UserError("--num_clients and --max_clients say the same here; leave one out")
+
+
 def _check_users_data(options: DataOptions) -> None:
     _ = model_files(options)
     for option in _SILOS_OPTIONS:
-        if getattr(options, option) is None or options.dataset_name not in USERS_DATA:
+        if getattr(options, option) is None or options.dataset_name not in EITHER_SETTING:
             continue
         if setting(options.dataset_name, options.setting) == "cross_device":
             raise UserError(
@@ -197,6 +225,13 @@ def _with_users_model(module: Any, options: DataOptions, files: list[str]) -> "T
 def create_task(options: DataOptions) -> "Task":
     """Loads a data set's task; UserError if there is none, or its data are missing or broken."""
     check_options(options)
+    task = _load(options)
+    from datasets import dealing  # With TensorFlow.
+
+    return dealing.apply(task, options)
+
+
+def _load(options: DataOptions) -> "Task":
     if options.dataset_name not in REGISTRY:
         return packages.create_task(packages.installed()[options.dataset_name], options)
     module = importlib.import_module(REGISTRY[options.dataset_name])

@@ -75,6 +75,7 @@ def fields(classes: Sequence[str]) -> dict[str, Any]:
         "metrics": tuple(metrics),
         "score": second_class_score if len(classes) == 2 else None,
         "label_names": tuple(classes),
+        "label_field": "label",
     }
 
 
@@ -122,20 +123,22 @@ def image_task(
     facts: Mapping[str, Any],
     **fields: Any,
 ) -> task_lib.Task:
-    """Returns a cross-device task of telling images' classes, 0 to `num_classes`, exclusive.
+    """Returns a task of telling images' classes, 0 to `num_classes`, exclusive; of devices, if
+    nothing else is said.
+
     `model` makes the model from their number, `image_shape` is height, width and channels of what
     it sees, **fields are the task's others: name, preprocessing.
     """
     return task_lib.Task(
-        setting="cross_device",
         model=functional_model.from_keras(
             functools.partial(model, num_classes), np.zeros((1, *image_shape), np.float32)
         ),
         loss=cross_entropy,
         metrics=(task_lib.Metric("accuracy", accuracy, higher_is_better=True),),
         facts={**facts, "num_classes": num_classes},
+        label_field="label",
         train=clients["train"],
         valid=clients["valid"],
         test=clients["test"],
-        **fields,
+        **{"setting": "cross_device", **fields},
     )

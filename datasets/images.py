@@ -22,7 +22,7 @@ import concurrent.futures
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -163,9 +163,16 @@ def synthesize(seed: int, num_writers: int = _SYNTHETIC_WRITERS) -> Pictures:
 # --- a folder -------------------------------------------------------------------------------------
 
 
-def _read_folder(folder: Path, image_size: int | None) -> tuple[Pictures, int]:
+def read_folder(folder: Path, only: Sequence[str]) -> Pictures:
+    """Returns the pictures of some of a folder's clients; UserError as of the task's."""
+    return _read_folder(folder, None, only)[0]
+
+
+def _read_folder(
+    folder: Path, image_size: int | None, only: Sequence[str] | None = None
+) -> tuple[Pictures, int]:
     """Returns a folder's pictures, and how many files were left out."""
-    listed, ignored = _list(folder)
+    listed, ignored = _list(folder, only)
     with _bombs_are_errors():
         first = _read(listed[0].path, image_size)
         needed = 3 * len(listed) * first.nbytes  # As they are read, stacked, dealt to clients.
@@ -192,13 +199,15 @@ def _read_folder(folder: Path, image_size: int | None) -> tuple[Pictures, int]:
     return Pictures(np.stack(arrays), labels, clients, {}), ignored
 
 
-def _list(folder: Path) -> tuple[list[_File], int]:
+def _list(folder: Path, only: Sequence[str] | None) -> tuple[list[_File], int]:
     """Returns the pictures' files, sorted, and how many were left out; UserError for a file where a
     folder should be, and none at all.
     """
     listed: list[_File] = []
     ignored = 0
     for client in _entries(folder):
+        if only is not None and client.name not in only:
+            continue
         if _is_ignored(client):
             ignored += 1
             continue

@@ -28,11 +28,19 @@ class DataOptions:
       data_file: One file to read in place of a search in `data_dir`, or None.
       use_synthetic_data: Generate data with planted differences between clients; reads no disk.
       base_random_seed: Seeds synthetic data and the splits inside silos, never those of clients.
+      partition: `natural` leaves a data set's clients; `iid` and others deal its examples again;
+        see `datasets.dealing`.
+      num_clients: How many clients get them; None is as many as there were.
+      min_examples: Of partitions by labels: draws that leave a client fewer are drawn again; None
+        is what splits need.
+      max_clients: Leaves out clients beyond so many.
+      max_examples_per_client: Leaves out a client's examples beyond so many, of all its parts.
+      memory_limit_gb: What examples that are dealt again may take.
       only_digits: EMNIST only: the ten digits in place of all 62 classes.
       group_key: EMNIST's `.npz` only: name of an array [n] of writers' groups, if they are known.
       gld23k: Landmarks only: the small variant of 203 classes and 233 clients.
       mask_padding: TedMulti only: leave padding out of the loss, where Motley's code counts it.
-      setting: `table`, `images` and `text` only: `cross_device` or `cross_silo`; None is the first.
+      setting: Of data that can be either: `cross_device` or `cross_silo`; None is the first.
       client_column: `table` and `text` only: the column that says whose a row is.
       label_column: The same, of the column to predict; `text` without one predicts next words.
       label_kind: `table` only: `classes` or `numbers`; None finds it out from the labels.
@@ -58,6 +66,12 @@ class DataOptions:
     data_file: str | None = None
     use_synthetic_data: bool = False
     base_random_seed: int = 0
+    partition: str = "natural"
+    num_clients: int | None = None
+    min_examples: int | None = None
+    max_clients: int | None = None
+    max_examples_per_client: int | None = None
+    memory_limit_gb: float = 4.0
     only_digits: bool = False
     group_key: str | None = None
     gld23k: bool = False

@@ -77,6 +77,7 @@ def create_task_from_data(
         facts or {},
         dataset="vehicle",
         loss=hinge,
+        label_field="target",
         metrics=(
             task_lib.Metric("accuracy", accuracy, higher_is_better=True),
             task_lib.Metric(

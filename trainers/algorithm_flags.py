@@ -1,13 +1,15 @@
 """Flags of algorithms, from their cards."""
 
+import math
 import textwrap
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from absl import flags
 
 from motley_tff import algorithms, commandline
 from motley_tff.core.errors import UserError
-from trainers import data_flags
+from trainers import data_flags, optimizer_flags
 
 
 def define(trainer: str, meaning: str) -> None:
@@ -25,16 +27,41 @@ def define(trainer: str, meaning: str) -> None:
         _define_choice("personalization", next(iter(on_top)), list(on_top), meaning)
     owners: dict[str, list[tuple[str, algorithms.Parameter]]] = {}
     for name, kind in {**offered, **on_top}.items():
-        for parameter in algorithms.parameters(kind):
+        for parameter in algorithms.parameters(kind, trainer):
             owners.setdefault(parameter.flag, []).append((name, parameter))
     for flag, parameters in owners.items():
         first = parameters[0][1]
         default, words = first.default, f"{first.meaning}."
         if len(parameters) > 1:  # Each has its own default, that of a flag that is not given.
             default, words = None, f"{words} By default {_defaults(parameters)}."
-        is_whole = isinstance(first.default, int)
-        declare = flags.DEFINE_integer if is_whole else flags.DEFINE_float
-        declare(flag, default, words, lower_bound=first.lower, upper_bound=first.upper)
+        _define_parameter(flag, default, words, first)
+
+
+def _define_parameter(flag: str, default: Any, words: str, like: algorithms.Parameter) -> None:
+    """Declares the flag of a parameter of the kind that `like` has."""
+    if like.choices:
+        flags.DEFINE_enum(flag, default, list(like.choices), words)
+    elif isinstance(like.default, tuple):
+        _define_numbers(flag, default, words, like)
+    else:
+        declare = flags.DEFINE_integer if isinstance(like.default, int) else flags.DEFINE_float
+        declare(flag, default, words, lower_bound=like.lower, upper_bound=like.upper)
+
+
+def _define_numbers(flag: str, default: Any, words: str, like: algorithms.Parameter) -> None:
+    most = math.inf if like.upper is None else like.upper
+    flags.DEFINE_list(flag, default and [f"{number:g}" for number in default], words)
+    flags.register_validator(
+        flag,
+        lambda texts: (
+            texts is None
+            or optimizer_flags.are_different_numbers(
+                texts, lambda number: math.isfinite(number) and like.lower <= number <= most
+            )
+        ),
+        f"expected different finite numbers from {like.lower:g}"
+        + ("" if like.upper is None else f" to {like.upper:g}"),
+    )
 
 
 def _define_choice(flag: str, default: str, names: list[str], meaning: str) -> None:
@@ -56,7 +83,7 @@ def _refuse_taken_flags(trainer: str) -> None:
     taken = commandline.declared() | {"algorithm", "personalization"}
     known: dict[str, tuple[str, tuple[object, ...]]] = {}
     for name, kind in kinds.items():  # This project's come first.
-        for parameter in algorithms.parameters(kind):
+        for parameter in algorithms.parameters(kind, trainer):
             what = (type(parameter.default), parameter.lower, parameter.upper)
             owner, first = known.setdefault(parameter.flag, (name, what))
             if name in others and (parameter.flag in taken or what != first):
@@ -79,7 +106,7 @@ def of_unused_packages(trainer: str, chosen: Collection[str]) -> set[str]:
     used: set[str] = set()
     unused: set[str] = set()
     for name, kind in {**offered, **on_top}.items():
-        its_flags = {parameter.flag for parameter in algorithms.parameters(kind)}
+        its_flags = {parameter.flag for parameter in algorithms.parameters(kind, trainer)}
         (unused if name in others and name not in chosen else used).update(its_flags)
     ours_on_top = on_top.keys() - others
     if len(ours_on_top) == 1 and ours_on_top <= {*chosen}:

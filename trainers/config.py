@@ -12,7 +12,7 @@ from absl import flags
 import datasets
 from datasets.options import DataOptions
 from motley_tff import algorithms, commandline
-from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig
+from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig, PerFedAvg
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import (
@@ -91,14 +91,14 @@ def data_options(trainer: str = "") -> DataOptions:
     }
     if options.model_sizes is not None:
         lists["model_sizes"] = tuple(map(int, options.model_sizes))
-    if options.dataset_name in datasets.USERS_DATA and options.setting is None:
+    if options.dataset_name in datasets.EITHER_SETTING and options.setting is None:
         lists["setting"] = "cross_silo" if trainer == "mtl_trainer" else "cross_device"
     return dataclasses.replace(options, **lists)
 
 
 def _silos() -> str:
     names = ", ".join(datasets.CROSS_SILO)
-    return f"{names}; or {', '.join(datasets.USERS_DATA)} with --setting=cross_silo"
+    return f"{names}; or {', '.join(datasets.EITHER_SETTING)} with --setting=cross_silo"
 
 
 def _flags_of(kind: type) -> dict[str, Any]:
@@ -150,7 +150,15 @@ def _fine_tuning(is_silos: bool) -> RunConfig:
     loop = _loop(is_silos, FLAGS.finetune_tuning, FLAGS.include_baseline_candidate)
     if every is not None:
         loop = dataclasses.replace(loop, rounds_per_evaluation=every)
-    return _run(_algorithm("finetuning_trainer"), personalization, loop)
+    adapts: dict[str, Any] = {}
+    if FLAGS.algorithm == PerFedAvg.card.name:
+        if len(rates) > 1:
+            raise UserError(
+                f"--algorithm={FLAGS.algorithm} trains a model for steps at one rate; give one "
+                "--finetune_learning_rate"
+            )
+        adapts["personal_optimizer"] = _optimizer("finetune", rates[0])
+    return _run(_algorithm("finetuning_trainer", **adapts), personalization, loop)
 
 
 def _knn_per(is_silos: bool) -> RunConfig:
@@ -174,10 +182,12 @@ def _multi_task(is_silos: bool) -> RunConfig:
             f"--dataset_name={FLAGS.dataset_name} has clients that come and go, which keep no "
             f"state; mtl_trainer needs silos: {_silos()}"
         )
-    algorithm = _algorithm(
+    algorithm: Any = _algorithm(
         "mtl_trainer", personal_optimizer=_optimizer("personal", FLAGS.personal_learning_rate)
     )
-    return _run(algorithm, None, _loop(is_silos, include_baseline_candidate=False))
+    return _run(
+        algorithm, None, _loop(is_silos, algorithm.tuning, include_baseline_candidate=False)
+    )
 
 
 def _clustering(is_silos: bool) -> RunConfig:
@@ -280,7 +290,7 @@ def _run(algorithm: FedAvg, personalization: Any, loop: LoopConfig) -> RunConfig
 def _algorithm(trainer: str, **more: Any) -> FedAvg:
     """Returns `--algorithm` with its hyperparameters; see `_hyperparameters`."""
     offered = algorithms.offered_by(trainer)
-    parameters = _hyperparameters(offered, "algorithm", FLAGS.algorithm)
+    parameters = _hyperparameters(trainer, offered, "algorithm", FLAGS.algorithm)
     return offered[FLAGS.algorithm](**_fedavg(), **parameters, **more)
 
 
@@ -288,15 +298,18 @@ def _personalization(trainer: str, **more: Any) -> Any:
     """Returns the chosen personalization with its hyperparameters; see `_hyperparameters`."""
     offered = algorithms.personalizations_of(trainer)
     name = FLAGS.personalization if len(offered) > 1 else next(iter(offered))
-    return offered[name](**_hyperparameters(offered, "personalization", name), **more)
+    parameters = _hyperparameters(trainer, offered, "personalization", name)
+    return offered[name](**parameters, **more)
 
 
-def _hyperparameters(offered: Mapping[str, Any], kind: str, name: str) -> dict[str, Any]:
+def _hyperparameters(
+    trainer: str, offered: Mapping[str, Any], kind: str, name: str
+) -> dict[str, Any]:
     """Returns the values of the chosen one's own flags; UserError for a flag of another one."""
-    parameters = {parameter.flag: parameter for parameter in algorithms.parameters(offered[name])}
+    parameters = {p.flag: p for p in algorithms.parameters(offered[name], trainer)}
     owners: dict[str, list[str]] = {}
     for other, its_class in offered.items():
-        for parameter in algorithms.parameters(its_class):
+        for parameter in algorithms.parameters(its_class, trainer):
             owners.setdefault(parameter.flag, []).append(other)
     for flag, names in owners.items():
         if flag not in parameters and FLAGS[flag].present:
@@ -304,7 +317,8 @@ def _hyperparameters(offered: Mapping[str, Any], kind: str, name: str) -> dict[s
                 f"--{flag} is a flag of {', '.join(names)}, not of --{kind}={name}; leave it out"
             )
     given = {parameter.field: FLAGS[flag].value for flag, parameter in parameters.items()}
-    return {field: value for field, value in given.items() if value is not None}
+    given = {field: value for field, value in given.items() if value is not None}
+    return {f: tuple(map(float, v)) if isinstance(v, list) else v for f, v in given.items()}
 
 
 def _fedavg() -> dict[str, Any]:

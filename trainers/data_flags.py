@@ -6,6 +6,7 @@ from typing import Any
 from absl import flags
 
 import datasets
+from datasets import label_partition
 from motley_tff.core.errors import UserError
 
 
@@ -37,6 +38,7 @@ def define() -> None:
         "which can put slices of one scan into several parts.",
     )  # fmt: skip
     _define_users_data()
+    _define_partition()
     for name, what in (("val_split", "validate"), ("test_split", "test")):
         flags.DEFINE_float(
             name, None, f"School, Vehicle and silos of your data: share of each silo's examples "
@@ -95,6 +97,26 @@ def _define_users_data() -> None:
         lambda texts: texts is None or (texts and all(t.isdecimal() and int(t) for t in texts)),
         "expected whole numbers above 0, such as 64,32",
     )
+
+
+def _define_partition() -> None:
+    """Declares who owns which examples."""
+    flags.DEFINE_string(
+        "partition",
+        "natural",
+        "natural: a data set's own clients. iid: its examples are pooled and dealt to the clients "
+        "again, each as many as it had. By labels: classes:K (each owns K), dirichlet:ALPHA, "
+        "classes:K+lognormal:MU,SIGMA.",
+    )
+    for name, meaning in (
+        ("num_clients", "--partition: how many clients get examples (default: as many as had)."),
+        ("min_examples", "--partition by labels: each client gets so many at least, or it is drawn "
+         "again."),
+        ("max_clients", "Leave clients out beyond so many, the same ones under each seed."),
+        ("max_examples_per_client", "Leave a client's examples out beyond so many."),
+    ):  # fmt: skip
+        flags.DEFINE_integer(name, None, meaning, lower_bound=1)
+    register_check("partition", label_partition.check, after=": ")
 
 
 def register_check(flag: str, check: Callable[[Any], object], after: str = "") -> None:

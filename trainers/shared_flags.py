@@ -63,10 +63,6 @@ def _define_rounds() -> None:
 
 
 def _define_cohort() -> None:
-    flags.DEFINE_enum(
-        "partition", "natural", ["natural", "iid"],
-        "iid: pool the examples and deal them to the clients again, each as many as it had.",
-    )  # fmt: skip
     flags.DEFINE_float(
         "dropout_rate",
         0.0,

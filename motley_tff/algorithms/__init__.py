@@ -24,6 +24,7 @@ from motley_tff.algorithms.fedbabu import FedBabu as FedBabu
 from motley_tff.algorithms.centralized import Centralized as Centralized
 from motley_tff.algorithms.finetuning import FineTuning as FineTuning
 from motley_tff.algorithms.lp_ft import LpFt as LpFt
+from motley_tff.algorithms.proximal import ProximalFineTuning as ProximalFineTuning
 from motley_tff.algorithms.hypcluster import HypCluster as HypCluster
 from motley_tff.algorithms.knn_per import KnnPer as KnnPer
 from motley_tff.algorithms.ditto import Ditto as Ditto
@@ -34,6 +35,7 @@ from motley_tff.algorithms.fedper import FedPer as FedPer
 from motley_tff.algorithms.fedrep import FedRep as FedRep
 from motley_tff.algorithms.pfedme import PFedMe as PFedMe
 from motley_tff.algorithms.per_fedavg import PerFedAvg as PerFedAvg
+from motley_tff.algorithms.persfl import PersFL as PersFL
 
 _OURS: dict[str, Any] = {
     value.card.name: value for value in list(globals().values()) if hasattr(value, "card")

@@ -49,29 +49,45 @@ class Parameter(NamedTuple):
     meaning: str
     lower: float
     upper: float | None
+    choices: tuple[str, ...] = ()
+    trainers: tuple[str, ...] = ()
 
 
 def parameter(
-    default: Any, meaning: str, flag: str = "", lower: float = 0, upper: float | None = None
+    default: Any,
+    meaning: str,
+    flag: str = "",
+    lower: float = 0,
+    upper: float | None = None,
+    choices: tuple[str, ...] = (),
+    trainers: tuple[str, ...] = (),
 ) -> Any:
-    """Returns a field of an algorithm's dataclass that becomes a flag.
+    """Returns a field of an algorithm's dataclass that becomes a flag: a whole number, a float, a
+    word of `choices`, or a tuple of floats, as its default is.
 
     Args:
       meaning: Its help, without a full stop and the default, which is added.
       flag: Its flag, where that is not the field's name.
       upper: Largest value, None if there is no bound.
+      trainers: Those that have the flag, where not all do that offer the algorithm.
     """
-    metadata = {"meaning": meaning, "flag": flag, "lower": lower, "upper": upper}
+    metadata = {
+        "meaning": meaning, "flag": flag, "lower": lower, "upper": upper, "choices": choices,
+        "trainers": trainers,
+    }  # fmt: skip
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def parameters(algorithm: type) -> list[Parameter]:
-    """Returns the parameters of an algorithm's dataclass that are flags."""
-    return [
-        Parameter(f.name, m["flag"] or f.name, f.default, m["meaning"], m["lower"], m["upper"])
-        for f, m in ((f, f.metadata) for f in dataclasses.fields(algorithm))
-        if m
-    ]
+def parameters(algorithm: type, trainer: str | None = None) -> list[Parameter]:
+    """Returns the parameters of an algorithm's dataclass that are flags, of a trainer if one is
+    named.
+    """
+    every = (
+        Parameter(**{**f.metadata, "field": f.name, "default": f.default,
+                     "flag": f.metadata["flag"] or f.name})
+        for f in dataclasses.fields(algorithm) if f.metadata
+    )  # fmt: skip
+    return [p for p in every if trainer is None or not p.trainers or trainer in p.trainers]
 
 
 def with_values(algorithm: Any, values: Mapping[str, Any]) -> Any:

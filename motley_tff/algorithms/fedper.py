@@ -1,6 +1,6 @@
 """FedPer (Arivazhagan et al. 2019, https://arxiv.org/abs/1912.00818, Algorithm 1), stateful.
 
-All layers but the last are averaged; the last stays with the client. A client steps both together.
+The first layers are averaged; the last ones stay with the client. A client steps both together.
 The paper's server averages (SGD at rate 1); here it has the server optimizer of the global model.
 A model of one layer has nothing left to share: FedPer then is local training. With no personal
 layers it is FedAvg. FedAvg is trained beside it as the baseline.
@@ -12,16 +12,18 @@ import dataclasses
 from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
-from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.card import Card, parameter
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.errors import UserError
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
 class FedPer(SiloAlgorithm):
-    """FedPer's hyperparameters: `personal_layers` is 1, the last, or 0, which gives back FedAvg.
+    """FedPer's hyperparameters: `personal_layers` is how many of the last layers are a silo's own;
+    0 gives back FedAvg.
 
     The server optimizer is that of the shared layers too, the personal optimizer that of both
     halves of a client's model.
@@ -35,12 +37,15 @@ class FedPer(SiloAlgorithm):
         trains_fedavg=True,
         can_be_grouped=True,
     )
-    personal_layers: int = 1
+    personal_layers: int = parameter(1, "How many last layers are a silo's own; 0 is FedAvg")
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedPer; a client's state is its last layer, the server shares the others."""
         trainer = personal_training.Trainer(task, self)
-        is_own = tuple(bool(self.personal_layers) and last for last in task.model.is_last_layer)
+        try:
+            is_own = task.model.last_layers(self.personal_layers)
+        except ValueError as error:
+            raise UserError(f"--personal_layers={self.personal_layers}: {error}") from error
         layers = personal_training.SharedLayers(initial_weights, is_own)
 
         def start(shared, state, client):

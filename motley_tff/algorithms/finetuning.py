@@ -64,14 +64,18 @@ class FineTuning:
         """The candidates' labels."""
         return candidate_labels.of_epochs(self.learning_rates, self.max_epochs)
 
+    def models(self, broadcast: Any, client_state: Any) -> Models:
+        """Returns where a client's tuning begins; by default the global model is both."""
+        return Models(tuple(broadcast), tuple(broadcast))
+
     def start(self, task: Task, optimizer: Any, weights: learning.Weights) -> learning.Learner:
         """Returns a learner at these weights, before its first epoch."""
         return learning.start(task, optimizer, weights, self._trained(task))
 
     def step(
-        self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, epoch: tf.Tensor
+        self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, stage: Stage
     ) -> learning.Learner:
-        """Returns the learner after a batch of an epoch: int32 [], from 0."""
+        """Returns the learner after a batch."""
         return learning.train(task, optimizer, learner, batch, self._trained(task))
 
     def _trained(self, task: Task) -> tuple[bool, ...]:
@@ -81,22 +85,40 @@ class FineTuning:
         """Returns fine-tuning for a task."""
 
         def work(evaluation_parts, personalization_part):
-            return _client_work(task, self, evaluation_parts, personalization_part)
+            return client_work(task, self, evaluation_parts, personalization_part)
 
         return Personalization(self.card.name, self.candidates, work)
 
 
-class Carry(NamedTuple):
-    """One client's fine-tuning: the global model, the model being tuned, the scores."""
+class Models(NamedTuple):
+    """Where a client's tuning begins: the model that is candidate 0, and the one that is tuned."""
 
-    initial: learning.Weights
+    baseline: learning.Weights
+    start: learning.Weights
+
+
+class Stage(NamedTuple):
+    """Where tuning is: the epoch and the number of its rate, int32 [] from 0, and what it began
+    with.
+    """
+
+    epoch: tf.Tensor
+    rate: tf.Tensor
+    models: Models
+
+
+class Carry(NamedTuple):
+    """One client's fine-tuning: what it began with, the model being tuned, the scores."""
+
+    models: Models
     learner: learning.Learner
     board: scoring.Board
 
 
-def _client_work(
+def client_work(
     task: Task, params: FineTuning, evaluation_parts: tuple[str, ...], personalization_part: str
 ) -> ClientWork:
+    """Returns the work that scores candidate 0, then tunes and scores an epoch at a time."""
     num_candidates = len(params.candidates)
     rates = np.asarray(params.learning_rates, np.float32)
 
@@ -106,24 +128,26 @@ def _client_work(
     optimizer = optimizer_at(params.learning_rates[0])
 
     def init(broadcast, client_state, client):
+        models = params.models(broadcast, client_state)
         return Carry(
-            initial=tuple(broadcast),
-            learner=params.start(task, optimizer, broadcast),
+            models=models,
+            learner=params.start(task, optimizer, models.baseline),
             board=scoring.start(task, evaluation_parts, num_candidates, client),
         )
 
     def next_candidate(carry):
-        """Moves on by an epoch; the first epoch of a rate starts from the global model."""
+        """Moves on by an epoch; the first epoch of a rate starts anew."""
         done = carry.board.candidate
         rate = tf.gather(rates, done // params.max_epochs)
-        fresh = params.start(task, optimizer_at(rate), carry.initial)
+        fresh = params.start(task, optimizer_at(rate), carry.models.start)
         is_first = tf.equal(done % params.max_epochs, 0)
         learner = learning.select(is_first, fresh, carry.learner)
         return carry._replace(learner=learner, board=carry.board._replace(candidate=done + 1))
 
     def train(carry, batch):
-        epoch = (carry.board.candidate - 1) % params.max_epochs
-        return carry._replace(learner=params.step(task, optimizer, carry.learner, batch, epoch))
+        done = carry.board.candidate - 1
+        stage = Stage(done % params.max_epochs, done // params.max_epochs, carry.models)
+        return carry._replace(learner=params.step(task, optimizer, carry.learner, batch, stage))
 
     training = Pass(
         part=personalization_part,

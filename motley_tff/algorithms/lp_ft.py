@@ -12,10 +12,9 @@ import dataclasses
 from typing import Any, ClassVar
 
 from motley_tff.algorithms.card import Card, parameter
-from motley_tff.algorithms.finetuning import FineTuning
+from motley_tff.algorithms.finetuning import FineTuning, Stage
 from motley_tff.core import learning
 from motley_tff.core.client_work import Batch
-from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
 
@@ -39,7 +38,7 @@ class LpFt(FineTuning):
         return learner._replace(optimizer_state=(probing.optimizer_state, learner.optimizer_state))
 
     def step(
-        self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, epoch: tf.Tensor
+        self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, stage: Stage
     ) -> learning.Learner:
         """Returns the learner after a batch; see `FineTuning.step`."""
         states = learner.optimizer_state
@@ -51,7 +50,7 @@ class LpFt(FineTuning):
             return phase._replace(optimizer_state=optimizer_states)
 
         return learning.select(
-            epoch < self.probing_epochs,
+            stage.epoch < self.probing_epochs,
             trained(0, task.model.is_last_layer),
             trained(1, self._all(task)),
         )

@@ -86,6 +86,8 @@ def _parameter_problems(kind: Any) -> Iterator[str]:
         where = f"its parameter {p.field!r}"
         if not re.fullmatch(r"[a-z][a-z0-9_]*", p.flag):
             yield f"{where} has the flag {p.flag!r}; expected small letters, digits and '_'"
+        if p.choices or isinstance(p.default, tuple):
+            continue
         if isinstance(p.default, bool) or not isinstance(p.default, (int, float)):
             yield f"{where} has the default {p.default!r}; expected a whole number or a float"
         if p.default < p.lower or (p.upper is not None and p.default > p.upper):

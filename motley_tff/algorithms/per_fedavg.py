@@ -34,14 +34,14 @@ class PerFedAvg(SiloAlgorithm):
     card: ClassVar[Card] = Card(
         "per_fedavg",
         "Per-FedAvg",
-        ("mtl_trainer",),
+        ("finetuning_trainer", "mtl_trainer"),
         "a global model that is good after adaptation, by default at a tenth of the clients' rate, "
         "for the number of epochs that is best on validation data",
     )
     # Adapting at the rate of training leaves a global model that is of little use by itself.
     default_share: ClassVar[float] = 0.1
     adaptation_epochs: int = parameter(
-        5, "Most epochs of per_fedavg's adaptation", lower=1, upper=1000
+        5, "Most epochs of per_fedavg's adaptation", lower=1, upper=1000, trainers=("mtl_trainer",)
     )
 
     def check(self) -> None:
@@ -50,8 +50,8 @@ class PerFedAvg(SiloAlgorithm):
         if optimizer.name != "sgd" or optimizer.parameters.get("momentum"):
             raise UserError(
                 f"the personal optimizer is {optimizer.name}: per_fedavg trains the model for a "
-                "step of plain SGD, and adapts it by such steps; give --personal_optimizer=sgd "
-                "without momentum"
+                "step of plain SGD, and adapts it by such steps; give --personal_optimizer=sgd, of "
+                "finetuning_trainer --finetune_optimizer=sgd, without momentum"
             )
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:

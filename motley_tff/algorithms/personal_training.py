@@ -33,7 +33,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import algorithm, candidate_labels, learning
+from motley_tff.core import algorithm, candidate_labels, candidates, learning
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Learner, Weights
@@ -50,6 +50,8 @@ class SiloAlgorithm(fedavg.FedAvg):
     """
 
     default_share: ClassVar[float] = 1.0
+    # Whether a candidate is chosen once for all silos, or by each.
+    tuning: ClassVar[candidates.Tuning] = "global"
     personal_optimizer: OptimizerConfig = OptimizerConfig("sgd", None)
 
     @property

@@ -5,6 +5,7 @@
 | the global model | `0` |
 | fine-tuning, one rate | `1`, `2`, ...: epochs |
 | fine-tuning, several rates | `lr0.01_epoch3` |
+| PersFL, several weights or temperatures | `w0.5_t3_epoch2` |
 | kNN-Per, one number of neighbours | `c0.5`: the coefficient |
 | kNN-Per, several | `k10_c0.5` |
 | a silo's own model | `personal` |
@@ -22,7 +23,7 @@ Kind = Literal["rate", "epoch", "coefficient"]
 _NUMBER = r"[-+.\de]+"
 _PATTERNS: dict[Kind, re.Pattern[str]] = {
     "rate": re.compile(rf"lr({_NUMBER})_epoch\d+"),
-    "epoch": re.compile(rf"(?:lr{_NUMBER}_epoch)?(\d+)"),
+    "epoch": re.compile(rf"(?:(?:lr{_NUMBER}|w{_NUMBER}_t{_NUMBER})_epoch)?(\d+)"),
     "coefficient": re.compile(rf"(?:k\d+_)?c({_NUMBER})"),
 }
 
@@ -33,6 +34,12 @@ def of_epochs(learning_rates: Sequence[float], max_epochs: int) -> tuple[str, ..
     if len(learning_rates) == 1:
         return (BASELINE, *map(str, epochs))
     return (BASELINE, *(f"lr{rate!r}_epoch{e}" for rate in learning_rates for e in epochs))
+
+
+def of_students(pairs: Sequence[tuple[float, float]], max_epochs: int) -> tuple[str, ...]:
+    """Returns the labels of PersFL's candidates, of pairs of a weight and a temperature."""
+    prefixes = [f"w{w:g}_t{t:g}_epoch" for w, t in pairs] if len(pairs) > 1 else [""]
+    return (BASELINE, *(f"{p}{epoch}" for p in prefixes for epoch in range(1, max_epochs + 1)))
 
 
 def of_neighbors(num_neighbors: Sequence[int], coefficients: Sequence[float]) -> tuple[str, ...]:

@@ -48,6 +48,21 @@ class FunctionalModel:
         """Number of trainable scalars."""
         return sum(int(np.prod(shape)) for shape in self.shapes)
 
+    def last_layers(self, count: int) -> tuple[bool, ...]:
+        """Returns for each weight whether it is in the last `count` layers, in creation order; the
+        last one is `is_last_layer`'s. ValueError if there are fewer.
+        """
+        layers = [name.rpartition("/")[0] for name in self.names]
+        others = (l_ for l_, is_last in zip(layers, self.is_last_layer, strict=True) if not is_last)
+        before = list(dict.fromkeys(others))
+        if count > 1 + len(before):
+            raise ValueError(f"The model has {1 + len(before)} layers with weights, not {count}.")
+        chosen = before[len(before) - max(0, count - 1) :]
+        return tuple(
+            bool(count) and (is_last or layer in chosen)
+            for layer, is_last in zip(layers, self.is_last_layer, strict=True)
+        )
+
     def initial_weights(self, base_random_seed: int, index: int = 0) -> tuple[np.ndarray, ...]:
         """Draws weights with the architecture's initializers from a stream of their own.
 

@@ -12,6 +12,8 @@ from motley_tff.core.lazy import tf
 Weights = tuple["tf.Tensor", ...]
 # weights -> scalar that is added to a batch's loss.
 Penalty = Callable[[Weights], "tf.Tensor"]
+# (a batch's loss, the model's outputs) -> what is minimized in its place.
+Objective = Callable[["tf.Tensor", "tf.Tensor"], "tf.Tensor"]
 
 
 class Sums(NamedTuple):
@@ -87,6 +89,7 @@ def train(
     batch: Batch,
     trained: Sequence[bool],
     penalty: Penalty | None = None,
+    objective: Objective | None = None,
 ) -> Learner:
     """Takes one optimizer step on a batch.
 
@@ -94,8 +97,11 @@ def train(
       optimizer: A `tff.learning.optimizers.Optimizer`.
       trained: For each weight, whether it is trained.
       penalty: Added to the loss that is minimized; the reported loss leaves it out.
+      objective: Takes the place of the loss that is minimized, not of the reported one.
     """
-    gradients_, sums = gradients(task, learner.weights, batch, learner.sums, trained, penalty)
+    gradients_, sums = gradients(
+        task, learner.weights, batch, learner.sums, trained, penalty, objective
+    )
     variables = tuple(w for w, t in zip(learner.weights, trained, strict=True) if t)
     state, new = optimizer.next(learner.optimizer_state, variables, gradients_)
     return Learner(merge(learner.weights, new, trained), state, sums)
@@ -108,6 +114,7 @@ def gradients(
     sums: Sums,
     trained: Sequence[bool],
     penalty: Penalty | None = None,
+    objective: Objective | None = None,
 ) -> tuple[Weights, Sums]:
     """Returns (gradients of the trained weights, sums with the batch added); see `train`."""
     variables = tuple(w for w, t in zip(weights, trained, strict=True) if t)
@@ -116,6 +123,8 @@ def gradients(
         outputs = task.model.predict(weights, batch.x, True, batch.key)
         total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
         loss = tf.math.divide_no_nan(total, weight)
+        if objective is not None:
+            loss = objective(loss, outputs)
         if task.regularizer is not None:
             loss += task.regularizer(weights)
         if penalty is not None:

@@ -1,7 +1,8 @@
 """Other ways to spread the same examples: dealt again at random, or all in one place.
 
 What FedEval compares a federated run with: clients whose data are alike (`deal`), and training
-without federation (`centralize`). Both hold the examples in memory.
+without federation (`centralize`); and all examples for those who deal them otherwise (`pool`). All
+hold the examples in memory.
 """
 
 import dataclasses
@@ -58,6 +59,23 @@ def deal(
         facts={**facts, "partition": "iid"},
         reference={},
     )
+
+
+def pool(
+    task: Task, memory_limit_bytes: float, on_client: Callable[[], None] = lambda: None
+) -> Examples:
+    """Returns the examples of all clients of a task, of all their parts, each once.
+
+    The arguments and errors are those of `deal`.
+    """
+    reader = _Reader(task, memory_limit_bytes, on_client)
+    taken: set[tuple[str, str]] = set()
+    everything = []
+    for clients in {id(clients): clients for clients in task.splits.values()}.values():
+        for client_id, parts in reader.read(clients).items():
+            everything += [e for part, e in parts.items() if (client_id, part) not in taken]
+            taken |= {(client_id, part) for part in parts}
+    return _concatenate(everything)
 
 
 def centralize(

@@ -63,6 +63,7 @@ class Task:
         that have a `ranks` metric.
       label_names: What labels (of text: token ids) mean, for people: `label_names[label]`. Empty
         if they speak for themselves.
+      label_field: The field of an example that holds its class, one number; None if it has none.
     """
 
     dataset: str
@@ -84,6 +85,7 @@ class Task:
     score: Callable[[tf.Tensor], tf.Tensor] | None = None
     exports_scores: bool = False
     counts: EntryFunction | None = None
+    label_field: str | None = None
 
     def __post_init__(self):
         if not self.metrics or self.metrics[0].ranks:

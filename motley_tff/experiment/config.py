@@ -122,7 +122,6 @@ class RunConfig:
       backend: What runs the clients' work.
       initial_models: Paths of the models to start from; none for new ones.
       warm_start: What clusters start from.
-      partition: `iid` deals the examples to the clients again; `natural` leaves them.
       straggler_rate: Probability that a client has time for a share of its steps only.
       export_scores: Whether every example's score is written.
       tensorboard: Whether TensorBoard's scalars are written.
@@ -135,7 +134,6 @@ class RunConfig:
     backend: BackendConfig = BackendConfig()
     initial_models: tuple[str, ...] = ()
     warm_start: WarmStartConfig = WarmStartConfig()
-    partition: Literal["natural", "iid"] = "natural"
     straggler_rate: float = 0.0
     export_scores: bool = False
     tensorboard: bool = False

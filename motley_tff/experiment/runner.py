@@ -55,7 +55,7 @@ def run(
     Raises:
       UserError: If the settings do not fit the task, or the directory holds another experiment.
     """
-    task = _partitioned(task, config)
+    task = _centralized(task, config)
     facts = {**check_data(task, directory), **_check_plugins(task, config, directory)}
     loop = _cut_to_population(task, config.loop, warn)
     experiment.check_config(loop, task)
@@ -96,11 +96,9 @@ def run(
     directory.write_record(status="finished", reason=None)
 
 
-def _partitioned(task: Task, config: RunConfig) -> Task:
-    """Returns the task with its examples where the partition and the algorithm want them."""
+def _centralized(task: Task, config: RunConfig) -> Task:
+    """Returns the task with its examples where the algorithm wants them."""
     limit = config.backend.memory_limit_gb * 1e9
-    if config.partition == "iid":
-        task = partition.deal(task, config.loop.base_random_seed, limit, commandline.raise_if_ended)
     if config.algorithm.card.is_central:
         task = partition.centralize(task, limit, commandline.raise_if_ended)
     return dataclasses.replace(task, exports_scores=True) if config.export_scores else task

@@ -25,7 +25,7 @@ _FORMS = (
     rf"classes:(?P<classes>{_NUMBER})(\+lognormal:(?P<mu>{_NUMBER}),(?P<sigma>{_NUMBER}))?",
     rf"dirichlet:(?P<alpha>{_NUMBER})",
 )
-_EXPECTED = "expected natural, iid, classes:K, dirichlet:ALPHA or classes:K+lognormal:MU,SIGMA"
+EXPECTED = "natural, iid, classes:K, dirichlet:ALPHA or classes:K+lognormal:MU,SIGMA"
 _MAX_DRAWS = 100
 # Of each class that it owns a client of DS-3 has as many at least.
 _LEAST_OF_A_CLASS = 10
@@ -49,13 +49,19 @@ class LabelPartition:
     lognormal: tuple[float, float] | None = None
 
 
+def check(text: str) -> None:
+    """Raises a UserError if a text is no partition."""
+    if text not in ("natural", "iid"):
+        parse(text)
+
+
 def parse(text: str) -> LabelPartition:
     """Returns the partition that a text such as `classes:2+lognormal:0,2` says; UserError if none,
     or a number makes no sense.
     """
     match = next((m for form in _FORMS if (m := re.fullmatch(form, text))), None)
     if match is None:
-        raise UserError(f"--partition={text}: {_EXPECTED}")
+        raise UserError(f"--partition={text}: expected {EXPECTED}")
     given = match.groupdict()
     if "alpha" in given:
         alpha = _number(text, given["alpha"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motley_tff.core import label_partition
+from datasets import label_partition
 from motley_tff.core.errors import UserError
 
 _SIZES = np.full(10, 6000)

@@ -1,0 +1,189 @@
+"""CIFAR-10: small pictures of ten classes, dealt to silos or devices by their labels.
+
+Card
+  Source: the official binary archive, `cifar-10-batches-bin`; or a folder of pictures,
+    `train/<class>/<file>` and, if it is there, `test/<class>/<file>`. Or synthetic pictures.
+  Licence: none is stated; see https://www.cs.toronto.edu/~kriz/cifar.html.
+  Clients: none of its own: `--partition` deals the pictures, training and test ones together, to
+    `--num_clients`, 10 silos or 100 devices if nothing is said. Synthetic: 3,000 pictures.
+  Fields: `pixels` uint8 [32, 32, 3]; `label` int32, 0 to 9.
+  Model: LeNet, 62,006 weights, no augmentation; accuracy.
+  Split: of silos 70% train, 15% validate, 15% test, or as `--val_split` and `--test_split` say
+    (Divi et al.: 0.2 and 0.2); devices as writers of EMNIST.
+  Citation: Krizhevsky 2009, "Learning multiple layers of features from tiny images"; as clients:
+    Divi et al. 2021, "New Metrics to Evaluate the Performance and Fairness of Personalized
+    Federated Learning" (https://arxiv.org/abs/2107.13173).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import datasets
+from datasets import classification, dealing, files, images
+from datasets.models import lenet
+from datasets.options import DataOptions
+from motley_tff.core import random_streams, task as task_lib
+from motley_tff.core.errors import UserError
+
+CLASSES = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
+_SIDE, _CHANNELS = 32, 3
+_FOLDER = "cifar-10-batches-bin"
+_BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
+# Of each batch: a byte of label, then planes of red, green and blue.
+_RECORDS, _RECORD_BYTES = 10_000, 1 + _SIDE * _SIDE * _CHANNELS
+_NUM_CLIENTS = {"cross_silo": 10, "cross_device": 100}
+_SYNTHETIC_PICTURES = 3_000
+_HELP = (
+    f"put the official binary archive's folder {_FOLDER} there (184 MB), or folders "
+    "train/<class> and test/<class>; or give --use_synthetic_data"
+)
+
+
+def create_task(options: DataOptions) -> task_lib.Task:
+    """Returns the task on what is found in a data folder, or on synthetic pictures; UserError says
+    what to put where.
+    """
+    if options.use_synthetic_data:
+        pixels, labels = synthesize(options.base_random_seed)
+        return create_task_from_data(pixels, labels, options, {"source": "synthetic"})
+    if options.data_dir is None:
+        raise UserError(f"--dataset_name=cifar10 needs --data_dir; {_HELP}")
+    folder = files.existing("data_dir", options.data_dir, "a folder")
+    folder = next((f for f in (folder, folder / "cifar10") if _is_there(f)), folder)
+    batches = folder if (folder / _BATCHES[0]).is_file() else folder / _FOLDER
+    if batches.is_dir():
+        pixels, labels = read_batches(batches)
+        facts = {"source": "binary", "files": [str(batches / name) for name in _BATCHES]}
+        return create_task_from_data(pixels, labels, options, facts)
+    if (folder / "train").is_dir():
+        pixels, labels, names = read_folder(folder)
+        facts = {"source": "folder", "files": [str(folder / "train")]}
+        return create_task_from_data(pixels, labels, options, facts, names)
+    raise UserError(f"cifar10: {folder} has {_found(folder)}; {_HELP}")
+
+
+def create_task_from_data(
+    pixels: np.ndarray,
+    labels: np.ndarray,
+    options: DataOptions,
+    facts: Mapping[str, Any] | None = None,
+    names: tuple[str, ...] = CLASSES,
+) -> task_lib.Task:
+    """Returns the task on pictures in memory, dealt as options say.
+
+    Args:
+      pixels: uint8 [n, 32, 32, 3].
+      labels: int32 [n], 0 to the number of names, exclusive.
+
+    Raises:
+      UserError: If clients would be too few or too small.
+    """
+    setting = datasets.setting("cifar10", options.setting)
+    num_clients = options.num_clients or _NUM_CLIENTS[setting]
+    dealt = dealing.deal({"pixels": pixels, "label": labels}, "label", options, num_clients)
+    return classification.image_task(
+        lenet.LeNet,
+        (_SIDE, _SIDE, _CHANNELS),
+        len(names),
+        dealt.clients,
+        {**(facts or {}), **dealt.facts, "pictures": len(labels)},
+        dataset="cifar10",
+        setting=setting,
+        preprocess=preprocess,
+        label_names=names,
+    )
+
+
+def preprocess(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (pictures float32 [batch, 32, 32, 3] in -1..1, labels int32 [batch])."""
+    del training, key  # no augmentation
+    return tf.cast(examples["pixels"], tf.float32) / 127.5 - 1.0, examples["label"]
+
+
+def read_batches(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (pixels uint8 [60000, 32, 32, 3], labels int32 [60000]) of the official binary files;
+    UserError if one is missing, has another length, or another label than 0 to 9.
+    """
+    missing = [name for name in _BATCHES if not (folder / name).is_file()]
+    if missing:
+        raise UserError(f"{folder} lacks {', '.join(missing)}; unpack the whole archive again")
+    records = np.concatenate([_read_batch(folder / name) for name in _BATCHES])
+    planes = records[:, 1:].reshape(-1, _CHANNELS, _SIDE, _SIDE)
+    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0].astype(np.int32)
+
+
+def _read_batch(path: Path) -> np.ndarray:
+    expected = _RECORDS * _RECORD_BYTES
+    if (size := path.stat().st_size) != expected:
+        raise UserError(f"{path}: found {size:,} bytes, expected {expected:,}; unpack it again")
+    records = np.fromfile(path, np.uint8).reshape(_RECORDS, _RECORD_BYTES)
+    if (label := records[:, 0].max()) >= len(CLASSES):
+        raise UserError(
+            f"{path}: found label {label} in record {int(records[:, 0].argmax())}, expected 0 to "
+            f"{len(CLASSES) - 1}: it is no CIFAR-10 batch (CIFAR-100's have two labels)"
+        )
+    return records
+
+
+def read_folder(folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Returns (pixels uint8 [n, 32, 32, 3], labels int32 [n], classes' names) of `train/<class>/*`
+    and `test/<class>/*`; UserError if pictures are not of 32x32 pixels in colour, or classes
+    differ.
+    """
+    parts = [name for name in ("train", "test") if (folder / name).is_dir()]
+    pictures = images.read_folder(folder, only=parts)
+    shape = pictures.pixels.shape[1:]
+    if shape != (_SIDE, _SIDE, _CHANNELS):
+        colours = "grey" if shape[2] == 1 else "in colour"
+        raise UserError(
+            f"{folder}: found pictures of {shape[1]}x{shape[0]} pixels, {colours}, expected 32x32 "
+            "in colour; give them to --dataset_name=images"
+        )
+    of_part = {part: set(pictures.labels[pictures.client_ids == part]) for part in parts}
+    names = tuple(sorted(of_part["train"]))
+    for part, found in of_part.items():
+        if odd := found ^ set(names):
+            raise UserError(
+                f"{folder}: train and {part} have other classes, such as {min(odd)!r}; expected "
+                "the same folders in both"
+            )
+    if len(names) < 2:
+        raise UserError(f"{folder}: found one class, {names[0]!r}; expected several")
+    return pictures.pixels, np.searchsorted(names, pictures.labels).astype(np.int32), names
+
+
+def _is_there(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (_FOLDER, _BATCHES[0], "train"))
+
+
+def _found(folder: Path) -> str:
+    names = sorted(p.name for p in folder.iterdir())
+    if any("batches-py" in name or name.startswith("data_batch") for name in names):
+        return "the archive for Python, which is pickled and never read here"
+    return ", ".join(names[:5]) or "nothing in it"
+
+
+def synthesize(seed: int, num_pictures: int = _SYNTHETIC_PICTURES) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (pixels uint8 [n, 32, 32, 3], labels int32 [n]): each class a pattern of colours that
+    is shifted, dimmed and blurred by noise; as many of each as of the others.
+    """
+    stream = random_streams.generator(seed, "synthetic_data", 0)
+    coarse = stream.normal(size=(len(CLASSES), 8, 8, _CHANNELS))
+    patterns = coarse.repeat(4, axis=1).repeat(4, axis=2)
+    labels = np.arange(num_pictures, dtype=np.int32) % len(CLASSES)
+    pixels = np.empty((num_pictures, _SIDE, _SIDE, _CHANNELS), np.uint8)
+    for i, label in enumerate(labels):
+        shifted = np.roll(patterns[label], stream.integers(-4, 5, size=2), axis=(0, 1))
+        noise = stream.normal(size=shifted.shape)
+        levels = 128 + stream.uniform(20, 50) * shifted + 40 * noise
+        pixels[i] = np.clip(levels, 0, 255)
+    order = stream.permutation(num_pictures)
+    return pixels[order], labels[order]
