@@ -177,6 +177,7 @@ def classifier_task(num_clients=5, sizes=(7, 12, 3, 20, 9), seed=0):
         population("t", ["train"]),
         population("v", ["personalization", "evaluation"]),
         population("e", ["personalization", "evaluation"]),
+        label_field="y",
     )
 
 

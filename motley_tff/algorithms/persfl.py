@@ -86,14 +86,7 @@ class PersFL(SiloAlgorithm):
     )
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns FedAvg's training, in which silos look for their teachers; UserError where
-        examples have no classes, which distillation is made for.
-        """
-        if task.label_field is None or task.neighbours != "classification":
-            raise UserError(
-                f"--algorithm=persfl distils the probabilities of classes; {task.dataset}'s model "
-                "has none. Choose another algorithm"
-            )
+        """Returns FedAvg's training, in which silos look for their teachers."""
         base = fedavg.build(task, self, initial_weights)
         first = Teacher(tuple(initial_weights), tf.float32.max)
         return dataclasses.replace(
@@ -103,7 +96,14 @@ class PersFL(SiloAlgorithm):
         )
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization:
-        """Returns the students' training and scoring."""
+        """Returns the students' training and scoring; UserError where examples have no classes,
+        whose probabilities teachers say.
+        """
+        if task.label_field is None or task.neighbours != "classification":
+            raise UserError(
+                f"--algorithm=persfl distils the probabilities of classes; {task.dataset}'s model "
+                "has none. Choose another algorithm"
+            )
         pairs = tuple(itertools.product(self.distillation_weights, self.temperatures))
         student = _Student(
             self.personal,

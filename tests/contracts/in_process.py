@@ -84,7 +84,7 @@ def _small():
     from motley_tff.experiment import runner
 
     with (
-        mock.patch.object(datasets, "create_task", _create_task),
+        mock.patch.object(datasets, "_load", _load),
         # TensorFlow runs already.
         mock.patch.object(runner, "limit_threads", lambda threads: True),
         mock.patch.object(run_directory, "_git_commit", lambda: None),
@@ -93,8 +93,7 @@ def _small():
 
 
 @functools.cache
-def _create_task(options: data_options.DataOptions):
-    datasets.check_options(options)
+def _load(options: data_options.DataOptions):
     if options.dataset_name == "vehicle":
         made = vehicle.synthesize(options.base_random_seed, _NUM_SENSORS)
         return vehicle.create_task_from_data(made.features, made.targets, options.base_random_seed)

@@ -27,7 +27,9 @@ from motley_tff.algorithms import (
     Mocha,
     MrMtl,
     PerFedAvg,
+    PersFL,
     PFedMe,
+    ProximalFineTuning,
     hypcluster,
     optimizers,
 )
@@ -102,7 +104,10 @@ STATEFUL = {
     "pfedme": lambda task, w: _silo(_MOMENTUM, PFedMe, regularization=2.0, inner_steps=3).build(
         task, w
     ),
+    "persfl": lambda task, w: _silo(PARAMS, PersFL).build(task, w),
 }
+# Of these, a silo of a cohort may keep its state: no better teacher came.
+MAY_STAY = ("persfl",)
 
 
 def _keeps_states(kind):
@@ -279,6 +284,9 @@ LAWS = {
         _of_own_models,
         lambda task, w: _silo(_FULL, FedRep, head_epochs=_FULL.train_epochs).build(task, w),
     ),
+    "persfl": _gives_back(
+        _fedavg, _of_global_model, lambda task, w: toy.like(PLAIN, PersFL).build(task, w)
+    ),
     "pfedme": _gives_back(
         _full_local,
         _of_own_models,
@@ -312,6 +320,7 @@ AGGREGATED = {
         name: (STATEFUL[name], lambda change, cluster: (change, ()))
         for name in ("local", "ditto", "apfl")
     },
+    "persfl": (STATEFUL["persfl"], lambda change, cluster: change),
     "pfedme": (STATEFUL["pfedme"], lambda change, cluster: change),
     "fedper": (STATEFUL["fedper"], _halves),
     "fedrep": (STATEFUL["fedrep"], _halves),
@@ -344,6 +353,9 @@ PERSONALIZATIONS = {
     ).build(task),
     "lp_ft": lambda task: LpFt(
         _config("momentum", 1.0, momentum=0.5), (0.05, 0.1), 3, batch_size=4, probing_epochs=2
+    ).build(task),
+    "proximal": lambda task: ProximalFineTuning(
+        _config("sgd", 1.0), (0.1, 0.2), max_epochs=2, batch_size=4, strength=0.5
     ).build(task),
     "hypcluster": lambda task: hypcluster.personalization(task, 3),
     "knn_per": lambda task: KnnPer((2, 5), (0.3, 1.0)).build(task),

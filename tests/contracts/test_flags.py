@@ -52,6 +52,10 @@ def _of(algorithm, *more):
     return (f"--algorithm={algorithm}", *more)
 
 
+_STUDENT = _of(
+    "persfl", "--distillation_weights=0.5", "--temperatures=2", "--student_epochs=1"
+)  # fmt: skip
+
 REACHES = (
     # Data and rounds.
     Reaches("--base_random_seed=5", "rounds", "train_loss"),
@@ -64,6 +68,11 @@ REACHES = (
     Reaches("--clients_per_train_round=2", "rounds", "num_clients"),
     # Who trains, and on what.
     Reaches("--partition=iid", "rounds", "train_loss"),
+    Reaches("--num_clients=2", "clients", "client_id", beside=("--partition=iid",)),
+    Reaches("--min_examples=7", "clients", "num_evaluation_examples", beside=(
+        "--partition=dirichlet:1",)),
+    Reaches("--max_clients=2", "clients", "client_id"),
+    Reaches("--max_examples_per_client=4", "clients", "num_personalization_examples"),
     Reaches("--dropout_rate=0.6", "rounds", "num_clients"),
     Reaches("--straggler_rate=0.9", "clients", "baseline_loss", beside=("--train_epochs=3",)),
     # Evaluation.
@@ -94,6 +103,8 @@ REACHES = (
     Reaches("--algorithm=fedsgd", "clients", "baseline_loss"),
     Reaches("--algorithm=fedbabu", "clients", "baseline_loss", beside=_DEVICE),
     Reaches("--personalization=lp_ft", "candidates", "loss", beside=("--finetune_max_epochs=2",)),
+    Reaches("--finetune_strength=5", "candidates", "loss", beside=(
+        "--personalization=proximal", "--finetune_max_epochs=2")),
     Reaches("--probing_epochs=2", "candidates", "loss", beside=(
         "--personalization=lp_ft", "--finetune_max_epochs=2")),
     Reaches("--head_epochs=2", "clients", "personalized_loss", _MTL, _of("fedrep")),
@@ -126,6 +137,14 @@ REACHES = (
     Reaches("--alpha=0.9", "clients", "personalized_loss", _MTL, _of("apfl")),
     Reaches("--inner_steps=1", "clients", "personalized_loss", _MTL, _of("pfedme")),
     Reaches("--adaptation_epochs=2", "candidates", "candidate", _MTL, _of("per_fedavg")),
+    Reaches("--personal_layers=0", "clients", "personalized_loss", _MTL, _of("fedper")),
+    Reaches("--distillation=knowledge", "candidates", "loss", _MTL, _STUDENT),
+    Reaches("--teacher=last", "clients", "baseline_loss", _MTL, _STUDENT),
+    Reaches("--student=teacher", "candidates", "loss", _MTL, _STUDENT),
+    Reaches("--distillation_weights=0.9", "candidates", "loss", _MTL, _STUDENT),
+    Reaches("--temperatures=5", "candidates", "loss", _MTL, _STUDENT),
+    Reaches("--student_epochs=2", "candidates", "candidate", _MTL, _of(
+        "persfl", "--distillation_weights=0.5", "--temperatures=2")),
     # hypcluster_trainer.
     Reaches("--num_clusters=3", "rounds", "train_loss", _HYPCLUSTER),
     Reaches("--num_warmstart_fedavg_rounds=1", "summary", "bytes_down_total", _HYPCLUSTER),

@@ -1,0 +1,150 @@
+"""CIFAR-10: the official binary files, folders, what is no such thing, and who gets what."""
+
+import numpy as np
+import PIL.Image
+import pytest
+
+import datasets
+from datasets import cifar10
+from datasets.models import lenet
+from datasets.options import DataOptions
+from motley_tff.core.errors import UserError
+
+_SILOS = {"partition": "iid", "setting": "cross_silo", "num_clients": 3}
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Batches of 20 records in place of 10,000."""
+    monkeypatch.setattr(cifar10, "_RECORDS", 20)
+
+
+def _write(folder, change=lambda name, records: records):
+    batches = folder / "cifar-10-batches-bin"
+    batches.mkdir(parents=True)
+    rng, everything = np.random.default_rng(0), []
+    for name in cifar10._BATCHES:
+        records = rng.integers(0, 256, (20, 3073)).astype(np.uint8)
+        records[:, 0] %= 10
+        everything.append(records)
+        (batches / name).write_bytes(change(name, records).tobytes())
+    return np.concatenate(everything)
+
+
+def _create(folder, **options):
+    return datasets.create("cifar10", data_dir=str(folder), **{**_SILOS, **options})
+
+
+def test_reads_the_official_files(tmp_path, small_batches):
+    records = _write(tmp_path)
+    pixels, labels = cifar10.read_batches(tmp_path / "cifar-10-batches-bin")
+    assert pixels.shape == (120, 32, 32, 3) and labels.tolist() == records[:, 0].tolist()
+    # Planes of red, green and blue, rows from the top.
+    one = records[7, 1:].reshape(3, 32, 32)
+    np.testing.assert_array_equal(pixels[7, 3, 5], one[:, 3, 5])
+    for folder in (tmp_path, tmp_path / "cifar-10-batches-bin"):
+        task = _create(folder)
+        assert sum(task.train.sizes.values()) == task.facts["pictures"] == 120
+        assert len(task.facts["files"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda name, records: records[:-1], "data_batch_1.bin: found 58,387 bytes, expected"),
+        (lambda name, records: np.full_like(records, 10), "found label 10 in record 0, expected 0"),
+    ],
+)
+def test_batches_that_are_none(tmp_path, small_batches, change, words):
+    _write(tmp_path, change)
+    with pytest.raises(UserError) as error:
+        _create(tmp_path)
+    assert words in str(error.value)
+
+
+def test_a_missing_batch_and_the_pickled_archive(tmp_path, small_batches):
+    _write(tmp_path)
+    (tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin").unlink()
+    with pytest.raises(UserError, match=r"lacks data_batch_3\.bin; unpack the whole archive"):
+        _create(tmp_path)
+    other = tmp_path / "other"
+    (other / "cifar-10-batches-py").mkdir(parents=True)
+    with pytest.raises(UserError, match="for Python, which is pickled and never read here; put"):
+        _create(other)
+    with pytest.raises(UserError, match="other/cifar-10-batches-py has nothing in it; put the off"):
+        _create(other / "cifar-10-batches-py")
+    with pytest.raises(UserError, match="--dataset_name=cifar10 needs --data_dir; put"):
+        datasets.create("cifar10", **_SILOS)
+
+
+def _folder(root, size=(32, 32), mode="RGB", parts=("train", "test"), classes=("cat", "dog")):
+    rng = np.random.default_rng(0)
+    for part in parts:
+        for name in classes:
+            folder = root / part / name
+            folder.mkdir(parents=True)
+            for i in range(8):
+                array = rng.integers(0, 256, (*size, 3)).astype(np.uint8)
+                picture = PIL.Image.fromarray(array).convert(mode)
+                picture.save(folder / f"{i}.{'jpg' if mode == 'CMYK' else 'png'}")
+    (root / "train" / ".DS_Store").write_bytes(b"x")
+    (root / "readme.txt").write_text("x")
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "CMYK"])
+def test_reads_folders_of_classes(tmp_path, mode):
+    _folder(tmp_path, mode=mode)
+    task = _create(tmp_path)
+    assert task.facts["pictures"] == 32 and task.label_names == ("cat", "dog")
+    assert task.model.shapes[-1] == (2,)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"mode": "L"}, "found pictures of 32x32 pixels, grey, expected 32x32 in colour"),
+        ({"size": (30, 32)}, "found pictures of 32x30 pixels, in colour, expected 32x32"),
+        ({"classes": ("cat",)}, "found one class, 'cat'; expected several"),
+    ],
+)
+def test_folders_of_other_pictures(tmp_path, how, words):
+    _folder(tmp_path, **how)
+    with pytest.raises(UserError) as error:
+        _create(tmp_path)
+    assert words in str(error.value)
+
+
+def test_train_and_test_have_the_same_classes(tmp_path):
+    _folder(tmp_path)
+    (tmp_path / "test" / "cat").rename(tmp_path / "test" / "cats")
+    with pytest.raises(UserError, match="train and test have other classes, such as 'cat'"):
+        _create(tmp_path)
+
+
+@pytest.mark.parametrize(("setting", "number"), [("cross_silo", 10), ("cross_device", 100)])
+def test_how_many_clients_if_nothing_is_said(setting, number):
+    options = DataOptions("cifar10", partition="iid", setting=setting, use_synthetic_data=True)
+    task = datasets.create_task(options)
+    assert len({i for c in task.splits.values() for i in c.ids}) == number
+    assert task.setting == setting
+
+
+def test_lenet_has_the_weights_of_the_paper():
+    task = datasets.create("cifar10", use_synthetic_data=True, **_SILOS)
+    assert task.model.num_weights == 62_006
+    sizes = [int(np.prod(shape)) for shape in task.model.shapes]
+    # Divi et al.'s "400, 120, 84": 400 is the first dense layer's input.
+    assert sizes == [450, 6, 2400, 16, 48000, 120, 10080, 84, 840, 10]
+    assert sum(task.model.is_last_layer) == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "first"), [(0, None), (1, "logits"), (2, "dense_2"), (5, "conv_1")]
+)
+def test_last_layers_are_counted_from_the_end(count, first):
+    model = datasets.create("cifar10", use_synthetic_data=True, **_SILOS).model
+    chosen = [n for n, is_own in zip(model.names, model.last_layers(count), strict=True) if is_own]
+    assert len(chosen) == 2 * count and (not chosen or first in chosen[0])
+    with pytest.raises(ValueError, match="The model has 5 layers with weights, not 6"):
+        model.last_layers(6)
+    assert isinstance(lenet.LeNet(10).last_layer, tuple)

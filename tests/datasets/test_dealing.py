@@ -1,0 +1,158 @@
+"""Examples dealt to other clients and cut: who owns what, under every kind of task."""
+
+import numpy as np
+import pytest
+
+import datasets
+from datasets import dealing
+from datasets.options import DataOptions
+from motley_tff.core.errors import UserError
+from tests import synthetic, toy
+
+
+def _deal(task, **options):
+    return dealing.apply(task, DataOptions("emnist", **options))
+
+
+def _rows(task, field="x"):
+    """Returns every example of a task, once, sorted."""
+    clients = {i: c.fetch(i) for c in task.splits.values() for i in c.ids}
+    parts = [part for of_client in clients.values() for part in of_client.values()]
+    rows = np.concatenate([np.asarray(part[field]) for part in parts])
+    return rows[np.lexsort(rows.T)]
+
+
+@pytest.fixture(scope="module")
+def devices():
+    return toy.classifier_task(8, (7, 12, 3, 20, 9))
+
+
+@pytest.mark.parametrize("partition", ["iid", "classes:2", "dirichlet:0.5"])
+def test_every_example_has_one_owner(devices, partition):
+    dealt = _deal(devices, partition=partition, num_clients=9)
+    np.testing.assert_array_equal(_rows(dealt), _rows(devices))
+    ids = [i for clients in dealt.splits.values() for i in clients.ids]
+    assert sorted(ids) == [f"client_{i}" for i in range(9)]
+    assert [len(c) for c in dealt.splits.values()] == [7, 1, 1]
+    for i in dealt.test.ids:
+        sizes = [len(part["y"]) for part in dealt.test.fetch(i).values()]
+        assert min(sizes) >= 1 and abs(sizes[0] - sizes[1]) <= 1
+
+
+def test_the_seed_decides_and_the_record_tells(devices):
+    one, same, other = (
+        _deal(devices, partition="dirichlet:0.5", base_random_seed=seed).facts for seed in (1, 1, 2)
+    )
+    assert one["partition_sha256"] == same["partition_sha256"] != other["partition_sha256"]
+    counts = np.array(list(one["class_counts"].values()))
+    assert counts.shape == (24, 3) and one["classes"] == ["0", "1", "2"]
+    # As many clients as there were, and all examples.
+    assert counts.sum() == len(_rows(devices))
+
+
+def test_a_record_is_of_what_clients_have(devices):
+    dealt = _deal(devices, partition="classes:1", num_clients=6)
+    for client_id in dealt.train.ids:
+        labels = dealt.train.fetch(client_id)["train"]["y"]
+        found = np.bincount(labels, minlength=3).tolist()
+        assert found == dealt.facts["class_counts"][client_id]
+        assert len(set(labels.tolist())) == 1
+
+
+def test_silos_are_pooled_whole_and_split_by_their_shares():
+    task = datasets.create(
+        "vehicle", use_synthetic_data=True, partition="dirichlet:1", num_clients=5,
+        val_split=0.2, test_split=0.2,
+    )  # fmt: skip
+    before = synthetic.task("vehicle")
+    assert len(task.train) == 5 and task.train is task.valid is task.test
+    assert len(_rows(task, "features")) == len(_rows(before, "features"))
+    parts = task.test.fetch("client_0")
+    total = sum(len(part["target"]) for part in parts.values())
+    assert len(parts["test"]["target"]) == int(np.ceil(0.2 * total))
+
+
+def test_what_is_known_of_natural_clients_is_dropped():
+    task = synthetic.task("emnist")
+    assert task.facts["client_groups"]
+    dealt = dealing.apply(task, DataOptions("emnist", partition="iid", num_clients=20))
+    assert "client_groups" not in dealt.facts and "clients_left_out" in dealt.facts
+
+
+def test_fewer_clients_are_the_same_under_every_seed(devices):
+    one, other = (_deal(devices, max_clients=12, base_random_seed=seed) for seed in (1, 2))
+    for split in ("train", "valid", "test"):
+        assert one.splits[split].ids == other.splits[split].ids
+        assert len(one.splits[split]) == 4
+        assert set(one.splits[split].ids) < set(devices.splits[split].ids)
+
+
+def test_fewer_silos_stay_one_population():
+    silos = toy.classifier_silos((7, 12, 3, 20))
+    cut = dealing.cut(silos, DataOptions("school", max_clients=2))
+    assert len(cut.train) == 2 and cut.train is cut.valid is cut.test
+
+
+def test_fewer_examples_keep_the_proportions_of_parts_and_their_order(devices):
+    cut = _deal(devices, max_examples_per_client=10)
+    for split, clients in cut.splits.items():
+        for i in clients.ids:
+            before, after = (t.splits[split].fetch(i) for t in (devices, cut))
+            sizes = {part: len(fields["y"]) for part, fields in before.items()}
+            for part, fields in after.items():
+                total = sum(sizes.values())
+                kept = max(1, sizes[part] * 10 // total) if total > 10 else sizes[part]
+                assert len(fields["y"]) == kept
+                places = [np.flatnonzero((before[part]["x"] == x).all(1))[0] for x in fields["x"]]
+                assert places == sorted(places) and len(set(places)) == kept
+
+
+def test_loaded_in_a_graph_as_in_memory():
+    from motley_tff.core import clients
+
+    task = toy.classifier_task(4)
+    one = task.train.ids[0]
+    parts = {p: dict(f) for p, f in task.train.fetch(one).items()}
+    in_graph = clients.InGraphClients([one], lambda client_id: parts, {one: 7})
+    here, there = (
+        dealing._fewer_examples(source, 4).fetch(one)["train"]["x"]
+        for source in (in_graph, clients.subset(task.train, [one]))
+    )
+    np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"partition": "classes:4"}, "--partition=classes:4: found 3 classes"),
+        ({"partition": "classes:1", "num_clients": 2}, "some would be nobody's"),
+        ({"partition": "dirichlet:0.01", "num_clients": 60, "min_examples": 3}, "in 100 draws"),
+        ({"partition": "iid", "num_clients": 900}, "fewer than 2 a client; give fewer clients"),
+        ({"partition": "iid", "num_clients": 9, "memory_limit_gb": 1e-7}, "--memory_limit_gb"),
+    ],
+)
+def test_what_cannot_be_dealt(devices, options, words):
+    with pytest.raises(UserError) as error:
+        _deal(devices, **options)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("school", {"partition": "classes:2"}, "have no classes to deal by; give iid"),
+        ("emnist", {"partition": "some"}, "--partition=some: expected natural, iid"),
+        ("emnist", {"num_clients": 3}, "--num_clients is for examples that are dealt again"),
+        ("emnist", {"min_examples": 3}, "--min_examples is for examples that are dealt again"),
+        ("emnist", {"max_clients": 0}, "--max_clients=0: expected 1 or more"),
+        ("emnist", {"partition": "iid", "num_clients": 5, "max_clients": 5}, "say the same here"),
+        ("cifar10", {}, "the examples of cifar10 have no owners; give iid, classes:K"),
+        ("cifar10", {"partition": "iid", "val_split": 0.2}, "--val_split is for silos"),
+        ("cifar10", {"partition": "iid", "setting": "cross_silo", "val_split": 1.0},
+         "expected numbers above 0 that leave something to train on"),
+    ],
+)  # fmt: skip
+def test_options_that_make_no_sense(name, options, words):
+    with pytest.raises(UserError) as error:
+        datasets.create(name, use_synthetic_data=True, **options)
+    assert words in str(error.value)
