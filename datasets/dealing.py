@@ -81,8 +81,7 @@ def deal(
     setting = datasets.setting(options.dataset_name, options.setting)
     least = max(options.min_examples or 0, _LEAST[setting])
     stream = random_streams.generator(options.base_random_seed, "partition", 0)
-    ids = [f"client_{i:0{len(str(num_clients - 1))}}" for i in range(num_clients)]
-    table: dict[str, Any] = {}
+    counts = None
     if options.partition == "iid":
         hands = _deal_evenly(len(next(iter(examples.values()))), num_clients, least, stream)
     else:
@@ -95,12 +94,17 @@ def deal(
             least,
         )
         hands = label_partition.deal(counts, labels, stream)
-        if counts.size <= _MAX_CELLS:
-            table["classes"] = [str(value) for value in values]
-            table["class_counts"] = dict(zip(ids, counts.tolist(), strict=True))
+    digest = _digest(hands)
+    # Another draw's clients are others, with whom nothing may be joined by their ids.
+    width, suffix = len(str(num_clients - 1)), digest[:6]
+    ids = [f"client_{i:0{width}}_{suffix}" for i in range(num_clients)]
+    table: dict[str, Any] = {}
+    if counts is not None and counts.size <= _MAX_CELLS:
+        table["classes"] = [str(value) for value in values]
+        table["class_counts"] = dict(zip(ids, counts.tolist(), strict=True))
     rows = assignment.assign(dict(zip(ids, hands, strict=True)), options, by_time=False)
     clients, facts = rows.clients_with(examples)
-    dealt = {"partition": options.partition, "partition_sha256": _digest(hands), **table}
+    dealt = {"partition": options.partition, "partition_sha256": digest, **table}
     return Dealt(clients, {**facts, **dealt})
 
 

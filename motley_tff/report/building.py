@@ -20,6 +20,7 @@ from motley_tff.report import (
     radar,
     runs,
     style,
+    winners,
 )
 
 # (title, what it needs)
@@ -59,6 +60,7 @@ def build(
     for comparison, stem in zip(compared, stems(compared), strict=True):
         on_comparison(comparison.dataset)
         report.add_comparison(comparison, stem)
+    report.add_winners(compared)
     report.add_heterogeneity(inputs.heterogeneity)
     report.add_scorecards(inputs.scorecards)
     return report.finish(compared)
@@ -104,6 +106,24 @@ class _Report:
         """Draws and adds one data set's figures."""
         images, absent = figures.draw_all(comparison, stem, self._folder, self._vector)
         self._sections.append(section_of_comparison(comparison, f"data-{stem}", images, absent))
+
+    def add_winners(self, compared: Sequence[comparisons.Comparison]) -> None:
+        """Draws and adds which method is best by which metric of the quantum of improvement."""
+        splits = [s for comparison in compared if (s := winners.split(comparison)) is not None]
+        images = []
+        for reference, stem in ((winners.G, "over_global"), (winners.BETTER, "over_better")):
+            shown = [s for s in splits if reference in s.scores]
+            if shown:
+                with style.settings():
+                    figure = winners.draw(shown, reference)
+                    caption = winners.caption(shown, reference)
+                    title = f"Fairness of gains over {reference}"
+                    files, svg = style.save(figure, self._folder, f"fairness_{stem}", self._vector)
+                names = ", ".join(s.name for s in shown)
+                tables = f"clients.csv of {names}"
+                images.append(page.Image(f"fairness-{stem}", title, caption, tables, svg, files))
+        if splits:
+            self._sections.append(winners.section(splits, images))
 
     def add_heterogeneity(self, paths: Sequence[pathlib.Path]) -> None:
         """Draws and adds label shares."""

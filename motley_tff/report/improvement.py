@@ -5,7 +5,7 @@ are those of a run of local training, global ones the baseline of the run itself
 FedAvg's model, else of another run of the seed. Constant F has no density and is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,19 +31,49 @@ class Curve(NamedTuple):
         return 100.0 * float(np.mean(self.values > 0))
 
 
+class References(NamedTuple):
+    """The runs whose models others are compared with, `{seed: run}`."""
+
+    fedavg: Mapping[int, Run]
+    local: Mapping[int, Run]
+
+    def knows(self, run: Run, with_local: bool) -> bool:
+        """Returns whether there is what a run's gains are over."""
+        return run.seed in self.fedavg and (run.seed in self.local or not with_local)
+
+    def gains(self, run: Run, with_local: bool = True, own_global: bool = True) -> np.ndarray:
+        """Returns F of the test clients that are in all runs that it is of, [clients].
+
+        Args:
+          with_local: Whether F is over the local model, too, not the global one alone.
+          own_global: Whether the global model is the run's own, if that is FedAvg's; else it is the
+            same one for all runs of a seed.
+        """
+        has_fedavg = names.has_fedavg_baseline(run.algorithm) and run.has_trained_baseline
+        fedavg = run if has_fedavg and own_global else self.fedavg[run.seed]
+        return quantum(run, fedavg, self.local[run.seed] if with_local else None)
+
+
+def references(comparison: Comparison) -> References:
+    """Returns the runs of FedAvg and local training, of several of a seed the first."""
+    runs = [run for series in comparison.series for run in series.runs]
+    local = {run.seed: run for run in reversed(runs) if run.algorithm == "local"}
+    fedavg_runs = [run for run in runs if names.has_fedavg_baseline(run.algorithm)]
+    # First those whose settings are FedAvg's own.
+    fedavg_runs.sort(key=lambda run: not run.algorithm.startswith("fedavg"))
+    fedavg = {run.seed: run for run in reversed(fedavg_runs) if run.has_trained_baseline}
+    return References(fedavg, local)
+
+
 def data(comparison: Comparison) -> list[Curve]:
     """Returns F of every algorithm, nothing without runs of local training and of FedAvg."""
-    runs = [run for series in comparison.series for run in series.runs]
-    local = {run.seed: run for run in runs if run.algorithm == "local"}
-    fedavg_runs = [run for run in runs if names.has_fedavg_baseline(run.algorithm)]
-    fedavg = {run.seed: run for run in reversed(fedavg_runs) if run.has_trained_baseline}
+    known = references(comparison)
     curves = []
     for series in comparison.series:
-        has_fedavg = names.has_fedavg_baseline(series.algorithm)
         parts = [
-            quantum(run, run if has_fedavg else fedavg[run.seed], local[run.seed])
+            known.gains(run)
             for run in series.runs
-            if series.algorithm != "local" and run.seed in fedavg and run.seed in local
+            if series.algorithm != "local" and known.knows(run, with_local=True)
         ]
         values = np.concatenate([np.zeros(0), *parts])
         values = values[np.isfinite(values)]
@@ -52,17 +82,19 @@ def data(comparison: Comparison) -> list[Curve]:
     return curves
 
 
-def quantum(personal: Run, fedavg: Run, local: Run) -> np.ndarray:
-    """Returns F of the test clients that are in all three runs, [clients]."""
-    columns = (
+def quantum(personal: Run, fedavg: Run, local: Run | None) -> np.ndarray:
+    """Returns F of the test clients that are in all these runs, [clients]."""
+    columns = [
         (personal.values, personal.values.personalized),
         (fedavg.values, fedavg.values.baseline),
-        (local.values, local.values.personalized),
-    )
+    ]
+    if local is not None:
+        columns.append((local.values, local.values.personalized))
     by_client = [dict(zip(v.client_ids, numbers, strict=True)) for v, numbers in columns]
     ids = [i for i in by_client[0] if all(i in numbers for numbers in by_client)]
-    p, g, l_ = (np.array([numbers[i] for i in ids]) for numbers in by_client)
-    return quantum_of_improvement.quantum(p, g, l_, personal.higher_is_better)
+    p, g, *l_ = (np.array([numbers[i] for i in ids]) for numbers in by_client)
+    higher = personal.higher_is_better
+    return quantum_of_improvement.quantum(p, g, l_[0] if l_ else None, higher)
 
 
 def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) -> Figure:

@@ -206,12 +206,17 @@ def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
 
 
 def _dataset(name: str, flags: Mapping[str, Any]) -> str:
-    """Returns a data set's name, with what tells a user's data apart: their file, their setting."""
+    """Returns a data set's name, with what tells it apart: a user's file, the setting of what can
+    have either, a partition by labels.
+    """
     kinds = {"cross_silo": "silos", "cross_device": "devices"}
     setting = kinds.get(flags.get("setting") or "")
     files = (flags.get("data_files") or {}) if setting else {}
     made_up = ["synthetic"] if flags.get("use_synthetic_data") else []
-    more = [*made_up, *sorted(files), *([setting] if setting else [])]
+    named = sorted(files) if len(files) == 1 else []
+    partition = str(flags.get("partition") or "natural")
+    dealt = [] if partition in ("natural", "iid") else [partition]
+    more = [*made_up, *named, *([setting] if setting else []), *dealt]
     return f"{name} ({', '.join(more)})" if more else name
 
 

@@ -32,7 +32,8 @@ def test_every_example_has_one_owner(devices, partition):
     dealt = _deal(devices, partition=partition, num_clients=9)
     np.testing.assert_array_equal(_rows(dealt), _rows(devices))
     ids = [i for clients in dealt.splits.values() for i in clients.ids]
-    assert sorted(ids) == [f"client_{i}" for i in range(9)]
+    suffix = dealt.facts["partition_sha256"][:6]
+    assert sorted(ids) == [f"client_{i}_{suffix}" for i in range(9)]
     assert [len(c) for c in dealt.splits.values()] == [7, 1, 1]
     for i in dealt.test.ids:
         sizes = [len(part["y"]) for part in dealt.test.fetch(i).values()]
@@ -67,7 +68,7 @@ def test_silos_are_pooled_whole_and_split_by_their_shares():
     before = synthetic.task("vehicle")
     assert len(task.train) == 5 and task.train is task.valid is task.test
     assert len(_rows(task, "features")) == len(_rows(before, "features"))
-    parts = task.test.fetch("client_0")
+    parts = task.test.fetch(task.test.ids[0])
     total = sum(len(part["target"]) for part in parts.values())
     assert len(parts["test"]["target"]) == int(np.ceil(0.2 * total))
 

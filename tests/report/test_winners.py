@@ -1,0 +1,91 @@
+"""Who wins by which metric: Divi et al.'s Table 3 as typed, ranks, and runs of several splits."""
+
+import numpy as np
+import pytest
+
+from motley_tff.report import winners
+
+# Accuracy in percent of users 0 to 9, from Table 3 of arXiv:2107.13173.
+_FEDAVG = {
+    "DS-1": [43.6, 50.9, 44.5, 51.3, 45.3, 44.2, 35.8, 37.9, 47.7, 48.6],
+    "DS-2": [50.8, 45.3, 49.4, 46.5, 50.8, 50.7, 46.5, 49.5, 48.7, 49.1],
+    "DS-3": [48.2, 40.8, 31.2, 31.5, 49.4, 47.8, 56.8, 58.1, 49, 53.5],
+}
+_PERSONAL = {
+    "DS-1": {
+        "PersFL": [85.5, 78.2, 82.2, 82.1, 79.4, 77.1, 75.6, 79.7, 87.7, 91],
+        "FedPer": [83.2, 74.5, 78.4, 77.9, 76.1, 72.1, 70.9, 75.6, 84.4, 88.5],
+        "pFedMe": [74.3, 64.1, 69.6, 69.4, 67.2, 62.1, 59.9, 65.8, 75.5, 81.7],
+        "Per-FedAvg": [69.2, 65, 67.9, 67.2, 65.8, 62.7, 58.2, 64.3, 72.5, 76.6],
+    },
+    "DS-2": {
+        "PersFL": [61.3, 56.9, 57.3, 60.1, 59.1, 61.9, 58.9, 61.2, 60, 58.8],
+        "FedPer": [57.2, 51.4, 53.2, 55.4, 54.4, 57.6, 53.3, 56.9, 57.5, 54.3],
+        "pFedMe": [61.7, 57.3, 57.3, 58.9, 59.5, 60.6, 58.6, 60.2, 59.6, 58.3],
+        "Per-FedAvg": [58.2, 56.1, 57.2, 58.8, 59.4, 59.3, 57.7, 58, 55.8, 55.3],
+    },
+    "DS-3": {
+        "PersFL": [94.5, 79.9, 68.9, 82.5, 82.5, 79.9, 90.3, 87.6, 76.7, 80.3],
+        "FedPer": [93.1, 77, 64.7, 77.5, 78.6, 76.9, 88.5, 84.6, 73.5, 77.9],
+        "pFedMe": [94.2, 79.2, 64.4, 72.5, 80, 77.5, 88.3, 84, 66.9, 73.8],
+        "Per-FedAvg": [92.5, 73.7, 64.6, 77, 82.5, 77.9, 89.1, 83.7, 64.1, 72.7],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def table_3():
+    return {
+        name: {
+            method: winners.scores(np.subtract(values, _FEDAVG[name]))
+            for method, values in methods.items()
+        }
+        for name, methods in _PERSONAL.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "lowest", "value", "others"),
+    [
+        ("DS-1", "Per-FedAvg", 19.24, "PersFL"),
+        ("DS-2", "pFedMe", 2.08, "pFedMe"),
+        ("DS-3", "FedPer", 53.93, "PersFL"),
+    ],
+)
+def test_the_papers_winners_from_its_own_table(table_3, name, lowest, value, others):
+    variance, *rest = winners.FAIRNESS
+    assert winners.winners(table_3[name], variance) == [lowest]
+    assert table_3[name][lowest][variance.name] == pytest.approx(value, abs=0.005)
+    assert [winners.winners(table_3[name], kind) for kind in rest] == [[others]] * 3
+    gains = winners.PERFORMANCE[1:3]
+    assert [winners.winners(table_3[name], kind) for kind in gains] == [["PersFL"]] * 2
+
+
+def test_the_papers_table_4(table_3):
+    """To its own rounding: accuracies of Table 3 have one decimal."""
+    of = table_3["DS-1"]
+    assert of["PersFL"]["pui"] == 100
+    assert of["PersFL"]["mpi"] == pytest.approx(38.74, abs=0.1)
+    assert of["PersFL"]["api"] == pytest.approx(36.87, abs=0.05)
+    assert table_3["DS-3"]["pFedMe"]["api"] == pytest.approx(31.44, abs=0.05)
+
+
+def test_equal_methods_share_a_rank_and_nobodys_loss_is_the_best():
+    kinds = {kind.name: kind for kind in winners.KINDS}
+    hurts, one, other = [1.0, -1.0], [1.0, 2.0], [2.0, 1.0]
+    scores = {n: winners.scores(np.array(f)) for n, f in (("a", hurts), ("b", one), ("c", other))}
+    assert winners.ranks(scores, kinds["mpd"]) == {"a": 3, "b": 1, "c": 1}
+    assert winners.ranks(scores, kinds["api"]) == {"a": 3, "b": 1, "c": 1}
+    assert winners.winners(scores, kinds["pui"]) == ["b", "c"]
+    nobody = {**scores, "d": winners.scores(np.array([-1.0, -1.0]))}
+    assert winners.ranks(nobody, kinds["jain_index_improved"])["d"] == 4
+
+
+def test_sentences_say_who_disagrees_and_what_local_training_changes(table_3):
+    low = {m: winners.scores(np.subtract(v, 80.0)) for m, v in _PERSONAL["DS-3"].items()}
+    one = winners.Split("cifar10 (DS-3)", {winners.G: table_3["DS-3"], winners.BETTER: low}, [])
+    text = winners.sentence(one)
+    assert text.startswith("cifar10 (DS-3): over max(G, L) PersFL is best by")
+    assert "Counting local training, the share of clients that" in text
+    only_global = winners.Split("DS-1", {winners.G: table_3["DS-1"]}, [])
+    assert "Per-FedAvg by average variance" in winners.sentence(only_global)
