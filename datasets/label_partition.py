@@ -2,8 +2,9 @@
 
 A partition is said in words, and drawn as a table of counts [clients, classes]:
 
-- `classes:K`: every client owns K classes, every class is owned, all clients have as many examples,
-  and their classes' shares differ (Divi et al. 2021, https://arxiv.org/abs/2107.13173, DS-1);
+- `classes:K`: every client owns K classes, every class is owned, all clients have as many examples
+  (if classes of these sizes can be dealt so), and their classes' shares differ (Divi et al. 2021,
+  https://arxiv.org/abs/2107.13173, DS-1);
 - `dirichlet:ALPHA`: of each class the shares over clients are drawn from Dirichlet(ALPHA), so that
   totals differ (DS-2; not the form of Hsu et al. 2019, which draws a client's shares of classes);
 - `classes:K+lognormal:MU,SIGMA`: client i owns the K classes from the i-th on, and each class is
@@ -47,6 +48,11 @@ class LabelPartition:
     classes: int | None = None
     alpha: float | None = None
     lognormal: tuple[float, float] | None = None
+
+    @property
+    def has_equal_totals(self) -> bool:
+        """Whether clients should have as many examples as each other."""
+        return self.classes is not None and self.lognormal is None
 
 
 def check(text: str) -> None:
@@ -102,7 +108,8 @@ def draw(
     """Returns how many examples of each class each client gets, int64 [clients, classes].
 
     Columns sum to the classes' sizes: nothing is left over, nothing is dealt twice. A draw that
-    leaves a client fewer than `min_examples` is drawn again, 100 times at most.
+    leaves a client fewer than `min_examples` is drawn again, 100 times at most; so are totals that
+    should be equal, of which the most equal are taken.
 
     Args:
       sizes: How many examples each class has, int64 [classes].
@@ -113,15 +120,21 @@ def draw(
         every client enough; it says the smallest and largest totals of the last draw.
     """
     _check(partition, len(sizes), num_clients)
-    counts = np.zeros((num_clients, len(sizes)), np.int64)
+    totals = np.zeros(num_clients, np.int64)
+    best, least_spread = None, math.inf
     for _ in range(_MAX_DRAWS):
-        drawn = _draw(partition, sizes, num_clients, stream)
-        if drawn is None:
+        counts = _draw(partition, sizes, num_clients, stream)
+        if counts is None:
             continue
-        counts = drawn
-        if counts.sum(axis=1).min() >= min_examples:
+        totals = counts.sum(axis=1)
+        if totals.min() < min_examples:
+            continue
+        if not partition.has_equal_totals or np.ptp(totals) <= len(sizes):
             return counts
-    totals = counts.sum(axis=1)
+        if np.ptp(totals) < least_spread:
+            best, least_spread = counts, np.ptp(totals)
+    if best is not None:
+        return best
     raise UserError(
         f"found no partition of {sizes.sum():,} examples into {num_clients} clients of at least "
         f"{min_examples} in {_MAX_DRAWS} draws (the last gave {totals.min()} to {totals.max():,}); "
@@ -157,8 +170,7 @@ def _draw(
     assert partition.classes is not None  # One of the two is given.
     if partition.lognormal is None:
         owned = _balanced_owners(num_clients, num_classes, partition.classes, stream)
-        fitted = _equal_totals(owned, sizes, stream)
-        return None if fitted is None else _rounded(fitted, sizes)
+        return _rounded(_equal_totals(owned, sizes, stream), sizes)
     places = (np.arange(num_clients)[:, None] + np.arange(partition.classes)) % num_classes
     owned = np.zeros((num_clients, num_classes), bool)
     np.put_along_axis(owned, places, True, axis=1)
@@ -186,20 +198,19 @@ def _balanced_owners(
     return owned
 
 
-def _equal_totals(
-    owned: np.ndarray, sizes: np.ndarray, stream: np.random.Generator
-) -> np.ndarray | None:
-    """Returns drawn shares of classes, fitted to equal totals and the classes' sizes (iterative
-    proportional fitting), or None where these owners cannot have both.
+def _equal_totals(owned: np.ndarray, sizes: np.ndarray, stream: np.random.Generator) -> np.ndarray:
+    """Returns drawn shares of classes, fitted to the classes' sizes and to totals that are as equal
+    as these owners can have (iterative proportional fitting).
     """
     table = np.where(owned, stream.uniform(0.1, 1.0, owned.shape), 0.0)
     total = sizes.sum() / len(owned)
     for _ in range(_FIT_ROUNDS):
-        table *= (total / table.sum(axis=1))[:, None]
-        table *= sizes / table.sum(axis=0)
-        if np.abs(table.sum(axis=1) - total).max() < _FIT_TOLERANCE:
-            return table
-    return None
+        before = table
+        table = table * (total / table.sum(axis=1))[:, None]
+        table = table * (sizes / table.sum(axis=0))
+        if np.abs(table - before).max() < _FIT_TOLERANCE:
+            break
+    return table
 
 
 def _rounded(table: np.ndarray, sizes: np.ndarray) -> np.ndarray:

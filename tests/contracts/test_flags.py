@@ -69,7 +69,7 @@ REACHES = (
     # Who trains, and on what.
     Reaches("--partition=iid", "rounds", "train_loss"),
     Reaches("--num_clients=2", "clients", "client_id", beside=("--partition=iid",)),
-    Reaches("--min_examples=7", "clients", "num_evaluation_examples", beside=(
+    Reaches("--min_examples=20", "clients", "num_evaluation_examples", beside=(
         "--partition=dirichlet:1",)),
     Reaches("--max_clients=2", "clients", "client_id"),
     Reaches("--max_examples_per_client=4", "clients", "num_personalization_examples"),

@@ -108,3 +108,12 @@ def test_classes_that_are_not_there_or_nobodys():
         _draw("classes:1", num_clients=5)
     with pytest.raises(UserError, match="in 100 draws"):  # Ten of each class for two owners.
         _draw("classes:2+lognormal:0,1", [15] * 10)
+
+
+def test_of_unequal_classes_totals_are_as_equal_as_can_be():
+    """One class a client: its owners share it, half each; nobody else can have any."""
+    counts = _draw("classes:1", sizes=[100, 60, 20], num_clients=6)
+    assert sorted(counts.max(axis=1)) == [10, 10, 30, 30, 50, 50]
+    # With two classes a client equal totals can be had.
+    totals = _draw("classes:2", sizes=[100, 60, 20], num_clients=6).sum(axis=1)
+    assert np.ptp(totals) <= 3
