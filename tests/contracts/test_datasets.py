@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 import datasets
-from datasets.options import DataOptions
 from motley_tff.core import client_work, clients as clients_lib, learning
 from tests import synthetic
 
@@ -83,7 +82,7 @@ def test_loss_and_metrics_have_an_entry_an_example(task):
 @pytest.mark.slow
 def test_the_seed_decides(name):
     def first(seed):
-        options = DataOptions(dataset_name=name, use_synthetic_data=True, base_random_seed=seed)
+        options = synthetic.options_of(name, base_random_seed=seed)
         clients = datasets.create_task(options).train
         return clients.fetch(clients.ids[0])["train"]
 
