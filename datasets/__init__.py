@@ -142,6 +142,11 @@ def _check_partition(options: DataOptions) -> None:
                     f"--{option} is for examples that are dealt again; give --partition=iid or "
                     "another, or leave it out"
                 )
+    elif options.partition == "iid" and options.num_clients is None and options.min_examples:
+        raise UserError(
+            "--min_examples: with --partition=iid each client has as many examples as before; "
+            "leave it out, or give --num_clients"
+        )
     elif options.num_clients is not None and options.max_clients is not None:
         raise UserError("--num_clients and --max_clients say the same here; leave one out")
 

@@ -52,6 +52,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
     if options.use_synthetic_data:
         pixels, labels = synthesize(options.base_random_seed)
         return create_task_from_data(pixels, labels, options, {"source": "synthetic"})
+    if options.data_file is not None:
+        raise UserError(f"--data_file: cifar10 is several files; give --data_dir and {_HELP}")
     if options.data_dir is None:
         raise UserError(f"--dataset_name=cifar10 needs --data_dir; {_HELP}")
     folder = files.existing("data_dir", options.data_dir, "a folder")
@@ -63,7 +65,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
         return create_task_from_data(pixels, labels, options, facts)
     if (folder / "train").is_dir():
         pixels, labels, names = read_folder(folder)
-        facts = {"source": "folder", "files": [str(folder / "train")]}
+        parts = [str(folder / part) for part in _parts(folder)]
+        facts = {"source": "folder", "files": parts}
         return create_task_from_data(pixels, labels, options, facts, names)
     raise UserError(f"cifar10: {folder} has {_found(folder)}; {_HELP}")
 
@@ -86,7 +89,7 @@ def create_task_from_data(
     """
     setting = datasets.setting("cifar10", options.setting)
     num_clients = options.num_clients or _NUM_CLIENTS[setting]
-    dealt = dealing.deal({"pixels": pixels, "label": labels}, "label", options, num_clients)
+    dealt = dealing.deal({"pixels": pixels, "label": labels}, "label", options, num_clients, names)
     return classification.image_task(
         lenet.LeNet,
         (_SIDE, _SIDE, _CHANNELS),
@@ -138,7 +141,7 @@ def read_folder(folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     and `test/<class>/*`; UserError if pictures are not of 32x32 pixels in colour, or classes
     differ.
     """
-    parts = [name for name in ("train", "test") if (folder / name).is_dir()]
+    parts = _parts(folder)
     pictures = images.read_folder(folder, only=parts)
     shape = pictures.pixels.shape[1:]
     if shape != (_SIDE, _SIDE, _CHANNELS):
@@ -158,6 +161,10 @@ def read_folder(folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     if len(names) < 2:
         raise UserError(f"{folder}: found one class, {names[0]!r}; expected several")
     return pictures.pixels, np.searchsorted(names, pictures.labels).astype(np.int32), names
+
+
+def _parts(folder: Path) -> list[str]:
+    return [name for name in ("train", "test") if (folder / name).is_dir()]
 
 
 def _is_there(folder: Path) -> bool:

@@ -21,6 +21,7 @@ from motley_tff.core import clients as clients_lib, partition, random_streams
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
+Examples = Mapping[str, np.ndarray]
 # What a client needs so that none of its parts is empty.
 _LEAST = {"cross_device": 2, "cross_silo": 3}
 # `run.json` keeps the table of clients and classes if it has no more cells.
@@ -62,22 +63,41 @@ def apply(task: Task, options: DataOptions) -> Task:
                 "classes to deal by; give iid, or leave it out"
             )
         num_clients = options.num_clients or len({i for c in task.splits.values() for i in c.ids})
-        examples = partition.pool(task, memory, on_client)
-        task = deal(examples, task.label_field, options, num_clients).into(task)
+        pooled, without = _with_classes(task, partition.pool(task, memory, on_client))
+        dealt = deal(pooled, task.label_field, options, num_clients, task.label_names)
+        task = dealt.into(task)
+        if without:
+            facts = {**task.facts, "examples_left_out_of_no_known_class": without}
+            task = dataclasses.replace(task, facts=facts)
     return cut(task, options)
 
 
+def _with_classes(task: Task, examples: Examples) -> tuple[Examples, int]:
+    """Returns the examples that have a class, and how many have none: -1, which no model tells."""
+    labels = examples[task.label_field] if task.label_field else np.zeros(0, np.int32)
+    if not np.issubdtype(labels.dtype, np.integer) or not (labels < 0).any():
+        return examples, 0
+    kept = labels >= 0
+    return {field: values[kept] for field, values in examples.items()}, int((~kept).sum())
+
+
 def deal(
-    examples: Mapping[str, np.ndarray],
+    examples: Examples,
     label_field: str | None,
     options: DataOptions,
     num_clients: int,
+    label_names: Sequence[str] = (),
 ) -> Dealt:
     """Deals examples, `{field: [n, ...]}`, to new clients under the seed, and splits those.
+
+    Args:
+      label_names: What whole labels are called in the record.
 
     Raises:
       UserError: If clients would be too few or too small.
     """
+    if num_clients < 2:
+        raise UserError(f"--num_clients={num_clients}: expected 2 or more")
     setting = datasets.setting(options.dataset_name, options.setting)
     least = max(options.min_examples or 0, _LEAST[setting])
     stream = random_streams.generator(options.base_random_seed, "partition", 0)
@@ -100,7 +120,8 @@ def deal(
     ids = [f"client_{i:0{width}}_{suffix}" for i in range(num_clients)]
     table: dict[str, Any] = {}
     if counts is not None and counts.size <= _MAX_CELLS:
-        table["classes"] = [str(value) for value in values]
+        named = bool(label_names) and np.issubdtype(values.dtype, np.integer)
+        table["classes"] = [label_names[v] if named else str(v) for v in values]
         table["class_counts"] = dict(zip(ids, counts.tolist(), strict=True))
     rows = assignment.assign(dict(zip(ids, hands, strict=True)), options, by_time=False)
     clients, facts = rows.clients_with(examples)
@@ -176,6 +197,10 @@ def _first_clients(task: Task, limit: int) -> dict[str, clients_lib.Clients]:
         first = set(splits.permute(task.train.ids)[:limit])
         chosen = {name: [i for i in c.ids if i in first] for name, c in sources.items()}
     else:
+        if limit < len(sources):
+            raise UserError(
+                f"--max_clients={limit}: expected 3 or more: one to train, to validate and to test"
+            )
         share = min(1.0, limit / sum(map(len, sources.values())))
         counts = {name: max(1, int(share * len(c))) for name, c in sources.items()}
         chosen = {name: list(splits.permute(c.ids)[: counts[name]]) for name, c in sources.items()}
@@ -210,7 +235,8 @@ def _fewer_examples(clients: clients_lib.Clients, limit: int) -> clients_lib.Cli
 def _some_rows(
     fields: clients_lib.Examples, size: tf.Tensor, total: tf.Tensor, limit: int, seed: tf.Tensor
 ) -> clients_lib.Examples:
-    share = tf.maximum(size * limit // tf.maximum(total, 1), tf.minimum(size, 1))
+    wide = tf.cast(size, tf.int64) * limit // tf.maximum(tf.cast(total, tf.int64), 1)
+    share = tf.maximum(tf.cast(wide, tf.int32), tf.minimum(size, 1))
     draws = tf.random.stateless_uniform([size], seed, dtype=tf.float64)
     rows = tf.sort(tf.argsort(draws)[: tf.where(total <= limit, size, share)])
     return {field: tf.gather(values, rows) for field, values in fields.items()}

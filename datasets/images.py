@@ -266,7 +266,12 @@ def _read(path: str, image_size: int | None) -> np.ndarray:
             )
         mode = "L" if file.mode in _GREY_MODES else "RGB"
         PIL.ImageOps.exif_transpose(file, in_place=True)
-        picture = file.convert(mode)
+        picture: PIL.Image.Image = file
+        if "A" in file.getbands() or "transparency" in file.info:  # Seen on white paper.
+            colours = file.convert("RGBA")
+            white = PIL.Image.new("RGBA", colours.size, "white")
+            picture = PIL.Image.alpha_composite(white, colours)
+        picture = picture.convert(mode)
         if image_size is not None:
             picture = picture.resize((image_size, image_size), PIL.Image.Resampling.BILINEAR)
         return np.asarray(picture)

@@ -8,7 +8,8 @@ A partition is said in words, and drawn as a table of counts [clients, classes]:
 - `dirichlet:ALPHA`: of each class the shares over clients are drawn from Dirichlet(ALPHA), so that
   totals differ (DS-2; not the form of Hsu et al. 2019, which draws a client's shares of classes);
 - `classes:K+lognormal:MU,SIGMA`: client i owns the K classes from the i-th on, and each class is
-  dealt to its owners in proportion to draws of a log-normal (DS-3; Li et al. 2020).
+  dealt to its owners in proportion to draws of a log-normal, ten examples to each at least (DS-3;
+  Li et al. 2020).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _FORMS = (
 )
 EXPECTED = "natural, iid, classes:K, dirichlet:ALPHA or classes:K+lognormal:MU,SIGMA"
 _MAX_DRAWS = 100
+# Below it NumPy draws for minutes, and no client shares a class anyway.
+_LEAST_ALPHA = 0.001
 # Of each class that it owns a client of DS-3 has as many at least.
 _LEAST_OF_A_CLASS = 10
 # Rounds of fitting totals, and how near they come: far less than an example.
@@ -54,6 +57,11 @@ class LabelPartition:
         """Whether clients should have as many examples as each other."""
         return self.classes is not None and self.lognormal is None
 
+    @property
+    def least_of_a_class(self) -> int:
+        """How many examples an owner has of each of its classes at least."""
+        return _LEAST_OF_A_CLASS if self.lognormal is not None else 1
+
 
 def check(text: str) -> None:
     """Raises a UserError if a text is no partition."""
@@ -71,8 +79,11 @@ def parse(text: str) -> LabelPartition:
     given = match.groupdict()
     if "alpha" in given:
         alpha = _number(text, given["alpha"])
-        if alpha <= 0:
-            raise UserError(f"--partition={text}: found alpha {alpha:g}, expected more than 0")
+        if alpha < _LEAST_ALPHA:
+            raise UserError(
+                f"--partition={text}: found alpha {alpha:g}, expected {_LEAST_ALPHA} or more, at "
+                "which each class has one owner"
+            )
         return LabelPartition(alpha=alpha)
     classes = _number(text, given["classes"])
     if classes < 1 or classes % 1:
@@ -119,20 +130,18 @@ def draw(
       UserError: If clients cannot own so many classes, classes would be nobody's, or no draw gives
         every client enough; it says the smallest and largest totals of the last draw.
     """
-    _check(partition, len(sizes), num_clients)
+    _check(partition, sizes, num_clients)
     totals = np.zeros(num_clients, np.int64)
     best, least_spread = None, math.inf
     for _ in range(_MAX_DRAWS):
         counts = _draw(partition, sizes, num_clients, stream)
-        if counts is None:
-            continue
         totals = counts.sum(axis=1)
         if totals.min() < min_examples:
             continue
         if not partition.has_equal_totals or np.ptp(totals) <= len(sizes):
             return counts
-        if np.ptp(totals) < least_spread:
-            best, least_spread = counts, np.ptp(totals)
+        if (spread := int(np.ptp(totals))) < least_spread:
+            best, least_spread = counts, spread
     if best is not None:
         return best
     raise UserError(
@@ -142,8 +151,8 @@ def draw(
     )
 
 
-def _check(partition: LabelPartition, num_classes: int, num_clients: int) -> None:
-    classes = partition.classes
+def _check(partition: LabelPartition, sizes: np.ndarray, num_clients: int) -> None:
+    classes, num_classes = partition.classes, len(sizes)
     if classes is None:
         return
     if classes > num_classes:
@@ -151,18 +160,29 @@ def _check(partition: LabelPartition, num_classes: int, num_clients: int) -> Non
             f"--partition=classes:{classes}: found {num_classes} classes, expected as many as a "
             "client owns, or more; give a smaller number"
         )
-    if classes * num_clients < num_classes:
+    owned = classes * num_clients
+    if partition.lognormal is not None:  # Neighbours own the same classes but for one.
+        owned = classes + num_clients - 1
+    if owned < num_classes:
         raise UserError(
-            f"--partition=classes:{classes}: {num_clients} clients own {classes * num_clients} "
-            f"classes together, and there are {num_classes}: some would be nobody's; give more "
+            f"--partition=classes:{classes}: {num_clients} clients own {owned} classes together, "
+            f"and there are {num_classes}: some would be nobody's; give more clients or classes a "
+            "client"
+        )
+    most_owners = math.ceil(classes * num_clients / num_classes)
+    least = partition.least_of_a_class * most_owners
+    if sizes.min() < least:
+        raise UserError(
+            f"--partition=classes:{classes}: found a class of {sizes.min()} examples for "
+            f"{most_owners} owners, expected {partition.least_of_a_class} for each; give fewer "
             "clients or classes a client"
         )
 
 
 def _draw(
     partition: LabelPartition, sizes: np.ndarray, num_clients: int, stream: np.random.Generator
-) -> np.ndarray | None:
-    """Returns counts, or None of a draw that cannot be made whole."""
+) -> np.ndarray:
+    """Returns counts of one draw."""
     num_classes = len(sizes)
     if partition.alpha is not None:
         shares = stream.dirichlet(np.full(num_clients, partition.alpha), num_classes).T
@@ -170,15 +190,16 @@ def _draw(
     assert partition.classes is not None  # One of the two is given.
     if partition.lognormal is None:
         owned = _balanced_owners(num_clients, num_classes, partition.classes, stream)
-        return _rounded(_equal_totals(owned, sizes, stream), sizes)
+        rest = sizes - owned.sum(axis=0)  # An example of each class that a client owns comes first.
+        return owned + _rounded(_equal_totals(owned, rest, stream), rest)
     places = (np.arange(num_clients)[:, None] + np.arange(partition.classes)) % num_classes
     owned = np.zeros((num_clients, num_classes), bool)
     np.put_along_axis(owned, places, True, axis=1)
-    weights = np.where(owned, stream.lognormal(*partition.lognormal, owned.shape), 0.0)
+    # A class's draws count in proportion alone, so that the largest can be 1, not infinite.
+    logarithms = np.where(owned, stream.normal(*partition.lognormal, owned.shape), -np.inf)
+    weights = np.exp(logarithms - logarithms.max(axis=0))
     least = np.where(owned, _LEAST_OF_A_CLASS, 0)
     rest = sizes - least.sum(axis=0)
-    if (rest < 0).any():
-        return None
     return least + _rounded(weights / weights.sum(axis=0) * rest, rest)
 
 
@@ -206,11 +227,15 @@ def _equal_totals(owned: np.ndarray, sizes: np.ndarray, stream: np.random.Genera
     total = sizes.sum() / len(owned)
     for _ in range(_FIT_ROUNDS):
         before = table
-        table = table * (total / table.sum(axis=1))[:, None]
-        table = table * (sizes / table.sum(axis=0))
+        table = table * _ratio(np.full(len(owned), total), table.sum(axis=1))[:, None]
+        table = table * _ratio(sizes, table.sum(axis=0))
         if np.abs(table - before).max() < _FIT_TOLERANCE:
             break
     return table
+
+
+def _ratio(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:
+    return np.divide(wanted, found, out=np.zeros(len(found)), where=found > 0)
 
 
 def _rounded(table: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -30,7 +30,8 @@ _HEAD_BYTES = 2**18
 _MEMORY_FACTOR = 8
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", "#n/a"})
 _DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
-_THOUSANDS = r"[+-]?\d{1,3}(?:,\d{3})+"
+_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3})+"
+_POINTED_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+"
 # With separators of thousands, or both kinds of mark: 1.234,5 or 1,234.5 or 1 234 or 1.234.567.
 _SEPARATED = r"[+-]?\d{1,3}(?:(?:[.,'\u00a0\u202f ]\d{3})+[.,]\d+|(?:[.,'\u00a0\u202f ]\d{3})+)"
 _SIGNED = r"[+-]?[$€£]\s?\d+(?:[.,]\d+)*|[+-]?\d+(?:[.,]\d+)*\s?[%$€£]"
@@ -256,10 +257,13 @@ def check_columns(
 def client_ids(path: object, frame: pd.DataFrame, column: str) -> pd.Series:
     """Returns whose each row is, without blanks around; UserError if a row says nothing."""
     ids = frame[column].str.strip()
-    if count := int((ids == "").sum()):
+    if (missing := is_missing(ids)).any():
+        first = ids[missing].iloc[0]
+        found = f"no client (but {first!r})" if first else "no client"
         raise UserError(
-            f"{path}: found no client in {count:,} of {len(ids):,} rows, the first in row "
-            f"{row_number(ids == '')} (the header is row 1); fill column {column!r}"
+            f"{path}: found {found} in {int(missing.sum()):,} of {len(ids):,} rows, the first in "
+            f"row {row_number(missing)} (the header is row 1); fill column {column!r}, or take "
+            "those rows out"
         )
     return ids
 
@@ -298,10 +302,11 @@ def numbers(path: object, column: pd.Series) -> np.ndarray | None:
     odd = values.isna() & ~missing
     if odd.any() and texts[odd].str.fullmatch(_DECIMAL_COMMA).all():
         if texts[odd].str.fullmatch(_THOUSANDS).all():
-            raise UserError(
-                f"{path}: column {column.name!r} has {texts[odd].iloc[0]}, which is thousands or a "
-                "decimal comma; write numbers with a decimal point and without separators"
-            )
+            raise _ambiguous(path, column, texts[odd].iloc[0], "thousands or a decimal comma")
+        pointed = texts[~odd & texts.str.fullmatch(_POINTED_THOUSANDS)]
+        if len(pointed):
+            other = f"thousands or a decimal point beside {texts[odd].iloc[0]}"
+            raise _ambiguous(path, column, pointed.iloc[0], other)
         values = pd.to_numeric(texts.str.replace(",", ".").where(~missing, "nan"), errors="coerce")
         odd = values.isna() & ~missing
     _check_formulas(path, column, texts[odd])
@@ -319,6 +324,13 @@ def numbers(path: object, column: pd.Series) -> np.ndarray | None:
             "empty or give a number"
         )
     return values.to_numpy(np.float64)[codes]
+
+
+def _ambiguous(path: object, column: pd.Series, found: str, what: str) -> UserError:
+    return UserError(
+        f"{path}: column {column.name!r} has {found}, which is {what}; write numbers with a "
+        "decimal point and without separators"
+    )
 
 
 def _check_formulas(path: object, column: pd.Series, texts: pd.Series) -> None:

@@ -352,6 +352,8 @@ def _labels(where: str, cells: pd.Series, kind: str | None, train: np.ndarray) -
             )
         return Labels(((numbers - low) / (high - low)).astype(np.float32), None, low, high)
     texts = cells.str.strip()
+    if numbers is not None:  # 1 and 1.0 are one class, called as it is first.
+        texts = texts.groupby(numbers, sort=False).transform("first")
     if kind is None:
         _check_are_classes(where, texts)
     other = "" if numbers is None else ", or --label_kind=numbers"

@@ -319,7 +319,7 @@ def _pictures(task: Any, sizes: Any, shares: Any, folder: pathlib.Path) -> list[
 
 def _is_chosen_silos(task: Any) -> bool:
     """Whether the clients of data that could be devices' are silos here."""
-    return task.dataset in datasets.USERS_DATA and task.setting == "cross_silo"
+    return task.dataset in datasets.EITHER_SETTING and task.setting == "cross_silo"
 
 
 def _short(value: object, limit: int = 160) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import inspect
 import logging
 import os
 import pathlib
@@ -86,7 +87,14 @@ def create_task(name: str, **options: Any) -> Task:
         from motley_tff.experiment import runner  # TensorFlow takes 3 s.
 
         runner.limit_threads(BackendConfig.threads_per_client)  # Loading starts TensorFlow.
-        task = tasks[name].load()(name, **options)
+        create = tasks[name].load()
+        if name in others:
+            _check_arguments(others[name], create, name, options)
+        task = create(name, **options)
+        from motley_tff.core.task import Task
+
+        if not isinstance(task, Task):
+            raise tasks[name].error(f"it returned {type(task).__name__}, expected a Task")
         facts = {**task.facts, "options": _plain(options)}
         if name in others:
             facts["package"] = others[name].origin
@@ -98,6 +106,15 @@ def create_task(name: str, **options: Any) -> Task:
         f"{', '.join(names) or 'none: install the project, as launch/run does'}"
         f"{f'; did you mean {near[0]!r}?' if near else ''}"
     )
+
+
+def _check_arguments(
+    plugin: plugins.Plugin, create: Callable[..., Any], name: str, options: Mapping[str, Any]
+) -> None:
+    try:
+        inspect.signature(create).bind(name, **options)
+    except TypeError as error:
+        raise plugin.error(f"it cannot be called so: {error}") from error
 
 
 def run(

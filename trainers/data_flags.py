@@ -41,8 +41,8 @@ def define() -> None:
     _define_partition()
     for name, what in (("val_split", "validate"), ("test_split", "test")):
         flags.DEFINE_float(
-            name, None, f"School, Vehicle and silos of your data: share of each silo's examples "
-            f"that {what} (default: 0.15).",
+            name, None, "School, Vehicle, silos of cifar10 and yours: share of each silo's "
+            f"examples that {what} (default: 0.15).",
         )  # fmt: skip
     flags.DEFINE_float(
         "lam_svm", None, "vehicle: strength of the SVM's regularizer (default: 0.0001).",
@@ -81,7 +81,8 @@ def _define_users_data() -> None:
     )  # fmt: skip
     flags.DEFINE_enum(
         "setting", None, ["cross_device", "cross_silo"],
-        "table, images, text: what clients are (default: silos for mtl_trainer, else devices).",
+        "cifar10, table, images, text: what clients are (default: silos for mtl_trainer, else "
+        "devices).",
     )  # fmt: skip
     flags.DEFINE_string(
         "model",

@@ -51,8 +51,10 @@ def _check_data_file(wanted: config.Config, directory: run_directory.RunDirector
     if wanted.data.data_file and not wanted.data.use_synthetic_data:
         files.append(os.path.expanduser(wanted.data.data_file))
     if files:
+        known = directory.record.get("data_files") or {}
         digests = {os.path.basename(path): run_directory.digest(path) for path in files}
-        directory.check_same("data_files", digests, "data files")
+        # A folder of pictures is not read again for what is shown.
+        directory.check_same("data_files", {**known, **digests}, "data files")
 
 
 def _draw(directory: run_directory.RunDirectory) -> None:

@@ -122,8 +122,8 @@ def _define_evaluation() -> None:
     flags.DEFINE_bool(
         "export_scores",
         False,
-        "vehicle, table of two classes: also write every example's label and both models' scores, "
-        "scores.csv.",
+        "vehicle; table, images, text of two classes: also write every example's label and both "
+        "models' scores, scores.csv.",
     )
     flags.register_validator(
         "personalization_fraction",

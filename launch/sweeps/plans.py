@@ -88,8 +88,8 @@ class Plan:
 
     @property
     def setting(self) -> str | None:
-        """What a user's clients are; None of other data."""
-        if self.grid.dataset not in datasets.USERS_DATA:
+        """What the clients of data are that can be either; None of other data."""
+        if self.grid.dataset not in datasets.EITHER_SETTING:
             return None
         default = "cross_silo" if self.grid.trainer == "mtl_trainer" else "cross_device"
         return self.grid.fixed.get("setting", default)

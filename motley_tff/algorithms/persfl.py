@@ -85,6 +85,11 @@ class PersFL(SiloAlgorithm):
         20, "Most epochs of a student's training", lower=1, upper=10_000
     )
 
+    @property
+    def pairs(self) -> list[tuple[float, float]]:
+        """The weights and temperatures of a silo's students."""
+        return list(itertools.product(self.distillation_weights, self.temperatures))
+
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedAvg's training, in which silos look for their teachers."""
         base = fedavg.build(task, self, initial_weights)
@@ -104,10 +109,9 @@ class PersFL(SiloAlgorithm):
                 f"--algorithm=persfl distils the probabilities of classes; {task.dataset}'s model "
                 "has none. Choose another algorithm"
             )
-        pairs = tuple(itertools.product(self.distillation_weights, self.temperatures))
         student = _Student(
             self.personal,
-            (self.personal.learning_rate,) * len(pairs),
+            (self.personal.learning_rate,) * len(self.pairs),
             self.student_epochs,
             self.train_batch_size,
             persfl=self,
@@ -158,13 +162,9 @@ class _Student(FineTuning):
     initial: Weights = ()
 
     @property
-    def _pairs(self) -> list[tuple[float, float]]:
-        return list(itertools.product(self.persfl.distillation_weights, self.persfl.temperatures))
-
-    @property
     def candidates(self) -> tuple[str, ...]:
         """The candidates' labels."""
-        return candidate_labels.of_students(self._pairs, self.max_epochs)
+        return candidate_labels.of_students(self.persfl.pairs, self.max_epochs)
 
     def models(self, broadcast: Any, client_state: Any) -> Models:
         """Returns the teacher, and what its student starts from."""
@@ -177,7 +177,7 @@ class _Student(FineTuning):
         self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, stage: Stage
     ) -> learning.Learner:
         """Returns the learner after a batch; see `FineTuning.step`."""
-        weight, temperature = tf.unstack(tf.gather(tf.constant(self._pairs), stage.rate))
+        weight, temperature = tf.unstack(tf.gather(tf.constant(self.persfl.pairs), stage.rate))
         said = task.model.predict(stage.models.baseline, batch.x, False, batch.key)
         soft = tf.nn.softmax(said / temperature)
 

@@ -7,7 +7,7 @@ that of the FedAvg run, if there is one. Gains in accuracy are in
 percentage points. Metrics are computed for each seed, then averaged over seeds.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +16,11 @@ from matplotlib.patches import Patch
 
 from motley_tff.metrics.quantum_of_improvement import QUANTUM
 from motley_tff.report import improvement, page, style
-from motley_tff.report.comparisons import Comparison, Series
-from motley_tff.report.runs import Run
+from motley_tff.report.comparisons import Comparison, Series, Value
 
 G, BETTER = "G", "max(G, L)"
-# What "of nobody" is worth where nobody loses.
-_NOBODY = {"mpd": 0.0, "apd": 0.0}
+# Where nobody loses, nothing is lost.
+_LOSSES = ("mpd", "apd")
 _MAX_CLIENTS = 20
 
 
@@ -66,14 +65,19 @@ class Split(NamedTuple):
 
 
 def scores(gains: np.ndarray) -> dict[str, float]:
-    """Returns the nine metrics of clients' gains F, [clients]; not-a-number of nobody."""
-    return {kind.name: QUANTUM[kind.name](gains) for kind in KINDS}
+    """Returns the nine metrics of some clients' gains F, [clients]; not-a-number of nobody's gains,
+    0 of nobody's losses.
+    """
+    values = {kind.name: QUANTUM[kind.name](gains) for kind in KINDS}
+    nobody = {name: 0.0 for name in _LOSSES if np.isnan(values[name])}
+    return values | nobody
 
 
 def winners(of_methods: Scores, kind: Kind) -> list[str]:
     """Returns the methods that are best by a metric: several if they are equal."""
     places = ranks(of_methods, kind)
-    return [method for method, place in places.items() if place == 1]
+    has_value = {m for m, values in of_methods.items() if not np.isnan(values[kind.name])}
+    return [method for method, place in places.items() if place == 1 and method in has_value]
 
 
 def ranks(of_methods: Scores, kind: Kind) -> dict[str, int]:
@@ -83,7 +87,6 @@ def ranks(of_methods: Scores, kind: Kind) -> dict[str, int]:
     keys = {}
     for method, values in of_methods.items():
         value = values[kind.name]
-        value = _NOBODY.get(kind.name, np.nan) if np.isnan(value) else value
         keys[method] = np.inf if np.isnan(value) else (value if kind.lower else -value)
     return {method: 1 + sum(k < key for k in keys.values()) for method, key in keys.items()}
 
@@ -97,22 +100,32 @@ def split(comparison: Comparison) -> Split | None:
         return None
     factor = 100.0 if "accuracy" in comparison.metric else 1.0
     which = [G, *([BETTER] if references.local else [])]
-    by_reference: dict[str, Scores] = {
-        name: {s.label: _means(s, references, name == BETTER, factor) for s in series}
-        for name in which
-    }
+    by_reference: dict[str, Scores] = {}
+    for name in which:
+        of_series = {s.label: _means(s, references, name == BETTER, factor) for s in series}
+        by_reference[name] = {label: means for label, means in of_series.items() if means}
+    by_reference = {name: methods for name, methods in by_reference.items() if len(methods) > 1}
+    if G not in by_reference:
+        return None  # They have no clients in common.
     return Split(comparison.dataset, by_reference, _clients(series, references, factor))
 
 
 def _means(
     series: Series, references: improvement.References, with_local: bool, factor: float
 ) -> dict[str, float]:
-    def of(name: str) -> Callable[[Run], float]:
-        return lambda run: scores(factor * references.gains(run, with_local, False))[name]
-
-    known = [r for r in series.runs if references.knows(r, with_local)]
-    kept = series._replace(runs=known)
-    return {kind.name: kept.over_seeds(of(kind.name)).mean for kind in KINDS}
+    """Returns the metrics over seeds, nothing without clients who are in the references, too."""
+    gains = [
+        (run.seed, factor * references.gains(run, with_local, own_global=False))
+        for run in series.runs
+        if references.knows(run, with_local)
+    ]
+    of_runs = [(seed, scores(values)) for seed, values in gains if values.size]
+    seeds = [seed for seed, _ in of_runs]
+    return {
+        kind.name: Value.of([values[kind.name] for _, values in of_runs], seeds).mean
+        for kind in KINDS
+        if of_runs
+    }
 
 
 def _clients(
@@ -167,7 +180,7 @@ def sentence(one: Split) -> str:
     best = {kind: winners(one.scores[reference], kind) for kind in KINDS}
     count = {m: sum(m in b for b in best.values()) for m in one.scores[reference]}
     first = max(count, key=lambda method: count[method])
-    others = [f"{' and '.join(b)} by {k.title}" for k, b in best.items() if first not in b]
+    others = [f"{' and '.join(b)} by {k.title}" for k, b in best.items() if b and first not in b]
     text = f"{one.name}: over {reference} {first} is best by {count[first]} of {len(KINDS)} metrics"
     text += f"; {', '.join(others)}." if others else "."
     if reference == BETTER:
@@ -183,8 +196,10 @@ def sentence(one: Split) -> str:
 
 def _winner(of_methods: Scores, kind: Kind) -> str:
     names = winners(of_methods, kind)
+    if not names:
+        return ""
     value = of_methods[names[0]][kind.name]
-    return f"{', '.join(names)} ({'nobody' if np.isnan(value) else format(value, '.4g')})"
+    return f"{', '.join(names)} ({value:.4g})"
 
 
 def _rank_table(splits: Sequence[Split], reference: str) -> str:
@@ -223,7 +238,7 @@ def draw(splits: Sequence[Split], reference: str) -> Figure:
 def caption(splits: Sequence[Split], reference: str) -> str:
     """Returns the figure's caption."""
     best = ", ".join(
-        f"{s.name} {'/'.join(winners(s.scores[reference], FAIRNESS[0]))}" for s in splits
+        f"{s.name} {'/'.join(winners(s.scores[reference], FAIRNESS[0])) or 'none'}" for s in splits
     )
     return (
         f"Fairness of the gains over {reference} among the clients that gain. A low average "

@@ -128,6 +128,8 @@ def test_loaded_in_a_graph_as_in_memory():
         ({"partition": "classes:4"}, "--partition=classes:4: found 3 classes"),
         ({"partition": "classes:1", "num_clients": 2}, "some would be nobody's"),
         ({"partition": "dirichlet:0.01", "num_clients": 60, "min_examples": 3}, "in 100 draws"),
+        ({"max_clients": 2}, "--max_clients=2: expected 3 or more"),
+        ({"partition": "iid", "num_clients": 1}, "--num_clients=1: expected 2 or more"),
         ({"partition": "iid", "num_clients": 900}, "fewer than 2 a client; give fewer clients"),
         ({"partition": "iid", "num_clients": 9, "memory_limit_gb": 1e-7}, "--memory_limit_gb"),
     ],
@@ -145,6 +147,8 @@ def test_what_cannot_be_dealt(devices, options, words):
         ("emnist", {"partition": "some"}, "--partition=some: expected natural, iid"),
         ("emnist", {"num_clients": 3}, "--num_clients is for examples that are dealt again"),
         ("emnist", {"min_examples": 3}, "--min_examples is for examples that are dealt again"),
+        ("emnist", {"partition": "iid", "min_examples": 3}, "each client has as many examples as"),
+        ("emnist", {"partition": "dirichlet:1e-300"}, "found alpha 1e-300, expected 0.001 or more"),
         ("emnist", {"max_clients": 0}, "--max_clients=0: expected 1 or more"),
         ("emnist", {"partition": "iid", "num_clients": 5, "max_clients": 5}, "say the same here"),
         ("cifar10", {}, "the examples of cifar10 have no owners; give iid, classes:K"),
@@ -157,3 +161,30 @@ def test_options_that_make_no_sense(name, options, words):
     with pytest.raises(UserError) as error:
         datasets.create(name, use_synthetic_data=True, **options)
     assert words in str(error.value)
+
+
+def test_large_clients_keep_as_many_as_they_may():
+    """100,000 examples times a limit of 50,000 are no int32."""
+    from motley_tff.core import clients
+
+    many = {"train": {"x": np.arange(100_000)}, "test": {"x": np.arange(10)}}
+    kept = dealing._fewer_examples(clients.InMemoryClients({"a": many}), 50_000).fetch("a")
+    assert [len(kept[part]["x"]) for part in ("train", "test")] == [49_995, 4]
+
+
+def test_labels_of_no_known_class_are_nobodys(devices):
+    import dataclasses
+
+    from motley_tff.core import clients
+
+    one = devices.train.ids[0]
+    data = {i: {"train": dict(devices.train.fetch(i)["train"])} for i in devices.train.ids}
+    labels = np.full_like(data[one]["train"]["y"], -1)
+    data[one]["train"]["y"] = labels
+    odd = dataclasses.replace(
+        devices, train=clients.InMemoryClients(data), label_names=("a", "b", "c")
+    )
+    dealt = _deal(odd, partition="classes:1", num_clients=9)
+    assert dealt.facts["examples_left_out_of_no_known_class"] == len(labels)
+    assert dealt.facts["classes"] == ["a", "b", "c"]
+    assert len(_rows(dealt)) == len(_rows(devices)) - len(labels)

@@ -65,6 +65,14 @@ def test_one_coloured_picture_makes_all_coloured(folder):
     ]  # fmt: skip
 
 
+def test_what_is_transparent_is_white(folder):
+    _picture(folder / "05" / "1" / "8.png", (0, 0), "LA")
+    _picture(folder / "05" / "1" / "9.png", (0, 255), "LA")
+    pixels = _create(folder, setting="cross_silo").train.fetch("05")
+    values = {int(v) for part in pixels.values() for v in part["pixels"][:, 0, 0, 0]}
+    assert values == {50, 51, 0, 255}
+
+
 def test_pictures_of_two_sizes_are_scaled_if_asked(folder):
     _picture(folder / "05" / "1" / "9.png", 7, size=(9, 4))
     with pytest.raises(UserError, match="of 6x6 and of 9x4 pixels.*9.png.*give --image_size"):

@@ -106,8 +106,6 @@ def test_classes_that_are_not_there_or_nobodys():
         _draw("classes:11")
     with pytest.raises(UserError, match="5 clients own 5 classes together, and there are 10"):
         _draw("classes:1", num_clients=5)
-    with pytest.raises(UserError, match="in 100 draws"):  # Ten of each class for two owners.
-        _draw("classes:2+lognormal:0,1", [15] * 10)
 
 
 def test_of_unequal_classes_totals_are_as_equal_as_can_be():
@@ -117,3 +115,28 @@ def test_of_unequal_classes_totals_are_as_equal_as_can_be():
     # With two classes a client equal totals can be had.
     totals = _draw("classes:2", sizes=[100, 60, 20], num_clients=6).sum(axis=1)
     assert np.ptp(totals) <= 3
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "clients", "words"),
+    [
+        ("classes:2+lognormal:0,2", [300] * 10, 5, "5 clients own 6 classes together"),
+        ("classes:2+lognormal:0,2", [15] * 10, 10, "a class of 15 examples for 2 owners, expected"),
+        ("classes:2", [1] + [50] * 4, 6, "a class of 1 examples for 3 owners, expected 1 for each"),
+    ],
+)
+def test_classes_that_cannot_have_their_owners(text, sizes, clients, words):
+    with pytest.raises(UserError, match=words):
+        _draw(text, sizes=sizes, num_clients=clients)
+
+
+def test_whoever_owns_a_class_has_some_of_it():
+    counts = _draw("classes:4", sizes=[900, 500, 200, 100, 50, 30, 20, 10, 5, 5])
+    assert ((counts > 0).sum(axis=1) == 4).all()
+    assert counts.sum(axis=0).tolist() == [900, 500, 200, 100, 50, 30, 20, 10, 5, 5]
+
+
+def test_large_lognormal_draws_count_in_proportion():
+    np.testing.assert_array_equal(
+        _draw("classes:2+lognormal:1000,2"), _draw("classes:2+lognormal:0,2")
+    )

@@ -146,6 +146,12 @@ def test_decimal_commas():
     with pytest.raises(UserError, match=r"'x' has 1,234, which is thousands or a decimal comma"):
         _numbers("1,234", "5")
     np.testing.assert_array_equal(_numbers("1,234", "0,5"), [1.234, 0.5])
+    np.testing.assert_array_equal(_numbers("0,123", "0,456"), [0.123, 0.456])
+    with pytest.raises(
+        UserError, match=r"'x' has 1\.234, which is thousands or a decimal point be"
+    ):
+        _numbers("1.234", "999,5", "2.000")
+    np.testing.assert_array_equal(_numbers("0.234", "999,5"), [0.234, 999.5])
 
 
 def test_infinite_numbers_and_formulas_are_refused():
@@ -163,6 +169,11 @@ def test_clients_are_text_without_blanks_around():
     assert rows.client_ids("t", frame, "c").tolist() == ["00511", "a", "a"]
     frame.loc[1, "c"] = "  "
     with pytest.raises(UserError, match=r"no client in 1 of 3 rows, the first in row 3"):
+        rows.client_ids("t", frame, "c")
+    frame.loc[1, "c"] = "NULL"  # All rows of nobody are not those of one client.
+    with pytest.raises(
+        UserError, match=r"no client \(but 'NULL'\) in 1 of 3 rows, .* or take those"
+    ):
         rows.client_ids("t", frame, "c")
 
 

@@ -176,6 +176,7 @@ def test_numbers_are_scaled_by_training_labels_and_told_in_their_unit():
     [
         (["1", "2"] * 20, None, ("1", "2")),
         (["10", "9"] * 20, None, ("9", "10")),
+        (["0", "1", "0.0", "1.0"] * 10, None, ("0", "1")),
         (["1", "2.5"] * 20, None, ()),
         ([str(i) for i in range(40)], None, ()),
         (["10", "9.5"] * 20, "classes", ("9.5", "10")),

@@ -89,3 +89,13 @@ def test_sentences_say_who_disagrees_and_what_local_training_changes(table_3):
     assert "Counting local training, the share of clients that" in text
     only_global = winners.Split("DS-1", {winners.G: table_3["DS-1"]}, [])
     assert "Per-FedAvg by average variance" in winners.sentence(only_global)
+
+
+def test_nobody_hurt_under_one_seed_is_no_loss_there():
+    """Losses 0 and 20 under two seeds: 10 on average, more than another method's 3."""
+    from motley_tff.report.comparisons import Value
+
+    numbers = [winners.scores(np.array(gains))["apd"] for gains in ([1.0, 2.0], [1.0, -20.0])]
+    assert Value.of(numbers, [1, 2]).mean == 10
+    none = dict.fromkeys((kind.name for kind in winners.KINDS), float("nan"))
+    assert winners.winners({"a": none, "b": none}, winners.KINDS[0]) == []
