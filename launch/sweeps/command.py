@@ -16,6 +16,7 @@ import contextlib
 import functools
 import os
 import pathlib
+import re
 import shlex
 import sys
 import time
@@ -59,6 +60,10 @@ flags.DEFINE_string("root_output_dir", "results", "Directory that gets the sweep
 flags.DEFINE_string("data_dir", None, "Directory that holds the data sets and their caches.")
 flags.DEFINE_string("data_file", None, "A file to read in place of a search in --data_dir.")
 flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; compares with nothing.")
+flags.DEFINE_multi_string(
+    "fixed", [], "FLAG=VALUE for every run, in place of what the grid says, such as "
+    "partition=dirichlet:0.9; results are in a directory of their own. May be given several times.",
+)  # fmt: skip
 flags.DEFINE_bool("dry_run", False, "Print the tasks' commands and run nothing.")
 flags.DEFINE_bool("yes", False, f"Run more than {_MANY_RUNS} runs, too.")
 flags.DEFINE_string("slurm_partition", None, "Partition (default: the cluster's).")
@@ -74,19 +79,20 @@ def main(grid_file: str) -> int:
     is_dry, cpus, at_once = FLAGS.dry_run, FLAGS.cpus_per_task, FLAGS.max_parallel
     of_job = (cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition)
     resources = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
-    path = pathlib.Path(grid_file)
-    grid, seeds = grids.read(path), FLAGS.seeds
+    path, fixed = pathlib.Path(grid_file), _fixed(FLAGS.fixed)
+    grid, seeds = grids.read(path, fixed), FLAGS.seeds
+    name = _name(path, fixed)
     plan = plans.Plan(grid, seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
     _check_size(plan, may_be_large=FLAGS.yes or is_dry)
     if is_dry:
         for task in plan.tasks:
             print(f"# task {task.name}: {len(task.runs)} runs")
-            print(shlex.join(plan.command(task, pathlib.Path(root) / path.stem)))
+            print(shlex.join(plan.command(task, pathlib.Path(root) / name)))
         print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
         return 0
     if resources is not None:
         slurm.check()
-    with _directory(root, path.stem, plan) as directory:
+    with _directory(root, name, plan) as directory:
         _run_tasks(plan, directory, cpus, at_once, resources)
         rows = results.write(directory, plan)
         best = results.best_rows(plan, rows, results.best_point(plan, rows))
@@ -95,6 +101,25 @@ def main(grid_file: str) -> int:
     tables = [directory / f"{name}.csv" for name in names]
     print("", *(table for table in tables if table.exists()), sep="\n")
     return int(any(row["status"] == "failed" for row in rows))
+
+
+def _fixed(texts: Sequence[str]) -> dict[str, str]:
+    """Returns `{flag: value}` of texts such as `partition=dirichlet:0.9`."""
+    pairs = [text.lstrip("-").partition("=") for text in texts]
+    for text, (flag, _, value) in zip(texts, pairs, strict=True):
+        if not flag or not value:
+            raise UserError(f"--fixed={text}: expected FLAG=VALUE, such as total_rounds=20")
+    flags_given = [flag for flag, _, _ in pairs]
+    for flag in flags_given:
+        if flags_given.count(flag) > 1:
+            raise UserError(f"--fixed: found {flag} more than once; leave one")
+    return {flag: value for flag, _, value in pairs}
+
+
+def _name(path: pathlib.Path, fixed: Mapping[str, str]) -> str:
+    """Returns the directory's name, such as `ditto.cifar10.partition_dirichlet_0.9`."""
+    parts = (re.sub(r"[^A-Za-z0-9.]+", "_", f"{f} {v}").strip("_") for f, v in fixed.items())
+    return ".".join([path.stem, *parts])
 
 
 def _absolute(path: str | None) -> str | None:

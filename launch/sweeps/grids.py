@@ -27,6 +27,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -52,6 +53,7 @@ _SWEEP_FLAGS = frozenset(
     {"experiment_name", "root_output_dir", "dataset_name", "base_random_seed", "data_dir",
      "data_file", "use_synthetic_data", "tensorboard", "flagfile", "verbosity", "help"}
 )  # fmt: skip
+_OF_COMMAND_LINE = 0  # In place of a line of the file.
 _SHIPPED = pathlib.Path(__file__).parents[1] / "grids"
 
 
@@ -99,13 +101,24 @@ def parse(path: pathlib.Path) -> tuple[Grid, Given]:
     return reader.grid(_compose(path)), reader.flags
 
 
-def read(path: pathlib.Path) -> Grid:
-    """Returns a file's grid; UserError as `parse`, and if the trainer refuses a flag or a value."""
+def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) -> Grid:
+    """Returns a file's grid, with other values of `fixed`; UserError as `parse`, and if the trainer
+    refuses a flag or a value.
+    """
     grid, given = parse(path)
+    for flag in fixed:
+        if flag in _SWEEP_FLAGS:
+            raise UserError(f"--fixed={flag}=...: it is for motley_sweep to say; leave it out")
+        if flag in grid.grid or flag in grid.inside:
+            raise UserError(f"--fixed={flag}=...: {path} searches it; leave one out")
+    grid = dataclasses.replace(grid, fixed={**grid.fixed, **fixed})
+    given = [one for one in given if one[1] not in fixed]
+    given += [(_OF_COMMAND_LINE, flag, value) for flag, value in fixed.items()]
     complaint = flag_check.first_complaint(grid.trainer, grid.dataset, given)
     if complaint is not None:
         line, message = complaint
-        raise UserError(f"{path} line {line}: {message}")
+        where = "--fixed" if line == _OF_COMMAND_LINE else f"{path} line {line}"
+        raise UserError(f"{where}: {message}")
     _check_algorithm(path, grid)
     return grid
 
@@ -142,7 +155,7 @@ def _compose(path: pathlib.Path) -> yaml.Node:
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except OSError as error:
-        shipped = {p.stem: os.path.relpath(p) for p in _SHIPPED.glob("*.yaml")}
+        shipped = {p.stem: os.path.relpath(p) for p in _SHIPPED.rglob("*.yaml")}
         near = difflib.get_close_matches(path.name.removesuffix(".yaml"), shipped, 1)
         hint = f"did you mean {shipped[near[0]]}?" if near else "expected a grid's YAML file"
         raise UserError(f"{path} cannot be read: {error.strerror}; {hint}") from error

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import datasets
-from launch.sweeps import flag_check, grids, plans
+from launch.sweeps import command, flag_check, grids, plans
 from motley_tff.core.errors import UserError
 from tests.trainers import programs
 
@@ -351,3 +351,35 @@ def test_a_setting_whose_algorithm_would_not_be_itself_is_refused(tmp_path):
     )
     with pytest.raises(UserError, match="at rate 10 makes 10 times the whole"):
         grids.read(path)
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "divi").glob("*.yaml")), ids=lambda p: p.stem)
+def test_grids_of_cifar10_have_six_settings_and_take_other_partitions(path):
+    grid = grids.read(path, {"partition": "dirichlet:0.9"})
+    assert grid.num_points == 6 and grid.dataset == "cifar10"
+    assert grid.fixed["partition"] == "dirichlet:0.9" and grid.fixed["num_clients"] == "10"
+    assert grids.read(path).fixed["partition"] == "classes:4"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "words"),
+    [
+        ({"lambda": "3"}, "--fixed=lambda=...: .* searches it; leave one out"),
+        ({"data_dir": "x"}, "--fixed=data_dir=...: it is for motley_sweep to say"),
+        ({"partition": "classes:0"}, "--fixed: --partition=classes:0: found 0 classes"),
+        ({"totl_rounds": "3"}, "--fixed: unknown flag --totl_rounds; did you mean --total_rounds"),
+    ],
+)
+def test_flags_that_the_command_line_cannot_fix(fixed, words):
+    with pytest.raises(UserError, match=words):
+        grids.read(FOLDER / "divi" / "ditto.cifar10.yaml", fixed)
+
+
+def test_results_of_other_flags_have_a_directory_of_their_own():
+    fixed = command._fixed(["--partition=classes:2+lognormal:0,2", "total_rounds=20"])
+    assert fixed == {"partition": "classes:2+lognormal:0,2", "total_rounds": "20"}
+    name = command._name(FOLDER / "ditto.cifar10.yaml", fixed)
+    assert name == "ditto.cifar10.partition_classes_2_lognormal_0_2.total_rounds_20"
+    for texts, words in ((["x"], "expected FLAG=VALUE"), (["a=1", "a=2"], "a more than once")):
+        with pytest.raises(UserError, match=words):
+            command._fixed(texts)
