@@ -102,7 +102,9 @@ def split(comparison: Comparison) -> Split | None:
     which = [G, *([BETTER] if references.local else [])]
     by_reference: dict[str, Scores] = {}
     for name in which:
-        of_series = {s.label: _means(s, references, name == BETTER, factor) for s in series}
+        # Local training does not improve on itself.
+        shown = [s for s in series if name == G or s.algorithm != "local"]
+        of_series = {s.label: _means(s, references, name == BETTER, factor) for s in shown}
         by_reference[name] = {label: means for label, means in of_series.items() if means}
     by_reference = {name: methods for name, methods in by_reference.items() if len(methods) > 1}
     if G not in by_reference:
@@ -198,8 +200,10 @@ def _winner(of_methods: Scores, kind: Kind) -> str:
     names = winners(of_methods, kind)
     if not names:
         return ""
-    value = of_methods[names[0]][kind.name]
-    return f"{', '.join(names)} ({value:.4g})"
+    value, gain = of_methods[names[0]][kind.name], of_methods[names[0]]["pui"]
+    # Among a few who gain little can be unequal.
+    among = f", {gain:.0f}% gain" if kind in FAIRNESS else ""
+    return f"{', '.join(names)} ({value:.4g}{among})"
 
 
 def _rank_table(splits: Sequence[Split], reference: str) -> str:
