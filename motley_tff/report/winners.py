@@ -145,7 +145,7 @@ def _clients(
             columns[one.label] = dict(values)
     header = ["client", *columns]
     rows = [
-        [i.partition(":")[2], *(_number(factor * c.get(i, np.nan)) for c in columns.values())]
+        [i.partition(":")[2] or i, *(_number(factor * c.get(i, np.nan)) for c in columns.values())]
         for i in fedavg.client_ids
     ]
     every = [np.array(list(c.values())) * factor for c in columns.values()]

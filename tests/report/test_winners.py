@@ -1,9 +1,12 @@
 """Who wins by which metric: Divi et al.'s Table 3 as typed, ranks, and runs of several splits."""
 
+import shutil
+
 import numpy as np
 import pytest
 
-from motley_tff.report import winners
+from motley_tff.report import comparisons, runs, winners
+from tests.report import written
 
 # Accuracy in percent of users 0 to 9, from Table 3 of arXiv:2107.13173.
 _FEDAVG = {
@@ -93,9 +96,62 @@ def test_sentences_say_who_disagrees_and_what_local_training_changes(table_3):
 
 def test_nobody_hurt_under_one_seed_is_no_loss_there():
     """Losses 0 and 20 under two seeds: 10 on average, more than another method's 3."""
-    from motley_tff.report.comparisons import Value
-
     numbers = [winners.scores(np.array(gains))["apd"] for gains in ([1.0, 2.0], [1.0, -20.0])]
-    assert Value.of(numbers, [1, 2]).mean == 10
+    assert comparisons.Value.of(numbers, [1, 2]).mean == 10
     none = dict.fromkeys((kind.name for kind in winners.KINDS), float("nan"))
     assert winners.winners({"a": none, "b": none}, winners.KINDS[0]) == []
+
+
+def _runs(root, **flags):
+    """Writes FedAvg with fine-tuning, Ditto and local training of two seeds, of two clients."""
+    for seed in (1, 2):
+        of = {"seed": seed, "flags": {"partition": "natural", **flags}}
+        written.run(
+            root, f"ft{seed}", "fedavg+finetuning", {"a": (0.5, 0.6), "b": (0.5, 0.5)}, **of
+        )
+        # Its own FedAvg, of other rates, is no reference.
+        written.run(root, f"ditto{seed}", "ditto", {"a": (0.1, 0.7), "b": (0.1, 0.4)}, **of)
+        written.run(root, f"alone{seed}", "local", {"a": (0.0, 0.65), "b": (0.0, 0.2)}, **of)
+
+
+def _split(root):
+    (comparison,) = comparisons.compare(runs.find([str(root)]))
+    return winners.split(comparison)
+
+
+def test_gains_are_over_one_global_model_and_the_better_of_it_and_the_local_one(tmp_path):
+    _runs(tmp_path)
+    split = _split(tmp_path)
+    over_global, over_better = split.scores[winners.G], split.scores[winners.BETTER]
+    assert {m: round(s["api"], 3) for m, s in over_global.items()} == {
+        "FedAvg + FT": 10.0, "Ditto": 20.0, "Local training": 15.0,
+    }  # fmt: skip
+    # Local training has .65 for a: fine-tuning's .6 is a loss of 5 points, Ditto's .7 a gain of 5.
+    assert set(over_better) == {"FedAvg + FT", "Ditto"}
+    assert over_better["FedAvg + FT"]["apd"] == pytest.approx(5)
+    assert over_better["Ditto"]["api"] == pytest.approx(5)
+    assert over_better["Ditto"]["apd"] == pytest.approx(10)
+    header, first, *_ = split.clients
+    assert header[:2] == ["client", "FedAvg"] and first[:2] == ["a", "50"]
+
+
+def test_partitions_by_labels_are_data_of_their_own(tmp_path):
+    _runs(tmp_path / "one", partition="classes:4")
+    _runs(tmp_path / "two", partition="dirichlet:0.9")
+    found = comparisons.compare(runs.find([str(tmp_path)]))
+    assert [c.dataset for c in found] == ["toy (classes:4)", "toy (dirichlet:0.9)"]
+    figure = winners.draw([winners.split(c) for c in found], winners.G)
+    assert len(figure.axes) == 4
+
+
+def test_without_local_training_or_common_clients_less_is_said(tmp_path):
+    _runs(tmp_path / "all")
+    for path in (tmp_path / "all").glob("alone*"):
+        shutil.rmtree(path)
+    assert set(_split(tmp_path / "all").scores) == {winners.G}
+    other = {"x": (0.1, 0.7)}
+    for seed in (1, 2):
+        shutil.rmtree(tmp_path / "all" / f"ditto{seed}")
+        flags = {"partition": "natural"}
+        written.run(tmp_path / "all", f"ditto{seed}", "pfedme", other, seed=seed, flags=flags)
+    assert _split(tmp_path / "all") is None
