@@ -25,6 +25,7 @@ from motley_tff.report import (
 
 # (title, what it needs)
 _LABELS = ("Label distributions (Figure 10)", "a heterogeneity_*.csv, which motley_doctor writes")
+_WINNERS = ("Who wins by which metric", "FedAvg and two other methods on the same clients")
 _SCORES = ("FedEval's scorecard", "a scorecard.csv, which motley_scorecard writes")
 _RUN_COLUMNS = (
     "Run", "In figures", "Seed", "Round", "Test clients", "Mean", "% hurt", "Directory",
@@ -123,7 +124,7 @@ class _Report:
                 tables = f"clients.csv of {names}"
                 images.append(page.Image(f"fairness-{stem}", title, caption, tables, svg, files))
         if splits:
-            self._sections.append(winners.section(splits, images))
+            self._sections.append(winners.section(_WINNERS[0], splits, images))
 
     def add_heterogeneity(self, paths: Sequence[pathlib.Path]) -> None:
         """Draws and adds label shares."""
@@ -167,7 +168,12 @@ class _Report:
         """Adds what was left out and the list of runs, and writes the page."""
         images = [image for section in self._sections for image in section.images]
         titles = {image.title for image in images} | {section.title for section in self._sections}
-        needs = [*((kind.heading, kind.needs) for kind in figures.KINDS), _LABELS, _SCORES]
+        needs = [
+            *((kind.heading, kind.needs) for kind in figures.KINDS),
+            _WINNERS,
+            _LABELS,
+            _SCORES,
+        ]
         absent = [(title, need) for title, need in needs if title not in titles]
         closing = [section_of_absent(absent), section_of_runs(compared)]
         names = ", ".join(dict.fromkeys(comparison.dataset for comparison in compared))

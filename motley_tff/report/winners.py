@@ -158,7 +158,7 @@ def _number(value: float) -> str:
     return "" if np.isnan(value) else f"{value:.4g}"
 
 
-def section(splits: Sequence[Split], images: Sequence[page.Image]) -> page.Section:
+def section(title: str, splits: Sequence[Split], images: Sequence[page.Image]) -> page.Section:
     """Returns the page's section: sentences, winners, ranks, clients and figures."""
     parts = [page.paragraph(" ".join(map(sentence, splits)))]
     for reference in (G, BETTER):
@@ -171,9 +171,9 @@ def section(splits: Sequence[Split], images: Sequence[page.Image]) -> page.Secti
     parts.append(page.figures(images))
     for one in splits:
         if one.clients:
-            title = f"Test clients of {one.name}, first seed"
-            parts.append(page.table(title, one.clients[0], one.clients[1:]))
-    return page.Section("winners", "Who wins by which metric", "\n".join(parts), images)
+            of_clients = f"Test clients of {one.name}, first seed"
+            parts.append(page.table(of_clients, one.clients[0], one.clients[1:]))
+    return page.Section("winners", title, "\n".join(parts), images)
 
 
 def sentence(one: Split) -> str:

@@ -110,7 +110,9 @@ def test_a_report_shows_what_the_runs_left(reported, tmp_path):
     ditto = float(means["Ditto", "Per-client metric"])
     assert ditto == pytest.approx(float(_summary(reported / "ditto").personalized_mean), rel=1e-6)
     stems = {path.stem for path in built.files} - {"tables"}
-    assert {stem.removeprefix("toy_synthetic_accuracy_") for stem in stems} == _FIGURES
+    assert {stem.removeprefix("toy_synthetic_accuracy_") for stem in stems} == {
+        *_FIGURES, "fairness_over_better", "fairness_over_global",
+    }  # fmt: skip
     missing = [kind.heading for kind in figures.KINDS if kind.name not in _FIGURES]
     # And what neither a run nor a sweep writes.
     assert [title for title, _ in built.absent[:-2]] == missing
