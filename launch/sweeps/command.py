@@ -16,7 +16,6 @@ import contextlib
 import functools
 import os
 import pathlib
-import re
 import shlex
 import sys
 import time
@@ -79,9 +78,9 @@ def main(grid_file: str) -> int:
     is_dry, cpus, at_once = FLAGS.dry_run, FLAGS.cpus_per_task, FLAGS.max_parallel
     of_job = (cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition)
     resources = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
-    path, fixed = pathlib.Path(grid_file), _fixed(FLAGS.fixed)
+    path, fixed = pathlib.Path(grid_file), grids.fixed_flags(FLAGS.fixed)
     grid, seeds = grids.read(path, fixed), FLAGS.seeds
-    name = _name(path, fixed)
+    name = grids.directory_name(path, fixed)
     plan = plans.Plan(grid, seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
     _check_size(plan, may_be_large=FLAGS.yes or is_dry)
     if is_dry:
@@ -101,25 +100,6 @@ def main(grid_file: str) -> int:
     tables = [directory / f"{name}.csv" for name in names]
     print("", *(table for table in tables if table.exists()), sep="\n")
     return int(any(row["status"] == "failed" for row in rows))
-
-
-def _fixed(texts: Sequence[str]) -> dict[str, str]:
-    """Returns `{flag: value}` of texts such as `partition=dirichlet:0.9`."""
-    pairs = [text.lstrip("-").partition("=") for text in texts]
-    for text, (flag, _, value) in zip(texts, pairs, strict=True):
-        if not flag or not value:
-            raise UserError(f"--fixed={text}: expected FLAG=VALUE, such as total_rounds=20")
-    flags_given = [flag for flag, _, _ in pairs]
-    for flag in flags_given:
-        if flags_given.count(flag) > 1:
-            raise UserError(f"--fixed: found {flag} more than once; leave one")
-    return {flag: value for flag, _, value in pairs}
-
-
-def _name(path: pathlib.Path, fixed: Mapping[str, str]) -> str:
-    """Returns the directory's name, such as `ditto.cifar10.partition_dirichlet_0.9`."""
-    parts = (re.sub(r"[^A-Za-z0-9.]+", "_", f"{f} {v}").strip("_") for f, v in fixed.items())
-    return ".".join([path.stem, *parts])
 
 
 def _absolute(path: str | None) -> str | None:

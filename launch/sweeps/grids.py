@@ -26,7 +26,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -121,6 +121,25 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
         raise UserError(f"{where}: {message}")
     _check_algorithm(path, grid)
     return grid
+
+
+def fixed_flags(texts: Sequence[str]) -> dict[str, str]:
+    """Returns `{flag: value}` of `partition=dirichlet:0.9` and others; UserError if one is not so."""
+    pairs = [text.lstrip("-").partition("=") for text in texts]
+    for text, (flag, _, value) in zip(texts, pairs, strict=True):
+        if not flag or not value:
+            raise UserError(f"--fixed={text}: expected FLAG=VALUE, such as total_rounds=20")
+    flags_given = [flag for flag, _, _ in pairs]
+    for flag in flags_given:
+        if flags_given.count(flag) > 1:
+            raise UserError(f"--fixed: found {flag} more than once; leave one")
+    return {flag: value for flag, _, value in pairs}
+
+
+def directory_name(path: pathlib.Path, fixed: Mapping[str, str]) -> str:
+    """Returns the name of its results' directory, `ditto.cifar10.partition_dirichlet_0.9`."""
+    parts = (re.sub(r"[^A-Za-z0-9.]+", "_", f"{f} {v}").strip("_") for f, v in fixed.items())
+    return ".".join([path.stem, *parts])
 
 
 def _check_algorithm(path: pathlib.Path, grid: Grid) -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import datasets
-from launch.sweeps import command, flag_check, grids, plans
+from launch.sweeps import flag_check, grids, plans
 from motley_tff.core.errors import UserError
 from tests.trainers import programs
 
@@ -376,10 +376,10 @@ def test_flags_that_the_command_line_cannot_fix(fixed, words):
 
 
 def test_results_of_other_flags_have_a_directory_of_their_own():
-    fixed = command._fixed(["--partition=classes:2+lognormal:0,2", "total_rounds=20"])
+    fixed = grids.fixed_flags(["--partition=classes:2+lognormal:0,2", "total_rounds=20"])
     assert fixed == {"partition": "classes:2+lognormal:0,2", "total_rounds": "20"}
-    name = command._name(FOLDER / "ditto.cifar10.yaml", fixed)
+    name = grids.directory_name(FOLDER / "ditto.cifar10.yaml", fixed)
     assert name == "ditto.cifar10.partition_classes_2_lognormal_0_2.total_rounds_20"
     for texts, words in ((["x"], "expected FLAG=VALUE"), (["a=1", "a=2"], "a more than once")):
         with pytest.raises(UserError, match=words):
-            command._fixed(texts)
+            grids.fixed_flags(texts)
