@@ -124,7 +124,7 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
 
 
 def fixed_flags(texts: Sequence[str]) -> dict[str, str]:
-    """Returns `{flag: value}` of `partition=dirichlet:0.9` and others; UserError if one is not so."""
+    """Returns `{flag: value}` of texts such as `partition=iid`; UserError if one is not such."""
     pairs = [text.lstrip("-").partition("=") for text in texts]
     for text, (flag, _, value) in zip(texts, pairs, strict=True):
         if not flag or not value:
