@@ -102,16 +102,19 @@ def parse(path: pathlib.Path) -> tuple[Grid, Given]:
 
 
 def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) -> Grid:
-    """Returns a file's grid, with other values of `fixed`; UserError as `parse`, and if the trainer
-    refuses a flag or a value.
+    """Returns a file's grid, with other values of `fixed`; what they name is searched no more.
+
+    UserError as `parse`, and if the trainer refuses a flag or a value.
     """
     grid, given = parse(path)
     for flag in fixed:
         if flag in _SWEEP_FLAGS:
             raise UserError(f"--fixed={flag}=...: it is for motley_sweep to say; leave it out")
-        if flag in grid.grid or flag in grid.inside:
-            raise UserError(f"--fixed={flag}=...: {path} searches it; leave one out")
-    grid = dataclasses.replace(grid, fixed={**grid.fixed, **fixed})
+    searched = {
+        name: {flag: values for flag, values in getattr(grid, name).items() if flag not in fixed}
+        for name in ("inside", "grid")
+    }
+    grid = dataclasses.replace(grid, fixed={**grid.fixed, **fixed}, **searched)
     given = [one for one in given if one[1] not in fixed]
     given += [(_OF_COMMAND_LINE, flag, value) for flag, value in fixed.items()]
     complaint = flag_check.first_complaint(grid.trainer, grid.dataset, given)

@@ -364,7 +364,7 @@ def test_grids_of_cifar10_have_six_settings_and_take_other_partitions(path):
 @pytest.mark.parametrize(
     ("fixed", "words"),
     [
-        ({"lambda": "3"}, "--fixed=lambda=...: .* searches it; leave one out"),
+        ({"lambda": "-3"}, "--fixed: --lambda=-3"),
         ({"data_dir": "x"}, "--fixed=data_dir=...: it is for motley_sweep to say"),
         ({"partition": "classes:0"}, "--fixed: --partition=classes:0: found 0 classes"),
         ({"totl_rounds": "3"}, "--fixed: unknown flag --totl_rounds; did you mean --total_rounds"),
@@ -373,6 +373,11 @@ def test_grids_of_cifar10_have_six_settings_and_take_other_partitions(path):
 def test_flags_that_the_command_line_cannot_fix(fixed, words):
     with pytest.raises(UserError, match=words):
         grids.read(FOLDER / "divi" / "ditto.cifar10.yaml", fixed)
+
+
+def test_a_fixed_flag_is_searched_no_more():
+    grid = grids.read(FOLDER / "divi" / "ditto.cifar10.yaml", {"lambda": "0.3"})
+    assert grid.fixed["lambda"] == "0.3" and list(grid.grid) == ["personal_learning_rate"]
 
 
 def test_results_of_other_flags_have_a_directory_of_their_own():
