@@ -28,6 +28,7 @@ REGISTRY: Mapping[str, str] = {
     "images": "datasets.images",
     "landmark": "datasets.landmark",
     "school": "datasets.school",
+    "shakespeare": "datasets.shakespeare",
     "stackoverflow": "datasets.stackoverflow",
     "table": "datasets.table",
     "ted_multi": "datasets.ted_multi",
@@ -57,10 +58,12 @@ OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "label_kind": ("table",),
     "lam_svm": ("vehicle",),
     "mask_padding": ("ted_multi",),
+    "min_characters": ("shakespeare",),
     "model": USERS_DATA,
     "model_sizes": USERS_DATA,
     "only_digits": ("emnist",),
     "setting": EITHER_SETTING,
+    "shakespeare_split": ("shakespeare",),
     "test_split": ("school", "vehicle", *EITHER_SETTING),
     "text_column": ("text",),
     "time_column": ("table", "text"),
@@ -142,6 +145,11 @@ def _check_partition(options: DataOptions) -> None:
                     f"--{option} is for examples that are dealt again; give --partition=iid or "
                     "another, or leave it out"
                 )
+    elif options.shakespeare_split == "snippets":
+        raise UserError(
+            f"--partition={options.partition}: with --shakespeare_split=snippets all roles train "
+            "and test; leave one of them out"
+        )
     elif options.partition == "iid" and options.num_clients is None and options.min_examples:
         raise UserError(
             "--min_examples: with --partition=iid each client has as many examples as before; "

@@ -54,6 +54,9 @@ class DataOptions:
       model: `table`, `images` and `text` only: a name that the data set offers, or
         `module:function` of a model of one's own; None is the data set's default.
       model_sizes: The same, numbers of units a layer; None is the model's default.
+      shakespeare_split: Shakespeare only: `roles` trains on some roles and tests others; `snippets`
+        trains on all and tests them on other snippets; None is `roles`.
+      min_characters: Shakespeare only: roles that say less are left out; None is 200.
       adni_split: ADNI only: `published`, which can cut through a scan; `subject` and None do not.
       val_split: Silos but ADNI's: share of each silo's examples that validate; None is 0.15.
       test_split: The same, of those that test.
@@ -77,6 +80,8 @@ class DataOptions:
     gld23k: bool = False
     mask_padding: bool = False
     adni_split: str | None = None
+    shakespeare_split: Literal["roles", "snippets"] | None = None
+    min_characters: int | None = None
     setting: Setting | None = None
     client_column: str | None = None
     label_column: str | None = None

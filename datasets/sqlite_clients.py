@@ -1,8 +1,9 @@
 """Clients in TFF's SQLite form, read one at a time from an id inside a graph."""
 
 import contextlib
+import itertools
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,9 +42,7 @@ def open_split(path: Path, split_name: str) -> SqliteSplit:
     """Opens one split, such as `all_train`, of a database of TFF's form; UserError if the file is
     truncated, not SQLite, lacks TFF's tables or has no such split.
     """
-    names = split_names(path)
-    if split_name not in names:
-        raise UserError(f"{path}: found splits {names}, expected {split_name!r}")
+    check_split(path, split_name)
     sizes = _client_sizes(path, split_name)
     # Only here: a run on other data should not wait for this import.
     from motley_tff.core.lazy import tff
@@ -58,6 +57,40 @@ def open_split(path: Path, split_name: str) -> SqliteSplit:
         return create_dataset(quoted).batch(_MAX_EXAMPLES).get_single_element()
 
     return SqliteSplit(sizes, load_serialized)
+
+
+def check_split(path: Path, split_name: str) -> None:
+    """Checks what `open_split` does of a split."""
+    names = split_names(path)
+    if split_name not in names:
+        raise UserError(f"{path}: found splits {names}, expected {split_name!r}")
+
+
+def texts(
+    path: Path, split_name: str, field: str, wanted: Container[str] | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields (client id, its texts) of all clients of a split, or those wanted, outside of graphs;
+    UserError if an example is broken, lacks the field or has no UTF-8 in it.
+    """
+    with reading(path) as connection:
+        rows = connection.execute(
+            "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? "
+            "ORDER BY client_id, rowid",
+            (split_name,),
+        )
+        for client_id, of_client in itertools.groupby(rows, key=lambda row: row[0]):
+            if wanted is None or client_id in wanted:
+                yield client_id, [_text(serialized, field) for _, serialized in of_client]
+
+
+def _text(serialized: bytes, field: str) -> str:
+    try:
+        example = tf.train.Example.FromString(serialized)
+        return example.features.feature[field].bytes_list.value[0].decode()
+    except Exception as error:  # protobuf's own, and what a missing or broken string raises
+        raise UserError(
+            f"found an example that is broken or has no {field} ({files.one_line(error)})"
+        ) from error
 
 
 def split_names(path: Path) -> list[str]:

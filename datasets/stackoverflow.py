@@ -250,35 +250,11 @@ def _open_counts(path: Path) -> Iterator[IO[bytes]]:
 def _create_dump_task(path: Path) -> task_lib.Task:
     source = sqlite_clients.open_split(path, _DUMP)
     split = splits.published_or_proportional(source.sizes)
-    vocabulary = next_words.most_common_words(
-        _sentences_by_user(path, set(split.train)), VOCABULARY_SIZE
-    )
+    posts = sqlite_clients.texts(path, _DUMP, "tokens", set(split.train))
+    vocabulary = next_words.most_common_words((of for _, of in posts), VOCABULARY_SIZE)
     sources = dict.fromkeys(splits.SPLITS, functools.partial(_load_posts, source))
     facts = {"source": "stack_exchange", "files": [str(path)], "prepared": _preparation(path)}
     return _task(split, sources, source.sizes, vocabulary, facts)
-
-
-def _sentences_by_user(path: Path, user_ids: set[str]) -> Iterator[list[str]]:
-    """Yields the sentences of each of some users of a prepared dump."""
-    with sqlite_clients.reading(path) as connection:
-        rows = connection.execute(
-            "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? "
-            "ORDER BY client_id",
-            (_DUMP,),
-        )
-        for client_id, group in itertools.groupby(rows, key=lambda row: row[0]):
-            if client_id in user_ids:
-                yield [_tokens(serialized) for _, serialized in group]
-
-
-def _tokens(serialized: bytes) -> str:
-    try:
-        example = tf.train.Example.FromString(serialized)
-        return example.features.feature["tokens"].bytes_list.value[0].decode()
-    except Exception as error:  # protobuf's own, and what a missing or broken string raises
-        raise UserError(
-            f"found an example that is broken or has no tokens ({files.one_line(error)})"
-        ) from error
 
 
 def _preparation(path: Path) -> dict[str, int]:

@@ -37,6 +37,14 @@ def define() -> None:
         "adni: how a vendor's slices are split: by subject, as if not given, or by Motley's rule, "
         "which can put slices of one scan into several parts.",
     )  # fmt: skip
+    flags.DEFINE_enum(
+        "shakespeare_split", None, ["roles", "snippets"],
+        "shakespeare: which are new in tests: roles, as if not given, or snippets of all roles.",
+    )  # fmt: skip
+    flags.DEFINE_integer(
+        "min_characters", None, "shakespeare: leave roles out that say less (default: 200).",
+        lower_bound=2,
+    )  # fmt: skip
     _define_users_data()
     _define_partition()
     for name, what in (("val_split", "validate"), ("test_split", "test")):

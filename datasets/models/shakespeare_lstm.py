@@ -1,0 +1,42 @@
+"""TFF's next-character LSTM, of McMahan et al. 2017 (https://arxiv.org/abs/1602.05629).
+
+Embedding 8, two LSTMs of 256, logits over 90 character ids: 820,522 weights.
+"""
+
+import tensorflow as tf
+
+from datasets.models import lstm
+
+
+class ShakespeareLstm(tf.keras.Model):
+    """Logits [batch, time, num_ids] from character ids int32 [batch, time].
+
+    TFF's model masks padding on its way. Here padding only ever follows a text, where it changes
+    nothing that counts.
+    """
+
+    def __init__(self, num_ids: int = 90, units: int = 256):
+        super().__init__()
+        self.embedding = tf.keras.layers.Embedding(num_ids, 8, name="embedding")
+        self.lstms = [
+            lstm.Lstm(units, name, kernel_initializer="he_normal") for name in ("lstm", "lstm_1")
+        ]
+        self.logits = tf.keras.layers.Dense(num_ids, name="logits")
+
+    @property
+    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
+        """What "fine-tune the last layer" trains: the logits."""
+        return (self.logits,)
+
+    def embed(
+        self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Returns the second LSTM's outputs [batch, time, units]."""
+        x = self.embedding(x)
+        for layer in self.lstms:
+            x = layer(x)
+        return x
+
+    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
+        """Returns logits."""
+        return self.logits(self.embed(x))

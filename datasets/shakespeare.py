@@ -1,0 +1,265 @@
+"""Shakespeare: next characters of what the roles of his plays say; a cross-device task.
+
+Card
+  Source: TFF's `shakespeare` (of LEAF, from Project Gutenberg): `shakespeare.sqlite`, or its older
+    form `shakespeare_train.h5` with `shakespeare_test.h5` beside it, in --data_dir or its folder
+    shakespeare; else TFF's cache, else a download of 1.3 MB. Or synthetic roles, who speak as
+    `datasets.synthetic_posts` writes.
+  Licence: the text is in the public domain; TFF's packaging: Apache-2.0.
+  Clients: 715 roles, 2,699,067 characters, from 79 to 79,680 a role, half of the roles below 1,191.
+    Those of fewer than --min_characters (200) are left out, 96 of them, named in the task's facts.
+    Synthetic: 48 roles; 890 +- 250 characters each.
+  Fields: `tokens` int32 [81]: 0 padding, 1 to 86 the text's characters, 87 any other one, 88 begins
+    a text, 89 ends a snippet. The model reads the first 80 and predicts the last 80.
+  Model: TFF's LSTM, 820,522 weights; padding has no weight in the loss. `accuracy` is over the
+    text's characters; TFF's metric of that name is `accuracy_with_end_of_snippet` here.
+  Split: --shakespeare_split=roles: a role's train and test snippets are joined in order, a line
+    each. Roles are permuted with seed 13: 12% valid, 15% test, the rest train. A valid or test
+    role's text is halved by characters: the first half personalizes, the second evaluates. A text
+    is cut so that each character but the mark at its beginning is predicted once.
+    --shakespeare_split=snippets, as Reddi et al. 2020 (https://arxiv.org/abs/2003.00295): all roles
+    train on their train snippets, and all are tested: personalized on those, evaluated on their
+    test snippets. Valid roles are the same ones, whose second half of the train snippets evaluates
+    what was trained on it: good to watch, not to choose by. Snippets are cut as TFF's baseline
+    does, each into pieces of 81 of which the first character is not predicted.
+    `unigram_accuracy` is what a role's own most frequent character scores.
+  Citation: McMahan et al. 2017 (https://arxiv.org/abs/1602.05629); Caldas et al. 2018, "LEAF: A
+    Benchmark for Federated Settings" (https://arxiv.org/abs/1812.01097).
+"""
+
+import os
+import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from datasets import files, hdf5_files, next_words, splits, sqlite_clients, synthetic_posts
+from datasets.models import shakespeare_lstm
+from datasets.options import DataOptions
+from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
+from motley_tff.core.errors import UserError
+
+# Every character of the published text.
+CHARACTERS = string.digits + string.ascii_letters + "\n\r !\"#$%&'()*,-./:;?@[]_"
+PAD = next_words.PAD
+OOV = len(CHARACTERS) + 1
+BOS, EOS = OOV + 1, OOV + 2
+LENGTH = 80
+MIN_CHARACTERS = 200
+
+_URL = "https://storage.googleapis.com/tff-datasets-public/shakespeare.sqlite.lzma"
+# Of the packed file, 1,329,828 bytes, as others measured it.
+_SHA256 = "d3d11fceb9e105439ac6f4d52af6efafed5a2a1e1eb24c5bd2dd54ced242f5c4"
+_SQLITE, _TRAIN_HDF5, _TEST_HDF5 = (
+    "shakespeare.sqlite", "shakespeare_train.h5", "shakespeare_test.h5",
+)  # fmt: skip
+_DEFAULT_DIR = "~/.tff"
+_FIELD = "snippets"
+# ids of characters below 256; what is beyond any is unknown.
+_IDS = np.full(257, OOV, np.int32)
+_IDS[[ord(c) for c in CHARACTERS]] = np.arange(1, OOV)
+
+Snippets = Mapping[str, Sequence[str]]
+
+
+class Plays(NamedTuple):
+    """What roles say, `{role: snippets}`, as TFF splits it."""
+
+    train: Snippets
+    test: Snippets
+
+
+def create_task(options: DataOptions) -> task_lib.Task:
+    """Returns the task on what is found: synthetic roles, SQLite (by default in TFF's cache), HDF5,
+    a download. UserError says what to put where.
+    """
+    how = options.shakespeare_split or "roles"
+    if how == "snippets" and options.min_characters is not None:
+        raise UserError("--min_characters is for --shakespeare_split=roles; leave one of them out")
+    fewest = options.min_characters or MIN_CHARACTERS
+    if options.use_synthetic_data:
+        plays, groups = synthesize(options.base_random_seed)
+        facts = {"source": "synthetic", "client_groups": groups}
+        return create_task_from_data(plays, how, fewest, facts)
+    path = _find(options)
+    with files.named(path):
+        plays, facts = _read(path)
+        return create_task_from_data(plays, how, fewest, facts)
+
+
+def create_task_from_data(
+    plays: Plays,
+    how: Literal["roles", "snippets"] = "roles",
+    min_characters: int = MIN_CHARACTERS,
+    facts: Mapping[str, Any] | None = None,
+) -> task_lib.Task:
+    """Returns the task on roles in memory, split as `--shakespeare_split` says; UserError if there
+    are too few.
+    """
+    of = _of_roles(plays, min_characters) if how == "roles" else _of_snippets(plays)
+    split, sources, left_out = of
+    clients = splits.make_clients(split, sources, _trained, _evaluated)
+    task = task_lib.Task(
+        dataset="shakespeare",
+        setting="cross_device",
+        model=functional_model.from_keras(
+            shakespeare_lstm.ShakespeareLstm, np.zeros((1, LENGTH), np.int32)
+        ),
+        loss=next_words.token_cross_entropy,
+        metrics=(
+            task_lib.Metric("accuracy", next_words.TokenAccuracy((PAD, OOV, EOS)), True),
+            task_lib.Metric("accuracy_with_end_of_snippet", next_words.TokenAccuracy((PAD,)), True),
+        ),
+        preprocess=next_words.preprocess,
+        facts={**(facts or {}), "clients_left_out": {**split.left_out, **left_out}},
+        label_names=("", *CHARACTERS, "<oov>", "<bos>", "<eos>"),
+        train=clients["train"],
+        valid=clients["valid"],
+        test=clients["test"],
+    )
+    return next_words.with_unigram(task, "give a text in Latin letters")
+
+
+def synthesize(seed: int) -> tuple[Plays, dict[str, str]]:
+    """Returns (synthetic roles, planted group by role): of five sentences the last one tests."""
+    posts, groups = synthetic_posts.write(seed)
+    said = {role: of.tokens for role, of in posts.items()}
+    cuts = {role: max(1, 4 * len(of) // 5) for role, of in said.items()}
+    train = {role: of[: cuts[role]] for role, of in said.items()}
+    return Plays(train, {role: of[cuts[role] :] for role, of in said.items()}), groups
+
+
+def encode(text: str) -> np.ndarray:
+    """Returns the ids int32 [n] of a text's n characters."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return _IDS[np.minimum(codes, len(_IDS) - 1)]
+
+
+def cut_text(ids: np.ndarray) -> np.ndarray:
+    """Returns a text's ids [n] as rows int32 [m, 81] of which each begins with the last id of the
+    one before: a mark first, then each character is predicted once; padding ends the last row.
+    """
+    rows = max(1, -(-len(ids) // LENGTH))
+    padded = np.full(rows * LENGTH + 1, PAD, np.int32)
+    padded[0], padded[1 : len(ids) + 1] = BOS, ids
+    return np.lib.stride_tricks.sliding_window_view(padded, LENGTH + 1)[::LENGTH].copy()
+
+
+def cut_snippets(snippets: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns snippets' ids as rows int32 [m, 81], as TFF's baseline: each with marks at both ends,
+    padded to whole rows.
+    """
+    rows = [np.empty((0, LENGTH + 1), np.int32)]
+    for ids in snippets:
+        marked = np.concatenate([[BOS], ids, [EOS]])
+        padding = np.full(-len(marked) % (LENGTH + 1), PAD)
+        rows.append(np.concatenate([marked, padding]).astype(np.int32).reshape(-1, LENGTH + 1))
+    return np.concatenate(rows)
+
+
+def _trained(rows: np.ndarray) -> clients_lib.Parts:
+    return {"train": {"tokens": rows}}
+
+
+def _evaluated(halves: tuple[np.ndarray, np.ndarray]) -> clients_lib.Parts:
+    return {"personalization": {"tokens": halves[0]}, "evaluation": {"tokens": halves[1]}}
+
+
+_Made = tuple[splits.ClientSplit, Mapping[str, splits.Source], dict[str, list[str]]]
+
+
+def _of_roles(plays: Plays, min_characters: int) -> _Made:
+    """Returns (who is in which split, rows by split and role, who says too little)."""
+    roles = sorted({*plays.train, *plays.test})
+    said = {role: [*plays.train.get(role, ()), *plays.test.get(role, ())] for role in roles}
+    texts = {role: encode("\n".join(filter(None, of))) for role, of in said.items()}
+    short = [role for role in roles if len(texts[role]) < min_characters]
+    sizes = {role: len(texts[role]) for role in roles if len(texts[role]) >= min_characters}
+    split = splits.published_or_proportional(sizes)
+    halves = {
+        role: (cut_text(texts[role][: n // 2]), cut_text(texts[role][n // 2 :]))
+        for role, n in sizes.items()
+    }
+    sources: dict[str, splits.Source] = {
+        "train": {role: cut_text(texts[role]) for role in split.train},
+        "valid": halves,
+        "test": halves,
+    }
+    return split, sources, {f"fewer than {min_characters} characters": short} if short else {}
+
+
+def _of_snippets(plays: Plays) -> _Made:
+    """Returns the same of all roles, which train and are tested on other snippets."""
+    train, test = (
+        {role: cut_snippets([encode(text) for text in of]) for role, of in snippets.items()}
+        for snippets in plays
+    )
+    both = {role: (rows, test[role]) for role, rows in train.items() if role in test}
+    sizes = {role: len(rows) for role, rows in train.items()}
+    tested = {role: min(len(of) for of in halves) for role, halves in both.items()}
+    # Whoever has one row to train on, or to test, still has both.
+    at_least_2 = {role: 2 * (n > 0) for role, n in tested.items()}
+    split = splits.usable({"train": sizes, "valid": sizes, "test": at_least_2})
+    valid = {role: (rows[: len(rows) // 2], rows[len(rows) // 2 :]) for role, rows in train.items()}
+    return split, {"train": train, "valid": valid, "test": both}, {}
+
+
+def _find(options: DataOptions) -> Path:
+    """Returns the file of the train snippets, after a download if there is none."""
+    names = (_SQLITE, _TRAIN_HDF5)
+    paths = [os.path.join(folder, name) for name in names for folder in ("", "shakespeare")]
+    path = files.find(options, paths, _DEFAULT_DIR)
+    if path is not None:
+        return path
+    folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
+    try:
+        files.download_lzma(_URL, folder / _SQLITE, _SHA256)
+    except UserError as error:
+        raise UserError(
+            f"shakespeare: found no data in {folder} and {error}; put {_SQLITE} (that file, "
+            f"unpacked) there, or {_TRAIN_HDF5} and {_TEST_HDF5}, or pass --use_synthetic_data"
+        ) from error
+    return folder / _SQLITE
+
+
+def _read(path: Path) -> tuple[Plays, dict[str, Any]]:
+    if path.suffix == ".sqlite":
+        plays = Plays(*(_of_sqlite(path, split_name) for split_name in ("train", "test")))
+        return plays, {"source": "sqlite", "files": [str(path)]}
+    if path.suffix != ".h5":
+        raise UserError(f"expected TFF's {_SQLITE} or {_TRAIN_HDF5}")
+    beside = path.with_name(path.name.replace("train", "test"))
+    if beside == path or not beside.is_file():
+        raise UserError(f"found no {_TEST_HDF5} beside it, expected both of TFF's files")
+    facts = {"source": "hdf5", "files": [str(path), str(beside)]}
+    return Plays(_of_hdf5(path), _of_hdf5(beside)), facts
+
+
+def _of_sqlite(path: Path, split_name: str) -> dict[str, list[str]]:
+    sqlite_clients.check_split(path, split_name)
+    return dict(sqlite_clients.texts(path, split_name, _FIELD))
+
+
+def _of_hdf5(path: Path) -> dict[str, list[str]]:
+    """Returns `{role: snippets}` of TFF's older form: `examples/<role>/snippets`, strings [n]."""
+    if problem := hdf5_files.problem(path):
+        raise UserError(f"{path}: cannot be read as HDF5 ({problem}); copy it again")
+    import h5py  # Takes 0.1 s.
+
+    with files.reading_as(path, "HDF5", OSError, KeyError), h5py.File(path) as file:
+        if not isinstance(roles := file.get("examples"), h5py.Group):
+            raise UserError(f"{path}: found {sorted(file)[:5]}, expected a group examples")
+        return {role: _snippets(path, role, roles[role]) for role in sorted(roles)}
+
+
+def _snippets(path: Path, role: str, group: Any) -> list[str]:
+    values = group[_FIELD][()] if _FIELD in getattr(group, "keys", list)() else None
+    if values is None or values.ndim != 1 or values.dtype.kind not in "SO":
+        found = sorted(group) if values is None else f"{values.dtype} {list(values.shape)}"
+        raise UserError(f"{path}: found {found} of role {role}, expected {_FIELD}, text [n]")
+    try:
+        return [bytes(text).decode() for text in values]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: a snippet of role {role} is not UTF-8 ({error})") from error

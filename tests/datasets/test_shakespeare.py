@@ -1,0 +1,283 @@
+"""Shakespeare: ids and cuts by hand and by TFF's baseline, both splits, files whole and broken."""
+
+import contextlib
+import sqlite3
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import datasets
+from datasets import next_words, shakespeare
+from datasets.models import shakespeare_lstm
+from datasets.options import DataOptions
+from motley_tff.core.errors import UserError
+from tests import synthetic
+
+SNIPPETS = [
+    "Yonder comes my master, your brother.",
+    "",
+    "Hath heard your praises; and this night he means\nTo burn the lodging where you use to lie,\n"
+    "And you within it. If he fail of that,\nHe will have other means: $ [1] \xe9",
+]
+
+
+def roles(count=10, length=300):
+    """Returns roles who say letters, a few more each."""
+    train, test = {}, {}
+    for number in range(count):
+        text = (chr(ord("a") + number) + "bcd ") * (length + number)
+        train[f"ROLE_{number}"] = [text[: 150 + number], text[150 + number : 200]]
+        test[f"ROLE_{number}"] = [text[200 : length + number]]
+    return shakespeare.Plays(train, test)
+
+
+def create(path, **options):
+    return shakespeare.create_task(DataOptions("shakespeare", data_file=str(path), **options))
+
+
+def write_hdf5(folder, plays=None):
+    for plays_of, name in zip(plays or roles(), ("train", "test"), strict=True):
+        with h5py.File(folder / f"shakespeare_{name}.h5", "w") as file:
+            for role, snippets in plays_of.items():
+                texts = [text.encode() if isinstance(text, str) else text for text in snippets]
+                file[f"examples/{role}/snippets"] = np.array(texts)
+    return folder / "shakespeare_train.h5"
+
+
+def write_sqlite(path, plays):
+    """Writes TFF's tables; its own writer puts a client into one split alone."""
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        columns = "client_id TEXT, split_name TEXT"
+        database.execute(f"CREATE TABLE client_metadata ({columns}, num_examples INTEGER)")
+        database.execute(f"CREATE TABLE examples ({columns}, serialized_example_proto BLOB)")
+        for split, of in zip(("train", "test"), plays, strict=True):
+            for role, snippets in of.items():
+                database.execute(
+                    "INSERT INTO client_metadata VALUES (?, ?, ?)", (role, split, len(snippets))
+                )
+                for text in snippets:
+                    values = tf.train.BytesList(value=[text.encode()])
+                    features = {"snippets": tf.train.Feature(bytes_list=values)}
+                    example = tf.train.Example(features=tf.train.Features(feature=features))
+                    database.execute(
+                        "INSERT INTO examples VALUES (?, ?, ?)",
+                        (role, split, example.SerializeToString()),
+                    )
+    return path
+
+
+def text_of(rows):
+    """Returns what a text's rows predict."""
+    ids = rows[:, 1:].ravel()
+    return "".join(shakespeare.CHARACTERS[i - 1] for i in ids[ids != shakespeare.PAD])
+
+
+def tff_rows(snippets):
+    """Returns (read, predicted) rows as TFF's baseline makes them."""
+    from tensorflow_federated.python.simulation.baselines import client_spec
+    from tensorflow_federated.python.simulation.baselines.shakespeare import (
+        char_prediction_preprocessing as tff_preprocessing,
+    )
+
+    spec = client_spec.ClientSpec(num_epochs=1, batch_size=100, shuffle_buffer_size=1)
+    rows = tf.data.Dataset.from_tensor_slices({"snippets": snippets})
+    (batch,) = tff_preprocessing.create_preprocess_fn(spec)(rows)
+    # Ours are in the order of `CHARACTERS`; the first and the last three stand for the same.
+    ours = [0, *(shakespeare.CHARACTERS.index(c) + 1 for c in tff_preprocessing.CHAR_VOCAB)]
+    ours += [shakespeare.OOV, shakespeare.BOS, shakespeare.EOS]
+    return [np.array(ours)[side.numpy()] for side in batch]
+
+
+def test_characters_are_tffs():
+    assert len(set(shakespeare.CHARACTERS)) == len(shakespeare.CHARACTERS) == 86
+    np.testing.assert_array_equal(shakespeare.encode("09a\n_"), [1, 10, 11, 63, 86])
+    np.testing.assert_array_equal(shakespeare.encode("\xe9ÿ\U0001f600{"), [shakespeare.OOV] * 4)
+
+
+def test_snippets_are_cut_as_tffs_baseline_does():
+    rows = shakespeare.cut_snippets([shakespeare.encode(text) for text in SNIPPETS])
+    read, predicted = tff_rows([SNIPPETS[0], "", SNIPPETS[2].replace("\xe9", "~")])
+    np.testing.assert_array_equal(rows[:, :-1], read)
+    np.testing.assert_array_equal(rows[:, 1:], predicted)
+
+
+@pytest.mark.parametrize("length", [1, 79, 80, 81, 160, 161])
+def test_a_text_is_cut_so_that_each_character_is_predicted_once(length):
+    ids = np.arange(1, length + 1, dtype=np.int32) % 86 + 1
+    rows = shakespeare.cut_text(ids)
+    assert len(rows) == -(-length // 80) and rows[0, 0] == shakespeare.BOS
+    predicted = rows[:, 1:].ravel()
+    np.testing.assert_array_equal(predicted[:length], ids)
+    assert not predicted[length:].any()
+    np.testing.assert_array_equal(rows[1:, 0], rows[:-1, -1])
+
+
+def test_a_role_is_halved_by_characters_after_its_snippets_are_joined():
+    plays = roles()
+    task = shakespeare.create_task_from_data(plays)
+    for role in (*task.valid.ids, *task.test.ids):
+        parts = task.splits["valid" if role in task.valid.ids else "test"].fetch(role)
+        first, second = (text_of(parts[p]["tokens"]) for p in ("personalization", "evaluation"))
+        assert first + second == "\n".join([*plays.train[role], *plays.test[role]])
+        assert len(second) - len(first) in (0, 1)
+    assert set(task.train.ids).isdisjoint({*task.valid.ids, *task.test.ids})
+
+
+def test_who_says_little_is_left_out_and_named():
+    plays = roles()
+    plays.train["SHORT"] = ["x" * 199]
+    task = shakespeare.create_task_from_data(plays)
+    assert task.facts["clients_left_out"] == {"fewer than 200 characters": ["SHORT"]}
+    task = shakespeare.create_task_from_data(plays, min_characters=199)
+    assert not task.facts["clients_left_out"]
+
+
+def test_by_snippets_all_roles_train_and_are_tested_on_others():
+    plays = roles()
+    plays.train["EMPTY"], plays.test["EMPTY"] = ["x" * 300], [""]
+    task = shakespeare.create_task_from_data(plays, "snippets")
+    assert set(task.train.ids) == {*plays.train} and "EMPTY" not in task.test.ids
+    for role in task.test.ids:
+        for part, of in (("personalization", plays.train), ("evaluation", plays.test)):
+            rows = task.test.fetch(role)[part]["tokens"]
+            expected = shakespeare.cut_snippets([shakespeare.encode(text) for text in of[role]])
+            np.testing.assert_array_equal(rows, expected)
+        np.testing.assert_array_equal(
+            task.train.fetch(role)["train"]["tokens"],
+            task.test.fetch(role)["personalization"]["tokens"],
+        )
+        halves = task.valid.fetch(role)
+        joined = [halves[part]["tokens"] for part in ("personalization", "evaluation")]
+        np.testing.assert_array_equal(
+            np.concatenate(joined), task.train.fetch(role)["train"]["tokens"]
+        )
+
+
+def test_what_always_saying_ones_own_most_frequent_character_scores():
+    plays = roles()
+    for role in plays.train:
+        plays.train[role], plays.test[role] = ["e" * 60 + "x" * 50], ["y" * 22 + "e" * 77]
+    task = shakespeare.create_task_from_data(plays)
+    # 210 characters with the line's end: the second half begins 6 before the test snippet.
+    (value,) = {*task.reference.values()}
+    assert value == pytest.approx(77 / 105)
+
+
+def test_the_model_is_tffs():
+    from tensorflow_federated.python.simulation.baselines.shakespeare import (
+        char_prediction_models as tff_models,
+    )
+
+    theirs = tff_models.create_recurrent_model(90, 80)
+    ours = shakespeare_lstm.ShakespeareLstm()
+    rows = shakespeare.cut_snippets([shakespeare.encode(text) for text in SNIPPETS])[:, :-1]
+    ours(rows)
+    assert [w.shape for w in ours.weights] == [w.shape for w in theirs.weights]
+    assert ours.count_params() == 820_522
+    ours.set_weights(theirs.get_weights())
+    is_real = rows != shakespeare.PAD
+    np.testing.assert_allclose(ours(rows)[is_real], theirs(rows)[is_real], atol=1e-5)
+
+
+def test_metrics_and_loss_leave_padding_out():
+    task = shakespeare.create_task_from_data(roles())
+    labels = tf.constant([[1, 5, shakespeare.OOV, shakespeare.EOS, 0]])
+    logits = tf.one_hot([[1, 6, shakespeare.OOV, shakespeare.EOS, 0]], 90)
+    weights = [metric.function(labels, logits)[1].numpy().tolist() for metric in task.metrics]
+    assert weights == [[[1, 1, 0, 0, 0]], [[1, 1, 1, 1, 0]]]
+    assert task.loss(labels, logits)[1].numpy().tolist() == [[1, 1, 1, 1, 0]]
+    assert task.loss is next_words.token_cross_entropy
+
+
+def test_both_forms_of_tffs_file_are_the_same_task(tmp_path):
+    plays = roles()
+    of_hdf5 = create(write_hdf5(tmp_path, plays))
+    of_sqlite = create(write_sqlite(tmp_path / "shakespeare.sqlite", plays))
+    in_memory = shakespeare.create_task_from_data(plays)
+    for task in (of_hdf5, of_sqlite):
+        for split, clients in in_memory.splits.items():
+            assert task.splits[split].ids == clients.ids
+            for role in clients.ids:
+                tf.nest.map_structure(
+                    np.testing.assert_array_equal,
+                    task.splits[split].fetch(role),
+                    clients.fetch(role),
+                )
+    assert (of_hdf5.facts["source"], of_sqlite.facts["source"]) == ("hdf5", "sqlite")
+    found = datasets.create("shakespeare", data_dir=str(tmp_path))
+    assert found.facts["files"] == [str(tmp_path / "shakespeare.sqlite")]
+
+
+def test_synthetic_roles_speak_by_their_group():
+    task = synthetic.task("shakespeare")
+    assert {*task.facts["client_groups"].values()} > {"web", "data"}
+    assert "".join(
+        text_of(task.train.fetch(i)["train"]["tokens"]) for i in task.train.ids
+    ).isascii()
+
+
+def without_snippets(folder):
+    with h5py.File(folder / "shakespeare_test.h5", "a") as file:
+        file.move("examples/ROLE_3/snippets", "examples/ROLE_3/lines")
+
+
+def not_utf8(folder):
+    write_hdf5(folder, roles()._replace(test={"ROLE_1": [b"caf\xe9 "]}))
+
+
+def numbers(folder):
+    with h5py.File(folder / "shakespeare_train.h5", "a") as file:
+        del file["examples/ROLE_0/snippets"]
+        file["examples/ROLE_0/snippets"] = np.arange(3)
+
+
+def without_examples(folder):
+    with h5py.File(folder / "shakespeare_train.h5", "w") as file:
+        file["x"] = 1
+
+
+def truncated(folder):
+    path = folder / "shakespeare_train.h5"
+    path.write_bytes(path.read_bytes()[:3000])
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (without_snippets, r"test\.h5: found \['lines'\] of role ROLE_3, expected snippets"),
+        (not_utf8, r"test\.h5: a snippet of role ROLE_1 is not UTF-8"),
+        (numbers, r"train\.h5: found int64 \[3\] of role ROLE_0, expected snippets, text \[n\]"),
+        (without_examples, r"train\.h5: found \['x'\], expected a group examples"),
+        (truncated, r"train\.h5: cannot be read as HDF5"),
+        (lambda folder: (folder / "shakespeare_test.h5").unlink(), "found no shakespeare_test.h5"),
+    ],
+)
+def test_broken_files_are_refused(tmp_path, damage, words):
+    path = write_hdf5(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(UserError, match=words) as caught:
+        create(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_quotes_in_ids_are_text(tmp_path):
+    plays = roles()
+    for of in plays:
+        of['O\'BRIEN "X"; --'] = of.pop("ROLE_0")
+    task = create(write_sqlite(tmp_path / "shakespeare.sqlite", plays))
+    assert any("O'BRIEN" in i for clients in task.splits.values() for i in clients.ids)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"shakespeare_split": "snippets", "min_characters": 5}, "leave one of them out"),
+        ({"shakespeare_split": "snippets", "partition": "iid"}, "leave one of them out"),
+        ({"min_characters": 10**6}, "found 0 clients"),
+    ],
+)
+def test_options_that_make_no_sense(options, words):
+    with pytest.raises(UserError, match=words):
+        datasets.create("shakespeare", use_synthetic_data=True, **options)
