@@ -27,6 +27,7 @@ REGISTRY: Mapping[str, str] = {
     "emnist": "datasets.emnist",
     "images": "datasets.images",
     "landmark": "datasets.landmark",
+    "mnist": "datasets.mnist",
     "school": "datasets.school",
     "shakespeare": "datasets.shakespeare",
     "stackoverflow": "datasets.stackoverflow",
@@ -42,7 +43,9 @@ USERS_DATA = ("images", "table", "text")
 # Examples without owners, which are dealt to as many devices or silos as the user says.
 DEALT = ("cifar10",)
 # What is either devices or silos.
-EITHER_SETTING = (*DEALT, *USERS_DATA)
+EITHER_SETTING = (*DEALT, "mnist", *USERS_DATA)
+# Data whose model a flag chooses.
+_WITH_MODELS = ("emnist", "mnist", *USERS_DATA)
 _SILOS_OPTIONS = ("l2_reg", "test_split", "val_split")
 # Options that mean something to some data sets alone.
 OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -59,8 +62,8 @@ OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "lam_svm": ("vehicle",),
     "mask_padding": ("ted_multi",),
     "min_characters": ("shakespeare",),
-    "model": USERS_DATA,
-    "model_sizes": USERS_DATA,
+    "model": _WITH_MODELS,
+    "model_sizes": _WITH_MODELS,
     "only_digits": ("emnist",),
     "setting": EITHER_SETTING,
     "shakespeare_split": ("shakespeare",),

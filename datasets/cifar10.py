@@ -91,8 +91,7 @@ def create_task_from_data(
     num_clients = options.num_clients or _NUM_CLIENTS[setting]
     dealt = dealing.deal({"pixels": pixels, "label": labels}, "label", options, num_clients, names)
     return classification.image_task(
-        lenet.LeNet,
-        (_SIDE, _SIDE, _CHANNELS),
+        classification.image_model(lenet.LeNet, len(names), (_SIDE, _SIDE, _CHANNELS)),
         len(names),
         dealt.clients,
         {**(facts or {}), **dealt.facts, "pictures": len(labels)},

@@ -115,24 +115,31 @@ def area_under_roc_of_known(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Te
     return area_under_roc(labels, scores, is_real & (labels >= 0.0))
 
 
-def image_task(
-    model: Callable[[int], tf.keras.Model],
+def image_model(
+    architecture: Callable[[int], tf.keras.Model],
+    num_classes: int,
     image_shape: tuple[int, int, int],
+) -> functional_model.FunctionalModel:
+    """Returns the model that an architecture makes of the number of classes, for images of a
+    height, width and channels.
+    """
+    return functional_model.from_keras(
+        functools.partial(architecture, num_classes), np.zeros((1, *image_shape), np.float32)
+    )
+
+
+def image_task(
+    model: functional_model.FunctionalModel,
     num_classes: int,
     clients: Mapping[str, clients_lib.Clients],
     facts: Mapping[str, Any],
     **fields: Any,
 ) -> task_lib.Task:
     """Returns a task of telling images' classes, 0 to `num_classes`, exclusive; of devices, if
-    nothing else is said.
-
-    `model` makes the model from their number, `image_shape` is height, width and channels of what
-    it sees, **fields are the task's others: name, preprocessing.
+    nothing else is said; **fields are the task's others: name, preprocessing.
     """
     return task_lib.Task(
-        model=functional_model.from_keras(
-            functools.partial(model, num_classes), np.zeros((1, *image_shape), np.float32)
-        ),
+        model=model,
         loss=cross_entropy,
         metrics=(task_lib.Metric("accuracy", accuracy, higher_is_better=True),),
         facts={**facts, "num_classes": num_classes},

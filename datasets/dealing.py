@@ -2,12 +2,13 @@
 
 `--partition` says how: `natural` leaves a data set's own clients; `iid` deals at random; the others
 by labels (`datasets.label_partition`). What is dealt to new clients is split as a user's own data
-are: devices into train, valid and test clients, silos each into three parts.
+are: devices into train, valid and test clients, silos each into three parts. With
+`--evaluation_partition=iid` what they are scored on is then dealt at random.
 """
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,15 @@ def apply(task: Task, options: DataOptions) -> Task:
       UserError: If examples have no classes to deal by, do not fit into memory, or are too few.
     """
     memory, on_client = options.memory_limit_gb * 1e9, commandline.raise_if_ended
-    if task.dataset in datasets.DEALT:
-        return cut(task, options)  # Dealt already, having had no clients before.
+    if "partition_sha256" not in task.facts:  # Else dealt already, having had no clients before.
+        task = _dealt(task, options, memory, on_client)
+    if options.evaluation_partition == "iid":
+        task = partition.deal_evaluation(task, options.base_random_seed, memory, on_client)
+    return cut(task, options)
+
+
+def _dealt(task: Task, options: DataOptions, memory: float, on_client: Callable[[], None]) -> Task:
+    """Returns a task with its examples dealt as `--partition` says."""
     if options.partition == "iid" and options.num_clients is None:
         task = partition.deal(task, options.base_random_seed, memory, on_client)
     elif options.partition != "natural":
@@ -69,7 +77,7 @@ def apply(task: Task, options: DataOptions) -> Task:
         if without:
             facts = {**task.facts, "examples_left_out_of_no_known_class": without}
             task = dataclasses.replace(task, facts=facts)
-    return cut(task, options)
+    return task
 
 
 def _with_classes(task: Task, examples: Examples) -> tuple[Examples, int]:

@@ -9,7 +9,8 @@ Card
     Synthetic: 400 writers; 98 +- 33 examples a writer, from 16 to 209.
   Fields: `pixels` [28, 28], background 1.0, ink 0.0 (float32 from SQLite; uint8 with 255 for 1.0
     otherwise); `label` int32: 0-9 digits, 10-35 capitals, 36-61 small letters.
-  Model: the CNN of Reddi et al. 2020, 1,206,590 weights for 62 classes; accuracy.
+  Model: the CNN of Reddi et al. 2020, 1,206,590 weights for 62 classes, or --model=lenet,
+    FedEval's; accuracy.
   Groups: synthetic writers have a style; writers of an `.npz` what its array `--group_key` says.
   Split: writers permuted with seed 13; 400 valid, 500 test, 2,500 train (other populations: 12%,
     15%, the rest). A valid or test writer's examples are shuffled with seed 13; the first half
@@ -29,7 +30,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets import classification, files, splits, sqlite_clients, synthetic_writers
-from datasets.models import emnist_cnn
+from datasets.models import choice, emnist_cnn, lenet
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib, task as task_lib
 from motley_tff.core.errors import UserError
@@ -49,6 +50,12 @@ _HELP = (
 # Writers; those that validate, and test.
 PUBLISHED = (3400, 400, 500)
 NUM_CLASSES, _NUM_DIGITS = 62, 10
+_OPTIONS = DataOptions("emnist")
+
+_MODELS: Mapping[str, choice.Architecture] = {
+    "cnn": choice.Architecture(lambda facts, sizes: emnist_cnn.EmnistCnn(facts.num_outputs)),
+    "lenet": choice.Architecture(lambda facts, sizes: lenet.LeNet(facts.num_outputs)),
+}
 
 synthesize = synthetic_writers.write
 
@@ -67,11 +74,13 @@ def create_task(options: DataOptions) -> task_lib.Task:
         characters = synthetic_writers.CHARACTERS[: _NUM_DIGITS if options.only_digits else None]
         writing = synthesize(options.base_random_seed, characters=characters)
         facts = {"source": "synthetic", "client_groups": writing.groups}
-        return create_task_from_data(writing.images, writing.labels, writing.writer_ids, facts)
+        return create_task_from_data(
+            writing.images, writing.labels, writing.writer_ids, facts, options
+        )
     if path.suffix == ".npz":
-        return _create_npz_task(path, options.only_digits, options.group_key)
+        return _create_npz_task(path, options)
     if path.suffix == ".sqlite":
-        return _create_sqlite_task(path, options.only_digits)
+        return _create_sqlite_task(path, options)
     raise UserError(f"{path}: expected an EMNIST file that ends in .sqlite or .npz")
 
 
@@ -80,6 +89,7 @@ def create_task_from_data(
     labels: np.ndarray,
     writer_ids: np.ndarray,
     facts: Mapping[str, Any] | None = None,
+    options: DataOptions = _OPTIONS,
 ) -> task_lib.Task:
     """Returns the task on images in memory.
 
@@ -87,6 +97,7 @@ def create_task_from_data(
       images: uint8 [n, 28, 28], 255 = background.
       labels: Integers [n]; 0 to 9 alone make a model of 10 classes, others up to 61 one of 62.
       writer_ids: Integers or strings [n]; clients are in their sorted order.
+      options: Have the model.
 
     Raises:
       UserError: If there are too few writers, or other labels.
@@ -97,7 +108,7 @@ def create_task_from_data(
     num_classes = _NUM_DIGITS if labels.max() < _NUM_DIGITS else NUM_CLASSES
     writers = _by_writer(images, labels.astype(np.int32), writer_ids)
     sizes = {writer: len(examples["label"]) for writer, examples in writers.items()}
-    return _split_task(sizes, writers, num_classes, facts or {})
+    return _split_task(sizes, writers, num_classes, facts or {}, options)
 
 
 def preprocess(
@@ -112,12 +123,15 @@ def preprocess(
 
 
 def make_task(
-    clients: Mapping[str, clients_lib.Clients], num_classes: int, facts: Mapping[str, Any]
+    clients: Mapping[str, clients_lib.Clients],
+    num_classes: int,
+    facts: Mapping[str, Any],
+    options: DataOptions = _OPTIONS,
 ) -> task_lib.Task:
-    """Returns the task on clients of each split."""
+    """Returns the task on clients of each split, with the options' model."""
+    model_facts = choice.ModelFacts(num_classes, (28, 28, 1))
     return classification.image_task(
-        emnist_cnn.EmnistCnn,
-        (28, 28, 1),
+        choice.build(options, _MODELS, model_facts, np.zeros((1, 28, 28, 1), np.float32)),
         num_classes,
         clients,
         facts,
@@ -128,13 +142,18 @@ def make_task(
 
 
 def _split_task(
-    sizes: Mapping[str, int], source: splits.Source, num_classes: int, facts: Mapping[str, Any]
+    sizes: Mapping[str, int],
+    source: splits.Source,
+    num_classes: int,
+    facts: Mapping[str, Any],
+    options: DataOptions,
 ) -> task_lib.Task:
     split = splits.published_or_proportional(sizes, PUBLISHED)
     clients = splits.make_clients(
         split, dict.fromkeys(splits.SPLITS, source), expected="pixels [28, 28] and label"
     )
-    return make_task(clients, num_classes, {**facts, "clients_left_out": split.left_out})
+    all_facts = {**facts, "clients_left_out": split.left_out}
+    return make_task(clients, num_classes, all_facts, options)
 
 
 def _by_writer(
@@ -171,10 +190,10 @@ def _find(options: DataOptions) -> Path:
     return folder / _SQLITE
 
 
-def _create_sqlite_task(path: Path, only_digits: bool) -> task_lib.Task:
-    split_name = "digits_only_train" if only_digits else "all_train"
+def _create_sqlite_task(path: Path, options: DataOptions) -> task_lib.Task:
+    split_name = "digits_only_train" if options.only_digits else "all_train"
     source = sqlite_clients.open_split(path, split_name)
-    num_classes = _NUM_DIGITS if only_digits else NUM_CLASSES
+    num_classes = _NUM_DIGITS if options.only_digits else NUM_CLASSES
     facts = {"source": "sqlite", "files": [str(path)], "split_name": split_name}
 
     fields = {
@@ -192,22 +211,22 @@ def _create_sqlite_task(path: Path, only_digits: bool) -> task_lib.Task:
             return {"pixels": parsed["pixels"], "label": tf.cast(labels, tf.int32)}
 
     with files.named(path):
-        return _split_task(source.sizes, load, num_classes, facts)
+        return _split_task(source.sizes, load, num_classes, facts, options)
 
 
-def _create_npz_task(path: Path, only_digits: bool, group_key: str | None) -> task_lib.Task:
+def _create_npz_task(path: Path, options: DataOptions) -> task_lib.Task:
     arrays = files.read_npz(path)
-    images, labels, writer_ids = _check_arrays(path, arrays)
+    images, labels, writer_ids = check_arrays(path, arrays)
     facts: dict[str, Any] = {"source": "npz", "files": [str(path)]}
-    if group_key is not None:
-        groups = _groups_of_writers(path, arrays, group_key, writer_ids)
-        facts |= {"group_key": group_key, "client_groups": groups}
-    if only_digits:
+    if options.group_key is not None:
+        groups = _groups_of_writers(path, arrays, options.group_key, writer_ids)
+        facts |= {"group_key": options.group_key, "client_groups": groups}
+    if options.only_digits:
         digits = labels < _NUM_DIGITS
         images, labels, writer_ids = images[digits], labels[digits], writer_ids[digits]
     with files.named(path):
         # The files have ink on 0; EMNIST's background is 1.0.
-        return create_task_from_data(255 - images, labels, writer_ids, facts)
+        return create_task_from_data(255 - images, labels, writer_ids, facts, options)
 
 
 def _groups_of_writers(
@@ -236,10 +255,12 @@ def _groups_of_writers(
     return {str(writer): str(groups[row]) for writer, row in zip(writers, rows, strict=True)}
 
 
-def _check_arrays(
+def check_arrays(
     path: Path, arrays: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (images, labels, writer_id) after checking what they are."""
+    """Returns (images uint8 [n, 28, 28] with 0 = background, labels [n], writer_id [n]) of a file;
+    UserError if they are others.
+    """
     names = ("images", "labels", "writer_id")
     missing = [name for name in names if name not in arrays]
     if missing:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,13 +154,22 @@ def appearing(target: Path) -> Iterator[Path]:
 
 
 def download_lzma(url: str, target: Path, sha256: str) -> None:
-    """Fetches an LZMA file and unpacks it into place, whole or not at all, if the packed file's
-    SHA-256 is right. UserError says why not: the caller says what the user can do.
+    """Fetches an LZMA file and unpacks it into place; else as `download`, of the packed file."""
+    _download(url, target, sha256, _unpack)
+
+
+def download(url: str, target: Path, sha256: str) -> None:
+    """Fetches a file into place, whole or not at all, if its SHA-256 is right. UserError says why
+    not: the caller says what the user can do.
     """
+    _download(url, target, sha256, _copy)
+
+
+def _download(url: str, target: Path, sha256: str, write: Callable[[Any, Any], str]) -> None:
     try:
         with _open(url) as response, appearing(target) as temporary:
             with temporary.open("wb") as out:
-                digest = _unpack(response, out)
+                digest = write(response, out)
             if digest != sha256:
                 raise UserError(
                     f"downloaded {url} with SHA-256 {digest}, expected {sha256}; it is not the "
@@ -191,6 +200,15 @@ def _open(url: str) -> Any:
     if isinstance(response, Exception):
         raise response
     return response
+
+
+def _copy(response: Any, out: Any) -> str:
+    """Returns the SHA-256 of what was copied."""
+    digest = hashlib.sha256()
+    while chunk := response.read(_CHUNK_BYTES):
+        digest.update(chunk)
+        out.write(chunk)
+    return digest.hexdigest()
 
 
 def _unpack(response: Any, out: Any) -> str:

@@ -149,8 +149,9 @@ def _task(
 ) -> task_lib.Task:
     limits = {"max_train_examples": MAX_TRAIN_EXAMPLES}
     return classification.image_task(
-        mobilenet_v2.MobileNetV2,
-        (IMAGE_SIZE, IMAGE_SIZE, 3),
+        classification.image_model(
+            mobilenet_v2.MobileNetV2, num_classes, (IMAGE_SIZE, IMAGE_SIZE, 3)
+        ),
         num_classes,
         clients,
         {**facts, **limits, "clients_left_out": split.left_out},

@@ -30,6 +30,8 @@ class DataOptions:
       base_random_seed: Seeds synthetic data and the splits inside silos, never those of clients.
       partition: `natural` leaves a data set's clients; `iid` and others deal its examples again;
         see `datasets.dealing`.
+      evaluation_partition: `same` leaves valid and test clients what `partition` gave them to be
+        scored on; `iid` deals that at random, among each split's.
       num_clients: How many clients get them; None is as many as there were.
       min_examples: Of partitions by labels: draws that leave a client fewer are drawn again; None
         is what splits need.
@@ -51,8 +53,8 @@ class DataOptions:
       time_column: `table` and `text` only: a column of dates or numbers; what is older personalizes
         or trains, what is newer evaluates.
       image_size: `images` only: height and width in pixels to scale pictures to; None leaves them.
-      model: `table`, `images` and `text` only: a name that the data set offers, or
-        `module:function` of a model of one's own; None is the data set's default.
+      model: `emnist`, `mnist`, `table`, `images` and `text` only: a name that the data set offers,
+        or `module:function` of a model of one's own; None is the data set's default.
       model_sizes: The same, numbers of units a layer; None is the model's default.
       shakespeare_split: Shakespeare only: `roles` trains on some roles and tests others; `snippets`
         trains on all and tests them on other snippets; None is `roles`.
@@ -70,6 +72,7 @@ class DataOptions:
     use_synthetic_data: bool = False
     base_random_seed: int = 0
     partition: str = "natural"
+    evaluation_partition: Literal["same", "iid"] = "same"
     num_clients: int | None = None
     min_examples: int | None = None
     max_clients: int | None = None

@@ -89,14 +89,14 @@ def _define_users_data() -> None:
     )  # fmt: skip
     flags.DEFINE_enum(
         "setting", None, ["cross_device", "cross_silo"],
-        "cifar10, table, images, text: what clients are (default: silos for mtl_trainer, else "
-        "devices).",
+        "cifar10, mnist, table, images, text: what clients are (default: silos for mtl_trainer, "
+        "else devices).",
     )  # fmt: skip
     flags.DEFINE_string(
         "model",
         None,
-        "table, images, text: linear, mlp, cnn or lstm, where it fits; or module:function, a Keras "
-        "model of your own.",
+        "emnist, mnist, table, images, text: linear, mlp, cnn, lenet or lstm, where it fits; or "
+        "module:function, a Keras model of your own.",
     )
     flags.DEFINE_list(
         "model_sizes", None, "Units of each layer of --model, such as 64,32 for an mlp."
@@ -117,6 +117,11 @@ def _define_partition() -> None:
         "again, each as many as it had. By labels: classes:K (each owns K), dirichlet:ALPHA, "
         "classes:K+lognormal:MU,SIGMA.",
     )
+    flags.DEFINE_enum(
+        "evaluation_partition", "same", ["same", "iid"],
+        "iid: what validation and test clients are scored on is dealt at random, whatever they "
+        "train on.",
+    )  # fmt: skip
     for name, meaning in (
         ("num_clients", "--partition: how many clients get examples (default: as many as had)."),
         ("min_examples", "--partition by labels: each client gets so many at least, or it is drawn "

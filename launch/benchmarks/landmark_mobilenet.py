@@ -53,8 +53,11 @@ def _task(
         {"0": {"personalization": examples(0, 1), "evaluation": examples(0, 1)}}
     )
     return classification.image_task(
-        mobilenet_v2.MobileNetV2,
-        (landmark.IMAGE_SIZE, landmark.IMAGE_SIZE, 3),
+        classification.image_model(
+            mobilenet_v2.MobileNetV2,
+            sizes.landmark_classes,
+            (landmark.IMAGE_SIZE, landmark.IMAGE_SIZE, 3),
+        ),
         sizes.landmark_classes,
         {"train": clients.InMemoryClients(train), "valid": held_out, "test": held_out},
         {},

@@ -9,7 +9,8 @@
 | straggler | `--straggler_rate` above 0 |
 | method | none of these |
 
-A variant belongs to the methods that have all its other flags.
+A variant belongs to the methods that have all its other flags. Methods may have another partition:
+FedEval's own runs on MNIST have one class a client.
 """
 
 import pathlib
@@ -18,11 +19,16 @@ from typing import Any, NamedTuple
 
 from motley_tff.core.errors import UserError
 from motley_tff.report.comparisons import FIRST_COUNTS
-from motley_tff.report.runs import Run
+from motley_tff.report.runs import Run, dataset_named
 
 VARIANTS = {"iid": "partition", "dropout": "dropout_rate", "straggler": "straggler_rate"}
 
-_UNDISTURBED = {"partition": "natural", "dropout_rate": 0.0, "straggler_rate": 0.0}
+# Flags of variants, and whether a value is one's.
+_IS_VARIANT = {
+    "partition": lambda value: value == "iid",
+    "dropout_rate": lambda value: value > 0.0,
+    "straggler_rate": lambda value: value > 0.0,
+}
 # Flags that decide how fast numbers come and how many, not which.
 _SAME_NUMBERS = frozenset(
     {"backend", "memory_limit_gb", "threads_per_client", "rounds_per_checkpoint", "v"}
@@ -88,7 +94,7 @@ def role(run: Run) -> str:
     kinds = [
         kind
         for kind, flag in VARIANTS.items()
-        if run.flags.get(flag, _UNDISTURBED[flag]) != _UNDISTURBED[flag]
+        if flag in run.flags and _IS_VARIANT[flag](run.flags[flag])
     ]
     if len(kinds) > 1:
         flags = " and ".join(f"--{VARIANTS[kind]}" for kind in kinds)
@@ -112,12 +118,20 @@ def names(methods: Sequence[Method]) -> list[str]:
 def _check_comparable(runs: Sequence[Run]) -> None:
     first = runs[0]
     for run in runs:
-        for name in ("dataset", "metric"):
-            base, value = getattr(first, name), getattr(run, name)
+        for name, base, value in (
+            ("dataset", _undealt(first), _undealt(run)),
+            ("metric", first.metric, run.metric),
+        ):
             if base != value:
                 raise UserError(
                     f"{run.path} has {name} {value} and {first.path} has {base}; give runs of one"
                 )
+
+
+def _undealt(run: Run) -> str:
+    """Returns what a run's data are, whoever has which."""
+    name = run.flags.get("dataset_name")
+    return dataset_named(name, {**run.flags, "partition": None}) if name else run.dataset
 
 
 def _variants_of(method: Run, variants: Variants) -> dict[str, list[Run]]:
@@ -140,7 +154,7 @@ def _check_has_method(kind: str, run: Run, methods: Sequence[Run]) -> None:
 
 def _differences(run: Run, method: Run) -> list[str]:
     """Returns the flags, known to both, that set two runs apart beside the variant's own."""
-    shared = run.flags.keys() & method.flags.keys() - _UNDISTURBED.keys() - _SAME_NUMBERS
+    shared = run.flags.keys() & method.flags.keys() - _IS_VARIANT.keys() - _SAME_NUMBERS
 
     def decides(run: Run, flag: str) -> Any:
         return run.flags[flag][:1] if flag in FIRST_COUNTS else run.flags[flag]

@@ -110,11 +110,11 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
     for flag in fixed:
         if flag in _SWEEP_FLAGS:
             raise UserError(f"--fixed={flag}=...: it is for motley_sweep to say; leave it out")
-    searched = {
-        name: {flag: values for flag, values in getattr(grid, name).items() if flag not in fixed}
-        for name in ("inside", "grid")
-    }
-    grid = dataclasses.replace(grid, fixed={**grid.fixed, **fixed}, **searched)
+    inside, searched = (
+        {flag: values for flag, values in of.items() if flag not in fixed}
+        for of in (grid.inside, grid.grid)
+    )
+    grid = dataclasses.replace(grid, fixed={**grid.fixed, **fixed}, inside=inside, grid=searched)
     given = [one for one in given if one[1] not in fixed]
     given += [(_OF_COMMAND_LINE, flag, value) for flag, value in fixed.items()]
     complaint = flag_check.first_complaint(grid.trainer, grid.dataset, given)

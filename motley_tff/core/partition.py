@@ -6,7 +6,8 @@ hold the examples in memory.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,10 +19,15 @@ from motley_tff.core.task import Task
 CENTRAL_CLIENT = "all"
 
 Examples = dict[str, np.ndarray]
+Parts = dict[str, Examples]
+Key = TypeVar("Key", bound=Hashable)
 
 
 def deal(
-    task: Task, seed: int, memory_limit_bytes: float, on_client: Callable[[], None] = lambda: None
+    task: Task,
+    seed: int,
+    memory_limit_bytes: float,
+    on_client: Callable[[], None] = lambda: None,
 ) -> Task:
     """Returns the task with its examples pooled and dealt to the clients again.
 
@@ -58,6 +64,35 @@ def deal(
         test=dealt[id(task.test)],
         facts={**facts, "partition": "iid"},
         reference={},
+    )
+
+
+def deal_evaluation(
+    task: Task, seed: int, memory_limit_bytes: float, on_client: Callable[[], None] = lambda: None
+) -> Task:
+    """Returns the task whose valid and test clients evaluate on examples of all of them.
+
+    Evaluation parts are pooled and dealt at random, silos' parts `valid` and `test` each by itself,
+    those of devices that validate or test together. Clients keep how many they have, and what they
+    train and personalize on: as FedEval's, who train on one class and are scored on all. The
+    arguments and errors are those of `deal`.
+    """
+    reader = _Reader(task, memory_limit_bytes, on_client)
+    sources = {id(clients): clients for clients in (task.valid, task.test)}
+    data = {
+        (number, client_id): parts
+        for number, clients in sources.items()
+        for client_id, parts in reader.read(clients).items()
+    }
+    parts = ("valid", "test") if task.setting == "cross_silo" else (task.evaluation_part("test"),)
+    stream = random_streams.generator(seed, "evaluation_partition", 0)
+    new = _deal(data, [(part,) for part in parts], stream)
+    dealt = {
+        number: InMemoryClients({i: {**data[number, i], **new[number, i]} for i in clients.ids})
+        for number, clients in sources.items()
+    }
+    return dataclasses.replace(
+        task, valid=dealt[id(task.valid)], test=dealt[id(task.test)], reference={}
     )
 
 
@@ -115,9 +150,9 @@ class _Reader:
         return parts
 
 
-def _deal(data, decks, stream) -> dict[str, dict[str, Examples]]:
+def _deal(data: Mapping[Key, Parts], decks, stream) -> dict[Key, Parts]:
     """Deals the clients' examples again, each deck of parts by itself."""
-    new: dict[str, dict[str, Examples]] = {i: {} for i in data}
+    new: dict[Key, Parts] = {i: {} for i in data}
     for deck in decks:
         hands = [(i, part) for i in data for part in deck]
         sizes = [num_rows(data[i][part]) for i, part in hands]

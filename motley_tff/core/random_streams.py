@@ -14,6 +14,7 @@ STREAMS = (
     "client_sampling",
     "cluster_seeding",
     "cohort_faults",
+    "evaluation_partition",
     "evaluation_sampling",
     "held_out",
     "initial_weights",

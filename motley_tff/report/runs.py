@@ -201,11 +201,11 @@ def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
     if finished.empty:
         raise UserError(f"{path / 'sweep.csv'}: no run of it finished; see its column `reason`")
     first = finished.iloc[0]
-    dataset, higher = _dataset(first["dataset"], flags), bool(first["higher_is_better"])
+    dataset, higher = dataset_named(first["dataset"], flags), bool(first["higher_is_better"])
     return Sweep(path, dataset, first["metric"], higher, finished, len(rows) - len(finished))
 
 
-def _dataset(name: str, flags: Mapping[str, Any]) -> str:
+def dataset_named(name: str, flags: Mapping[str, Any]) -> str:
     """Returns a data set's name, with what tells it apart: a user's file, the setting of what can
     have either, a partition by labels.
     """
@@ -216,6 +216,8 @@ def _dataset(name: str, flags: Mapping[str, Any]) -> str:
     named = sorted(files) if len(files) == 1 else []
     partition = str(flags.get("partition") or "natural")
     dealt = [] if partition in ("natural", "iid") else [partition]
+    if flags.get("evaluation_partition", "same") != "same":
+        dealt.append(f"evaluation {flags['evaluation_partition']}")
     more = [*made_up, *named, *([setting] if setting else []), *dealt]
     return f"{name} ({', '.join(more)})" if more else name
 
@@ -240,7 +242,7 @@ def _run(
     return Run(
         path=path,
         run_id=run_id,
-        dataset=_dataset(keys.get("dataset") or "unnamed data", flags),
+        dataset=dataset_named(keys.get("dataset") or "unnamed data", flags),
         algorithm=algorithm,
         seed=int(keys.get("base_random_seed") or 0),
         round=number,

@@ -68,6 +68,7 @@ REACHES = (
     Reaches("--clients_per_train_round=2", "rounds", "num_clients"),
     # Who trains, and on what.
     Reaches("--partition=iid", "rounds", "train_loss"),
+    Reaches("--evaluation_partition=iid", "clients", "baseline"),
     Reaches("--num_clients=2", "clients", "client_id", beside=("--partition=iid",)),
     Reaches("--min_examples=20", "clients", "num_evaluation_examples", beside=(
         "--partition=dirichlet:1",)),

@@ -71,3 +71,32 @@ def test_too_much_to_pool():
     partition.centralize(toy.scalar_task(_TRAIN), 24)
     with pytest.raises(UserError, match="--memory_limit_gb=2.3e-08"):
         partition.centralize(toy.scalar_task(_TRAIN), 23)
+
+
+def test_only_what_is_evaluated_is_dealt():
+    task = toy.scalar_task(_TRAIN, _HELD)
+    dealt = partition.deal_evaluation(task, 1, 1e9)
+    assert dealt.train is task.train and dealt.valid is dealt.test
+    for client_id in task.test.ids:
+        before, after = task.test.fetch(client_id), dealt.test.fetch(client_id)
+        np.testing.assert_array_equal(before["personalization"]["x"], after["personalization"]["x"])
+        assert len(before["evaluation"]["x"]) == len(after["evaluation"]["x"])
+    assert _all(dealt.test, ["evaluation"]) == [3.0, 31.0, 32.0]
+    orders = {
+        tuple(partition.deal_evaluation(task, s, 1e9).test.fetch("d")["evaluation"]["x"].tolist())
+        for s in range(20)
+    }
+    assert orders == {(3.0,), (31.0,), (32.0,)}
+
+
+def test_silos_parts_are_dealt_each_by_itself_and_training_is_left():
+    task = toy.classifier_silos()
+    dealt = partition.deal_evaluation(task, 1, 1e9)
+    moved = set()
+    for part in ("train", "valid", "test"):
+        pairs = [(task.test.fetch(i)[part], dealt.test.fetch(i)[part]) for i in task.test.ids]
+        both = [np.sort(np.concatenate([p[k]["x"] for p in pairs]), axis=0) for k in (0, 1)]
+        np.testing.assert_array_equal(*both)
+        if not all(np.array_equal(a["x"], b["x"]) for a, b in pairs):
+            moved.add(part)
+    assert moved == {"valid", "test"}

@@ -45,6 +45,17 @@ def test_download_unpacks_checks_and_moves_into_place(tmp_path):
     assert [p.name for p in target.parent.iterdir()] == ["x"]
 
 
+def test_download_of_what_is_not_packed(tmp_path):
+    (tmp_path / "x").write_bytes(b"as it is")
+    target = tmp_path / "new" / "x"
+    with serving(tmp_path) as url:
+        with pytest.raises(errors.UserError, match="expected 0{64};"):
+            files.download(f"{url}/x", target, "0" * 64)
+        assert not target.exists()
+        files.download(f"{url}/x", target, hashlib.sha256(b"as it is").hexdigest())
+    assert target.read_bytes() == b"as it is"
+
+
 @pytest.mark.parametrize("kept", [-1000, 40])
 def test_truncated_download_leaves_nothing(tmp_path, kept):
     packed = lzma.compress(bytes(range(256)) * 20_000, lzma.FORMAT_ALONE)

@@ -239,7 +239,7 @@ def test_names_that_are_none(write, tmp_path):
         _build("cnn")
     with pytest.raises(UserError, match="--model_sizes is for linear; .*:build says its sizes its"):
         _build(write(_PLAIN), model_sizes=(3,))
-    with pytest.raises(UserError, match="--model: expected --dataset_name=images or table"):
+    with pytest.raises(UserError, match="--model: expected --dataset_name=emnist or mnist or"):
         datasets.check_options(DataOptions("school", model="my_module:build"))
     pathlib.Path("random.py").write_text(_PLAIN)
     with pytest.raises(

@@ -279,6 +279,17 @@ def test_arguments_that_do_not_fit_are_one_line(tmp_path):
     assert "expected a directory, or the name of one to make" in result.stderr
 
 
+def test_methods_of_one_class_a_client_are_compared_with_alike_ones(tmp_path):
+    """FedEval's runs on MNIST: the partition by labels is the method's own."""
+    flags = {"partition": "classes:1", "evaluation_partition": "iid", "dataset_name": "mnist"}
+    one = _write(tmp_path, "avg", [(0.5, 0.8), (0.7, 0.9)], flags=flags)
+    alike = {**flags, "partition": "iid"}
+    iid = _write(tmp_path, "avg_iid", [(0.7, 0.86), (0.7, 0.88)], flags=alike)
+    rows = _rows(one, iid)
+    assert list(rows) == ["fedavg+finetuning"]
+    assert rows["fedavg+finetuning"]["iid_points"] == 2
+
+
 def test_runs_without_a_place(tmp_path):
     _variants(tmp_path)
     with pytest.raises(UserError, match=r"no run of a method among avg_dropout \(dropout\)"):

@@ -73,7 +73,7 @@ def test_flags_of_one_data_set_reach_it():
     )
     expected = {
         "adni_split": "published", "gld23k": True, "group_key": "series", "l2_reg": 0.5,
-        "mask_padding": True,
+        "mask_padding": True, "min_characters": 150, "shakespeare_split": "snippets",
         "lam_svm": 0.25, "only_digits": True, "test_split": 0.2, "val_split": 0.3,
         "setting": "cross_silo", "client_column": "c", "label_column": "l", "label_kind": "numbers",
         "text_column": "t", "time_column": "d", "image_size": 32, "model": "mlp",

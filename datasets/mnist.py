@@ -1,0 +1,172 @@
+"""MNIST: handwritten digits by their writer, or dealt to silos or devices by their labels.
+
+Card
+  Source: an `.npz` of `images`, `labels` and `writer_id` as for EMNIST: by writer; else Keras's
+    `mnist.npz` of `x_train`, `y_train`, `x_test` and `y_test`, which has no writers, from
+    --data_dir, its folder mnist or Keras's cache, else a download of 11 MB. Or synthetic writers.
+  Licence: MNIST: CC BY-SA 3.0 as its authors say; an `.npz` by writer: its own.
+  Clients: writers, or, with another `--partition` than natural, whom its images are dealt to, 100
+    if nothing is said; silos or devices. FedEval's one class a client, ten clients a class:
+    `--setting=cross_silo --partition=classes:1 --evaluation_partition=iid`, here of all 70,000
+    images, which FedEval calls medium; with --max_examples_per_client=300 small.
+    Synthetic: 40 writers, about 50 digits each, in four planted groups.
+  Fields: `pixels` uint8 [28, 28, 1], background 0, ink 255; `label` int32, 0 to 9.
+  Model: FedEval's perceptron (512, 512; 669,706 weights), without its dropout; or --model=lenet,
+    cnn or linear; accuracy.
+  Split: of silos 70% train, 15% validate, 15% test, or as --val_split and --test_split say
+    (FedEval: 0.1 and 0.1); devices as writers of EMNIST.
+  Citation: LeCun et al. 1998, "Gradient-based learning applied to document recognition"; as
+    clients: Chai et al. 2022, FedEval (https://arxiv.org/abs/2011.09655).
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import datasets
+from datasets import assignment, classification, dealing, emnist, files, images
+from datasets.models import choice, cnn, lenet, linear, mlp
+from datasets.options import DataOptions
+from motley_tff.core import task as task_lib
+from motley_tff.core.errors import UserError
+
+NUM_CLASSES, NUM_CLIENTS = 10, 100
+_SHAPE = (28, 28, 1)
+_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
+# As Keras has it.
+_SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
+_NAME, _KERAS_DIR = "mnist.npz", "~/.keras/datasets"
+_FOLDERS = ("", "mnist", "emnist")
+_KERAS_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+
+_MODELS: Mapping[str, choice.Architecture] = {
+    "mlp": choice.Architecture(
+        lambda facts, sizes: mlp.Mlp(facts.num_outputs, sizes or (512, 512)), "units", None
+    ),
+    "lenet": choice.Architecture(lambda facts, sizes: lenet.LeNet(facts.num_outputs)),
+    "cnn": choice.Architecture(
+        lambda facts, sizes: cnn.Cnn(facts.num_outputs, max(facts.input_shape[:2]), sizes),
+        "filters of each block, then units",
+        None,
+    ),
+    "linear": choice.Architecture(lambda facts, sizes: linear.Linear(facts.num_outputs)),
+}
+
+
+def create_task(options: DataOptions) -> task_lib.Task:
+    """Returns the task on what is found: synthetic writers, an `.npz` by writer, Keras's, a
+    download. UserError says what to put where.
+    """
+    if options.use_synthetic_data:
+        pictures = synthesize(options.base_random_seed)
+        facts = {"source": "synthetic", "client_groups": pictures.groups}
+        labels, writers = pictures.labels.astype(np.int32), pictures.client_ids
+        return create_task_from_data(pictures.pixels, labels, writers, options, facts)
+    path = _find(options)
+    with files.named(path):
+        pixels, labels, owners = _read(path)
+        facts = {"source": "npz", "files": [str(path)]}
+        return create_task_from_data(pixels, labels, owners, options, facts)
+
+
+def create_task_from_data(
+    pixels: np.ndarray,
+    labels: np.ndarray,
+    writer_ids: np.ndarray | None,
+    options: DataOptions,
+    facts: Mapping[str, Any] | None = None,
+) -> task_lib.Task:
+    """Returns the task on images in memory.
+
+    Args:
+      pixels: uint8 [n, 28, 28, 1], 0 = background.
+      labels: int32 [n], 0 to 9.
+      writer_ids: Integers or strings [n]; None if nobody knows them: the images are then dealt.
+
+    Raises:
+      UserError: If clients would be too few or too small, or nobody owns what is not dealt.
+    """
+    examples = {"pixels": pixels, "label": labels}
+    if writer_ids is None:
+        if options.partition == "natural":
+            raise UserError(
+                "found digits without writers; give --partition=iid, classes:1 or another, or an "
+                ".npz that has writer_id"
+            )
+        dealt = dealing.deal(examples, "label", options, options.num_clients or NUM_CLIENTS)
+        clients, client_facts = dealt.clients, dealt.facts
+    else:
+        ids, starts = np.unique(writer_ids, return_inverse=True)
+        order = np.split(np.argsort(starts, kind="stable"), np.cumsum(np.bincount(starts))[:-1])
+        by_writer = {str(i): rows for i, rows in zip(ids, order, strict=True)}
+        clients, client_facts = assignment.assign(by_writer, options, by_time=False).clients_with(
+            examples
+        )
+    model_facts = choice.ModelFacts(NUM_CLASSES, _SHAPE)
+    return classification.image_task(
+        choice.build(options, _MODELS, model_facts, np.zeros((1, *_SHAPE), np.float32)),
+        NUM_CLASSES,
+        clients,
+        {**(facts or {}), **client_facts, "pictures": len(labels)},
+        dataset="mnist",
+        setting=datasets.setting("mnist", options.setting),
+        preprocess=images.preprocess,
+        label_names=tuple(map(str, range(NUM_CLASSES))),
+    )
+
+
+def synthesize(seed: int) -> images.Pictures:
+    """Returns digits of synthetic writers."""
+    return images.synthesize(seed)
+
+
+def _find(options: DataOptions) -> Path:
+    """Returns the data file, after a download if there is none."""
+    if options.data_file is not None:
+        return files.existing("data_file", options.data_file)
+    if options.data_dir is not None:
+        folder = files.existing("data_dir", options.data_dir, "a folder")
+        found = sorted(p for f in _FOLDERS for p in (folder / f).glob("*.npz"))
+        if len(found) > 1:
+            listed = ", ".join(p.name for p in found)
+            raise UserError(
+                f"mnist in {folder}: found {len(found)} .npz files ({listed}), expected one; "
+                "choose with --data_file"
+            )
+        if found:
+            return found[0]
+        target = folder / _NAME
+    else:
+        target = Path(os.path.expanduser(_KERAS_DIR)) / _NAME
+    if not target.is_file():
+        try:
+            files.download(_URL, target, _SHA256)
+        except UserError as error:
+            raise UserError(
+                f"mnist: found no data in {target.parent} and {error}; put Keras's {_NAME}, or an "
+                ".npz by writer (images, labels, writer_id) there, or pass --use_synthetic_data"
+            ) from error
+    return target
+
+
+def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Returns (pixels, labels, writers or None) of either kind of file."""
+    arrays = files.read_npz(path)
+    if set(_KERAS_ARRAYS) <= set(arrays):
+        parts = [
+            np.concatenate([arrays[f"{a}_{part}"] for part in ("train", "test")]) for a in "xy"
+        ]
+        writers = np.zeros(len(parts[1]), np.int32)
+        images_, labels, _ = emnist.check_arrays(
+            path, {"images": parts[0], "labels": parts[1], "writer_id": writers}
+        )
+        owners = None
+    else:
+        images_, labels, owners = emnist.check_arrays(path, arrays)
+    if len(labels) == 0 or labels.min() < 0 or labels.max() >= NUM_CLASSES:
+        label_range = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
+        raise UserError(f"{path}: found labels {label_range}, expected digits, 0 to 9")
+    return images_[..., np.newaxis], labels.astype(np.int32), owners

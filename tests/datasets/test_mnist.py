@@ -1,0 +1,150 @@
+"""MNIST: by writer, dealt a class a client as FedEval does, its files, and its models."""
+
+import numpy as np
+import pytest
+
+import datasets
+from datasets import mnist
+from datasets.options import DataOptions
+from motley_tff.core.errors import UserError
+
+_ONE_CLASS = {
+    "setting": "cross_silo",
+    "partition": "classes:1",
+    "evaluation_partition": "iid",
+    "num_clients": 20,
+    "val_split": 0.1,
+    "test_split": 0.1,
+}
+
+
+def by_writer(path, **changes):
+    """Writes 12 writers of 10 images each, each image filled with its own number."""
+    arrays = {
+        "images": np.repeat(np.arange(120, dtype=np.uint8), 784).reshape(120, 28, 28),
+        "labels": np.arange(120) % 10,
+        "writer_id": np.repeat(np.arange(12) * 7, 10),
+        **changes,
+    }
+    np.savez(path, **{name: a for name, a in arrays.items() if a is not None})
+    return path
+
+
+def of_keras(path, **changes):
+    """Writes 80 and 40 images in Keras's arrays."""
+    images, labels = np.random.default_rng(0).integers(0, 99, (120, 28, 28)), np.arange(120) % 10
+    arrays = {
+        "x_train": images[:80].astype(np.uint8),
+        "y_train": labels[:80].astype(np.uint8),
+        "x_test": images[80:].astype(np.uint8),
+        "y_test": labels[80:].astype(np.uint8),
+        **changes,
+    }
+    np.savez(path, **{name: a for name, a in arrays.items() if a is not None})
+    return path
+
+
+def create(path, **options):
+    return datasets.create("mnist", data_file=str(path), **options)
+
+
+def test_writers_are_clients(tmp_path):
+    task = create(by_writer(tmp_path / "x.npz"))
+    assert len(task.train) + len(task.valid) + len(task.test) == 12
+    for client_id in task.train.ids:
+        examples = task.train.fetch(client_id)["train"]
+        first = int(client_id) // 7 * 10
+        np.testing.assert_array_equal(examples["pixels"][:, 3, 4, 0], np.arange(first, first + 10))
+        np.testing.assert_array_equal(examples["label"], np.arange(10))
+
+
+def test_writers_as_silos(tmp_path):
+    task = create(by_writer(tmp_path / "x.npz"), setting="cross_silo")
+    sizes = {part: len(task.test.fetch("7")[part]["label"]) for part in ("train", "valid", "test")}
+    assert sizes == {"train": 6, "valid": 2, "test": 2}
+
+
+def test_a_client_trains_on_one_class_and_is_scored_on_all(tmp_path):
+    task = create(of_keras(tmp_path / "x.npz"), **_ONE_CLASS)
+    classes, seen = [], {"valid": [], "test": []}
+    for client_id in task.train.ids:
+        (label,) = set(task.train.fetch(client_id)["train"]["label"])
+        classes.append(label)
+        for part, labels in seen.items():
+            labels += task.test.fetch(client_id)[part]["label"].tolist()
+    assert np.bincount(classes).tolist() == [2] * 10
+    assert all(np.bincount(labels).tolist() == [2] * 10 for labels in seen.values())
+    own = [
+        set(task.test.fetch(i)["test"]["label"]) == {label}
+        for i, label in zip(task.train.ids, classes, strict=True)
+    ]
+    assert sum(own) < 10  # By labels all 20 would be scored on their own class.
+
+
+def test_as_devices_validation_and_test_clients_share_what_they_are_scored_on(tmp_path):
+    options = {"partition": "classes:1", "num_clients": 20, "evaluation_partition": "iid"}
+    task = create(of_keras(tmp_path / "x.npz"), **options)
+    owned, scored = [], []
+    for clients in (task.valid, task.test):
+        for client_id in clients.ids:
+            parts = clients.fetch(client_id)
+            owned += [*set(parts["personalization"]["label"])]
+            scored += parts["evaluation"]["label"].tolist()
+    assert len(owned) == len(task.valid) + len(task.test)
+    assert sorted(scored) == sorted(np.repeat(owned, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "weights"), [(None, 669_706), ("lenet", 44_426), ("linear", 7_850)]
+)
+def test_models(tmp_path, model, weights):
+    task = create(by_writer(tmp_path / "x.npz"), model=model)
+    assert task.model.num_weights == weights
+
+
+def test_digits_of_emnist_with_fedevals_lenet():
+    task = datasets.create_task(
+        DataOptions("emnist", use_synthetic_data=True, only_digits=True, model="lenet")
+    )
+    assert task.model.num_weights == 44_426
+
+
+def test_kerass_cache_is_used_without_a_download(tmp_path, monkeypatch):
+    monkeypatch.setattr(mnist, "_KERAS_DIR", str(tmp_path))
+    of_keras(tmp_path / "mnist.npz")
+    task = datasets.create("mnist", partition="iid", num_clients=10)
+    assert task.facts["files"] == [str(tmp_path / "mnist.npz")]
+
+
+def test_what_cannot_be_downloaded_says_what_to_put_where(tmp_path, monkeypatch):
+    monkeypatch.setattr(mnist, "_URL", "http://127.0.0.1:9/mnist.npz")
+    with pytest.raises(UserError, match="put Keras's mnist.npz, or an .npz by writer"):
+        datasets.create("mnist", data_dir=str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("write", "changes", "words"),
+    [
+        (by_writer, {"images": np.zeros((120, 784), np.uint8)}, r"expected uint8 \[n, 28, 28\]"),
+        (by_writer, {"labels": np.arange(120)}, "found labels 0 to 119, expected digits, 0 to 9"),
+        (by_writer, {"labels": np.full(120, -1)}, "found labels -1 to -1"),
+        (by_writer, {"labels": np.arange(119) % 10}, "as there are images"),
+        (by_writer, {"writer_id": None}, r"missing \['writer_id'\]"),
+        (of_keras, {}, "found digits without writers; give --partition=iid"),
+        (of_keras, {"x_test": None}, "missing .*images"),
+        (of_keras, {"x_train": np.full((80, 28, 28), np.nan)}, "images of type float64"),
+    ],
+)
+def test_files_that_do_not_fit(tmp_path, write, changes, words):
+    path = write(tmp_path / "x.npz", **changes)
+    with pytest.raises(UserError, match=words) as caught:
+        create(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_files_are_one_too_many(tmp_path):
+    by_writer(tmp_path / "a.npz")
+    of_keras(tmp_path / "mnist.npz")
+    with pytest.raises(UserError, match=r"found 2 \.npz files \(a\.npz, mnist\.npz\)"):
+        datasets.create("mnist", data_dir=str(tmp_path))
