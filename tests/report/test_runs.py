@@ -279,7 +279,7 @@ def test_a_record_nested_beyond_all_measure(tmp_path):
 
 def test_a_users_data_are_told_apart_by_file_and_setting():
     flags = {"setting": "cross_silo", "data_files": {"shops.csv": "1:ab"}}
-    assert runs._dataset("table", flags) == "table (shops.csv, silos)"
+    assert runs.dataset_named("table", flags) == "table (shops.csv, silos)"
     devices = {**flags, "setting": "cross_device", "use_synthetic_data": True, "data_files": None}
-    assert runs._dataset("table", devices) == "table (synthetic, devices)"
-    assert runs._dataset("school", {**flags, "setting": None}) == "school"
+    assert runs.dataset_named("table", devices) == "table (synthetic, devices)"
+    assert runs.dataset_named("school", {**flags, "setting": None}) == "school"
