@@ -341,8 +341,13 @@ def _loop(
     tuning: candidates.Tuning = "global",
     include_baseline_candidate: bool = True,
 ) -> LoopConfig:
-    size = FLAGS.clients_per_train_round
-    if is_silos and not FLAGS["clients_per_train_round"].present:
+    size, is_given = FLAGS.clients_per_train_round, FLAGS["clients_per_train_round"].present
+    if is_given and FLAGS.clients_fraction is not None:
+        raise UserError(
+            f"--clients_per_train_round={size} and --clients_fraction={FLAGS.clients_fraction:g} "
+            "both say how large a cohort is; leave one out"
+        )
+    if is_silos and not is_given:
         size = None
     evaluation = EvaluationConfig(
         personalization_fractions=tuple(float(f) for f in FLAGS.personalization_fraction),

@@ -48,6 +48,16 @@ def _define_rounds() -> None:
         10,
         "Clients in a round's cohort. Silos all take part unless the flag is given.",
     )
+    flags.DEFINE_float(
+        "clients_fraction",
+        None,
+        "Share of the training clients in a round's cohort, in place of their number.",
+        lower_bound=0.0,
+        upper_bound=1.0,
+    )
+    flags.register_validator(
+        "clients_fraction", lambda share: share is None or share > 0, "expected above 0, at most 1"
+    )
     _define_count("train_epochs", 1, "Local epochs a round.", 10_000)
     _define_count("train_batch_size", 10, "Examples a batch.", 2**31 - 1)
     flags.DEFINE_string(

@@ -9,8 +9,14 @@ with those of --algorithm=fedsgd, effectiveness with --algorithm=centralized and
 more of them are given, the more axes are measured; the others are drawn as not measured.
 
 Scores go from 0 to 5: motley_tff/metrics/scorecard.py has the formulas. Costs are of all rounds of
-a run, or, with --target, of those it takes until the validation clients' mean is there. Rounds and
-seconds of HypCluster's warm start are in no table and not among them; its bytes are.
+a run; with --target, of those it takes until the validation clients' mean is there; with
+--patience, of those until the best such mean, after which so many rounds brought no better one.
+Rounds and seconds of HypCluster's warm start are in no table and not among them; its bytes are.
+
+Seconds are those of this machine, or, where runs have clients trained one by one
+(--backend=sequential), with --time=federated those of clients apart: of each round the slowest
+client's download, training on one core and upload, over --bandwidth_mbit_down, --bandwidth_mbit_up
+and --latency_ms, and the server's work.
 """
 
 import functools
@@ -43,13 +49,38 @@ flags.DEFINE_enum(
 flags.DEFINE_float(
     "target", None, "Count rounds, bytes and seconds until validation clients' mean metric is here."
 )
+flags.DEFINE_integer(
+    "patience", None, "Count until the best round, which so many rounds after it did not better.",
+    lower_bound=1,
+)  # fmt: skip
+flags.DEFINE_enum(
+    "time", "wall", ["wall", "federated"],
+    "Whose seconds: this machine's, or those of clients behind a network.",
+)  # fmt: skip
+for _name, _default, _meaning in (
+    ("bandwidth_mbit_down", 100.0, "Megabits a second from the server to a client."),
+    ("bandwidth_mbit_up", 100.0, "Megabits a second from a client to the server."),
+    ("latency_ms", 50.0, "Milliseconds a message takes beside its bytes."),
+):
+    flags.DEFINE_float(_name, _default, f"--time=federated: {_meaning}", lower_bound=0.0)
+for _name in ("bandwidth_mbit_down", "bandwidth_mbit_up"):
+    flags.register_validator(_name, lambda value: value > 0, "expected above 0")
+flags.register_multi_flags_validator(
+    ["target", "patience"],
+    lambda values: values["target"] is None or values["patience"] is None,
+    "--target and --patience both say where to stop counting; leave one out",
+)
 flags.DEFINE_string("output_dir", None, "Directory that gets scorecard.csv, radar.svg, radar.png.")
 
 
 def main(*paths: str) -> None:
     """Scores, prints and draws."""
     baseline = pathlib.Path(os.path.expanduser(FLAGS.baseline)) if FLAGS.baseline else None
-    is_global, target, folder = FLAGS.model == "global", FLAGS.target, _checked(FLAGS.output_dir)
+    is_global, folder = FLAGS.model == "global", _checked(FLAGS.output_dir)
+    network = None
+    if FLAGS.time == "federated":
+        bandwidths = FLAGS.bandwidth_mbit_down, FLAGS.bandwidth_mbit_up
+        network = scorecard.Network(*bandwidths, FLAGS.latency_ms)
     # With pandas, 190 ms.
     from launch.scorecard import rows as scorecard_rows, runs as scorecard_runs
     from motley_tff.report import runs
@@ -58,7 +89,8 @@ def main(*paths: str) -> None:
     if not all_runs:
         raise UserError(f"no runs in {', '.join(paths)}; expected directories with a clients.csv")
     column = scorecard_rows.GLOBAL if is_global else scorecard_rows.PERSONALIZED
-    rows = scorecard_rows.build(scorecard_runs.assign(all_runs, baseline), column, target)
+    counting = scorecard_rows.Counting(FLAGS.target, FLAGS.patience, network)
+    rows = scorecard_rows.build(scorecard_runs.assign(all_runs, baseline), column, counting)
     _print(rows, all_runs[0].metric)
     if folder is None:
         return

@@ -1,8 +1,9 @@
 """A row of FedEval's scorecard for each method, from its run and those it is compared with."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from launch.scorecard import runs as scorecard_runs
 from motley_tff.core.errors import UserError
@@ -18,12 +19,31 @@ COLUMNS = (
 PERSONALIZED, GLOBAL = "personalized", "baseline"
 
 
-def build(roles: scorecard_runs.Roles, column: str, target: float | None) -> list[dict[str, Any]]:
+class Counting(NamedTuple):
+    """Which costs count.
+
+    Attributes:
+      target: Those until validation clients' mean metric is there; None for all.
+      patience: Those until the first round whose mean was not bettered in so many rounds after it;
+        None for all.
+      network: What lies between clients and server in federated time; None for wall time.
+    """
+
+    target: float | None = None
+    patience: int | None = None
+    network: scorecard.Network | None = None
+
+
+ALL_ROUNDS = Counting()
+
+
+def build(
+    roles: scorecard_runs.Roles, column: str, counting: Counting = ALL_ROUNDS
+) -> list[dict[str, Any]]:
     """Returns `COLUMNS` of each method; None, or nothing, where a run for it is missing.
 
-    The column, `PERSONALIZED` or `GLOBAL`, says which model of the methods is scored. Costs are
-    counted until validation clients' mean metric is at the target; all of them without one.
-    UserError if a run was cut, or a client of it has no value.
+    The column, `PERSONALIZED` or `GLOBAL`, says which model of the methods is scored. UserError if
+    a run was cut, or a client of it has no value.
     """
     names = scorecard_runs.names(roles.methods)
     rows = []
@@ -33,7 +53,7 @@ def build(roles: scorecard_runs.Roles, column: str, target: float | None) -> lis
             "method": name,
             "run_id": run.run_id,
             "value": _value(run, column),
-            **_efficiency(run, roles.baseline, column, target),
+            **_efficiency(run, roles.baseline, column, counting),
             **_robustness(run, variants, column),
             **_effectiveness(run, roles, column),
             "exchange": exchange,
@@ -43,11 +63,9 @@ def build(roles: scorecard_runs.Roles, column: str, target: float | None) -> lis
     return rows
 
 
-def _efficiency(
-    run: Run, baseline: Run | None, column: str, target: float | None
-) -> dict[str, Any]:
-    cost = _cost(run, column, target)
-    other = None if baseline is None else _cost(baseline, column, target)
+def _efficiency(run: Run, baseline: Run | None, column: str, counting: Counting) -> dict[str, Any]:
+    cost = _cost(run, column, counting)
+    other = None if baseline is None else _cost(baseline, column, counting)
     if cost is None or other is None:
         return {} if cost is None else cost._asdict()
     scores = scorecard.cost_scores(cost, other)
@@ -55,7 +73,7 @@ def _efficiency(
     return {**cost._asdict(), **named, "efficiency": scorecard.efficiency(scores)}
 
 
-def _cost(run: Run, column: str, target: float | None) -> scorecard.Cost | None:
+def _cost(run: Run, column: str, counting: Counting) -> scorecard.Cost | None:
     """Returns what a run took, all of it or until the target; None if it is never there."""
     rounds, summary = run.table("rounds"), run.table("summary")
     total = int(run.flags.get("total_rounds", 0))
@@ -67,16 +85,56 @@ def _cost(run: Run, column: str, target: float | None) -> scorecard.Cost | None:
     if rounds is None or summary is None or count < total:
         raise UserError(f"{run.path} has {count} of {total} rounds; run it to its end, or leave it")
     rows = summary[(summary["run_id"] == run.run_id) & (summary["split"] == "valid")]
-    if target is not None:
-        means = rows[f"{column}_mean"]
-        rows = rows[means >= target] if run.higher_is_better else rows[means <= target]
-        if rows.empty:
-            return None
-    last = rows.sort_values("round").iloc[-1 if target is None else 0]
+    last = _last_counted(rows.sort_values("round"), f"{column}_mean", run, counting)
+    if last is None:
+        return None
     counted = rounds[rounds["round"] <= last["round"]]
     # The summary's totals know of a warm start as well.
     sent = [last.get(f"bytes_{way}_total", counted[f"bytes_{way}"].sum()) for way in ("down", "up")]
-    return scorecard.Cost(len(counted), float(sum(sent)), float(counted["seconds"].sum()))
+    return scorecard.Cost(len(counted), float(sum(sent)), _seconds(run, counted, counting.network))
+
+
+def _last_counted(
+    rows: pd.DataFrame, column: str, run: Run, counting: Counting
+) -> pd.Series | None:
+    """Returns the evaluation until which costs count, of a run's on validation clients, by round;
+    None if the target is never there.
+    """
+    means = rows[column] if run.higher_is_better else -rows[column]
+    if counting.target is not None:
+        target = counting.target if run.higher_is_better else -counting.target
+        return rows[means >= target].iloc[0] if (means >= target).any() else None
+    if counting.patience is None or means.isna().all():
+        return rows.iloc[-1]
+    best = 0
+    for place in range(len(rows)):
+        if rows["round"].iloc[place] - rows["round"].iloc[best] > counting.patience:
+            break
+        if means.iloc[place] > means.iloc[best]:
+            best = place
+    return rows.iloc[best]
+
+
+def _seconds(run: Run, rounds: pd.DataFrame, network: scorecard.Network | None) -> float:
+    """Returns what rounds took: this machine, or clients behind a network."""
+    if network is None:
+        return float(rounds["seconds"].sum())
+    needed = ("slowest_client_seconds", "server_seconds")
+    if any(name not in rounds or rounds[name].isna().any() for name in needed):
+        raise UserError(
+            f"{run.path / 'rounds.csv'} has no slowest_client_seconds, which --time=federated "
+            "needs; train with --backend=sequential, or give --time=wall"
+        )
+    return sum(
+        scorecard.federated_seconds(
+            row.bytes_down / row.num_clients,
+            row.bytes_up / row.num_clients,
+            row.slowest_client_seconds,
+            row.server_seconds,
+            network,
+        )
+        for row in rounds.itertuples()
+    )
 
 
 def _robustness(run: Run, variants: scorecard_runs.Variants, column: str) -> dict[str, Any]:

@@ -35,12 +35,17 @@ class RoundResult(NamedTuple):
     Attributes:
       means: Weighted mean over the cohort's training entries of the loss and each metric, each
         batch under the weights it was trained from.
+      slowest_client_seconds: What the slowest client of the cohort took to train; None where
+        clients are not trained one by one.
+      server_seconds: What adding updates up and the server's step took; None likewise.
     """
 
     number: int
     num_clients: int
     means: dict[str, float]
     seconds: float
+    slowest_client_seconds: float | None = None
+    server_seconds: float | None = None
 
 
 OnRound = Callable[[RoundResult, Nest | None], None]

@@ -44,8 +44,12 @@ class SequentialBackend:
         for client_id, output in zip(call.client_ids, self.run_clients(call), strict=True):
             yield client_id, tf.nest.map_structure(lambda t: t.numpy(), output.metrics)
 
-    def run_clients(self, call: base.ClientCall) -> Iterator[ClientOutput]:
-        """Yields each client's output (eager tensors) in order, holding a few at a time."""
+    def run_clients(
+        self, call: base.ClientCall, seconds: list[float] | None = None
+    ) -> Iterator[ClientOutput]:
+        """Yields each client's output (eager tensors) in order, holding a few at a time; what each
+        took is appended to `seconds`.
+        """
         task, work, clients = call.task, call.work, call.clients
         broadcast = tf.nest.map_structure(tf.convert_to_tensor, call.broadcast)
         # Traced once for a work and a client type.
@@ -60,8 +64,9 @@ class SequentialBackend:
 
         def run(client_id: str, state: Nest) -> ClientOutput:
             parts = clients.fetch(client_id)
+            start = time.perf_counter()
             try:
-                return function(
+                output = function(
                     broadcast,
                     tf.nest.map_structure(tf.convert_to_tensor, state),
                     {part: dict(parts[part]) for part in work.parts},
@@ -75,6 +80,9 @@ class SequentialBackend:
                     f"client {client_id!r}: found examples that cannot be used "
                     f"({clients_lib.reason(error)}); mend or leave out that client's data"
                 ) from error
+            if seconds is not None:
+                seconds.append(time.perf_counter() - start)
+            return output
 
         return _ordered_map(run, call.client_ids, call.states, self._threads)
 
@@ -101,9 +109,8 @@ class SequentialTraining:
         state = (*server, client_states)
         for round_ in rounds:
             start = time.perf_counter()
-            state, means = self._run_round(state, round_)
-            seconds = time.perf_counter() - start
-            on_round(base.RoundResult(round_.number, len(round_.client_ids), means, seconds), state)
+            state, result = self._run_round(state, round_)
+            on_round(result._replace(seconds=time.perf_counter() - start), state)
         return state
 
     def weights(self, state: Nest) -> Nest:
@@ -114,7 +121,7 @@ class SequentialTraining:
         """Returns the clients' own states by id as NumPy arrays."""
         return tf.nest.map_structure(np.asarray, state[2])
 
-    def _run_round(self, state: Nest, round_: base.Round) -> tuple[Nest, dict[str, float]]:
+    def _run_round(self, state: Nest, round_: base.Round) -> tuple[Nest, base.RoundResult]:
         weights, optimizer_state, client_states = state
         stateful = self._algorithm.initial_client_state is not None
         sizes = self._task.train.sizes
@@ -128,19 +135,28 @@ class SequentialTraining:
             round_.key,
             [client_states[c] for c in client_ids] if stateful else None,
         )
-        outputs = self._backend.run_clients(call)
+        client_seconds: list[float] = []
+        server_seconds = 0.0
+        outputs = self._backend.run_clients(call, client_seconds)
         total: Any = None
         new_states = dict(client_states)
         for client_id, output in zip(client_ids, outputs, strict=True):
+            start = time.perf_counter()
             if not np.isfinite(output.metrics.totals["loss"]):
                 raise base.DivergedError(round_.number, client_id)
             total = self._add(total, output)
             if stateful:
                 new_states[client_id] = output.client_state
+            server_seconds += time.perf_counter() - start
+        start = time.perf_counter()
         update, weight, sums = total
         weights, optimizer_state = self._step(weights, optimizer_state, update, weight)
         means = base.mean_metrics(sums.totals, sums.weights)
-        return (weights, optimizer_state, new_states), means
+        server_seconds += time.perf_counter() - start
+        result = base.RoundResult(
+            round_.number, len(client_ids), means, 0.0, max(client_seconds), server_seconds
+        )
+        return (weights, optimizer_state, new_states), result
 
     def _add_output(self, total: Nest, output: ClientOutput) -> Nest:
         """Adds a client's update times its weight, its weight and its sums to the total."""

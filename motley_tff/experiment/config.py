@@ -45,6 +45,8 @@ class LoopConfig:
       rounds_per_evaluation: Evaluate a sample of clients every so many rounds.
       rounds_per_checkpoint: Save the state every so many rounds.
       clients_per_train_round: Cohort size; None for all clients.
+      clients_fraction: Cohort size as a share of the training clients, rounded, 1 at least; in
+        place of the number if it is given.
       valid_clients_per_evaluation: Validation clients in an evaluation during training.
       test_clients_per_evaluation: Test clients in an evaluation during training.
       final_evaluation_clients: Clients a split in the last evaluation; 0 for all.
@@ -58,6 +60,7 @@ class LoopConfig:
         "rounds_per_evaluation": (1, None),
         "rounds_per_checkpoint": (1, None),
         "clients_per_train_round": (1, None),
+        "clients_fraction": (checks.ABOVE_0, 1),
         "base_random_seed": (0, 2**31 - 1),
         "dropout_rate": (0, 0.999),
     }
@@ -65,6 +68,7 @@ class LoopConfig:
     rounds_per_evaluation: int = 10
     rounds_per_checkpoint: int = 50
     clients_per_train_round: int | None = 10
+    clients_fraction: float | None = None
     valid_clients_per_evaluation: int = 100
     test_clients_per_evaluation: int = 100
     final_evaluation_clients: int = 0

@@ -89,6 +89,8 @@ class Recorder:
                 **trained,
                 **{name: result.means[name] for name in self._algorithm.shares},
                 "seconds": result.seconds,
+                "slowest_client_seconds": result.slowest_client_seconds,
+                "server_seconds": result.server_seconds,
                 "bytes_down": down * asked,
                 "bytes_up": up * result.num_clients,
             }
@@ -100,7 +102,7 @@ class Recorder:
         names = columns.names("rounds", metric=[self._task.metric.name], i=clusters)
         whole = [row for row in self._round_rows if row["round"] <= done]
         with signals.held():  # Cut in two, rows would be lost, or written twice.
-            csv_files.append(self._directory.table("rounds"), names, whole)
+            csv_files.append(self._directory.table("rounds"), names, whole, columns.OPTIONAL)
             self._round_rows = []
 
     def checkpoint(self, state: Any, done: int) -> None:

@@ -135,6 +135,9 @@ def _cut_to_population(task: Task, loop: LoopConfig, warn: Callable[[str], None]
     Real data refuse it, as Motley's sampling without replacement did: a round of fewer clients is
     another experiment.
     """
+    if loop.clients_fraction is not None:
+        cohort = max(1, round(loop.clients_fraction * len(task.train)))
+        loop = dataclasses.replace(loop, clients_per_train_round=cohort)
     size = loop.clients_per_train_round
     if task.train.ids == (partition.CENTRAL_CLIENT,):
         return dataclasses.replace(loop, clients_per_train_round=None)

@@ -42,6 +42,38 @@ _EFFECTIVENESS = ((0.01, 5), (0.03, 4), (0.05, 3), (0.10, 2), (0.20, 1))
 _ROUNDING = 1e-6
 
 
+class Network(NamedTuple):
+    """What lies between the server and a client; FedEval's containers have 100 Mbit/s.
+
+    Attributes:
+      mbit_down, mbit_up: Megabits a second from the server and to it.
+      latency_ms: Milliseconds that a message takes beside its bytes.
+    """
+
+    mbit_down: float = 100.0
+    mbit_up: float = 100.0
+    latency_ms: float = 50.0
+
+
+def federated_seconds(
+    bytes_down: float,
+    bytes_up: float,
+    client_seconds: float,
+    server_seconds: float,
+    network: Network,
+) -> float:
+    """Returns how long a round would take if its clients were apart (FedEval, section 4, "federated
+    time consumption"): the slowest client's download, training on one core and upload, then the
+    server's work.
+
+    Bytes are one client's; all clients of a round are sent as many, so the slowest is who trains
+    longest.
+    """
+    megabits = 8.0 * bytes_down / 1e6, 8.0 * bytes_up / 1e6
+    transfer = megabits[0] / network.mbit_down + megabits[1] / network.mbit_up
+    return transfer + 2.0 * network.latency_ms / 1e3 + client_seconds + server_seconds
+
+
 class Cost(NamedTuple):
     """What training took, or a score of each; bytes are sent both ways, of all clients."""
 

@@ -173,6 +173,18 @@ TABLES: Mapping[str, Table] = {
             Column("train_loss", "number", "mean loss over their examples, as they trained", True),
             Column("train_<metric>", "number", "the metric, as they trained", True),
             Column("seconds", "number", "seconds of wall time"),
+            Column(
+                "slowest_client_seconds",
+                "number",
+                "what the slowest client took; empty where they are not trained one by one",
+                True,
+            ),
+            Column(
+                "server_seconds",
+                "number",
+                "what adding updates and the server's step took",
+                True,
+            ),
             Column("bytes_down", "count", "bytes the server sent to all of the cohort"),
             Column("bytes_up", "count", "bytes it got back"),
             Column("cluster_<i>_share", "number", "the cluster's share of the clients", True),

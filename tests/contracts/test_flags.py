@@ -66,6 +66,7 @@ REACHES = (
     Reaches("--train_epochs=2", "clients", "baseline_loss"),
     Reaches("--train_batch_size=3", "clients", "baseline_loss"),
     Reaches("--clients_per_train_round=2", "rounds", "num_clients"),
+    Reaches("--clients_fraction=0.1", "rounds", "num_clients"),
     # Who trains, and on what.
     Reaches("--partition=iid", "rounds", "train_loss"),
     Reaches("--evaluation_partition=iid", "clients", "baseline"),

@@ -20,7 +20,7 @@ _KEYS = {
     "rounds": ("round",),
     "summary": ("round", "split"),
 }
-_OTHER = ("run_id", "seconds")
+_OTHER = ("run_id", "seconds", "slowest_client_seconds", "server_seconds")
 
 
 class Run(NamedTuple):

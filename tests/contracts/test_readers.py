@@ -127,7 +127,7 @@ def test_a_scorecard_says_what_the_runs_say(reported, tmp_path):
     paths = [reported / "tuned0", reported / "alone", *(tmp_path / name for name in others)]
     roles = scorecard_runs.assign(runs.find([str(path) for path in paths]).runs, None)
     for column in (scorecard_rows.PERSONALIZED, scorecard_rows.GLOBAL):
-        rows = {row["run_id"]: row for row in scorecard_rows.build(roles, column, None)}
+        rows = {row["run_id"]: row for row in scorecard_rows.build(roles, column)}
         assert list(rows) == ["tuned0", "one_step"]
         row, (mine, alone, *rest) = rows["tuned0"], (_summary(path) for path in paths)
         rest = dict(zip(others, rest, strict=True))

@@ -83,12 +83,12 @@ def _run(*arguments, status=0):
     return result
 
 
-def _rows(*paths, baseline=None, column=scorecard_rows.PERSONALIZED, target=None):
+def _rows(*paths, baseline=None, column=scorecard_rows.PERSONALIZED, **counting):
     """Returns what is written, by method, what is not measured left out."""
     roles = scorecard_runs.assign(runs.find([str(path) for path in paths]).runs, baseline)
     return {
         row["method"]: {name: value for name, value in row.items() if value is not None}
-        for row in scorecard_rows.build(roles, column, target)
+        for row in scorecard_rows.build(roles, column, scorecard_rows.Counting(**counting))
     }
 
 
@@ -202,6 +202,40 @@ def test_costs_until_a_target(tmp_path):
     assert "efficiency of fedavg+finetuning, fedsgd+finetuning is not measured" in text
     named = _rows(tmp_path / "runs", baseline=tmp_path / "runs" / "avg")
     assert _numbers(named["fedsgd+finetuning"], "bytes_score") == pytest.approx([math.exp(-1)])
+
+
+def test_costs_until_the_best_round(tmp_path):
+    """Rounds 2 and 4 are evaluated; the second is better by half."""
+    _fedavg(tmp_path / "runs")
+    _fedsgd(tmp_path / "runs")
+    for patience, rounds in ((1, 2), (2, 4), (100, 4)):
+        row = _rows(tmp_path / "runs", patience=patience)["fedavg+finetuning"]
+        assert _numbers(row, "rounds", "bytes") == [rounds, 400 * rounds]
+
+
+def test_federated_seconds_by_hand(tmp_path):
+    """1 MB down and 2 MB up at 8 and 4 Mbit/s take 1 and 4 s; .1 s twice, 3 and .5 s of work."""
+    network = scorecard.Network(8.0, 4.0, 100.0)
+    assert scorecard.federated_seconds(1e6, 2e6, 3.0, 0.5, network) == pytest.approx(8.7)
+    with pytest.raises(UserError, match="train with --backend=sequential"):
+        _rows(_fedavg(tmp_path / "without"), network=network)
+    path = _fedavg(tmp_path / "runs")
+    table = path / "rounds.csv"
+    header, *lines = table.read_text().splitlines()
+    # 300 bytes down and 100 up a round, of two clients.
+    more = [f"{line},2,3,0.5" for line in lines]
+    names = f"{header},num_clients,slowest_client_seconds,server_seconds"
+    table.write_text("\n".join([names, *more]) + "\n")
+    (row,) = _rows(path, network=network).values()
+    assert row["seconds"] == pytest.approx(4 * (150 * 8e-6 / 8 + 50 * 8e-6 / 4 + 3.7))
+
+
+@pytest.mark.parametrize(
+    "given", [["--bandwidth_mbit_up=0"], ["--patience=0"], ["--target=0.5", "--patience=3"]]
+)
+def test_countings_that_make_no_sense(tmp_path, given):
+    result = _run(_fedavg(tmp_path), *given, status=2)
+    assert len(result.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(

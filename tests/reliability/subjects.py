@@ -301,7 +301,7 @@ def _read_tables(folder: Path) -> None:
     for made in (metrics_tables.summary(found), metrics_tables.compare(found)[0]):
         _show(folder, made)
     roles = scorecard_runs.assign(runs.find([str(folder)]).runs, None)
-    rows = scorecard_rows.build(roles, scorecard_rows.PERSONALIZED, None)
+    rows = scorecard_rows.build(roles, scorecard_rows.PERSONALIZED)
     _show(folder, metrics_output.Table(scorecard_rows.COLUMNS, rows))
 
 

@@ -223,5 +223,5 @@ def _content(path: pathlib.Path) -> Any:
 def _without_seconds(path: pathlib.Path) -> list[list[str]]:
     with open(path, encoding="utf-8", newline="") as file:
         lines = list(csv.reader(file))
-    column = lines[0].index("seconds")
-    return [line[:column] + line[column + 1 :] for line in lines]
+    kept = [i for i, column in enumerate(lines[0]) if not column.endswith("seconds")]
+    return [[line[i] for i in kept] for line in lines]

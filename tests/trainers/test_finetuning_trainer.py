@@ -50,7 +50,7 @@ def test_tables_have_the_columns_of_the_design(school):
     )
     assert list(programs.table(root, "school", "rounds")) == [
         "run_id", "round", "num_clients", "train_loss", "train_half_squared_error", "seconds",
-        "bytes_down", "bytes_up",
+        "slowest_client_seconds", "server_seconds", "bytes_down", "bytes_up",
     ]  # fmt: skip
     both_ways = ("candidate", "personalized_mean", "personalized_std", "pct_clients_hurt")
     assert list(programs.table(root, "school", "summary")) == [
