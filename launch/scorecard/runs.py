@@ -104,6 +104,8 @@ def role(run: Run) -> str:
 
 def exchange(run: Run) -> str:
     """Returns what a method's clients and server exchange, of `scorecard.EXCHANGES`."""
+    if str(run.flags.get("algorithm")).startswith("fedstc"):
+        return _PROTECTED["compressed"]
     steps = "one step" if run.flags.get("algorithm") == "fedsgd" else "many steps"
     return _PROTECTED.get(run.flags.get("aggregator", "mean"), f"plain, {steps} of training")
 

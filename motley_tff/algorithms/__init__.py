@@ -20,6 +20,8 @@ from motley_tff.algorithms.local import Local as Local
 from motley_tff.algorithms.fedavg import FedAvg as FedAvg
 from motley_tff.algorithms.fedprox import FedProx as FedProx
 from motley_tff.algorithms.fedsgd import FedSgd as FedSgd
+from motley_tff.algorithms.fedstc import FedStc as FedStc
+from motley_tff.algorithms.fedstc import FedStcServer as FedStcServer
 from motley_tff.algorithms.fedbabu import FedBabu as FedBabu
 from motley_tff.algorithms.centralized import Centralized as Centralized
 from motley_tff.algorithms.finetuning import FineTuning as FineTuning

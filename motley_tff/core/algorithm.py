@@ -88,6 +88,8 @@ class Algorithm:
         of clients in each cluster, say); their means become columns of `rounds.csv`.
       communicated: For counting bytes; by default `initial_weights` both ways.
       groups: The groups of an update; by default it is one.
+      bytes_since: `rounds since the server's weights were a client's (None: never) -> bytes of a
+        broadcast and of an update`, where that depends on it; else None.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Algorithm:
     shares: tuple[str, ...] = ()
     communicated: Communicated | None = None
     groups: Groups | None = None
+    bytes_since: Callable[[int | None], Bytes] | None = None
 
     @property
     def bytes_per_client(self) -> Bytes:

@@ -12,7 +12,7 @@ from motley_tff.core import signals
 from motley_tff.core.algorithm import Algorithm, Bytes
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
-from motley_tff.experiment import checkpoints, rows, score_blocks
+from motley_tff.experiment import checkpoints, rows, schedule, score_blocks
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import csv_files, model_files
@@ -49,6 +49,9 @@ class Recorder:
         self._writer = futures.ThreadPoolExecutor(max_workers=1)
         self._written: futures.Future[int] | None = None
         self.evaluated: set[int] = set()
+        # The last round of each client that got the model, and up to which one that is known.
+        self._last: dict[str, int] = {}
+        self._counted = 0
 
     def restore(self, state: Any) -> tuple[Any, int]:
         """Returns the last checkpoint and its round, and drops what tables say of later rounds.
@@ -78,8 +81,7 @@ class Recorder:
 
     def add_round(self, result: base.RoundResult) -> None:
         """Takes note of a round; `flush_rounds` writes it."""
-        down, up = self._algorithm.bytes_per_client
-        asked = self._config.clients_per_train_round or len(self._task.train)
+        sent = self._sent(result)
         trained = {f"train_{name}": result.means[name] for name in ("loss", self._task.metric.name)}
         self._round_rows.append(
             {
@@ -91,10 +93,27 @@ class Recorder:
                 "seconds": result.seconds,
                 "slowest_client_seconds": result.slowest_client_seconds,
                 "server_seconds": result.server_seconds,
-                "bytes_down": down * asked,
-                "bytes_up": up * result.num_clients,
+                "bytes_down": sent.down,
+                "bytes_up": sent.up,
             }
         )
+
+    def _sent(self, result: base.RoundResult) -> Bytes:
+        """Returns what a round's clients were sent and sent back."""
+        down, up = self._algorithm.bytes_per_client
+        if (since := self._algorithm.bytes_since) is None:
+            asked = self._config.clients_per_train_round or len(self._task.train)
+            return Bytes(down * asked, up * result.num_clients)
+        for number in range(self._counted + 1, result.number):  # Those before a run was cut.
+            self._last.update(dict.fromkeys(self._cohort(number), number))
+        cohort = self._cohort(result.number)
+        rounds = [result.number - self._last[i] if i in self._last else None for i in cohort]
+        self._last.update(dict.fromkeys(cohort, result.number))
+        self._counted = result.number
+        return Bytes(sum(since(n).down for n in rounds), since(None).up * result.num_clients)
+
+    def _cohort(self, number: int) -> tuple[str, ...]:
+        return schedule.cohort(self._config, self._task, number)
 
     def flush_rounds(self, done: int) -> None:
         """Writes the rounds up to `done`, of which there is a state."""

@@ -30,13 +30,19 @@ def is_evaluation_due(config: LoopConfig, done: int) -> bool:
 
 def round_of(config: LoopConfig, task: Task, number: int) -> base.Round:
     """Returns a training round: its cohort, without those who drop out, and its key."""
-    ids, size, seed = task.train.ids, config.clients_per_train_round, config.base_random_seed
-    if size is not None and size < len(ids):
-        stream = random_streams.generator(seed, "client_sampling", number)
-        ids = tuple(ids[i] for i in stream.choice(len(ids), size, replace=False))
+    seed = config.base_random_seed
     stream = random_streams.generator(seed, "cohort_faults", number)
-    staying = remaining(ids, config.dropout_rate, stream)
+    staying = remaining(cohort(config, task, number), config.dropout_rate, stream)
     return base.Round(number, staying, random_streams.key(seed, "local_training", number))
+
+
+def cohort(config: LoopConfig, task: Task, number: int) -> tuple[str, ...]:
+    """Returns the clients that get the model in a training round."""
+    ids, size = task.train.ids, config.clients_per_train_round
+    if size is None or size >= len(ids):
+        return ids
+    stream = random_streams.generator(config.base_random_seed, "client_sampling", number)
+    return tuple(ids[i] for i in stream.choice(len(ids), size, replace=False))
 
 
 def remaining(

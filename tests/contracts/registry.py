@@ -19,6 +19,8 @@ from motley_tff.algorithms import (
     FedProx,
     FedRep,
     FedSgd,
+    FedStc,
+    FedStcServer,
     FineTuning,
     HypCluster,
     KnnPer,
@@ -72,6 +74,7 @@ TRAINING = {
     "fedavg_fedavgm": lambda task, w: _MOMENTUM.build(task, w),
     "fedprox": lambda task, w: toy.like(PARAMS, FedProx, proximal_strength=0.5).build(task, w),
     "fedsgd": lambda task, w: toy.like(PARAMS, FedSgd).build(task, w),
+    "fedstc_server": lambda task, w: toy.like(PARAMS, FedStcServer, sparsity=0.4).build(task, w),
     "fedbabu": lambda task, w: toy.like(PARAMS, FedBabu).build(task, w),
     "per_fedavg": lambda task, w: toy.like(
         _MOMENTUM, PerFedAvg, personal_optimizer=_config("sgd", 0.1)
@@ -94,6 +97,7 @@ def _silo(params, kind, **own):
 
 
 STATEFUL = {
+    "fedstc": lambda task, w: toy.like(_MOMENTUM, FedStc, sparsity=0.4).build(task, w),
     "local": lambda task, w: _silo(PARAMS, Local).build(task, w),
     "ditto": lambda task, w: _silo(PARAMS, Ditto, regularization=0.5).build(task, w),
     "mocha": lambda task, w: _silo(PARAMS, Mocha, regularization=0.5, outer=2).build(task, w),
@@ -107,7 +111,9 @@ STATEFUL = {
     "persfl": lambda task, w: _silo(PARAMS, PersFL).build(task, w),
 }
 # Of these, a silo of a cohort may keep its state: no better teacher came.
-MAY_STAY = ("persfl",)
+# A residual of arrays of one number is always nothing: its model needs several.
+OF_ARRAYS = ("fedstc",)
+MAY_STAY = ("persfl", "fedstc")
 
 
 def _keeps_states(kind):
@@ -239,6 +245,13 @@ LAWS = {
         _of_global_model,
         lambda task, w: toy.like(_ONE_STEP, FedSgd).build(task, w),
     ),
+    # Of arrays of one number nothing is left out.
+    "fedstc_server": _gives_back(
+        _fedavg, _of_global_model, lambda task, w: toy.like(PLAIN, FedStcServer).build(task, w)
+    ),
+    "fedstc": _gives_back(
+        _fedavg, _of_global_model, lambda task, w: toy.like(PLAIN, FedStc).build(task, w)
+    ),
     "fedbabu": _first_body_is_fedavgs,
     "per_fedavg": _gives_back(
         _fedavg,
@@ -314,7 +327,7 @@ AGGREGATED = {
     **{
         name: (TRAINING[name], lambda change, cluster: change)
         for name in TRAINING
-        if not name.startswith("hypcluster") and name not in INSTALLED
+        if not name.startswith(("hypcluster", "fedstc")) and name not in INSTALLED
     },
     **{
         name: (STATEFUL[name], lambda change, cluster: (change, ()))
@@ -331,6 +344,8 @@ AGGREGATED = {
 REFUSED = {
     "hypcluster": ("differentially_private",),
     "hypcluster_shared": ("differentially_private",),
+    "fedstc": AGGREGATORS,
+    "fedstc_server": AGGREGATORS,
     "mocha": AGGREGATORS,
     "mr_mtl": AGGREGATORS,
 }

@@ -1,0 +1,103 @@
+"""FedSTC by hand: what is sent, what is kept on both sides, what it costs."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from motley_tff.algorithms import FedAvg, FedStc, FedStcServer, OptimizerConfig, fedstc
+from motley_tff.backends import base, sequential
+from motley_tff.core import random_streams
+from motley_tff.core.errors import UserError
+from tests import toy
+
+
+def _sent(values, sparsity):
+    (sent,) = fedstc.compress((tf.constant(values, tf.float32),), sparsity)
+    return sent.numpy()
+
+
+def test_the_largest_are_sent_by_sign_and_mean_magnitude():
+    # Of five numbers two: 4 and -3, whose mean magnitude is 3.5.
+    np.testing.assert_array_equal(_sent([1, 4, -3, 0.5, 2], 0.4), [0, 3.5, -3.5, 0, 0])
+    np.testing.assert_array_equal(_sent([[1, 4], [-3, 0.5]], 0.1), [[0, 4], [0, 0]])
+    np.testing.assert_array_equal(_sent([0, 0, 0], 0.5), [0, 0, 0])
+    np.testing.assert_array_equal(_sent([1, 2, -2], 0.4), [0, 2, 0])  # The first of two.
+    np.testing.assert_array_equal(_sent([-7], 0.01), [-7])
+
+
+def _trained(kind, rounds, sparsity=0.4, **server):
+    """Returns the weights and states of full steps of two silos whose gradients are known."""
+    task = toy.classifier_silos()
+    params = toy.like(
+        FedAvg(OptimizerConfig("sgd", 0.5), OptimizerConfig("sgd", 1.0), 1, 100), kind,
+        **({"sparsity": sparsity} if kind is not FedAvg else {}),
+    )  # fmt: skip
+    built = params.build(task, task.model.initial_weights(0))
+    process = sequential.SequentialBackend().training(task, built)
+    plan = [
+        base.Round(n, task.train.ids, random_streams.key(0, "local_training", n))
+        for n in range(1, rounds + 1)
+    ]
+    state = process.run(process.initialize(), plan, lambda *_: None)
+    return task, process.weights(state), state
+
+
+def test_residuals_keep_what_was_not_sent():
+    """After a round, what was applied, the server's residual and the clients' add up to FedAvg's
+    step: nothing is lost.
+    """
+    task, start = toy.classifier_silos(), toy.classifier_silos().model.initial_weights(0)
+    _, whole, _ = _trained(FedAvg, 1)
+    _, weights, state = _trained(FedStc, 1)
+    sizes = np.array([task.train.fetch(i)["train"]["y"].shape[0] for i in task.train.ids])
+    (_, server_residual), residuals = state[1], state[2]
+    for leaf, (first, full, now) in enumerate(zip(start, whole, weights, strict=True)):
+        kept = np.average(
+            [residuals[i][leaf] for i in task.train.ids], axis=0, weights=sizes
+        )  # fmt: skip
+        applied = first - now
+        assert np.count_nonzero(applied) == fedstc.num_sent(first.size, 0.4)
+        assert len(np.unique(np.abs(applied[applied != 0]).round(6))) == 1
+        np.testing.assert_allclose(
+            applied + server_residual[leaf].numpy() + kept, first - full, atol=1e-6
+        )
+    assert any(np.any(leaf) for leaf in residuals[task.train.ids[0]])
+
+
+def test_what_is_kept_is_sent_later():
+    _, _, state = _trained(FedStc, 3)
+    _, _, alone = _trained(FedStcServer, 3)
+    first = next(iter(state[2].values()))
+    assert any(np.any(leaf) for leaf in first) and not alone[2]
+    assert not all(map(np.array_equal, state[0], alone[0]))
+
+
+def test_devices_keep_nothing():
+    task = toy.classifier_silos()
+    task = dataclasses.replace(toy.scalar_task({"a": [1.0]}), dataset="toy")
+    with pytest.raises(UserError, match="give --algorithm=fedstc_server, or silos"):
+        FedStc().build(task, task.model.initial_weights(0))
+
+
+def test_bytes_by_hand():
+    """Of 1,000 numbers 10 are sent. Golomb: log(phi - 1) / log(.99) is 47.9, so 6 bits and
+    1 / (1 - .99^64) = 2.11 more for a place.
+    """
+    assert fedstc.bits_of_place(0.01) == pytest.approx(6 + 1 / (1 - 0.99**64))
+    place = 6 + 1 / (1 - 0.99**64)
+    assert fedstc.num_bytes([1000], 0.01, "golomb") == math.ceil((10 * (place + 1) + 32) / 8)
+    assert fedstc.num_bytes([1000, 50], 0.01, "plain") == 8 * (10 + 1)
+    assert fedstc.bits_of_place(1.0) == 0
+    # Of two places one: log(phi - 1) / log(.5) is .69, so none and 1 / .5.
+    assert fedstc.bits_of_place(0.5) == pytest.approx(2)
+
+
+def test_who_comes_back_is_sent_what_was_missed():
+    weights = (np.zeros(1000, np.float32),)
+    since = FedStc()._bytes_since(weights)
+    sparse = fedstc.num_bytes([1000], 0.01, "golomb")
+    assert [since(n).down for n in (None, 1, 3, 10_000)] == [4000, sparse, 3 * sparse, 4000]
+    assert {since(n).up for n in (None, 1, 3)} == {sparse}

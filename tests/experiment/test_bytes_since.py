@@ -1,0 +1,37 @@
+"""Bytes of algorithms that send a returning client what it missed, also after a resume."""
+
+from motley_tff.algorithms import FedStcServer
+from motley_tff.backends import base
+from motley_tff.experiment import recorder, run_directory, schedule
+from motley_tff.experiment.config import LoopConfig
+from tests import toy
+
+_TASK = toy.classifier_silos()
+_FEDSTC = FedStcServer(sparsity=0.1).build(_TASK, _TASK.model.initial_weights(0))
+_CONFIG = LoopConfig(clients_per_train_round=1, dropout_rate=0.5)
+
+
+def _rows(root, first, last):
+    """Returns what is noted of rounds; those before the first one were an earlier process's."""
+    directory = run_directory.RunDirectory(str(root), f"from_{first}", {})
+    made = recorder.Recorder(
+        _CONFIG, _TASK, _FEDSTC, directory, "fedstc_server", recorder.Bytes(0, 0)
+    )
+    for number in range(first, last + 1):
+        made.add_round(base.RoundResult(number, 1, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0))
+    directory.close()
+    return [(row["bytes_down"], row["bytes_up"]) for row in made._round_rows]
+
+
+def test_a_returning_client_is_charged_for_the_rounds_it_missed(tmp_path):
+    last, expected = {}, []
+    for number in range(1, 9):
+        (client_id,) = schedule.cohort(_CONFIG, _TASK, number)
+        missed = number - last[client_id] if client_id in last else None
+        expected.append(tuple(_FEDSTC.bytes_since(missed)))
+        last[client_id] = number
+    assert _rows(tmp_path, 1, 8) == expected and len(set(expected)) > 2
+
+
+def test_a_resumed_run_remembers_who_was_there(tmp_path):
+    assert _rows(tmp_path, 6, 8) == _rows(tmp_path, 1, 8)[5:]
