@@ -116,10 +116,12 @@ def of_unused_packages(trainer: str, chosen: Collection[str]) -> set[str]:
 
 def _defaults(owners: Sequence[tuple[str, algorithms.Parameter]]) -> str:
     """Returns `1 (ditto, pfedme), 0.1 (mr_mtl)`."""
-    names: dict[float, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for name, parameter in owners:
-        names.setdefault(parameter.default, []).append(name)
-    return ", ".join(f"{default:g} ({', '.join(n)})" for default, n in names.items())
+        default = parameter.default
+        text = default if isinstance(default, str) else f"{default:g}"
+        names.setdefault(text, []).append(name)
+    return ", ".join(f"{default} ({', '.join(n)})" for default, n in names.items())
 
 
 def listing(trainer: str) -> str:

@@ -12,7 +12,7 @@ from absl import flags
 import datasets
 from datasets.options import DataOptions
 from motley_tff import algorithms, commandline
-from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig, PerFedAvg
+from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig, PerFedAvg, attacks
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import (
@@ -283,6 +283,7 @@ def _run(algorithm: FedAvg, personalization: Any, loop: LoopConfig) -> RunConfig
         "loop": loop,
         "backend": BackendConfig(FLAGS.backend, **backend),
         "initial_models": (path,) if path else (),
+        "attack": attacks.parse(FLAGS.attack) if FLAGS.attack else None,
     }
     return RunConfig(**_flags_of(RunConfig) | parts)
 

@@ -6,12 +6,15 @@ wrong command line fails at once.
 
 from absl import flags
 
+from motley_tff.algorithms import attacks
 from motley_tff.backends.tff import targets as worker_targets
 from motley_tff.experiment import acceptance, run_directory
 from trainers import data_flags, optimizer_flags
 
 BACKENDS = ("auto", "tff", "sequential", "vectorized")
-AGGREGATORS = ("mean", "robust", "compressed", "secure", "differentially_private")
+AGGREGATORS = (
+    "mean", "robust", "compressed", "secure", "differentially_private", "median", "trimmed_mean",
+)  # fmt: skip
 
 
 def define() -> None:
@@ -88,6 +91,11 @@ def _define_cohort() -> None:
         lower_bound=0.0,
         upper_bound=1.0,
     )
+    flags.DEFINE_string(
+        "attack", None, "Training clients that attack, the same ones in all rounds: "
+        "label_flip:SHARE, sign_flip:SHARE:FACTOR.",
+    )  # fmt: skip
+    data_flags.register_check("attack", attacks.parse, after=": ")
 
 
 def _define_count(name: str, default: int, meaning: str, most: int | None = None) -> None:
@@ -170,7 +178,17 @@ def _define_backend() -> None:
         "--tff_workers needs --backend=tff or auto",
     )
     flags.DEFINE_enum(
-        "aggregator", "mean", AGGREGATORS, "How TFF aggregates updates; others than mean need tff."
+        "aggregator", "mean", AGGREGATORS, "How updates become one: the mean by examples; TFF's "
+        "robust (zeroing and clipping), compressed, secure, differentially_private, which need "
+        "--backend=tff; the median or trimmed mean of each coordinate, which need tff or "
+        "sequential.",
+    )  # fmt: skip
+    flags.DEFINE_float(
+        "trim_share", 0.1, "--aggregator=trimmed_mean: share of the cohort left out at either end.",
+        lower_bound=0.0,
+    )  # fmt: skip
+    flags.register_validator(
+        "trim_share", lambda share: share < 0.5, "expected below 0.5, or nobody is left"
     )
     flags.DEFINE_float(
         "dp_noise_multiplier",

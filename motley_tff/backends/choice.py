@@ -1,5 +1,6 @@
 """Which backend runs an experiment, and why."""
 
+from motley_tff.core import robust_mean
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
@@ -19,11 +20,19 @@ def choose(
 
     Args:
       requested: `auto`, or a backend's name.
-      aggregator: `mean`, or one of TFF's; those with another requested backend are a UserError.
+      aggregator: `mean`, one of `robust_mean`, or one of TFF's; a requested backend that does not
+        have it is a UserError.
       cohort_changes: Whether rounds have different clients.
       memory_limit_bytes: What stacked clients may take.
       has_workers: Whether TFF workers are given; `requested` is then `auto` or `tff`.
     """
+    if aggregator in robust_mean.NAMES and requested != "tff" and not has_workers:
+        if requested == "vectorized":
+            raise UserError(
+                f"--aggregator={aggregator} takes clients' updates one by one and needs "
+                "--backend=sequential, tff or auto, found vectorized"
+            )
+        return "sequential", f"--aggregator={aggregator} takes clients' updates one by one"
     if aggregator != "mean" and requested not in ("auto", "tff"):
         raise UserError(
             f"--aggregator={aggregator} is one of TFF's and needs --backend=tff or auto, "

@@ -16,7 +16,12 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base, client_loop
-from motley_tff.core import clients as clients_lib, random_streams, tensor_random
+from motley_tff.core import (
+    clients as clients_lib,
+    random_streams,
+    robust_mean,
+    tensor_random,
+)
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import ClientOutput
 from motley_tff.core.errors import UserError
@@ -31,8 +36,11 @@ class SequentialBackend:
 
     name = "sequential"
 
-    def __init__(self, parallel_clients: int = 1):
-        self._threads = parallel_clients
+    def __init__(
+        self, parallel_clients: int = 1, robust: str | None = None, trim_share: float = 0.0
+    ):
+        """`robust` is a name of `robust_mean`, or None for the weighted mean."""
+        self._threads, self.robust, self.trim_share = parallel_clients, robust, trim_share
         self._functions: dict[Any, Callable[..., ClientOutput]] = {}
 
     def training(self, task: Task, algorithm: Algorithm) -> "SequentialTraining":
@@ -139,17 +147,23 @@ class SequentialTraining:
         server_seconds = 0.0
         outputs = self._backend.run_clients(call, client_seconds)
         total: Any = None
+        updates: list[Nest] = []
         new_states = dict(client_states)
         for client_id, output in zip(client_ids, outputs, strict=True):
             start = time.perf_counter()
             if not np.isfinite(output.metrics.totals["loss"]):
                 raise base.DivergedError(round_.number, client_id)
+            if self._backend.robust:
+                updates.append(output.update)
+                output = output._replace(update=())
             total = self._add(total, output)
             if stateful:
                 new_states[client_id] = output.client_state
             server_seconds += time.perf_counter() - start
         start = time.perf_counter()
         update, weight, sums = total
+        if name := self._backend.robust:  # The server's step divides by the weight.
+            update = self._combine(name, updates, weight)
         weights, optimizer_state = self._step(weights, optimizer_state, update, weight)
         means = base.mean_metrics(sums.totals, sums.weights)
         server_seconds += time.perf_counter() - start
@@ -163,6 +177,13 @@ class SequentialTraining:
         update = tf.nest.map_structure(lambda u: u * output.weight, output.update)
         value = (update, output.weight, output.metrics)
         return value if total is None else tf.nest.map_structure(tf.add, total, value)
+
+    def _combine(self, name: str, updates: Sequence[Nest], weight: tf.Tensor) -> Nest:
+        """Returns the robust mean of the clients' updates, times the weight."""
+        share = self._backend.trim_share
+        return tf.nest.map_structure(
+            lambda *leaves: weight * robust_mean.combine(name, share, tf.stack(leaves)), *updates
+        )
 
     def _server_step(self, weights, optimizer_state, update, weight):
         update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, weight), update)

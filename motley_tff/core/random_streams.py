@@ -11,6 +11,7 @@ import numpy as np
 
 # One name per kind of choice; a typing error must not open a new stream.
 STREAMS = (
+    "attack",
     "client_sampling",
     "cluster_seeding",
     "cohort_faults",

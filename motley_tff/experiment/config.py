@@ -7,11 +7,12 @@ either reads a flag.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer
-from motley_tff.core import algorithm as algorithm_lib, candidates, checks
+from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer, attacks
+from motley_tff.core import algorithm as algorithm_lib, candidates, checks, robust_mean
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
@@ -82,17 +83,24 @@ class BackendConfig:
     """What runs the clients' work.
 
     Attributes:
-      aggregator: The mean, or another one of TFF's.
+      aggregator: The mean, another one of TFF's, or one of `core.robust_mean`.
+      trim_share: Of the trimmed mean, see there.
       dp_noise_multiplier: Noise of `differentially_private`, relative to the clipping norm.
       tff_workers: `host:port` of TFF workers; none for one of our own.
       threads_per_client: Threads inside one client's arithmetic; 0 lets TensorFlow choose.
       memory_limit_gb: What the clients that the vectorized backend stacks may take.
     """
 
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {"memory_limit_gb": (checks.ABOVE_0, None)}
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {
+        "memory_limit_gb": (checks.ABOVE_0, None),
+        "trim_share": (0, math.nextafter(0.5, 0.0)),
+    }
     name: Literal["auto", "tff", "sequential", "vectorized"] = "auto"
-    aggregator: Literal["mean", "robust", "compressed", "secure", "differentially_private"] = "mean"
+    aggregator: Literal[
+        "mean", "robust", "compressed", "secure", "differentially_private", "median", "trimmed_mean"
+    ] = "mean"
     dp_noise_multiplier: float = 1.0
+    trim_share: float = 0.1
     tff_workers: tuple[str, ...] = ()
     threads_per_client: int = 1
     memory_limit_gb: float = 4.0
@@ -127,6 +135,7 @@ class RunConfig:
       initial_models: Paths of the models to start from; none for new ones.
       warm_start: What clusters start from.
       straggler_rate: Probability that a client has time for a share of its steps only.
+      attack: What a share of the clients do to others, see `algorithms.attacks`; None is nothing.
       export_scores: Whether every example's score is written.
       tensorboard: Whether TensorBoard's scalars are written.
     """
@@ -139,6 +148,7 @@ class RunConfig:
     initial_models: tuple[str, ...] = ()
     warm_start: WarmStartConfig = WarmStartConfig()
     straggler_rate: float = 0.0
+    attack: attacks.Attack | None = None
     export_scores: bool = False
     tensorboard: bool = False
 
@@ -150,6 +160,11 @@ class RunConfig:
             raise UserError(
                 f"--aggregator={aggregator} would clip, round or blur what --algorithm="
                 f"{card.name} needs as it is: {card.wants_mean}; leave --aggregator out"
+            )
+        if aggregator in robust_mean.NAMES and isinstance(self.algorithm, HypCluster):
+            raise UserError(
+                f"--aggregator={aggregator} takes one update of each client, and HypCluster's are "
+                "of clusters; choose another aggregator"
             )
         has_clusters = isinstance(self.algorithm, HypCluster) and self.algorithm.num_clusters > 1
         if has_clusters and aggregator == "differentially_private":

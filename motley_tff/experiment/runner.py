@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff import algorithms, commandline
-from motley_tff.algorithms import HypCluster, stragglers
+from motley_tff.algorithms import HypCluster, attacks, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
-from motley_tff.core import algorithm as algorithm_lib, cores, partition
+from motley_tff.core import algorithm as algorithm_lib, cores, partition, robust_mean
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 from motley_tff.core.task import Task
@@ -85,7 +85,7 @@ def run(
             built = config.algorithm.build(task, weights)
             personalization = config.build_personalization(task, built)
             experiment.Experiment(
-                loop, task, stragglers.slowed(built, config.straggler_rate), personalization,
+                loop, task, _disturbed(task, config, built), personalization,
                 backend, directory, config.algorithm_name, reporter, bytes_before=sent,
                 **_scalar_writer(config, directory),
             ).run()  # fmt: skip
@@ -94,6 +94,14 @@ def run(
                 directory.write_record(status="stopped", reason=f"{type(error).__name__}: {error}")
             raise
     directory.write_record(status="finished", reason=None)
+
+
+def _disturbed(
+    task: Task, config: RunConfig, built: algorithm_lib.Algorithm
+) -> algorithm_lib.Algorithm:
+    """Returns the algorithm with clients that attack or straggle."""
+    of_attack = attacks.attacked(built, task, config.attack, config.loop.base_random_seed)
+    return stragglers.slowed(of_attack, config.straggler_rate)
 
 
 def _centralized(task: Task, config: RunConfig) -> Task:
@@ -229,7 +237,8 @@ def _open_backend(
     else:
         threads = config.threads_per_client
         at_once = max(1, cores.usable() // threads) if threads else 1
-        yield sequential.SequentialBackend(at_once), reason
+        robust = config.aggregator if config.aggregator in robust_mean.NAMES else None
+        yield sequential.SequentialBackend(at_once, robust, config.trim_share), reason
 
 
 @contextlib.contextmanager
@@ -239,7 +248,9 @@ def _tff_backend(
     # TFF's imports take 1.5 s, which other backends need not wait for.
     from motley_tff.backends.tff import aggregators, backend, runtime, workers
 
-    aggregator = aggregators.build(config.aggregator, config.dp_noise_multiplier, clients_per_round)
+    aggregator = aggregators.build(
+        config.aggregator, config.dp_noise_multiplier, clients_per_round, config.trim_share
+    )
     opened: contextlib.AbstractContextManager[Any]
     if config.tff_workers:
         opened = workers.tff_workers_runtime(config.tff_workers, warn)

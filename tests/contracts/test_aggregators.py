@@ -14,6 +14,7 @@ import tensorflow as tf
 from motley_tff.algorithms import HypCluster
 from motley_tff.backends.tff import aggregators as tff_aggregators, backend as tff_backend
 from motley_tff.backends.tff.runtime import tff_runtime
+from motley_tff.core import robust_mean
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 from tests import toy
@@ -122,6 +123,17 @@ def test_compressed_quantizes(name, aggregator):
         assert len(np.unique(leaf)) <= 2**8
         step = (exact.max() - exact.min()) / (2**8 - 1)
         np.testing.assert_allclose(leaf, exact, atol=1.01 * step)
+
+
+@pytest.mark.parametrize("aggregator", robust_mean.NAMES)
+def test_the_median_and_the_trimmed_mean_are_those_of_the_sequential_backend(aggregator):
+    leaves = np.random.default_rng(0).normal(size=(_COHORT, 2, 3)).astype(np.float32)
+    process = tff_aggregators.build(aggregator, 0.0, _COHORT, 0.2).process(
+        tff.to_type((tff.TensorType(np.float32, [2, 3]),))
+    )
+    updates = [(leaf,) for leaf in leaves]
+    ((found,),) = _run(process, [(updates, np.arange(1, _COHORT + 1))])
+    np.testing.assert_allclose(found, robust_mean.combine(aggregator, 0.2, leaves), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "aggregator"), _accepted("secure", quick=["secure"]))

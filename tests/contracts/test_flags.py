@@ -76,6 +76,8 @@ REACHES = (
     Reaches("--max_clients=2", "clients", "client_id"),
     Reaches("--max_examples_per_client=4", "clients", "num_personalization_examples"),
     Reaches("--dropout_rate=0.6", "rounds", "num_clients"),
+    Reaches("--attack=sign_flip:0.1:2", "clients", "baseline_loss"),
+    Reaches("--trim_share=0.4", "clients", "baseline_loss", beside=("--aggregator=trimmed_mean",)),
     Reaches("--straggler_rate=0.9", "clients", "baseline_loss", beside=("--train_epochs=3",)),
     # Evaluation.
     Reaches("--valid_clients_per_evaluation=2", "summary", "num_clients", beside=(
@@ -110,6 +112,8 @@ REACHES = (
     Reaches("--probing_epochs=2", "candidates", "loss", beside=(
         "--personalization=lp_ft", "--finetune_max_epochs=2")),
     Reaches("--head_epochs=2", "clients", "personalized_loss", _MTL, _of("fedrep")),
+    Reaches("--sparsity=0.5", "clients", "baseline_loss", beside=_of("fedstc_server")),
+    Reaches("--coding=plain", "rounds", "bytes_up", beside=_of("fedstc_server")),
     Reaches("--algorithm=centralized", "rounds", "num_clients"),
     Reaches("--algorithm=fedsgd", "clients", "baseline_loss", _KNN_PER),
     Reaches("--proximal_strength=5", "clients", "baseline_loss", beside=_of(

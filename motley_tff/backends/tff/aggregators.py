@@ -16,11 +16,13 @@ import dataclasses
 import functools
 import logging
 import math
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
+from motley_tff.core import robust_mean
 from motley_tff.core.algorithm import Groups
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
@@ -73,8 +75,10 @@ def _weighted(factory: Weighted | Unweighted) -> Weighted:
 MEAN = Aggregator("mean", tff.aggregators.MeanFactory(), is_linear=True)
 
 
-def build(name: str, noise_multiplier: float, clients_per_round: int) -> Aggregator:
-    """Returns one of TFF's aggregators.
+def build(
+    name: str, noise_multiplier: float, clients_per_round: int, trim_share: float = 0.0
+) -> Aggregator:
+    """Returns one of TFF's aggregators, or one of `robust_mean` made of TFF's parts.
 
     Args:
       name: `mean` (weighted by examples); `robust` (adaptive zeroing and clipping, what the
@@ -83,11 +87,12 @@ def build(name: str, noise_multiplier: float, clients_per_round: int) -> Aggrega
         adaptive clipping and Gaussian noise, unweighted).
       noise_multiplier: Noise relative to the clipping norm, for `differentially_private`.
       clients_per_round: Expected cohort size, for `differentially_private`.
+      trim_share: For `trimmed_mean`.
 
     Raises:
       UserError: If there is no aggregator of this name, or TFF refuses the noise.
     """
-    builders = {
+    builders: dict[str, Callable[[], Aggregator]] = {
         "mean": lambda: MEAN,
         "robust": lambda: _robust(
             "robust", tff.learning.robust_aggregator(), tff.aggregators.SumFactory()
@@ -102,6 +107,10 @@ def build(name: str, noise_multiplier: float, clients_per_round: int) -> Aggrega
             "differentially_private",
             tff.learning.dp_aggregator(noise_multiplier, clients_per_round),
         ),
+        **{
+            robust: functools.partial(Aggregator, robust, _RobustMean(robust, trim_share))
+            for robust in robust_mean.NAMES
+        },
     }
     if name not in builders:
         raise UserError(f"unknown aggregator {name!r}; expected one of {sorted(builders)}")
@@ -112,6 +121,55 @@ def build(name: str, noise_multiplier: float, clients_per_round: int) -> Aggrega
             f"--aggregator={name} with --dp_noise_multiplier={noise_multiplier:g} and "
             f"{clients_per_round} clients a round: {error}"
         ) from error
+
+
+class _RobustMean(tff.aggregators.UnweightedAggregationFactory):
+    """Gathers the clients' updates and combines them as `robust_mean` does."""
+
+    def __init__(self, name: str, trim_share: float):
+        self._name, self._trim_share = name, trim_share
+
+    def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+        """Returns the process, which has no state."""
+        each = tff.types.structure_from_tensor_type_tree
+        many = tff.to_type(each(lambda t: tff.TensorType(t.dtype, [None, *t.shape]), value_type))
+
+        def none(t: tff.TensorType) -> tf.Tensor:
+            # A constant's shape would stay: no client for ever.
+            zeros, shape = tf.zeros([0, *t.shape], t.dtype), [None, *t.shape]
+            return tf.raw_ops.PlaceholderWithDefault(input=zeros, shape=shape)
+
+        @tff.tensorflow.computation
+        def nobody():
+            return each(none, value_type)
+
+        @tff.tensorflow.computation(many, value_type)
+        def accumulate(gathered, value):
+            return tf.nest.map_structure(lambda g, v: tf.concat([g, v[None]], 0), gathered, value)
+
+        @tff.tensorflow.computation(many, many)
+        def merge(first, second):
+            return tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), first, second)
+
+        @tff.tensorflow.computation(many)
+        def report(gathered):
+            combine = functools.partial(robust_mean.combine, self._name, self._trim_share)
+            return tf.nest.map_structure(combine, gathered)
+
+        @tff.federated_computation
+        def initialize():
+            return tff.federated_value((), tff.SERVER)
+
+        @tff.federated_computation(
+            initialize.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS)
+        )
+        def next_round(state, values):
+            result = tff.federated_aggregate(values, nobody(), accumulate, merge, report)
+            return tff.templates.MeasuredProcessOutput(
+                state, result, tff.federated_value((), tff.SERVER)
+            )
+
+        return tff.templates.AggregationProcess(initialize, next_round)
 
 
 def _robust(name: str, whole: Weighted, value_sum: Unweighted) -> Aggregator:

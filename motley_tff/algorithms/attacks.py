@@ -1,0 +1,131 @@
+"""Clients of a cohort that attack, whatever the algorithm: their labels or updates are wrong.
+
+A seeded share of the training clients attacks in every round it is in. `label_flip:SHARE` trains on
+class C - 1 - y in place of y (Fang et al. 2020, https://arxiv.org/abs/1911.11815, section 3.3);
+`sign_flip:SHARE:FACTOR` sends the update times -FACTOR (Li et al. 2019,
+https://arxiv.org/abs/1811.03761, section 6). What clients evaluate and personalize on is theirs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motley_tff.core import client_work, random_streams
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.errors import UserError
+from motley_tff.core.lazy import tf
+from motley_tff.core.task import Task
+
+EXPECTED = "label_flip:SHARE or sign_flip:SHARE:FACTOR, such as sign_flip:0.1:10"
+
+
+class Attack(NamedTuple):
+    """What some clients do.
+
+    Attributes:
+      kind: `label_flip` or `sign_flip`.
+      share: Of the training clients, above 0 and below 1; rounded, one client at least.
+      factor: Of `sign_flip`, above 0.
+    """
+
+    kind: str
+    share: float
+    factor: float = 1.0
+
+
+class Carry(NamedTuple):
+    """A client's own carry, and whether it attacks."""
+
+    inner: Any
+    attacks: tf.Tensor
+
+
+def parse(text: str) -> Attack:
+    """Returns the attack of a text; UserError if it is none."""
+    kind, *numbers = text.split(":")
+    if (kind, len(numbers)) not in (("label_flip", 1), ("sign_flip", 2)):
+        raise UserError(f"--attack={text}: expected {EXPECTED}")
+    try:
+        attack = Attack(kind, *map(float, numbers))
+    except ValueError:
+        raise UserError(f"--attack={text}: expected {EXPECTED}") from None
+    if not 0 < attack.share < 1:
+        raise UserError(f"--attack={text}: found a share of {attack.share:g}, expected 0 to 1")
+    if not 0 < attack.factor < math.inf:
+        raise UserError(f"--attack={text}: found a factor of {attack.factor:g}, expected above 0")
+    return attack
+
+
+def attackers(task: Task, attack: Attack, seed: int) -> list[str]:
+    """Returns the ids of the clients that attack, in the task's order."""
+    ids = task.train.ids
+    count = max(1, round(attack.share * len(ids)))
+    stream = random_streams.generator(seed, "attack", 0)
+    return [ids[i] for i in sorted(stream.choice(len(ids), count, replace=False))]
+
+
+def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int) -> Algorithm:
+    """Returns the algorithm with clients that attack.
+
+    UserError if the task has no classes to flip, or the algorithm sends other than a model's
+    change.
+    """
+    if attack is None:
+        return algorithm
+    shapes = [np.shape(leaf) for leaf in tf.nest.flatten(algorithm.initial_weights)]
+    if algorithm.groups is not None or shapes != list(task.model.shapes):
+        raise UserError(
+            f"--attack is for algorithms that send one model's change; {algorithm.name} sends more"
+        )
+    chosen = set(attackers(task, attack, seed))
+    attacks = np.array([client_id in chosen for client_id in task.train.ids])
+    last_class = _num_classes(task) - 1 if attack.kind == "label_flip" else None
+    work = algorithm.work
+
+    def init(broadcast, state, client):
+        return Carry(work.init(broadcast, state, client), tf.gather(attacks, client.index))
+
+    def finish(carry):
+        output = work.finish(carry.inner)
+        if last_class is not None:
+            return output
+        scale = tf.where(carry.attacks, -attack.factor, 1.0)
+        return output._replace(update=tf.nest.map_structure(lambda u: scale * u, output.update))
+
+    walks = tuple(_attacked_pass(walk, last_class) for walk in work.all_passes)
+    first = len(work.passes)
+    attacked_work = dataclasses.replace(
+        work, init=init, passes=walks[:first], loop=walks[first:], finish=finish
+    )
+    return dataclasses.replace(algorithm, work=attacked_work)
+
+
+def _attacked_pass(walk: client_work.Pass, last_class: int | None) -> client_work.Pass:
+    def step(carry, batch):
+        if walk.training and last_class is not None:
+            # -1 is a label of no class.
+            flips = carry.attacks & (batch.y >= 0)
+            batch = batch._replace(y=tf.where(flips, last_class - batch.y, batch.y))
+        return carry._replace(inner=walk.step(carry.inner, batch))
+
+    def begin(carry):
+        return carry._replace(inner=walk.begin(carry.inner))
+
+    def end(carry):
+        return carry._replace(inner=walk.end(carry.inner))
+
+    return dataclasses.replace(walk, step=step, begin=begin, end=end)
+
+
+def _num_classes(task: Task) -> int:
+    count = task.facts.get("num_classes")
+    if task.label_field is None or count is None:
+        raise UserError(
+            f"--attack=label_flip: the examples of {task.dataset} have no classes to flip; give "
+            "sign_flip"
+        )
+    return int(count)

@@ -1,0 +1,104 @@
+"""Attacks: who attacks, what they send, and which means keep it out."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig, attacks
+from motley_tff.backends import base, sequential
+from motley_tff.core import clients, random_streams
+from motley_tff.core.errors import UserError
+from tests import toy
+
+_STEP = FedAvg(OptimizerConfig("sgd", 1.0), OptimizerConfig("sgd", 1.0), 1, 100)
+# Clients' means; a full step at rate 1 goes there.
+_MEANS = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0, "e": 5.0}
+
+
+def _scalar():
+    return toy.scalar_task({name: [value] * 2 for name, value in _MEANS.items()})
+
+
+def _one_round(task, algorithm, robust=None, trim_share=0.2):
+    backend = sequential.SequentialBackend(1, robust, trim_share)
+    process = backend.training(task, algorithm)
+    round_ = base.Round(1, task.train.ids, random_streams.key(0, "local_training", 1))
+    return process.weights(process.run(process.initialize(), [round_], lambda *_: None))
+
+
+def _attacked(task, text, algorithm=_STEP, seed=3):
+    built = algorithm.build(task, task.model.initial_weights(0))
+    return attacks.attacked(built, task, attacks.parse(text), seed)
+
+
+def test_a_seeded_share_sends_its_update_times_minus_the_factor():
+    task = _scalar()
+    (attacker,) = attacks.attackers(task, attacks.parse("sign_flip:0.2:10"), 3)
+    chosen = {attacks.attackers(task, attacks.parse("sign_flip:0.2:1"), s)[0] for s in range(20)}
+    assert len(chosen) > 3
+    (found,) = _one_round(task, _attacked(task, "sign_flip:0.2:10"))
+    honest = sum(value for name, value in _MEANS.items() if name != attacker)
+    assert found.item() == pytest.approx((honest - 10 * _MEANS[attacker]) / 5)
+
+
+@pytest.mark.parametrize(
+    ("robust", "expected"), [(None, 3.0), ("median", 3.0), ("trimmed_mean", 3.0)]
+)
+def test_without_an_attack_robust_means_are_of_clients_not_examples(robust, expected):
+    task = _scalar()
+    (found,) = _one_round(task, _STEP.build(task, task.model.initial_weights(0)), robust)
+    assert found.item() == pytest.approx(expected)
+
+
+def test_what_is_left_out_moves_nothing():
+    task = _scalar()
+    (attacker,) = attacks.attackers(task, attacks.parse("sign_flip:0.2:1000"), 3)
+    values = sorted([value for name, value in _MEANS.items() if name != attacker])
+    (median,) = _one_round(task, _attacked(task, "sign_flip:0.2:1000"), "median")
+    assert median.item() == pytest.approx(values[1])  # The attacker is below all.
+    (trimmed,) = _one_round(task, _attacked(task, "sign_flip:0.2:1000"), "trimmed_mean")
+    assert trimmed.item() == pytest.approx(np.mean(values[:3]))
+
+
+def test_flipped_labels_are_trained_on_and_nothing_else():
+    task = dataclasses.replace(
+        toy.classifier_task(), facts={"num_classes": 3}, label_field="y"
+    )  # fmt: skip
+    (attacker,) = attacks.attackers(task, attacks.parse("label_flip:0.2"), 3)
+    flipped = {
+        i: task.train.fetch(i)["train"] | (
+            {"y": 2 - task.train.fetch(i)["train"]["y"]} if i == attacker else {}
+        )
+        for i in task.train.ids
+    }  # fmt: skip
+    by_hand = dataclasses.replace(
+        task, train=clients.InMemoryClients({i: {"train": e} for i, e in flipped.items()})
+    )
+    expected = _one_round(by_hand, _STEP.build(by_hand, by_hand.model.initial_weights(0)))
+    found = _one_round(task, _attacked(task, "label_flip:0.2"))
+    honest = _one_round(task, _STEP.build(task, task.model.initial_weights(0)))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert not all(np.allclose(a, b) for a, b in zip(found, honest, strict=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["label_flip", "label_flip:0", "label_flip:1", "label_flip:1.5", "label_flip:nan",
+     "sign_flip:0.1", "sign_flip:0.1:0", "sign_flip:0.1:-1", "sign_flip:0.1:inf", "sign_flip:x:1",
+     "noise:0.1", ""],
+)  # fmt: skip
+def test_attacks_that_are_none(text):
+    with pytest.raises(UserError, match=f"--attack={text}: "):
+        attacks.parse(text)
+
+
+def test_what_cannot_be_attacked():
+    with pytest.raises(UserError, match="have no classes to flip"):
+        _attacked(_scalar(), "label_flip:0.2")
+    task = toy.classifier_task()
+    models = [task.model.initial_weights(i) for i in range(2)]
+    built = HypCluster(num_clusters=2).build(task, models)
+    with pytest.raises(UserError, match="send one model's change"):
+        attacks.attacked(built, task, attacks.parse("sign_flip:0.2:1"), 0)
