@@ -15,6 +15,7 @@ COMMANDS = [
     "mtl_trainer=trainers.mtl_trainer:run",
     "motley_benchmark=launch.benchmarks.command:run",
     "motley_doctor=launch.doctor:run",
+    "motley_leakage=launch.leakage:run",
     "motley_metrics=launch.metrics.command:run",
     "motley_generative=launch.generative:run",
     "motley_scorecard=launch.scorecard.command:run",

@@ -283,7 +283,7 @@ def _run(algorithm: FedAvg, personalization: Any, loop: LoopConfig) -> RunConfig
         "loop": loop,
         "backend": BackendConfig(FLAGS.backend, **backend),
         "initial_models": (path,) if path else (),
-        "attack": attacks.parse(FLAGS.attack) if FLAGS.attack else None,
+        "attack": attacks.parse(FLAGS.attack),
     }
     return RunConfig(**_flags_of(RunConfig) | parts)
 

@@ -92,7 +92,7 @@ def _define_cohort() -> None:
         upper_bound=1.0,
     )
     flags.DEFINE_string(
-        "attack", None, "Training clients that attack, the same ones in all rounds: "
+        "attack", "none", "Training clients that attack, the same ones in all rounds: "
         "label_flip:SHARE, sign_flip:SHARE:FACTOR.",
     )  # fmt: skip
     data_flags.register_check("attack", attacks.parse, after=": ")

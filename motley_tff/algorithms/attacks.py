@@ -20,7 +20,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
-EXPECTED = "label_flip:SHARE or sign_flip:SHARE:FACTOR, such as sign_flip:0.1:10"
+EXPECTED = "none, label_flip:SHARE or sign_flip:SHARE:FACTOR, such as sign_flip:0.1:10"
 
 
 class Attack(NamedTuple):
@@ -44,8 +44,10 @@ class Carry(NamedTuple):
     attacks: tf.Tensor
 
 
-def parse(text: str) -> Attack:
-    """Returns the attack of a text; UserError if it is none."""
+def parse(text: str) -> Attack | None:
+    """Returns the attack of a text, None for `none`; UserError if it is no such text."""
+    if text == "none":
+        return None
     kind, *numbers = text.split(":")
     if (kind, len(numbers)) not in (("label_flip", 1), ("sign_flip", 2)):
         raise UserError(f"--attack={text}: expected {EXPECTED}")

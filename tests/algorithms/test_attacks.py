@@ -87,7 +87,7 @@ def test_flipped_labels_are_trained_on_and_nothing_else():
     "text",
     ["label_flip", "label_flip:0", "label_flip:1", "label_flip:1.5", "label_flip:nan",
      "sign_flip:0.1", "sign_flip:0.1:0", "sign_flip:0.1:-1", "sign_flip:0.1:inf", "sign_flip:x:1",
-     "noise:0.1", ""],
+     "noise:0.1", "None", ""],
 )  # fmt: skip
 def test_attacks_that_are_none(text):
     with pytest.raises(UserError, match=f"--attack={text}: "):

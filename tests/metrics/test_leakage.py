@@ -1,0 +1,74 @@
+"""What an update tells of an example: solved for, and searched for."""
+
+import csv
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from datasets import classification
+from datasets.models import linear, sigmoid_lenet
+from motley_tff.metrics import leakage
+from tests.trainers import programs
+
+_SHAPE = (8, 8, 1)
+
+
+def _picture():
+    return np.random.default_rng(0).uniform(size=_SHAPE).astype(np.float32)
+
+
+def _model(architecture, num_classes=3):
+    model = classification.image_model(architecture, num_classes, _SHAPE)
+
+    def predict(weights, x):
+        return model.predict(weights, x, False, None)
+
+    return predict, model.initial_weights(0)
+
+
+@pytest.mark.parametrize("label", [0, 2])
+def test_a_linear_models_example_is_solved_for(label):
+    predict, weights = _model(linear.Linear)
+    sent = leakage.update(predict, weights, _picture(), label, 0.1, 1)
+    found = leakage.invert_linear(*sent)
+    assert found.label == label
+    np.testing.assert_allclose(found.x.reshape(_SHAPE), _picture(), atol=1e-4)
+
+
+def test_an_update_is_the_mean_of_its_steps_gradients():
+    predict, weights = _model(linear.Linear)
+    first = leakage.update(predict, weights, _picture(), 1, 0.1, 1)
+    moved = [w - 0.1 * g for w, g in zip(weights, first, strict=True)]
+    second = leakage.update(predict, moved, _picture(), 1, 0.1, 1)
+    both = leakage.update(predict, weights, _picture(), 1, 0.1, 2)
+    for a, b, c in zip(first, second, both, strict=True):
+        np.testing.assert_allclose((a + b) / 2, c, atol=1e-5)
+
+
+def test_a_lenets_example_is_found_by_its_gradient():
+    predict, weights = _model(sigmoid_lenet.SigmoidLeNet)
+    sent = leakage.update(predict, weights, _picture(), 2, 0.1, 1)
+    rng = np.random.default_rng(1)
+    found = leakage.reconstruct(predict, weights, sent, _SHAPE, rng, iterations=200)
+    nobody = np.random.default_rng(1).normal(size=_SHAPE)
+    assert found.label == 2
+    assert np.linalg.norm(found.x - _picture()) < 0.2 * np.linalg.norm(nobody - _picture())
+
+
+def test_the_command_leaves_a_table_and_a_picture(tmp_path):
+    flags = ["--use_synthetic_data", "--pictures=2", "--iterations=5"]
+    flags += ["--dataset_name=mnist", f"--output_dir={tmp_path / 'out'}"]
+    command = [sys.executable, "-m", "launch.leakage", *flags]
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=programs.environment(), check=True
+    )
+    assert "classes found" in result.stdout
+    with open(tmp_path / "out" / "leakage.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["model"], row["steps"]) for row in rows] == [
+        ("linear", "1"), ("lenet", "1"), ("lenet", "10")
+    ] * 2  # fmt: skip
+    assert all(row["is_found"] == "1" for row in rows if row["model"] == "linear")
+    assert (tmp_path / "out" / "leakage.png").stat().st_size > 1000
