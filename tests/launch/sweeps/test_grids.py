@@ -353,6 +353,12 @@ def test_a_setting_whose_algorithm_would_not_be_itself_is_refused(tmp_path):
         grids.read(path)
 
 
+@pytest.mark.parametrize("path", sorted((FOLDER / "fedeval").glob("*.yaml")), ids=lambda p: p.stem)
+def test_grids_of_fedeval_are_read(path):
+    grid = grids.read(path)
+    assert grid.dataset == path.stem.split(".")[1] and grid.num_points > 1
+
+
 @pytest.mark.parametrize("path", sorted((FOLDER / "divi").glob("*.yaml")), ids=lambda p: p.stem)
 def test_grids_of_cifar10_have_six_settings_and_take_other_partitions(path):
     grid = grids.read(path, {"partition": "dirichlet:0.9"})
