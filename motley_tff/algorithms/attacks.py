@@ -63,9 +63,14 @@ def parse(text: str) -> Attack | None:
 
 
 def attackers(task: Task, attack: Attack, seed: int) -> list[str]:
-    """Returns the ids of the clients that attack, in the task's order."""
+    """Returns the ids of the clients that attack, in the task's order; UserError if all do."""
     ids = task.train.ids
     count = max(1, round(attack.share * len(ids)))
+    if count >= len(ids):
+        raise UserError(
+            f"--attack: {count} of {len(ids)} training clients would attack, and nobody train; "
+            "give a smaller share, or more clients"
+        )
     stream = random_streams.generator(seed, "attack", 0)
     return [ids[i] for i in sorted(stream.choice(len(ids), count, replace=False))]
 

@@ -95,6 +95,8 @@ def test_attacks_that_are_none(text):
 
 
 def test_what_cannot_be_attacked():
+    with pytest.raises(UserError, match="1 of 1 training clients would attack"):
+        _attacked(toy.scalar_task({"all": [1.0]}), "sign_flip:0.2:1")
     with pytest.raises(UserError, match="have no classes to flip"):
         _attacked(_scalar(), "label_flip:0.2")
     task = toy.classifier_task()
