@@ -12,7 +12,7 @@ import functools
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
@@ -59,7 +59,8 @@ def main() -> None:
     rows, shown = [], []
     for picture, client_id, x, label in _pictures(task, FLAGS.pictures):
         shown.append([x])
-        for row, found in _attacks(task, x, label):
+        how = _How(FLAGS.base_random_seed, FLAGS.client_learning_rate, FLAGS.iterations)
+        for row, found in _attacks(task.facts["num_classes"], x, label, how):
             rows.append({"picture": picture, "client_id": client_id, "label": label, **row})
             shown[-1].append(found)
         print(f"{picture + 1}/{FLAGS.pictures} pictures", flush=True)
@@ -81,32 +82,41 @@ def _pictures(task: Any, count: int) -> Iterator[tuple[int, str, np.ndarray, int
         yield number, client_id, (x[0].numpy() - lowest) / (1.0 - lowest), int(y[0])
 
 
-def _attacks(task: Any, x: np.ndarray, label: int) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+class _How(NamedTuple):
+    """Of the attacks: their seed, the client's learning rate, iterations of a search."""
+
+    seed: int
+    rate: float
+    iterations: int
+
+
+def _attacks(
+    num_classes: int, x: np.ndarray, label: int, how: _How
+) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
     """Yields (a row, the picture found) of each attack."""
     from datasets import classification
     from datasets.models import linear, sigmoid_lenet
     from motley_tff.metrics import leakage
 
-    seed, rate = FLAGS.base_random_seed, FLAGS.client_learning_rate
     for name, architecture, all_steps in (
         ("linear", linear.Linear, _STEPS[:1]),
         ("lenet", sigmoid_lenet.SigmoidLeNet, _STEPS),
     ):
         height, width, channels = x.shape
         shape = (height, width, channels)
-        model = classification.image_model(architecture, task.facts["num_classes"], shape)
-        weights = model.initial_weights(seed)
+        model = classification.image_model(architecture, num_classes, shape)
+        weights = model.initial_weights(how.seed)
 
         def predict(weights, inputs, model=model):
             return model.predict(weights, inputs, False, None)
 
         for steps in all_steps:
-            sent = leakage.update(predict, weights, x, label, rate, steps)
+            sent = leakage.update(predict, weights, x, label, how.rate, steps)
             if name == "linear":
                 found = leakage.invert_linear(*sent)
             else:
-                rng = random_streams.generator(seed, "attack", steps)
-                found = leakage.reconstruct(predict, weights, sent, x.shape, rng, FLAGS.iterations)
+                rng = random_streams.generator(how.seed, "attack", steps)
+                found = leakage.reconstruct(predict, weights, sent, x.shape, rng, how.iterations)
             picture = found.x.reshape(x.shape)
             row = {
                 "model": name, "steps": steps, "found_label": found.label,

@@ -14,14 +14,20 @@ class SigmoidLeNet(tf.keras.Model):
 
     def __init__(self, num_classes: int):
         super().__init__()
-        layers, draw = tf.keras.layers, tf.keras.initializers.RandomUniform(-0.5, 0.5)
-        how = {"kernel_initializer": draw, "bias_initializer": draw}
+        layers = tf.keras.layers
+
+        def draws():
+            draw = tf.keras.initializers.RandomUniform
+            return {"kernel_initializer": draw(-0.5, 0.5), "bias_initializer": draw(-0.5, 0.5)}
+
         self.convolutions = [
-            layers.Conv2D(12, 5, stride, "same", activation="sigmoid", name=f"conv_{number}", **how)
+            layers.Conv2D(
+                12, 5, stride, "same", activation="sigmoid", name=f"conv_{number}", **draws()
+            )
             for number, stride in enumerate((2, 2, 1), 1)
         ]
         self.flatten = layers.Flatten()
-        self.logits = layers.Dense(num_classes, name="logits", **how)
+        self.logits = layers.Dense(num_classes, name="logits", **draws())
 
     @property
     def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:

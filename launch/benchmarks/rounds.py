@@ -98,7 +98,8 @@ def sequential_only(training: Training, threads: int) -> list[Contender]:
 def _gflop(training: Training) -> float:
     """Returns the arithmetic of a round: three times that of predictions, as TensorFlow counts.
 
-    What is counted is what runs: of MobileNetV2 10% more than its layers taken one by one.
+    What is counted is what runs: of MobileNetV2 10% more than its layers taken one by one. 0.0,
+    not counted, of a model that loops: TensorFlow does not know how often.
     """
     task = training.task
     (walk,) = training.algorithm.work.passes
@@ -111,6 +112,8 @@ def _gflop(training: Training) -> float:
 
     weights = [tf.TensorSpec(shape, tf.float32) for shape in task.model.shapes]
     graph = tf.function(predict, autograph=False).get_concrete_function(x, *weights).graph
+    if any("While" in op.type for op in graph.get_operations()):
+        return 0.0
     options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
     options["output"] = "none"
     counted = tf.compat.v1.profiler.profile(graph, options=options).total_float_ops

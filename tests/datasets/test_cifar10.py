@@ -3,6 +3,7 @@
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 
 import datasets
 from datasets import cifar10
@@ -136,6 +137,22 @@ def test_lenet_has_the_weights_of_the_paper():
     # Divi et al.'s "400, 120, 84": 400 is the first dense layer's input.
     assert sizes == [450, 6, 2400, 16, 48000, 120, 10080, 84, 840, 10]
     assert sum(task.model.is_last_layer) == 2
+
+
+def test_lenets_filters_of_zeros_change_nothing():
+    rng = np.random.default_rng(0)
+    model, layers = lenet.LeNet(10), tf.keras.layers
+    h = x = rng.normal(size=(3, 32, 32, 3)).astype("float32")
+    untrained = model(x)
+    for ours in (model.conv_1, model.conv_2):
+        plain = layers.Conv2D(ours.filters, 5, activation="relu")
+        plain.build(h.shape)
+        plain.set_weights([ours.kernel.numpy(), rng.normal(size=ours.filters)])
+        ours.set_weights(plain.get_weights())
+        h = layers.MaxPool2D()(plain(h))
+    expected = model.logits(model.dense_2(model.dense_1(layers.Flatten()(h))))
+    assert not np.allclose(model(x), untrained)
+    np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
