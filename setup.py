@@ -31,6 +31,7 @@ REQUIREMENTS = [
     "defusedxml",
     "grpcio",
     "h5py",
+    "ijson",
     "matplotlib",
     "numpy",
     "pandas",

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 REGISTRY: Mapping[str, str] = {
     "adni": "datasets.adni",
+    "celeba": "datasets.celeba",
     "cifar10": "datasets.cifar10",
     "emnist": "datasets.emnist",
     "images": "datasets.images",
     "landmark": "datasets.landmark",
     "mnist": "datasets.mnist",
     "school": "datasets.school",
+    "sent140": "datasets.sent140",
     "shakespeare": "datasets.shakespeare",
     "stackoverflow": "datasets.stackoverflow",
     "table": "datasets.table",
@@ -57,7 +59,7 @@ OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "group_key": ("emnist",),
     "image_size": ("images",),
     "l2_reg": (*CROSS_SILO, *EITHER_SETTING),
-    "label_column": ("table", "text"),
+    "label_column": ("celeba", "table", "text"),
     "label_kind": ("table",),
     "lam_svm": ("vehicle",),
     "mask_padding": ("ted_multi",),

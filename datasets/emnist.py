@@ -3,7 +3,7 @@
 Card
   Source: TFF's `emnist` (LEAF's federated form of Extended MNIST, from NIST Special Database 19),
     `emnist_all.sqlite`; only each writer's training part is used, as Motley does. Or an `.npz` by
-    writer. Or synthetic writers (`datasets.synthetic_writers`).
+    writer, or LEAF's JSON, a file or a folder. Or synthetic writers (`datasets.synthetic_writers`).
   Licence: EMNIST as processed by LEAF: BSD-2-Clause. An `.npz` or fonts: their own.
   Clients: 3,400 writers; 671,585 examples; 198 +- 77 a writer, from 16 to 418.
     Synthetic: 400 writers; 98 +- 33 examples a writer, from 16 to 209.
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datasets import classification, files, splits, sqlite_clients, synthetic_writers
+from datasets import classification, files, leaf_files, splits, sqlite_clients, synthetic_writers
 from datasets.models import choice, emnist_cnn, lenet
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib, task as task_lib
@@ -44,12 +44,13 @@ _FOLDERS = ("", "emnist")
 _DEFAULT_DIR = "~/.tff"
 _HELP = (
     f"put {_SQLITE} (that file of 170 MB unpacked, 4.7 GB) there, or an .npz by writer (images, "
-    "labels, writer_id), or pass --data_file or --use_synthetic_data"
+    "labels, writer_id), or LEAF's .json, or pass --data_file or --use_synthetic_data"
 )
 
 # Writers; those that validate, and test.
 PUBLISHED = (3400, 400, 500)
 NUM_CLASSES, _NUM_DIGITS = 62, 10
+_LEAF_FIELDS = ("images", "labels")
 _OPTIONS = DataOptions("emnist")
 
 _MODELS: Mapping[str, choice.Architecture] = {
@@ -81,7 +82,10 @@ def create_task(options: DataOptions) -> task_lib.Task:
         return _create_npz_task(path, options)
     if path.suffix == ".sqlite":
         return _create_sqlite_task(path, options)
-    raise UserError(f"{path}: expected an EMNIST file that ends in .sqlite or .npz")
+    if leaf_files.is_leaf(path):
+        arrays = read_leaf(path, NUM_CLASSES)
+        return _create_array_task(path, arrays, options, leaf_files.facts(path))
+    raise UserError(f"{path}: expected an EMNIST file that ends in .sqlite, .npz or .json")
 
 
 def create_task_from_data(
@@ -183,6 +187,9 @@ def _find(options: DataOptions) -> Path:
         )
     if arrays:
         return arrays[0]
+    for name in _FOLDERS:
+        if leaf_files.find(folder / name):
+            return folder / name
     try:
         files.download_lzma(_URL, folder / _SQLITE, _SHA256)
     except UserError as error:
@@ -221,12 +228,52 @@ def _create_npz_task(path: Path, options: DataOptions) -> task_lib.Task:
     if options.group_key is not None:
         groups = _groups_of_writers(path, arrays, options.group_key, writer_ids)
         facts |= {"group_key": options.group_key, "client_groups": groups}
+    return _create_array_task(path, (images, labels, writer_ids), options, facts)
+
+
+def _create_array_task(
+    path: Path,
+    arrays: tuple[np.ndarray, np.ndarray, np.ndarray],
+    options: DataOptions,
+    facts: Mapping[str, Any],
+) -> task_lib.Task:
+    images, labels, writer_ids = arrays
     if options.only_digits:
         digits = labels < _NUM_DIGITS
         images, labels, writer_ids = images[digits], labels[digits], writer_ids[digits]
     with files.named(path):
         # The files have ink on 0; EMNIST's background is 1.0.
         return create_task_from_data(255 - images, labels, writer_ids, facts, options)
+
+
+def read_leaf(path: Path, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns what `check_arrays` does of LEAF's JSON: each x 784 numbers, from 0 to 1 or to 255 in
+    all of it, on a light background (FEMNIST) or a dark one (MNIST); UserError if it is other.
+    """
+    largest: list[float] = []
+
+    def convert(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
+        pixels = np.array(x, np.float32)
+        if pixels.ndim != 2 or pixels.shape[1] != 784:
+            raise UserError(f"found x of shape {list(pixels.shape)}, expected 784 pixels each")
+        least, most = pixels.min(), pixels.max()
+        if not (least >= 0 and most <= 255):
+            raise UserError(f"found pixels from {least:g} to {most:g}, expected 0 to 1, or to 255")
+        if most > 0:
+            largest.append(float(most))
+        scale = 255 if most <= 1 else 1
+        images = np.rint(pixels * scale).astype(np.uint8).reshape(-1, 28, 28)
+        return {"images": images, "labels": leaf_files.classes(y, num_classes)}
+
+    users = leaf_files.read(path, convert)
+    if not users:
+        raise UserError(f"{path}: found no examples")
+    if largest and min(largest) <= 1 < max(largest):
+        raise UserError(f"{path}: found users with pixels to 1 and to 255, expected one of them")
+    ids = np.repeat(list(users), [len(of["labels"]) for of in users.values()])
+    images, labels = (np.concatenate([of[f] for of in users.values()]) for f in _LEAF_FIELDS)
+    is_light = np.median(images[:, ::27, ::27]) > 127
+    return 255 - images if is_light else images, labels, ids
 
 
 def _groups_of_writers(

@@ -2,8 +2,9 @@
 
 Card
   Source: an `.npz` of `images`, `labels` and `writer_id` as for EMNIST: by writer; else Keras's
-    `mnist.npz` of `x_train`, `y_train`, `x_test` and `y_test`, which has no writers, from
-    --data_dir, its folder mnist or Keras's cache, else a download of 11 MB. Or synthetic writers.
+    `mnist.npz` of `x_train`, `y_train`, `x_test` and `y_test`, which has no writers; else LEAF's
+    JSON by its users; from --data_dir, its folder mnist or Keras's cache, else a download of 11 MB.
+    Or synthetic writers.
   Licence: MNIST: CC BY-SA 3.0 as its authors say; an `.npz` by writer: its own.
   Clients: writers, or, with another `--partition` than natural, whom its images are dealt to, 100
     if nothing is said; silos or devices. FedEval's one class a client, ten clients a class:
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import datasets
-from datasets import assignment, classification, dealing, emnist, files, images
+from datasets import assignment, classification, dealing, emnist, files, images, leaf_files
 from datasets.models import choice, cnn, lenet, linear, mlp
 from datasets.options import DataOptions
 from motley_tff.core import task as task_lib
@@ -68,7 +69,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
     path = _find(options)
     with files.named(path):
         pixels, labels, owners = _read(path)
-        facts = {"source": "npz", "files": [str(path)]}
+        is_leaf = leaf_files.is_leaf(path)
+        facts = leaf_files.facts(path) if is_leaf else {"source": "npz", "files": [str(path)]}
         return create_task_from_data(pixels, labels, owners, options, facts)
 
 
@@ -138,6 +140,9 @@ def _find(options: DataOptions) -> Path:
             )
         if found:
             return found[0]
+        for name in _FOLDERS:
+            if leaf_files.find(folder / name):
+                return folder / name
         target = folder / _NAME
     else:
         target = Path(os.path.expanduser(_KERAS_DIR)) / _NAME
@@ -153,7 +158,10 @@ def _find(options: DataOptions) -> Path:
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Returns (pixels, labels, writers or None) of either kind of file."""
+    """Returns (pixels, labels, writers or None) of any kind of file."""
+    if leaf_files.is_leaf(path):
+        pixels, labels, users = emnist.read_leaf(path, NUM_CLASSES)
+        return pixels[..., np.newaxis], labels, users
     arrays = files.read_npz(path)
     if set(_KERAS_ARRAYS) <= set(arrays):
         parts = [

@@ -36,7 +36,7 @@ _POINTED_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+"
 _SEPARATED = r"[+-]?\d{1,3}(?:(?:[.,'\u00a0\u202f ]\d{3})+[.,]\d+|(?:[.,'\u00a0\u202f ]\d{3})+)"
 _SIGNED = r"[+-]?[$€£]\s?\d+(?:[.,]\d+)*|[+-]?\d+(?:[.,]\d+)*\s?[%$€£]"
 # Beginnings of files that are no text, and what they are.
-_SIGNATURES = {
+SIGNATURES = {
     b"PK\x03\x04": "a workbook or a ZIP archive; save its sheet as CSV",
     b"\xd0\xcf\x11\xe0": "an old Excel workbook; save its sheet as CSV",
     b"\x1f\x8b": "a gzip archive; unpack it first",
@@ -72,7 +72,7 @@ def read(path: Path) -> pd.DataFrame:
     check_memory(found, _MEMORY_FACTOR * size, "give fewer rows or columns")
     if head.startswith(b"PAR1"):
         return _checked(path, _parquet(path))
-    for signature, what in _SIGNATURES.items():
+    for signature, what in SIGNATURES.items():
         if head.startswith(signature):
             raise UserError(f"{path} is {what}")
     if not head.startswith(_UTF16_MARKS):

@@ -3,14 +3,15 @@
 Card
   Source: TFF's `shakespeare` (of LEAF, from Project Gutenberg): `shakespeare.sqlite`, or its older
     form `shakespeare_train.h5` with `shakespeare_test.h5` beside it, in --data_dir or its folder
-    shakespeare; else TFF's cache, else a download of 1.3 MB. Or synthetic roles, who speak as
-    `datasets.synthetic_posts` writes.
+    shakespeare; LEAF's own JSON, a file or a folder; else TFF's cache, else a download of 1.3 MB.
+    Or synthetic roles, who speak as `datasets.synthetic_posts` writes.
   Licence: the text is in the public domain; TFF's packaging: Apache-2.0.
   Clients: 715 roles, 2,699,067 characters, from 79 to 79,680 a role, half of the roles below 1,191.
     Those of fewer than --min_characters (200) are left out, 96 of them, named in the task's facts.
     Synthetic: 48 roles; 890 +- 250 characters each.
   Fields: `tokens` int32 [81]: 0 padding, 1 to 86 the text's characters, 87 any other one, 88 begins
-    a text, 89 ends a snippet. The model reads the first 80 and predicts the last 80.
+    a text, 89 ends a snippet. The model reads the first 80 and predicts the last 80; of LEAF's
+    JSON, an example of 80 characters and the next one, the last alone.
   Model: TFF's LSTM, 820,522 weights; padding has no weight in the loss. `accuracy` is over the
     text's characters; TFF's metric of that name is `accuracy_with_end_of_snippet` here.
   Split: --shakespeare_split=roles: a role's train and test snippets are joined in order, a line
@@ -22,6 +23,7 @@ Card
     test snippets. Valid roles are the same ones, whose second half of the train snippets evaluates
     what was trained on it: good to watch, not to choose by. Snippets are cut as TFF's baseline
     does, each into pieces of 81 of which the first character is not predicted.
+    LEAF's examples, one a character, are split as roles: the first half of a role's personalizes.
     `unigram_accuracy` is what a role's own most frequent character scores.
   Citation: McMahan et al. 2017 (https://arxiv.org/abs/1602.05629); Caldas et al. 2018, "LEAF: A
     Benchmark for Federated Settings" (https://arxiv.org/abs/1812.01097).
@@ -29,13 +31,22 @@ Card
 
 import os
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
-from datasets import files, hdf5_files, next_words, splits, sqlite_clients, synthetic_posts
+from datasets import (
+    files,
+    hdf5_files,
+    leaf_files,
+    next_words,
+    splits,
+    sqlite_clients,
+    synthetic_posts,
+)
 from datasets.models import shakespeare_lstm
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
@@ -85,6 +96,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
         return create_task_from_data(plays, how, fewest, facts)
     path = _find(options)
     with files.named(path):
+        if leaf_files.is_leaf(path):
+            return _create_leaf_task(path, how, fewest)
         plays, facts = _read(path)
         return create_task_from_data(plays, how, fewest, facts)
 
@@ -99,6 +112,12 @@ def create_task_from_data(
     are too few.
     """
     of = _of_roles(plays, min_characters) if how == "roles" else _of_snippets(plays)
+    return _task(of, facts or {}, next_words.preprocess)
+
+
+def _task(
+    of: "_Made", facts: Mapping[str, Any], preprocess: Callable[..., tuple[tf.Tensor, tf.Tensor]]
+) -> task_lib.Task:
     split, sources, left_out = of
     clients = splits.make_clients(split, sources, _trained, _evaluated)
     task = task_lib.Task(
@@ -112,8 +131,8 @@ def create_task_from_data(
             task_lib.Metric("accuracy", next_words.TokenAccuracy((PAD, OOV, EOS)), True),
             task_lib.Metric("accuracy_with_end_of_snippet", next_words.TokenAccuracy((PAD,)), True),
         ),
-        preprocess=next_words.preprocess,
-        facts={**(facts or {}), "clients_left_out": {**split.left_out, **left_out}},
+        preprocess=preprocess,
+        facts={**facts, "clients_left_out": {**split.left_out, **left_out}},
         label_names=("", *CHARACTERS, "<oov>", "<bos>", "<eos>"),
         train=clients["train"],
         valid=clients["valid"],
@@ -175,19 +194,53 @@ def _of_roles(plays: Plays, min_characters: int) -> _Made:
     roles = sorted({*plays.train, *plays.test})
     said = {role: [*plays.train.get(role, ()), *plays.test.get(role, ())] for role in roles}
     texts = {role: encode("\n".join(filter(None, of))) for role, of in said.items()}
-    short = [role for role in roles if len(texts[role]) < min_characters]
-    sizes = {role: len(texts[role]) for role in roles if len(texts[role]) >= min_characters}
+    return _halved(texts, cut_text, min_characters)
+
+
+def _halved(
+    texts: Mapping[str, np.ndarray], rows: Callable[[np.ndarray], np.ndarray], min_characters: int
+) -> _Made:
+    """Returns the same of what is said, of which each half becomes rows by itself."""
+    short = [role for role, of in texts.items() if len(of) < min_characters]
+    sizes = {role: len(of) for role, of in texts.items() if len(of) >= min_characters}
     split = splits.published_or_proportional(sizes)
     halves = {
-        role: (cut_text(texts[role][: n // 2]), cut_text(texts[role][n // 2 :]))
+        role: (rows(texts[role][: n // 2]), rows(texts[role][n // 2 :]))
         for role, n in sizes.items()
     }
     sources: dict[str, splits.Source] = {
-        "train": {role: cut_text(texts[role]) for role in split.train},
+        "train": {role: rows(texts[role]) for role in split.train},
         "valid": halves,
         "test": halves,
     }
     return split, sources, {f"fewer than {min_characters} characters": short} if short else {}
+
+
+def _create_leaf_task(path: Path, how: str, min_characters: int) -> task_lib.Task:
+    if how == "snippets":
+        raise UserError("--shakespeare_split=snippets is for TFF's files; found LEAF's JSON")
+    users = {user: of["tokens"] for user, of in sorted(leaf_files.read(path, _of_leaf).items())}
+    made = _halved(users, lambda rows: rows, min_characters)
+    return _task(made, leaf_files.facts(path), _preprocess_leaf)
+
+
+def _of_leaf(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
+    """Returns LEAF's examples as rows uint8 [n, 81]: a role has as many as characters."""
+    for texts, length in ((x, LENGTH), (y, 1)):
+        wrong = [t for t in texts if not isinstance(t, str) or len(t) != length]
+        if wrong:
+            raise UserError(f"found {str(wrong[0])[:30]!r}, expected texts of {length} characters")
+    ids = np.stack([encode(before + after) for before, after in zip(x, y, strict=True)])
+    return {"tokens": ids.astype(np.uint8)}
+
+
+def _preprocess_leaf(
+    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (80 characters' ids, which of the next ones is predicted: the last) int32."""
+    x, y = next_words.preprocess(examples, training, key)
+    is_last = tf.range(LENGTH) == LENGTH - 1
+    return tf.cast(x, tf.int32), tf.where(is_last, tf.cast(y, tf.int32), PAD)
 
 
 def _of_snippets(plays: Plays) -> _Made:
@@ -214,6 +267,9 @@ def _find(options: DataOptions) -> Path:
     if path is not None:
         return path
     folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
+    for name in ("", "shakespeare"):
+        if leaf_files.find(folder / name):
+            return folder / name
     try:
         files.download_lzma(_URL, folder / _SQLITE, _SHA256)
     except UserError as error:
@@ -229,7 +285,7 @@ def _read(path: Path) -> tuple[Plays, dict[str, Any]]:
         plays = Plays(*(_of_sqlite(path, split_name) for split_name in ("train", "test")))
         return plays, {"source": "sqlite", "files": [str(path)]}
     if path.suffix != ".h5":
-        raise UserError(f"expected TFF's {_SQLITE} or {_TRAIN_HDF5}")
+        raise UserError(f"expected TFF's {_SQLITE} or {_TRAIN_HDF5}, or LEAF's .json")
     beside = path.with_name(path.name.replace("train", "test"))
     if beside == path or not beside.is_file():
         raise UserError(f"found no {_TEST_HDF5} beside it, expected both of TFF's files")

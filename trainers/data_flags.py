@@ -68,7 +68,10 @@ def _define_users_data() -> None:
     """Declares what table, images and text ask for."""
     for name, meaning in (
         ("client_column", "table, text: the column that says whose a row is."),
-        ("label_column", "table: the column to predict; text: classes, else next words."),
+        (
+            "label_column",
+            "table, celeba: the column to predict; text: classes, else next words.",
+        ),
         ("text_column", "text: the column that holds the texts."),
         ("time_column", "table, text: dates or numbers; older rows personalize, newer evaluate."),
     ):

@@ -1,0 +1,162 @@
+"""Reads LEAF's JSON: `users`, `num_samples` of each, and `user_data: {user: {x: [...], y: [...]}}`.
+
+Caldas et al. 2018, "LEAF: A Benchmark for Federated Settings" (https://arxiv.org/abs/1812.01097).
+A file is read user by user, never whole. Of a folder all .json files are read, or those of its
+folders train and test, as LEAF splits each user's examples: those of a user are joined.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from datasets import files, rows
+from motley_tff.core.errors import UserError
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_PARTS = ("train", "test")
+
+# A user's x and y, as JSON has them, to arrays [n, ...] by field. UserError says what is wrong.
+Convert = Callable[[list[Any], list[Any]], Mapping[str, np.ndarray]]
+
+
+def find(folder: Path) -> list[Path]:
+    """Returns a folder's files, train before test; none if there are no such."""
+    for sides in ([folder], [folder / part for part in _PARTS]):
+        found = [path for side in sides for path in sorted(side.glob("*.json"))]
+        if found:
+            return found
+    return []
+
+
+def paths(path: Path) -> list[Path]:
+    """Returns a file, or all of a folder; UserError if it has none."""
+    found = find(path) if path.is_dir() else [path]
+    if not found:
+        raise UserError(f"{path}: found no .json file, expected LEAF's, or folders train and test")
+    return found
+
+
+def is_leaf(path: Path) -> bool:
+    """Returns whether a path is LEAF's by its name: a .json file, or a folder."""
+    return path.is_dir() or path.suffix == ".json"
+
+
+def facts(path: Path) -> dict[str, Any]:
+    """Returns what a task says of where it is from."""
+    return {"source": "leaf", "files": [*map(str, paths(path))]}
+
+
+def read(path: Path, convert: Convert) -> dict[str, dict[str, np.ndarray]]:
+    """Returns `{user: {field: array [n, ...]}}` of a file, or of all of a folder, in their order.
+
+    UserError if what is there is not LEAF's, contradicts itself, or cannot be converted.
+    """
+    owners: dict[tuple[Path, str], Path] = {}
+    read_ones: dict[str, list[Mapping[str, np.ndarray]]] = {}
+    for file in paths(path):
+        for user, arrays in _users(file, convert):
+            other = owners.setdefault((file.parent, user), file)
+            if other != file:
+                raise UserError(f"{file}: found user {user!r}, who is in {other.name}, too")
+            read_ones.setdefault(user, []).append(arrays)
+    return {
+        user: {field: np.concatenate([arrays[field] for arrays in parts]) for field in parts[0]}
+        for user, parts in read_ones.items()
+    }
+
+
+def _users(path: Path, convert: Convert) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
+    """Yields a file's users who have examples."""
+    import ijson  # Takes 0.1 s.
+
+    with files.reading_as(path, "LEAF's JSON", OSError, ijson.JSONError, UnicodeDecodeError):
+        left = _sizes(path)
+        with _opened(path) as file:
+            for user, data in ijson.kvitems(file, "user_data", use_float=True):
+                if user not in left:
+                    raise UserError(
+                        f"{path}: found user_data of {user!r}, expected each of users once"
+                    )
+                x, y = _examples(path, user, data, left.pop(user))
+                if x:
+                    with _of_user(path, user):
+                        yield user, convert(x, y)
+    if left:
+        raise UserError(f"{path}: found no user_data of {next(iter(left))!r}, one of users")
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    """Returns what `num_samples` says of each of `users`."""
+    users, sizes = (_list(path, name) for name in ("users", "num_samples"))
+    if not users or not all(isinstance(user, str) for user in users):
+        raise UserError(f"{path}: found {str(users)[:40]} as users, expected some names")
+    if len(set(users)) < len(users):
+        double = next(user for user in users if users.count(user) > 1)
+        raise UserError(f"{path}: found {double!r} twice in users")
+    if len(sizes) != len(users) or not all(type(size) is int and size >= 0 for size in sizes):
+        raise UserError(
+            f"{path}: found num_samples of {len(sizes)}, expected a whole number for each of "
+            f"{len(users)} users"
+        )
+    return dict(zip(users, sizes, strict=True))
+
+
+def _list(path: Path, name: str) -> list[Any]:
+    import ijson
+
+    with _opened(path) as file:
+        found = next(ijson.items(file, name, use_float=True), None)
+    if not isinstance(found, list):
+        raise UserError(f"{path}: found no list of {name}, expected LEAF's JSON, which has one")
+    return found
+
+
+def _examples(path: Path, user: str, data: Any, size: int) -> tuple[list[Any], list[Any]]:
+    x, y = (data.get(name) if isinstance(data, dict) else None for name in "xy")
+    if not isinstance(x, list) or not isinstance(y, list):
+        raise UserError(f"{path}: found no lists x and y of user {user!r}")
+    if not len(x) == len(y) == size:
+        raise UserError(
+            f"{path}: found {len(x)} x and {len(y)} y of user {user!r}, expected {size}, as "
+            "num_samples says"
+        )
+    return x, y
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file behind its byte order mark; UserError if it is an archive or the like."""
+    with path.open("rb") as file:
+        head = file.read(16)
+        for signature, what in rows.SIGNATURES.items():
+            if head.startswith(signature):
+                raise UserError(f"{path} is {what.partition(';')[0]}, expected JSON; unpack it")
+        file.seek(len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0)
+        yield file
+
+
+@contextlib.contextmanager
+def _of_user(path: Path, user: str) -> Iterator[None]:
+    """Has errors of a conversion say whose."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: user {user!r}: {error}") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise UserError(f"{path}: user {user!r}: {files.one_line(error)}") from error
+
+
+def classes(y: list[Any], num_classes: int) -> np.ndarray:
+    """Returns labels int32 [n]; UserError if one is no whole number from 0 to below `num_classes`.
+
+    LEAF has some as text and some as numbers with a point.
+    """
+    labels = np.array(y, np.float64)
+    wrong = ~((labels >= 0) & (labels < num_classes) & (labels == np.floor(labels)))
+    if labels.ndim != 1 or wrong.any():
+        found = y[int(np.argmax(wrong))] if labels.ndim == 1 else y[0]
+        raise UserError(f"found label {str(found)[:40]}, expected 0 to {num_classes - 1}")
+    return labels.astype(np.int32)

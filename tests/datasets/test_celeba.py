@@ -1,0 +1,82 @@
+"""CelebA: TFF's SQLite read as TFF reads it, and synthetic faces."""
+
+import contextlib
+import sqlite3
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import datasets
+from datasets import celeba
+from motley_tff.core.errors import UserError
+
+
+def _int64(values):
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def _write(path, people=12, side=84):
+    """Writes people of four pictures each, filled with their number; every second one smiles."""
+    tf_attributes = celeba.ATTRIBUTES
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        columns = "client_id TEXT, split_name TEXT"
+        database.execute(f"CREATE TABLE client_metadata ({columns}, num_examples INTEGER)")
+        database.execute(f"CREATE TABLE examples ({columns}, serialized_example_proto BLOB)")
+        for person in range(people):
+            owner = (f"{person:03d}", "split_by_examples_train")
+            database.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (*owner, 4))
+            for number in range(4):
+                features = {name: _int64([0]) for name in tf_attributes}
+                features["smiling"] = _int64([number % 2])
+                features["male"] = _int64([1])
+                features["image"] = _int64([person] * side * side * 3)
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                row = (*owner, example.SerializeToString())
+                database.execute("INSERT INTO examples VALUES (?, ?, ?)", row)
+    return path
+
+
+def test_reads_tffs_file(tmp_path):
+    (tmp_path / "celeba").mkdir()
+    path = _write(tmp_path / "celeba" / "celeba.sqlite")
+    task = datasets.create("celeba", data_dir=str(tmp_path))
+    assert task.facts["files"] == [str(path)] and task.facts["attribute"] == "smiling"
+    assert len(task.train) + len(task.valid) + len(task.test) == 12
+    for client_id in task.train.ids:
+        examples = task.train.fetch(client_id)["train"]
+        assert np.shape(examples["pixels"]) == (4, 84, 84, 3)
+        assert set(np.ravel(examples["pixels"])) == {int(client_id)}
+        assert sorted(np.ravel(examples["label"])) == [0, 0, 1, 1]
+    male = datasets.create("celeba", data_file=str(path), label_column="male")
+    assert set(np.ravel(male.train.fetch(male.train.ids[0])["train"]["label"])) == {1}
+    assert male.label_names == ("not male", "male")
+
+
+def test_attributes_are_tffs():
+    from tensorflow_federated.python.simulation.datasets import celeba as tff_celeba
+
+    assert list(celeba.ATTRIBUTES) == tff_celeba.ATTRIBUTE_NAMES
+
+
+def test_what_is_refused(tmp_path):
+    with pytest.raises(UserError, match="--label_column=smile: expected one of five_o_clock"):
+        datasets.create("celeba", label_column="smile", data_dir=str(tmp_path))
+    with pytest.raises(UserError, match="--label_column=male: expected one of smiling"):
+        datasets.create("celeba", label_column="male", use_synthetic_data=True)
+    with pytest.raises(UserError, match=r"celeba: found no TFF's celeba.sqlite in .*; have TFF"):
+        datasets.create("celeba", data_dir=str(tmp_path))
+    path = _write(tmp_path / "celeba.sqlite", side=64)
+    with pytest.raises(UserError, match=r"image \[84, 84, 3\] and smiling"):
+        datasets.create("celeba", data_file=str(path))
+
+
+def test_groups_smile_in_their_own_way():
+    faces = celeba.synthesize(0)
+    assert set(faces.groups.values()) == {"broad", "slight", "grave"}
+    again = celeba.synthesize(0)
+    person = next(iter(faces.examples))
+    np.testing.assert_array_equal(
+        faces.examples[person]["pixels"], again.examples[person]["pixels"]
+    )
+    assert set(faces.examples[person]["label"]) == {0, 1}

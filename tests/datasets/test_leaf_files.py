@@ -1,0 +1,224 @@
+"""LEAF's JSON: the tasks that read it, and every way in which it can be wrong."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+import datasets
+from datasets import leaf_files, shakespeare
+from datasets.options import DataOptions
+from motley_tff.core.errors import UserError
+
+
+def document(users):
+    """Returns LEAF's document of `{user: (x, y)}`."""
+    return {
+        "users": list(users),
+        "num_samples": [len(y) for _, y in users.values()],
+        "user_data": {user: {"x": x, "y": y} for user, (x, y) in users.items()},
+    }
+
+
+def write(path, users):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document(users)))
+    return path
+
+
+def convert(x, y):
+    return {"x": np.array(x), "y": leaf_files.classes(y, 3)}
+
+
+_TWO = {"ann": ([[1.5], [2]], [0, 2]), 'o\'neil, "bo"': ([[3]], [1])}
+
+
+def test_users_in_order(tmp_path):
+    found = leaf_files.read(write(tmp_path / "a.json", {**_TWO, "nobody": ([], [])}), convert)
+    assert list(found) == list(_TWO)
+    np.testing.assert_array_equal(found["ann"]["x"], [[1.5], [2.0]])
+    np.testing.assert_array_equal(found["ann"]["y"], [0, 2])
+
+
+def test_a_folders_files_and_its_train_and_test_are_joined(tmp_path):
+    write(tmp_path / "flat" / "1.json", {"b": ([[1]], [0])})
+    write(tmp_path / "flat" / "0.json", {"c": ([[2]], [0])})
+    assert list(leaf_files.read(tmp_path / "flat", convert)) == ["c", "b"]
+    write(tmp_path / "both" / "test" / "x.json", {"b": ([[3]], [0]), "d": ([[4]], [1])})
+    write(tmp_path / "both" / "train" / "x.json", {"b": ([[1], [2]], [1, 2])})
+    found = leaf_files.read(tmp_path / "both", convert)
+    assert {user: of["x"][:, 0].tolist() for user, of in found.items()} == {
+        "b": [1, 2, 3],
+        "d": [4],
+    }
+    with pytest.raises(UserError, match="found no .json file"):
+        leaf_files.read(tmp_path, convert)
+
+
+def test_a_user_in_two_files(tmp_path):
+    write(tmp_path / "0.json", {"b": ([[1]], [0])})
+    write(tmp_path / "1.json", {"b": ([[2]], [0])})
+    with pytest.raises(UserError, match=r"1\.json: found user 'b', who is in 0\.json, too"):
+        leaf_files.read(tmp_path, convert)
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(document(_TWO)).encode())
+    assert list(leaf_files.read(path, convert)) == list(_TWO)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"num_samples": [2, 5]}, r"found 1 x and 1 y of user .*, expected 5, as num_samples says"),
+        ({"num_samples": [2]}, "found num_samples of 1, expected a whole number for each of 2"),
+        ({"num_samples": [2, -1]}, "expected a whole number for each"),
+        ({"users": ["ann"], "num_samples": [2]}, "expected each of users once"),
+        ({"users": []}, r"found \[\] as users, expected some names"),
+        ({"users": ["ann", "ann"]}, "found 'ann' twice in users"),
+        ({"users": None}, "found no list of users, expected LEAF's JSON"),
+        ({"user_data": {}}, "found no user_data of 'ann', one of users"),
+        ({"user_data": {"ann": [1]}}, "found no lists x and y of user 'ann'"),
+        ({"user_data": {"ann": {"x": [[1]], "y": [0, 1]}}}, "found 1 x and 2 y of user 'ann'"),
+        ({"user_data": {"ann": {"x": [[1], [1, 2]], "y": [0, 1]}}}, "user 'ann': ValueError: "),
+        ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, 3]}}}, "found label 3, expected 0 to 2"),
+        ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, 0.5]}}}, "found label 0.5, expected"),
+        ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, [1]]}}}, "user 'ann': ValueError: "),
+    ],
+)
+def test_what_contradicts_itself(tmp_path, change, words):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**document(_TWO), **change}))
+    with pytest.raises(UserError, match=words) as caught:
+        leaf_files.read(path, convert)
+    assert "\n" not in str(caught.value) and str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda b: b[: len(b) // 2], "cannot be read as LEAF's JSON, truncated"),
+        (gzip.compress, "is a gzip archive, expected JSON; unpack it"),
+        (lambda b: b.replace(b"1.5", b"NaN"), "cannot be read as LEAF's JSON"),
+        (lambda b: b.replace(b"ann", b"\xff\xfe\xff"), "cannot be read as LEAF's JSON"),
+        (lambda b: b"", "cannot be read as LEAF's JSON"),
+        (lambda b: b"[1, 2]", "found no list of users"),
+    ],
+)
+def test_what_is_no_json(tmp_path, spoil, words):
+    path = tmp_path / "a.json"
+    path.write_bytes(spoil(json.dumps(document(_TWO)).encode()))
+    with pytest.raises(UserError, match=words) as caught:
+        leaf_files.read(path, convert)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_user_twice_in_the_data(tmp_path):
+    text = json.dumps(document({"ann": ([[1]], [0])}))
+    path = tmp_path / "a.json"
+    path.write_text(text.replace('"user_data": {', '"user_data": {"ann": {"x": [[1]], "y": [0]}, '))
+    with pytest.raises(UserError, match="found user_data of 'ann', expected each of users once"):
+        leaf_files.read(path, convert)
+
+
+# --- the tasks that read it -----------------------------------------------------------------------
+
+
+def _digits(scale, background):
+    """Returns 12 writers of four images that tell their number in one pixel."""
+    users = {}
+    for number in range(12):
+        pixels = np.full((4, 784), background * scale, float)
+        pixels[:, 300] = (number * 20) / 255 * scale
+        users[f"w{number:02d}"] = (pixels.tolist(), [0, 1, 2, number % 10])
+    return users
+
+
+@pytest.mark.parametrize(("scale", "background"), [(1, 0), (255, 0), (1, 1)])
+def test_digits_by_writer(tmp_path, scale, background):
+    path = write(tmp_path / "mnist" / "all.json", _digits(scale, background))
+    by_file = datasets.create("mnist", data_file=str(path))
+    by_folder = datasets.create("mnist", data_dir=str(tmp_path))
+    for task in (by_file, by_folder):
+        assert task.facts["source"] == "leaf" and task.facts["files"] == [str(path)]
+        client_id = task.train.ids[0]
+        examples = task.train.fetch(client_id)["train"]
+        expected = int(client_id[1:]) * 20
+        expected = 255 - expected if background else expected
+        assert set(examples["pixels"][:, 300 // 28, 300 % 28, 0]) == {expected}
+        assert examples["pixels"].sum() == 4 * expected
+        assert examples["label"].tolist() == [0, 1, 2, int(client_id[1:]) % 10]
+
+
+def test_femnist_has_a_light_background(tmp_path):
+    users = _digits(1, 1)
+    users["w00"][1][0] = 61
+    task = datasets.create("emnist", data_file=str(write(tmp_path / "f.json", users)))
+    assert task.facts["num_classes"] == 62
+    examples = task.train.fetch(task.train.ids[0])["train"]
+    # Background 255 stands for 1.0, as of EMNIST.
+    assert np.median(examples["pixels"]) == 255
+    only = datasets.create("emnist", data_dir=str(tmp_path), only_digits=True)
+    assert only.facts["num_classes"] == 10 and only.model.num_weights < task.model.num_weights
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        ([[0.0] * 783], [1], r"user 'a': found x of shape \[1, 783\], expected 784 pixels each"),
+        ([[-0.5] * 784], [1], "found pixels from -0.5 to -0.5, expected 0 to 1, or to 255"),
+        ([[256] * 784], [1], "found pixels from 256 to 256"),
+        ([[0.0] * 784], [10], "found label 10, expected 0 to 9"),
+        ([["0"] * 783 + ["x"]], [1], "user 'a': ValueError"),
+    ],
+)
+def test_what_are_no_digits(tmp_path, x, y, words):
+    path = write(tmp_path / "a.json", {"a": (x, y)})
+    with pytest.raises(UserError, match=words):
+        datasets.create("mnist", data_file=str(path))
+
+
+def test_two_scales_in_one_folder(tmp_path):
+    write(tmp_path / "0.json", {"a": ([[1.0] * 784], [1])})
+    write(tmp_path / "1.json", {"b": ([[255] * 784], [1])})
+    with pytest.raises(UserError, match="found users with pixels to 1 and to 255"):
+        datasets.create("mnist", data_dir=str(tmp_path))
+
+
+def _windows(text):
+    """Returns LEAF's examples of a text: 80 characters, the next one."""
+    ends = range(80, len(text))
+    return [text[end - 80 : end] for end in ends], [text[end] for end in ends]
+
+
+def test_shakespeare_is_scored_at_the_last_position_alone(tmp_path):
+    texts = {f"R{i}": (f"Speak, thou number {i}! " * 20) for i in range(12)}
+    path = write(tmp_path / "s.json", {role: _windows(text) for role, text in texts.items()})
+    task = datasets.create("shakespeare", data_file=str(path), min_characters=50)
+    role = task.test.ids[0]
+    parts = task.test.fetch(role)
+    rows = [parts[part]["tokens"] for part in ("personalization", "evaluation")]
+    assert len(rows[0]) + len(rows[1]) == len(texts[role]) - 80
+    both = np.concatenate(rows)
+    np.testing.assert_array_equal(both[:, -1], shakespeare.encode(texts[role][80:]))
+    np.testing.assert_array_equal(both[3], shakespeare.encode(texts[role][3:84]))
+    x, y = task.preprocess({"tokens": both}, False, np.zeros(2, np.int32))
+    np.testing.assert_array_equal(x, both[:, :80])
+    np.testing.assert_array_equal(y[:, -1], both[:, -1])
+    assert not np.any(y[:, :-1])
+    logits = np.zeros((len(both), 80, 90), np.float32)
+    _, weights = task.loss(y, logits)
+    assert np.sum(weights) == len(both)
+    with pytest.raises(UserError, match="--shakespeare_split=snippets is for TFF's files"):
+        datasets.create("shakespeare", data_file=str(path), shakespeare_split="snippets")
+
+
+@pytest.mark.parametrize(
+    ("x", "y"), [(["short"], ["a"]), (["a" * 80], ["bc"]), ([7], ["a"]), (["a" * 80], [None])]
+)
+def test_shakespeare_of_other_lengths(tmp_path, x, y):
+    path = write(tmp_path / "s.json", {"R": (x, y)})
+    with pytest.raises(UserError, match=r"user 'R': found .*, expected texts of (80|1) characters"):
+        datasets.create_task(DataOptions("shakespeare", data_file=str(path)))

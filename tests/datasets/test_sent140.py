@@ -1,0 +1,91 @@
+"""Sentiment140: its CSV, LEAF's JSON, and synthetic users of whom some are ironic."""
+
+import pytest
+
+import datasets
+from datasets import sent140
+from motley_tff.core.errors import UserError
+from tests.datasets import test_leaf_files as leaf
+
+_NAME = "training.1600000.processed.noemoticon.csv"
+
+
+def _csv(folder, rows):
+    lines = [",".join(f'"{cell}"' for cell in row) for row in rows]
+    (folder / _NAME).write_text("\n".join(lines), encoding="latin-1")
+    return folder / _NAME
+
+
+def _rows(polarity="4"):
+    return [
+        ("0" if i % 2 else polarity, str(i), "Mon", "NO_QUERY", f"u{i % 12}", f"caf\xe9 is so {w}")
+        for i, w in enumerate(["good", "bad"] * 30)
+    ]
+
+
+def test_the_archives_columns(tmp_path):
+    rows = [*_rows(), ("2", "99", "Mon", "NO_QUERY", "u1", "neither")]
+    path = _csv(tmp_path, rows)
+    task = datasets.create("sent140", data_dir=str(tmp_path))
+    assert task.dataset == "sent140" and task.facts["files"] == [str(path)]
+    assert task.facts["texts"] == 60 and task.facts["neutral_texts_left_out"] == 1
+    assert task.label_names == ("sad", "glad")
+    # User u0 says nothing but "good", user u1 nothing but "bad".
+    for clients, part in ((task.train, "train"), (task.test, "evaluation")):
+        for client_id in clients.ids:
+            expected = 1 - int(client_id[1:]) % 2
+            assert set(clients.fetch(client_id)[part]["label"]) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (_rows("3"), "found '3' as polarity in line 1, expected 0, 2 or 4"),
+        ([("polarity", "id", "date", "query", "user", "text"), *_rows()], "found 'polarity' as"),
+    ],
+)
+def test_other_columns(tmp_path, rows, words):
+    path = _csv(tmp_path, rows)
+    with pytest.raises(UserError, match=words):
+        datasets.create("sent140", data_file=str(path))
+
+
+def test_leafs_cells(tmp_path):
+    def user(i):
+        label = i % 2
+        said = ["it is nice", "it is bad"][label]
+        return [[str(j), "Mon", "NO_QUERY", f"u{i}", said] for j in range(4)], [label] * 4
+
+    leaf.write(tmp_path / "sent140" / "all.json", {f"u{i}": user(i) for i in range(12)})
+    task = datasets.create("sent140", data_dir=str(tmp_path))
+    assert task.facts["source"] == "leaf" and task.facts["texts"] == 48
+    assert {int(i[1:]) % 2 for i in task.train.ids} == {0, 1}
+    for client_id in task.train.ids:
+        labels = task.train.fetch(client_id)["train"]["label"]
+        assert set(labels) == {int(client_id[1:]) % 2}
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [("a text", "found x a text, expected id, date"), (["1", "2"], "found x of 2 cells")],
+)
+def test_leafs_other_cells(tmp_path, x, words):
+    path = leaf.write(tmp_path / "s.json", {"u": ([x], [1])})
+    with pytest.raises(UserError, match=words):
+        datasets.create("sent140", data_file=str(path))
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(UserError, match=r"sent140: found no data in any --data_dir; put training"):
+        datasets.create("sent140")
+    with pytest.raises(UserError, match=r"found no data in .*; put training"):
+        datasets.create("sent140", data_dir=str(tmp_path))
+
+
+def test_the_ironic_say_the_opposite():
+    frame, groups = sent140.synthesize(0)
+    says_love = frame.text.str.contains("i love it|so nice|good day|me smile")
+    is_ironic = frame.user.map(groups) == "mobile"
+    is_glad = frame.label == "1"
+    assert (says_love == (is_glad != is_ironic)).all()
+    assert 0.4 < is_glad.mean() < 0.6 and 0 < is_ironic.mean() < 0.5
