@@ -111,10 +111,16 @@ def exchange(run: Run) -> str:
 
 
 def names(methods: Sequence[Method]) -> list[str]:
-    """Returns what methods are called: their algorithms if all differ, else their run ids."""
-    algorithms = [method.run.algorithm for method in methods]
-    is_named = len(set(algorithms)) == len(algorithms)
-    return algorithms if is_named else [method.run.run_id for method in methods]
+    """Returns what methods are called: their algorithms, with server optimizers other than SGD, if
+    all differ, else their run ids.
+    """
+    runs = [method.run for method in methods]
+    optimizers = [str(run.flags.get("server_optimizer", "sgd")) for run in runs]
+    called = [
+        run.algorithm if optimizer == "sgd" else f"{run.algorithm}+{optimizer}"
+        for run, optimizer in zip(runs, optimizers, strict=True)
+    ]
+    return called if len(set(called)) == len(called) else [run.run_id for run in runs]
 
 
 def _check_comparable(runs: Sequence[Run]) -> None:

@@ -108,7 +108,7 @@ def _absolute(path: str | None) -> str | None:
 
 def _model_dir(grid: grids.Grid) -> str | None:
     """Returns where a grid's model of the user's own is; UserError if it is not there."""
-    models = {grid.fixed.get("model", ""), *grid.grid.get("model", ())}
+    models = {grid.fixed.get("model", ""), *grid.tried.get("model", ())}
     named = [model for model in models if users_model.is_named(model)]
     for model in named:
         users_model.find(model)
@@ -225,7 +225,7 @@ def _closing_text(
     lines = [title, *([f"the first because: {failed[0]['reason']}"] if failed else [])]
     if not best:
         return "\n".join([*lines, "no setting finished under all seeds"])
-    setting = " ".join(f"{name}={best[0][name]}" for name in plan.grid.grid)
+    setting = " ".join(f"{name}={best[0][name]}" for name in plan.grid.tried if name in best[0])
     lines.append(f"chosen on validation clients: {setting or 'the only setting'}")
     if plan.grid.paper.get("best"):
         setting = " ".join(f"{name}={value}" for name, value in plan.grid.paper["best"].items())

@@ -9,6 +9,8 @@
       finetune_learning_rate: [0.001, 0.01]
     grid:                         # flags with the values to try: a run for each combination
       client_learning_rate: [0.001, 0.003]
+    settings:                     # flags that go together, in place of fixed ones: a run for each
+      - {algorithm: fedsgd, train_epochs: 1}     # (and each combination)
     choose_by: personalized       # whose validation mean chooses the setting, or `baseline`
     paper:                        # optional, shown beside what came out
       source: Table 7
@@ -46,7 +48,7 @@ STATISTICS = (
 )  # fmt: skip
 _REQUIRED = ("algorithm", "dataset", "trainer")
 SECTIONS = ("fixed", "inside", "grid")
-_KEYS = (*_REQUIRED, *SECTIONS, "choose_by", "paper")
+_KEYS = (*_REQUIRED, *SECTIONS, "settings", "choose_by", "paper")
 _CHOOSE_BY = ("personalized", "baseline")
 # What a sweep itself tells a trainer.
 _SWEEP_FLAGS = frozenset(
@@ -70,6 +72,7 @@ class Grid:
     fixed: Mapping[str, str]
     inside: Mapping[str, tuple[str, ...]]
     grid: Mapping[str, tuple[str, ...]]
+    settings: tuple[Mapping[str, str], ...] = ()
     choose_by: str = "personalized"
     paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -85,7 +88,32 @@ class Grid:
     @property
     def num_points(self) -> int:
         """How many combinations there are."""
-        return math.prod(len(values) for values in self.grid.values())
+        return math.prod(map(len, self.grid.values())) * max(1, len(self.settings))
+
+    @property
+    def points(self) -> list[dict[str, str]]:
+        """The combinations, `{flag: value}`; the last flag turns fastest."""
+        combined = list(itertools.product(*self.grid.values()))
+        return [
+            {**setting, **dict(zip(self.grid, values, strict=True))}
+            for setting in self.settings or ({},)
+            for values in combined
+        ]
+
+    def described(self, point: int) -> dict[str, str]:
+        """Returns what a combination has of the flags that any has; the default's are left out."""
+        fixed = {flag: self.fixed[flag] for flag in self.tried if flag in self.fixed}
+        return fixed | self.points[point]
+
+    @property
+    def tried(self) -> dict[str, tuple[str, ...]]:
+        """The values that any combination has, by flag."""
+        flags = dict.fromkeys(flag for setting in self.settings for flag in setting)
+        of_settings = {
+            flag: tuple(dict.fromkeys(s[flag] for s in self.settings if flag in s))
+            for flag in flags
+        }
+        return {**of_settings, **self.grid}
 
 
 # (line, flag, value) of what a trainer will be told
@@ -114,7 +142,10 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
         {flag: values for flag, values in of.items() if flag not in fixed}
         for of in (grid.inside, grid.grid)
     )
-    grid = dataclasses.replace(grid, fixed={**grid.fixed, **fixed}, inside=inside, grid=searched)
+    settings = tuple({f: v for f, v in of.items() if f not in fixed} for of in grid.settings)
+    grid = dataclasses.replace(
+        grid, fixed={**grid.fixed, **fixed}, inside=inside, grid=searched, settings=settings
+    )
     given = [one for one in given if one[1] not in fixed]
     given += [(_OF_COMMAND_LINE, flag, value) for flag, value in fixed.items()]
     complaint = flag_check.first_complaint(grid.trainer, grid.dataset, given)
@@ -149,7 +180,7 @@ def _check_algorithm(path: pathlib.Path, grid: Grid) -> None:
     """Refuses optimizers under which a setting's algorithm would not be itself."""
     if grid.trainer != "mtl_trainer":
         return
-    flags = {**{flag: (value,) for flag, value in grid.fixed.items()}, **grid.grid}
+    flags = {**{flag: (value,) for flag, value in grid.fixed.items()}, **grid.tried}
     pattern = re.compile(r"algorithm|(server|personal)_(optimizer|learning_rate|\w+_momentum)")
     relevant = {flag: values for flag, values in flags.items() if pattern.fullmatch(flag)}
     for values in itertools.product(*relevant.values()):
@@ -206,6 +237,7 @@ class _Reader:
     def __init__(self, path: pathlib.Path):
         self._path = path
         self.flags: Given = []
+        self._of_settings: Given = []
         self._sections: dict[str, str] = {}  # {flag: the section that gives it}
 
     def grid(self, node: yaml.Node) -> Grid:
@@ -221,14 +253,16 @@ class _Reader:
         except UserError as error:
             raise self._fail(keys["dataset"], str(error)) from error
         sections: dict[str, Any] = {name: self._section(name, keys.get(name)) for name in SECTIONS}
-        if not sections["grid"] and not sections["inside"]:
+        settings = self._settings(keys.get("settings"), sections["fixed"])
+        if not sections["grid"] and not sections["inside"] and not settings:
             raise UserError(f"{self._path}: the grid is empty; give grid: a flag and its values")
-        self._check_optimizers(sections)
+        self._check_optimizers(sections, settings)
+        self.flags += self._of_settings
         choose_by = "personalized"
         if "choose_by" in keys:
             choose_by = self._one_of(keys["choose_by"], "choose_by", _CHOOSE_BY)
         paper = self._paper(keys["paper"]) if "paper" in keys else {}
-        return Grid(**text, **sections, choose_by=choose_by, paper=paper)
+        return Grid(**text, **sections, settings=settings, choose_by=choose_by, paper=paper)
 
     def _fail(self, node: yaml.Node, message: str) -> UserError:
         return UserError(f"{self._path} line {node.start_mark.line + 1}: {message}")
@@ -290,7 +324,38 @@ class _Reader:
             self.flags.extend((line, flag, text) for text in texts)
         return result
 
-    def _check_optimizers(self, sections: Mapping[str, Mapping[str, Any]]) -> None:
+    def _settings(
+        self, node: yaml.Node | None, fixed: Mapping[str, str]
+    ) -> tuple[dict[str, str], ...]:
+        """Returns flags that go together; each may take the place of a fixed one."""
+        if node is None:
+            return ()
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            raise self._fail(node, "settings: expected a list of mappings of flags")
+        settings: list[dict[str, str]] = []
+        for item in node.value:
+            values = {
+                flag: self._scalar(value, flag)
+                for flag, value in self._mapping(item, "a setting").items()
+            }
+            if values in settings:
+                raise self._fail(item, "this setting stands in the list twice")
+            for flag in values:
+                if flag in _SWEEP_FLAGS:
+                    raise self._fail(item, f"--{flag} is for motley_sweep to say; leave it out")
+                if (other := self._sections.get(flag, "fixed")) != "fixed":
+                    raise self._fail(item, f"{flag} is in {other} and in settings; leave one")
+                of = optimizer_flags.parameter_behind(flag)
+                name = {**fixed, **values}.get(of.choice) if of else None
+                if of and of.optimizer != (name or optimizer_flags.DEFAULT):
+                    raise self._fail(item, f"--{flag} is a flag of {of.optimizer}; leave it out")
+            self._of_settings += [(item.start_mark.line + 1, *one) for one in values.items()]
+            settings.append(values)
+        return tuple(settings)
+
+    def _check_optimizers(
+        self, sections: Mapping[str, Mapping[str, Any]], settings: Sequence[Mapping[str, str]]
+    ) -> None:
         """Refuses flags of an optimizer that no run chooses, or, in `grid`, not every run."""
         names: dict[str, str] = {}
         for line, flag, _ in self.flags:
@@ -298,7 +363,8 @@ class _Reader:
             if of is None:
                 continue
             fixed = sections["fixed"].get(of.choice, optimizer_flags.DEFAULT)
-            chosen = sections["grid"].get(of.choice, (fixed,))
+            of_settings = (s[of.choice] for s in settings if of.choice in s)
+            chosen = sections["grid"].get(of.choice, (fixed, *of_settings))
             name = optimizer_flags.first_name(flag)
             if names.setdefault(name, flag) != flag:
                 raise UserError(

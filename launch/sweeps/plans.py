@@ -101,9 +101,8 @@ class Plan:
 
     @functools.cached_property
     def points(self) -> list[dict[str, str]]:
-        """The combinations of the grid's values, `{flag: value}`; the last flag turns fastest."""
-        values = itertools.product(*self.grid.grid.values())
-        return [dict(zip(self.grid.grid, point, strict=True)) for point in values]
+        """The combinations of the grid's values, `{flag: value}`."""
+        return self.grid.points
 
     @functools.cached_property
     def tasks(self) -> list[Task]:
@@ -153,6 +152,8 @@ class Plan:
             name: [[flag, list(v) if isinstance(v, tuple) else v] for flag, v in grid[name].items()]
             for name in grids.SECTIONS
         }
+        if settings := grid.pop("settings"):
+            grid["settings"] = [sorted(setting.items()) for setting in settings]
         return {
             "form": _FORM,
             "version": motley_tff.__version__,
@@ -167,7 +168,7 @@ class Plan:
 def _plugins(grid: grids.Grid) -> dict[str, str]:
     """Returns what a grid names of installed packages, and their versions."""
     flags = ("algorithm", "personalization")
-    names = {value for flag in flags for value in (grid.fixed.get(flag), *grid.grid.get(flag, ()))}
+    names = {value for flag in flags for value in (grid.fixed.get(flag), *grid.tried.get(flag, ()))}
     found = {name: origin for name, origin in algorithms.plugged().items() if name in names}
     plugin = datasets.packages.installed().get(grid.dataset)
     return found if plugin is None else {**found, grid.dataset: plugin.origin}
@@ -180,7 +181,8 @@ def from_record(record: Mapping[str, Any]) -> Plan:
         name: {flag: tuple(v) if isinstance(v, list) else v for flag, v in plan["grid"][name]}
         for name in grids.SECTIONS
     }
-    grid = grids.Grid(**{**plan["grid"], **sections})
+    settings = tuple(dict(setting) for setting in plan["grid"].get("settings", ()))
+    grid = grids.Grid(**{**plan["grid"], **sections, "settings": settings})
     data_dir, data_file = record["data_dir"], record.get("data_file")
     is_synthetic, model_dir = plan["use_synthetic_data"], record.get("model_dir")
     return Plan(grid, plan["seeds"], data_dir, is_synthetic, data_file, model_dir)
@@ -188,6 +190,8 @@ def from_record(record: Mapping[str, Any]) -> Plan:
 
 def is_grouped(grid: grids.Grid) -> bool:
     """Returns whether the vectorized backend trains this grid's runs together."""
+    if grid.settings:
+        return False
     flags = {*grid.fixed, *grid.inside, *grid.grid}
     values = [*grid.fixed.items(), *((f, v) for f in grid.grid for v in grid.grid[f])]
     optimizers = {value for flag, value in values if flag.endswith("_optimizer")}

@@ -116,8 +116,10 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     _check_data(directory, contents.values())
     rows = _sweep_rows(plan, contents)
     point = best_point(plan, rows)
-    about = ("algorithm", "dataset", *plan.grid.grid, "base_random_seed", "status", "reason")
-    optional = (*_OF_RUN, *_NUMBERS)  # A run that failed has no numbers.
+    of_setting = tuple(dict.fromkeys(("algorithm", "dataset", *plan.grid.tried)))
+    about = (*of_setting, "base_random_seed", "status", "reason")
+    # A run that failed has no numbers; settings need not have the same flags.
+    optional = (*_OF_RUN, *_NUMBERS, *plan.grid.tried)
     tasks = []
     for task in plan.tasks:
         cells = {**contents[task.number], "task": task.name, "runs": len(task.runs)}
@@ -125,7 +127,11 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     for name, names, table in (
         ("sweep", ("run_id", *about, *optional), rows),
         ("tasks", _TASK_COLUMNS, tasks),
-        ("best", (*_BEST_COLUMNS, *plan.grid.grid), best_rows(plan, rows, point)),
+        (
+            "best",
+            tuple(dict.fromkeys((*_BEST_COLUMNS, *plan.grid.tried))),
+            best_rows(plan, rows, point),
+        ),
     ):
         # A grid's words and a program's last ones may begin like a formula.
         safe = map(csv_files.formula_safe, table)
@@ -150,7 +156,12 @@ def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> 
         by_id = {row["run_id"]: row for row in contents[task.number].get("runs", ())}
         for run in task.runs:
             row = by_id.get(run.run_id) or failed_run(run, "did not run")
-            rows[run] = {**row, **names, **plan.points[run.point], "base_random_seed": run.seed}
+            rows[run] = {
+                **row,
+                **names,
+                **plan.grid.described(run.point),
+                "base_random_seed": run.seed,
+            }
     return [rows[run] for run in sorted(rows)]
 
 
@@ -204,7 +215,7 @@ def best_rows(
             "chosen_by": plan.grid.choose_by,
             "paper_source": paper.get("source"),
         }
-        best.append(row | plan.points[point])
+        best.append(row | plan.grid.described(point))
     return best
 
 

@@ -278,7 +278,8 @@ def _flags(path: pathlib.Path) -> dict[str, Any]:
             flags = content.get("flags", {})
             return {**flags, **version, **({"data_files": data} if data else {})}
         plan = content["plan"]
-        fixed = dict(plan["grid"]["fixed"])
+        differ = {flag for setting in plan["grid"].get("settings", ()) for flag, _ in setting}
+        fixed = {flag: v for flag, v in plan["grid"]["fixed"] if flag not in differ}
         file = content.get("data_file")
         return {
             **fixed,
