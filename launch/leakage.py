@@ -35,6 +35,7 @@ _STEPS = (1, 10)
 data_flags.define()
 flags.DEFINE_integer("pictures", 5, "How many, of different clients.", lower_bound=1)
 flags.DEFINE_integer("iterations", 300, "Of the search for a picture.", lower_bound=1)
+flags.DEFINE_integer("starts", 3, "Of searches, of which the nearest counts.", lower_bound=1)
 flags.DEFINE_float("client_learning_rate", 0.1, "Of the clients' steps.", lower_bound=1e-6)
 flags.DEFINE_integer(
     "base_random_seed", 0, "Seed of data, weights and searches.", lower_bound=0,
@@ -59,7 +60,9 @@ def main() -> None:
     rows, shown = [], []
     for picture, client_id, x, label in _pictures(task, FLAGS.pictures):
         shown.append([x])
-        how = _How(FLAGS.base_random_seed, FLAGS.client_learning_rate, FLAGS.iterations)
+        how = _How(
+            FLAGS.base_random_seed, FLAGS.client_learning_rate, FLAGS.iterations, FLAGS.starts
+        )
         for row, found in _attacks(task.facts["num_classes"], x, label, how):
             rows.append({"picture": picture, "client_id": client_id, "label": label, **row})
             shown[-1].append(found)
@@ -83,11 +86,12 @@ def _pictures(task: Any, count: int) -> Iterator[tuple[int, str, np.ndarray, int
 
 
 class _How(NamedTuple):
-    """Of the attacks: their seed, the client's learning rate, iterations of a search."""
+    """Of the attacks: their seed, the client's learning rate, a search's iterations and starts."""
 
     seed: int
     rate: float
     iterations: int
+    starts: int
 
 
 def _attacks(
@@ -116,7 +120,8 @@ def _attacks(
                 found = leakage.invert_linear(*sent)
             else:
                 rng = random_streams.generator(how.seed, "attack", steps)
-                found = leakage.reconstruct(predict, weights, sent, x.shape, rng, how.iterations)
+                searching = how.iterations, how.starts
+                found = leakage.reconstruct(predict, weights, sent, x.shape, rng, *searching)
             picture = found.x.reshape(x.shape)
             row = {
                 "model": name, "steps": steps, "found_label": found.label,

@@ -73,10 +73,12 @@ def reconstruct(
     shape: Sequence[int],
     rng: np.random.Generator,
     iterations: int = 300,
+    starts: int = 1,
 ) -> Leaked:
     """Returns the example, in a shape, whose gradient at the weights is nearest to what was sent.
 
-    Both the example and its class's logits start from normal draws.
+    Both the example and its class's logits start from normal draws; of several starts, some of
+    which end far off, the nearest counts.
     """
     from scipy import optimize  # Takes 0.2 s.
 
@@ -102,8 +104,11 @@ def reconstruct(
         value, gradient = distance_and_gradient(tf.constant(z, tf.float32))
         return float(value), gradient.numpy().astype(np.float64)
 
-    start = rng.normal(size=size + num_classes)
     options = {"maxiter": iterations, "maxfun": 4 * iterations, "ftol": 0.0, "gtol": 0.0}
-    best = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    tried = [
+        optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+        for start in rng.normal(size=(starts, size + num_classes))
+    ]
+    best = min(tried, key=lambda found: found.fun)
     x = best.x[:size].reshape(shape).astype(np.float32)
     return Leaked(x, int(np.argmax(best.x[size:])), float(best.fun))
