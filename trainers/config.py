@@ -57,6 +57,12 @@ class Config:
 def read(trainer: str) -> Config:
     """Returns what a trainer's parsed flags ask for; UserError if they do not fit together."""
     optimizer_flags.check_given(commandline.given())
+    is_trimming = FLAGS.aggregator == "trimmed_mean"
+    if not is_trimming and any(flag.name == "trim_share" for flag in commandline.given()):
+        raise UserError(
+            f"--trim_share is for --aggregator=trimmed_mean, found {FLAGS.aggregator}; leave one "
+            "of them out"
+        )
     data = data_options(trainer)
     run = {
         "finetuning_trainer": _fine_tuning,

@@ -56,7 +56,9 @@ def parse(text: str) -> Attack | None:
     except ValueError:
         raise UserError(f"--attack={text}: expected {EXPECTED}") from None
     if not 0 < attack.share < 1:
-        raise UserError(f"--attack={text}: found a share of {attack.share:g}, expected 0 to 1")
+        raise UserError(
+            f"--attack={text}: found a share of {attack.share:g}, expected above 0 and below 1"
+        )
     if not 0 < attack.factor < math.inf:
         raise UserError(f"--attack={text}: found a factor of {attack.factor:g}, expected above 0")
     return attack

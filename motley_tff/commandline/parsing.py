@@ -16,6 +16,7 @@ from absl import flags
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
+_ABOVE_0 = math.nextafter(0.0, 1.0)
 # The flags of the last command line; see `given`.
 _given: list["Given"] = []
 # absl's own, as far as they are worth a line in --help.
@@ -159,6 +160,7 @@ def _explain(message: str) -> str:
         reason = "expected true or false"
     elif re.search("invalid literal|could not convert|is not ", reason):
         reason = f"expected {parser.syntactic_help.removeprefix('a ').removeprefix('an ')}"
+        reason = reason.replace(f"in the range [{_ABOVE_0}, ", "above 0, in the range [0, ")
     return f"--{name}={value}: {reason}"
 
 

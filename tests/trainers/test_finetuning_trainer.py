@@ -230,6 +230,8 @@ def test_divergence_stops_with_round_and_client_and_keeps_the_checkpoint(tmp_pat
         (["--client_adam_epsilon=-1"], "at least 0"),
         (["--finetune_learning_rate=0.1,nan"], "above 0"),
         (["--server_optimizer=fedadam"], "adam"),
+        (["--trim_share=0.2"], "is for --aggregator=trimmed_mean, found mean"),
+        (["--algorithm=fedstc", "--sparsity=0"], "expected number above 0, in the range [0, 1]"),
         (["--dataset_name=emnist", "--finetune_every=2"], "for silos (adni, school, vehicle; or"),
         (["--experiment_name==SUM(A1)"], "experiment_name"),
         (["--root_output_dir=/dev/null"], "root_output_dir"),
