@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent
 # One line per command: `launch/run NAME` runs it.
 COMMANDS = [
     "finetuning_trainer=trainers.finetuning_trainer:run",
+    "generative_trainer=trainers.generative_trainer:run",
     "hypcluster_trainer=trainers.hypcluster_trainer:run",
     "knn_per_trainer=trainers.knn_per_trainer:run",
     "mtl_trainer=trainers.mtl_trainer:run",

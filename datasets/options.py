@@ -112,3 +112,26 @@ class DataOptions:
                 "above 0 that leave something to train on, together below 1, such as 0.15 and 0.15"
             )
         return shares
+
+
+@dataclasses.dataclass(frozen=True)
+class GeneratorOptions:
+    """Which generator.
+
+    Attributes:
+      kind: `wgan_gp` or `ddpm`.
+      width: Filters of the widest resolution: 32 of a critic, 16 of a U-Net.
+      diffusion_steps: T of DDPM.
+      sampling_steps: DDIM's steps; None for all of DDPM's.
+      is_central: Train on all clients' pictures in one place.
+      only_client: Train on those of this client alone.
+      memory_limit_gb: What pictures in one place may take.
+    """
+
+    kind: Literal["wgan_gp", "ddpm"]
+    width: int | None = None
+    diffusion_steps: int = 1000
+    sampling_steps: int | None = 50
+    is_central: bool = False
+    only_client: str | None = None
+    memory_limit_gb: float = 4.0

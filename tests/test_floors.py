@@ -12,6 +12,7 @@ FLOORS = (
     "motley_tff.metrics",
     "motley_tff.tables",
     "motley_tff.algorithms",
+    "motley_tff.generative",
     "motley_tff.backends",
     "motley_tff.experiment",
     "motley_tff.report",

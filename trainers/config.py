@@ -10,9 +10,16 @@ from typing import Any
 from absl import flags
 
 import datasets
-from datasets.options import DataOptions
-from motley_tff import algorithms, commandline
-from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig, PerFedAvg, attacks
+from datasets.options import DataOptions, GeneratorOptions
+from motley_tff import algorithms, commandline, generative
+from motley_tff.algorithms import (
+    FedAvg,
+    FineTuning,
+    HypCluster,
+    OptimizerConfig,
+    PerFedAvg,
+    attacks,
+)
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import (
@@ -30,6 +37,10 @@ FLAGS = flags.FLAGS
 _NOT_PART_OF_AN_EXPERIMENT = frozenset(
     {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard", "tff_workers"}
 )
+_OF_GENERATORS: Mapping[str, tuple[str, ...]] = {
+    "wgan_gp": ("n_critic", "penalty"),
+    "ddpm": ("diffusion_steps", "sampling_steps", "server_decay"),
+}
 _WARM_START_RATES = (
     "warmstart_client_learning_rate",
     "warmstart_server_learning_rate",
@@ -42,7 +53,8 @@ class Config:
     """What a trainer's command line asks for.
 
     `deciding_flags`, which `run.json` gets, are those that decide the numbers. `selects_round` says
-    whether the closing table is that of the round best on validation clients, or of the last.
+    whether the closing table is that of the round best on validation clients, or of the last;
+    `generator` what makes pictures, of the trainer that trains such.
     """
 
     data: DataOptions
@@ -52,6 +64,7 @@ class Config:
     deciding_flags: dict[str, Any]
     default_flags: dict[str, Any]
     selects_round: bool
+    generator: GeneratorOptions | None = None
 
 
 def read(trainer: str) -> Config:
@@ -69,6 +82,7 @@ def read(trainer: str) -> Config:
         "knn_per_trainer": _knn_per,
         "hypcluster_trainer": _clustering,
         "mtl_trainer": _multi_task,
+        "generative_trainer": _generative,
     }[trainer](datasets.setting(data.dataset_name, data.setting) == "cross_silo")
     datasets.check_options(data)
     run.check()
@@ -82,6 +96,7 @@ def read(trainer: str) -> Config:
         deciding_flags=decides,
         default_flags={name: FLAGS[name].default for name in decides},
         selects_round="finetune_every" in FLAGS and FLAGS.finetune_every is not None,
+        generator=_generator() if trainer == "generative_trainer" else None,
     )
 
 
@@ -194,6 +209,69 @@ def _multi_task(is_silos: bool) -> RunConfig:
     return _run(
         algorithm, None, _loop(is_silos, algorithm.tuning, include_baseline_candidate=False)
     )
+
+
+def _generator() -> GeneratorOptions:
+    _check_generators_flags()
+    return GeneratorOptions(
+        FLAGS.generator,
+        FLAGS.generator_width,
+        FLAGS.diffusion_steps,
+        FLAGS.sampling_steps or None,
+        FLAGS.algorithm == "centralized",
+        FLAGS.only_client,
+        FLAGS.memory_limit_gb,
+    )
+
+
+def _check_generators_flags() -> None:
+    """Refuses flags of the other generator, and those that contradict each other."""
+    for kind, names in _OF_GENERATORS.items():
+        given = [name for name in names if FLAGS[name].present]
+        if given and kind != FLAGS.generator:
+            raise UserError(
+                f"--{given[0]} is a flag of {kind}, not of --generator={FLAGS.generator}; leave it "
+                "out"
+            )
+    for one, other in (("train_steps", "train_epochs"), ("only_client", "attack")):
+        if FLAGS[one].present and FLAGS[other].present:
+            raise UserError(f"--{one} takes the place of --{other}; leave one of them out")
+    if FLAGS.algorithm == "centralized" and FLAGS.only_client is not None:
+        raise UserError(
+            "--algorithm=centralized trains on all clients' pictures, --only_client on those of "
+            "one; leave one of them out"
+        )
+    if FLAGS.sampling_steps > FLAGS.diffusion_steps:
+        raise UserError(
+            f"--sampling_steps={FLAGS.sampling_steps}: expected at most --diffusion_steps="
+            f"{FLAGS.diffusion_steps}"
+        )
+    width = FLAGS.generator_width
+    if width is not None and FLAGS.generator == "ddpm" and width % 8:
+        raise UserError(
+            f"--generator_width={width}: ddpm normalizes groups of eight; give a multiple of 8"
+        )
+
+
+def _generative(is_silos: bool) -> RunConfig:
+    is_gan = FLAGS.generator == "wgan_gp"
+    kind: Any = generative.KINDS[FLAGS.generator]
+    rate = FLAGS.client_learning_rate or (1e-4 if is_gan else 2e-4)
+    client = _optimizer("client", rate)
+    if is_gan and client.name == "adam":
+        published = {"beta_1": 0.0, "beta_2": 0.9}
+        unsaid = {p: v for p, v in published.items() if not FLAGS[f"client_adam_{p}"].present}
+        client = dataclasses.replace(client, parameters={**client.parameters, **unsaid})
+    own = {name: FLAGS[name].value for name in _OF_GENERATORS[FLAGS.generator]}
+    fields = {field.name for field in dataclasses.fields(kind)}
+    algorithm = kind(
+        **{**_fedavg(), "client_optimizer": client},
+        train_steps=FLAGS.train_steps,
+        **{name: value for name, value in own.items() if name in fields},
+    )
+    loop = dataclasses.replace(_loop(is_silos), num_generated=FLAGS.num_generated)
+    # The nets are scored as they are.
+    return _run(algorithm, FineTuning(max_epochs=0), loop)
 
 
 def _clustering(is_silos: bool) -> RunConfig:

@@ -38,11 +38,23 @@ def train(trainer: str) -> None:
         if directory.is_finished:
             _check_data_file(wanted, directory)
         else:
-            create_task = functools.partial(datasets.create_task, wanted.data)
+            create_task = functools.partial(_create_task, wanted, directory)
             progress = terminal.TerminalProgress()
             interface.run_config(create_task, wanted.run, directory, progress, terminal.warn)
         _draw(directory)
         _print_closing_table(directory, wanted.selects_round)
+
+
+def _create_task(wanted: config.Config, directory: run_directory.RunDirectory) -> Any:
+    """Returns the data set's task, or that of making its pictures, which are then written."""
+    task = datasets.create_task(wanted.data)
+    if wanted.generator is None:
+        return task
+    from datasets import generators  # With TensorFlow.
+
+    made = generators.as_generative(task, wanted.generator)
+    generators.write_real(task, directory.generated / "clients.npz")
+    return made
 
 
 def _check_data_file(wanted: config.Config, directory: run_directory.RunDirectory) -> None:

@@ -74,21 +74,29 @@ class Carry(NamedTuple):
 
 
 def build(
-    task: Task, params: FedAvg, initial_weights: Weights, proximity: Proximity | None = None
+    task: Task,
+    params: FedAvg,
+    initial_weights: Weights,
+    proximity: Proximity | None = None,
+    train_steps: int | None = None,
 ) -> Algorithm:
-    """Returns FedAvg; `proximity` joins each batch's loss (FedProx), but not the reported one."""
+    """Returns FedAvg; `proximity` joins each batch's loss (FedProx), but not the reported one;
+    `train_steps` are a client's batches a round, in place of epochs.
+    """
     pairs = zip(initial_weights, params.trained_layers(task), strict=True)
     sent = tuple(weights for weights, is_trained in pairs if is_trained)
     return Algorithm(
         name=params.card.name,
         initial_weights=tuple(initial_weights),
-        work=_client_work(task, params, proximity),
+        work=_client_work(task, params, proximity, train_steps),
         server_optimizer=optimizers.build(params.server_optimizer),
         communicated=Communicated(sent, sent),
     )
 
 
-def _client_work(task: Task, params: FedAvg, proximity: Proximity | None) -> ClientWork:
+def _client_work(
+    task: Task, params: FedAvg, proximity: Proximity | None, train_steps: int | None
+) -> ClientWork:
     optimizer = optimizers.build(params.client_optimizer)
     trained = params.trained_layers(task)
 
@@ -117,6 +125,7 @@ def _client_work(task: Task, params: FedAvg, proximity: Proximity | None) -> Cli
         step=step,
         batch_size=params.train_batch_size,
         num_epochs=params.train_epochs,
+        num_steps=train_steps,
         shuffle=True,
         drop_remainder=task.drop_remainder,
         training=True,

@@ -60,7 +60,7 @@ def _share(client: client_work.Client, rate: float) -> tf.Tensor:
 
 def _budget(walk: client_work.Pass, client: client_work.Client, share: tf.Tensor) -> tf.Tensor:
     """Returns how many steps of one walk a client has time for, at least 1."""
-    steps = walk.num_epochs * client_work.steps_per_epoch(client.num_examples[walk.part], walk)
+    steps = client_work.num_steps(client.num_examples[walk.part], walk)
     return tf.maximum(tf.cast(tf.math.ceil(share * tf.cast(steps, tf.float32)), tf.int32), 1)
 
 

@@ -75,13 +75,15 @@ def _run_pass(task, walk, examples, pass_key, loop, carry):
             mask = tf.ones([tf.shape(rows)[0]])
             return walk.step(carry, client_work.Batch(x, y, mask, key))
 
-        return base.repeat(steps, step_body, carry, _not_inlined)
+        taken = client_work.steps_of_epoch(steps, epoch, walk)
+        return base.repeat(taken, step_body, carry, _not_inlined)
 
     carry = walk.begin(carry)
-    if walk.num_epochs == 1:
+    epochs = client_work.num_epochs(steps, walk)
+    if isinstance(epochs, int) and epochs == 1:
         carry = epoch_body(tf.constant(0), carry)
-    elif walk.num_epochs > 1:
-        carry = base.repeat(walk.num_epochs, epoch_body, carry)
+    elif not isinstance(epochs, int) or epochs > 1:
+        carry = base.repeat(epochs, epoch_body, carry)
     return walk.end(carry)
 
 

@@ -219,6 +219,7 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
     def epoch_body(epoch, carry):
         number = loop * walk.num_epochs + epoch
         keys = client_work.fold_key(walk, pass_keys, tensor_random.EPOCH, number)
+        taken = client_work.steps_of_epoch(steps, epoch, walk)
         order = None
         if client_work.draws_order(walk):
             shuffle_keys = tensor_random.fold(keys, tensor_random.SHUFFLE, 0)
@@ -233,15 +234,18 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
             step_keys = client_work.fold_key(walk, keys, tensor_random.STEP, step)
             batch = (raw, tf.cast(is_real, tf.float32), step_keys)
             new = rows.map_step(one_row, (row_hparams, carry), batch)
-            return _select(rows.of_clients(step < steps), new, carry)
+            return _select(rows.of_clients(step < taken), new, carry)
 
-        return base.repeat(tf.reduce_max(steps), step_body, carry)
+        return base.repeat(tf.reduce_max(taken), step_body, carry)
 
     carry = _map_hook("begin", walk, pass_of, row_hparams, carry)
-    if walk.num_epochs == 1:
+    epochs = client_work.num_epochs(steps, walk)
+    if not isinstance(epochs, int):
+        carry = base.repeat(tf.reduce_max(epochs), epoch_body, carry)
+    elif epochs == 1:
         carry = epoch_body(tf.constant(0), carry)
-    elif walk.num_epochs > 1:
-        carry = base.repeat(walk.num_epochs, epoch_body, carry)
+    elif epochs > 1:
+        carry = base.repeat(epochs, epoch_body, carry)
     return _map_hook("end", walk, pass_of, row_hparams, carry)
 
 

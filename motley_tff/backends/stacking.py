@@ -99,9 +99,12 @@ def numbers(stack: Stack, work: ClientWork) -> np.ndarray:
         sizes, examples = stack.sizes[walk.part], stack.parts[walk.part].values()
         size = np.minimum(walk.batch_size, np.maximum(sizes, 1))
         rounding = 0 if walk.drop_remainder else size - 1
-        times = walk.num_epochs * (1 if i < len(work.passes) else work.num_loops)
+        times = 1 if i < len(work.passes) else work.num_loops
         per_batch = size * sum(int(np.prod(field.shape[2:])) for field in examples)
-        total += (sizes + rounding) // size * times * per_batch
+        batches = (sizes + rounding) // size * walk.num_epochs
+        if walk.num_steps is not None:
+            batches = np.where(batches > 0, walk.num_steps, 0)
+        total += batches * times * per_batch
     return total
 
 

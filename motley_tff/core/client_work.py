@@ -85,6 +85,8 @@ class Pass:
       shuffle: Draw a new order every epoch.
       max_examples: An epoch takes the first so many of a new order, whether or not `shuffle` is
         set; all if None.
+      num_steps: So many batches in place of `num_epochs`: as many epochs as they take, the last
+        one cut. Not in a loop.
       drop_remainder: Leave out an epoch's short last batch (unless it is the only one).
       training: Whether `preprocess` may augment.
       draws_as: Number of the pass whose random choices these are, if not its own: of two passes
@@ -97,6 +99,7 @@ class Pass:
     step: Callable[[Any, Batch], Any]
     batch_size: int
     num_epochs: int = 1
+    num_steps: int | None = None
     shuffle: bool = False
     max_examples: int | None = None
     drop_remainder: bool = False
@@ -111,6 +114,8 @@ class Pass:
                 f"Expected batch_size >= 1 and num_epochs >= 0, found {self.batch_size} and "
                 f"{self.num_epochs}."
             )
+        if self.num_steps is not None and self.num_steps < 1:
+            raise ValueError(f"Expected num_steps >= 1, found {self.num_steps}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,3 +250,27 @@ def steps_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
     size = tf.minimum(walk.batch_size, tf.maximum(num_examples, 1))
     rounding = 0 if walk.drop_remainder else size - 1
     return (num_examples + rounding) // size
+
+
+def steps_of_epoch(steps: tf.Tensor, epoch: Any, walk: Pass) -> tf.Tensor:
+    """Returns how many of an epoch's steps an epoch takes, in the shape of `steps`."""
+    if walk.num_steps is None:
+        return steps
+    return tf.clip_by_value(walk.num_steps - epoch * steps, 0, steps)
+
+
+def num_epochs(steps: tf.Tensor, walk: Pass) -> Any:
+    """Returns how many epochs a pass has, of so many steps each: a number, or a tensor in the shape
+    of `steps`.
+    """
+    if walk.num_steps is None:
+        return walk.num_epochs
+    return tf.where(steps > 0, -(-walk.num_steps // tf.maximum(steps, 1)), 0)
+
+
+def num_steps(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
+    """Returns how many steps a pass has, in the shape of `num_examples`."""
+    steps = steps_per_epoch(num_examples, walk)
+    if walk.num_steps is None:
+        return walk.num_epochs * steps
+    return tf.where(steps > 0, walk.num_steps, 0)

@@ -17,6 +17,7 @@ STREAMS = (
     "cohort_faults",
     "evaluation_partition",
     "evaluation_sampling",
+    "generated",
     "held_out",
     "initial_weights",
     "local_training",

@@ -6,6 +6,8 @@ keys, permutations and dropout masks are all made from integers.
 
 from __future__ import annotations
 
+import math
+
 from motley_tff.core.lazy import tf
 
 # Tells folds of the same number for different purposes apart.
@@ -51,6 +53,24 @@ def bits(key: tf.Tensor, shape) -> tf.Tensor:
     return tf.random.stateless_uniform(
         shape, key, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
     )
+
+
+def uniform(key: tf.Tensor, shape) -> tf.Tensor:
+    """Returns float32 numbers in (0, 1), made of 23 bits each; prefixes as of `bits`."""
+    return _in_unit_interval(bits(key, shape))
+
+
+def normal(key: tf.Tensor, shape) -> tf.Tensor:
+    """Returns draws of the standard normal distribution, float32 (Box and Muller 1958); prefixes as
+    of `bits`.
+    """
+    words = _in_unit_interval(bits(key, tf.concat([shape, [2]], 0)))
+    return tf.sqrt(-2.0 * tf.math.log(words[..., 0])) * tf.cos(2.0 * math.pi * words[..., 1])
+
+
+def _in_unit_interval(words: tf.Tensor) -> tf.Tensor:
+    high = tf.cast(tf.bitwise.right_shift(words, tf.constant(9, tf.uint32)), tf.float32)
+    return (high + 0.5) / 2**23
 
 
 def permutation(key: tf.Tensor, size) -> tf.Tensor:

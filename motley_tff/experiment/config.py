@@ -52,6 +52,7 @@ class LoopConfig:
       test_clients_per_evaluation: Test clients in an evaluation during training.
       final_evaluation_clients: Clients a split in the last evaluation; 0 for all.
       base_random_seed: Seed of every stream.
+      num_generated: How many pictures an evaluation makes, of a task that makes some.
       dropout_rate: Probability that a client of a cohort gets the model and sends nothing back, in
         [0, 1). One client always does.
       evaluation: What evaluations look at.
@@ -74,6 +75,7 @@ class LoopConfig:
     test_clients_per_evaluation: int = 100
     final_evaluation_clients: int = 0
     base_random_seed: int = 0
+    num_generated: int = 0
     dropout_rate: float = 0.0
     evaluation: EvaluationConfig = EvaluationConfig()
 

@@ -140,10 +140,18 @@ class Experiment:
                 f"round {number}: the global model's {task.metric.name} is not finite for "
                 "any client; lower the learning rates"
             )
+        self._generate(number)
         self._recorder.add_evaluation(tables, number)
         for row in tables["summary"]:
             means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")
             self._write_scalars({f"{row['split']}/{name}": row[name] for name in means}, number)
+
+    def _generate(self, number: int) -> None:
+        """Leaves pictures that the global model makes, if it makes some."""
+        if self._task.generate is not None and (count := self._config.num_generated):
+            weights = self._algorithm.global_model(self._process.weights(self._state))
+            key = random_streams.key(self._config.base_random_seed, "generated", number)
+            self._recorder.add_pictures(self._task.generate(weights, count, key), number)
 
     def _to_evaluate(self) -> tuple[Any, Mapping[str, Any] | None]:
         """Returns what the personalization gets: (weights, clients' states)."""

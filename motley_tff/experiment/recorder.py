@@ -15,7 +15,7 @@ from motley_tff.core.task import Task
 from motley_tff.experiment import checkpoints, rows, schedule, score_blocks
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.run_directory import RunDirectory
-from motley_tff.files import csv_files, model_files
+from motley_tff.files import array_files, csv_files, model_files, picture_grids
 from motley_tff.tables import columns
 
 
@@ -144,6 +144,14 @@ class Recorder:
         for row in tables["summary"]:
             row |= {"bytes_down_total": sent.down, "bytes_up_total": sent.up}  # type: ignore
         self._written = self._writer.submit(self._write_evaluation, tables, number)
+
+    def add_pictures(self, pictures: np.ndarray, number: int) -> None:
+        """Writes what the model makes after a round: the pictures, and a grid of the first."""
+        self._directory.generated.mkdir(exist_ok=True)
+        path = self._directory.generated / f"round_{number:05d}.npz"
+        array_files.save(path, {"images": pictures})
+        grid = self._directory.figures / f"generated_{number:05d}.png"
+        picture_grids.save(grid, pictures)
 
     def close(self, done: int) -> None:
         """Writes what is left: the rounds up to `done` and the last evaluation."""

@@ -71,6 +71,7 @@ class RunDirectory:
         self.run_id = experiment_name
         self.path = pathlib.Path(os.path.expanduser(root)) / experiment_name
         self.checkpoints, self.figures = self.path / "checkpoints", self.path / "figures"
+        self.generated = self.path / "generated"
         self._flags, self._defaults = dict(flags), dict(defaults or {})
         self._start = time.monotonic()
         self._lock_file = self._lock()
@@ -196,7 +197,13 @@ class RunDirectory:
 
     def _sweep(self) -> None:
         """Removes temporary files of a process that was killed while it wrote."""
-        for folder in (self.path, self.checkpoints, self.figures, self.path / "tasks"):
+        for folder in (
+            self.path,
+            self.checkpoints,
+            self.figures,
+            self.generated,
+            self.path / "tasks",
+        ):
             for left in folder.glob(".*.tmp"):
                 with contextlib.suppress(OSError):
                     left.unlink()

@@ -1,0 +1,185 @@
+"""Tasks of pictures as tasks of making pictures: another model, loss and metric, the same clients.
+
+Held-out clients (devices) or parts (silos) score the net itself, not what it makes: a critic by how
+far apart it holds real and made pictures (`critic_gap`), a U-Net by its error (`noise_error`). What
+is made is scored by `motley_generative`.
+"""
+
+import dataclasses
+import difflib
+import functools
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from datasets.models import image_gan, image_unet
+from datasets.options import GeneratorOptions
+from motley_tff import commandline
+from motley_tff.core import (
+    clients as clients_lib,
+    functional_model,
+    partition,
+    task as task_lib,
+    tensor_random,
+)
+from motley_tff.core.errors import UserError
+from motley_tff.files import array_files
+from motley_tff.generative import ddpm, wgan_gp
+
+_AT_ONCE = 250
+_PIXELS = "pixels"
+
+
+def as_generative(task: task_lib.Task, options: GeneratorOptions) -> task_lib.Task:
+    """Returns the task of making a task's pictures; UserError if it has none, or of a side that is
+    no multiple of 4.
+    """
+    shape = _image_shape(task)
+    make = _gan if options.kind == "wgan_gp" else _diffusion
+    facts = {**task.facts, "image_shape": list(shape)}
+    return dataclasses.replace(
+        _where_trained(task, options), facts=facts, score=None, label_names=(), reference={},
+        regularizer=None, counts=None, max_train_examples=None, **make(shape, options),
+    )  # fmt: skip
+
+
+def _where_trained(task: task_lib.Task, options: GeneratorOptions) -> task_lib.Task:
+    """Returns the task with its training pictures in one place, or of one client alone."""
+    if options.is_central:
+        return partition.centralize(task, options.memory_limit_gb * 1e9, commandline.raise_if_ended)
+    if options.only_client is None:
+        return task
+    if options.only_client not in task.train.ids:
+        near = difflib.get_close_matches(options.only_client, task.train.ids, 1, 0.0)
+        raise UserError(
+            f"--only_client={options.only_client}: no such training client of {task.dataset}; "
+            f"there are {len(task.train)}, such as {near[0]}"
+        )
+    # A silo is scored on parts of its own.
+    splits = task.splits if task.setting == "cross_silo" else {"train": task.train}
+    only = (options.only_client,)
+    changed: dict[str, Any] = {
+        name: clients_lib.subset(clients, only) for name, clients in splits.items()
+    }
+    return dataclasses.replace(task, **changed)
+
+
+def _image_shape(task: task_lib.Task) -> tuple[int, int, int]:
+    spec = task.train.spec["train"].get(_PIXELS)
+    if spec is None:
+        raise UserError(
+            f"--dataset_name={task.dataset}: its examples are no pictures; give emnist, mnist, "
+            "cifar10 or images"
+        )
+    height, width, *channels = spec.shape[1:]
+    if height != width or height % 4:
+        raise UserError(
+            f"{task.dataset}: found pictures of {width}x{height} pixels, expected as wide as high, "
+            "and a multiple of 4; give --image_size if there is one"
+        )
+    return height, width, channels[0] if channels else 1
+
+
+def pixels_in_range(pixels: tf.Tensor) -> tf.Tensor:
+    """Returns pictures float32 [batch, height, width, channels] in -1..1, from uint8 or 0..1."""
+    if len(pixels.shape) == 3:
+        pixels = pixels[..., tf.newaxis]
+    if pixels.dtype == tf.uint8:
+        return tf.cast(pixels, tf.float32) / 127.5 - 1.0
+    return 2.0 * pixels - 1.0
+
+
+def _as_uint8(x: np.ndarray) -> np.ndarray:
+    return np.clip(np.rint((x + 1.0) * 127.5), 0, 255).astype(np.uint8)
+
+
+def _gan(shape: tuple[int, int, int], options: GeneratorOptions) -> dict[str, Any]:
+    build = functools.partial(image_gan.ImageGan, shape, options.width or 32)
+    model = _model(build, np.zeros((1, *shape), np.float32))
+    pair = wgan_gp.pair_of(model)
+
+    def preprocess(examples, training, key):
+        x = pixels_in_range(examples[_PIXELS])
+        return x, tf.zeros([tf.shape(x)[0]])
+
+    @tf.function(autograph=False)
+    def make(weights, key, count):
+        return pair.make(pair.split(weights)[0], key, count)
+
+    return {
+        "model": model,
+        "loss": _output,
+        "metrics": (task_lib.Metric("critic_gap", _output, higher_is_better=False),),
+        "preprocess": preprocess,
+        "generate": _in_pieces(make),
+    }
+
+
+def _output(y: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return outputs + 0.0 * y, tf.ones_like(outputs)
+
+
+def _diffusion(shape: tuple[int, int, int], options: GeneratorOptions) -> dict[str, Any]:
+    build = functools.partial(image_unet.ImageUnet, shape[2], options.width or 16)
+    model = _model(build, (np.zeros((1, *shape), np.float32), np.zeros(1, np.int32)))
+    steps = options.diffusion_steps
+
+    def preprocess(examples, training, key):
+        return ddpm.noised(pixels_in_range(examples[_PIXELS]), key, steps)
+
+    @tf.function(autograph=False)
+    def predict(weights, x, t):
+        return model.predict(weights, (x, t), False, tf.zeros([2], tf.int32))
+
+    def make(weights, key, count):
+        of_weights = functools.partial(predict, weights)
+        return ddpm.sample(of_weights, (count, *shape), key, options.sampling_steps, steps)
+
+    return {
+        "model": model,
+        "loss": _squared_error,
+        "metrics": (task_lib.Metric("noise_error", _squared_error, higher_is_better=False),),
+        "preprocess": preprocess,
+        "generate": _in_pieces(make),
+    }
+
+
+def _squared_error(y: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns each picture's mean squared error, and ones."""
+    errors = tf.reduce_mean(tf.square(y - outputs), [1, 2, 3])
+    return errors, tf.ones_like(errors)
+
+
+def _model(build: Callable[[], tf.keras.Model], example: Any) -> functional_model.FunctionalModel:
+    return functional_model.from_keras(build, example)
+
+
+def _in_pieces(make: Callable[..., tf.Tensor]) -> Callable[[Any, int, Any], np.ndarray]:
+    """Returns a task's `generate`, which makes some pictures at a time, the same number each."""
+
+    def generate(weights: Any, count: int, key: Any) -> np.ndarray:
+        at_once = min(count, _AT_ONCE)
+        weights = tuple(map(tf.constant, weights))
+        made = [
+            make(weights, tensor_random.fold(tf.constant(key), tensor_random.PASS, i), at_once)
+            for i in range(-(-count // at_once))
+        ]
+        return _as_uint8(np.concatenate([m.numpy() for m in made])[:count])
+
+    return generate
+
+
+def write_real(task: task_lib.Task, path: pathlib.Path) -> None:
+    """Writes the pictures that clients train on, `images` uint8 [n, height, width, channels] and
+    `client_id` [n], where `motley_generative` finds them; once.
+    """
+    if path.exists():
+        return
+    parts = [task.train.fetch(i)["train"][_PIXELS] for i in task.train.ids]
+    ids = np.repeat(list(task.train.ids), [len(pixels) for pixels in parts])
+    images = [_as_uint8(pixels_in_range(tf.convert_to_tensor(p)).numpy()) for p in parts]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    array_files.save(path, {"images": np.concatenate(images), "client_id": ids})

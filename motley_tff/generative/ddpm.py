@@ -1,0 +1,157 @@
+"""DDPM by FedAvg (Ho et al. 2020, https://arxiv.org/abs/2006.11239), and how it is sampled.
+
+With b_1 ... b_T from 1e-4 to 0.02 in equal steps and a_t the product of 1 - b_1 ... 1 - b_t, a net
+that gets x_t = sqrt(a_t) x + sqrt(1 - a_t) e and t predicts e by its mean squared error (Algorithm
+1), which makes it FedAvg on a task whose labels are e. The server keeps a mean of its weights over
+rounds, m <- decay m + (1 - decay) w, which samples; the paper's is over steps.
+
+Pictures are drawn by the paper's Algorithm 2 with variance b_t, or in S steps by DDIM (Song et al.
+2021, https://arxiv.org/abs/2010.02502, equation 12 with eta = 0).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from motley_tff.algorithms import fedavg
+from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.optimizers import OptimizerConfig
+from motley_tff.core import tensor_random
+from motley_tff.core.algorithm import Algorithm, Communicated, ServerOptimizer
+from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
+
+NUM_STEPS = 1000
+_FIRST_BETA, _LAST_BETA = 1e-4, 0.02
+_TIME, _NOISE = 0, 1
+
+# (x_t [batch, ...], t int32 [batch]) -> the noise in it
+Predict = Callable[[Any, Any], Any]
+
+
+def betas(num_steps: int = NUM_STEPS) -> np.ndarray:
+    """Returns b_1 ... b_T, float64 [T]."""
+    return np.linspace(_FIRST_BETA, _LAST_BETA, num_steps)
+
+
+def noised(
+    x: tf.Tensor, key: tf.Tensor, num_steps: int = NUM_STEPS
+) -> tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Returns ((x_t, t int32 [batch], 0-based), e) of pictures, a time drawn for each."""
+    size = tf.shape(x)[0]
+    keys = [tensor_random.fold(key, tensor_random.LAYER, i) for i in (_TIME, _NOISE)]
+    t = tf.cast(tensor_random.uniform(keys[0], [size]) * num_steps, tf.int32)
+    noise = tensor_random.normal(keys[1], tf.shape(x))
+    kept = np.cumprod(1.0 - betas(num_steps))
+    signal, of_noise = (tf.constant(np.sqrt(a), tf.float32) for a in (kept, 1.0 - kept))
+    shape = [-1] + [1] * (len(x.shape) - 1)
+    x_t = tf.reshape(tf.gather(signal, t), shape) * x
+    x_t += tf.reshape(tf.gather(of_noise, t), shape) * noise
+    return (x_t, t), noise
+
+
+def sample(
+    predict: Predict,
+    shape: tuple[int, ...],
+    key: tf.Tensor,
+    sampling_steps: int | None = None,
+    num_steps: int = NUM_STEPS,
+) -> tf.Tensor:
+    """Returns pictures float32 in `shape`, [n, height, width, channels].
+
+    Args:
+      sampling_steps: DDIM's S, at most `num_steps`; None for all of Algorithm 2.
+      num_steps: T.
+    """
+    b = betas(num_steps)
+    kept = np.cumprod(1.0 - b)
+    x = tensor_random.normal(tensor_random.fold(key, tensor_random.STEP, num_steps), shape)
+    if sampling_steps is None:
+        times = np.arange(num_steps)
+    else:
+        times = np.unique(np.linspace(0, num_steps - 1, sampling_steps).round().astype(int))
+    for i in reversed(range(len(times))):
+        t = times[i]
+        before = kept[times[i - 1]] if i else 1.0
+        noise = predict(x, tf.fill(shape[:1], tf.constant(t, tf.int32)))
+        if sampling_steps is None:
+            x = (x - b[t] / np.sqrt(1.0 - kept[t]) * noise) / np.sqrt(1.0 - b[t])
+            if t:
+                of_step = tensor_random.fold(key, tensor_random.STEP, int(t))
+                x += np.sqrt(b[t]) * tensor_random.normal(of_step, shape)
+        else:
+            clean = (x - np.sqrt(1.0 - kept[t]) * noise) / np.sqrt(kept[t])
+            clean = tf.clip_by_value(clean, -1.0, 1.0)
+            noise = (x - np.sqrt(kept[t]) * clean) / np.sqrt(1.0 - kept[t])
+            x = np.sqrt(before) * clean + np.sqrt(1.0 - before) * noise
+    return x
+
+
+@dataclasses.dataclass(frozen=True)
+class Ddpm(fedavg.FedAvg):
+    """FedAvg's hyperparameters, and
+
+    Attributes:
+      train_steps: A client's batches a round, in place of epochs; None for `train_epochs`.
+      server_decay: The mean's decay a round, from 0, which is no mean, to below 1.
+    """
+
+    card: ClassVar[Card] = Card("ddpm", "DDPM", ("generative_trainer",))
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {
+        **fedavg.FedAvg.BOUNDS,
+        "train_steps": (1, None),
+        "server_decay": (0, float(np.nextafter(1.0, 0.0))),
+    }
+    client_optimizer: OptimizerConfig = OptimizerConfig("adam", 2e-4)
+    train_batch_size: int = 32
+    train_steps: int | None = None
+    server_decay: float = 0.9
+
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
+        """Returns FedAvg of the net and of its mean, which clients neither get nor send."""
+        base = fedavg.build(task, self, initial_weights, train_steps=self.train_steps)
+        work, first = base.work, tuple(initial_weights)
+
+        def finish(carry):
+            output = work.finish(carry)
+            nothing = tuple(tf.zeros_like(w) for w in output.update)
+            return output._replace(update={"net": output.update, "mean": nothing})
+
+        return dataclasses.replace(
+            base,
+            name=self.card.name,
+            initial_weights={"net": first, "mean": first},
+            work=dataclasses.replace(
+                work,
+                init=lambda broadcast, state, client: work.init(broadcast["net"], state, client),
+                finish=finish,
+            ),
+            server_optimizer=_Averaging(base.server_optimizer, self.server_decay),
+            global_model=lambda weights: weights["mean"],
+            communicated=Communicated(first, first),
+        )
+
+
+class _Averaging:
+    """A server optimizer, and the mean of what it makes."""
+
+    def __init__(self, inner: ServerOptimizer, decay: float):
+        self._inner, self._decay = inner, decay
+
+    def initialize(self, specs: Any) -> Any:
+        """Returns the inner optimizer's first state."""
+        return self._inner.initialize(specs["net"])
+
+    def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
+        """Returns (new state, new weights)."""
+        state, net = self._inner.next(state, weights["net"], gradients["net"])
+        mean = tuple(
+            self._decay * m + (1.0 - self._decay) * w
+            for m, w in zip(weights["mean"], net, strict=True)
+        )
+        return state, {"net": net, "mean": mean}

@@ -1,0 +1,206 @@
+"""WGAN-GP by FedAvg (Gulrajani et al. 2017, https://arxiv.org/abs/1704.00028, Algorithm 1).
+
+A client's step is a batch of pictures x: with z normal, u uniform, x' = G(z), x^ = x' + u (x - x'),
+
+    the critic D minimizes   mean D(x') - D(x) + lambda (||grad D(x^)|| - 1)^2
+
+and, every n_critic-th step, the generator G minimizes mean -D(G(z)); both by the client optimizer,
+whose state starts anew each round. Both nets are averaged. The paper's loop draws a batch for each
+critic's update, too: n_critic batches are one of its iterations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.optimizers import OptimizerConfig
+from motley_tff.core import functional_model, learning, tensor_random
+from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
+from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
+
+# Keeps the slope's derivative finite where the slope is 0.
+_SMALLEST = 1e-12
+_NOISE, _MIXING, _GENERATOR_NOISE = 0, 1, 2
+
+
+class Pair(NamedTuple):
+    """Both nets of a task's model, and how many of its weights are the generator's."""
+
+    generator: functional_model.FunctionalModel
+    critic: functional_model.FunctionalModel
+    latent_size: int
+
+    def split(self, weights: Weights) -> tuple[Weights, Weights]:
+        """Returns (the generator's weights, the critic's)."""
+        first = len(self.generator.shapes)
+        return tuple(weights[:first]), tuple(weights[first:])
+
+    def make(self, weights: Weights, key: tf.Tensor, count: Any) -> tf.Tensor:
+        """Returns pictures float32 [count, height, width, channels] of a generator's weights."""
+        z = tensor_random.normal(key, [count, self.latent_size])
+        return self.generator.predict(weights, z, False, key)
+
+    def scores(self, weights: Weights, x: tf.Tensor) -> tf.Tensor:
+        """Returns a critic's values [batch] of pictures."""
+        return self.critic.predict(weights, x, False, tf.zeros([2], tf.int32))
+
+
+def pair_of(model: functional_model.FunctionalModel) -> Pair:
+    """Returns the nets of a `datasets.models.image_gan.ImageGan`."""
+    whole: Any = model.build()
+    return Pair(
+        functional_model.from_keras(
+            lambda: model.build().generator, np.zeros((1, whole.latent_size), np.float32)
+        ),
+        functional_model.from_keras(
+            lambda: model.build().critic, np.zeros((1, *whole.image_shape), np.float32)
+        ),
+        whole.latent_size,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class WganGp(fedavg.FedAvg):
+    """FedAvg's hyperparameters, and
+
+    Attributes:
+      train_steps: A client's batches a round, in place of epochs; None for `train_epochs`.
+      n_critic: Critic's updates, a batch each, for one of the generator's.
+      penalty: lambda.
+    """
+
+    card: ClassVar[Card] = Card("wgan_gp", "WGAN-GP", ("generative_trainer",))
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {
+        **fedavg.FedAvg.BOUNDS,
+        "train_steps": (1, None),
+        "n_critic": (1, None),
+        "penalty": (0, None),
+    }
+    client_optimizer: OptimizerConfig = OptimizerConfig(
+        "adam", 1e-4, {"beta_1": 0.0, "beta_2": 0.9}
+    )
+    train_batch_size: int = 32
+    train_steps: int | None = None
+    n_critic: int = 5
+    penalty: float = 10.0
+
+    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
+        """Returns the algorithm, of a task whose model is an `ImageGan`."""
+        return Algorithm(
+            name=self.card.name,
+            initial_weights=tuple(initial_weights),
+            work=_client_work(task, self, pair_of(task.model)),
+            server_optimizer=optimizers.build(self.server_optimizer),
+        )
+
+
+class _Carry(NamedTuple):
+    incoming: Weights
+    generator: Weights
+    critic: Weights
+    states: tuple[Any, Any]  # The optimizer's, of the generator and of the critic.
+    steps: tf.Tensor
+    weight: tf.Tensor
+    sums: learning.Sums
+
+
+def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
+    optimizer = optimizers.build(params.client_optimizer)
+    gap = task.metric.name
+
+    def init(broadcast, client_state, client):
+        nets = pair.split(tuple(broadcast))
+        states = tuple(_new_state(optimizer, weights) for weights in nets)
+        weight = tf.cast(client.num_examples["train"], tf.float32)
+        return _Carry(
+            tuple(broadcast), *nets, states, tf.constant(0), weight, learning.zero_sums(task)
+        )
+
+    def train_critic(carry, batch):
+        x, size = batch.x, tf.shape(batch.x)[0]
+        noise, mixing = (
+            tensor_random.fold(batch.key, tensor_random.LAYER, i) for i in (_NOISE, _MIXING)
+        )
+        made = pair.make(carry.generator, noise, size)
+        u = tf.reshape(tensor_random.uniform(mixing, [size]), [-1, 1, 1, 1])
+        between = made + u * (x - made)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(carry.critic)
+            gaps = pair.scores(carry.critic, x) - pair.scores(carry.critic, made)
+            slopes = _slopes(pair, carry.critic, between)
+            losses = params.penalty * tf.square(slopes - 1.0) - gaps
+            loss = _mean(losses, batch.mask)
+        gradients = tape.gradient(loss, carry.critic)
+        state, critic = optimizer.next(carry.states[1], carry.critic, gradients)
+        sums = _added(carry.sums, {"loss": losses, gap: gaps}, batch.mask)
+        return carry._replace(
+            critic=critic, states=(carry.states[0], state), sums=sums, steps=carry.steps + 1
+        )
+
+    def train_generator(carry, batch):
+        key = tensor_random.fold(batch.key, tensor_random.LAYER, _GENERATOR_NOISE)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(carry.generator)
+            made = pair.make(carry.generator, key, tf.shape(batch.x)[0])
+            loss = -_mean(pair.scores(carry.critic, made), batch.mask)
+        gradients = tape.gradient(loss, carry.generator)
+        return optimizer.next(carry.states[0], carry.generator, gradients)
+
+    def step(carry, batch):
+        carry = train_critic(carry, batch)
+        state, generator = tf.cond(
+            tf.equal(carry.steps % params.n_critic, 0),
+            lambda: train_generator(carry, batch),
+            lambda: (carry.states[0], carry.generator),
+        )
+        return carry._replace(generator=tuple(generator), states=(state, carry.states[1]))
+
+    def finish(carry):
+        trained = (*carry.generator, *carry.critic)
+        update = learning.subtract(carry.incoming, trained)
+        return ClientOutput(update, carry.weight, (), carry.sums)
+
+    walk = Pass(
+        part="train",
+        step=step,
+        batch_size=params.train_batch_size,
+        num_epochs=params.train_epochs,
+        num_steps=params.train_steps,
+        shuffle=True,
+        drop_remainder=task.drop_remainder,
+        training=True,
+    )
+    return ClientWork(init, (walk,), finish)
+
+
+def _new_state(optimizer: Any, weights: Weights) -> Any:
+    specs = tuple(tf.TensorSpec(w.shape, tf.float32) for w in weights)
+    return tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))
+
+
+def _slopes(pair: Pair, critic: Weights, x: tf.Tensor) -> tf.Tensor:
+    """Returns the length of the critic's gradient at each picture, [batch]."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(x)
+        total = tf.reduce_sum(pair.scores(critic, x))
+    return tf.sqrt(tf.reduce_sum(tf.square(tape.gradient(total, x)), [1, 2, 3]) + _SMALLEST)
+
+
+def _mean(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    return tf.math.divide_no_nan(tf.reduce_sum(values * mask), tf.reduce_sum(mask))
+
+
+def _added(sums: learning.Sums, values: dict[str, tf.Tensor], mask: tf.Tensor) -> learning.Sums:
+    return learning.Sums(
+        {name: sums.totals[name] + tf.reduce_sum(v * mask) for name, v in values.items()},
+        {name: sums.weights[name] + tf.reduce_sum(mask) for name in values},
+    )
