@@ -150,3 +150,30 @@ def test_central_training_is_not_limited(task):
 def test_no_limit_changes_nothing():
     work = client_work.ClientWork(lambda *_: 0, (), lambda carry: carry)
     assert client_work.capped(work, "train", None) is work
+
+
+def test_a_number_of_steps_in_place_of_epochs(backend, task):
+    """Seven batches each: of 23 examples an epoch of six and one more, of three seven epochs."""
+    unlimited = dataclasses.replace(task, max_train_examples=None)
+
+    def with_steps(algorithm):
+        walks = tuple(dataclasses.replace(w, num_steps=7) for w in algorithm.work.passes)
+        work = dataclasses.replace(algorithm.work, passes=walks)
+        return dataclasses.replace(algorithm, work=work)
+
+    (change,) = _rounds(backend, unlimited, ("many", "few"), num_rounds=1, change=with_steps)
+    total = sum(_SIZES.values())
+    many, few = np.split(change, [_SIZES["many"]])
+    # A step moves a batch's weights by the rate in all.
+    assert many.sum() == pytest.approx(7 * _RATE * _SIZES["many"] / total, rel=1e-5)
+    np.testing.assert_allclose(few, 7 * _RATE / 3 * _SIZES["few"] / total, rtol=1e-5)
+    moves = np.rint(many / (_RATE / 4 * _SIZES["many"] / total) * 3) / 3
+    # An epoch's short last batch has three; four examples are seen a second time.
+    assert (moves > 1.9).sum() + (moves < 1.9).sum() == 23 and 3 <= (moves >= 2).sum() <= 4
+    slow = _rounds(
+        backend, unlimited, ("few",), num_rounds=8,
+        change=lambda algorithm: stragglers.slowed(with_steps(algorithm), 1.0),
+    )  # fmt: skip
+    steps = slow[:, -1] / (_RATE / 3)
+    np.testing.assert_allclose(steps, np.rint(steps), atol=1e-4)
+    assert set(np.rint(steps)) <= set(range(1, 8)) and len(set(np.rint(steps))) > 2

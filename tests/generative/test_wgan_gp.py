@@ -1,0 +1,170 @@
+"""WGAN-GP's step, written out once more, and what the algorithm sends."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets import generators
+from datasets.options import DataOptions, GeneratorOptions
+from motley_tff.algorithms import OptimizerConfig
+from motley_tff.backends import base, sequential
+from motley_tff.core import client_work, random_streams, tensor_random
+from motley_tff.core.errors import UserError
+from motley_tff.generative import WganGp, wgan_gp
+
+_KEY = tf.constant([3, 5])
+_SGD = OptimizerConfig("sgd", 0.05, {})
+
+
+@pytest.fixture(scope="module")
+def task():
+    return _task()
+
+
+def _task(**options):
+    import datasets
+
+    digits = datasets.create_task(DataOptions("mnist", use_synthetic_data=True))
+    return generators.as_generative(digits, GeneratorOptions("wgan_gp", width=4, **options))
+
+
+def _start(algorithm, weights, examples=8):
+    client = client_work.Client(
+        _KEY, tf.constant(0), {"train": tf.constant(examples)}, {"train": examples}
+    )
+    return algorithm.work.init(weights, (), client)
+
+
+def _batch(task, size=8, mask=None):
+    examples = task.train.fetch(task.train.ids[0])["train"]
+    raw = {field: tf.constant(values[:size]) for field, values in examples.items()}
+    x, y = task.preprocess(raw, True, _KEY)
+    mask = tf.ones([size]) if mask is None else tf.constant(mask, tf.float32)
+    return client_work.Batch(x, y, mask, _KEY)
+
+
+def _build(task, **params):
+    params = {"client_optimizer": _SGD, "n_critic": 1, **params}
+    weights = tuple(tf.constant(w) for w in task.model.initial_weights(0))
+    return WganGp(**params).build(task, task.model.initial_weights(0)), weights
+
+
+def test_pictures_are_in_range(task):
+    x = _batch(task).x
+    assert x.shape == (8, 28, 28, 1)
+    assert (np.min(x), np.max(x)) == (-1.0, 1.0)
+
+
+def test_a_step_by_hand(task):
+    """The critic's and the generator's loss as the paper has them, each by itself."""
+    algorithm, weights = _build(task, penalty=7.0)
+    batch, pair = _batch(task), wgan_gp.pair_of(task.model)
+    after = algorithm.work.passes[0].step(_start(algorithm, weights), batch)
+    generator, critic = pair.split(weights)
+    keys = [tensor_random.fold(_KEY, tensor_random.LAYER, i) for i in range(3)]
+    made = pair.make(generator, keys[0], 8)
+    u = tensor_random.uniform(keys[1], [8])[:, None, None, None]
+    mixed = u * batch.x + (1 - u) * made
+    with tf.GradientTape() as tape:
+        tape.watch(critic)
+        penalties = []
+        for i in range(8):
+            one = mixed[i : i + 1]
+            with tf.GradientTape() as inner:
+                inner.watch(one)
+                value = pair.scores(critic, one)[0]
+            penalties.append((tf.norm(inner.gradient(value, one)) - 1) ** 2)
+        gap = tf.reduce_mean(pair.scores(critic, batch.x) - pair.scores(critic, made))
+        loss = 7.0 * tf.reduce_mean(penalties) - gap
+    critics_loss = float(loss)
+    expected = [w - 0.05 * g for w, g in zip(critic, tape.gradient(loss, critic), strict=True)]
+    for a, b in zip(after.critic, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(generator)
+        loss = -tf.reduce_mean(pair.scores(expected, pair.make(generator, keys[2], 8)))
+    gradients = tape.gradient(loss, generator)
+    for a, w, g in zip(after.generator, generator, gradients, strict=True):
+        np.testing.assert_allclose(a, w - 0.05 * g, atol=1e-5)
+    means = {name: float(after.sums.totals[name] / 8) for name in after.sums.totals}
+    assert means == pytest.approx({"loss": critics_loss, "critic_gap": float(gap)}, rel=1e-4)
+
+
+def test_the_generator_moves_every_n_critic_th_step(task):
+    algorithm, weights = _build(task, n_critic=3)
+    carry, moved = _start(algorithm, weights), []
+    for _ in range(6):
+        before = carry.generator
+        carry = algorithm.work.passes[0].step(carry, _batch(task))
+        moved.append(not np.allclose(before[0], carry.generator[0], atol=0))
+    assert moved == [False, False, True] * 2
+
+
+def test_padding_changes_nothing(task):
+    algorithm, weights = _build(task)
+    whole = _batch(task, 8, [1] * 5 + [0] * 3)
+    step = algorithm.work.passes[0].step
+    padded = step(_start(algorithm, weights), whole)
+    short = step(_start(algorithm, weights), _batch(task, 5))
+    for a, b in zip(padded.critic + padded.generator, short.critic + short.generator, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert float(padded.sums.weights["loss"]) == 5
+
+
+def test_the_update_is_of_both_nets_and_weighs_the_clients_pictures(task):
+    algorithm, weights = _build(task)
+    carry = algorithm.work.passes[0].step(_start(algorithm, weights, 31), _batch(task))
+    output = algorithm.work.finish(carry)
+    assert float(output.weight) == 31
+    trained = (*carry.generator, *carry.critic)
+    for u, w, new in zip(output.update, weights, trained, strict=True):
+        np.testing.assert_array_equal(u, w - new)
+
+
+def test_training_brings_real_and_made_pictures_apart_then_together(task):
+    """The critic alone finds a gap; what is made is of the task's kind, and by key."""
+    params = WganGp(train_steps=20, train_batch_size=8, n_critic=100)
+    algorithm = params.build(task, task.model.initial_weights(0))
+    process = sequential.SequentialBackend(1).training(task, algorithm)
+    rounds = [base.Round(1, task.train.ids[:3], random_streams.key(0, "local_training", 1))]
+    seen = []
+    state = process.run(process.initialize(), rounds, lambda result, _: seen.append(result.means))
+    assert seen[0]["critic_gap"] > 0
+    weights = process.weights(state)
+    made = task.generate(weights, 7, np.array([1, 2], np.int32))
+    assert made.shape == (7, 28, 28, 1) and made.dtype == np.uint8
+    np.testing.assert_array_equal(made, task.generate(weights, 7, np.array([1, 2], np.int32)))
+    assert not np.array_equal(made, task.generate(weights, 7, np.array([1, 3], np.int32)))
+
+
+def test_one_client_alone_and_all_in_one_place():
+    alone = _task(only_client=_task().train.ids[2])
+    assert alone.train.ids == (_task().train.ids[2],) and len(alone.test) > 1
+    assert len(_task(is_central=True).train) == 1
+    with pytest.raises(UserError, match="--only_client=nobody: no such training client of mnist"):
+        _task(only_client="nobody")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("school", {}, "--dataset_name=school: its examples are no pictures; give emnist"),
+        ("stackoverflow", {}, "its examples are no pictures"),
+        ("images", {"image_size": 30}, "found pictures of"),
+    ],
+)
+def test_tasks_of_no_such_pictures(name, options, words, tmp_path):
+    import datasets
+
+    if name == "images":
+        rng = np.random.default_rng(0)
+        path = tmp_path / "a.npz"
+        np.savez(
+            path, images=rng.integers(0, 255, (60, 30, 30), np.uint8),
+            labels=np.arange(60) % 3, client_id=np.arange(60) % 12,
+        )  # fmt: skip
+        task = datasets.create(name, data_file=str(path))
+    else:
+        task = datasets.create(name, use_synthetic_data=True)
+    with pytest.raises(UserError, match=words):
+        generators.as_generative(task, GeneratorOptions("wgan_gp"))

@@ -1,0 +1,110 @@
+"""generative_trainer: what it leaves, backends, resume, and flags that do not go together."""
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from tests.trainers import programs
+
+_FLAGS = (
+    "--dataset_name=mnist", "--use_synthetic_data", "--generator_width=8", "--total_rounds=2",
+    "--rounds_per_evaluation=1", "--rounds_per_checkpoint=1", "--num_generated=12",
+    "--train_steps=3", "--train_batch_size=4", "--clients_per_train_round=3",
+)  # fmt: skip
+_SMALL_DDPM = ("--generator=ddpm", "--diffusion_steps=30", "--sampling_steps=3")
+
+
+def run(root, *flags, status=0):
+    return programs.run("generative_trainer", root, *flags, status=status)
+
+
+def _pictures(root, name, number):
+    with np.load(root / name / "generated" / f"round_{number:05d}.npz") as file:
+        return file["images"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    run(root, *_FLAGS, "--experiment_name=whole")
+    return root
+
+
+def test_leaves_pictures_and_clients(finished):
+    made = _pictures(finished, "whole", 2)
+    assert made.shape == (12, 28, 28, 1) and made.dtype == np.uint8
+    assert not np.array_equal(made, _pictures(finished, "whole", 1))
+    with np.load(finished / "whole" / "generated" / "clients.npz") as file:
+        assert set(file.files) == {"images", "client_id"}
+        assert file["images"].shape[1:] == (28, 28, 1)
+        assert len(file["images"]) == len(file["client_id"]) > 500
+    grid = PIL.Image.open(finished / "whole" / "figures" / "generated_00002.png")
+    assert grid.mode == "L" and grid.width > 280
+    rounds = programs.table(finished, "whole", "rounds")
+    assert list(rounds["round"]) == [1, 2] and rounds.train_critic_gap.notna().all()
+    summary = programs.table(finished, "whole", "summary")
+    assert set(summary.algorithm) == {"wgan_gp+finetuning"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), _SMALL_DDPM], ids=["wgan_gp", "ddpm"])
+def test_killed_and_given_again(tmp_path, flags):
+    run(tmp_path, *_FLAGS, *flags, "--experiment_name=whole")
+    first = tmp_path / "cut" / "checkpoints" / "round_00000001.npz"
+    given = (*_FLAGS, *flags, "--experiment_name=cut")
+    programs.cut("generative_trainer", tmp_path, *given, at=first.exists, number=9)
+    run(tmp_path, *given)
+    for number in (1, 2):
+        np.testing.assert_array_equal(
+            _pictures(tmp_path, "cut", number), _pictures(tmp_path, "whole", number)
+        )
+    whole, cut = (tmp_path / name / "summary.csv" for name in ("whole", "cut"))
+    assert whole.read_text() == cut.read_text().replace("cut", "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), _SMALL_DDPM], ids=["wgan_gp", "ddpm"])
+def test_backends_agree(tmp_path, flags):
+    for backend in ("sequential", "tff"):
+        name = (f"--experiment_name={backend}", f"--backend={backend}")
+        run(tmp_path, *_FLAGS, *flags, *name, "--dropout_rate=0.3", "--straggler_rate=0.5")
+    a, b = (programs.table(tmp_path, name, "rounds").train_loss for name in ("sequential", "tff"))
+    np.testing.assert_allclose(a, b, rtol=2e-4)
+    gap = np.abs(_pictures(tmp_path, "tff", 2).astype(int) - _pictures(tmp_path, "sequential", 2))
+    assert gap.max() <= 2
+
+
+@pytest.mark.slow
+def test_in_one_place_and_alone(tmp_path):
+    run(tmp_path, *_FLAGS, "--algorithm=centralized", "--experiment_name=central")
+    run(tmp_path, *_FLAGS, "--setting=cross_silo", "--only_client=3", "--partition=classes:1",
+        "--num_clients=10", "--experiment_name=wrong", status=2)  # fmt: skip
+    assert set(programs.table(tmp_path, "central", "rounds").num_clients) == {1}
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--n_critic=0",), "--n_critic=0: expected"),
+        (("--penalty=-1",), "--penalty=-1: expected"),
+        (("--generator=ddpm", "--n_critic=3"), "--n_critic is a flag of wgan_gp, not of"),
+        (("--server_decay=0.5",), "--server_decay is a flag of ddpm, not of"),
+        (("--generator=ddpm", "--server_decay=1"), "expected from 0 to below 1"),
+        (("--generator=ddpm", "--diffusion_steps=10"), "expected at most --diffusion_steps=10"),
+        (("--generator=ddpm", "--generator_width=12"), "give a multiple of 8"),
+        (("--train_epochs=2",), "--train_steps takes the place of --train_epochs; leave one"),
+        (("--algorithm=centralized", "--only_client=a"), "leave one of them out"),
+        (("--generator=gan",), "expected one of wgan_gp, ddpm"),
+    ],
+)
+def test_flags_that_do_not_go_together(tmp_path, flags, words):
+    _, stderr = run(tmp_path, *_FLAGS, "--experiment_name=x", *flags, status=2)
+    assert stderr.count("\n") == 1 and words in stderr
+
+
+def test_another_width_is_not_resumed(finished):
+    flags = [flag for flag in _FLAGS if "width" not in flag]
+    _, stderr = run(finished, *flags, "--generator_width=16", "--experiment_name=whole", status=2)
+    assert "generator_width" in stderr
+    _, stderr = run(finished, *_FLAGS, "--dataset_name=school", "--experiment_name=y", status=2)
+    assert "its examples are no pictures" in stderr
