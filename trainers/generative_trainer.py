@@ -6,8 +6,7 @@ in figures. The tables score the nets on held-out pictures: a critic by how far 
 and made ones (critic_gap), a U-Net by its error (noise_error). --algorithm=centralized trains on
 all clients' pictures in one place, --only_client=ID on those of one.
 
-    generative_trainer --dataset_name=mnist --setting=cross_silo --partition=classes:1 \
-        --num_clients=10 --generator=wgan_gp --use_synthetic_data --experiment_name=digits
+    generative_trainer --dataset_name=mnist --use_synthetic_data --experiment_name=digits
 """
 
 import functools
