@@ -10,7 +10,9 @@ Each score has two forms (Wang et al. 2023): *all* compares with the examples of
 together, *avg* is the mean over clients, weighted by their examples, of the score against each
 alone. fid, the Frechet distance of whatever features there are, can rank sets differently in its
 two forms; those of kid (unbiased) and kid_biased, kernel distances, are a constant apart.
---gaussian_experiment shows it on the paper's example.
+--gaussian_experiment shows it on the paper's example. --theorem prints where FID-avg and FID-all
+come from, with covariances by n: their gap as a difference of traces, the distance to the clients'
+barycenter and the constant whose sum the paper equates with FID-avg, and what FID-avg is of it.
 """
 
 import functools
@@ -26,7 +28,7 @@ from launch.metrics import output as metrics_output
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from motley_tff.files import text_tables
-from motley_tff.metrics.generative import client_features, gaussian, scores
+from motley_tff.metrics.generative import client_features, gaussian, scores, theorem
 
 FLAGS = flags.FLAGS
 _TOO_MANY = 2**31 - 1
@@ -43,6 +45,9 @@ flags.DEFINE_integer(
     "k of precision, recall, density and coverage; 0 leaves these out, whose time grows with the "
     "square of the number of examples.", lower_bound=0, upper_bound=_TOO_MANY,
 )  # fmt: skip
+flags.DEFINE_bool(
+    "theorem", False, "Print the parts of the paper's Theorem 1 in place of the scores."
+)
 flags.DEFINE_string("output", None, "File that gets the table, too: .csv, .md or .tex.")
 flags.DEFINE_bool(
     "gaussian_experiment", False, "Score the paper's normal distributions; needs no files."
@@ -57,6 +62,7 @@ def main() -> None:
     is_experiment, output = FLAGS.gaussian_experiment, FLAGS.output
     files = {"clients": FLAGS.clients, "generated": FLAGS.generated}
     weights, num_neighbors = FLAGS.inception_weights, FLAGS.num_neighbors
+    is_theorem = FLAGS.theorem
     rng = np.random.default_rng(FLAGS.base_random_seed)
     if is_experiment and any(files.values()):
         raise UserError("--gaussian_experiment draws its own data; leave out the files")
@@ -66,9 +72,17 @@ def main() -> None:
     if output:
         metrics_output.check_output(output)
     if is_experiment:
-        table = scores.table(*gaussian.draw(rng), num_neighbors=0)
+        clients, generated = gaussian.draw(rng)
+        num_neighbors = 0
     else:
-        table = scores.table(*_read(**files, inception_weights=weights), num_neighbors)
+        clients, generated = _read(**files, inception_weights=weights)
+    if is_theorem:
+        rows = theorem.rows(clients, generated)
+        _print_theorem(rows)
+        if output:
+            metrics_output.write(output, metrics_output.Table(list(theorem.COLUMNS), rows, []))
+        return
+    table = scores.table(clients, generated, num_neighbors)
     _print(table.rows, table.notes)
     if is_experiment:  # Which of the generators each distance prefers.
         generators = [row for row in table.rows if row["generated"] != gaussian.IDEAL]
@@ -78,6 +92,14 @@ def main() -> None:
     if output:
         columns = [column for column in scores.COLUMNS if column in table.rows[0]]
         metrics_output.write(output, metrics_output.Table(columns, table.rows, table.notes))
+
+
+def _print_theorem(rows: Sequence[Mapping[str, Any]]) -> None:
+    lines: list[Sequence[str]] = [theorem.COLUMNS]
+    for row in rows:
+        cells = (f"{row[column]:.6g}" for column in theorem.COLUMNS[2:])
+        lines.append((row["generated"], str(row["num_examples"]), *cells))
+    print("\n".join(text_tables.aligned(lines)))
 
 
 def _path(text: str) -> pathlib.Path:

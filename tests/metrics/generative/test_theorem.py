@@ -1,0 +1,110 @@
+"""Theorem 1 as it is: the gap's identity, the barycenter, and where the printed equation holds."""
+
+import numpy as np
+import pytest
+
+from motley_tff.metrics.generative import client_features, frechet, theorem
+
+
+def _random(rng, width=5, rank=None):
+    root = rng.normal(size=(width, rank or width))
+    return frechet.Gaussian(rng.normal(size=width), root)
+
+
+def _clients(rng, number=4, **kwargs):
+    shares = rng.dirichlet(np.ones(number))
+    return [theorem.Client(float(share), _random(rng, **kwargs)) for share in shares]
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_the_gap_is_one_of_traces_for_every_generator(rank):
+    rng = np.random.default_rng(0)
+    clients = _clients(rng, rank=rank)
+    mixed = theorem.mixture(clients)
+    for _ in range(20):
+        model = _random(rng)
+        gap = theorem.average(clients, model) - frechet.distance(mixed, model)
+        assert gap == pytest.approx(theorem.gap_of_traces(clients, mixed, model), rel=1e-9)
+        assert gap >= 0
+
+
+def test_the_mixture_is_that_of_all_examples():
+    rng = np.random.default_rng(1)
+    arrays = {"a": rng.normal(size=(30, 3)), "b": 2 + rng.normal(size=(70, 3)) * [1, 2, 3]}
+    clients = client_features.from_arrays(arrays)
+    (row,) = theorem.rows(clients, {"g": rng.normal(size=(50, 3))})
+    pooled = theorem.population(clients.features)
+    model = theorem.population(np.random.default_rng(1).normal(size=(30, 3)))
+    assert list(row) == list(theorem.COLUMNS)
+    of = [
+        theorem.Client(s, theorem.population(a))
+        for s, a in zip((0.3, 0.7), arrays.values(), strict=True)
+    ]
+    expected = frechet.distance(pooled, model)
+    assert frechet.distance(theorem.mixture(of), model) == pytest.approx(expected, rel=1e-9)
+    assert row["gap"] == pytest.approx(row["gap_of_traces"], rel=1e-9)
+
+
+def test_the_barycenter_solves_its_equation_and_nothing_is_nearer():
+    rng = np.random.default_rng(2)
+    clients = _clients(rng)
+    middle = theorem.barycenter(clients)
+    s = middle.root @ middle.root.T
+    half = theorem._root(s)
+    covariances = [of.root @ of.root.T for _, of in clients]
+    shares = [share for share, _ in clients]
+    inner = sum(
+        w * theorem._root(half @ c @ half) for w, c in zip(shares, covariances, strict=True)
+    )
+    np.testing.assert_allclose(inner, s, rtol=1e-8, atol=1e-8)
+    least = theorem.average(clients, middle)
+    for _ in range(50):
+        other = frechet.Gaussian(
+            middle.mean + 0.05 * rng.normal(size=5), middle.root + 0.05 * rng.normal(size=(5, 5))
+        )
+        assert theorem.average(clients, other) > least
+
+
+def test_the_printed_equation_holds_where_all_commute():
+    rng = np.random.default_rng(3)
+    axes = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+
+    def commuting():
+        return frechet.Gaussian(rng.normal(size=5), axes * rng.uniform(0.1, 3, 5))
+
+    clients = [theorem.Client(share, commuting()) for share in (0.2, 0.3, 0.5)]
+    middle = theorem.barycenter(clients)
+    # Where all commute, its deviations are the mean of the clients'.
+    deviations = sum(s * np.linalg.norm(of.root, axis=0) for s, of in clients)
+    expected = np.sort(deviations**2)
+    np.testing.assert_allclose(
+        np.sort(np.linalg.eigvalsh(middle.root @ middle.root.T)), expected, rtol=1e-9
+    )
+    constant = theorem.average(clients, middle)
+    for _ in range(5):
+        model = commuting()
+        whole = frechet.distance(middle, model) + constant
+        assert theorem.average(clients, model) == pytest.approx(whole, rel=1e-9)
+
+
+def test_elsewhere_its_right_side_is_too_large():
+    rng = np.random.default_rng(4)
+    clients = _clients(rng)
+    middle = theorem.barycenter(clients)
+    constant = theorem.average(clients, middle)
+    ratios = []
+    for _ in range(30):
+        model = _random(rng)
+        ratios.append(
+            theorem.average(clients, model) / (frechet.distance(middle, model) + constant)
+        )
+    assert max(ratios) < 1 and np.mean(ratios) < 0.99
+    assert theorem.average(clients, middle) / constant == pytest.approx(1)
+
+
+def test_clients_of_few_examples_have_one_too():
+    rng = np.random.default_rng(5)
+    clients = _clients(rng, rank=1)
+    middle = theorem.barycenter(clients)
+    assert np.isfinite(middle.root).all()
+    assert theorem.average(clients, middle) <= theorem.average(clients, theorem.mixture(clients))
