@@ -50,7 +50,8 @@ def test_scores_and_ranks(files, tmp_path):
     generated = {name: client_features.read_generated(files / name, 2) for name in sets}
     expected = scores.table(clients, generated, 5).rows
     for row, same in zip(rows, expected, strict=True):
-        for column in scores.COLUMNS[1:]:
+        assert row["features"] == "as given"
+        for column in set(scores.COLUMNS) - {"generated", "features"}:
             assert float(row[column]) == pytest.approx(same[column], rel=1e-8)
     # A set between two clients looks like all their data and like neither's.
     assert rows[1]["fid_all_rank"] == "1"
@@ -76,12 +77,38 @@ def test_names_are_no_formulas(files, tmp_path):
 
 
 def test_the_papers_experiment(tmp_path):
-    printed = _run("--gaussian_experiment", f"--output={tmp_path / 'table.csv'}").stdout
+    printed = _run("--experiment=gaussian", f"--output={tmp_path / 'table.csv'}").stdout
     minima = dict(line[7:].split(": ") for line in printed.splitlines() if line[:7] == "lowest ")
     assert minima.pop("fid_avg") == "var_x=1"
     assert set(minima.values()) == {"var_x=2"}
     assert set(minima) > {"fid_all", "kid_all", "kid_avg"}
     assert len((tmp_path / "table.csv").read_text().splitlines()) == 1 + 17 + 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "number"),
+    [("nearest", 6), ("scaled", 15), ("classes", 3), ("extremes --only_client=left", 3)],
+)
+def test_experiments_on_clients(files, tmp_path, flags, number):
+    experiment, *more = flags.split()
+    given = [*_flags(files), f"--experiment={experiment}", *more, "--num_kept=7"]
+    printed = _run(*given, "--num_neighbors=2", f"--output={tmp_path / 'table.csv'}").stdout
+    assert "lowest fid_avg: " in printed
+    with open(tmp_path / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) >= number if experiment == "nearest" else len(rows) == number
+    gaps = [float(row["kid_avg"]) - float(row["kid_all"]) for row in rows]
+    assert gaps == pytest.approx([gaps[0]] * len(gaps), rel=1e-6)
+
+
+def test_theorem_1(files, tmp_path):
+    output = tmp_path / "table.csv"
+    printed = _run(*_flags(files, "middle.npz"), "--theorem", f"--output={output}").stdout
+    assert "fid_avg_over_sum" in printed
+    with open(output, newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["gap"]) == pytest.approx(float(row["gap_of_traces"]), rel=1e-6)
+    assert 0 < float(row["fid_avg_over_sum"]) <= 1 + 1e-9
 
 
 def test_clients_of_one_example_are_noted(files, tmp_path):
@@ -98,12 +125,20 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], "--clients is required; give --clients=FILE (or --gaussian_experiment)"),
+        ([], "--clients is required; give --clients=FILE (or --experiment=gaussian)"),
         (["--clients={}/clients.npz"], "--generated is required"),
-        (["--gaussian_experiment", "--clients={}/clients.npz"], "draws its own data"),
+        (["--experiment=gaussian", "--clients={}/clients.npz"], "draws its own data"),
         (["--clients={}/none.npz", "--generated={}/middle.npz"], "none.npz cannot be read"),
         (["--generated={}/wide.npz"], "wide.npz: found 3 features, expected 2"),
         (["--generated={}/middle.npz", "--generated={}/middle.npz"], "is given twice"),
+        (["--experiment=nearest", "--num_kept=20"], "client right has 20 examples, expected more"),
+        (["--experiment=extremes", "--only_client=up"], "--only_client=up: expected one of left,"),
+        (["--experiment=extremes"], "--only_client and --experiment=extremes belong together"),
+        (["--generated={}/middle.npz", "--only_client=left"], "belong together; give both"),
+        (["--generated={}/middle.npz", "--features=pca:2"], "expected pictures"),
+        (["--generated={}/middle.npz", "--features=pca:x"], "with a whole number, such as pca:64"),
+        (["--generated={}/middle.npz", "--features={}"], "expected pca:K, or the directory of a"),
+        (["--generated={}/middle.npz", "--features=pca:2", "--inception_weights=x"], "give one"),
         (["--generated={}/middle.npz", "--num_neighbors=40"], "middle: found 40 examples"),
         (["--generated={}/middle.npz", "--output=table.txt"], "ends in .csv, .md, .tex"),
         (["--generated={}/middle.npz", "--output={}/no/table.md"], "cannot be written"),
@@ -112,7 +147,7 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
 def test_bad_input_is_one_line(files, flags, words):
     before = sorted(files.iterdir())
     given = [flag.format(files) for flag in flags]
-    if not any(flag.startswith(("--clients", "--gaussian")) for flag in given) and given:
+    if not any(flag.startswith(("--clients", "--experiment=gaussian")) for flag in given) and given:
         given.append(f"--clients={files / 'clients.npz'}")
     result = _run(*given, status=2)
     assert result.stderr.count("\n") == 1

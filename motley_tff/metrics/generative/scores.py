@@ -19,10 +19,14 @@ FORMS = ("all", "avg")
 COLUMNS = (
     "generated",
     "num_examples",
+    "features",
+    "num_features",
     *(f"{s}_{form}{r}" for r in ("", "_rank") for s in (*DISTANCES, *NEIGHBORS) for form in FORMS),
 )
 # Relative; sums over millions of pairs keep more digits than these.
 _ROUNDING = 1e-10
+# Fewer examples a feature estimate a covariance badly.
+_FEW = 10
 
 
 class Table(NamedTuple):
@@ -33,26 +37,36 @@ class Table(NamedTuple):
 
 
 def table(
-    clients: ClientFeatures, generated: Mapping[str, np.ndarray], num_neighbors: int
+    clients: ClientFeatures,
+    generated: Mapping[str, np.ndarray],
+    num_neighbors: int,
+    features_are: str = "",
 ) -> Table:
     """Scores generated sets, [num_examples, num_features] each, by name.
 
-    `num_neighbors` is k of precision, recall, density and coverage; 0 leaves them out. Too few
-    examples of all clients together or of a set are a UserError.
+    `features_are` says what they are of. `num_neighbors` is k of precision, recall, density and
+    coverage; 0 leaves them out. Too few examples of all clients together or of a set are a
+    UserError.
     """
     _check_sizes(clients, generated, num_neighbors)
     parts = [_frechet(clients, generated), _kernel(clients, generated)]
     if num_neighbors:
         parts.append(_neighbors(clients, generated, num_neighbors))
+    width = clients.features.shape[1]
     rows: list[dict[str, str | int | float]] = [
-        {"generated": name, "num_examples": len(features)} for name, features in generated.items()
-    ]
+        {
+            "generated": name, "num_examples": len(features), "features": features_are,
+            "num_features": width,
+        }
+        for name, features in generated.items()
+    ]  # fmt: skip
     for scores in parts:
         for column, values in scores.items():
             ranks = _ranks(values if column.startswith(DISTANCES) else -values)
             for row, value, rank in zip(rows, values, ranks, strict=True):
                 row[column], row[f"{column}_rank"] = float(value), float(rank)
-    return Table(rows, _notes(clients, num_neighbors))
+    few = [name for name, features in generated.items() if len(features) < _FEW * width]
+    return Table(rows, [*_notes(clients, num_neighbors), *_note_on_few(few, width)])
 
 
 def num_disagreements(first: Sequence[float], second: Sequence[float]) -> int:
@@ -156,6 +170,13 @@ def _notes(clients: ClientFeatures, num_neighbors: int) -> list[str]:
             f"{num_neighbors} examples, which have no {num_neighbors} neighbours each"
         )
     return notes
+
+
+def _note_on_few(names: Sequence[str], width: int) -> list[str]:
+    if not names:
+        return []
+    listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    return [f"fid of {listed} is too high: fewer than {_FEW} examples a feature, of {width}"]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,0 +1,123 @@
+"""Features of pictures where no weights of InceptionV3 are at hand: PCA, or a classifier of ours.
+
+Frechet distances of either are no FIDs that could be compared with published ones; what they are of
+is written beside each.
+"""
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import datasets
+from motley_tff.core.errors import UserError
+from motley_tff.files import model_files
+
+_BATCH = 500
+_PIXELS = "pixels"
+# What decides a model's shape, of the flags of a run.
+_OF_MODEL = ("only_digits", "model", "image_size")
+
+
+class Pca(NamedTuple):
+    """A projection: mean [num_pixels], components [num_pixels, k]."""
+
+    mean: np.ndarray
+    components: np.ndarray
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """Returns features float64 [n, k] of rows [n, num_pixels]."""
+        return (rows - self.mean) @ self.components
+
+
+def flat(images: np.ndarray) -> np.ndarray:
+    """Returns pictures as rows float64 [n, num_pixels] in 0 to 1; UserError if they are other."""
+    if images.ndim not in (3, 4) or not images.size:
+        raise UserError(f"found {list(images.shape)}, expected pictures [n, height, width, ...]")
+    scale = 255.0 if images.dtype.kind in "iu" else 1.0
+    rows = images.reshape(len(images), -1) / scale
+    if not (rows.min() >= 0 and rows.max() <= 1):  # Not-a-number is neither.
+        raise UserError("found pixels beyond whole numbers 0 to 255 or fractions 0 to 1")
+    return rows
+
+
+def fit_pca(rows: np.ndarray, size: int) -> Pca:
+    """Returns the first `size` principal components of rows [n, num_pixels]; UserError if there are
+    not as many.
+    """
+    if not 1 <= size <= min(rows.shape):
+        raise UserError(f"pca:{size}: expected 1 to {min(rows.shape)} of these pictures")
+    mean = rows.mean(axis=0)
+    apart = rows - mean
+    _, vectors = np.linalg.eigh(apart.T @ apart)
+    return Pca(mean, vectors[:, ::-1][:, :size].copy())
+
+
+class Classifier(NamedTuple):
+    """A trained model's inputs of its last layer.
+
+    Attributes:
+      name: The data set it was trained on, and its run.
+      shape: Of a picture: height, width, channels.
+    """
+
+    name: str
+    shape: tuple[int, int, int]
+    model: Any
+    weights: Any
+    task: Any
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        """Returns features float32 [n, k] of pictures uint8 [n, height, width] or with channels;
+        UserError if they are of another size or depth.
+        """
+        import tensorflow as tf
+
+        images = images if images.ndim == 4 else images[..., None]
+        if images.shape[1:] != self.shape or images.dtype != np.uint8:
+            raise UserError(
+                f"found pictures {list(images.shape[1:])} of type {images.dtype}, expected uint8 "
+                f"{list(self.shape)} as {self.name} was trained on"
+            )
+        spec = self.task.train.spec["train"]
+        pixels = images if len(spec[_PIXELS].shape) == 4 else images[..., 0]
+        parts = []
+        for start in range(0, len(pixels), _BATCH):
+            raw = {_PIXELS: tf.constant(pixels[start : start + _BATCH])}
+            raw["label"] = tf.zeros([len(raw[_PIXELS])], tf.int32)
+            x, _ = self.task.preprocess(raw, False, tf.zeros([2], tf.int32))
+            parts.append(self.model.embed(self.weights, x).numpy())
+        return np.concatenate(parts)
+
+
+def classifier(run: pathlib.Path) -> Classifier:
+    """Returns the global model of a run of ours on pictures; UserError if it is none."""
+    flags = _flags(run)
+    name = flags.get("dataset_name")
+    if name not in ("cifar10", "emnist", "mnist"):
+        raise UserError(f"{run}: found a run on {name}, expected one on cifar10, emnist or mnist")
+    if "generator" in flags:
+        raise UserError(f"{run}: found a generator's run, expected a classifier's")
+    chosen: dict[str, Any] = {flag: flags[flag] for flag in _OF_MODEL if flags.get(flag)}
+    if sizes := flags.get("model_sizes"):
+        chosen["model_sizes"] = tuple(map(int, sizes))
+    if name in datasets.DEALT:
+        chosen["partition"] = "iid"
+    task = datasets.create(name, use_synthetic_data=True, **chosen)
+    weights = model_files.load(str(run), task.model.shapes, task.model.names)
+    height, width, *channels = task.train.spec["train"][_PIXELS].shape[1:]
+    shape = (height, width, channels[0] if channels else 1)
+    return Classifier(f"{name}'s classifier {run.name}", shape, task.model, weights, task)
+
+
+def _flags(run: pathlib.Path) -> Mapping[str, Any]:
+    try:
+        record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        return dict(record["flags"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(
+            f"--features={run}: expected pca:K, or the directory of a run of finetuning_trainer "
+            "on pictures, which has run.json"
+        ) from error

@@ -1,0 +1,87 @@
+"""Clients and generators made of real examples, without training (Wang et al. 2023, section 5).
+
+All in feature space, of clients of one class each:
+
+- *variance-limited* clients keep one example, the anchor, and its K nearest neighbours (5.3);
+- *nearest*: a generator that gives back an anchor's M nearest neighbours among all examples, for
+  the paper's 15 sizes M, which are shares of CIFAR-10's 50,000 (5.3);
+- *scaled*: all examples, moved towards or away from their mean: covariances times 1/16 to 4;
+- *classes*: what gives back the examples of one client, or of two (Figure 3, left);
+- *extremes*: one client's examples, perfect but of one class (the paper's "plane", 5.2), all
+  clients' examples, and these with half the covariance.
+"""
+
+import itertools
+
+import numpy as np
+
+from motley_tff.metrics.generative import client_features
+
+_OF, _SIZES = 50_000, (
+    100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 25_000, 30_000, 35_000, 40_000,
+    45_000, 50_000,
+)  # fmt: skip
+_SCALES = tuple(float(2.0**power) for power in np.linspace(-4, 2, 15))
+Sets = dict[str, np.ndarray]
+
+
+def variance_limited(
+    clients: client_features.ClientFeatures, num_kept: int, rng: np.random.Generator
+) -> client_features.ClientFeatures:
+    """Returns clients of an anchor each, drawn, and its `num_kept` nearest neighbours of their own.
+
+    ValueError if a client has no more examples than that.
+    """
+    kept = {}
+    for name, part in zip(clients.ids, clients.parts, strict=True):
+        features = clients.features[part]
+        if len(features) <= num_kept:
+            raise ValueError(
+                f"client {name} has {len(features)} examples, expected more than {num_kept}"
+            )
+        kept[name] = features[_nearest(features, int(rng.integers(len(features))))[: num_kept + 1]]
+    return client_features.from_arrays(kept)
+
+
+def nearest(features: np.ndarray, anchor: int) -> Sets:
+    """Returns an anchor's nearest neighbours among examples [n, width], itself the first, in sets
+    of the paper's sizes.
+    """
+    order = _nearest(features, anchor)
+    sizes = dict.fromkeys(max(2, round(size * len(features) / _OF)) for size in _SIZES)
+    return {f"nearest {size}": features[order[:size]] for size in sizes}
+
+
+def scaled(features: np.ndarray) -> Sets:
+    """Returns examples whose covariance is that of `features` [n, width] times 1/16 to 4."""
+    mean = features.mean(axis=0)
+    return {f"covariance x {s:.3g}": mean + np.sqrt(s) * (features - mean) for s in _SCALES}
+
+
+def classes(clients: client_features.ClientFeatures) -> Sets:
+    """Returns each client's examples, and those of each pair."""
+    own = {
+        name: clients.features[part] for name, part in zip(clients.ids, clients.parts, strict=True)
+    }
+    pairs = itertools.combinations(own, 2)
+    return own | {f"{a} + {b}": np.concatenate([own[a], own[b]]) for a, b in pairs}
+
+
+def extremes(clients: client_features.ClientFeatures, client: str) -> Sets:
+    """Returns one client's examples, all, and all with half the covariance; KeyError if there is no
+    such client.
+    """
+    parts = dict(zip(clients.ids, clients.parts, strict=True))
+    mean = clients.features.mean(axis=0)
+    return {
+        client: clients.features[parts[client]],
+        "mixture": clients.features,
+        "mixture, half the covariance": mean + np.sqrt(0.5) * (clients.features - mean),
+    }
+
+
+def _nearest(features: np.ndarray, anchor: int) -> np.ndarray:
+    """Returns rows by their distance from one of them, which comes first."""
+    distances = np.sum((features - features[anchor]) ** 2, axis=1)
+    distances[anchor] = -1.0
+    return np.argsort(distances, kind="stable")

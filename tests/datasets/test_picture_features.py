@@ -1,0 +1,79 @@
+"""Features of pictures: principal components, and a classifier that a run trained."""
+
+import numpy as np
+import pytest
+
+from datasets import picture_features
+from motley_tff.core.errors import UserError
+from tests.trainers import programs
+
+
+def test_components_are_those_of_the_covariance():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (200, 4, 3), np.uint8)
+    images[:, 0, 0] = 255 * (np.arange(200) % 2)
+    rows = picture_features.flat(images)
+    assert rows.shape == (200, 12) and rows.max() <= 1
+    pca = picture_features.fit_pca(rows, 3)
+    features = pca(rows)
+    np.testing.assert_allclose(features.mean(axis=0), 0, atol=1e-12)
+    values = np.linalg.eigvalsh(np.cov(rows.T))[::-1]
+    np.testing.assert_allclose(np.cov(features.T), np.diag(values[:3]), atol=1e-12)
+    # The pixel that is white in every second picture is first.
+    assert abs(pca.components[0, 0]) > 0.9
+    # Others are projected as these.
+    np.testing.assert_allclose(pca(rows[:5]), features[:5])
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        (np.zeros((3, 4)), r"found \[3, 4\], expected pictures"),
+        (np.full((3, 4, 4), 1.5), "found pixels beyond"),
+        (np.full((3, 4, 4), np.nan), "found pixels beyond"),
+        (np.full((3, 4, 4), -1), "found pixels beyond"),
+        (np.zeros((0, 4, 4)), "expected pictures"),
+    ],
+)
+def test_what_are_no_pictures(images, words):
+    with pytest.raises(UserError, match=words):
+        picture_features.flat(images)
+
+
+@pytest.mark.parametrize("size", [0, 13, 99])
+def test_more_components_than_there_are(size):
+    with pytest.raises(UserError, match=f"pca:{size}: expected 1 to 12 of these"):
+        picture_features.fit_pca(np.random.default_rng(0).random((50, 12)), size)
+
+
+def test_what_is_no_run(tmp_path):
+    with pytest.raises(UserError, match="expected pca:K, or the directory of a run"):
+        picture_features.classifier(tmp_path)
+    (tmp_path / "run.json").write_text('{"flags": {"dataset_name": "school"}}')
+    with pytest.raises(UserError, match="found a run on school, expected one on cifar10"):
+        picture_features.classifier(tmp_path)
+    (tmp_path / "run.json").write_text('{"flags": {"dataset_name": "mnist", "generator": "ddpm"}}')
+    with pytest.raises(UserError, match="found a generator's run"):
+        picture_features.classifier(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_classifier_of_ours(tmp_path):
+    programs.run(
+        "finetuning_trainer", tmp_path, "--dataset_name=emnist", "--only_digits", "--model=lenet",
+        "--use_synthetic_data", "--total_rounds=2", "--finetune_max_epochs=0",
+        "--experiment_name=lenet", "--valid_clients_per_evaluation=2",
+        "--test_clients_per_evaluation=2", "--final_evaluation_clients=2",
+    )  # fmt: skip
+    found = picture_features.classifier(tmp_path / "lenet")
+    assert (found.name, found.shape) == ("emnist's classifier lenet", (28, 28, 1))
+    images = np.random.default_rng(0).integers(0, 256, (7, 28, 28, 1), np.uint8)
+    features = found(images)
+    assert features.shape == (7, 84)
+    x, _ = found.task.preprocess({"pixels": images[..., 0], "label": np.zeros(7)}, False, None)
+    logits = found.model.predict(found.weights, x, False, None)
+    np.testing.assert_allclose(features @ found.weights[-2] + found.weights[-1], logits, atol=1e-4)
+    np.testing.assert_array_equal(found(images[..., 0]), features)
+    for wrong in (images[:, :27], images / 255.0, np.repeat(images, 3, 3)):
+        with pytest.raises(UserError, match="as emnist's classifier lenet was trained on"):
+            found(wrong)

@@ -1,0 +1,71 @@
+"""Clients and generators of real examples: who is in them, and what the paper says of them."""
+
+import numpy as np
+import pytest
+
+from motley_tff.metrics.generative import client_features, controlled, scores
+
+
+def _clients(rng, size=60, number=4):
+    return client_features.from_arrays(
+        {f"class {i}": 8 * rng.normal(size=3) + rng.normal(size=(size, 3)) for i in range(number)}
+    )
+
+
+def test_an_anchor_and_its_neighbours():
+    rng = np.random.default_rng(0)
+    clients = _clients(rng)
+    few = controlled.variance_limited(clients, 5, rng)
+    assert few.ids == clients.ids
+    for part, own in zip(few.parts, clients.parts, strict=True):
+        kept, features = few.features[part], clients.features[own]
+        distances = np.linalg.norm(features - kept[0], axis=1)
+        assert len(kept) == 6
+        np.testing.assert_allclose(
+            np.linalg.norm(kept - kept[0], axis=1), np.sort(distances)[:6], atol=1e-12
+        )
+    with pytest.raises(ValueError, match="client class 0 has 60 examples, expected more than 60"):
+        controlled.variance_limited(clients, 60, rng)
+
+
+def test_nearest_sets_grow_to_all():
+    features = np.random.default_rng(0).normal(size=(5000, 2))
+    sets = controlled.nearest(features, 17)
+    assert [len(s) for s in sets.values()] == [
+        10, 20, 50, 100, 200, 500, 1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500, 5000
+    ]  # fmt: skip
+    radii = [np.linalg.norm(s - features[17], axis=1).max() for s in sets.values()]
+    assert radii == sorted(radii)
+    for some in sets.values():
+        np.testing.assert_array_equal(some[0], features[17])
+
+
+def test_scaled_covariances():
+    features = np.random.default_rng(0).normal(size=(500, 2)) * [1, 3] + 5
+    sets = controlled.scaled(features)
+    assert len(sets) == 15
+    ratios = [np.cov(s.T) / np.cov(features.T) for s in sets.values()]
+    np.testing.assert_allclose([r[0, 0] for r in ratios], 2.0 ** np.linspace(-4, 2, 15), rtol=1e-9)
+    for some in sets.values():
+        np.testing.assert_allclose(some.mean(axis=0), features.mean(axis=0))
+
+
+def test_classes_alone_and_in_pairs():
+    clients = _clients(np.random.default_rng(0), number=10)
+    sets = controlled.classes(clients)
+    assert len(sets) == 10 + 45
+    assert len(sets["class 3"]) == 60 and len(sets["class 3 + class 7"]) == 120
+
+
+def test_fid_orders_extremes_in_two_ways_and_kid_in_one():
+    """Of spread clients, half the covariance is nearer to each alone, and not to all together."""
+    rng = np.random.default_rng(1)
+    clients = _clients(rng, 400, 8)
+    sets = controlled.extremes(clients, "class 3")
+    rows = {row["generated"]: row for row in scores.table(clients, sets, 0).rows}
+    half, whole = rows["mixture, half the covariance"], rows["mixture"]
+    assert whole["fid_all"] < half["fid_all"] and whole["fid_avg"] > half["fid_avg"]
+    gaps = [row["kid_avg"] - row["kid_all"] for row in rows.values()]
+    assert gaps == pytest.approx([gaps[0]] * 3, rel=1e-9)
+    with pytest.raises(KeyError):
+        controlled.extremes(clients, "nobody")
