@@ -61,6 +61,10 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     "theorem", False, "Print the parts of the paper's Theorem 1 in place of the scores."
 )
+flags.DEFINE_list(
+    "wasserstein", [], "Sets, by name, whose 1-Wasserstein distance a critic estimates, too: "
+    "columns w1_all and w1_avg. A critic is trained for each client.",
+)  # fmt: skip
 flags.DEFINE_string("output", None, "File that gets the table, too: .csv, .md or .tex.")
 flags.DEFINE_enum(
     "experiment", None, ["gaussian", "nearest", "scaled", "classes", "extremes"],
@@ -88,6 +92,7 @@ class _Wanted(NamedTuple):
     features: str | None
     num_neighbors: int
     theorem: bool
+    wasserstein: list[str]
     output: str | None
     experiment: str | None
     num_kept: int
@@ -115,10 +120,11 @@ def main() -> None:
     else:
         num_neighbors = 0 if wanted.experiment == "gaussian" else wanted.num_neighbors
         scored = scores.table(sets.clients, sets.generated, num_neighbors, sets.features_are)
+        _add_wasserstein(scored.rows, sets, wanted)
         _print(scored.rows, scored.notes)
         if wanted.experiment is not None:
             _print_lowest(scored.rows)
-        columns = [column for column in scores.COLUMNS if column in scored.rows[0]]
+        columns = [c for c in scores.COLUMNS if any(c in row for row in scored.rows)]
         table = metrics_output.Table(columns, scored.rows, scored.notes)
     if wanted.output:
         metrics_output.write(wanted.output, table)
@@ -173,6 +179,25 @@ def _read_sets(wanted: _Wanted, clients: str) -> _Sets:
         return _Sets(wanted.features, *_read_pca(wanted.features, clients, wanted.generated))
     features_are, embed = _embedding(wanted.features, wanted.inception_weights)
     return _Sets(features_are, *_read(clients, wanted.generated, embed))
+
+
+def _add_wasserstein(rows: list[dict[str, Any]], sets: _Sets, wanted: _Wanted) -> None:
+    """Adds the estimates of the sets that are named; nothing to the others."""
+    unknown = [name for name in wanted.wasserstein if name not in sets.generated]
+    if unknown:
+        raise UserError(
+            f"--wasserstein={unknown[0]}: no such set; found {', '.join(list(sets.generated)[:5])}"
+        )
+    if not wanted.wasserstein:
+        return
+    from motley_tff.metrics.generative import wasserstein  # TensorFlow takes 3 s.
+
+    clients = sets.clients
+    for row in rows:
+        name = row["generated"]
+        if name in wanted.wasserstein:
+            whole, mean = wasserstein.forms(clients, sets.generated[name], wanted.base_random_seed)
+            row |= {"w1_all": whole, "w1_avg": mean}
 
 
 def _print_lowest(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -257,6 +282,9 @@ def _print(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> None:
             cells = (_score(row, column) for column in columns)
             lines.append((row["generated"], str(row["num_examples"]), *cells))
         print("\n".join(text_tables.aligned(lines)), end="\n\n")
+    for row in rows:
+        if "w1_all" in row:
+            print(f"w1 of {row['generated']}: all {row['w1_all']:.5g}, avg {row['w1_avg']:.5g}")
     print("(1) is best; fid and kid are better the lower, the others the higher.")
     if len(rows) > 1:
         print("Pairs of generated sets that the all and the avg form order differently:")

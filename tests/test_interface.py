@@ -164,7 +164,9 @@ def test_tasks_are_found_by_name():
     assert set(plugins.ours(plugins.DATASETS)) == set(datasets.REGISTRY)
     task = motley.create_task("school", use_synthetic_data=True, base_random_seed=1)
     assert (task.dataset, task.facts["source"]) == ("school", "synthetic")
-    with pytest.raises(motley.UserError, match=r"no task is called 'schol'; found adni, cifar10"):
+    with pytest.raises(
+        motley.UserError, match=r"no task is called 'schol'; found adni, celeba, cifar10"
+    ):
         motley.create_task("schol")
     with pytest.raises(motley.UserError, match=r"did you mean 'school'\?"):
         motley.create_task("SCHOOL")

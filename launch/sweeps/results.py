@@ -118,14 +118,15 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     point = best_point(plan, rows)
     of_setting = tuple(dict.fromkeys(("algorithm", "dataset", *plan.grid.tried)))
     about = (*of_setting, "base_random_seed", "status", "reason")
+    numbers = (*_OF_RUN, *_NUMBERS)
     # A run that failed has no numbers; settings need not have the same flags.
-    optional = (*_OF_RUN, *_NUMBERS, *plan.grid.tried)
+    optional = (*numbers, *plan.grid.tried)
     tasks = []
     for task in plan.tasks:
         cells = {**contents[task.number], "task": task.name, "runs": len(task.runs)}
         tasks.append({name: cells.get(name) for name in _TASK_COLUMNS})
     for name, names, table in (
-        ("sweep", ("run_id", *about, *optional), rows),
+        ("sweep", ("run_id", *about, *numbers), rows),
         ("tasks", _TASK_COLUMNS, tasks),
         (
             "best",

@@ -45,13 +45,13 @@ def test_scores_and_ranks(files, tmp_path):
     with open(tmp_path / "table.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["generated"] for row in rows] == ["one_client", "middle"]
-    assert tuple(rows[0]) == scores.COLUMNS
+    assert tuple(rows[0]) == scores.COLUMNS[:-2]  # Without the critic's.
     clients = client_features.read_clients(files / "clients.npz")
     generated = {name: client_features.read_generated(files / name, 2) for name in sets}
     expected = scores.table(clients, generated, 5).rows
     for row, same in zip(rows, expected, strict=True):
         assert row["features"] == "as given"
-        for column in set(scores.COLUMNS) - {"generated", "features"}:
+        for column in set(rows[0]) - {"generated", "features"}:
             assert float(row[column]) == pytest.approx(same[column], rel=1e-8)
     # A set between two clients looks like all their data and like neither's.
     assert rows[1]["fid_all_rank"] == "1"
@@ -101,6 +101,19 @@ def test_experiments_on_clients(files, tmp_path, flags, number):
     assert gaps == pytest.approx([gaps[0]] * len(gaps), rel=1e-6)
 
 
+def test_the_critics_distance(files, tmp_path):
+    output = tmp_path / "table.csv"
+    given = [*_flags(files, "middle.npz", "one_client.npz"), "--wasserstein=one_client"]
+    printed = _run(*given, "--num_neighbors=0", f"--output={output}").stdout
+    assert "w1 of one_client: all " in printed and "w1 of middle" not in printed
+    with open(output, newline="") as file:
+        middle, one = csv.DictReader(file)
+    assert middle["w1_all"] == middle["w1_avg"] == ""
+    # It is where the right client is, 20 of 50 examples, and 4 from the left one, 30.
+    assert float(one["w1_avg"]) == pytest.approx(4 * 0.6, abs=0.4)
+    assert float(one["w1_all"]) == pytest.approx(4 * 0.6, abs=0.4)
+
+
 def test_theorem_1(files, tmp_path):
     output = tmp_path / "table.csv"
     printed = _run(*_flags(files, "middle.npz"), "--theorem", f"--output={output}").stdout
@@ -135,6 +148,7 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
         (["--experiment=extremes", "--only_client=up"], "--only_client=up: expected one of left,"),
         (["--experiment=extremes"], "--only_client and --experiment=extremes belong together"),
         (["--generated={}/middle.npz", "--only_client=left"], "belong together; give both"),
+        (["--generated={}/middle.npz", "--wasserstein=x"], "--wasserstein=x: no such set; found"),
         (["--generated={}/middle.npz", "--features=pca:2"], "expected pictures"),
         (["--generated={}/middle.npz", "--features=pca:x"], "with a whole number, such as pca:64"),
         (["--generated={}/middle.npz", "--features={}"], "expected pca:K, or the directory of a"),

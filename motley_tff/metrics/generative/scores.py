@@ -22,6 +22,7 @@ COLUMNS = (
     "features",
     "num_features",
     *(f"{s}_{form}{r}" for r in ("", "_rank") for s in (*DISTANCES, *NEIGHBORS) for form in FORMS),
+    *(f"w1_{form}" for form in FORMS),  # Where it was asked for; see `wasserstein`.
 )
 # Relative; sums over millions of pairs keep more digits than these.
 _ROUNDING = 1e-10

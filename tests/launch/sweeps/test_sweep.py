@@ -31,6 +31,19 @@ grid:
   train_batch_size: [16, 32]
   client_learning_rate: [0.03, 0.1]
 """
+SETTINGS = """\
+algorithm: compared
+dataset: school
+trainer: finetuning_trainer
+fixed:
+  train_batch_size: 32
+  train_epochs: 1
+  total_rounds: 1
+  finetune_max_epochs: 0
+settings:
+  - {algorithm: fedprox, train_epochs: 2, proximal_strength: 0.5}
+  - {algorithm: fedavg}
+"""
 DITTO = """\
 algorithm: ditto
 dataset: school
@@ -82,7 +95,7 @@ ENSEMBLE = (
 )  # fmt: skip
 GRIDS = {
     "fedavg": FEDAVG, "ditto": DITTO, "finetuning": FINETUNING, "hypcluster": HYPCLUSTER,
-    "ensemble": ENSEMBLE,
+    "ensemble": ENSEMBLE, "settings": SETTINGS,
 }  # fmt: skip
 
 
@@ -151,6 +164,30 @@ def test_tables(whole):
     tasks = table(directory / "tasks.csv")
     assert len(tasks) == 2 and all(float(task["peak_memory_mb"]) > 100 for task in tasks)
     assert {task["status"] for task in tasks} == {"finished"}
+
+
+def _header(path):
+    return path.read_text(encoding="utf-8").splitlines()[0].split(",")
+
+
+@pytest.mark.slow
+def test_settings_need_not_have_the_same_flags(folder):
+    sweep(folder, "settings", "--root_output_dir=settings")
+    directory = folder / "settings" / "settings"
+    rows = table(directory / "sweep.csv")
+    assert [(r["algorithm"], r["train_epochs"], r["proximal_strength"]) for r in rows[::2]] == [
+        ("fedprox", "2", "0.5"), ("fedavg", "1", ""),
+    ]  # fmt: skip
+    for name in ("sweep", "best"):
+        header = _header(directory / f"{name}.csv")
+        assert len(set(header)) == len(header)
+    assert all(row["status"] == "finished" for row in rows)
+    found = runs.find([str(directory)])
+    assert {run.flags["train_batch_size"] for run in found.runs} == {32}
+    assert len({run.flags["train_epochs"] for run in found.runs}) == 1
+    # The same command again finds all of it.
+    stdout, _ = sweep(folder, "settings", "--root_output_dir=settings")
+    assert "2 settings x 2 seeds; 0 of 4 runs failed" in stdout
 
 
 def test_a_report_shows_it(whole, tmp_path):
