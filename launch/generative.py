@@ -124,7 +124,8 @@ def main() -> None:
         _print(scored.rows, scored.notes)
         if wanted.experiment is not None:
             _print_lowest(scored.rows)
-        columns = [c for c in scores.COLUMNS if any(c in row for row in scored.rows)]
+        every = (*scores.COLUMNS, *scores.CRITICS)
+        columns = [c for c in every if any(c in row for row in scored.rows)]
         table = metrics_output.Table(columns, scored.rows, scored.notes)
     if wanted.output:
         metrics_output.write(wanted.output, table)

@@ -153,7 +153,7 @@ class Plan:
             for name in grids.SECTIONS
         }
         if settings := grid.pop("settings"):
-            grid["settings"] = [sorted(setting.items()) for setting in settings]
+            grid["settings"] = [[list(pair) for pair in sorted(s.items())] for s in settings]
         return {
             "form": _FORM,
             "version": motley_tff.__version__,

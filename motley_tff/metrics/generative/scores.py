@@ -22,8 +22,9 @@ COLUMNS = (
     "features",
     "num_features",
     *(f"{s}_{form}{r}" for r in ("", "_rank") for s in (*DISTANCES, *NEIGHBORS) for form in FORMS),
-    *(f"w1_{form}" for form in FORMS),  # Where it was asked for; see `wasserstein`.
 )
+# Where they were asked for; see `wasserstein`.
+CRITICS = tuple(f"w1_{form}" for form in FORMS)
 # Relative; sums over millions of pairs keep more digits than these.
 _ROUNDING = 1e-10
 # Fewer examples a feature estimate a covariance badly.

@@ -15,6 +15,9 @@ def _arrays(seed=0):
     return clients, {f"g{s}": rng.normal(size=(20, 3)) * s + s for s in (1, 2, 3)}
 
 
+_NUMBERS = [c for c in scores.COLUMNS if c not in ("generated", "features")]
+
+
 def _table(clients, generated, k=3):
     return scores.table(client_features.from_arrays(clients), generated, k)
 
@@ -27,7 +30,7 @@ def test_the_order_of_rows_clients_and_sets_does_not_matter():
     found, again = _table(clients, generated).rows, _table(shuffled, other).rows[::-1]
     for row, same in zip(found, again, strict=True):
         assert set(row) == set(scores.COLUMNS)
-        for column in scores.COLUMNS[1:]:
+        for column in _NUMBERS:
             assert same[column] == pytest.approx(row[column], rel=1e-9, abs=1e-12), column
         assert same["generated"] == row["generated"]
 
@@ -84,11 +87,11 @@ def test_a_client_of_one_example():
     clients, generated = _arrays()
     table = _table(clients | {"single": np.zeros((1, 3))}, generated)
     for row in table.rows:
-        undefined = {column for column in scores.COLUMNS[2:] if np.isnan(row[column])}
+        undefined = {column for column in _NUMBERS if np.isnan(row[column])}
         names = [f"{name}_avg" for name in ("fid", "kid", "precision", "density", "coverage")]
         assert undefined == {*names, *(f"{name}_rank" for name in names)}
         assert row["recall_avg"] == row["recall_all"]
-    assert table.notes == [
+    assert table.notes[:-1] == [
         "fid_avg and kid_avg are undefined: 1 client (single) of one example; kid_biased_avg is "
         "not",
         "precision_avg, density_avg and coverage_avg are undefined: 1 client (single) of at most "
@@ -108,16 +111,19 @@ def test_notes_name_three_clients(number, listed):
 def test_two_examples_are_enough():
     clients = {"a": np.array([[0.0], [2.0]]), "b": np.array([[0.0], [2.0]])}
     table = _table(clients, {"g": np.array([[0.0], [2.0]])}, k=0)
-    assert table.notes == []
+    assert table.notes == ["fid of g is too high: fewer than 10 examples a feature, of 1"]
     # Variances 4/3 (of all four) and 2, the same means; a client's own are the generated ones.
     assert table.rows[0]["fid_all"] == pytest.approx((math.sqrt(4 / 3) - math.sqrt(2)) ** 2)
     assert table.rows[0]["fid_avg"] == pytest.approx(0, abs=1e-12)
 
 
 def test_enough_examples_leave_no_notes():
-    assert _table(*_arrays()).notes == []
-    assert _table(*_arrays(), k=7).notes == []
     clients, generated = _arrays()
+    large = {name: np.concatenate([x, x + 0.1]) for name, x in generated.items()}
+    assert _table(clients, large).notes == []
+    assert _table(clients, large, k=7).notes == []
+    few = "fid of g1, g2, g3 is too high: fewer than 10 examples a feature, of 3"
+    assert _table(clients, generated).notes == [few]
     assert "1 client (c0) of at most 8 examples" in _table(clients, generated, k=8).notes[0]
 
 
@@ -137,7 +143,7 @@ def test_constant_and_large_values_are_scored():
     clients, generated = _arrays()
     generated = {"constant": np.ones((20, 3)), "large": generated["g1"] * 1e30}
     for row in _table(clients, generated).rows:
-        assert all(np.isfinite(row[column]) for column in scores.COLUMNS[2:])
+        assert all(np.isfinite(row[column]) for column in _NUMBERS)
 
 
 @pytest.fixture(scope="module")
