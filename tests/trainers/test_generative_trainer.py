@@ -50,15 +50,16 @@ def test_leaves_pictures_and_clients(finished):
 @pytest.mark.parametrize("flags", [(), _SMALL_DDPM], ids=["wgan_gp", "ddpm"])
 def test_killed_and_given_again(tmp_path, flags):
     run(tmp_path, *_FLAGS, *flags, "--experiment_name=whole")
-    first = tmp_path / "cut" / "checkpoints" / "round_00000001.npz"
+    (root := tmp_path / "again").mkdir()
+    first = root / "cut" / "checkpoints" / "round_00000001.npz"
     given = (*_FLAGS, *flags, "--experiment_name=cut")
-    programs.cut("generative_trainer", tmp_path, *given, at=first.exists, number=9)
-    run(tmp_path, *given)
+    programs.cut("generative_trainer", root, *given, at=first.exists, number=9)
+    run(root, *given)
     for number in (1, 2):
         np.testing.assert_array_equal(
-            _pictures(tmp_path, "cut", number), _pictures(tmp_path, "whole", number)
+            _pictures(root, "cut", number), _pictures(tmp_path, "whole", number)
         )
-    whole, cut = (tmp_path / name / "summary.csv" for name in ("whole", "cut"))
+    whole, cut = tmp_path / "whole" / "summary.csv", root / "cut" / "summary.csv"
     assert whole.read_text() == cut.read_text().replace("cut", "whole")
 
 
