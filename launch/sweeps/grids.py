@@ -23,6 +23,7 @@ several optimizers, fixed flags of one are for the runs that choose it.
 
 import dataclasses
 import difflib
+import hashlib
 import itertools
 import math
 import os
@@ -55,6 +56,8 @@ _SWEEP_FLAGS = frozenset(
     {"experiment_name", "root_output_dir", "dataset_name", "base_random_seed", "data_dir",
      "data_file", "use_synthetic_data", "tensorboard", "flagfile", "verbosity", "help"}
 )  # fmt: skip
+# Of a directory.
+_LONGEST_NAME = 128
 _OF_COMMAND_LINE = 0  # In place of a line of the file.
 _SHIPPED = pathlib.Path(__file__).parents[1] / "grids"
 
@@ -171,9 +174,15 @@ def fixed_flags(texts: Sequence[str]) -> dict[str, str]:
 
 
 def directory_name(path: pathlib.Path, fixed: Mapping[str, str]) -> str:
-    """Returns the name of its results' directory, `ditto.cifar10.partition_dirichlet_0.9`."""
+    """Returns the name of its results' directory, `ditto.cifar10.partition_dirichlet_0.9`; of many
+    flags the first, and a digest of all.
+    """
     parts = (re.sub(r"[^A-Za-z0-9.]+", "_", f"{f} {v}").strip("_") for f, v in fixed.items())
-    return ".".join([path.stem, *parts])
+    name = ".".join([path.stem, *parts])
+    if len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_NAME - 9]}.{digest}"
 
 
 def _check_algorithm(path: pathlib.Path, grid: Grid) -> None:

@@ -9,6 +9,7 @@ import pytest
 import datasets
 from launch.sweeps import flag_check, grids, plans
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import run_directory
 from tests.trainers import programs
 
 FOLDER = programs.ROOT / "launch" / "grids"
@@ -468,6 +469,13 @@ def test_results_of_other_flags_have_a_directory_of_their_own():
     assert fixed == {"partition": "classes:2+lognormal:0,2", "total_rounds": "20"}
     name = grids.directory_name(FOLDER / "ditto.cifar10.yaml", fixed)
     assert name == "ditto.cifar10.partition_classes_2_lognormal_0_2.total_rounds_20"
+    many = {f"flag_{i}": str(i) for i in range(40)}
+    long, other = (
+        grids.directory_name(FOLDER / "ditto.cifar10.yaml", {**many, "last": last}) for last in "ab"
+    )
+    assert len(long) == len(other) == 128 and long != other
+    run_directory.check_name(long)
+    assert long.startswith("ditto.cifar10.flag_0_0.flag_1_1.")
     for texts, words in ((["x"], "expected FLAG=VALUE"), (["a=1", "a=2"], "a more than once")):
         with pytest.raises(UserError, match=words):
             grids.fixed_flags(texts)
