@@ -187,9 +187,8 @@ def _find(options: DataOptions) -> Path:
         )
     if arrays:
         return arrays[0]
-    for name in _FOLDERS:
-        if leaf_files.find(folder / name):
-            return folder / name
+    if (leaf := leaf_files.find_in(folder, _FOLDERS)) is not None:
+        return leaf
     try:
         files.download_lzma(_URL, folder / _SQLITE, _SHA256)
     except UserError as error:

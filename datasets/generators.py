@@ -42,7 +42,8 @@ def as_generative(task: task_lib.Task, options: GeneratorOptions) -> task_lib.Ta
     facts = {**task.facts, "image_shape": list(shape)}
     return dataclasses.replace(
         _where_trained(task, options), facts=facts, score=None, label_names=(), reference={},
-        regularizer=None, counts=None, max_train_examples=None, **make(shape, options),
+        regularizer=None, counts=None, max_train_examples=None, label_field=None,
+        **make(shape, options),
     )  # fmt: skip
 
 
@@ -98,7 +99,7 @@ def _as_uint8(x: np.ndarray) -> np.ndarray:
 
 def _gan(shape: tuple[int, int, int], options: GeneratorOptions) -> dict[str, Any]:
     build = functools.partial(image_gan.ImageGan, shape, options.width or 32)
-    model = _model(build, np.zeros((1, *shape), np.float32))
+    model = functional_model.from_keras(build, np.zeros((1, *shape), np.float32))
     pair = wgan_gp.pair_of(model)
 
     def preprocess(examples, training, key):
@@ -109,13 +110,7 @@ def _gan(shape: tuple[int, int, int], options: GeneratorOptions) -> dict[str, An
     def make(weights, key, count):
         return pair.make(pair.split(weights)[0], key, count)
 
-    return {
-        "model": model,
-        "loss": _output,
-        "metrics": (task_lib.Metric("critic_gap", _output, higher_is_better=False),),
-        "preprocess": preprocess,
-        "generate": _in_pieces(make),
-    }
+    return _fields(model, "critic_gap", _output, preprocess, make)
 
 
 def _output(y: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -124,7 +119,8 @@ def _output(y: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _diffusion(shape: tuple[int, int, int], options: GeneratorOptions) -> dict[str, Any]:
     build = functools.partial(image_unet.ImageUnet, shape[2], options.width or 16)
-    model = _model(build, (np.zeros((1, *shape), np.float32), np.zeros(1, np.int32)))
+    example = np.zeros((1, *shape), np.float32), np.zeros(1, np.int32)
+    model = functional_model.from_keras(build, example)
     steps = options.diffusion_steps
 
     def preprocess(examples, training, key):
@@ -138,13 +134,7 @@ def _diffusion(shape: tuple[int, int, int], options: GeneratorOptions) -> dict[s
         of_weights = functools.partial(predict, weights)
         return ddpm.sample(of_weights, (count, *shape), key, options.sampling_steps, steps)
 
-    return {
-        "model": model,
-        "loss": _squared_error,
-        "metrics": (task_lib.Metric("noise_error", _squared_error, higher_is_better=False),),
-        "preprocess": preprocess,
-        "generate": _in_pieces(make),
-    }
+    return _fields(model, "noise_error", _squared_error, preprocess, make)
 
 
 def _squared_error(y: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -153,8 +143,21 @@ def _squared_error(y: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
     return errors, tf.ones_like(errors)
 
 
-def _model(build: Callable[[], tf.keras.Model], example: Any) -> functional_model.FunctionalModel:
-    return functional_model.from_keras(build, example)
+def _fields(
+    model: functional_model.FunctionalModel,
+    metric: str,
+    entries: task_lib.EntryFunction,
+    preprocess: Callable[..., Any],
+    make: Callable[..., tf.Tensor],
+) -> dict[str, Any]:
+    """Returns the fields of a task whose loss is its metric, too."""
+    return {
+        "model": model,
+        "loss": entries,
+        "metrics": (task_lib.Metric(metric, entries, higher_is_better=False),),
+        "preprocess": preprocess,
+        "generate": _in_pieces(make),
+    }
 
 
 def _in_pieces(make: Callable[..., tf.Tensor]) -> Callable[[Any, int, Any], np.ndarray]:

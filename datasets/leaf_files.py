@@ -6,7 +6,7 @@ folders train and test, as LEAF splits each user's examples: those of a user are
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,6 +29,11 @@ def find(folder: Path) -> list[Path]:
         if found:
             return found
     return []
+
+
+def find_in(folder: Path, names: Iterable[str]) -> Path | None:
+    """Returns the first of a folder's folders that has files of LEAF, "" for itself, or None."""
+    return next((folder / name for name in names if find(folder / name)), None)
 
 
 def paths(path: Path) -> list[Path]:

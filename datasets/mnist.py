@@ -140,9 +140,8 @@ def _find(options: DataOptions) -> Path:
             )
         if found:
             return found[0]
-        for name in _FOLDERS:
-            if leaf_files.find(folder / name):
-                return folder / name
+        if (leaf := leaf_files.find_in(folder, _FOLDERS)) is not None:
+            return leaf
         target = folder / _NAME
     else:
         target = Path(os.path.expanduser(_KERAS_DIR)) / _NAME

@@ -97,9 +97,9 @@ def _find(options: DataOptions) -> Path:
     if path is not None:
         return path
     if options.data_dir is not None:
-        for name in _FOLDERS:
-            if leaf_files.find(folder := Path(options.data_dir).expanduser() / name):
-                return folder
+        folder = Path(options.data_dir).expanduser()
+        if (leaf := leaf_files.find_in(folder, _FOLDERS)) is not None:
+            return leaf
     raise UserError(f"sent140: found no data in {options.data_dir or 'any --data_dir'}; {_HELP}")
 
 

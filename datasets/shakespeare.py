@@ -267,9 +267,8 @@ def _find(options: DataOptions) -> Path:
     if path is not None:
         return path
     folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
-    for name in ("", "shakespeare"):
-        if leaf_files.find(folder / name):
-            return folder / name
+    if (leaf := leaf_files.find_in(folder, ("", "shakespeare"))) is not None:
+        return leaf
     try:
         files.download_lzma(_URL, folder / _SQLITE, _SHA256)
     except UserError as error:

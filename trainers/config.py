@@ -233,9 +233,8 @@ def _check_generators_flags() -> None:
                 f"--{given[0]} is a flag of {kind}, not of --generator={FLAGS.generator}; leave it "
                 "out"
             )
-    for one, other in (("train_steps", "train_epochs"), ("only_client", "attack")):
-        if FLAGS[one].present and FLAGS[other].present:
-            raise UserError(f"--{one} takes the place of --{other}; leave one of them out")
+    if FLAGS["train_steps"].present and FLAGS["train_epochs"].present:
+        raise UserError("--train_steps takes the place of --train_epochs; leave one of them out")
     if FLAGS.algorithm == "centralized" and FLAGS.only_client is not None:
         raise UserError(
             "--algorithm=centralized trains on all clients' pictures, --only_client on those of "

@@ -96,6 +96,7 @@ def test_in_one_place_and_alone(tmp_path):
         (("--train_epochs=2",), "--train_steps takes the place of --train_epochs; leave one"),
         (("--algorithm=centralized", "--only_client=a"), "leave one of them out"),
         (("--generator=gan",), "expected one of wgan_gp, ddpm"),
+        (("--attack=label_flip:0.1",), "the examples of mnist have no classes to flip"),
     ],
 )
 def test_flags_that_do_not_go_together(tmp_path, flags, words):
