@@ -18,10 +18,12 @@ COMMANDS = [
     "motley_doctor=launch.doctor:run",
     "motley_leakage=launch.leakage:run",
     "motley_metrics=launch.metrics.command:run",
-    "motley_generative=launch.generative:run",
+    "motley_generative=launch.generative.command:run",
+    "motley_roc_auc=launch.roc_auc:run",
     "motley_scorecard=launch.scorecard.command:run",
     "motley_sweep=launch.sweeps.command:run",
     "motley_report=launch.report:run",
+    "motley_rerun=launch.rerun:run",
     "motley_worker=launch.worker:run",
 ]
 
@@ -48,12 +50,15 @@ REQUIREMENTS = [
     "tensorflow-federated==0.87.0",
     "threadpoolctl",
     "tqdm",
+    "XlsxWriter",
 ]
 
 # What builds, tests and checks it.
 DEVELOPMENT = [
     "hypothesis",
     "mypy",
+    "openpyxl",
+    "playwright",
     "pytest",
     "pytest-xdist",
     "ruff",
@@ -94,6 +99,9 @@ setuptools.setup(
             for suffix in ("", ".*")
         ]
     ),
-    package_data={"launch": ["flagfiles/*", "grids/*", "slurm/*"]},
+    package_data={
+        "launch": ["flagfiles/*", "grids/*", "grids/*/*", "slurm/*"],
+        "motley_tff": ["report/*.js"],
+    },
     entry_points={"console_scripts": COMMANDS, "motley_tff.datasets": tasks()},
 )

@@ -73,7 +73,8 @@ def fields(classes: Sequence[str]) -> dict[str, Any]:
     return {
         "loss": cross_entropy_of_known,
         "metrics": tuple(metrics),
-        "score": second_class_score if len(classes) == 2 else None,
+        "score": second_class_score if len(classes) == 2 else one_vs_rest_scores,
+        "scored_classes": 0 if len(classes) == 2 else len(classes),
         "label_names": tuple(classes),
         "label_field": "label",
     }
@@ -82,6 +83,16 @@ def fields(classes: Sequence[str]) -> dict[str, Any]:
 def second_class_score(logits: tf.Tensor) -> tf.Tensor:
     """Returns what ranks examples of two classes, [batch], from logits [batch, 2]."""
     return logits[:, 1] - logits[:, 0]
+
+
+def one_vs_rest_scores(logits: tf.Tensor) -> tf.Tensor:
+    """Returns the log-odds of each class against the rest, [batch, classes], from logits.
+
+    They rank examples as softmax's probabilities do, but do not round to 1 where a model is sure.
+    """
+    is_other = ~tf.eye(logits.shape[-1], dtype=tf.bool)[None]
+    others = tf.where(is_other, logits[:, None, :], -float("inf"))
+    return logits - tf.reduce_logsumexp(others, axis=-1)
 
 
 def area_under_roc(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
@@ -144,6 +155,8 @@ def image_task(
         metrics=(task_lib.Metric("accuracy", accuracy, higher_is_better=True),),
         facts={**facts, "num_classes": num_classes},
         label_field="label",
+        score=one_vs_rest_scores,
+        scored_classes=num_classes,
         train=clients["train"],
         valid=clients["valid"],
         test=clients["test"],

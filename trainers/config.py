@@ -266,6 +266,7 @@ def _generative(is_silos: bool) -> RunConfig:
     algorithm = kind(
         **{**_fedavg(), "client_optimizer": client},
         train_steps=FLAGS.train_steps,
+        keep_optimizer_state=FLAGS.keep_optimizer_state,
         **{name: value for name, value in own.items() if name in fields},
     )
     loop = dataclasses.replace(_loop(is_silos), num_generated=FLAGS.num_generated)

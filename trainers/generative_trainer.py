@@ -29,6 +29,9 @@ flags.DEFINE_integer(
     "train_steps", None, "A client's batches a round, in place of --train_epochs; of wgan_gp each "
     "is an update of the critic, every --n_critic-th also one of the generator.", lower_bound=1,
 )  # fmt: skip
+flags.DEFINE_bool(
+    "keep_optimizer_state", False, "Silos' optimizers go on where their last round ended."
+)
 flags.DEFINE_integer("generator_width", None, "Filters: wgan_gp 32, ddpm 16.", lower_bound=1)
 flags.DEFINE_integer(
     "n_critic", 5, "wgan_gp: critic's updates for one of the generator's.", lower_bound=1

@@ -35,6 +35,9 @@ def train(trainer: str) -> None:
     with contextlib.closing(
         run_directory.RunDirectory(*place, wanted.deciding_flags, wanted.default_flags)
     ) as directory:
+        made_with = {"trainer": trainer, "data_dir": wanted.data.data_dir,
+                     "data_file": wanted.data.data_file}  # fmt: skip
+        directory.record = {**made_with, **directory.record}
         if directory.is_finished:
             _check_data_file(wanted, directory)
         else:

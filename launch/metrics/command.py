@@ -8,7 +8,8 @@ scores.csv. Without more flags the run's summary.csv is computed again from its 
     motley_metrics mine.csv --columns=client=user,baseline=fedavg,personalized=mine
     motley_metrics results/ditto results/mocha --compare --output=compared.tex
     motley_metrics results/ditto --global=results/fedavg --local=results/local
-    motley_metrics results/vehicle/scores.csv
+    motley_metrics results/vehicle/scores.csv --secure_average
+    motley_metrics results/ditto results/mocha --output=results.xlsx   # with all rows, in sheets
 
 --global or --local print the quantum of improvement, F = P - max(G, L). Worst, best and gains
 follow the metric's direction. motley_tff/tables/README.md says what the columns mean.
@@ -16,17 +17,18 @@ follow the metric's direction. motley_tff/tables/README.md says what the columns
 
 import dataclasses
 import functools
+import os
 import pathlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from absl import flags
 
-from launch.metrics import output as metrics_output, tables as metrics_tables
+from launch.metrics import output as metrics_output, tables as metrics_tables, workbook
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
-from motley_tff.tables import client_tables
+from motley_tff.tables import client_tables, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +50,16 @@ flags.DEFINE_bool("compare", False, "Runs side by side, on the clients that all 
 flags.DEFINE_string("global", None, "Run with the global model; each PATH's own baseline without.")
 flags.DEFINE_string("local", None, "Run with a model trained on each client alone.")
 flags.DEFINE_bool("per_client", False, "Write a row per client to --output, not the table.")
-flags.DEFINE_string("output", None, "File that gets the table, by its suffix: .csv, .md or .tex.")
+flags.DEFINE_bool(
+    "secure_average",
+    False,
+    "Of a scores.csv: the averages of ROC-AUC through TFF's secure aggregation beside the plain.",
+)
+flags.DEFINE_string(
+    "output", None,
+    "File that gets the table, by its suffix: .csv, .md, .tex; or .xlsx, a workbook of the table, "
+    "the clients and the candidates.",
+)  # fmt: skip
 
 
 @flags.validator("round", "expected last, all or a whole number")
@@ -79,6 +90,7 @@ class _Settings:
     local_path: str | None
     per_client: bool
     output: str | None
+    secure_average: bool
 
     @property
     def is_quantum(self) -> bool:
@@ -88,9 +100,11 @@ class _Settings:
     def check(self) -> None:
         """Raises a UserError where flags contradict each other."""
         if self.output:
-            metrics_output.check_output(self.output)
+            metrics_output.check_output(self.output, (*metrics_output.SUFFIXES, workbook.SUFFIX))
         if self.compare and self.is_quantum:
             raise UserError("--compare: expected without --global and --local; leave either out")
+        if self.per_client and self.output and self.output.endswith(workbook.SUFFIX):
+            raise UserError("--per_client: a workbook has a sheet of clients anyway; leave it out")
         if self.per_client and not self.output:
             raise UserError("--per_client: expected with --output; name a file")
         if self.round == "all" and (self.compare or self.is_quantum):
@@ -104,27 +118,60 @@ def main(*paths: str) -> None:
     settings = _Settings(
         columns, FLAGS.metric, FLAGS.higher_is_better, number, FLAGS.splits, FLAGS.compare,
         FLAGS["global"].value, FLAGS.local, FLAGS.per_client, FLAGS.output,
+        FLAGS.secure_average,
     )  # fmt: skip
     settings.check()
     files = client_tables.find(paths)
     scores = [path for path in files if client_tables.is_scores(path)]
     if scores and len(scores) < len(files):
         raise UserError(f"{scores[0]} has scores and other files have clients; give one kind")
+    if settings.secure_average and not scores:
+        raise UserError(f"--secure_average: found {files[0]}, expected a scores.csv; leave it out")
     if not scores:
         table, clients = _of_clients(files, settings)
     elif settings.compare or settings.is_quantum:
         raise UserError(f"{scores[0]} has scores; expected tables of clients to compare")
     else:
-        read = map(client_tables.read_scores, scores)
-        chosen = (client_tables.choose(of, settings.round, settings.splits) for of in read)
-        table, clients = metrics_tables.roc_aucs(chosen)
+        examples = {
+            path: _choose(path, client_tables.read_scores(path), settings) for path in scores
+        }
+        table, clients = metrics_tables.roc_aucs(examples.values(), settings.secure_average)
     print("\n".join(metrics_output.text(table)))
-    if settings.output:
+    if settings.output and settings.output.endswith(workbook.SUFFIX):
+        sheets = _sheets_of_scores(examples, clients) if scores else _sheets(files, settings)
+        first = workbook.of_table("summary", table, "--output=FILE.csv")
+        workbook.write(pathlib.Path(os.path.expanduser(settings.output)), [first, *sheets])
+    elif settings.output:
         shown = clients if clients and settings.per_client else table
         metrics_output.write(settings.output, shown)
 
 
 run = functools.partial(commandline.run_main, main, positional=("PATH...",))
+
+
+def _sheets(files: Sequence[pathlib.Path], settings: _Settings) -> list[workbook.Sheet]:
+    """Returns the chosen rows of the files, and of our runs' candidates, under the same names."""
+    clients = _chosen(files, settings)
+    candidates = {}
+    for path, own in clients.items() if settings.columns is None else ():
+        beside = path.with_name("candidates.csv")
+        if path.name == "clients.csv" and beside.is_file():
+            table = reading.read(reading.open_file(beside), "candidates")
+            if {"run_id", "round"} <= set(table):
+                table = client_tables.choose(table, settings.round, settings.splits)
+            candidates[beside] = table.assign(run_id=own["run_id"].iloc[0])
+    more = [workbook.of_frames("candidates", candidates)] if candidates else []
+    return [workbook.of_frames("clients", clients), *more]
+
+
+def _sheets_of_scores(
+    tables: Mapping[pathlib.Path, "pd.DataFrame"], clients: metrics_output.Table | None
+) -> list[workbook.Sheet]:
+    """Returns each client's ROC-AUC, and the scores of all examples."""
+    own = (
+        [workbook.of_table("clients", clients, "--output=FILE.csv --per_client")] if clients else []
+    )
+    return [*own, workbook.of_frames("scores", tables)]
 
 
 def _of_clients(
@@ -149,26 +196,41 @@ def _evaluations(
     paths: Iterable[pathlib.Path], settings: _Settings
 ) -> list[client_tables.Evaluation]:
     """Returns the chosen evaluations of all files."""
-    by_file = {}
+    tables = _chosen(paths, settings)
+    return [e for table in tables.values() for e in client_tables.evaluations(table)]
+
+
+def _chosen(
+    paths: Iterable[pathlib.Path], settings: _Settings
+) -> dict[pathlib.Path, "pd.DataFrame"]:
+    """Returns the chosen rows of all files; runs of the same name that are compared stand under
+    their paths.
+    """
+    tables = {}
     for path in paths:
         table = client_tables.read(
             path, settings.columns, settings.metric, settings.higher_is_better
         )
-        chosen = client_tables.choose(table, settings.round, settings.splits)
-        if chosen.empty:
-            raise UserError(_nothing_of(path, table, settings))
-        by_file[path] = client_tables.evaluations(chosen)
-    pairs = [(path, e) for path, evaluations in by_file.items() for e in evaluations]
+        tables[path] = _choose(path, table, settings)
     if not settings.compare:
-        return [e for _, e in pairs]
-    # Runs of the same name stand under their paths.
-    times = Counter(name for _, name in {(path, e.keys["run_id"]) for path, e in pairs})
-    return [
-        dataclasses.replace(e, keys={**e.keys, "run_id": str(client_tables.place(path))})
-        if times[e.keys["run_id"]] > 1
-        else e
-        for path, e in pairs
-    ]
+        return tables
+    times = Counter(name for table in tables.values() for name in table["run_id"].unique())
+    return {
+        path: table.assign(
+            run_id=table["run_id"].map(
+                lambda name, path=path: str(client_tables.place(path)) if times[name] > 1 else name
+            )
+        )
+        for path, table in tables.items()
+    }
+
+
+def _choose(path: pathlib.Path, table: "pd.DataFrame", settings: _Settings) -> "pd.DataFrame":
+    """Returns the chosen rows; UserError if there are none."""
+    chosen = client_tables.choose(table, settings.round, settings.splits)
+    if chosen.empty:
+        raise UserError(_nothing_of(path, table, settings))
+    return chosen
 
 
 def _nothing_of(path: pathlib.Path, table: "pd.DataFrame", settings: _Settings) -> str:

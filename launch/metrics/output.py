@@ -29,11 +29,11 @@ class Table(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def check_output(path: str) -> None:
+def check_output(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
     """Raises a UserError, early, if the suffix says nothing or the file cannot be written."""
     file = pathlib.Path(os.path.expanduser(path))
-    if file.suffix not in SUFFIXES:
-        raise UserError(f"--output={path}: expected a name that ends in {', '.join(SUFFIXES)}")
+    if file.suffix not in suffixes:
+        raise UserError(f"--output={path}: expected a name that ends in {', '.join(suffixes)}")
     if file.is_dir() or not os.access(file.absolute().parent, os.W_OK):
         raise UserError(f"--output={path} cannot be written; name a file in a directory that is")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from launch.metrics import secure_averages
 from launch.metrics.output import Table
 from motley_tff import metrics
 from motley_tff.core import candidate_labels
@@ -27,7 +28,6 @@ _DIFFERENCES = {
     "wilcoxon_p": "wilcoxon_p",
     "pct_clients_worse": "pct_clients_hurt",
 }
-_MODELS = ("baseline", "personalized")
 _COMPARED = ("run_id", "algorithm", "round", "split")
 _ROC_AUC = (
     "num_clients", "num_one_class_clients", "num_not_finite", *roc_auc.RocAuc._fields,
@@ -84,7 +84,7 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
         return
     if values.clusters is not None and values.groups is None:
         yield f"{name}: {' and '.join(_GROUPED)} need a column 'group', which its clients lack"
-    for column in _MODELS:
+    for column in columns_lib.MODELS:
         diverged = int(np.sum(~np.isfinite(getattr(values, column))))
         if diverged:
             yield f"{name}: {diverged} clients have no finite {column} value: no statistics of it"
@@ -253,25 +253,38 @@ def _quantum_notes(name: str, gains: np.ndarray) -> Iterable[str]:
             yield f"{name}: nobody {verb}, so what is over those that do is empty"
 
 
-def roc_aucs(tables: Iterable["pd.DataFrame"]) -> tuple[Table, Table]:
-    """Returns pooled and averaged ROC-AUC of each model in scores, and a row for each client."""
+def roc_aucs(tables: Iterable["pd.DataFrame"], is_secure: bool = False) -> tuple[Table, Table]:
+    """Returns pooled and averaged ROC-AUC of each model in scores, and a row for each client; with
+    `is_secure` also the averages that TFF's secure aggregation gives.
+    """
+    each: list[roc_auc.Clients] = []
     rows: list[dict[str, Any]] = []
     clients: list[dict[str, Any]] = []
+    names = (*columns_lib.RUN, "class")
     for table in tables:
-        for key, group in table.groupby(list(columns_lib.RUN), sort=False):
-            keys = dict(zip(columns_lib.RUN, key, strict=True))
+        for key, group in table.groupby(list(names), sort=False):
+            keys = dict(zip(names, key, strict=True))
             ids, labels = group["client_id"].to_numpy(), group["label"].to_numpy()
-            for model in _MODELS:
+            for model in columns_lib.MODELS:
                 scores = group[f"{model}_score"].to_numpy()
                 aucs = roc_auc.of_clients(ids, labels, scores)
+                each.append(aucs)
                 rows.append({**keys, "model": model, **_roc_auc_row(ids, labels, scores, aucs)})
                 clients.extend(
                     {**keys, "model": model, **dict(zip(_ROC_AUC_CLIENT, values, strict=True))}
                     for values in zip(*aucs, strict=True)
                 )
-    keys_and_model = (*_COMPARED, "model")
+    if is_secure:
+        for row, averages in zip(rows, secure_averages.averages(each), strict=True):
+            row |= averages
+    of_classes = ("class",) if any(row["class"] for row in rows) else ()
+    keys_and_model = (*_COMPARED, *of_classes, "model")
     return (
-        Table((*keys_and_model, *_ROC_AUC), rows, list(_roc_auc_notes(rows))),
+        Table(
+            (*keys_and_model, *_ROC_AUC, *(secure_averages.COLUMNS if is_secure else ())),
+            rows,
+            list(_roc_auc_notes(rows)),
+        ),
         Table((*keys_and_model, *_ROC_AUC_CLIENT), clients),
     )
 
@@ -279,9 +292,7 @@ def roc_aucs(tables: Iterable["pd.DataFrame"]) -> tuple[Table, Table]:
 def _roc_auc_row(
     ids: np.ndarray, labels: np.ndarray, scores: np.ndarray, aucs: roc_auc.Clients
 ) -> dict[str, Any]:
-    negatives, positives = (
-        roc_auc.homogeneity(ids[labels == label], scores[labels == label]) for label in (0, 1)
-    )
+    negatives, positives = roc_auc.homogeneities(ids, labels, scores)
     return {
         "num_clients": len(aucs.client_ids),
         "num_one_class_clients": int(np.sum(aucs.num_positives * aucs.num_negatives == 0)),
@@ -297,7 +308,8 @@ def _roc_auc_row(
 
 def _roc_auc_notes(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     for row in rows:
-        model = f"{row['run_id']} {row['split']} {row['model']}"
+        words = (row["run_id"], row["split"], row["class"], row["model"])
+        model = " ".join(word for word in words if word)
         if row["num_not_finite"]:
             yield f"{model}: {row['num_not_finite']} scores are not finite, so there is no ROC-AUC"
         if row["num_one_class_clients"]:

@@ -41,7 +41,13 @@ from motley_tff import algorithms
 from motley_tff.core.errors import UserError
 from trainers import optimizer_flags
 
-TRAINERS = ("finetuning_trainer", "hypcluster_trainer", "knn_per_trainer", "mtl_trainer")
+TRAINERS = (
+    "finetuning_trainer",
+    "generative_trainer",
+    "hypcluster_trainer",
+    "knn_per_trainer",
+    "mtl_trainer",
+)
 # Statistics of a run's test clients, as `summary.csv` names them.
 STATISTICS = (
     "baseline_mean", "baseline_std", "personalized_mean", "personalized_std", "pct_clients_hurt",

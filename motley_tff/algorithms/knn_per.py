@@ -224,8 +224,8 @@ def _score(task, params: KnnPer, part: str, carry: Carry, batch: Batch) -> Carry
     carry = carry._replace(sums={**carry.sums, part: sums})
     if part not in carry.examples:
         return carry
-    columns = tf.range(len(candidates))
-    scores = tf.stack([task.scores_of(candidate) for candidate in candidates], axis=1)
+    scores = tf.concat([task.scores_of(candidate) for candidate in candidates], axis=1)
+    columns = tf.range(scores.shape[1])
     examples = scoring.append(carry.examples[part], batch, scores, columns)
     return carry._replace(examples={**carry.examples, part: examples})
 
@@ -292,7 +292,7 @@ def _label_mixer(neighbours: Neighbours, logits: tf.Tensor, has_no_neighbour: tf
 def _finish(task, carry: Carry) -> ClientOutput:
     curves = {part: learning.means(sums) for part, sums in carry.sums.items()}
     for part, examples in carry.examples.items():
-        columns = range(examples.outputs.shape[1])
+        columns = range(0, examples.outputs.shape[1], task.num_scores)
         each = [scoring.ranking_metrics(task, examples, column) for column in columns]
         for name in each[0]:
             curves[part][name] = tf.stack([values[name] for values in each])

@@ -24,7 +24,8 @@ class RankedExamples(NamedTuple):
 
     Attributes:
       labels: float32 [capacity + 1].
-      outputs: float32 [capacity + 1, columns]: a column for each candidate, or one for all in turn.
+      outputs: float32 [capacity + 1, columns]: as many columns as an example has scores for each
+        candidate after the other, or for all candidates in turn.
       count: int32 scalar, how many are there.
     """
 
@@ -54,9 +55,10 @@ class Board(NamedTuple):
 def start(task: Task, parts: tuple[str, ...], num_candidates: int, client: Client) -> Board:
     """Returns an empty board whose current candidate is 0."""
     zeros = {name: tf.zeros([num_candidates]) for name in ("loss", *(m.name for m in task.metrics))}
+    kept = num_candidates if task.exports_scores else 1
     return Board(
         sums=learning.zero_sums(task),
-        examples=empty_examples(task, parts, num_candidates if task.exports_scores else 1, client),
+        examples=empty_examples(task, parts, kept, client),
         curves={part: dict(zeros) for part in parts},
         candidate=tf.constant(0),
         num_examples=client.num_examples,
@@ -69,11 +71,12 @@ def ranking(task: Task) -> list[Metric]:
 
 
 def empty_examples(
-    task: Task, parts: tuple[str, ...], columns: int, client: Client
+    task: Task, parts: tuple[str, ...], num_candidates: int, client: Client
 ) -> dict[str, RankedExamples]:
-    """Returns room for each part's examples, `{}` if no metric compares them."""
-    if not ranking(task):
+    """Returns room for each part's examples, `{}` if nothing compares them."""
+    if not ranking(task) and not task.exports_scores:
         return {}
+    columns = num_candidates * task.num_scores
     places = {part: client.capacity[part] + 1 for part in parts}
     return {
         part: RankedExamples(tf.zeros([n]), tf.zeros([n, columns]), tf.constant(0))
@@ -100,7 +103,9 @@ def append(
 def ranking_metrics(
     task: Task, examples: RankedExamples, column: tf.Tensor | int
 ) -> dict[str, tf.Tensor]:
-    """Returns the metrics that compare examples, of one column."""
+    """Returns the metrics that compare examples, of one column; `{}` if there are none."""
+    if not ranking(task):
+        return {}
     is_real = tf.range(tf.shape(examples.labels)[0]) < examples.count
     outputs = tf.gather(examples.outputs, column, axis=1)
     return {m.name: m.function(examples.labels, outputs, is_real) for m in ranking(task)}
@@ -109,8 +114,8 @@ def ranking_metrics(
 def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.Weights]) -> Pass:
     """Returns a pass that scores `weights_of(carry)` on a part, at the board's candidate."""
 
-    def column(board):
-        return board.candidate if task.exports_scores else tf.constant(0)
+    def first_column(board):
+        return board.candidate * task.num_scores if task.exports_scores else tf.constant(0)
 
     def begin(carry):
         board = carry.board._replace(sums=learning.zero_sums(task))
@@ -124,8 +129,8 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
         outputs = task.model.predict(weights_of(carry), batch.x, False, batch.key)
         board = board._replace(sums=learning.add(task, batch, outputs, board.sums))
         if part in board.examples:
-            scores = task.scores_of(outputs)[:, None]
-            examples = append(board.examples[part], batch, scores, column(board)[None])
+            columns = first_column(board) + tf.range(task.num_scores)
+            examples = append(board.examples[part], batch, task.scores_of(outputs), columns)
             board = board._replace(examples={**board.examples, part: examples})
         return carry._replace(board=board)
 
@@ -133,7 +138,7 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
         board = carry.board
         values = learning.means(board.sums)
         if part in board.examples:
-            values |= ranking_metrics(task, board.examples[part], column(board))
+            values |= ranking_metrics(task, board.examples[part], first_column(board))
         # Not `==`, which compares Python objects in the graphs that TFF traces.
         is_current = tf.equal(tf.range(tf.shape(board.curves[part]["loss"])[0]), board.candidate)
         curves = {

@@ -11,6 +11,8 @@ from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 
+_MAX_SCORED_CLASSES = 100
+
 # (labels, model outputs) -> (value of each entry, weight of each entry). Entries are examples, or
 # tokens of examples ([batch, time]); a weight of zero leaves an entry out (padding, say).
 EntryFunction = Callable[["tf.Tensor", "tf.Tensor"], tuple["tf.Tensor", "tf.Tensor"]]
@@ -58,9 +60,11 @@ class Task:
       counts: Its weights tell real entries (tokens) from padding; by default the loss's do, which
         may count padding.
       score: `outputs -> float32 [batch]`, what `ranks` metrics compare, of labels 1 and 0, or -1 of
-        an example of neither class; None if outputs are that.
-      exports_scores: Whether evaluations give back every example's label and outputs; for tasks
-        that have a `ranks` metric.
+        an example of neither class; None if outputs are that. Of a task of `scored_classes`,
+        `outputs -> float32 [batch, scored_classes]`, each class against the rest.
+      scored_classes: How many classes have a score each; 0 where a `ranks` metric's one score tells
+        two apart, or where there is none.
+      exports_scores: Whether evaluations give back every example's label and scores.
       label_names: What labels (of text: token ids) mean, for people: `label_names[label]`. Empty
         if they speak for themselves.
       label_field: The field of an example that holds its class, one number; None if it has none.
@@ -85,6 +89,7 @@ class Task:
     reference: Mapping[str, float] = dataclasses.field(default_factory=dict)
     label_names: Sequence[str] = ()
     score: Callable[[tf.Tensor], tf.Tensor] | None = None
+    scored_classes: int = 0
     exports_scores: bool = False
     counts: EntryFunction | None = None
     label_field: str | None = None
@@ -93,11 +98,8 @@ class Task:
     def __post_init__(self):
         if not self.metrics or self.metrics[0].ranks:
             raise ValueError("A task needs a first metric, and one that is a mean of entries.")
-        if self.exports_scores and not any(metric.ranks for metric in self.metrics):
-            raise UserError(
-                f"--export_scores needs two classes and a score; {self.dataset} has none "
-                "here, vehicle has. Leave it out"
-            )
+        if self.exports_scores:
+            self._check_has_scores()
         for split, clients in self.splits.items():
             expected = {self.personalization_part(split), self.evaluation_part(split)}
             missing = expected - set(clients.spec)
@@ -118,9 +120,15 @@ class Task:
         """The three client sets by name."""
         return {"train": self.train, "valid": self.valid, "test": self.test}
 
+    @property
+    def num_scores(self) -> int:
+        """How many scores an example has under one model."""
+        return self.scored_classes or 1
+
     def scores_of(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns what `ranks` metrics compare of a batch's outputs, [batch]."""
-        return outputs if self.score is None else self.score(outputs)
+        """Returns the scores of a batch's outputs, [batch, num_scores]."""
+        scores = outputs if self.score is None else self.score(outputs)
+        return tf.reshape(scores, [-1, self.num_scores])
 
     def entry_weights(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """Returns the weights of a batch's entries, 0 for those that are padding."""
@@ -137,6 +145,18 @@ class Task:
         if self.setting == "cross_silo" or split == "train":
             return split
         return "evaluation"
+
+    def _check_has_scores(self) -> None:
+        if not self.scored_classes and not any(metric.ranks for metric in self.metrics):
+            raise UserError(
+                f"--export_scores: found examples of no classes in {self.dataset}, expected a task "
+                "of labels, such as emnist or vehicle; leave it out"
+            )
+        if self.scored_classes > _MAX_SCORED_CLASSES:
+            raise UserError(
+                f"--export_scores: found {self.scored_classes:,} classes in {self.dataset}, "
+                f"expected at most {_MAX_SCORED_CLASSES}, as each example has a row for each class"
+            )
 
     def _check_model_reads_data(self) -> None:
         """Traces the model on an abstract batch of the data: a mismatch fails here, by name."""

@@ -22,8 +22,8 @@ class Scores:
       values: `{metric or "loss": float32 [num_clients, num_candidates]}`.
       num_personalization_examples: int64 [num_clients], as the evaluation's.
       clusters: int64 [num_clients], 0-based, or None where clients belong to none.
-      examples: Of each client (labels [n], outputs [n, num_candidates]), where the task exports
-        scores, else empty.
+      examples: Of each client (labels [n], scores [n, num_candidates * the task's num_scores]),
+        where the task exports scores, else empty.
       beside: `{part: scores}` of the same models on further parts, see `experiment.held_out`.
     """
 

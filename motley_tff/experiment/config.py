@@ -202,7 +202,9 @@ class RunConfig:
             return name
         personalization = self.personalization.card.name
         if self.loop.total_rounds:
-            return f"{name}+{personalization}"
+            tuning = self.personalization
+            has_none = isinstance(tuning, FineTuning) and tuning.max_epochs == 0
+            return name if has_none else f"{name}+{personalization}"
         # Without rounds there is no training to name: fine-tuning of new weights is local training.
         is_local = personalization == "finetuning" and not self.initial_models
         return "local" if is_local else personalization

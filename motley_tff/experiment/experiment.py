@@ -95,6 +95,8 @@ class Experiment:
                 f"round {done}: the global model is not finite after the server's step; "
                 "what was saved before is kept. Lower --server_learning_rate"
             )
+        if not done and config.total_rounds:  # What a score of a trained model is seen beside.
+            self._generate(0)
         if done == config.total_rounds:
             states = self._process.client_states(self._state)
             self._recorder.export(self._process.weights(self._state), states)

@@ -176,6 +176,7 @@ class Recorder:
             self._task.setting,
             [metric.name for metric in self._task.metrics[1:]],
             bool(self._config.evaluation.ood_examples),
+            self._task.exports_scores,
         )
         for name in columns.EVALUATION_TABLES:
             names = columns.names(name, **placeholders)

@@ -5,6 +5,7 @@ Rows are made as they are read: a population of any size needs no more than its 
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ from motley_tff.core import candidate_labels, candidates as candidates_lib
 from motley_tff.core.task import Task
 from motley_tff.experiment import held_out
 from motley_tff.experiment.client_scores import SPLITS, Scores
-from motley_tff.metrics import clusters as clusters_lib
+from motley_tff.files import csv_files
+from motley_tff.metrics import clusters as clusters_lib, roc_auc
 from motley_tff.metrics.client_values import ClientValues
 from motley_tff.tables import columns
 
@@ -115,6 +117,7 @@ def report(
                 for how, (c, values) in view.tunings.items()
                 for k, v in metrics_lib.of_way(how, _label(labels, c), values).items()
             }
+            | _roc_aucs(task, view)
             for view in views
         ],
     )
@@ -141,21 +144,82 @@ def _view(
     return _SplitView(split, scores, chosen[tuning][split], tunings)
 
 
-def _score_rows(task: Task, view: _SplitView) -> Iterator[_Row]:
-    scores = view.scores
-    for client_id, candidate, (labels, outputs) in zip(
-        scores.client_ids, view.chosen, scores.examples, strict=bool(scores.examples)
+class _ClientExamples(NamedTuple):
+    """A client's examples of known classes, those of every class after the other.
+
+    Attributes:
+      labels: bool [num_classes, n], whether an example is of the class.
+      baseline: float32 [num_classes, n], its score under the global model.
+      personalized: The same under the client's own.
+    """
+
+    client_id: str
+    labels: np.ndarray
+    baseline: np.ndarray
+    personalized: np.ndarray
+
+
+def _examples(task: Task, view: _SplitView) -> Iterator[_ClientExamples]:
+    """Yields the examples of every client of a split whose scores are exported."""
+    examples = view.scores.examples
+    for client_id, candidate, (labels, scores) in zip(
+        view.scores.client_ids, view.chosen, examples, strict=bool(examples)
     ):
-        for label, row in zip(labels, outputs, strict=True):
-            if task.score is not None and label < 0:  # Of neither class.
-                continue
-            yield {
-                "split": view.split,
-                "client_id": client_cell(task, client_id),
-                "label": int(label > 0),
-                "baseline_score": row[0],
-                "personalized_score": row[candidate],
-            }
+        is_known = (labels >= 0) | (task.score is None)
+        labels = labels[is_known]
+        by_candidate = scores[is_known].reshape(len(labels), -1, task.num_scores)
+        if task.scored_classes:
+            of_class = labels[None] == np.arange(task.scored_classes)[:, None]
+        else:
+            of_class = labels[None] > 0
+        yield _ClientExamples(
+            client_id, of_class, by_candidate[:, 0].T, by_candidate[:, candidate].T
+        )
+
+
+def _score_rows(task: Task, view: _SplitView) -> Iterator[_Row]:
+    for client in _examples(task, view):
+        cell = client_cell(task, client.client_id)
+        for i in range(task.num_scores):
+            keys = {"split": view.split, "client_id": cell}
+            keys |= csv_files.formula_safe({"class": _class_name(task, i)})
+            cells = (client.labels[i], client.baseline[i], client.personalized[i])
+            for label, baseline, personalized in zip(*cells, strict=True):
+                yield {
+                    **keys,
+                    "label": int(label),
+                    "baseline_score": baseline,
+                    "personalized_score": personalized,
+                }
+
+
+def _class_name(task: Task, i: int) -> str | None:
+    """Returns what a class of one-vs-rest scores is called; None of the one score of two."""
+    if not task.scored_classes:
+        return None
+    return task.label_names[i] if task.label_names else str(i)
+
+
+def _roc_aucs(task: Task, view: _SplitView) -> dict[str, float]:
+    """Returns the ROC-AUC, pooled and averaged, of exported scores: the mean over those classes
+    that have them all, for the means to be comparable; over all where none has.
+    """
+    clients = list(_examples(task, view))
+    if not clients:
+        return {}
+    sizes = [client.labels.shape[1] for client in clients]
+    ids = np.repeat(np.arange(len(clients)), sizes)
+    labels = np.concatenate([client.labels for client in clients], axis=1)
+    found = {}
+    for model in columns.MODELS:
+        scores = np.concatenate([getattr(client, model) for client in clients], axis=1)
+        each = [roc_auc.summarize(ids, *of) for of in zip(labels, scores, strict=True)]
+        each = [of for of in each if np.isfinite(of).all()] or each
+        for name, values in zip(roc_auc.RocAuc._fields, zip(*each, strict=True), strict=True):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # No class at all that has positives and negatives.
+                found[f"{model}_roc_auc_{name}"] = np.nanmean(values)
+    return found
 
 
 def _cluster_rows(task: Task, split: str, scores: Scores) -> Iterator[_Row]:

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import pathlib
+import platform
 import re
 import resource
 import subprocess
@@ -116,6 +117,7 @@ class RunDirectory:
             **self._continued(code),
             "started": now,
             "cores": os.cpu_count(),
+            "cpu": _cpu(),
             **self.record,
             **facts,
             "updated": now,
@@ -319,6 +321,15 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None
+
+
+def _cpu() -> str:
+    """Returns the processor's model name, on whose instructions last digits depend."""
+    with contextlib.suppress(OSError):
+        text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        if match := re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE):
+            return match[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def _peak_memory_mb() -> float:

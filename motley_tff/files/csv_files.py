@@ -88,6 +88,12 @@ def formula_safe(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: f"'{value}" if _is_formula(value) else value for name, value in row.items()}
 
 
+def formula_undone(text: str) -> str:
+    """Returns text without the `'` that `formula_safe` put before it."""
+    stripped = text.removeprefix("'")
+    return stripped if text != stripped and _is_formula(stripped) else text
+
+
 def _is_formula(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(_FORMULA) and not _NEGATIVE.fullmatch(value)
 
@@ -164,10 +170,24 @@ def append(
     rows: Iterable[Mapping[str, Any]],
     optional: Collection[str] = (),
 ) -> None:
-    """Adds rows to a table, or starts it; the file is replaced whole. See `write`."""
+    """Adds rows to a table, or starts it; the file is replaced whole. See `write`.
+
+    Raises a UserError if the table that is there has other columns.
+    """
     if not path.exists():
         write(path, columns, rows, optional)
         return
+    header = _line(tuple(columns)).encode()
+    with open(path, "rb") as old:
+        is_same = old.read(len(header)) == header
+        old.seek(0)
+        found = old.readline().decode(errors="replace").strip().split(",")
+    if not is_same:
+        unlike = sorted(set(found) ^ set(columns)) or columns
+        raise UserError(
+            f"{path}: found other columns than this version writes ({', '.join(unlike)}); go on "
+            "with the version that began it, or begin again elsewhere"
+        )
     with replacing(path, "wb") as file:
         with open(path, "rb") as old:
             shutil.copyfileobj(old, file)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from motley_tff.algorithms import fedavg
+from motley_tff.algorithms import fedavg, optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig
 from motley_tff.core import tensor_random
@@ -25,6 +25,7 @@ from motley_tff.core.algorithm import Algorithm, Communicated, ServerOptimizer
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
+from motley_tff.generative import base
 
 NUM_STEPS = 1000
 _FIRST_BETA, _LAST_BETA = 1e-4, 0.02
@@ -93,48 +94,50 @@ def sample(
 
 
 @dataclasses.dataclass(frozen=True)
-class Ddpm(fedavg.FedAvg):
-    """FedAvg's hyperparameters, and
+class Ddpm(base.Generator):
+    """`Generator`'s hyperparameters, and
 
     Attributes:
-      train_steps: A client's batches a round, in place of epochs; None for `train_epochs`.
       server_decay: The mean's decay a round, from 0, which is no mean, to below 1.
     """
 
     card: ClassVar[Card] = Card("ddpm", "DDPM", ("generative_trainer",))
     BOUNDS: ClassVar[Mapping[str, tuple]] = {
-        **fedavg.FedAvg.BOUNDS,
-        "train_steps": (1, None),
+        **base.Generator.BOUNDS,
         "server_decay": (0, float(np.nextafter(1.0, 0.0))),
     }
     client_optimizer: OptimizerConfig = OptimizerConfig("adam", 2e-4)
-    train_batch_size: int = 32
-    train_steps: int | None = None
     server_decay: float = 0.9
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedAvg of the net and of its mean, which clients neither get nor send."""
-        base = fedavg.build(task, self, initial_weights, train_steps=self.train_steps)
-        work, first = base.work, tuple(initial_weights)
+        plain = fedavg.build(task, self, initial_weights, train_steps=self.train_steps)
+        work, first = plain.work, tuple(initial_weights)
+
+        def init(broadcast, state, client):
+            carry = work.init(broadcast["net"], (), client)
+            if not self.keep_optimizer_state:
+                return carry
+            return carry._replace(learner=carry.learner._replace(optimizer_state=state))
 
         def finish(carry):
             output = work.finish(carry)
             nothing = tuple(tf.zeros_like(w) for w in output.update)
-            return output._replace(update={"net": output.update, "mean": nothing})
+            state = carry.learner.optimizer_state if self.keep_optimizer_state else ()
+            update = {"net": output.update, "mean": nothing}
+            return output._replace(update=update, client_state=state)
 
-        return dataclasses.replace(
-            base,
+        algorithm = dataclasses.replace(
+            plain,
             name=self.card.name,
             initial_weights={"net": first, "mean": first},
-            work=dataclasses.replace(
-                work,
-                init=lambda broadcast, state, client: work.init(broadcast["net"], state, client),
-                finish=finish,
-            ),
-            server_optimizer=_Averaging(base.server_optimizer, self.server_decay),
+            work=dataclasses.replace(work, init=init, finish=finish),
+            server_optimizer=_Averaging(plain.server_optimizer, self.server_decay),
             global_model=lambda weights: weights["mean"],
             communicated=Communicated(first, first),
         )
+        optimizer = optimizers.build(self.client_optimizer)
+        return self.finished(algorithm, task, base.first_state(optimizer, first))
 
 
 class _Averaging:

@@ -5,8 +5,8 @@ A client's step is a batch of pictures x: with z normal, u uniform, x' = G(z), x
     the critic D minimizes   mean D(x') - D(x) + lambda (||grad D(x^)|| - 1)^2
 
 and, every n_critic-th step, the generator G minimizes mean -D(G(z)); both by the client optimizer,
-whose state starts anew each round. Both nets are averaged. The paper's loop draws a batch for each
-critic's update, too: n_critic batches are one of its iterations.
+whose state starts anew each round unless a silo keeps it. Both nets are averaged. The paper's loop
+draws a batch for each critic's update, too: n_critic batches are one of its iterations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig
 from motley_tff.core import functional_model, learning, tensor_random
@@ -26,6 +26,7 @@ from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
+from motley_tff.generative import base
 
 # Keeps the slope's derivative finite where the slope is 0.
 _SMALLEST = 1e-12
@@ -69,38 +70,37 @@ def pair_of(model: functional_model.FunctionalModel) -> Pair:
 
 
 @dataclasses.dataclass(frozen=True)
-class WganGp(fedavg.FedAvg):
-    """FedAvg's hyperparameters, and
+class WganGp(base.Generator):
+    """`Generator`'s hyperparameters, and
 
     Attributes:
-      train_steps: A client's batches a round, in place of epochs; None for `train_epochs`.
       n_critic: Critic's updates, a batch each, for one of the generator's.
       penalty: lambda.
     """
 
     card: ClassVar[Card] = Card("wgan_gp", "WGAN-GP", ("generative_trainer",))
     BOUNDS: ClassVar[Mapping[str, tuple]] = {
-        **fedavg.FedAvg.BOUNDS,
-        "train_steps": (1, None),
+        **base.Generator.BOUNDS,
         "n_critic": (1, None),
         "penalty": (0, None),
     }
     client_optimizer: OptimizerConfig = OptimizerConfig(
         "adam", 1e-4, {"beta_1": 0.0, "beta_2": 0.9}
     )
-    train_batch_size: int = 32
-    train_steps: int | None = None
     n_critic: int = 5
     penalty: float = 10.0
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns the algorithm, of a task whose model is an `ImageGan`."""
-        return Algorithm(
+        pair = pair_of(task.model)
+        algorithm = Algorithm(
             name=self.card.name,
             initial_weights=tuple(initial_weights),
-            work=_client_work(task, self, pair_of(task.model)),
+            work=_client_work(task, self, pair),
             server_optimizer=optimizers.build(self.server_optimizer),
         )
+        optimizer = optimizers.build(self.client_optimizer)
+        return self.finished(algorithm, task, _first_states(optimizer, pair, initial_weights))
 
 
 class _Carry(NamedTuple):
@@ -119,7 +119,9 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
 
     def init(broadcast, client_state, client):
         nets = pair.split(tuple(broadcast))
-        states = tuple(_new_state(optimizer, weights) for weights in nets)
+        states = _first_states(optimizer, pair, broadcast)
+        if params.keep_optimizer_state:
+            states = tuple(client_state)
         weight = tf.cast(client.num_examples["train"], tf.float32)
         return _Carry(
             tuple(broadcast), *nets, states, tf.constant(0), weight, learning.zero_sums(task)
@@ -167,7 +169,8 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
     def finish(carry):
         trained = (*carry.generator, *carry.critic)
         update = learning.subtract(carry.incoming, trained)
-        return ClientOutput(update, carry.weight, (), carry.sums)
+        state = carry.states if params.keep_optimizer_state else ()
+        return ClientOutput(update, carry.weight, state, carry.sums)
 
     walk = Pass(
         part="train",
@@ -182,9 +185,9 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
     return ClientWork(init, (walk,), finish)
 
 
-def _new_state(optimizer: Any, weights: Weights) -> Any:
-    specs = tuple(tf.TensorSpec(w.shape, tf.float32) for w in weights)
-    return tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))
+def _first_states(optimizer: Any, pair: Pair, weights: Weights) -> tuple[Any, Any]:
+    generator, critic = pair.split(tuple(weights))
+    return base.first_state(optimizer, generator), base.first_state(optimizer, critic)
 
 
 def _slopes(pair: Pair, critic: Weights, x: tf.Tensor) -> tf.Tensor:

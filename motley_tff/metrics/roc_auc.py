@@ -87,21 +87,28 @@ def of_clients(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -
 def summarize(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> RocAuc:
     """Returns the pooled ROC-AUC and the averages; arguments as of `of_clients`."""
     clients = of_clients(client_ids, labels, scores)
+    averages = {name: _average(clients, of) for name, of in weights(clients).items()}
+    return RocAuc(roc_auc(labels, scores), **averages)
+
+
+def weights(clients: Clients) -> dict[str, np.ndarray]:
+    """Returns what clients count in each average, int64 [num_clients]: with one class nothing."""
     positives, negatives = clients.num_positives, clients.num_negatives
-    return RocAuc(
-        pooled=roc_auc(labels, scores),
-        mean_over_clients=_average(clients, np.ones(len(positives))),
-        weighted_by_positives=_average(clients, positives),
-        weighted_by_negatives=_average(clients, negatives),
-        weighted_by_pairs=_average(clients, positives * negatives),
-    )
+    pairs = positives * negatives
+    has_both = pairs > 0
+    return {
+        "mean_over_clients": has_both.astype(np.int64),
+        "weighted_by_positives": positives * has_both,
+        "weighted_by_negatives": negatives * has_both,
+        "weighted_by_pairs": pairs,
+    }
 
 
-def _average(clients: Clients, weights: np.ndarray) -> float:
-    has_both = clients.num_positives * clients.num_negatives > 0
-    if not has_both.any():
+def _average(clients: Clients, weights_of_clients: np.ndarray) -> float:
+    counts = weights_of_clients > 0
+    if not counts.any():
         return float("nan")
-    return float(np.average(clients.roc_auc[has_both], weights=weights[has_both]))
+    return float(np.average(clients.roc_auc[counts], weights=weights_of_clients[counts]))
 
 
 def homogeneity(client_ids: np.ndarray, scores: np.ndarray) -> Homogeneity:
@@ -122,6 +129,17 @@ def homogeneity(client_ids: np.ndarray, scores: np.ndarray) -> Homogeneity:
         warnings.simplefilter("ignore")  # Where the table of p-values ends.
         result = stats.anderson_ksamp([scores[part] for part in parts])
     return Homogeneity(float(result.statistic), float(result.significance_level))
+
+
+def homogeneities(
+    client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray
+) -> tuple[Homogeneity, Homogeneity]:
+    """Returns the tests of the negatives and of the positives; arguments as of `of_clients`."""
+    negatives, positives = (labels != 1, labels == 1)
+    return (
+        homogeneity(client_ids[negatives], scores[negatives]),
+        homogeneity(client_ids[positives], scores[positives]),
+    )
 
 
 def _parts(client_ids: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:

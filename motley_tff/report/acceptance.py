@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from motley_tff.report import style
+from motley_tff.report import findings, style
 from motley_tff.report.comparisons import Comparison, Value
 from motley_tff.report.runs import Run
 
@@ -69,7 +69,13 @@ def draw(rows: Sequence[Row], comparison: Comparison, styles: style.Styles) -> F
 
 def caption(rows: Sequence[Row], comparison: Comparison) -> str:
     """Returns the figure's caption."""
+    best = findings.leading(
+        [findings.Measured(f"{row.series}, {row.rule}", row.metric.mean) for row in rows],
+        comparison.higher_is_better,
+    )
+    hurt = findings.hurt([(f"{row.series}, {row.rule}", row.pct_hurt.mean) for row in rows])
     return (
+        f"{best} {hurt} "
         "A client that does not accept its personalized model keeps the global one. For every rule "
         f"the mean over test clients ({comparison.better}), the share of them that are hurt, and "
         "the share that accept. Bars: a standard deviation over seeds."

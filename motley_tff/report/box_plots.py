@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from motley_tff.report import style
+from motley_tff.report import findings, style
 from motley_tff.report.comparisons import Comparison, Series
 
 # Boxes further away than so many spans of the others would flatten them.
@@ -112,7 +112,10 @@ def caption(boxes: Sequence[Boxes], comparison: Comparison) -> str:
     outside = int(np.sum((values < low) | (values > high)))
     hidden = f" {outside} of {values.size} values lie outside the axis." if outside else ""
     note = comparison.baseline_note.replace(" it is", ", the global model is")
+    shown = {of.label for of in boxes}
+    measured = [findings.of_clients(s) for s in comparison.series if s.label in shown]
     return (
+        f"{findings.leading(measured, comparison.higher_is_better)} "
         f"Each test client's {comparison.metric_name} ({comparison.better}) under the "
         "global model (hatched) and its personalized one (filled): box = quartiles, line = median, "
         f"diamond = mean, whiskers = 1.5 box lengths; clients of all seeds together.{hidden}{note}"

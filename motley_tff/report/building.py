@@ -3,7 +3,7 @@
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,20 +13,30 @@ from motley_tff.files import csv_files
 from motley_tff.metrics import scorecard
 from motley_tff.report import (
     comparisons,
+    explorer,
     figures,
+    generated_sets,
     heterogeneity,
     page,
     paper_tables,
     radar,
     runs,
+    score_figures,
     style,
     winners,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd  # Takes 0.3 s.
 
 # (title, what it needs)
 _LABELS = ("Label distributions (Figure 10)", "a heterogeneity_*.csv, which motley_doctor writes")
 _WINNERS = ("Who wins by which metric", "FedAvg and two other methods on the same clients")
 _SCORES = ("FedEval's scorecard", "a scorecard.csv, which motley_scorecard writes")
+_GENERATED = (
+    "Scores of generated sets", "a generative*.csv, which motley_generative --output writes"
+)  # fmt: skip
+_EXAMPLES = ("Scores of examples and ROC-AUC", "a scores.csv, which --export_scores writes")
 _RUN_COLUMNS = (
     "Run", "In figures", "Seed", "Round", "Test clients", "Mean", "% hurt", "Directory",
 )  # fmt: skip
@@ -57,6 +67,7 @@ def build(
     inputs = runs.find(paths)
     compared = comparisons.compare(inputs)
     report = _Report(folder, vector)
+    report.add_explorer(compared)
     report.add_tables(compared)
     for comparison, stem in zip(compared, stems(compared), strict=True):
         on_comparison(comparison.dataset)
@@ -64,6 +75,8 @@ def build(
     report.add_winners(compared)
     report.add_heterogeneity(inputs.heterogeneity)
     report.add_scorecards(inputs.scorecards)
+    report.add_drawn("generated", _GENERATED[0], inputs.generated, generated_sets.draw)
+    report.add_drawn("examples", _EXAMPLES[0], inputs.examples, score_figures.draw)
     return report.finish(compared)
 
 
@@ -93,6 +106,11 @@ class _Report:
                 f"cannot write {folder}: {error.strerror}; choose another --output_dir"
             ) from error
 
+    def add_explorer(self, compared: Sequence[comparisons.Comparison]) -> None:
+        """Adds what every client can be looked into with."""
+        if (section := explorer.section(compared)) is not None:
+            self._sections.append(section)
+
     def add_tables(self, compared: Sequence[comparisons.Comparison]) -> None:
         """Adds Tables 4 to 7, as far as there are runs for them."""
         tables = paper_tables.tables(compared)
@@ -120,8 +138,7 @@ class _Report:
                     caption = winners.caption(shown, reference)
                     title = f"Fairness of gains over {reference}"
                     files, svg = style.save(figure, self._folder, f"fairness_{stem}", self._vector)
-                names = ", ".join(s.name for s in shown)
-                tables = f"clients.csv of {names}"
+                tables = f"clients.csv of the runs on {', '.join(s.name for s in shown)}"
                 images.append(page.Image(f"fairness-{stem}", title, caption, tables, svg, files))
         if splits:
             self._sections.append(winners.section(_WINNERS[0], splits, images))
@@ -129,9 +146,13 @@ class _Report:
     def add_heterogeneity(self, paths: Sequence[pathlib.Path]) -> None:
         """Draws and adds label shares."""
         images = []
-        caption = "Labels of some clients: a row a client, a column a label."
         for path in paths:
             clients, labels, shares = heterogeneity.read(path)
+            most = 100.0 * float(np.nanmax(shares, axis=1).mean())
+            caption = (
+                f"A client's most frequent label has {most:.0f}% of its examples on average. "
+                "Labels of some clients: a row a client, a column a label."
+            )
             with style.settings():
                 figure, [[ax]] = style.panels(1, height=1.2 + 0.14 * len(clients))
                 heterogeneity.draw(ax, clients, labels, shares)
@@ -142,16 +163,39 @@ class _Report:
     def add_scorecards(self, paths: Sequence[pathlib.Path]) -> None:
         """Draws and adds radar charts."""
         images = []
-        caption = "Scores from 0 to 5, the best at the rim; a line a method."
         for place, path in enumerate(paths, 1):
             table = runs.read(path, ("method", *scorecard.AXES))
             numbers = table[list(scorecard.AXES)].to_numpy(float)
             scores = dict(zip(table["method"], numbers, strict=True))
+            best = [f"{axis} {_highest(table, axis)}" for axis in scorecard.AXES]
+            caption = (
+                f"Highest: {'; '.join(best)}. Scores from 0 to 5, the best at the rim; a line a "
+                "method."
+            )
             with style.settings():
                 figure = radar.chart(scorecard.AXES, scores, scorecard.MOST)
                 name = path.parent.name
                 images.append(self._image(figure, f"radar_{place}", name, caption, path))
         self._add_images("scorecards", _SCORES[0], images)
+
+    def add_drawn(
+        self,
+        anchor: str,
+        title: str,
+        paths: Sequence[pathlib.Path],
+        draw: Callable[[pathlib.Path], Iterable[Any]],
+    ) -> None:
+        """Draws and adds a section of tables, of each what `draw` yields: name, title, figure and
+        caption.
+        """
+        images = []
+        for place, path in enumerate(paths, 1):
+            with style.settings():
+                for drawn in draw(path):
+                    stem = f"{slug(path.stem)}_{place}_{drawn.name}"
+                    heading = f"{drawn.title} ({path.parent.name}/{path.name})"
+                    images.append(self._image(drawn.figure, stem, heading, drawn.caption, path))
+        self._add_images(anchor, title, images)
 
     def _add_images(self, anchor: str, title: str, images: Sequence[page.Image]) -> None:
         if images:
@@ -173,6 +217,8 @@ class _Report:
             _WINNERS,
             _LABELS,
             _SCORES,
+            _GENERATED,
+            _EXAMPLES,
         ]
         absent = [(title, need) for title, need in needs if title not in titles]
         closing = [section_of_absent(absent), section_of_runs(compared)]
@@ -183,6 +229,12 @@ class _Report:
             file.write(page.page(title, [*self._sections, *closing]))
         files = [*self._files, *(path for image in images for path in image.files)]
         return Built(target, files, absent)
+
+
+def _highest(table: "pd.DataFrame", axis: str) -> str:
+    """Returns the methods whose score on an axis is the highest, or none."""
+    highest = table[axis].max()
+    return ", ".join(map(str, table["method"][table[axis] == highest])) or "none"
 
 
 def section_of_tables(

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from motley_tff.core import candidate_labels, candidates as candidates_lib
 from motley_tff.metrics import client_values
-from motley_tff.report import deltas, style
+from motley_tff.report import deltas, findings, style
 from motley_tff.report.comparisons import Comparison, Series, Value
 from motley_tff.report.runs import Run
 
@@ -175,7 +175,13 @@ def from_zero(ax: Axes) -> None:
 def caption(data: Data, comparison: Comparison) -> str:
     """Returns the caption, with the best value under either metric of each curve of candidates."""
     if data.kind == "size":
+        ends = [
+            f"{curve.label} {first.mean:.4g} at {curve.x[0]:g}, {last.mean:.4g} at {curve.x[-1]:g}"
+            for curve in data.curves
+            for first, last in [(curve.metric[0], curve.metric[-1])]
+        ]
         return (
+            f"{findings.listed(ends)}. "
             f"Mean over test clients ({comparison.better}) and share of them that are hurt when "
             "each client personalizes on a part of its personalization set only. Bars: a standard "
             "deviation over seeds."
@@ -192,7 +198,7 @@ def caption(data: Data, comparison: Comparison) -> str:
     )
 
 
-def _best(curve: Curve, comparison: Comparison) -> float:
+def best_of(curve: Curve, comparison: Comparison) -> float:
     """Returns where the mean is best; a value that makes a client diverge is not it."""
     sign = 1.0 if comparison.higher_is_better else -1.0
     means = sign * np.array([v.mean for v in curve.metric])
@@ -201,7 +207,7 @@ def _best(curve: Curve, comparison: Comparison) -> float:
 
 def _preferences(curve: Curve, comparison: Comparison) -> str:
     hurt = np.array([v.mean for v in curve.pct_hurt])
-    best = _best(curve, comparison)
+    best = best_of(curve, comparison)
     moved = np.flatnonzero(np.array(curve.x) > 0)
     least = int(moved[np.argmin(hurt[moved])])
     return f"{curve.label}: best mean at {best:g}, fewest hurt at {curve.x[least]:g}"
@@ -217,7 +223,7 @@ def rate_deltas(comparison: Comparison) -> deltas.Data | None:
         chosen = _curve(series, "rate", "valid")
         if chosen is None or _curve(series, "rate") is None:
             continue
-        best = _best(chosen, comparison)
+        best = best_of(chosen, comparison)
         least = chosen.x[int(np.argmin([v.mean for v in chosen.pct_hurt]))]
         if best != least:
             panels = [_panel(series, best, "best mean"), _panel(series, least, "fewest hurt")]

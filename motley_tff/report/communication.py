@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from motley_tff.report import style
+from motley_tff.report import findings, style
 from motley_tff.report.comparisons import Comparison, Series
 from motley_tff.report.runs import Run
 
@@ -73,8 +73,11 @@ def caption(curves: Sequence[Curve], comparison: Comparison) -> str:
     """Returns the figure's caption."""
     size, name = unit(max(curve.bytes.max() for curve in curves))
     ends = "; ".join(f"{c.label} {c.bytes[-1] / size:.3g} {name}" for c in curves)
+    last = [findings.Measured(curve.label, float(curve.metric[-1])) for curve in curves]
     return (
-        f"Mean over the evaluated test clients of their personalized models ({comparison.better}) "
+        f"{findings.leading(last, comparison.higher_is_better)} "
+        "Mean over the evaluated test clients of their personalized models "
+        f"({comparison.better}) "
         "against all that the server and the clients have sent, warm starts included; means over "
         f"seeds. In all: {ends}."
     )

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from motley_tff.report import style
+from motley_tff.report import findings, style
 from motley_tff.report.comparisons import Comparison, Series
 
 _UNKNOWN = "clients"
@@ -79,7 +79,10 @@ def draw(panels: Sequence[Panel], comparison: Comparison, styles: style.Styles) 
 def caption(panels: Sequence[Panel], comparison: Comparison) -> str:
     """Returns the figure's caption."""
     known = "of each known group " if groups(panels) != [_UNKNOWN] else ""
+    counts = [(panel.label, np.sum(list(panel.counts.values()), axis=0)) for panel in panels]
+    largest = [f"{label} {100.0 * n.max() / n.sum():.0f}%" for label, n in counts]
     return (
+        f"In the largest cluster: {findings.listed(largest)} of the clients. "
         f"How many test clients {known}choose each learned cluster, in the first seed's run; a "
         "cluster that none chose has no bar."
     )

@@ -7,8 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from motley_tff.report import style
+from motley_tff.report import findings, style
 from motley_tff.report.comparisons import Comparison
+
+_SIZES = "personalization examples"
 
 
 class Deltas(NamedTuple):
@@ -57,7 +59,7 @@ def by_examples(comparison: Comparison) -> Data | None:
     """Returns the test clients of each algorithm over how many examples they personalize on."""
     panels = _panels(comparison, "num_personalization_examples")
     spread = [p.x.max() / max(1.0, p.x.min()) for p in panels]
-    return Data(panels, "personalization examples", max(spread) > 20) if panels else None
+    return Data(panels, _SIZES, max(spread) > 20) if panels else None
 
 
 def _panels(comparison: Comparison, column: str) -> list[Deltas]:
@@ -119,7 +121,25 @@ def caption(data: Data, comparison: Comparison) -> str:
     note = f" Diverged and counted, not drawn: {diverged:,}." if diverged else ""
     number = f"{min(counts):,}" if len(counts) == 1 else f"{min(counts):,} to {max(counts):,}"
     return (
-        f"What each test client gains over the global model; above the dashed line is better. "
+        f"{_finding(data)} "
+        "What each test client gains over the global model; above the dashed line is better. "
         f"A dot a client and seed, a cross for one that is hurt ({number} a panel); every panel "
         f"has its own scale.{note}"
     )
+
+
+def _finding(data: Data) -> str:
+    """Returns how many are hurt; over sizes, whether those are the small clients."""
+    if data.x_label != _SIZES:
+        return findings.hurt([(panel.label, panel.pct_hurt) for panel in data.panels])
+    halves = []
+    for panel in data.panels:
+        if np.ptp(panel.x) == 0:
+            continue
+        # The median may be the smallest size or the largest.
+        small = panel.x < max(np.median(panel.x), np.min(panel.x) + 1)
+        shares = (100.0 * np.mean(panel.is_hurt[of]) for of in (small, ~small))
+        halves.append(f"{panel.label} {next(shares):.1f}% and {next(shares):.1f}%")
+    if not halves:
+        return "All clients personalize on equally many examples."
+    return f"Hurt among the smaller and the larger half of the clients: {findings.listed(halves)}."

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from motley_tff.report import style
+from motley_tff.report import findings, style
 from motley_tff.report.candidate_curves import group
 from motley_tff.report.comparisons import Comparison, Series
 from motley_tff.report.runs import Run
@@ -102,8 +102,14 @@ def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) 
 
 def caption(curves: Sequence[Curve], comparison: Comparison) -> str:
     """Returns the figure's caption."""
+    changes = [
+        f"{c.label} {c.inside[-1] - c.inside[0]:+.3g} and {c.outside[-1] - c.outside[0]:+.3g}"
+        for c in curves
+    ]
     points = "; ".join(f"{c.label}: {', '.join(c.names)}" for c in curves)
     return (
+        "From the first to the last point, on own and on others' examples: "
+        f"{findings.listed(changes)}. "
         "Test clients' models on their own evaluation sets (across) and on examples of other "
         f"clients (up), means over clients and seeds ({comparison.better}); hollow: the global "
         f"model.{comparison.baseline_note} Points in order: {points}."

@@ -61,14 +61,11 @@ def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
     if table.empty:
         raise UserError(f"{path}: expected rows with client_id, label and share")
     wide = table.pivot_table(index="client_id", columns="label", values="share", sort=False)
-    ids, labels = ([_plain(str(name)) for name in axis] for axis in (wide.index, wide.columns))
+    ids, labels = (
+        [csv_files.formula_undone(str(name)) for name in axis]
+        for axis in (wide.index, wide.columns)
+    )
     return ids, labels, wide.to_numpy(float)
-
-
-def _plain(text: str) -> str:
-    """Returns text without the `'` that keeps spreadsheets from running it."""
-    stripped = text.removeprefix("'")
-    return stripped if csv_files.formula_safe({"": stripped}) == {"": text} else text
 
 
 def draw_sizes(ax: Axes, sizes: Mapping[str, Sequence[int]]) -> Axes:

@@ -59,8 +59,10 @@ def references(comparison: Comparison) -> References:
     runs = [run for series in comparison.series for run in series.runs]
     local = {run.seed: run for run in reversed(runs) if run.algorithm == "local"}
     fedavg_runs = [run for run in runs if names.has_fedavg_baseline(run.algorithm)]
-    # First those whose settings are FedAvg's own.
-    fedavg_runs.sort(key=lambda run: not run.algorithm.startswith("fedavg"))
+    # First FedAvg itself, then those whose settings are FedAvg's own.
+    fedavg_runs.sort(
+        key=lambda run: (run.algorithm != "fedavg", not run.algorithm.startswith("fedavg"))
+    )
     fedavg = {run.seed: run for run in reversed(fedavg_runs) if run.has_trained_baseline}
     return References(fedavg, local)
 

@@ -54,5 +54,5 @@ def is_fine_tuned(algorithm: str) -> bool:
 
 def has_fedavg_baseline(algorithm: str) -> bool:
     """Returns whether its baseline is the model that FedAvg trained."""
-    base, on_top = _parts(algorithm)
-    return bool(base and (base.trains_fedavg or (base.name == "fedavg" and on_top)))
+    base, _ = _parts(algorithm)
+    return bool(base and (base.trains_fedavg or base.name == "fedavg"))

@@ -68,7 +68,7 @@ def _entries(series: Series) -> Iterator[Entry]:
         value = series.over_seeds(lambda run: largest(run.values))
         yield Entry(group, "% clients largest cluster", value, is_percent=True)
         yield from _flag(series, group, "Warmstart from FedAvg", _warm_start)
-    elif series.algorithm != "local":
+    elif series.algorithm not in ("local", "fedavg"):
         yield _hurt(series, group, '% clients "hurt"')
 
 

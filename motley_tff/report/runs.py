@@ -124,17 +124,24 @@ class Sweep:
 
 
 class Inputs(NamedTuple):
-    """Everything under the given paths, with motley_doctor's and motley_scorecard's tables."""
+    """Everything under the given paths, with other commands' tables: motley_doctor's label shares,
+    motley_scorecard's scores, motley_generative's, and runs' scores of examples.
+    """
 
     runs: list[Run]
     sweeps: list[Sweep]
     heterogeneity: list[pathlib.Path]
     scorecards: list[pathlib.Path]
+    generated: list[pathlib.Path]
+    examples: list[pathlib.Path]
+
+
+_OTHER_TABLES = ("heterogeneity_*.csv", "scorecard.csv", "generative*.csv", "scores.csv")
 
 
 def find(paths: Sequence[str]) -> Inputs:
     """Reads the runs and sweeps in directories, each once; UserError if none or broken."""
-    inputs = Inputs([], [], [], [])
+    inputs = Inputs([], [], [], [], [], [])
     seen: set[pathlib.Path] = set()
     for text in paths:
         path = pathlib.Path(os.path.expanduser(text))
@@ -145,21 +152,32 @@ def find(paths: Sequence[str]) -> Inputs:
             )
         below = list(_directories(path, set()))
         directories = [d for d in below if d.resolve() not in seen]
-        labels, scores = (
+        labels, scores, generated, examples = (
             [p for p in sorted(path.rglob(name)) if p.resolve() not in seen]
-            for name in ("heterogeneity_*.csv", "scorecard.csv")
+            for name in _OTHER_TABLES
         )
-        if not below and not [*labels, *scores]:
+        generated = [p for p in generated if _has_scored_sets(p)]
+        if not below and not [*labels, *scores, *generated, *examples]:
             raise UserError(
                 f"{text}: no clients.csv or sweep.csv in it or below; give what a trainer or "
                 "motley_sweep has written"
             )
-        seen.update(p.resolve() for p in [*directories, *labels, *scores])
+        seen.update(p.resolve() for p in [*directories, *labels, *scores, *generated, *examples])
         for directory in directories:
             _read_directory(directory, inputs)
         inputs.heterogeneity.extend(labels)
         inputs.scorecards.extend(scores)
+        inputs.generated.extend(generated)
+        inputs.examples.extend(examples)
     return inputs
+
+
+def _has_scored_sets(path: pathlib.Path) -> bool:
+    """Whether a header names what every row of a scored set has: that of `--theorem` does not, nor
+    did those of older versions. Cells of a wrong separator are refused where the table is read.
+    """
+    header = ",".join(reading.open_file(path).header)
+    return all(name in header for name in ("fid_all", "source"))
 
 
 def _directories(path: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[pathlib.Path]:
@@ -297,15 +315,16 @@ def _read_optional(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame 
     return None if table is None or table.empty else table
 
 
-def read(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame:
+def read(path: pathlib.Path, required: Sequence[str], table_name: str = "") -> pd.DataFrame:
     """Returns one of this program's tables: numbers, nan where a cell is empty, or text.
 
-    The file has the name that it was written with. If it cannot be read, lacks a column, or a cell
-    is not what it should be, that is a UserError.
+    `table_name` is that of `columns.TABLES`; without it the file has the name that it was written
+    with. If it cannot be read, lacks a column, or a cell is not what it should be, that is a
+    UserError.
     """
     file = reading.open_file(path)
     reading.require(file, required)
-    table = reading.read(file, columns.table_of(path.stem), guess=True)
+    table = reading.read(file, table_name or columns.table_of(path.stem), guess=True)
     keys = ["round", "split", "client_id", "candidate"]
     if set(keys) <= set(required) and table.duplicated(keys).any():
         raise UserError(f"{path}: a client has two rows of one candidate; expected one")

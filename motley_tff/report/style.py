@@ -58,6 +58,15 @@ _SETTINGS = {
 }
 
 
+class Drawn(NamedTuple):
+    """A figure, what its file and it are called, and what it shows."""
+
+    name: str
+    title: str
+    figure: Figure
+    caption: str
+
+
 class Style(NamedTuple):
     """How a series is drawn in all figures."""
 

@@ -12,8 +12,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from motley_tff import algorithms
-from motley_tff.report import names, style
-from motley_tff.report.candidate_curves import Curve, from_zero, plot
+from motley_tff.report import findings, names, style
+from motley_tff.report.candidate_curves import Curve, best_of, from_zero, plot
 from motley_tff.report.comparisons import Comparison, Value
 
 _RESULT = "test_personalized_mean"
@@ -106,8 +106,14 @@ def caption(panels: Sequence[Panel], comparison: Comparison) -> str:
     """Returns the figure's caption."""
     failed = sum(sweep.num_failed for sweep in comparison.sweeps)
     left_out = f" {failed} runs that did not finish are left out." if failed else ""
+    best = [
+        f"{curve.label} at {panel.name} {best_of(curve, comparison):g}"
+        for panel in panels
+        for curve in panel.curves
+    ]
     return (
-        "Test clients over each hyperparameter of the sweep; for every value the others take the "
+        f"Best means: {findings.listed(best)}. "
+        f"Test clients over each hyperparameter of the sweep; for every value the others take the "
         f"setting of best validation metric ({comparison.better}). Bars: a standard deviation over "
         f"seeds.{left_out}"
     )

@@ -183,7 +183,8 @@ def sentence(one: Split) -> str:
     count = {m: sum(m in b for b in best.values()) for m in one.scores[reference]}
     first = max(count, key=lambda method: count[method])
     others = [f"{' and '.join(b)} by {k.title}" for k, b in best.items() if b and first not in b]
-    text = f"{one.name}: over {reference} {first} is best by {count[first]} of {len(KINDS)} metrics"
+    text = f"{one.name}: over {reference} {first} is best, or as good as the best, by "
+    text += f"{count[first]} of {len(KINDS)} metrics"
     text += f"; {', '.join(others)}." if others else "."
     if reference == BETTER:
         improved = {m: (one.scores[G][m]["pui"], s["pui"]) for m, s in one.scores[BETTER].items()}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files
 from motley_tff.metrics import client_values
 from motley_tff.tables import columns as columns_lib, reading
 
@@ -144,13 +145,17 @@ def is_scores(path: str | os.PathLike[str]) -> bool:
 
 
 def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
-    """Reads a `scores.csv`: a row per example, label 1 for positives, higher scores for them."""
+    """Reads a `scores.csv`: a row per example and class, label 1 for the class's, "" as the class
+    of files that have two.
+    """
     file = reading.open_file(path)
-    names = columns_lib.names("scores")
+    names = [name for name in columns_lib.names("scores") if name != "class"]
     reading.require(file, names)
-    table = reading.read(file, "scores", {name: name for name in names})
+    of_classes = ["class"] if "class" in file.header else []
+    table = reading.read(file, "scores", {name: name for name in [*names, *of_classes]})
     reading.refuse_no_rows(file.path, table)
-    return table
+    classes = table["class"].map(csv_files.formula_undone) if of_classes else ""
+    return table.assign(**{"class": classes})
 
 
 def _run_table(file: reading.File) -> "pd.DataFrame":

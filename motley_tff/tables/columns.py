@@ -24,6 +24,8 @@ Kind = Literal["text", "number", "score", "count", "binary"]
 
 # Whose validation data choose a silo's candidate; both are in the tables of silos.
 WAYS: tuple[candidates.Tuning, ...] = ("global", "per_client")
+# Whose scores are in the tables beside each other.
+MODELS = ("baseline", "personalized")
 
 
 class Column(NamedTuple):
@@ -86,6 +88,15 @@ _PERSONALIZED = (
     Column("personalized_std", "number", "standard deviation over clients (of n, not n - 1)", True),
 )
 _HURT = Column("pct_clients_hurt", "number", "percentage worse off with their own model", True)
+
+
+_ROC_AUCS = {
+    "pooled": "ROC-AUC of all clients' examples (`--export_scores`; of classes the mean over them)",
+    "mean_over_clients": "mean of the clients' own",
+    "weighted_by_positives": "the same, weighted by their positives",
+    "weighted_by_negatives": "the same, weighted by their negatives",
+    "weighted_by_pairs": "the same, weighted by both numbers' product",
+}
 
 
 def _keys(*names: str) -> tuple[Column, ...]:
@@ -162,6 +173,11 @@ TABLES: Mapping[str, Table] = {
             Column("pct_clients_hurt_<way>", "number", "percentage hurt by those", True),
             _ood("baseline_mean", "mean of the global model"),
             _ood("personalized_mean", "mean of clients' own models"),
+            *(
+                Column(f"{model}_roc_auc_{average}<scores>", "number", meaning, True, True)
+                for model in MODELS
+                for average, meaning in _ROC_AUCS.items()
+            ),
         ),
     ),
     "rounds": Table(
@@ -230,6 +246,9 @@ TABLES: Mapping[str, Table] = {
         (
             *_KEYS,
             _CLIENT,
+            Column(
+                "class", "text", "which class is positive, against the rest; empty of two", True
+            ),
             Column("label", "binary", "1 is positive"),
             Column("baseline_score", "score", "the global model's score; higher is positive", True),
             Column("personalized_score", "score", "the client's own model's", True),
@@ -270,6 +289,30 @@ TABLES: Mapping[str, Table] = {
             *(Column(axis, "number", "points, 0 to 5", True) for axis in scorecard.AXES),
         ),
     ),
+    "generative": Table(
+        "generated set",
+        "by `motley_generative --output`, if the file is called so",
+        (
+            Column("generated", "text", "the set"),
+            Column("num_examples", "count", "examples of it that are scored"),
+            Column("features", "text", "what is compared, such as `pca:64`", True),
+            Column("num_features", "count", "how many features an example has"),
+            Column("<score>_all", "number", "against all clients' examples together", True),
+            Column("<score>_avg", "number", "mean over clients, weighted by examples", True),
+            *(
+                Column(f"<score>_{form}_{suffix}", "number", meaning, True)
+                for suffix, meaning in (
+                    ("rank", "1 is best, of the sets that stand beside each other"),
+                    ("std", "standard deviation over random halves, with `--resamples`"),
+                )
+                for form in ("all", "avg")
+            ),
+            Column("source", "text", "`file`, `checkpoint`, or the `--experiment` that made it"),
+            Column("series", "text", "the run, or the anchor", True),
+            Column("setting", "number", "round, number of examples, variance or scale", True),
+            Column("file", "text", "of its examples", True),
+        ),
+    ),
 }
 # What an evaluation writes, in this order: the summary comes last and vouches for the others.
 EVALUATION_TABLES = (
@@ -286,7 +329,8 @@ OPTIONAL = frozenset(
 def names(table: str, **values: Sequence[str]) -> tuple[str, ...]:
     """Returns a table's columns, in the order of the file; `values` are `placeholder=its values`.
 
-    One without values stands for no column. `ood` stands for itself: its one value is "".
+    One without values stands for no column. `ood` and `scores` are there or not: their one value
+    is "".
     """
     groups = itertools.groupby(TABLES[table].columns, lambda column: column.placeholder)
     return tuple(name for key, group in groups for name in _filled(key, list(group), values))
@@ -301,7 +345,10 @@ def _filled(
 
 
 def of_task(
-    setting: str, further: Sequence[str] = (), with_ood: bool = False
+    setting: str,
+    further: Sequence[str] = (),
+    with_ood: bool = False,
+    with_scores: bool = False,
 ) -> dict[str, Sequence[str]]:
     """Returns the placeholders' values in an evaluation's tables.
 
@@ -309,7 +356,12 @@ def of_task(
     `further` are the task's metrics but the first.
     """
     ways = WAYS if setting == "cross_silo" else ()
-    return {"way": ways, "further": further, "ood": [""] if with_ood else []}
+    return {
+        "way": ways,
+        "further": further,
+        "ood": [""] if with_ood else [],
+        "scores": [""] if with_scores else [],
+    }
 
 
 def table_of(stem: str) -> str:
@@ -321,7 +373,7 @@ def table_of(stem: str) -> str:
 def find(table: str, name: str) -> Column | None:
     """Returns the column of a table that a name in its header stands for, None if it is unknown."""
     for column in TABLES[table].columns:
-        pattern = re.escape(column.name.replace("<ood>", ""))
+        pattern = re.escape(re.sub("<ood>|<scores>", "", column.name))
         if re.fullmatch(re.sub("<.*>", ".+", pattern), name):
             return column
     return None

@@ -89,7 +89,7 @@ def test_motley_generative_takes_images(files, model, tmp_path):
     flags = [f"--clients={tmp_path / 'clients.npz'}", f"--generated={tmp_path / 'drawn.npz'}"]
     flags += [f"--output={tmp_path / 'table.csv'}"]
     flags += [f"--inception_weights={files / 'notop.h5'}", "--num_neighbors=1"]
-    command = [sys.executable, "-m", "launch.generative", *flags]
+    command = [sys.executable, "-m", "launch.generative.command", *flags]
     subprocess.run(command, env=programs.environment(), check=True, capture_output=True)
     with open(tmp_path / "table.csv", newline="") as file:
         (row,) = csv.DictReader(file)

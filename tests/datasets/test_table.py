@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import special
 from sklearn import impute, metrics, preprocessing
 
 import datasets
@@ -154,6 +155,54 @@ def test_labels_of_no_training_part_neither_train_nor_rank(personalization, tmp_
     assert len(scores) == known
     expected = metrics.roc_auc_score(scores.label, scores.baseline_score)
     assert row.baseline_roc_auc == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("options", [_DEVICES, _SILOS])
+@pytest.mark.parametrize("personalization", [FineTuning(max_epochs=2), KnnPer()])
+def test_scores_of_each_class_against_the_rest(options, personalization, tmp_path):
+    rng = np.random.default_rng(2)
+    y = rng.choice(["a", "b", "c"], 300)
+    y[rng.random(300) < 0.02] = "rare"
+    x = rng.normal(size=300) + (y == "b")
+    task = _task(_frame(10, 30, x=x.round(6).astype(str), y=y), options)
+    task = dataclasses.replace(task, exports_scores=True)
+    result = interface.run(task, FedAvg(), personalization, rounds=2, root_output_dir=str(tmp_path))
+    scores = pd.read_csv(tmp_path / "run" / "scores.csv")
+    classes = list(task.label_names)
+    assert list(scores["class"].unique()) == classes and len(classes) > 2
+    clients = result.clients.set_index(["split", "client_id"])
+    for key, rows in scores.groupby(["split", "client_id"], sort=False):
+        # A client's examples come in the same order under every class.
+        labels, baseline, personalized = (
+            rows[name].to_numpy().reshape(len(classes), -1)
+            for name in ("label", "baseline_score", "personalized_score")
+        )
+        assert (labels.sum(axis=0) == 1).all()
+        for model, of in (("baseline", baseline), ("personalized", personalized)):
+            hits = labels.argmax(axis=0) == of.argmax(axis=0)
+            assert hits.mean() == pytest.approx(clients.loc[key][model], abs=1e-6)
+        odds = special.expit(baseline)
+        np.testing.assert_allclose(odds.sum(axis=0), 1, atol=1e-5)
+        losses = -np.log(odds[labels == 1])
+        assert losses.mean() == pytest.approx(clients.loc[key].baseline_loss, rel=1e-4)
+    summary = pd.read_csv(tmp_path / "run" / "summary.csv").set_index("split").loc["test"]
+    test = scores[scores.split == "test"]
+    each = [of for _, of in test.groupby("class") if 0 < of.label.sum() < len(of)]
+    pooled = [metrics.roc_auc_score(of.label, of.personalized_score) for of in each]
+    assert summary.personalized_roc_auc_pooled == pytest.approx(np.mean(pooled))
+    means = [
+        np.average([metrics.roc_auc_score(o.label, o.baseline_score) for o in own],
+                   weights=[o.label.sum() for o in own])
+        for of in each
+        if (own := [o for _, o in of.groupby("client_id") if 0 < o.label.sum() < len(o)])
+    ]  # fmt: skip
+    assert summary.baseline_roc_auc_weighted_by_positives == pytest.approx(np.mean(means))
+
+
+def test_scores_of_too_many_classes_are_refused():
+    task = _task(_frame(y=[f"{'abc'[i % 3]}" for i in range(40)]))
+    with pytest.raises(UserError, match="found 101 classes in .*, expected at most 100"):
+        dataclasses.replace(task, exports_scores=True, scored_classes=101)
 
 
 def test_numbers_are_scaled_by_training_labels_and_told_in_their_unit():

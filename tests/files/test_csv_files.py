@@ -53,6 +53,7 @@ def test_text_that_is_left_alone(text):
 )
 def test_text_that_is_guarded(text):
     assert csv_files.formula_safe({"a": text}) == {"a": f"'{text}"}
+    assert csv_files.formula_undone(f"'{text}") == text == csv_files.formula_undone(text)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,15 @@ def test_an_end_of_a_line_of_any_kind_is_in_quotes(tmp_path):
     csv_files.write(path, ["id", "x"], [{"id": cell, "x": 1} for cell in cells])
     assert path.read_bytes() == b'id,x\n"a\rb",1\n"\r",1\n"a\r\n",1\n"\r\nb",1\n'
     assert [row["id"] for row in csv_files.read(path)] == cells
+
+
+def test_other_columns_are_not_added_to(tmp_path):
+    path = tmp_path / "t.csv"
+    csv_files.write(path, ["id", "x"], [{"id": "a", "x": 1}])
+    for columns in (["id", "x", "y"], ["x", "id"]):
+        with pytest.raises(UserError, match="found other columns than this version writes"):
+            csv_files.append(path, columns, [{"id": "b", "x": 2, "y": 3}], optional=["y"])
+    assert path.read_text() == "id,x\na,1\n"
 
 
 def test_append_starts_a_table_with_its_header(tmp_path):

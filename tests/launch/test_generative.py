@@ -7,17 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from motley_tff.metrics.generative import client_features, scores
+from launch.generative import printed, scoring, sets as sets_lib
+from motley_tff.core.errors import UserError
+from motley_tff.metrics.generative import client_features, scores, wasserstein
+from tests.launch import generated_runs
 from tests.trainers import programs
-
-
-def _run(*arguments, status=0):
-    command = [sys.executable, "-m", "launch.generative", *map(str, arguments)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, env=programs.environment(), timeout=60, check=False
-    )
-    assert result.returncode == status, (result.stdout, result.stderr)
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +35,19 @@ def _flags(files, *generated):
 
 def test_scores_and_ranks(files, tmp_path):
     sets = ("one_client.npz", "middle.npz")
-    printed = _run(*_flags(files, *sets), f"--output={tmp_path / 'table.csv'}").stdout
+    printed = generated_runs.score(
+        *_flags(files, *sets), f"--output={tmp_path / 'table.csv'}"
+    ).stdout
     with open(tmp_path / "table.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["generated"] for row in rows] == ["one_client", "middle"]
-    assert tuple(rows[0]) == scores.COLUMNS
+    assert tuple(rows[0]) == (*scores.COLUMNS, "source", "file")
     clients = client_features.read_clients(files / "clients.npz")
     generated = {name: client_features.read_generated(files / name, 2) for name in sets}
     expected = scores.table(clients, generated, 5).rows
     for row, same in zip(rows, expected, strict=True):
         assert row["features"] == "as given"
-        for column in set(rows[0]) - {"generated", "features"}:
+        for column in set(rows[0]) - {"generated", "features", "source", "file"}:
             assert float(row[column]) == pytest.approx(same[column], rel=1e-8)
     # A set between two clients looks like all their data and like neither's.
     assert rows[1]["fid_all_rank"] == "1"
@@ -63,27 +59,31 @@ def test_scores_and_ranks(files, tmp_path):
 
 def test_markdown_without_neighbours(files, tmp_path):
     output = tmp_path / "table.md"
-    _run(*_flags(files, "middle.npz", "=wide.npz"), "--num_neighbors=0", f"--output={output}")
+    generated_runs.score(
+        *_flags(files, "middle.npz", "=wide.npz"), "--num_neighbors=0", f"--output={output}"
+    )
     text = output.read_text()
     for word in ("middle", "=wide", "fid_all", "kid_biased_avg_rank"):
         assert word in text
     assert "recall" not in text
-    *table, note = filter(None, text.splitlines())
+    *table, note, of_sizes = filter(None, text.splitlines())
     assert all(line.startswith("|") for line in table)
+    assert of_sizes.startswith("sets have 9 to 40 examples")
     assert "fid of =wide is too high: fewer than 10 examples a feature, of 2" in note
 
 
 def test_names_are_no_formulas(files, tmp_path):
-    _run(*_flags(files, "=wide.npz"), f"--output={tmp_path / 'table.csv'}")
+    generated_runs.score(*_flags(files, "=wide.npz"), f"--output={tmp_path / 'table.csv'}")
     assert (tmp_path / "table.csv").read_text().splitlines()[1].startswith("'=wide,")
 
 
 def test_the_papers_experiment(tmp_path):
-    printed = _run("--experiment=gaussian", f"--output={tmp_path / 'table.csv'}").stdout
-    minima = dict(line[7:].split(": ") for line in printed.splitlines() if line[:7] == "lowest ")
-    assert minima.pop("fid_avg") == "var_x=1"
-    assert set(minima.values()) == {"var_x=2"}
-    assert set(minima) > {"fid_all", "kid_all", "kid_avg"}
+    printed = generated_runs.score(
+        "--experiment=gaussian", f"--output={tmp_path / 'table.csv'}"
+    ).stdout
+    best = [line.split() for line in printed.splitlines()[-4:]]
+    assert best == [["best", "all", "avg"], ["fid", "2", "1"], ["kid", "2", "2"],
+                    ["kid_biased", "2", "2"]]  # fmt: skip
     assert len((tmp_path / "table.csv").read_text().splitlines()) == 1 + 17 + 1
 
 
@@ -94,19 +94,145 @@ def test_the_papers_experiment(tmp_path):
 def test_experiments_on_clients(files, tmp_path, flags, number):
     experiment, *more = flags.split()
     given = [*_flags(files), f"--experiment={experiment}", *more, "--num_kept=7"]
-    printed = _run(*given, "--num_neighbors=1", f"--output={tmp_path / 'table.csv'}").stdout
-    assert "lowest fid_avg: " in printed
+    printed = generated_runs.score(
+        *given, "--num_neighbors=1", f"--output={tmp_path / 'table.csv'}"
+    ).stdout
+    assert ("\nbest " in printed) == (experiment in ("nearest", "scaled"))
     with open(tmp_path / "table.csv", newline="") as file:
         rows = list(csv.DictReader(file))
+    assert {row["source"] for row in rows} == {experiment}
     assert len(rows) >= number if experiment == "nearest" else len(rows) == number
     gaps = [float(row["kid_avg"]) - float(row["kid_all"]) for row in rows]
     assert gaps == pytest.approx([gaps[0]] * len(gaps), rel=1e-6)
 
 
+def test_anchors_are_ranked_alone(files, tmp_path):
+    given = [*_flags(files), "--experiment=nearest", "--num_anchors=3", "--num_kept=7"]
+    printed = generated_runs.score(
+        *given, "--num_neighbors=1", f"--output={tmp_path / 'table.csv'}"
+    ).stdout
+    with open(tmp_path / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    anchors = sorted({row["series"] for row in rows})
+    assert len(anchors) == 3 and all(name.startswith("anchor ") for name in anchors)
+    for anchor in anchors:
+        own = [row for row in rows if row["series"] == anchor]
+        assert sum(row["fid_all_rank"] == "1" for row in own) == 1
+        assert [row["generated"] for row in own] == [f"nearest {row['setting']}" for row in own]
+    pairs = 3 * len(own) * (len(own) - 1) // 2
+    assert "of 3 anchors' sets each alone:" in printed and f" of {pairs}, kid 0 of" in printed
+    best = next(line for line in printed.splitlines() if line.startswith("kid  "))
+    assert "avg smaller" in printed and best.endswith(" of 3")
+
+
+def test_files_beside_several_anchors_are_scored_once(files, tmp_path):
+    given = [*_flags(files, "middle.npz", "one_client.npz"), "--experiment=nearest"]
+    given += ["--num_kept=7", "--num_neighbors=1", f"--output={tmp_path / 'table.csv'}"]
+    found = {}
+    for number in (1, 2):
+        found[number] = generated_runs.score(*given, f"--num_anchors={number}").stdout
+        with open(tmp_path / "table.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        own = [row for row in rows if row["source"] == "file"]
+        assert [row["generated"] for row in own] == ["middle", "one_client"]
+    # Of one anchor's sets the files' are two more, of several they rank alone.
+    assert {row["fid_all_rank"] for row in own} == {"1", "2"}
+    size = (len(rows) - 2) // 2
+    assert f" of {(size + 2) * (size + 1) // 2}, kid 0 of" in found[1]
+    assert f" of {size * (size - 1) + 1}, kid 0 of" in found[2]
+    assert "differently, of 2 anchors' sets and of the files' each alone:" in found[2]
+    best = next(line for line in found[2].splitlines() if line.startswith("kid  "))
+    assert best.endswith(" of 2")
+
+
+def _wanted(**values):
+    empty = dict.fromkeys(sets_lib.Wanted._fields)
+    return sets_lib.Wanted(**{
+        **empty, "num_neighbors": 0, "resamples": 0, "base_random_seed": 0, **values
+    })  # fmt: skip
+
+
+def test_critics_are_of_each_anchor(monkeypatch, capsys):
+    """A critic that returns a set's mean, and twice that."""
+    monkeypatch.setattr(
+        wasserstein, "forms", lambda clients, features, seed: (features.mean(), 2 * features.mean())
+    )
+    clients = client_features.from_arrays({"a": np.arange(4.0)[:, None]})
+    groups = [
+        {
+            f"nearest {n}": sets_lib.Generated(np.arange(float(n))[:, None] + a, "nearest", f"{a}")
+            for n in (3, 5)
+        }
+        for a in (10, 20)
+    ]
+    sets = sets_lib.Sets("as given", clients, groups)
+    columns, rows, _ = scoring.scored(_wanted(wasserstein=["nearest 3"]), sets)
+    assert {"w1_all", "w1_avg"} < set(columns)
+    assert [(row.get("w1_all"), row.get("w1_avg")) for row in rows] == [
+        (11, 22), (None, None), (21, 42), (None, None),
+    ]  # fmt: skip
+    printed.scores(rows, [], [2, 2])
+    said = capsys.readouterr().out
+    assert "w1 of 10: nearest 3: all 11, avg 22\nw1 of 20: nearest 3: all 21, avg 42\n" in said
+    with pytest.raises(UserError, match="x: no such set; found nearest 3, nearest 5$"):
+        scoring.scored(_wanted(wasserstein=["x"]), sets)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return generated_runs.write(tmp_path_factory.mktemp("runs"))
+
+
+def test_checkpoints_of_runs(runs, tmp_path):
+    output = tmp_path / "table.csv"
+    given = [f"--run={runs / 'one'}", f"--run={runs / 'two'}", "--features=pca:2"]
+    printed = generated_runs.score(
+        *given, "--resamples=3", "--num_neighbors=2", f"--output={output}"
+    ).stdout
+    with open(output, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["generated"] for row in rows[:3]] == ["one round 0", "one round 2", "one round 10"]
+    assert [(row["source"], row["series"], row["setting"]) for row in rows[3:]] == [
+        ("checkpoint", "two", n) for n in ("0", "2", "10")
+    ]
+    assert rows[2]["file"] == str(runs / "one" / "generated" / "round_00010.npz")
+    assert all(float(row["fid_avg_std"]) > 0 for row in rows)
+    assert all(float(row["coverage_all_std"]) >= 0 for row in rows)
+    assert "note: sets have 40 to 50 examples" in printed and " ± " in printed
+    given += ["--num_examples=40", "--experiment=extremes", "--only_client=b"]
+    printed = generated_runs.score(*given, "--num_neighbors=0", f"--output={output}").stdout
+    with open(output, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["num_examples"] for row in rows] == ["30", "60", "60"] + ["40"] * 6
+    assert "sets have" not in printed and "fid_all_std" not in rows[0]
+
+
+def test_bad_runs_are_one_line(runs, tmp_path):
+    (other := tmp_path / "other" / "generated").mkdir(parents=True)
+    bad = [
+        ([f"--run={tmp_path}", "--features=pca:2"], "no generated/round_*.npz in it; give the"),
+        ([f"--run={runs / 'one'}"], "say of what features are, such as --features=pca:64"),
+        ([f"--run={runs / 'one'}", "--features=pca:2", "--num_examples=41"],
+         "--num_examples=41: one round 0 has 40; give at most that"),
+        ([f"--run={runs / 'one'}"] * 2 + ["--features=pca:2"], "is given twice"),
+    ]  # fmt: skip
+    np.savez(other / "round_00001.npz", images=np.zeros((9, 4, 4), np.uint8))
+    two = [f"--run={runs / 'one'}", f"--run={tmp_path / 'other'}", "--features=pca:2"]
+    bad.append((two, "cannot be read: No such file or directory"))
+    for flags, words in bad:
+        result = generated_runs.score(*flags, status=2)
+        assert result.stderr.count("\n") == 1 and words in result.stderr, result.stderr
+    np.savez(other / "clients.npz", a=np.zeros((9, 4, 4), np.uint8))
+    assert (
+        "the runs had other clients; give --clients=FILE"
+        in generated_runs.score(*two, status=2).stderr
+    )
+
+
 def test_the_critics_distance(files, tmp_path):
     output = tmp_path / "table.csv"
     given = [*_flags(files, "middle.npz", "one_client.npz"), "--wasserstein=one_client"]
-    printed = _run(*given, "--num_neighbors=0", f"--output={output}").stdout
+    printed = generated_runs.score(*given, "--num_neighbors=0", f"--output={output}").stdout
     assert "w1 of one_client: all " in printed and "w1 of middle" not in printed
     with open(output, newline="") as file:
         middle, one = csv.DictReader(file)
@@ -118,7 +244,9 @@ def test_the_critics_distance(files, tmp_path):
 
 def test_theorem_1(files, tmp_path):
     output = tmp_path / "table.csv"
-    printed = _run(*_flags(files, "middle.npz"), "--theorem", f"--output={output}").stdout
+    printed = generated_runs.score(
+        *_flags(files, "middle.npz"), "--theorem", f"--output={output}"
+    ).stdout
     assert "fid_avg_over_sum" in printed
     with open(output, newline="") as file:
         (row,) = csv.DictReader(file)
@@ -130,7 +258,7 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
     arrays = dict(np.load(files / "clients.npz"))
     np.savez(tmp_path / "clients.npz", single=np.zeros((1, 2)), **arrays)
     flags = [f"--clients={tmp_path / 'clients.npz'}", f"--generated={files / 'middle.npz'}"]
-    printed = _run(*flags, f"--output={tmp_path / 'table.csv'}").stdout
+    printed = generated_runs.score(*flags, f"--output={tmp_path / 'table.csv'}").stdout
     assert "note: fid_avg and kid_avg are undefined: 1 client (single)" in printed
     with open(tmp_path / "table.csv", newline="") as file:
         (row,) = csv.DictReader(file)
@@ -140,7 +268,7 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], "--clients is required; give --clients=FILE (or --experiment=gaussian)"),
+        ([], "--clients is required; give --clients=FILE (or --run=DIR, or --experiment=gaussian)"),
         (["--clients={}/clients.npz"], "--generated is required"),
         (["--experiment=gaussian", "--clients={}/clients.npz"], "draws its own data"),
         (["--clients={}/none.npz", "--generated={}/middle.npz"], "none.npz cannot be read"),
@@ -168,7 +296,7 @@ def test_bad_input_is_one_line(files, flags, words):
     given = [flag.format(files) for flag in flags]
     if not any(flag.startswith(("--clients", "--experiment=gaussian")) for flag in given) and given:
         given.append(f"--clients={files / 'clients.npz'}")
-    result = _run(*given, status=2)
+    result = generated_runs.score(*given, status=2)
     assert result.stderr.count("\n") == 1
     assert words in result.stderr
     assert result.stdout == ""

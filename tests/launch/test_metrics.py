@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from launch.metrics import secure_averages
 from motley_tff import metrics
 from motley_tff.files import csv_files
 from motley_tff.tables import columns as columns_lib
@@ -320,8 +321,9 @@ def test_roc_auc(motley_metrics, tmp_path):
     columns = ("client_id", "label", "baseline_score", "personalized_score")
     keys = {name: {**RUN, "run_id": "r"}[name] for name in columns_lib.RUN}
     rows = [{**keys, **dict(zip(columns, e, strict=True))} for e in examples]
+    names = [name for name in columns_lib.names("scores") if name != "class"]  # Of two classes.
     path, output = tmp_path / "scores.csv", tmp_path / "out.csv"
-    csv_files.write(path, columns_lib.names("scores"), rows)
+    csv_files.write(path, names, rows)
     stdout = motley_metrics(path, f"--output={output}")
     baseline, personalized = _rows(output)
     # Pairs of all: 0.5 beats 2 negatives, 0.9 and 0.8 beat 3, 0.3 beats 1.
@@ -336,12 +338,47 @@ def test_roc_auc(motley_metrics, tmp_path):
     ]  # fmt: skip
     assert "has scores" in motley_metrics(path, "--compare", fails=True)
     rows[-1]["baseline_score"] = None
-    csv_files.write(path, columns_lib.names("scores"), rows)
+    csv_files.write(path, names, rows)
     stdout = motley_metrics(path)
     assert "r test baseline: 1 scores are not finite" in stdout
     assert _printed(stdout)["pooled"] == ["1"]  # The personalized model's.
     run = _run(tmp_path, "r", {"d:a": (0.5, 0.75)})
     assert "give one kind" in motley_metrics(path, run, fails=True)
+
+
+@pytest.mark.slow
+def test_secure_averages_are_the_averages(motley_metrics, tmp_path):
+    rng = np.random.default_rng(0)
+    keys = {name: {**RUN, "run_id": "r"}[name] for name in columns_lib.RUN}
+    scores = ("baseline_score", "personalized_score")
+    rows = [
+        {**keys, "client_id": f"d:{i % 7}", "class": name, "label": int(rng.random() < 0.3 * share),
+         **dict(zip(scores, rng.normal(size=2), strict=True))}
+        for name, share in (("a", 1), ("b", 2), ("of nobody", 0))
+        for i in range(60)
+    ]  # fmt: skip
+    path, output = tmp_path / "scores.csv", tmp_path / "out.csv"
+    csv_files.write(path, columns_lib.names("scores"), rows)
+    motley_metrics(path, "--secure_average", f"--output={output}")
+    found = _rows(output)
+    assert [(row["class"], row["model"]) for row in found][2:4] == [
+        ("b", "baseline"), ("b", "personalized")
+    ]  # fmt: skip
+    for name in secure_averages.COLUMNS:
+        plain = name.removeprefix("secure_")
+        assert [row[name] for row in found[4:]] == ["", ""]
+        pairs = [(float(row[name]), float(row[plain])) for row in found[:4]]
+        assert all(secure == pytest.approx(exact, abs=1e-6) for secure, exact in pairs)
+    # A client whose scores are not finite has no ROC-AUC, and no average can do without it.
+    lost = [{**row, "baseline_score": None} if row["client_id"] == "d:1" else row for row in rows]
+    csv_files.write(path, columns_lib.names("scores"), lost)
+    motley_metrics(path, "--secure_average", f"--output={output}")
+    found = _rows(output)
+    assert found[0]["secure_mean_over_clients"] == found[0]["mean_over_clients"] == ""
+    assert found[1]["secure_mean_over_clients"] != ""
+    assert secure_averages.averages([]) == []
+    clients = _run(tmp_path, "c", {"d:a": (0.5, 0.75)})
+    assert "expected a scores.csv" in motley_metrics(clients, "--secure_average", fails=True)
 
 
 # --- the program ----------------------------------------------------------------------------------

@@ -3,30 +3,17 @@
 import csv
 import html
 import pathlib
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 from motley_tff.report import building, comparisons
-from tests.report import test_page, written
+from tests.launch import generated_runs
+from tests.report import browsers, test_page, written
 
 ROOT = pathlib.Path(__file__).parents[2]
-_BROWSERS = (
-    "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome",
-    "chromium-headless-shell", "chrome-headless-shell", "headless_shell",
-)  # fmt: skip
-_INSTALLED = (".cache/ms-playwright/chromium*/chrome-linux*/*", ".cache/puppeteer/*/*/*/*")
 NASTY = "x<img src=x onerror=alert(1)>"
-
-
-def _browser():
-    """Returns a Chromium's path, None where there is none."""
-    found = [shutil.which(name) for name in _BROWSERS]
-    home = pathlib.Path.home()
-    below = [p for pattern in _INSTALLED for p in home.glob(pattern) if p.name in _BROWSERS]
-    return next((path for path in [*found, *map(str, below)] if path), None)
 
 
 def _report(*arguments):
@@ -76,7 +63,7 @@ def test_the_page_is_whole_and_what_is_missing_is_named(made):
 
 
 def test_the_page_in_a_browser(made, tmp_path):
-    browser = _browser()
+    browser = browsers.find()
     if browser is None:
         pytest.skip("no Chromium on this machine: the page was parsed, not shown")
     _, target = made
@@ -168,17 +155,21 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
     )
     scores = "method,efficiency,robustness,effectiveness,privacy,security\nfedavg,1.5,,5,2,3\n"
     (tmp_path / "in" / "scorecard.csv").write_text(scores)
+    generated_runs.score("--experiment=gaussian", f"--output={tmp_path}/in/generative_toy.csv")
     result = _report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}")
     assert result.returncode == 0, result.stderr
     names = sorted(path.name for path in (tmp_path / "out").glob("*.png"))
-    assert names == ["heterogeneity_toy.png", "radar_1.png", "toy_accuracy_sweep_curves.png"]
+    assert names == [
+        "generative_toy_1_gaussian.png", "heterogeneity_toy.png", "radar_1.png",
+        "toy_accuracy_sweep_curves.png",
+    ]  # fmt: skip
     assert "Figure 10" not in result.stdout and "scorecard" not in result.stdout
     text = (tmp_path / "out" / "report.html").read_text()
     test_page.check(text)
     grid = html.escape(f"{tmp_path}/in/grid")
     assert f"From sweep.csv of {grid}. Files: toy_accuracy_sweep_curves" in text
     assert "Files: radar_1" in text and "Files: heterogeneity_toy" in text
-    assert "figures: 3" in result.stdout
+    assert "figures: 4" in result.stdout
 
 
 def test_names_that_are_formulas_are_text_in_tables(tmp_path):

@@ -342,7 +342,7 @@ def _read_csv(folder: Path, name: str, columns: Any = None) -> None:
 def _scores(folder: Path) -> None:
     lines = [",".join(columns.names("scores"))]
     lines += [
-        f"r,vehicle,fedavg,0,5,test,vehicle:{c},{i % 2},{i / 7:.3f},{i / 9:.3f}"
+        f"r,vehicle,fedavg,0,5,test,vehicle:{c},1,{i % 2},{i / 7:.3f},{i / 9:.3f}"
         for c in "abc" for i in range(8)
     ]  # fmt: skip
     (folder / "scores.csv").write_text("\n".join(lines) + "\n")

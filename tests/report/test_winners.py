@@ -88,7 +88,9 @@ def test_sentences_say_who_disagrees_and_what_local_training_changes(table_3):
     low = {m: winners.scores(np.subtract(v, 80.0)) for m, v in _PERSONAL["DS-3"].items()}
     one = winners.Split("cifar10 (DS-3)", {winners.G: table_3["DS-3"], winners.BETTER: low}, [])
     text = winners.sentence(one)
-    assert text.startswith("cifar10 (DS-3): over max(G, L) PersFL is best by")
+    assert text.startswith(
+        "cifar10 (DS-3): over max(G, L) PersFL is best, or as good as the best, by"
+    )
     assert "Counting local training, the share of clients that" in text
     only_global = winners.Split("DS-1", {winners.G: table_3["DS-1"]}, [])
     assert "Per-FedAvg by average variance" in winners.sentence(only_global)
@@ -133,6 +135,18 @@ def test_gains_are_over_one_global_model_and_the_better_of_it_and_the_local_one(
     assert over_better["Ditto"]["apd"] == pytest.approx(10)
     header, first, *_ = split.clients
     assert header[:2] == ["client", "FedAvg"] and first[:2] == ["a", "50"]
+
+
+def test_a_run_of_fedavg_is_the_global_model_and_no_method(tmp_path):
+    _runs(tmp_path)
+    for seed in (1, 2):
+        own = {"a": (0.4, 0.4), "b": (0.4, 0.4)}
+        flags = {"partition": "natural"}
+        written.run(tmp_path, f"z{seed}", "fedavg", own, seed=seed, flags=flags)
+    split = _split(tmp_path)
+    assert set(split.scores[winners.G]) == {"FedAvg + FT", "Ditto", "Local training"}
+    assert split.scores[winners.G]["Ditto"]["api"] == pytest.approx(30.0)
+    assert split.clients[1][:2] == ["a", "40"]
 
 
 def test_partitions_by_labels_are_data_of_their_own(tmp_path):

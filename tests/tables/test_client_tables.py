@@ -264,10 +264,12 @@ def test_find(tmp_path):
 
 def test_scores(tmp_path):
     keys = {name: ROW[name] for name in columns.RUN}
-    row = {**keys, "client_id": "d:0", "label": 1, "baseline_score": -3.5, "personalized_score": 2}
+    scores = {"label": 1, "baseline_score": -3.5, "personalized_score": 2}
+    row = {**keys, "client_id": "d:0", "class": "a", **scores}
     path = tmp_path / "scores.csv"
     csv_files.write(path, columns.names("scores"), [row, {**row, "label": 0}])
     table = client_tables.read_scores(path)
+    assert table["class"].tolist() == ["a", "a"]
     assert table["label"].tolist() == [1, 0] and table["baseline_score"].tolist() == [-3.5, -3.5]
     assert client_tables.is_scores(path) and not client_tables.is_scores(_ours(tmp_path, {}))
     assert client_tables.is_scores(_text(tmp_path, "label,baseline_score\n1,2\n"))

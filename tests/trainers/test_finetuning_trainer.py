@@ -172,6 +172,17 @@ def test_local_training_and_warm_start(school, tmp_path):
 
 
 @pytest.mark.slow
+def test_without_epochs_it_is_plain_fedavg(tmp_path):
+    programs.run(
+        "finetuning_trainer", tmp_path, "--dataset_name=school", "--use_synthetic_data",
+        "--total_rounds=1", "--finetune_max_epochs=0", "--experiment_name=x",
+    )  # fmt: skip
+    for name in ("clients", "summary", "rounds"):
+        rows = programs.table(tmp_path, "x", name)
+        assert "algorithm" not in rows or set(rows["algorithm"]) == {"fedavg"}
+    assert set(programs.table(tmp_path, "x", "clients")["algorithm"]) == {"fedavg"}
+
+
 def test_tensorboard(tmp_path):
     from tensorboard.backend.event_processing import event_accumulator
 

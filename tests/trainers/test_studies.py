@@ -84,7 +84,7 @@ def test_a_warm_start_is_counted(tmp_path):
         (["--partition=random"], "partition"),
         (["--algorithm=centralized", "--dropout_rate=0.5"], "one training client, who always"),
         (["--acceptance=validated:0.5"], "silos are validated"),
-        (["--export_scores"], "vehicle has"),
+        (["--export_scores"], "expected a task of labels, such as emnist or vehicle"),
     ],
 )
 def test_bad_flags_are_one_line(tmp_path, flags, words):

@@ -22,7 +22,6 @@ _OF, _SIZES = 50_000, (
     45_000, 50_000,
 )  # fmt: skip
 _SCALES = tuple(float(2.0**power) for power in np.linspace(-4, 2, 15))
-Sets = dict[str, np.ndarray]
 
 
 def variance_limited(
@@ -43,22 +42,22 @@ def variance_limited(
     return client_features.from_arrays(kept)
 
 
-def nearest(features: np.ndarray, anchor: int) -> Sets:
-    """Returns an anchor's nearest neighbours among examples [n, width], itself the first, in sets
-    of the paper's sizes.
+def nearest(features: np.ndarray, anchor: int) -> dict[int, np.ndarray]:
+    """Returns an anchor's nearest neighbours among examples [n, width], itself the first, by how
+    many: the paper's sizes.
     """
     order = _nearest(features, anchor)
     sizes = dict.fromkeys(max(2, round(size * len(features) / _OF)) for size in _SIZES)
-    return {f"nearest {size}": features[order[:size]] for size in sizes}
+    return {size: features[order[:size]] for size in sizes}
 
 
-def scaled(features: np.ndarray) -> Sets:
-    """Returns examples whose covariance is that of `features` [n, width] times 1/16 to 4."""
+def scaled(features: np.ndarray) -> dict[float, np.ndarray]:
+    """Returns examples by what the covariance of `features` [n, width] is times: 1/16 to 4."""
     mean = features.mean(axis=0)
-    return {f"covariance x {s:.3g}": mean + np.sqrt(s) * (features - mean) for s in _SCALES}
+    return {scale: mean + np.sqrt(scale) * (features - mean) for scale in _SCALES}
 
 
-def classes(clients: client_features.ClientFeatures) -> Sets:
+def classes(clients: client_features.ClientFeatures) -> dict[str, np.ndarray]:
     """Returns each client's examples, and those of each pair."""
     own = {
         name: clients.features[part] for name, part in zip(clients.ids, clients.parts, strict=True)
@@ -67,7 +66,7 @@ def classes(clients: client_features.ClientFeatures) -> Sets:
     return own | {f"{a} + {b}": np.concatenate([own[a], own[b]]) for a, b in pairs}
 
 
-def extremes(clients: client_features.ClientFeatures, client: str) -> Sets:
+def extremes(clients: client_features.ClientFeatures, client: str) -> dict[str, np.ndarray]:
     """Returns one client's examples, all, and all with half the covariance; KeyError if there is no
     such client.
     """

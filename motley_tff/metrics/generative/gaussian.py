@@ -13,23 +13,16 @@ import numpy as np
 from motley_tff.metrics.generative import client_features
 
 NUM_EXAMPLES = 50_000
-IDEAL = "ideal"
 VARIANCES = np.linspace(0.0, 4.0, 17)
-
-
-def name(variance: float) -> str:
-    """Returns what the generator of this variance is called."""
-    return f"var_x={variance:g}"
 
 
 def draw(
     rng: np.random.Generator, num_examples: int = NUM_EXAMPLES
-) -> tuple[client_features.ClientFeatures, dict[str, np.ndarray]]:
-    """Returns (clients, generated sets by name, the ideal one last).
+) -> tuple[client_features.ClientFeatures, dict[float, np.ndarray]]:
+    """Returns (clients, generated sets by var_x).
 
     All generators stretch the same draws, so that what differs between them is their variance.
     """
     first, second, noise = rng.standard_normal((3, num_examples, 2))
     clients = client_features.from_arrays({"1": first + [1.0, 0.0], "2": second - [1.0, 0.0]})
-    sets = {name(v): noise * [np.sqrt(v), 1.0] for v in VARIANCES.tolist()}
-    return clients, sets | {IDEAL: clients.features}
+    return clients, {v: noise * [np.sqrt(v), 1.0] for v in VARIANCES.tolist()}

@@ -2,9 +2,13 @@
 
 A row is a generated set. Distances are better the lower, the others the higher.
 A score that some client's few examples leave undefined is not-a-number, and a note says which.
+
+How far a score would be another with other examples of the same generator, its standard deviation,
+is that over random halves of the set, drawn without replacement (the delete-half jackknife: Shao
+and Wu 1989). Drawn with replacement, examples would be their own neighbours.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +27,8 @@ COLUMNS = (
     "num_features",
     *(f"{s}_{form}{r}" for r in ("", "_rank") for s in (*DISTANCES, *NEIGHBORS) for form in FORMS),
 )
-# Where they were asked for; see `wasserstein`.
+# Where they were asked for: with halves, and as `wasserstein` has them.
+DEVIATIONS = tuple(f"{s}_{form}_std" for s in (*DISTANCES, *NEIGHBORS) for form in FORMS)
 CRITICS = tuple(f"w1_{form}" for form in FORMS)
 # Relative; sums over millions of pairs keep more digits than these.
 _ROUNDING = 1e-10
@@ -43,17 +48,20 @@ def table(
     generated: Mapping[str, np.ndarray],
     num_neighbors: int,
     features_are: str = "",
+    num_resamples: int = 0,
+    seed: int = 0,
 ) -> Table:
     """Scores generated sets, [num_examples, num_features] each, by name.
 
     `features_are` says what they are of. `num_neighbors` is k of precision, recall, density and
-    coverage; 0 leaves them out. Too few examples of all clients together or of a set are a
-    UserError.
+    coverage; 0 leaves them out. `num_resamples` halves of each set, from 2, give the standard
+    deviations; 0 none. Too few examples of all clients together or of a set are a UserError.
     """
-    _check_sizes(clients, generated, num_neighbors)
-    parts = [_frechet(clients, generated), _kernel(clients, generated)]
+    _check_sizes(clients, generated, num_neighbors, is_halved=num_resamples > 0)
+    scored = _WithHalves(generated, num_resamples, seed)
+    parts = [_frechet(clients, scored), _kernel(clients, scored)]
     if num_neighbors:
-        parts.append(_neighbors(clients, generated, num_neighbors))
+        parts.append(_neighbors(clients, scored, num_neighbors))
     width = clients.features.shape[1]
     rows: list[dict[str, str | int | float]] = [
         {
@@ -63,12 +71,42 @@ def table(
         for name, features in generated.items()
     ]  # fmt: skip
     for scores in parts:
-        for column, values in scores.items():
+        for column, all_values in scores.items():
+            values, of_halves = np.split(all_values, [len(rows)])
+            if num_resamples:
+                deviations = of_halves.reshape(len(rows), num_resamples).std(axis=1, ddof=1)
+                for row, deviation in zip(rows, deviations.tolist(), strict=True):
+                    row[f"{column}_std"] = deviation
             ranks = _ranks(values if column.startswith(DISTANCES) else -values)
             for row, value, rank in zip(rows, values, ranks, strict=True):
                 row[column], row[f"{column}_rank"] = float(value), float(rank)
     few = [name for name, features in generated.items() if len(features) < _FEW * width]
     return Table(rows, [*_notes(clients, num_neighbors), *_note_on_few(few, width)])
+
+
+class _WithHalves(Mapping[str, np.ndarray]):
+    """Generated sets, and after them `number` random halves of each, made when they are asked
+    for.
+    """
+
+    def __init__(self, generated: Mapping[str, np.ndarray], number: int, seed: int):
+        self._generated, self._seed = generated, seed
+        self._halves = {f"{n} half {i}": (n, i) for n in generated for i in range(number)}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self._generated:
+            return self._generated[name]
+        whole, i = self._halves[name]
+        features = self._generated[whole]
+        rng = np.random.default_rng([self._seed, i])
+        return features[rng.permutation(len(features))[: len(features) // 2]]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._generated
+        yield from self._halves
+
+    def __len__(self) -> int:
+        return len(self._generated) + len(self._halves)
 
 
 def num_disagreements(first: Sequence[float], second: Sequence[float]) -> int:
@@ -78,11 +116,17 @@ def num_disagreements(first: Sequence[float], second: Sequence[float]) -> int:
 
 
 def _check_sizes(
-    clients: ClientFeatures, generated: Mapping[str, np.ndarray], num_neighbors: int
+    clients: ClientFeatures,
+    generated: Mapping[str, np.ndarray],
+    num_neighbors: int,
+    is_halved: bool,
 ) -> None:
     needed = max(2, num_neighbors + 1)
     sizes = {"all clients together": len(clients.features)}
-    for name, size in (sizes | {name: len(array) for name, array in generated.items()}).items():
+    for name, array in generated.items():
+        label = f"half of {name}, as --resamples takes" if is_halved else name
+        sizes[label] = len(array) // 2 if is_halved else len(array)
+    for name, size in sizes.items():
         if size < needed:
             hint = "; give a lower --num_neighbors, or 0" if needed > 2 else ""
             raise UserError(f"{name}: found {size} examples, expected at least {needed}{hint}")

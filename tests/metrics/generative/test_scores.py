@@ -146,15 +146,42 @@ def test_constant_and_large_values_are_scored():
         assert all(np.isfinite(row[column]) for column in _NUMBERS)
 
 
+def test_deviations_are_those_of_new_examples():
+    """Against what new draws of the same generator score."""
+    rng = np.random.default_rng(0)
+    clients = client_features.from_arrays(
+        {"a": rng.normal(size=(200, 2)), "b": rng.normal(size=(300, 2)) + 2}
+    )
+    sets = {str(i): rng.normal(size=(300, 2)) * 1.5 + 1 for i in range(60)}
+    found = scores.table(clients, sets, 3).rows
+    (row,) = scores.table(clients, {"0": sets["0"]}, 3, num_resamples=80).rows
+    for name in (*scores.DISTANCES, "precision", "density", "coverage"):
+        for form in scores.FORMS:
+            column = f"{name}_{form}"
+            true = np.std([r[column] for r in found])
+            assert 0.5 * true < row[f"{column}_std"] < 2 * true, column
+    (again,) = scores.table(clients, {"0": sets["0"]}, 3, num_resamples=80).rows
+    assert again == row
+    (without,) = scores.table(clients, {"0": sets["0"]}, 3).rows
+    assert without == {k: v for k, v in row.items() if not k.endswith("_std")}
+    with pytest.raises(UserError, match=r"half of few, as --resamples takes: found 3 examples"):
+        scores.table(clients, {"few": sets["0"][:7]}, 3, num_resamples=2)
+
+
+_IDEAL = "ideal"
+
+
 @pytest.fixture(scope="module")
 def experiment():
-    clients, generated = gaussian.draw(np.random.default_rng(0))
+    clients, by_variance = gaussian.draw(np.random.default_rng(0))
+    generated = {f"var_x={v:g}": features for v, features in by_variance.items()}
+    generated[_IDEAL] = clients.features
     rows = scores.table(clients, generated, num_neighbors=0).rows
     return {row["generated"]: row for row in rows}
 
 
 def test_the_papers_minima(experiment):
-    generators = [row for name, row in experiment.items() if name != gaussian.IDEAL]
+    generators = [row for name, row in experiment.items() if name != _IDEAL]
     assert len(generators) == 17 and gaussian.NUM_EXAMPLES == 50_000
     assert gaussian.VARIANCES[[0, 8, 16]].tolist() == [0, 2, 4]
 
@@ -169,7 +196,7 @@ def test_the_papers_minima(experiment):
 
 def test_the_papers_curves(experiment):
     for variance in gaussian.VARIANCES:
-        row = experiment[gaussian.name(variance)]
+        row = experiment[f"var_x={variance:g}"]
         fid_all, fid_avg = (np.sqrt(variance) - np.sqrt(2)) ** 2, 1 + (np.sqrt(variance) - 1) ** 2
         kid_all = 3 / 4 * (variance - 2) ** 2
         # 3/2 from the means, 1/8 of 4^2 + 3 from the third moments.
@@ -180,7 +207,7 @@ def test_the_papers_curves(experiment):
 
 
 def test_the_papers_ideal_estimator_is_not_the_best_by_fid_avg(experiment):
-    ideal = experiment[gaussian.IDEAL]
+    ideal = experiment[_IDEAL]
     assert ideal["fid_all"] == pytest.approx(0, abs=1e-9)
     assert ideal["kid_biased_all"] == pytest.approx(0, abs=1e-9)
     assert ideal["fid_avg"] == pytest.approx((np.sqrt(2) - 1) ** 2 + 1, abs=0.01)

@@ -1,0 +1,1 @@
+"""motley_generative: scores generated examples against clients' real ones."""

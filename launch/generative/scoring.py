@@ -1,0 +1,74 @@
+"""Scores sets, each in its group: what is printed and written."""
+
+from typing import Any, NamedTuple
+
+from launch.generative import sets as sets_lib
+from motley_tff import commandline
+from motley_tff.core.errors import UserError
+from motley_tff.metrics.generative import scores
+
+Rows = list[dict[str, Any]]
+
+
+class Scored(NamedTuple):
+    """The columns that some row has, a row a set, group after group, and notes on them."""
+
+    columns: list[str]
+    rows: Rows
+    notes: list[str]
+
+
+def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
+    """Returns all sets' scores; UserError if there are too few examples, or no set of a name."""
+    num_neighbors = 0 if wanted.experiment == "gaussian" else wanted.num_neighbors
+    critics = _wasserstein(wanted, sets)
+    rows: Rows = []
+    notes: dict[str, None] = {}
+    for number, group in enumerate(sets.groups):
+        commandline.raise_if_ended()
+        table = scores.table(
+            sets.clients, {name: of.features for name, of in group.items()}, num_neighbors,
+            sets.features_are, wanted.resamples, wanted.base_random_seed,
+        )  # fmt: skip
+        for row in table.rows:
+            name = str(row["generated"])
+            facts = {column: getattr(group[name], column) for column in sets_lib.COLUMNS}
+            rows.append({**row, **facts, **critics.get((number, name), {})})
+        notes |= dict.fromkeys(table.notes)
+    notes |= dict.fromkeys(_note_on_sizes(rows))
+    every = [*scores.COLUMNS, *scores.DEVIATIONS, *scores.CRITICS, *sets_lib.COLUMNS]
+    columns = [c for c in every if any(row.get(c) not in (None, "") for row in rows)]
+    return Scored(columns, rows, list(notes))
+
+
+def _note_on_sizes(rows: Rows) -> list[str]:
+    given = [row["num_examples"] for row in rows if row["file"]]
+    if not given or min(given) == max(given):
+        return []
+    return [
+        f"sets have {min(given)} to {max(given)} examples, and fid of fewer is higher by that "
+        f"alone; --num_examples={min(given)} takes as many of all"
+    ]
+
+
+def _wasserstein(
+    wanted: sets_lib.Wanted, sets: sets_lib.Sets
+) -> dict[tuple[int, str], dict[str, float]]:
+    """Returns the estimates of the sets that are named, by the group's place and the name, which
+    several anchors' sets have in common.
+    """
+    every = list(dict.fromkeys(name for group in sets.groups for name in group))
+    unknown = [name for name in wanted.wasserstein if name not in every]
+    if unknown:
+        raise UserError(f"--wasserstein={unknown[0]}: no such set; found {', '.join(every[:5])}")
+    if not wanted.wasserstein:
+        return {}
+    from motley_tff.metrics.generative import wasserstein  # TensorFlow takes 3 s.
+
+    found = {}
+    for number, group in enumerate(sets.groups):
+        for name in [name for name in group if name in wanted.wasserstein]:
+            commandline.raise_if_ended()
+            forms = wasserstein.forms(sets.clients, group[name].features, wanted.base_random_seed)
+            found[number, name] = dict(zip(scores.CRITICS, forms, strict=True))
+    return found

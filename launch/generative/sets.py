@@ -1,0 +1,277 @@
+"""What motley_generative scores: sets from files, of runs' checkpoints, and of experiments."""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motley_tff.core.errors import UserError
+from motley_tff.experiment import run_directory
+from motley_tff.metrics.generative import client_features, controlled, gaussian
+
+EXPERIMENTS = ("gaussian", "nearest", "scaled", "classes", "extremes")
+# The columns of a row that say what it is of; `generated` is unlike in all rows of a group.
+COLUMNS = ("source", "series", "setting", "file")
+_FILE, _CHECKPOINT = "file", "checkpoint"
+_NOTHING = np.zeros((0, 0))
+_ROUND = re.compile(r"round_(\d+)\.npz")
+
+Embed = Callable[[np.ndarray], np.ndarray]
+
+
+class Wanted(NamedTuple):
+    """The flags."""
+
+    clients: str | None
+    generated: list[str]
+    run: list[str]
+    num_examples: int | None
+    inception_weights: str | None
+    features: str | None
+    num_neighbors: int
+    resamples: int
+    theorem: bool
+    wasserstein: list[str]
+    output: str | None
+    experiment: str | None
+    num_kept: int
+    num_anchors: int
+    only_client: str | None
+    base_random_seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Generated:
+    """A set.
+
+    Attributes:
+      features: [num_examples, num_features].
+      source: `file`, `checkpoint`, or the experiment that made it.
+      series: Which of several of a kind: the run, the anchor.
+      setting: What differs in a series: the round, the number of examples, the variance or scale.
+      file: Of its pictures, if it has one.
+    """
+
+    features: np.ndarray
+    source: str
+    series: str = ""
+    setting: float | None = None
+    file: str = ""
+
+
+class Sets(NamedTuple):
+    """What is scored, and what its features are. The sets of a group are ranked."""
+
+    features_are: str
+    clients: client_features.ClientFeatures
+    groups: list[dict[str, Generated]]
+
+
+def read(wanted: Wanted) -> Sets:
+    """Returns the files' clients and sets, and those of an experiment; UserError if they are not
+    as they should be.
+    """
+    rng = np.random.default_rng(wanted.base_random_seed)
+    if wanted.experiment == "gaussian":
+        clients, by_variance = gaussian.draw(rng)
+        made = _settings("gaussian", "var_x={:g}", by_variance)
+        made["ideal"] = Generated(clients.features, "gaussian")
+        return Sets("as given", clients, [made])
+    paths, files = _files(wanted)
+    features_are, real, generated = _read_all(wanted, paths, files)
+    given = {
+        name: dataclasses.replace(
+            files[name], features=_some(name, array, wanted.num_examples, wanted.base_random_seed)
+        )
+        for name, array in generated.items()
+    }
+    clients, groups = _experiment(wanted, real, rng)
+    for group in groups:
+        if same := set(group) & set(given):
+            raise UserError(
+                f"{min(same)}: a client and a generated set; give the file another name"
+            )
+    return Sets(features_are, clients, _beside(groups, given))
+
+
+def _beside(
+    groups: list[dict[str, Generated]], given: dict[str, Generated]
+) -> list[dict[str, Generated]]:
+    """Returns an experiment's groups with the files' sets: beside what it made if that is one
+    group; of several, which rank alone, in one of their own, so that each is scored once.
+    """
+    if len(groups) == 1:
+        return [{**groups[0], **given}]
+    return [given, *groups] if given else groups
+
+
+def _experiment(
+    wanted: Wanted, clients: client_features.ClientFeatures, rng: np.random.Generator
+) -> tuple[client_features.ClientFeatures, list[dict[str, Generated]]]:
+    """Returns an experiment's clients and the groups that it makes."""
+    pooled, name = clients.features, wanted.experiment
+    if name in ("nearest", "scaled"):
+        try:
+            clients = controlled.variance_limited(clients, wanted.num_kept, rng)
+        except ValueError as error:
+            raise UserError(f"--num_kept={wanted.num_kept}: {error}") from error
+    if name == "nearest":
+        if wanted.num_anchors > len(pooled):
+            raise UserError(
+                f"--num_anchors={wanted.num_anchors}: the clients have {len(pooled)} examples"
+            )
+        anchors = rng.choice(len(pooled), wanted.num_anchors, replace=False)
+        of_anchors = ((f"anchor {a}", controlled.nearest(pooled, int(a))) for a in anchors)
+        return clients, [_settings("nearest", "nearest {}", s, series) for series, s in of_anchors]
+    if name == "scaled":
+        return clients, [_settings("scaled", "covariance x {:.3g}", controlled.scaled(pooled))]
+    if name == "classes":
+        return clients, [{n: Generated(a, name) for n, a in controlled.classes(clients).items()}]
+    if name == "extremes":
+        client = wanted.only_client or ""
+        if client not in clients.ids:
+            listed = ", ".join(clients.ids[:5])
+            raise UserError(f"--only_client={client}: expected one of {listed}, ...")
+        made = controlled.extremes(clients, client)
+        return clients, [{n: Generated(a, name) for n, a in made.items()}]
+    return clients, []
+
+
+def _settings(
+    source: str, template: str, sets: Mapping[Any, np.ndarray], series: str = ""
+) -> dict[str, Generated]:
+    return {
+        template.format(setting): Generated(features, source, series, setting)
+        for setting, features in sets.items()
+    }
+
+
+def _some(name: str, features: np.ndarray, number: int | None, seed: int) -> np.ndarray:
+    """Returns so many of a set's examples, drawn without replacement; all if None."""
+    if number is None:
+        return features
+    if number > len(features):
+        raise UserError(f"--num_examples={number}: {name} has {len(features)}; give at most that")
+    kept = np.random.default_rng(seed).permutation(len(features))[:number]
+    return features[np.sort(kept)]
+
+
+def _files(wanted: Wanted) -> tuple[pathlib.Path, dict[str, Generated]]:
+    """Returns the clients' file and the sets, still without features, by name."""
+    runs = [path(text) for text in wanted.run]
+    files = {
+        name: Generated(_NOTHING, _FILE, file=file)
+        for name, file in names(wanted.generated).items()
+    }
+    for series, run in zip(names(wanted.run, is_file=False), runs, strict=True):
+        for number, file in _checkpoints(run).items():
+            name = f"{series} round {number}"
+            files[name] = Generated(_NOTHING, _CHECKPOINT, series, number, str(file))
+    if wanted.clients is not None:
+        return path(wanted.clients), files
+    clients = [run / "generated" / "clients.npz" for run in runs]
+    _check_same(clients)
+    return clients[0], files
+
+
+def _checkpoints(run: pathlib.Path) -> dict[int, pathlib.Path]:
+    """Returns a run's files of pictures by round."""
+    found = {
+        int(match[1]): file
+        for file in (run / "generated").glob("round_*.npz")
+        if (match := _ROUND.fullmatch(file.name))
+    }
+    if not found:
+        raise UserError(
+            f"--run={run}: no generated/round_*.npz in it; give the directory of a run of "
+            "generative_trainer"
+        )
+    return dict(sorted(found.items()))
+
+
+def _check_same(files: Sequence[pathlib.Path]) -> None:
+    """Refuses runs of other clients than the first's."""
+    digests = []
+    for file in files:
+        try:
+            digests.append(run_directory.digest(str(file)))
+        except OSError as error:
+            raise UserError(f"{file} cannot be read: {error.strerror or error}") from error
+    for file, digest in zip(files, digests, strict=True):
+        if digest != digests[0]:
+            raise UserError(
+                f"{file} and {files[0]} differ: the runs had other clients; give --clients=FILE, "
+                "whom all are scored against"
+            )
+
+
+def path(text: str) -> pathlib.Path:
+    """Returns a path as a shell would read it."""
+    return pathlib.Path(os.path.expanduser(text))
+
+
+def names(files: Sequence[str], is_file: bool = True) -> dict[str, str]:
+    """Returns {name: file or directory}: their stems or names if all differ, else as given."""
+    paths = [pathlib.Path(os.path.abspath(file)) for file in files]
+    stems = [of.stem if is_file else of.name for of in paths]
+    found = stems if len(set(stems)) == len(stems) else list(files)
+    for name in found:
+        if found.count(name) > 1:
+            raise UserError(f"{name} is given twice; give each once")
+    return dict(zip(found, files, strict=True))
+
+
+def _read_all(
+    wanted: Wanted, clients: pathlib.Path, files: Mapping[str, Generated]
+) -> tuple[str, client_features.ClientFeatures, dict[str, np.ndarray]]:
+    """Returns (what features are of, the clients' features, the sets' by name)."""
+    if wanted.features and wanted.features.startswith("pca:"):
+        return wanted.features, *_read_pca(wanted.features, clients, files)
+    features_are, embed = _embedding(wanted.features, wanted.inception_weights)
+    return features_are, *_read(clients, files, embed)
+
+
+def _embedding(run: str | None, inception_weights: str | None) -> tuple[str, Any]:
+    """Returns what features are of, and what makes them of images; None of files of features."""
+    if run is not None:
+        from datasets import picture_features  # TensorFlow takes 3 s.
+
+        classifier = picture_features.classifier(path(run))
+        return classifier.name, classifier
+    if inception_weights is not None:
+        from datasets.models import inception_features
+
+        model = inception_features.load(path(inception_weights))
+        return "InceptionV3", functools.partial(inception_features.embed, model)
+    return "as given", None
+
+
+def _read_pca(
+    wanted: str, clients: pathlib.Path, files: Mapping[str, Generated]
+) -> tuple[client_features.ClientFeatures, dict[str, np.ndarray]]:
+    """Returns the features of images, by the principal components of the clients' pixels."""
+    from datasets import picture_features
+
+    size = wanted.removeprefix("pca:")
+    if not size.isdecimal():
+        raise UserError(f"--features={wanted}: expected pca:K with a whole number, such as pca:64")
+    real, sets = _read(clients, files, picture_features.flat)
+    pca = picture_features.fit_pca(real.features, int(size))
+    real = dataclasses.replace(real, features=pca(real.features))
+    return real, {name: pca(rows) for name, rows in sets.items()}
+
+
+def _read(
+    clients: pathlib.Path, files: Mapping[str, Generated], embed: Embed | None
+) -> tuple[client_features.ClientFeatures, dict[str, np.ndarray]]:
+    real = client_features.read_clients(clients, embed)
+    width = real.features.shape[1]
+    return real, {
+        name: client_features.read_generated(path(of.file), width, embed)
+        for name, of in files.items()
+    }

@@ -1,0 +1,53 @@
+"""What both generators share: batches a round, and optimizers that silos may keep."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from motley_tff.algorithms import fedavg
+from motley_tff.core.algorithm import Algorithm, Communicated
+from motley_tff.core.errors import UserError
+from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Weights
+from motley_tff.core.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Generator(fedavg.FedAvg):
+    """FedAvg's hyperparameters, and
+
+    Attributes:
+      train_steps: A client's batches a round, in place of epochs; None for `train_epochs`.
+      keep_optimizer_state: Whether a silo's optimizer goes on where its last round ended; else it
+        starts anew, as devices' do.
+    """
+
+    BOUNDS: ClassVar[Mapping[str, tuple]] = {**fedavg.FedAvg.BOUNDS, "train_steps": (1, None)}
+    train_batch_size: int = 32
+    train_steps: int | None = None
+    keep_optimizer_state: bool = False
+
+    def finished(self, algorithm: Algorithm, task: Task, first_state: Any) -> Algorithm:
+        """Returns an algorithm whose clients start from `first_state`, tensors, if they keep one;
+        where one client trains, nothing is sent. UserError if devices are to keep one.
+        """
+        changes: dict[str, Any] = {}
+        if self.keep_optimizer_state:
+            if task.setting != "cross_silo":
+                raise UserError(
+                    f"--keep_optimizer_state is for silos, and the clients of {task.dataset} are "
+                    "devices, which keep nothing; leave it out, or give --setting=cross_silo"
+                )
+            state = tf.nest.map_structure(lambda t: t.numpy(), first_state)
+            changes["initial_client_state"] = lambda index: state
+        if len(task.train) == 1:
+            changes["communicated"] = Communicated((), ())
+        return dataclasses.replace(algorithm, **changes)
+
+
+def first_state(optimizer: Any, weights: Weights) -> Any:
+    """Returns an optimizer's state before its first step, tensors."""
+    specs = tuple(tf.TensorSpec(w.shape, tf.float32) for w in weights)
+    return tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))

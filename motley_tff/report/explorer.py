@@ -1,0 +1,136 @@
+"""The explorer in `report.html`: every test client of every run, to be looked into.
+
+Its data stand in the page as JSON, numbers in them as base64 of little-endian bytes. A metric's
+values have 16 bits, 65,534 steps over what a run's values range over; whether a client is hurt,
+means and shares of the hurt are exact. What would make the page too large is left out and named.
+"""
+
+import base64
+import collections
+import pathlib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motley_tff.metrics import client_values
+from motley_tff.report import page
+from motley_tff.report.comparisons import Comparison
+from motley_tff.report.runs import Run
+
+_EMPTY = 65_535
+# Values of all runs together: 16 MB in the page. Ids come on top.
+_MOST_VALUES = 6_000_000
+_SCRIPT = pathlib.Path(__file__).with_name("explorer.js")
+_NOW = "personalized"
+
+
+class _Values(NamedTuple):
+    """A run's test clients: `values` [num_candidates, num_clients], the first row the baseline."""
+
+    candidates: list[str]
+    values: np.ndarray
+
+
+def section(compared: Iterable[Comparison]) -> page.Section | None:
+    """Returns the part of the page; None without runs."""
+    runs = _named(
+        (series.label, run)
+        for comparison in compared
+        for series in comparison.series
+        for run in series.runs
+    )
+    shown: list[dict[str, Any]] = []
+    room = _MOST_VALUES
+    left_out = []
+    for name, run in runs:
+        values = _values(run)
+        room -= values.values.size
+        if shown and room < 0:
+            left_out.append(name)
+        else:
+            shown.append(_encoded(name, run, values))
+    if not shown:
+        return None
+    notes = [
+        "A point is a test client. Drag over points to select them, or use the boxes; the table "
+        "lists those who lose most first. Values are rounded to 65,534 steps over their range; "
+        "who is hurt, and "
+        "means and shares over all clients, are exact."
+    ]
+    if left_out:
+        notes.append(f"Too many clients for one page, left out: {', '.join(left_out[:20])}.")
+    body = "\n".join(map(page.paragraph, notes))
+    script = _SCRIPT.read_text(encoding="utf-8")
+    return page.Section("explorer", "Explorer", body, app=page.App({"runs": shown}, script))
+
+
+def _named(runs: Iterable[tuple[str, Run]]) -> list[tuple[str, Run]]:
+    """Returns runs with names that tell them apart: with their directories where they must be."""
+    named = [(f"{label}, {run.dataset}, {run.run_id}", run) for label, run in runs]
+    counts = collections.Counter(name for name, _ in named)
+    return [(name if counts[name] == 1 else f"{name}, {run.path}", run) for name, run in named]
+
+
+def _values(run: Run) -> _Values:
+    """Returns every candidate's value for every client, and the chosen one's, which comes last."""
+    ids = run.values.client_ids
+    table = run.reported("candidates")
+    columns = {"baseline": run.values.baseline}
+    if table is not None:
+        wide = table.assign(candidate=table["candidate"].astype(str)).pivot_table(
+            index="client_id", columns="candidate", values="value", sort=False, dropna=False
+        )
+        wide = wide.reindex(ids)
+        # Nine digits name a float32; read as one, what is equal is equal.
+        found = {name: wide[name].to_numpy(np.float32).astype(float) for name in wide.columns}
+        columns |= {
+            f"candidate {name}": values
+            for place, (name, values) in enumerate(found.items())
+            # Candidate 0, the first one, mostly is the baseline itself.
+            if place or not np.array_equal(values, columns["baseline"], equal_nan=True)
+        }
+    columns[_NOW] = run.values.personalized
+    return _Values(list(columns), np.array(list(columns.values()), float))
+
+
+def _encoded(name: str, run: Run, of: _Values) -> dict[str, Any]:
+    values = of.values
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    step = (high - low) / (_EMPTY - 1) or 1.0
+    codes = np.full(values.shape, _EMPTY, np.uint16)
+    known = np.isfinite(values)
+    codes[known] = np.rint((values[known] - low) / step).astype(np.uint16)
+    higher = run.higher_is_better
+    hurt = np.array([client_values.is_hurt(values[0], row, higher) for row in values])
+    with np.errstate(invalid="ignore"):
+        means = values.mean(axis=1)
+    rows, clients = run.rows, run.values
+    return {
+        "name": name,
+        "metric": run.metric,
+        "higher": higher,
+        "ids": clients.client_ids.astype(str).tolist(),
+        "groups": None if clients.groups is None else clients.groups.astype(str).tolist(),
+        "personalization": _sizes(rows.get("num_personalization_examples")),
+        "evaluation": _sizes(clients.num_evaluation_examples),
+        "candidates": of.candidates,
+        "low": low,
+        "high": high,
+        "values": _base64(codes),
+        "hurt": _base64(np.packbits(hurt, axis=1)),
+        "means": [float(mean) if np.isfinite(mean) else None for mean in means],
+        "pctHurt": np.round(100.0 * hurt.mean(axis=1), 1).tolist(),
+    }
+
+
+def _sizes(values: Any) -> str | None:
+    if values is None:
+        return None
+    numbers = np.asarray(values, float)
+    return _base64(numbers.astype(np.uint32)) if np.isfinite(numbers).all() else None
+
+
+def _base64(values: np.ndarray) -> str:
+    return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()

@@ -1,0 +1,214 @@
+"""Figures of scores that motley_generative wrote (Wang et al. 2023, Figures 1 to 6).
+
+- *Experiments*: both forms of each score over what an experiment varies of its generator, the mean
+  over anchors with their standard deviation; what each form prefers is marked.
+- *Checkpoints*: each form over rounds, a line a run with the standard deviation over resamples;
+  generators without rounds are level lines.
+- *Forms*: all against avg, a point a set, where sets have no order, such as classes.
+- *Pictures* of some sets, with their scores beside them.
+"""
+
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from motley_tff.files import array_files
+from motley_tff.metrics.generative import scores
+from motley_tff.report import runs, style
+
+# `kid_biased` is `kid` and a constant.
+_DISTANCES = (*(name for name in scores.DISTANCES if name != "kid_biased"), "w1")
+_SCORES = (*_DISTANCES, *scores.NEIGHBORS)
+_VARIED = {
+    "gaussian": "its variance",
+    "nearest": "its examples",
+    "scaled": "covariance ×",
+}
+_CHECKPOINT, _ANCHORS = "checkpoint", "nearest"
+_WIDE = 50
+_NUM_ROWS, _NUM_PICTURES = 8, 10
+_REQUIRED = ("generated", "features", "num_features", "source", "fid_all", "fid_avg")
+
+
+def draw(path: pathlib.Path) -> Iterator[style.Drawn]:
+    """Yields the figures of a table, those that have a score in all rows; UserError if it is none.
+    Within `style.settings`.
+    """
+    yield from (drawn for drawn in _figures(_read(path)) if drawn)
+
+
+def _read(path: pathlib.Path) -> pd.DataFrame:
+    table = runs.read(path, _REQUIRED, "generative")
+    for column, empty in (("series", ""), ("setting", np.nan), ("file", "")):
+        if column not in table:
+            table[column] = empty
+    return table
+
+
+def _figures(table: pd.DataFrame) -> Iterator[style.Drawn | None]:
+    for source in _VARIED:
+        rows = table[(table["source"] == source) & table["setting"].notna()]
+        if len(rows):
+            yield _curves(source, rows)
+    if (table["source"] == _CHECKPOINT).any():
+        yield _checkpoints(table)
+    unordered = table[table["setting"].isna()]
+    if len(unordered) > 1:
+        yield _forms(unordered)
+    yield _pictures(table)
+
+
+def _scores(rows: pd.DataFrame) -> list[str]:
+    """Returns the scores that all rows have in both forms."""
+    names = {name: [f"{name}_{form}" for form in scores.FORMS] for name in _SCORES}
+    given = [name for name, forms in names.items() if set(forms) <= set(rows)]
+    return [name for name in given if np.isfinite(rows[names[name]]).all(axis=None)]
+
+
+def _features(rows: pd.DataFrame) -> str:
+    first = rows.iloc[0]
+    return f"Features: {first['features']}, {first['num_features']:g} of them."
+
+
+def _curves(source: str, rows: pd.DataFrame) -> style.Drawn | None:
+    names, num_series = _scores(rows), rows["series"].nunique()
+    if not names:
+        return None
+    figure, axes = style.grid(len(names))
+    looks, best = style.styles(scores.FORMS).values(), []
+    for ax, name in zip(axes, names, strict=True):
+        preferred = []
+        for form, look in zip(scores.FORMS, looks, strict=True):
+            by_setting = rows.groupby("setting")[f"{name}_{form}"]
+            mean, spread = by_setting.mean(), by_setting.std(ddof=0)
+            ax.plot(mean.index, mean, label=form, markevery=2, **look.options)
+            ax.fill_between(mean.index, mean - spread, mean + spread, **look.band)
+            place = mean.idxmin() if name in _DISTANCES else mean.idxmax()
+            ax.plot(place, mean[place], look.marker, color=look.colour, markersize=8, mfc="none")
+            preferred.append(f"{place:g}")
+        if source != "gaussian":
+            ax.set_xscale("log")
+        ax.set_ylabel(name)
+        best.append(f"{name} {preferred[0]} and {preferred[1]}")
+    _label_lowest(axes, _VARIED[source])
+    style.legend_below(figure, axes[0])
+    anchors = f" Means over {num_series} anchors, bands their deviation." if num_series > 1 else ""
+    caption = (
+        f"Preferred by the all and the avg form: {'; '.join(best)}.{anchors} {_features(rows)}"
+    )
+    return style.Drawn(source, f"Both forms of scores: {source}", figure, caption)
+
+
+def _label_lowest(axes: Sequence[Axes], label: str) -> None:
+    for ax in axes[-2:]:
+        ax.set_xlabel(label)
+
+
+def _checkpoints(table: pd.DataFrame) -> style.Drawn | None:
+    names = _scores(table)
+    if not names:
+        return None
+    rows = table[table["source"] == _CHECKPOINT]
+    level = table[table["setting"].isna()]
+    labels = [*dict.fromkeys(rows["series"]), *level["generated"]]
+    looks = style.styles(labels)
+    figure, axes = style.panels(len(names), 2)
+    for line, name in zip(axes, names, strict=True):
+        for ax, form in zip(line, scores.FORMS, strict=True):
+            column = f"{name}_{form}"
+            for label, of_run in rows.groupby("series", sort=False):
+                of_run = of_run.sort_values("setting")
+                ax.errorbar(
+                    of_run["setting"], of_run[column], of_run.get(f"{column}_std"),
+                    label=label, elinewidth=0.6, **looks[str(label)].options,
+                )  # fmt: skip
+            for generated, value in zip(level["generated"], level[column], strict=True):
+                look = looks[generated]
+                ax.axhline(value, color=look.colour, linestyle=look.dashes, label=generated)
+            ax.set_ylabel(column)
+            if table[column].max() > _WIDE * table[column].min() > 0:
+                ax.set_yscale("log")
+    _label_lowest(axes[-1], "round")
+    style.legend_below(figure, axes[0][0])
+    return style.Drawn(_CHECKPOINT, "Scores of checkpoints", figure, _of_pairs(table, names))
+
+
+def _of_pairs(rows: pd.DataFrame, names: Sequence[str]) -> str:
+    """Returns how often the forms disagree on sets that were ranked together."""
+    groups, counts = _groups(rows), []
+    pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups)
+    for name in names:
+        columns = [f"{name}_{form}" for form in scores.FORMS]
+        found = (
+            scores.num_disagreements(*(group[c].tolist() for c in columns)) for group in groups
+        )
+        counts.append(f"{name} {sum(found)}")
+    return f"Pairs of {pairs} that the two forms order differently: {', '.join(counts)}. " + (
+        _features(rows)
+    )
+
+
+def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """Returns the rows that were ranked together: all, or of several anchors each one's, and the
+    others'.
+    """
+    anchors = rows["series"].where(rows["source"] == _ANCHORS, "")
+    is_one = anchors[anchors != ""].nunique() < 2
+    return [rows] if is_one else [group for _, group in rows.groupby(anchors)]
+
+
+def _forms(rows: pd.DataFrame) -> style.Drawn | None:
+    names = _scores(rows)
+    if not names:
+        return None
+    figure, axes = style.grid(len(names), 1.6)
+    many = len(rows) > 12
+    looks = style.styles(list(rows["generated"]))
+    for ax, name in zip(axes, names, strict=True):
+        for row in rows.to_dict("records"):
+            look = looks[row["generated"]]
+            ax.plot(
+                row[f"{name}_all"], row[f"{name}_avg"], "o" if many else look.marker,
+                color=style.KEPT if many else look.colour, label=row["generated"], alpha=0.8,
+            )  # fmt: skip
+        ax.set(xlabel=f"{name}, all", ylabel=f"{name}, avg")
+    if not many:
+        style.legend_below(figure, axes[0])
+    return style.Drawn("forms", "The all and the avg form", figure, _of_pairs(rows, names))
+
+
+def _pictures(table: pd.DataFrame) -> style.Drawn | None:
+    """Draws pictures of at most eight sets whose files are still there."""
+    rows = [row for row in table.to_dict("records") if os.path.isfile(row["file"])]
+    places = np.linspace(0, len(rows) - 1, min(_NUM_ROWS, len(rows))).round().astype(int)
+    read = [(rows[i], _first_pictures(rows[i]["file"])) for i in places]
+    found = [(row, pictures) for row, pictures in read if pictures is not None]
+    if not found:
+        return None
+    figure = Figure(figsize=(style.COLUMN_WIDTH, 0.62 * len(found)), layout="constrained")
+    axes = figure.subplots(len(found), 1, squeeze=False)[:, 0]
+    for ax, (row, pictures) in zip(axes, found, strict=True):
+        strip = np.concatenate(list(pictures), axis=1)
+        ax.imshow(strip.squeeze(), cmap="gray" if strip.shape[-1] != 3 else None)
+        ax.axis("off")
+        said = [f"{s} {row[f'{s}_all']:.4g}, {row[f'{s}_avg']:.4g}" for s in ("fid", "kid")]
+        ax.set_title(style.plain(f"{row['generated']}: {'; '.join(said)}"), fontsize=6.5, pad=2)
+    caption = f"The first pictures of each, its scores all, avg. {_features(table)}"
+    return style.Drawn("pictures", "Pictures beside their scores", figure, caption)
+
+
+def _first_pictures(file: str) -> np.ndarray | None:
+    """Returns a copy, which does not keep the others in memory; None if the file has none."""
+    try:
+        arrays = array_files.read(file, lambda name: name == "images")
+    except (OSError, ValueError):
+        return None
+    images = arrays.get("images")
+    if images is None or images.ndim not in (3, 4) or not len(images):
+        return None
+    return images[:_NUM_PICTURES].copy()

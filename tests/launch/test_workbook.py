@@ -1,0 +1,183 @@
+"""motley_metrics --output=results.xlsx, read back by another library than wrote it."""
+
+import csv
+import resource
+import subprocess
+import sys
+
+import openpyxl
+import pytest
+
+from launch.metrics import output, workbook
+from motley_tff.core.errors import UserError
+from motley_tff.tables import columns
+from tests.report import written
+from tests.trainers import programs
+
+
+def metrics(*arguments):
+    command = [sys.executable, "-m", "launch.metrics.command", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=programs.environment(), timeout=60, check=False
+    )
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for name, algorithm in (("one", "ditto"), ("=two", "mocha")):
+        clients = {"007": (0.5, 0.75), "=1+1": (0.25, 0.125), "@a": (0.375, 0.5)}
+        written.run(tmp_path / "runs", name, algorithm, clients)
+    (tmp_path / "runs" / "one" / "candidates.csv").write_text(
+        "run_id,round,split,client_id,candidate,accuracy,loss\n"
+        "one,10,test,toy:007,0,0.5,\none,10,test,toy:007,1,0.75,1.25\none,5,test,toy:007,0,0.1,1\n"
+    )
+    return tmp_path / "runs"
+
+
+def _sheets(path):
+    book = openpyxl.load_workbook(path)
+    return {sheet.title: [[cell.value for cell in row] for row in sheet] for sheet in book}, book
+
+
+def test_every_row_as_the_csvs_have_it(runs, tmp_path):
+    result = metrics(runs, f"--output={tmp_path / 'x.xlsx'}")
+    assert result.returncode == 0, result.stderr
+    sheets, book = _sheets(tmp_path / "x.xlsx")
+    assert list(sheets) == ["summary", "clients", "candidates"]
+    header, *rows = sheets["clients"]
+    with open(runs / "one" / "clients.csv", newline="") as file:
+        expected = list(csv.DictReader(file))
+    ours = [dict(zip(header, row, strict=True)) for row in rows]
+    found = [row for row in ours if row["run_id"] == "one"]
+    assert len(found) == len(expected) == 5 and len(ours) == 10
+    for row, same in zip(found, expected, strict=True):
+        for name, text in same.items():
+            cell = row[name]
+            if isinstance(cell, int | float):
+                assert float(text) == cell, name
+            else:
+                assert (cell or "") == text, name
+    # Numbers are numbers, names and keys are text; nothing is a formula.
+    assert isinstance(found[0]["baseline"], float) and isinstance(
+        found[0]["num_evaluation_examples"], int
+    )
+    assert {row["client_id"] for row in found} == {"v0", "v1", "007", "=1+1", "@a"}
+    assert all(isinstance(row["base_random_seed"], str) for row in found)
+    kinds = {cell.data_type for sheet in book for row in sheet for cell in row}
+    assert kinds <= {"s", "n"}
+    for sheet in book:
+        assert sheet.freeze_panes == "A2" and sheet.auto_filter.ref == sheet.dimensions
+        assert all(cell.font.bold for cell in sheet[1])
+    # The last round only, as in the table.
+    assert [row[4] for row in sheets["candidates"][1:]] == ["0", "1"]
+    assert sheets["candidates"][1][-1] is None
+
+
+@pytest.mark.parametrize("name", ["mine.csv", "clients.csv"])
+def test_foreign_ids_stay_text(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("user,score,note\n001,0.5,x\n<r><t>x</r>,0.25,\n<r>a&b</r>,1,\n")
+    (tmp_path / "candidates.csv").write_text("a table of another kind\n1\n")
+    flags = ("--columns=client=user,baseline=score", "--higher_is_better", "--metric=accuracy")
+    result = metrics(path, *flags, f"--output={tmp_path / 'x.xlsx'}")
+    assert result.returncode == 0, result.stderr
+    header, *rows = _sheets(tmp_path / "x.xlsx")[0]["clients"]
+    found = [dict(zip(header, row, strict=True)) for row in rows]
+    expected = [("001", 0.5), ("<r><t>x</r>", 0.25), ("<r>a&b</r>", 1)]
+    assert [(row["client_id"], row["baseline"]) for row in found] == expected
+
+
+def test_a_table_without_a_run_and_leafs(tmp_path):
+    path = written.run(tmp_path, "x", "ditto", {"a": (0.5, 0.75)}) / "clients.csv"
+    lines = [line.split(",")[4:] for line in path.read_text().splitlines()]  # Without the run's.
+    path.write_text("".join(",".join(cells) + "\n" for cells in lines))
+    assert metrics(path, f"--output={tmp_path / 'x.xlsx'}").returncode == 0
+    header, *_, row = _sheets(tmp_path / "x.xlsx")[0]["clients"]
+    assert dict(zip(header, row, strict=True))["personalized"] == 0.75
+    path.write_text(
+        "client_id,round_number,num_samples,set,accuracy,loss\n"
+        "a,0,5,test,0.25,1\na,20,5,test,0.5,1\na,20,5,train,0.75,1\n"
+    )
+    assert metrics(path, "--splits=test", f"--output={tmp_path / 'y.xlsx'}").returncode == 0
+    header, row = _sheets(tmp_path / "y.xlsx")[0]["clients"]
+    found = dict(zip(header, row, strict=True))
+    assert (found["round"], found["split"], found["baseline"]) == (20, "test", 0.5)
+
+
+def test_runs_of_one_name_are_told_apart(runs, tmp_path):
+    for root in ("s0", "s1"):
+        written.run(tmp_path / root, "same", "ditto", {"a": (0.5, 0.75)})
+    result = metrics(
+        tmp_path / "s0", tmp_path / "s1", "--compare", f"--output={tmp_path / 'x.xlsx'}"
+    )
+    assert result.returncode == 0, result.stderr
+    sheets = _sheets(tmp_path / "x.xlsx")[0]
+    names = {row[0] for row in sheets["clients"][1:]}
+    assert names == {row[0] for row in sheets["summary"][1:]} and len(names) == 2
+
+
+def test_scores_have_sheets_of_clients_and_of_examples(tmp_path):
+    path = tmp_path / "scores.csv"
+    keys = "r,toy,fedavg,0,5,test"
+    lines = [f"{keys},toy:{c},'=a,{i % 2},{i / 7:.3f},{i / 9:.3f}" for c in "ab" for i in range(4)]
+    path.write_text("\n".join([",".join(columns.names("scores")), *lines]) + "\n")
+    result = metrics(path, f"--output={tmp_path / 'x.xlsx'}")
+    assert result.returncode == 0, result.stderr
+    sheets, _ = _sheets(tmp_path / "x.xlsx")
+    assert list(sheets) == ["summary", "clients", "scores"]
+    nothing = metrics(path, "--round=99")
+    assert nothing.returncode == 2 and "has nothing of --round=99" in nothing.stderr
+    assert [len(rows) for rows in sheets.values()] == [3, 5, 9]
+    assert "roc_auc" in sheets["clients"][0]
+    # A class's name is its name again: no cell of a workbook is a formula.
+    assert sheets["scores"][1][sheets["scores"][0].index("class")] == "=a"
+
+
+def test_the_summary_is_the_printed_table(runs, tmp_path):
+    metrics(runs / "one", f"--output={tmp_path / 'x.xlsx'}")
+    metrics(runs / "one", f"--output={tmp_path / 'x.csv'}")
+    header, *rows = _sheets(tmp_path / "x.xlsx")[0]["summary"]
+    with open(tmp_path / "x.csv", newline="") as file:
+        expected = list(csv.DictReader(file))
+    assert header == list(expected[0]) and len(rows) == len(expected) == 2
+    for row, same in zip(rows, expected, strict=True):
+        for name, cell in zip(header, row, strict=True):
+            if isinstance(cell, int | float):
+                assert float(same[name]) == pytest.approx(cell, rel=1e-8), name
+            else:
+                assert (cell or "") == same[name], name
+
+
+def test_what_excel_cannot_hold_is_one_line(tmp_path):
+    path = tmp_path / "x.xlsx"
+    for sheet, words in (
+        (workbook.Sheet("clients", ["a"], [()] * 1_048_576, "a/clients.csv"),
+         "clients has 1048576 rows, a sheet takes 1048575; choose fewer by --round and --splits, "
+         "or use a/clients.csv"),
+        (workbook.Sheet("clients", ["a"] * 16_385, [], "f"), "clients has 16385 columns"),
+        (workbook.Sheet("clients", ["a"], [["x" * 40_000]], "f"), "found a text of 40000 char"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=words):
+            workbook.write(path, [sheet])
+    assert not list(tmp_path.iterdir())
+    workbook.write(path, [workbook.of_table("summary", output.Table(["a"], [{"a": "=1+1"}]), "f")])
+    assert _sheets(path)[0] == {"summary": [["a"], ["=1+1"]]}
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path):
+    path = tmp_path / "x.xlsx"
+    path.write_text("old")
+    sheet = workbook.Sheet("clients", ["a"], [[i] for i in range(20_000)], "f")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(UserError, match="cannot write .*; what was written before is whole"):
+            workbook.write(path, [sheet])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.xlsx"] and path.read_text() == "old"
+
+
+def test_a_workbook_has_its_sheet_of_clients(runs, tmp_path):
+    result = metrics(runs, "--per_client", f"--output={tmp_path / 'x.xlsx'}")
+    assert result.returncode == 2 and "has a sheet of clients anyway" in result.stderr

@@ -1,0 +1,192 @@
+"""The explorer: its data exactly, and in a real browser what a person does with it."""
+
+import base64
+
+import numpy as np
+import pytest
+
+from motley_tff.report import building, comparisons, explorer, runs
+from tests.report import browsers, written
+
+NASTY = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    clients = {
+        NASTY: (0.5, 0.25), "b": (0.25, 0.75), "c": (0.75, 0.75), "d": (0.1, 0.7),
+        "e": (1 / 3, 1 / 3 - 1e-6), "f": (0.5, 0.9),
+    }  # fmt: skip
+    values = {c: {"0": before, "1": 0.5, "2": after} for c, (before, after) in clients.items()}
+    tables = {"candidates": written.candidates({"test": values})}
+    written.run(root, "one", "fedavg+finetuning", clients, tables=tables)
+    written.run(root, "two", "ditto", {c: (a, 1.0) for c, (a, _) in clients.items()})
+    return root
+
+
+def _data(root):
+    section = explorer.section(comparisons.compare(runs.find([str(root)])))
+    return {run["name"].rpartition(" ")[2]: run for run in section.app.data["runs"]}
+
+
+def _decoded(text, kind):
+    return np.frombuffer(base64.b64decode(text), kind)
+
+
+def test_values_are_to_a_step_and_who_is_hurt_is_exact(folder):
+    run = _data(folder)["one"]
+    assert run["candidates"] == ["baseline", "candidate 1", "candidate 2", "personalized"]
+    codes = _decoded(run["values"], "<u2").reshape(4, 6)
+    values = run["low"] + codes * (run["high"] - run["low"]) / 65534
+    expected = [0.5, 0.25, 0.75, 0.1, 1 / 3, 0.5]
+    np.testing.assert_allclose(values[0], expected, atol=(run["high"] - run["low"]) / 65534)
+    hurt = np.unpackbits(_decoded(run["hurt"], "u1").reshape(4, 1), axis=1)[:, :6]
+    # The fifth loses less than a step: it is hurt all the same.
+    assert hurt[0].tolist() == [0] * 6 and hurt[3].tolist() == [1, 0, 0, 0, 1, 0]
+    assert run["pctHurt"][3] == 33.3
+    assert run["means"][0] == pytest.approx(np.mean(expected))
+    assert _decoded(run["personalization"], "<u4").tolist() == [10, 20, 30, 40, 50, 60]
+    assert run["ids"][0] == NASTY and len(_data(folder)["two"]["candidates"]) == 2
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+    for root in ("s0", "s1"):
+        written.run(tmp_path / root, "same", "ditto", {"a": (0.5, 0.75)})
+    section = explorer.section(comparisons.compare(runs.find([str(tmp_path)])))
+    names = [run["name"] for run in section.app.data["runs"]]
+    assert len(set(names)) == 2 and all(name.endswith("same") for name in names)
+
+
+def test_candidates_that_change_nothing_stay(tmp_path):
+    values = {"a": {"0": 0.5, "1": 0.5, "2": 0.75}}
+    tables = {"candidates": written.candidates({"test": values})}
+    written.run(tmp_path, "one", "ditto", {"a": (0.5, 0.75)}, tables=tables)
+    assert _data(tmp_path)["one"]["candidates"] == [
+        "baseline", "candidate 1", "candidate 2", "personalized"
+    ]  # fmt: skip
+
+
+def test_what_is_too_much_is_named(folder, monkeypatch):
+    monkeypatch.setattr(explorer, "_MOST_VALUES", 10)
+    section = explorer.section(comparisons.compare(runs.find([str(folder)])))
+    assert len(section.app.data["runs"]) == 1 and "left out: " in section.body
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = browsers.find()
+    if path is None:
+        pytest.skip("no Chromium on this machine: the explorer was not opened")
+    from playwright import sync_api
+
+    with sync_api.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def shown(browser, folder, tmp_path):
+    built = building.build([str(folder)], tmp_path / "report", "svg")
+    page = browser.new_page()
+    said, asked = [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(built.page.as_uri())
+    page.wait_for_selector("#explorer-app canvas")
+    yield page
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [built.page.as_uri()]
+    page.close()
+
+
+def _status(page):
+    return page.locator("#explorer [role=status]").inner_text()
+
+
+def _listed(page):
+    return page.locator("#explorer tbody").first.locator("tr").all_inner_texts()
+
+
+def _choose(page, name):
+    page.get_by_label("Runs").select_option(label=name)
+
+
+@pytest.fixture
+def one(shown):
+    names = shown.get_by_label("Runs").locator("option").all_inner_texts()
+    _choose(shown, next(name for name in names if name.endswith(" one")))
+    return shown
+
+
+def test_who_is_hurt_most(one):
+    one.get_by_label("Select the hurt only").check()
+    assert "2 of 6 (33.3%) selected" in _status(one)
+    rows = _listed(one)
+    assert len(rows) == 2 and rows[0].split("\t")[1] == NASTY
+    _, _, _, size, evaluation, before, now, gain, hurt, every = rows[0].split("\t")
+    assert (size, evaluation, hurt) == ("10", "5", "yes")
+    assert [float(x) for x in (before, now, gain)] == pytest.approx([0.5, 0.25, -0.25], abs=1e-4)
+    assert [float(x) for x in every.split(", ")] == pytest.approx([0.5, 0.5, 0.25, 0.25], abs=1e-4)
+    # Ids are text, whatever they say.
+    assert one.locator("#explorer img").count() == 0
+    assert "fewest personalization examples: 1 of 2 (50.0%), with most: 1 of 2" in _status(one)
+
+
+def test_a_box_is_dragged_and_typed(one):
+    one.locator("#explorer canvas").scroll_into_view_if_needed()
+    area = one.locator("#explorer canvas").bounding_box()
+    one.mouse.move(area["x"] + 30, area["y"] + 2)
+    one.mouse.down()
+    one.mouse.move(area["x"] + area["width"] - 2, area["y"] + area["height"] - 30)
+    one.mouse.up()
+    assert "6 of 6 (100.0%) selected" in _status(one)
+    one.get_by_role("button", name="Select none").click()
+    assert "Nothing is selected" in _status(one)
+    field = one.get_by_label("Select horizontally from")
+    field.focus()
+    one.keyboard.type("0.6")
+    one.keyboard.press("Tab")
+    assert "1 of 6" in _status(one) and _listed(one)[0].split("\t")[1] == "c"
+    # Limits of one axis are none of another's.
+    one.get_by_label("Horizontal axis").select_option(label="evaluation examples")
+    assert field.input_value() == "" and "Nothing is selected" in _status(one)
+
+
+def test_the_slider_moves_over_candidates(one):
+    slider = one.get_by_label("Candidate")
+    slider.focus()
+    one.keyboard.press("ArrowLeft")
+    one.keyboard.press("ArrowLeft")
+    current = one.locator("#explorer tr[aria-current]").inner_text().split("\t")
+    assert current[1:3] == ["candidate 1", "0.5"]
+    # Everyone has 0.5 then: only the third had more.
+    assert current[3] == "16.7"
+    one.get_by_label("Select the hurt only").check()
+    assert [row.split("\t")[1] for row in _listed(one)] == ["c"]
+
+
+def test_several_runs_and_axes(one):
+    options = one.get_by_label("Runs").locator("option").all_inner_texts()
+    one.get_by_label("Runs").select_option(label=options)
+    one.get_by_label("Horizontal axis").select_option(label="personalization examples")
+    one.get_by_label("Vertical axis").select_option(label="value")
+    slider = one.get_by_label("Candidate")
+    before = slider.input_value()
+    one.get_by_label("Runs").select_option([])
+    one.get_by_label("Runs").select_option(label=options)
+    assert slider.input_value() == before != "0"
+    for by in ("run", "group", "hurt"):
+        one.get_by_label("Colour").select_option(label=by)
+    # Candidates go together by name: the second run has the chosen one alone.
+    slider.focus()
+    one.keyboard.press("ArrowLeft")
+    assert slider.locator("xpath=following-sibling::output").inner_text() in (
+        "candidate 2, personalized", "personalized, candidate 2"
+    )  # fmt: skip
+    one.get_by_label("Select horizontally to").fill("20")
+    one.keyboard.press("Tab")
+    assert "4 of 12" in _status(one)
