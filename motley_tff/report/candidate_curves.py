@@ -186,7 +186,7 @@ def caption(data: Data, comparison: Comparison) -> str:
             "each client personalizes on a part of its personalization set only. Bars: a standard "
             "deviation over seeds."
         )
-    best = "; ".join(_preferences(curve, comparison) for curve in data.curves)
+    best = "; ".join(_preferences(curve, comparison, data.kind) for curve in data.curves)
     chosen = {
         "rate": "At each rate, the number of epochs is the best on validation clients. ",
         "epoch": "Where several rates were tried, each epoch has its best on validation clients. ",
@@ -205,12 +205,14 @@ def best_of(curve: Curve, comparison: Comparison) -> float:
     return curve.x[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))]
 
 
-def _preferences(curve: Curve, comparison: Comparison) -> str:
+def _preferences(curve: Curve, comparison: Comparison, kind: str) -> str:
     hurt = np.array([v.mean for v in curve.pct_hurt])
     best = best_of(curve, comparison)
     moved = np.flatnonzero(np.array(curve.x) > 0)
     least = int(moved[np.argmin(hurt[moved])])
-    return f"{curve.label}: best mean at {best:g}, fewest hurt at {curve.x[least]:g}"
+    # A coefficient ends at 1; beyond the last epoch or rate may lie a better one.
+    end = " (the last one tried)" if best == curve.x[-1] and kind != "coefficient" else ""
+    return f"{curve.label}: best mean at {best:g}{end}, fewest hurt at {curve.x[least]:g}"
 
 
 def rate_deltas(comparison: Comparison) -> deltas.Data | None:

@@ -132,14 +132,17 @@ def _finding(data: Data) -> str:
     """Returns how many are hurt; over sizes, whether those are the small clients."""
     if data.x_label != _SIZES:
         return findings.hurt([(panel.label, panel.pct_hurt) for panel in data.panels])
-    halves = []
+    thirds = []
     for panel in data.panels:
-        if np.ptp(panel.x) == 0:
+        size = len(panel.x) // 3
+        if not size or np.ptp(panel.x) == 0:
             continue
-        # The median may be the smallest size or the largest.
-        small = panel.x < max(np.median(panel.x), np.min(panel.x) + 1)
-        shares = (100.0 * np.mean(panel.is_hurt[of]) for of in (small, ~small))
-        halves.append(f"{panel.label} {next(shares):.1f}% and {next(shares):.1f}%")
-    if not halves:
-        return "All clients personalize on equally many examples."
-    return f"Hurt among the smaller and the larger half of the clients: {findings.listed(halves)}."
+        hurt = panel.is_hurt[np.argsort(panel.x, kind="stable")]
+        few, many = (100.0 * np.mean(of) for of in (hurt[:size], hurt[-size:]))
+        thirds.append(f"{panel.label} {few:.1f}% and {many:.1f}%")
+    if not thirds:
+        return "All clients personalize on equally many examples, or are too few to compare."
+    return (
+        "Hurt in the third of the clients with fewest personalization examples, and with most: "
+        f"{findings.listed(thirds)}."
+    )

@@ -148,6 +148,20 @@ def test_a_rate_at_which_clients_diverge_is_not_the_best_and_hurts(tmp_path):
     assert best.label == "rate 1: best mean"
 
 
+def test_a_best_value_at_the_end_of_what_was_tried_is_said_to_be(tmp_path):
+    written.run(
+        tmp_path, "one", "fedavg+finetuning", CLIENTS,
+        tables={"candidates": written.candidates(SCORES)},
+    )  # fmt: skip
+    comparison = compare(tmp_path)
+    curve = candidate_curves.rates(comparison).curves[0]
+    better = [v._replace(mean=float(place)) for place, v in enumerate(curve.metric)]
+    last = candidate_curves.Data("rate", [curve._replace(metric=better)])
+    assert "best mean at 10 (the last one tried)" in candidate_curves.caption(last, comparison)
+    coefficients = last._replace(kind="coefficient")
+    assert "best mean at 10, fewest" in candidate_curves.caption(coefficients, comparison)
+
+
 def test_epochs_take_the_rate_that_validation_clients_choose(tmp_path):
     tables = {"candidates": written.candidates(SCORES)}
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
