@@ -138,6 +138,13 @@ def _check_partition(options: DataOptions) -> None:
         value = getattr(options, option)
         if value is not None and value < 1:
             raise UserError(f"--{option}={value}: expected 1 or more")
+    if options.shakespeare_split == "snippets":
+        for option, default in (("partition", "natural"), ("evaluation_partition", "same")):
+            if (value := getattr(options, option)) != default:
+                raise UserError(
+                    f"--{option}={value}: with --shakespeare_split=snippets all roles train and "
+                    "test; leave one of them out"
+                )
     if options.partition == "natural":
         if options.dataset_name in DEALT:
             raise UserError(
@@ -150,11 +157,6 @@ def _check_partition(options: DataOptions) -> None:
                     f"--{option} is for examples that are dealt again; give --partition=iid or "
                     "another, or leave it out"
                 )
-    elif options.shakespeare_split == "snippets":
-        raise UserError(
-            f"--partition={options.partition}: with --shakespeare_split=snippets all roles train "
-            "and test; leave one of them out"
-        )
     elif options.partition == "iid" and options.num_clients is None and options.min_examples:
         raise UserError(
             "--min_examples: with --partition=iid each client has as many examples as before; "

@@ -201,7 +201,8 @@ def _replaced(
 
 def _first_clients(task: Task, limit: int) -> dict[str, clients_lib.Clients]:
     sources = task.splits
-    if task.setting == "cross_silo":
+    if task.setting == "cross_silo" or not {*task.train.ids}.isdisjoint(task.test.ids):
+        # Whoever trains is tested, too.
         first = set(splits.permute(task.train.ids)[:limit])
         chosen = {name: [i for i in c.ids if i in first] for name, c in sources.items()}
     else:

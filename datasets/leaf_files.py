@@ -6,9 +6,10 @@ folders train and test, as LEAF splits each user's examples: those of a user are
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from motley_tff.core.errors import UserError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PARTS = ("train", "test")
+_DEEPEST = 16  # LEAF's own have 6 brackets open at most.
+_NO_BRACKETS = bytes({*range(256)} - {*b"[{]}"})
 
 # A user's x and y, as JSON has them, to arrays [n, ...] by field. UserError says what is wrong.
 Convert = Callable[[list[Any], list[Any]], Mapping[str, np.ndarray]]
@@ -119,6 +122,38 @@ def _list(path: Path, name: str) -> list[Any]:
     return found
 
 
+class _Readable(Protocol):
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class _Shallow:
+    """A file of JSON that is refused where it nests deeper than LEAF's: what ijson takes of memory
+    grows with the square of the depth.
+    """
+
+    def __init__(self, file: BinaryIO, path: Path):
+        self._file, self._path = file, path
+        self._depth, self._is_in_text, self._cut = 0, 0, b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        chunk = self._file.read(size)
+        plain = re.sub(rb"\\.", b"", self._cut + chunk, flags=re.DOTALL)
+        self._cut = plain[-1:] if plain.endswith(b"\\") else b""  # Half of an escape.
+        pieces = plain.split(b'"')
+        outside = b"".join(pieces[self._is_in_text :: 2])
+        self._is_in_text = (self._is_in_text + len(pieces) - 1) % 2
+        brackets = np.frombuffer(outside.translate(None, _NO_BRACKETS), np.uint8)
+        is_open = (brackets == ord("[")) | (brackets == ord("{"))
+        depths = self._depth + np.cumsum(np.where(is_open, 1, -1))
+        if depths.size:
+            if depths.max() > _DEEPEST:
+                raise UserError(
+                    f"{self._path}: found more than {_DEEPEST} brackets open, expected LEAF's JSON"
+                )
+            self._depth = int(depths[-1])
+        return chunk
+
+
 def _examples(path: Path, user: str, data: Any, size: int) -> tuple[list[Any], list[Any]]:
     x, y = (data.get(name) if isinstance(data, dict) else None for name in "xy")
     if not isinstance(x, list) or not isinstance(y, list):
@@ -132,7 +167,7 @@ def _examples(path: Path, user: str, data: Any, size: int) -> tuple[list[Any], l
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path) -> Iterator["_Readable"]:
     """Opens a file behind its byte order mark; UserError if it is an archive or the like."""
     with path.open("rb") as file:
         head = file.read(16)
@@ -140,7 +175,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             if head.startswith(signature):
                 raise UserError(f"{path} is {what.partition(';')[0]}, expected JSON; unpack it")
         file.seek(len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0)
-        yield file
+        yield _Shallow(file, path)
 
 
 @contextlib.contextmanager

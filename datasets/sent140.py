@@ -54,9 +54,12 @@ def create_task(options: DataOptions) -> task_lib.Task:
         return create_task_from_data(frame, options, facts)
     path = _find(options)
     if leaf_files.is_leaf(path):
-        return create_task_from_data(_of_leaf(path), options, leaf_files.facts(path), str(path))
-    frame, neutral = _of_csv(path)
-    facts = {"source": "csv", "files": [str(path)], "neutral_texts_left_out": neutral}
+        frame, neutral = _of_leaf(path)
+        facts = leaf_files.facts(path)
+    else:
+        frame, neutral = _of_csv(path)
+        facts = {"source": "csv", "files": [str(path)]}
+    facts["neutral_texts_left_out"] = neutral
     return create_task_from_data(frame, options, facts, str(path))
 
 
@@ -124,20 +127,27 @@ def _of_csv(path: Path) -> tuple[pd.DataFrame, int]:
     return pd.DataFrame(made).reset_index(drop=True), int(is_neutral.sum())
 
 
-def _of_leaf(path: Path) -> pd.DataFrame:
+def _of_leaf(path: Path) -> tuple[pd.DataFrame, int]:
     users = leaf_files.read(path, _convert)
     frames = [pd.DataFrame({"user": user, **of}) for user, of in users.items()]
     if not frames:
         raise UserError(f"{path}: found no examples")
-    return pd.concat(frames, ignore_index=True)
+    frame = pd.concat(frames, ignore_index=True)
+    is_neutral = frame.label == _NEUTRAL
+    return frame[~is_neutral].reset_index(drop=True), int(is_neutral.sum())
 
 
 def _convert(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
-    """Returns the texts and labels of LEAF's x, tweets' cells, and y, 0 or 1 (or 4)."""
+    """Returns the texts of LEAF's x, tweets' cells, and labels of its y: 0, 1 or, as the archive
+    has them, 2 for neutral and 4 for glad.
+    """
     for cells in x:
         if not isinstance(cells, list) or not all(isinstance(c, str) for c in cells[:5]):
             raise UserError(f"found x {str(cells)[:40]}, expected id, date, query, user and text")
         if len(cells) <= _LEAF_TEXT:
             raise UserError(f"found x of {len(cells)} cells, expected text in the fifth")
-    labels = np.minimum(leaf_files.classes(y, 5), 1).astype(str).astype(object)
-    return {"text": np.array([cells[_LEAF_TEXT] for cells in x], object), "label": labels}
+    labels = leaf_files.classes(y, 5)
+    if (labels == 3).any():
+        raise UserError("found label 3, expected 0 or 1, or the archive's 0, 2 or 4")
+    named = np.where(labels == 4, 1, labels).astype(str).astype(object)
+    return {"text": np.array([cells[_LEAF_TEXT] for cells in x], object), "label": named}

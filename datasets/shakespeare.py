@@ -7,7 +7,7 @@ Card
     Or synthetic roles, who speak as `datasets.synthetic_posts` writes.
   Licence: the text is in the public domain; TFF's packaging: Apache-2.0.
   Clients: 715 roles, 2,699,067 characters, from 79 to 79,680 a role, half of the roles below 1,191.
-    Those of fewer than --min_characters (200) are left out, 96 of them, named in the task's facts.
+    Those of fewer than --min_characters (200) are left out, 95 of them, named in the task's facts.
     Synthetic: 48 roles; 890 +- 250 characters each.
   Fields: `tokens` int32 [81]: 0 padding, 1 to 86 the text's characters, 87 any other one, 88 begins
     a text, 89 ends a snippet. The model reads the first 80 and predicts the last 80; of LEAF's
@@ -310,11 +310,16 @@ def _of_hdf5(path: Path) -> dict[str, list[str]]:
 
 
 def _snippets(path: Path, role: str, group: Any) -> list[str]:
-    values = group[_FIELD][()] if _FIELD in getattr(group, "keys", list)() else None
-    if values is None or values.ndim != 1 or values.dtype.kind not in "SO":
-        found = sorted(group) if values is None else f"{values.dtype} {list(values.shape)}"
+    import h5py
+
+    field = group.get(_FIELD) if isinstance(group, h5py.Group) else group
+    is_table = isinstance(field, h5py.Dataset) and field.shape is not None
+    is_text = is_table and field.ndim == 1 and h5py.check_string_dtype(field.dtype) is not None
+    if not is_text or field is group:
+        names = sorted(getattr(group, "keys", list)())[:5]
+        found = f"{field.dtype} {list(field.shape)}" if is_table else names
         raise UserError(f"{path}: found {found} of role {role}, expected {_FIELD}, text [n]")
     try:
-        return [bytes(text).decode() for text in values]
+        return [bytes(text).decode() for text in field[()]]
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: a snippet of role {role} is not UTF-8 ({error})") from error

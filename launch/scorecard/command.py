@@ -10,7 +10,8 @@ more of them are given, the more axes are measured; the others are drawn as not 
 
 Scores go from 0 to 5: motley_tff/metrics/scorecard.py has the formulas. Costs are of all rounds of
 a run; with --target, of those it takes until the validation clients' mean is there; with
---patience, of those until the best such mean, after which so many rounds brought no better one.
+--patience, of those until the best such mean, after which so many rounds brought no better one;
+the models of that round are scored then.
 Rounds and seconds of HypCluster's warm start are in no table and not among them; its bytes are.
 
 Seconds are those of this machine, or, where runs have clients trained one by one

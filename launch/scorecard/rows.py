@@ -24,8 +24,8 @@ class Counting(NamedTuple):
 
     Attributes:
       target: Those until validation clients' mean metric is there; None for all.
-      patience: Those until the first round whose mean was not bettered in so many rounds after it;
-        None for all.
+      patience: Those until the first round whose mean was not bettered in so many rounds after it,
+        whose model is the one that is scored; None for all.
       network: What lies between clients and server in federated time; None for wall time.
     """
 
@@ -45,6 +45,8 @@ def build(
     The column, `PERSONALIZED` or `GLOBAL`, says which model of the methods is scored. UserError if
     a run was cut, or a client of it has no value.
     """
+    if counting.patience is not None:
+        roles = _at_best(roles, column, counting)
     names = scorecard_runs.names(roles.methods)
     rows = []
     for name, (run, variants) in zip(names, roles.methods, strict=True):
@@ -61,6 +63,34 @@ def build(
             "security": scorecard.security(exchange),
         })  # fmt: skip
     return rows
+
+
+def _at_best(roles: scorecard_runs.Roles, column: str, counting: Counting) -> scorecard_runs.Roles:
+    """Returns the same with each run at the round until which its costs count: what is stopped
+    there has that model.
+    """
+
+    def moved(run: Run, column: str) -> Run:
+        summary = run.table("summary")
+        if summary is None:
+            return run
+        rows = summary[(summary["run_id"] == run.run_id) & (summary["split"] == "valid")]
+        last = _last_counted(rows.sort_values("round"), f"{column}_mean", run, counting)
+        return run if last is None else run.at(int(last["round"]))
+
+    methods = [
+        scorecard_runs.Method(
+            moved(run, column),
+            {kind: [moved(of, column) for of in runs] for kind, runs in variants.items()},
+        )
+        for run, variants in roles.methods
+    ]
+    return scorecard_runs.Roles(
+        methods,
+        roles.baseline,
+        roles.centralized and moved(roles.centralized, GLOBAL),
+        roles.local and moved(roles.local, PERSONALIZED),
+    )
 
 
 def _efficiency(run: Run, baseline: Run | None, column: str, counting: Counting) -> dict[str, Any]:
@@ -119,22 +149,18 @@ def _seconds(run: Run, rounds: pd.DataFrame, network: scorecard.Network | None) 
     """Returns what rounds took: this machine, or clients behind a network."""
     if network is None:
         return float(rounds["seconds"].sum())
-    needed = ("slowest_client_seconds", "server_seconds")
-    if any(name not in rounds or rounds[name].isna().any() for name in needed):
-        raise UserError(
-            f"{run.path / 'rounds.csv'} has no slowest_client_seconds, which --time=federated "
-            "needs; train with --backend=sequential, or give --time=wall"
-        )
-    return sum(
-        scorecard.federated_seconds(
-            row.bytes_down / row.num_clients,
-            row.bytes_up / row.num_clients,
-            row.slowest_client_seconds,
-            row.server_seconds,
-            network,
-        )
-        for row in rounds.itertuples()
-    )
+    needed = [
+        "largest_bytes_down", "largest_bytes_up", "slowest_client_seconds", "server_seconds",
+    ]  # fmt: skip
+    for name in needed:
+        if name not in rounds or rounds[name].isna().any():
+            raise UserError(
+                f"{run.path / 'rounds.csv'} has no {name}, which --time=federated needs; train "
+                "with --backend=sequential, or give --time=wall"
+            )
+    down, up, client, server = (rounds[name] for name in needed)
+    of_rounds = zip(down, up, client, server, strict=True)
+    return sum(scorecard.federated_seconds(*numbers, network) for numbers in of_rounds)
 
 
 def _robustness(run: Run, variants: scorecard_runs.Variants, column: str) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Clients of a cohort that attack, whatever the algorithm: their labels or updates are wrong.
 
 A seeded share of the training clients attacks in every round it is in. `label_flip:SHARE` trains on
-class C - 1 - y in place of y (Fang et al. 2020, https://arxiv.org/abs/1911.11815, section 3.3);
-`sign_flip:SHARE:FACTOR` sends the update times -FACTOR (Li et al. 2019,
-https://arxiv.org/abs/1811.03761, section 6). What clients evaluate and personalize on is theirs.
+class C - 1 - y in place of y (Fang et al. 2020, https://arxiv.org/abs/1911.11815, section 3.3),
+personal models too; `sign_flip:SHARE:FACTOR` sends the update times -FACTOR (Li et al. 2019,
+https://arxiv.org/abs/1811.03761, section 6). Results are of the others, as Ditto's are of benign
+devices (Li et al. 2021, https://arxiv.org/abs/2012.04221): a silo that attacks is not evaluated.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motley_tff.core import client_work, random_streams
+from motley_tff.core import client_work, clients as clients_lib, random_streams
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
@@ -75,6 +76,32 @@ def attackers(task: Task, attack: Attack, seed: int) -> list[str]:
         )
     stream = random_streams.generator(seed, "attack", 0)
     return [ids[i] for i in sorted(stream.choice(len(ids), count, replace=False))]
+
+
+def unevaluated(task: Task, attack: Attack | None, seed: int) -> Task:
+    """Returns the task with attackers named in its facts and left out of evaluations; UserError if
+    nobody else is evaluated.
+    """
+    if attack is None:
+        return task
+    chosen = set(attackers(task, attack, seed))
+    made = {}
+    for name in ("valid", "test"):
+        of = task.splits[name]
+        others = [client_id for client_id in of.ids if client_id not in chosen]
+        if not others:
+            raise UserError(
+                f"--attack: all {len(of)} {name} clients attack; give a smaller share, or more "
+                "clients"
+            )
+        if len(others) < len(of) and id(of) not in made:
+            made[id(of)] = clients_lib.subset(of, others)
+    return dataclasses.replace(
+        task,
+        valid=made.get(id(task.valid), task.valid),
+        test=made.get(id(task.test), task.test),
+        facts={**task.facts, "attackers": sorted(chosen)},
+    )
 
 
 def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int) -> Algorithm:

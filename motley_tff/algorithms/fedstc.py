@@ -55,8 +55,21 @@ class FedStcServer(fedavg.FedAvg):
         "golomb", "How their places are counted in bytes", choices=("golomb", "plain")
     )
 
+    def check(self) -> None:
+        """Raises a UserError if the server's step is not as sparse as the update it takes."""
+        server = self.server_optimizer
+        momentum = server.parameters.get("momentum", 0.0)
+        if server.name != "sgd" or momentum:
+            found = f"{server.name} with momentum {momentum:g}" if momentum else server.name
+            raise UserError(
+                f"--server_optimizer={server.name}: {self.card.name} sends the server's step as a "
+                f"sparse update, and that of {found} is not sparse; give --server_optimizer=sgd "
+                "without momentum"
+            )
+
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns FedAvg with compressed updates both ways."""
+        """Returns FedAvg with compressed updates both ways; a UserError as `check`."""
+        self.check()
         built = fedavg.build(task, self, initial_weights)
         return dataclasses.replace(
             built,

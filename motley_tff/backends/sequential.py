@@ -204,7 +204,9 @@ def _compile(task, work, broadcast, spec, state):
         {part: dict(spec[part]) for part in work.parts},
         *(key_type, key_type, tf.TensorSpec([], tf.int32)),
     )
-    return tf.function(run, input_signature=signature, autograph=False)
+    function = tf.function(run, input_signature=signature, autograph=False)
+    function.get_concrete_function()  # Traced here, as that is not what the first client takes.
+    return function
 
 
 def _ordered_map(

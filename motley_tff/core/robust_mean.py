@@ -21,7 +21,7 @@ def combine(name: str, trim_share: float, values: tf.Tensor) -> tf.Tensor:
     ordered, count = tf.sort(values, axis=0), tf.shape(values)[0]
     if name == "median":
         return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2.0
-    # 0.29 * 100 is 28.999... in floats.
+    # 0.29 * 100 is 28.999... in floats; rounded up, a share just below 0.5 would leave nobody.
     wide = tf.cast(count, tf.float64) * trim_share + 1e-9
-    trimmed = tf.cast(tf.math.floor(wide), count.dtype)
+    trimmed = tf.minimum(tf.cast(tf.math.floor(wide), count.dtype), (count - 1) // 2)
     return tf.reduce_mean(ordered[trimmed : count - trimmed], axis=0)

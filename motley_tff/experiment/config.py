@@ -168,6 +168,11 @@ class RunConfig:
                 f"--aggregator={aggregator} takes one update of each client, and HypCluster's are "
                 "of clusters; choose another aggregator"
             )
+        if self.attack is not None and isinstance(self.algorithm, HypCluster):
+            raise UserError(
+                "--attack is for algorithms that send one model's change, and HypCluster's clients "
+                "choose among several; leave --attack out"
+            )
         has_clusters = isinstance(self.algorithm, HypCluster) and self.algorithm.num_clusters > 1
         if has_clusters and aggregator == "differentially_private":
             raise UserError(

@@ -81,7 +81,7 @@ class Recorder:
 
     def add_round(self, result: base.RoundResult) -> None:
         """Takes note of a round; `flush_rounds` writes it."""
-        sent = self._sent(result)
+        sent, largest = self._sent(result)
         trained = {f"train_{name}": result.means[name] for name in ("loss", self._task.metric.name)}
         self._round_rows.append(
             {
@@ -95,22 +95,25 @@ class Recorder:
                 "server_seconds": result.server_seconds,
                 "bytes_down": sent.down,
                 "bytes_up": sent.up,
+                "largest_bytes_down": largest.down,
+                "largest_bytes_up": largest.up,
             }
         )
 
-    def _sent(self, result: base.RoundResult) -> Bytes:
-        """Returns what a round's clients were sent and sent back."""
-        down, up = self._algorithm.bytes_per_client
+    def _sent(self, result: base.RoundResult) -> tuple[Bytes, Bytes]:
+        """Returns what a round's clients were sent and sent back, and the most that one was."""
+        one = self._algorithm.bytes_per_client
         if (since := self._algorithm.bytes_since) is None:
             asked = self._config.clients_per_train_round or len(self._task.train)
-            return Bytes(down * asked, up * result.num_clients)
+            return Bytes(one.down * asked, one.up * result.num_clients), one
         for number in range(self._counted + 1, result.number):  # Those before a run was cut.
             self._last.update(dict.fromkeys(self._cohort(number), number))
         cohort = self._cohort(result.number)
-        rounds = [result.number - self._last[i] if i in self._last else None for i in cohort]
+        missed = [result.number - self._last[i] if i in self._last else None for i in cohort]
         self._last.update(dict.fromkeys(cohort, result.number))
         self._counted = result.number
-        return Bytes(sum(since(n).down for n in rounds), since(None).up * result.num_clients)
+        down, up = [since(n).down for n in missed], since(None).up
+        return Bytes(sum(down), up * result.num_clients), Bytes(max(down), up)
 
     def _cohort(self, number: int) -> tuple[str, ...]:
         return schedule.cohort(self._config, self._task, number)

@@ -56,6 +56,7 @@ def run(
       UserError: If the settings do not fit the task, or the directory holds another experiment.
     """
     task = _centralized(task, config)
+    task = attacks.unevaluated(task, config.attack, config.loop.base_random_seed)
     facts = {**check_data(task, directory), **_check_plugins(task, config, directory)}
     loop = _cut_to_population(task, config.loop, warn)
     experiment.check_config(loop, task)

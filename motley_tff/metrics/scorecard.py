@@ -66,8 +66,9 @@ def federated_seconds(
     time consumption"): the slowest client's download, training on one core and upload, then the
     server's work.
 
-    Bytes are one client's; all clients of a round are sent as many, so the slowest is who trains
-    longest.
+    Bytes are the most that one client is sent and sends back, seconds those of who trains longest:
+    where that is not the same client (FedSTC's, who are sent what they missed), more than the
+    slowest takes.
     """
     megabits = 8.0 * bytes_down / 1e6, 8.0 * bytes_up / 1e6
     transfer = megabits[0] / network.mbit_down + megabits[1] / network.mbit_up

@@ -91,6 +91,19 @@ class Run:
         """Returns another of the run's tables, all rounds, or None if there is none or no row."""
         return _read_optional(self.path / f"{name}.csv", ("round", *_COLUMNS[name]))
 
+    def at(self, number: int) -> "Run":
+        """Returns the run as it was evaluated after another round; UserError if it was not."""
+        if number == self.round:
+            return self
+        table = client_tables.read(self.path / "clients.csv")
+        rows = table[(table["run_id"] == self.run_id) & (table["round"] == number)]
+        of = {e.keys["split"]: e for e in client_tables.evaluations(rows)}
+        if "test" not in of:
+            raise UserError(
+                f"{self.path / 'clients.csv'} has no test clients of round {number}; train again"
+            )
+        return dataclasses.replace(self, round=number, evaluations=of)
+
     def reported(self, name: str, split: str = "test") -> pd.DataFrame | None:
         """Returns a table's rows of the reported round and a split, None if there are none."""
         table = self.table(name)

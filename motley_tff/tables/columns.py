@@ -203,6 +203,8 @@ TABLES: Mapping[str, Table] = {
             ),
             Column("bytes_down", "count", "bytes the server sent to all of the cohort"),
             Column("bytes_up", "count", "bytes it got back"),
+            Column("largest_bytes_down", "count", "the most it sent to one client", True),
+            Column("largest_bytes_up", "count", "the most it got back from one", True),
             Column("cluster_<i>_share", "number", "the cluster's share of the clients", True),
         ),
     ),

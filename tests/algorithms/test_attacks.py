@@ -83,6 +83,21 @@ def test_flipped_labels_are_trained_on_and_nothing_else():
     assert not all(np.allclose(a, b) for a, b in zip(found, honest, strict=True))
 
 
+def test_silos_that_attack_are_named_and_not_evaluated():
+    silos, attack = toy.classifier_silos(), attacks.parse("sign_flip:0.2:1")
+    chosen = attacks.attackers(silos, attack, 3)
+    task = attacks.unevaluated(silos, attack, 3)
+    assert task.facts["attackers"] == sorted(chosen) and task.train is silos.train
+    others = [i for i in silos.test.ids if i not in chosen]
+    assert list(task.test.ids) == list(task.valid.ids) == others and others != [*silos.test.ids]
+    assert attacks.unevaluated(silos, None, 3) is silos
+    devices = toy.classifier_task()
+    assert attacks.unevaluated(devices, attack, 3).test is devices.test
+    only = dataclasses.replace(silos, test=clients.subset(silos.test, chosen))
+    with pytest.raises(UserError, match="all 1 test clients attack"):
+        attacks.unevaluated(only, attack, 3)
+
+
 @pytest.mark.parametrize(
     "text",
     ["label_flip", "label_flip:0", "label_flip:1", "label_flip:1.5", "label_flip:nan",

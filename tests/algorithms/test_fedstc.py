@@ -82,6 +82,14 @@ def test_devices_keep_nothing():
         FedStc().build(task, task.model.initial_weights(0))
 
 
+@pytest.mark.parametrize("server", [("adam", {}), ("momentum", {}), ("sgd", {"momentum": 0.9})])
+def test_a_servers_step_that_is_not_sparse_is_refused(server):
+    name, parameters = server
+    params = FedStc(server_optimizer=OptimizerConfig(name, 0.1, parameters))
+    with pytest.raises(UserError, match="not sparse; give --server_optimizer=sgd without"):
+        params.check()
+
+
 def test_bytes_by_hand():
     """Of 1,000 numbers 10 are sent. Golomb: log(phi - 1) / log(.99) is 47.9, so 6 bits and
     1 / (1 - .99^64) = 2.11 more for a place.

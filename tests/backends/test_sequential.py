@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -51,6 +52,22 @@ def test_without_sizes_clients_run_in_the_order_of_the_cohort(monkeypatch):
     ids = ["t2", "t0", "t3"]
     _train(task, ids)
     assert task.train.asked == ids
+
+
+def test_tracing_is_not_what_a_client_takes():
+    task = toy.classifier_task()
+    algorithm = FedAvg().build(task, task.model.initial_weights(0))
+
+    def init(*arguments):
+        time.sleep(3)  # Runs as it is traced alone.
+        return algorithm.work.init(*arguments)
+
+    slow = dataclasses.replace(algorithm, work=dataclasses.replace(algorithm.work, init=init))
+    training = sequential.SequentialBackend().training(task, slow)
+    round_ = base.Round(1, tuple(task.train.ids), np.array([1, 2], np.int32))
+    results = []
+    training.run(training.initialize(), [round_], lambda r, _: results.append(r))
+    assert results[0].slowest_client_seconds < 3 < results[0].seconds
 
 
 @pytest.mark.parametrize("parallel_clients", [2, 3])

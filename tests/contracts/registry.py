@@ -57,6 +57,8 @@ _MOMENTUM = FedAvg(
 )
 # The only kind of server under which MR-MTL's model is the mean.
 _OF_GAIN_1 = dataclasses.replace(_MOMENTUM, server_optimizer=_config("fedavgm", 1.0, momentum=0.9))
+# The only kind whose step is as sparse as FedSTC's update.
+_SPARSE = dataclasses.replace(_MOMENTUM, server_optimizer=_config("sgd", 0.5))
 
 
 def several_models(weights):
@@ -74,7 +76,7 @@ TRAINING = {
     "fedavg_fedavgm": lambda task, w: _MOMENTUM.build(task, w),
     "fedprox": lambda task, w: toy.like(PARAMS, FedProx, proximal_strength=0.5).build(task, w),
     "fedsgd": lambda task, w: toy.like(PARAMS, FedSgd).build(task, w),
-    "fedstc_server": lambda task, w: toy.like(PARAMS, FedStcServer, sparsity=0.4).build(task, w),
+    "fedstc_server": lambda task, w: toy.like(_SPARSE, FedStcServer, sparsity=0.4).build(task, w),
     "fedbabu": lambda task, w: toy.like(PARAMS, FedBabu).build(task, w),
     "per_fedavg": lambda task, w: toy.like(
         _MOMENTUM, PerFedAvg, personal_optimizer=_config("sgd", 0.1)
@@ -97,7 +99,7 @@ def _silo(params, kind, **own):
 
 
 STATEFUL = {
-    "fedstc": lambda task, w: toy.like(_MOMENTUM, FedStc, sparsity=0.4).build(task, w),
+    "fedstc": lambda task, w: toy.like(_SPARSE, FedStc, sparsity=0.4).build(task, w),
     "local": lambda task, w: _silo(PARAMS, Local).build(task, w),
     "ditto": lambda task, w: _silo(PARAMS, Ditto, regularization=0.5).build(task, w),
     "mocha": lambda task, w: _silo(PARAMS, Mocha, regularization=0.5, outer=2).build(task, w),

@@ -18,6 +18,7 @@ _VALUES = [[1.0, 10.0], [2.0, -50.0], [900.0, 20.0], [3.0, 30.0]]
         ("trimmed_mean", 0.25, 4, [2.5, 15.0]),
         ("trimmed_mean", 0.2, 4, [226.5, 2.5]),  # Less than one client: nobody is left out.
         ("trimmed_mean", 0.49, 3, [2.0, 10.0]),
+        ("trimmed_mean", 0.4999999999999, 4, [2.5, 15.0]),  # Who is in the middle stays.
         ("trimmed_mean", 0.0, 4, [226.5, 2.5]),
     ],
 )

@@ -69,6 +69,23 @@ def test_a_byte_order_mark_is_passed_over(tmp_path):
     assert list(leaf_files.read(path, convert)) == list(_TWO)
 
 
+@pytest.mark.parametrize("text", ["[" * 10**6, '{"users": [[' + '{"a":[' * 10**5])
+def test_brackets_without_end(tmp_path, text):
+    """Of which ijson takes memory by the square."""
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match="found more than 16 brackets open"):
+        leaf_files.read(path, convert)
+
+
+def test_brackets_in_texts_are_texts(tmp_path):
+    """Also behind escapes, wherever a chunk that is read ends."""
+    texts = [("\\" * (n % 5) + '"[{' + "[" * 20) * (n % 7 + 1) for n in range(3000)]
+    path = write(tmp_path / "a.json", {'[["\\': (texts, [0] * len(texts))})
+    found = leaf_files.read(path, lambda x, y: {"x": np.array(x, object)})
+    assert found['[["\\']["x"].tolist() == texts
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

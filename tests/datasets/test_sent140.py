@@ -65,6 +65,19 @@ def test_leafs_cells(tmp_path):
         assert set(labels) == {int(client_id[1:]) % 2}
 
 
+def test_leafs_labels_may_be_the_archives(tmp_path):
+    """0, 2 and 4: neutral texts are left out and counted, as of the CSV."""
+    said = [["1", "Mon", "NO_QUERY", "u", words] for words in ("it is bad", "hm", "it is nice")]
+    leaf.write(tmp_path / "all.json", {f"u{i}": (said * 3, [0, 2, 4] * 3) for i in range(12)})
+    task = datasets.create("sent140", data_dir=str(tmp_path))
+    assert task.facts["texts"] == 72 and task.facts["neutral_texts_left_out"] == 36
+    labels = task.train.fetch(task.train.ids[0])["train"]["label"]
+    assert sorted(labels) == [0, 0, 0, 1, 1, 1]
+    path = leaf.write(tmp_path / "three.json", {"u": ([said[0]], [3])})
+    with pytest.raises(UserError, match="found label 3, expected 0 or 1, or the archive's"):
+        datasets.create("sent140", data_file=str(path))
+
+
 @pytest.mark.parametrize(
     ("x", "words"),
     [("a text", "found x a text, expected id, date"), (["1", "2"], "found x of 2 cells")],

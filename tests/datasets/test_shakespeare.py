@@ -155,6 +155,14 @@ def test_by_snippets_all_roles_train_and_are_tested_on_others():
         )
 
 
+def test_by_snippets_fewer_roles_are_the_same_ones_in_each_split():
+    task = datasets.create(
+        "shakespeare", use_synthetic_data=True, shakespeare_split="snippets", max_clients=10
+    )
+    assert len(task.train) == 10
+    assert {*task.train.ids} == {*task.valid.ids} == {*task.test.ids}
+
+
 def test_what_always_saying_ones_own_most_frequent_character_scores():
     plays = roles()
     for role in plays.train:
@@ -233,6 +241,30 @@ def numbers(folder):
         file["examples/ROLE_0/snippets"] = np.arange(3)
 
 
+def a_number(folder):
+    with h5py.File(folder / "shakespeare_train.h5", "a") as file:
+        del file["examples/ROLE_0/snippets"]
+        file["examples/ROLE_0/snippets"] = "one"
+
+
+def nothing(folder):
+    with h5py.File(folder / "shakespeare_train.h5", "a") as file:
+        del file["examples/ROLE_0/snippets"]
+        file["examples/ROLE_0/snippets"] = h5py.Empty("S10")
+
+
+def a_group(folder):
+    with h5py.File(folder / "shakespeare_train.h5", "a") as file:
+        del file["examples/ROLE_0/snippets"]
+        file.create_group("examples/ROLE_0/snippets")
+
+
+def a_role_of_numbers(folder):
+    with h5py.File(folder / "shakespeare_train.h5", "a") as file:
+        del file["examples/ROLE_0"]
+        file["examples/ROLE_0"] = np.zeros((3, 4))
+
+
 def without_examples(folder):
     with h5py.File(folder / "shakespeare_train.h5", "w") as file:
         file["x"] = 1
@@ -249,6 +281,10 @@ def truncated(folder):
         (without_snippets, r"test\.h5: found \['lines'\] of role ROLE_3, expected snippets"),
         (not_utf8, r"test\.h5: a snippet of role ROLE_1 is not UTF-8"),
         (numbers, r"train\.h5: found int64 \[3\] of role ROLE_0, expected snippets, text \[n\]"),
+        (a_number, r"train\.h5: found object \[\] of role ROLE_0, expected snippets, text \[n\]"),
+        (nothing, r"found \['snippets'\] of role ROLE_0, expected snippets, text \[n\]"),
+        (a_group, r"found \['snippets'\] of role ROLE_0, expected snippets, text \[n\]"),
+        (a_role_of_numbers, r"found float64 \[3, 4\] of role ROLE_0, expected snippets"),
         (without_examples, r"train\.h5: found \['x'\], expected a group examples"),
         (truncated, r"train\.h5: cannot be read as HDF5"),
         (lambda folder: (folder / "shakespeare_test.h5").unlink(), "found no shakespeare_test.h5"),
@@ -275,6 +311,7 @@ def test_quotes_in_ids_are_text(tmp_path):
     [
         ({"shakespeare_split": "snippets", "min_characters": 5}, "leave one of them out"),
         ({"shakespeare_split": "snippets", "partition": "iid"}, "leave one of them out"),
+        ({"shakespeare_split": "snippets", "evaluation_partition": "iid"}, "leave one of them out"),
         ({"min_characters": 10**6}, "found 0 clients"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from launch.scorecard import rows as scorecard_rows, runs as scorecard_runs
 from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files
 from motley_tff.metrics import scorecard
 from motley_tff.report import runs
 from tests.report import written
@@ -205,12 +206,31 @@ def test_costs_until_a_target(tmp_path):
 
 
 def test_costs_until_the_best_round(tmp_path):
-    """Rounds 2 and 4 are evaluated; the second is better by half."""
-    _fedavg(tmp_path / "runs")
-    _fedsgd(tmp_path / "runs")
-    for patience, rounds in ((1, 2), (2, 4), (100, 4)):
+    """Rounds 2 and 4 are evaluated; the second is better by half. What is scored is the model of
+    the round at which counting stops, here worse by .3 after round 2.
+    """
+    for write in (_fedavg, _fedsgd):
+        path = write(tmp_path / "runs") / "clients.csv"
+        _evaluated_before(path, 2, -0.3)
+    for patience, rounds, value in ((1, 2, 0.55), (2, 4, 0.85), (100, 4, 0.85)):
         row = _rows(tmp_path / "runs", patience=patience)["fedavg+finetuning"]
         assert _numbers(row, "rounds", "bytes") == [rounds, 400 * rounds]
+        assert row["value"] == pytest.approx(value)
+
+
+def test_a_run_that_was_not_evaluated_there(tmp_path):
+    _fedavg(tmp_path / "runs")
+    with pytest.raises(UserError, match="has no test clients of round 2; train again"):
+        _rows(tmp_path / "runs", patience=1)
+
+
+def _evaluated_before(path, number, shift):
+    """Adds an earlier evaluation to a run's clients.csv, in which own models were worse."""
+    rows = list(csv.DictReader(path.open()))
+    earlier = [
+        row | {"round": number, "personalized": float(row["personalized"]) + shift} for row in rows
+    ]
+    csv_files.write(path, list(rows[0]), [*earlier, *rows], optional=list(rows[0]))
 
 
 def test_federated_seconds_by_hand(tmp_path):
@@ -222,12 +242,12 @@ def test_federated_seconds_by_hand(tmp_path):
     path = _fedavg(tmp_path / "runs")
     table = path / "rounds.csv"
     header, *lines = table.read_text().splitlines()
-    # 300 bytes down and 100 up a round, of two clients.
-    more = [f"{line},2,3,0.5" for line in lines]
-    names = f"{header},num_clients,slowest_client_seconds,server_seconds"
-    table.write_text("\n".join([names, *more]) + "\n")
+    # The client that is sent most gets 200 of a round's 300 bytes, and sends back 50 of 100.
+    more = [f"{line},200,50,3,0.5" for line in lines]
+    names = "largest_bytes_down,largest_bytes_up,slowest_client_seconds,server_seconds"
+    table.write_text("\n".join([f"{header},{names}", *more]) + "\n")
     (row,) = _rows(path, network=network).values()
-    assert row["seconds"] == pytest.approx(4 * (150 * 8e-6 / 8 + 50 * 8e-6 / 4 + 3.7))
+    assert row["seconds"] == pytest.approx(4 * (200 * 8e-6 / 8 + 50 * 8e-6 / 4 + 3.7))
 
 
 @pytest.mark.parametrize(
