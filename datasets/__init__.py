@@ -162,8 +162,6 @@ def _check_partition(options: DataOptions) -> None:
             "--min_examples: with --partition=iid each client has as many examples as before; "
             "leave it out, or give --num_clients"
         )
-    elif options.num_clients is not None and options.max_clients is not None:
-        raise UserError("--num_clients and --max_clients say the same here; leave one out")
 
 
 def _check_users_data(options: DataOptions) -> None:

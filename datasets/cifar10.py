@@ -58,7 +58,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         raise UserError(f"--dataset_name=cifar10 needs --data_dir; {_HELP}")
     folder = files.existing("data_dir", options.data_dir, "a folder")
     folder = next((f for f in (folder, folder / "cifar10") if _is_there(f)), folder)
-    batches = folder if (folder / _BATCHES[0]).is_file() else folder / _FOLDER
+    batches = folder if _has_batches(folder) else folder / _FOLDER
     if batches.is_dir():
         pixels, labels = read_batches(batches)
         facts = {"source": "binary", "files": [str(batches / name) for name in _BATCHES]}
@@ -137,11 +137,12 @@ def _read_batch(path: Path) -> np.ndarray:
 
 def read_folder(folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """Returns (pixels uint8 [n, 32, 32, 3], labels int32 [n], classes' names) of `train/<class>/*`
-    and `test/<class>/*`; UserError if pictures are not of 32x32 pixels in colour, or classes
-    differ.
+    and `test/<class>/*`; UserError if pictures are not of 32x32 pixels, all are grey, or classes
+    differ or have none.
     """
     parts = _parts(folder)
-    pictures = images.read_folder(folder, only=parts)
+    expected = "expected train/<class>/<file> and test/<class>/<file>"
+    pictures = images.read_folder(folder, parts, expected, "give them to --dataset_name=images")
     shape = pictures.pixels.shape[1:]
     if shape != (_SIDE, _SIDE, _CHANNELS):
         colours = "grey" if shape[2] == 1 else "in colour"
@@ -150,6 +151,11 @@ def read_folder(folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
             "in colour; give them to --dataset_name=images"
         )
     of_part = {part: set(pictures.labels[pictures.client_ids == part]) for part in parts}
+    for part, found in of_part.items():
+        classes = {p.name for p in (folder / part).iterdir() if p.is_dir() and p.name[0] != "."}
+        if empty := classes - found:
+            where = folder / part / min(empty)
+            raise UserError(f"{where}: found no pictures; remove it, or put some there")
     names = tuple(sorted(of_part["train"]))
     for part, found in of_part.items():
         if odd := found ^ set(names):
@@ -167,7 +173,11 @@ def _parts(folder: Path) -> list[str]:
 
 
 def _is_there(folder: Path) -> bool:
-    return any((folder / name).exists() for name in (_FOLDER, _BATCHES[0], "train"))
+    return _has_batches(folder) or any((folder / name).is_dir() for name in (_FOLDER, "train"))
+
+
+def _has_batches(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _BATCHES)
 
 
 def _found(folder: Path) -> str:

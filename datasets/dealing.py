@@ -23,10 +23,11 @@ from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
 Examples = Mapping[str, np.ndarray]
-# What a client needs so that none of its parts is empty.
-_LEAST = {"cross_device": 2, "cross_silo": 3}
+# What a device's two halves need.
+_LEAST_DEVICE = 2
 # `run.json` keeps the table of clients and classes if it has no more cells.
 _MAX_CELLS = 10_000
+_TABLE = "class_counts"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +108,8 @@ def deal(
     if num_clients < 2:
         raise UserError(f"--num_clients={num_clients}: expected 2 or more")
     setting = datasets.setting(options.dataset_name, options.setting)
-    least = max(options.min_examples or 0, _LEAST[setting])
+    needed = _LEAST_DEVICE if setting == "cross_device" else splits.least_silo(options.silo_shares)
+    least = max(options.min_examples or 0, needed)
     stream = random_streams.generator(options.base_random_seed, "partition", 0)
     counts = None
     if options.partition == "iid":
@@ -130,7 +132,7 @@ def deal(
     if counts is not None and counts.size <= _MAX_CELLS:
         named = bool(label_names) and np.issubdtype(values.dtype, np.integer)
         table["classes"] = [label_names[v] if named else str(v) for v in values]
-        table["class_counts"] = dict(zip(ids, counts.tolist(), strict=True))
+        table[_TABLE] = dict(zip(ids, counts.tolist(), strict=True))
     rows = assignment.assign(dict(zip(ids, hands, strict=True)), options, by_time=False)
     clients, facts = rows.clients_with(examples)
     dealt = {"partition": options.partition, "partition_sha256": digest, **table}
@@ -171,16 +173,20 @@ def cut(task: Task, options: DataOptions) -> Task:
     if (limit := options.max_examples_per_client) is not None:
         made = {id(c): _fewer_examples(c, limit) for c in task.splits.values()}
         task = _with_clients(task, {name: made[id(c)] for name, c in task.splits.items()})
-        task = dataclasses.replace(task, reference={})  # Which was of all examples.
+        facts = {name: fact for name, fact in task.facts.items() if name != _TABLE}
+        task = dataclasses.replace(task, reference={}, facts=facts)  # Which were of all examples.
     return task
 
 
 def _with_clients(task: Task, clients: Mapping[str, clients_lib.Clients]) -> Task:
     kept = {client_id for of_split in clients.values() for client_id in of_split.ids}
-    groups = task.facts.get("client_groups", {})
-    facts = {**task.facts, "client_groups": {i: g for i, g in groups.items() if i in kept}}
+    by_client = {
+        name: {i: fact for i, fact in task.facts[name].items() if i in kept}
+        for name in ("client_groups", _TABLE)
+        if task.facts.get(name)
+    }
     reference = {i: value for i, value in task.reference.items() if i in kept}
-    return _replaced(task, clients, facts if groups else task.facts, reference)
+    return _replaced(task, clients, {**task.facts, **by_client}, reference)
 
 
 def _replaced(

@@ -163,21 +163,27 @@ def synthesize(seed: int, num_writers: int = _SYNTHETIC_WRITERS) -> Pictures:
 # --- a folder -------------------------------------------------------------------------------------
 
 
-def read_folder(folder: Path, only: Sequence[str]) -> Pictures:
-    """Returns the pictures of some of a folder's clients; UserError as of the task's."""
-    return _read_folder(folder, None, only)[0]
+def read_folder(folder: Path, only: Sequence[str], expected: str, advice: str) -> Pictures:
+    """Returns the pictures of some of a folder's clients; UserError as of the task's, which says
+    what was `expected`, and gives advice where sizes differ.
+    """
+    return _read_folder(folder, None, only, expected, advice)[0]
 
 
 def _read_folder(
-    folder: Path, image_size: int | None, only: Sequence[str] | None = None
+    folder: Path,
+    image_size: int | None,
+    only: Sequence[str] | None = None,
+    expected: str = _EXPECTED,
+    advice: str = "give --image_size to scale them",
 ) -> tuple[Pictures, int]:
     """Returns a folder's pictures, and how many files were left out."""
-    listed, ignored = _list(folder, only)
+    listed, ignored = _list(folder, only, expected)
     with _bombs_are_errors():
         first = _read(listed[0].path, image_size)
         needed = 3 * len(listed) * first.nbytes  # As they are read, stacked, dealt to clients.
-        advice = "give a smaller --image_size or fewer pictures"
-        rows_lib.check_memory(f"{folder} has {len(listed):,} pictures", needed, advice)
+        smaller = "give a smaller --image_size or fewer pictures"
+        rows_lib.check_memory(f"{folder} has {len(listed):,} pictures", needed, smaller)
 
         def read(file: _File) -> np.ndarray:
             array = _read(file.path, image_size)
@@ -185,7 +191,7 @@ def _read_folder(
                 (height, width), (others, other) = first.shape[:2], array.shape[:2]
                 raise UserError(
                     f"{folder}: found pictures of {width}x{height} and of {other}x{others} pixels, "
-                    f"such as {file.path}; expected one size: give --image_size to scale them"
+                    f"such as {file.path}; expected one size; {advice}"
                 )
             return array
 
@@ -199,7 +205,7 @@ def _read_folder(
     return Pictures(np.stack(arrays), labels, clients, {}), ignored
 
 
-def _list(folder: Path, only: Sequence[str] | None) -> tuple[list[_File], int]:
+def _list(folder: Path, only: Sequence[str] | None, expected: str) -> tuple[list[_File], int]:
     """Returns the pictures' files, sorted, and how many were left out; UserError for a file where a
     folder should be, and none at all.
     """
@@ -211,15 +217,15 @@ def _list(folder: Path, only: Sequence[str] | None) -> tuple[list[_File], int]:
         if _is_ignored(client):
             ignored += 1
             continue
-        for label in _entries(_folder(client)):
+        for label in _entries(_folder(client, expected)):
             if _is_ignored(label):
                 ignored += 1
                 continue
-            for file in _entries(_folder(label)):
+            for file in _entries(_folder(label, expected)):
                 if _is_ignored(file):
                     ignored += 1
                 elif file.is_dir():
-                    raise UserError(f"{file.path}: found a folder, expected a picture; {_EXPECTED}")
+                    raise UserError(f"{file.path}: found a folder, expected a picture; {expected}")
                 elif not file.is_file():  # Reading a pipe would wait for ever.
                     raise UserError(
                         f"{file.path}: found a pipe, a device or a link to nothing, expected a "
@@ -228,7 +234,7 @@ def _list(folder: Path, only: Sequence[str] | None) -> tuple[list[_File], int]:
                 else:
                     listed.append(_File(_name(client), _name(label), file.path))
     if not listed:
-        raise UserError(f"{folder}: found no pictures, {_EXPECTED}")
+        raise UserError(f"{folder}: found no pictures, {expected}")
     return listed, ignored
 
 
@@ -239,9 +245,9 @@ def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
         raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
-def _folder(entry: os.DirEntry[str]) -> os.DirEntry[str]:
+def _folder(entry: os.DirEntry[str], expected: str) -> os.DirEntry[str]:
     if not entry.is_dir():
-        raise UserError(f"{entry.path}: found a file, expected a folder; {_EXPECTED}")
+        raise UserError(f"{entry.path}: found a file, expected a folder; {expected}")
     return entry
 
 

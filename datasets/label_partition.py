@@ -3,8 +3,8 @@
 A partition is said in words, and drawn as a table of counts [clients, classes]:
 
 - `classes:K`: every client owns K classes, every class is owned, all clients have as many examples
-  (if classes of these sizes can be dealt so), and their classes' shares differ (Divi et al. 2021,
-  https://arxiv.org/abs/2107.13173, DS-1);
+  but for rounding (if classes of these sizes can be dealt so), and their classes' shares differ
+  (Divi et al. 2021, https://arxiv.org/abs/2107.13173, DS-1);
 - `dirichlet:ALPHA`: of each class the shares over clients are drawn from Dirichlet(ALPHA), so that
   totals differ (DS-2; not the form of Hsu et al. 2019, which draws a client's shares of classes);
 - `classes:K+lognormal:MU,SIGMA`: client i owns the K classes from the i-th on, and each class is
@@ -29,8 +29,9 @@ _FORMS = (
 )
 EXPECTED = "natural, iid, classes:K, dirichlet:ALPHA or classes:K+lognormal:MU,SIGMA"
 _MAX_DRAWS = 100
-# Below it NumPy draws for minutes, and no client shares a class anyway.
-_LEAST_ALPHA = 0.001
+# Below the least NumPy draws for minutes, and no client shares a class anyway; far above the most
+# its draws are no shares.
+_LEAST_ALPHA, _MOST_ALPHA = 0.001, 1e6
 # Of each class that it owns a client of DS-3 has as many at least.
 _LEAST_OF_A_CLASS = 10
 # Rounds of fitting totals, and how near they come: far less than an example.
@@ -51,6 +52,13 @@ class LabelPartition:
     classes: int | None = None
     alpha: float | None = None
     lognormal: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        """Returns the text that says it."""
+        if self.alpha is not None:
+            return f"dirichlet:{self.alpha:g}"
+        drawn = "" if self.lognormal is None else "+lognormal:{:g},{:g}".format(*self.lognormal)
+        return f"classes:{self.classes}{drawn}"
 
     @property
     def has_equal_totals(self) -> bool:
@@ -79,10 +87,10 @@ def parse(text: str) -> LabelPartition:
     given = match.groupdict()
     if "alpha" in given:
         alpha = _number(text, given["alpha"])
-        if alpha < _LEAST_ALPHA:
+        if not _LEAST_ALPHA <= alpha <= _MOST_ALPHA:
             raise UserError(
-                f"--partition={text}: found alpha {alpha:g}, expected {_LEAST_ALPHA} or more, at "
-                "which each class has one owner"
+                f"--partition={text}: found alpha {alpha:g}, expected {_LEAST_ALPHA}, at which "
+                f"each class has one owner, to {_MOST_ALPHA:,.0f}, at which all clients are alike"
             )
         return LabelPartition(alpha=alpha)
     classes = _number(text, given["classes"])
@@ -135,6 +143,7 @@ def draw(
     best, least_spread = None, math.inf
     for _ in range(_MAX_DRAWS):
         counts = _draw(partition, sizes, num_clients, stream)
+        assert counts.min() >= 0 and (counts.sum(axis=0) == sizes).all()
         totals = counts.sum(axis=1)
         if totals.min() < min_examples:
             continue
@@ -157,7 +166,7 @@ def _check(partition: LabelPartition, sizes: np.ndarray, num_clients: int) -> No
         return
     if classes > num_classes:
         raise UserError(
-            f"--partition=classes:{classes}: found {num_classes} classes, expected as many as a "
+            f"--partition={partition}: found {num_classes} classes, expected as many as a "
             "client owns, or more; give a smaller number"
         )
     owned = classes * num_clients
@@ -165,16 +174,18 @@ def _check(partition: LabelPartition, sizes: np.ndarray, num_clients: int) -> No
         owned = classes + num_clients - 1
     if owned < num_classes:
         raise UserError(
-            f"--partition=classes:{classes}: {num_clients} clients own {owned} classes together, "
+            f"--partition={partition}: {num_clients} clients own {owned} classes together, "
             f"and there are {num_classes}: some would be nobody's; give more clients or classes a "
             "client"
         )
-    most_owners = math.ceil(classes * num_clients / num_classes)
-    least = partition.least_of_a_class * most_owners
-    if sizes.min() < least:
+    owners = np.full(num_classes, math.ceil(classes * num_clients / num_classes))
+    if partition.lognormal is not None:
+        owners = _neighbours(num_clients, num_classes, classes).sum(axis=0)
+    if (is_short := sizes < partition.least_of_a_class * owners).any():
+        place = int(is_short.argmax())
         raise UserError(
-            f"--partition=classes:{classes}: found a class of {sizes.min()} examples for "
-            f"{most_owners} owners, expected {partition.least_of_a_class} for each; give fewer "
+            f"--partition={partition}: found a class of {sizes[place]} examples for "
+            f"{owners[place]} owners, expected {partition.least_of_a_class} for each; give fewer "
             "clients or classes a client"
         )
 
@@ -186,21 +197,27 @@ def _draw(
     num_classes = len(sizes)
     if partition.alpha is not None:
         shares = stream.dirichlet(np.full(num_clients, partition.alpha), num_classes).T
-        return _rounded(np.nan_to_num(shares, nan=1.0 / num_clients) * sizes, sizes)
+        return _rounded(shares * sizes, sizes)
     assert partition.classes is not None  # One of the two is given.
     if partition.lognormal is None:
         owned = _balanced_owners(num_clients, num_classes, partition.classes, stream)
         rest = sizes - owned.sum(axis=0)  # An example of each class that a client owns comes first.
         return owned + _rounded(_equal_totals(owned, rest, stream), rest)
-    places = (np.arange(num_clients)[:, None] + np.arange(partition.classes)) % num_classes
-    owned = np.zeros((num_clients, num_classes), bool)
-    np.put_along_axis(owned, places, True, axis=1)
+    owned = _neighbours(num_clients, num_classes, partition.classes)
     # A class's draws count in proportion alone, so that the largest can be 1, not infinite.
     logarithms = np.where(owned, stream.normal(*partition.lognormal, owned.shape), -np.inf)
     weights = np.exp(logarithms - logarithms.max(axis=0))
     least = np.where(owned, _LEAST_OF_A_CLASS, 0)
     rest = sizes - least.sum(axis=0)
     return least + _rounded(weights / weights.sum(axis=0) * rest, rest)
+
+
+def _neighbours(num_clients: int, num_classes: int, classes: int) -> np.ndarray:
+    """Returns who owns which class, bool [clients, classes]: client i those from the i-th on."""
+    places = (np.arange(num_clients)[:, None] + np.arange(classes)) % num_classes
+    owned = np.zeros((num_clients, num_classes), bool)
+    np.put_along_axis(owned, places, True, axis=1)
+    return owned
 
 
 def _balanced_owners(

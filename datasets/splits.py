@@ -7,6 +7,7 @@ silo's training part.
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -234,6 +235,14 @@ def _split_silo(
             f"--test_split={shares.test:g} leave none to train on; give smaller shares"
         ) from error
     return {"train": train, "valid": valid, "test": test}
+
+
+def least_silo(shares: SiloShares = PUBLISHED_SHARES) -> int:
+    """Returns how many examples a silo needs for `split_silo` to leave none of its parts empty."""
+    train = 1.0 - shares.valid - shares.test
+    # What trains is less than one example below its share of the rest, which is less than one
+    # below its own.
+    return max(_MIN_SILO_EXAMPLES, math.ceil(1.0 / train + 1.0 / (1.0 - shares.test) - 1e-9))
 
 
 def scale_by_train(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

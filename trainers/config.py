@@ -77,13 +77,15 @@ def read(trainer: str) -> Config:
             "of them out"
         )
     data = data_options(trainer)
+    is_silos = datasets.setting(data.dataset_name, data.setting) == "cross_silo"
+    selects_round = _selects_round(is_silos)
     run = {
         "finetuning_trainer": _fine_tuning,
         "knn_per_trainer": _knn_per,
         "hypcluster_trainer": _clustering,
         "mtl_trainer": _multi_task,
         "generative_trainer": _generative,
-    }[trainer](datasets.setting(data.dataset_name, data.setting) == "cross_silo")
+    }[trainer](is_silos)
     datasets.check_options(data)
     run.check()
     # The trainer's setting, if none was given.
@@ -95,9 +97,22 @@ def read(trainer: str) -> Config:
         experiment_name=FLAGS.experiment_name,
         deciding_flags=decides,
         default_flags={name: FLAGS[name].default for name in decides},
-        selects_round="finetune_every" in FLAGS and FLAGS.finetune_every is not None,
+        selects_round=selects_round,
         generator=_generator() if trainer == "generative_trainer" else None,
     )
+
+
+def _selects_round(is_silos: bool) -> bool:
+    """Returns whether the reported round is the best one; UserError if that is not to be had."""
+    every = "finetune_every" in FLAGS and FLAGS.finetune_every is not None
+    selects = every or FLAGS.reported_round == "best"
+    if selects and not is_silos:
+        flag = "--finetune_every" if every else "--reported_round=best"
+        raise UserError(
+            f"{flag} takes the best of several evaluations, which must be of the same "
+            f"clients: it is for silos ({_silos()}); give --rounds_per_evaluation"
+        )
+    return selects
 
 
 def data_options(trainer: str = "") -> DataOptions:
@@ -148,12 +163,6 @@ def _is_foreign(module: str) -> bool:
 
 
 def _fine_tuning(is_silos: bool) -> RunConfig:
-    every = FLAGS.finetune_every
-    if every is not None and not is_silos:
-        raise UserError(
-            "--finetune_every takes the best of several evaluations, which must be of the same "
-            f"clients: it is for silos ({_silos()}); give --rounds_per_evaluation"
-        )
     if FLAGS.personalization == "lp_ft" and FLAGS.finetune_last_layer:
         raise UserError(
             "--finetune_last_layer tunes the last layer alone, --personalization=lp_ft all of them "
@@ -169,7 +178,7 @@ def _fine_tuning(is_silos: bool) -> RunConfig:
         last_layer=FLAGS.finetune_last_layer,
     )
     loop = _loop(is_silos, FLAGS.finetune_tuning, FLAGS.include_baseline_candidate)
-    if every is not None:
+    if (every := FLAGS.finetune_every) is not None:
         loop = dataclasses.replace(loop, rounds_per_evaluation=every)
     adapts: dict[str, Any] = {}
     if FLAGS.algorithm == PerFedAvg.card.name:

@@ -45,6 +45,13 @@ def _define_rounds() -> None:
         "total_rounds", 100, "Training rounds; 0 leaves local training alone.", lower_bound=0
     )
     _define_count("rounds_per_evaluation", 10, "Evaluate every so many rounds.")
+    flags.DEFINE_enum(
+        "reported_round",
+        "last",
+        ["last", "best"],
+        "Which evaluation the closing table, sweeps and reports show; best, for silos, is that of "
+        "best validation mean.",
+    )
     _define_count("rounds_per_checkpoint", 50, "Save a checkpoint every so many rounds.")
     _define_count(
         "clients_per_train_round",

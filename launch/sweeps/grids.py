@@ -109,6 +109,11 @@ class Grid:
             for values in combined
         ]
 
+    def selects_round(self, point: int) -> bool:
+        """Returns whether a combination's runs report the round best on validation data."""
+        flags = {**self.fixed, **self.points[point]}
+        return "finetune_every" in flags or flags.get("reported_round") == "best"
+
     def described(self, point: int) -> dict[str, str]:
         """Returns what a combination has of the flags that any has; the default's are left out."""
         fixed = {flag: self.fixed[flag] for flag in self.tried if flag in self.fixed}

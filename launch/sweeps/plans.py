@@ -31,7 +31,7 @@ _KNOWN = frozenset(
     {*TRACED, "algorithm", "total_rounds", "train_epochs", "train_batch_size",
      "rounds_per_evaluation", "rounds_per_checkpoint", "finetune_learning_rate",
      "finetune_max_epochs", "finetune_every", "finetune_last_layer", "finetune_tuning",
-     "include_baseline_candidate", "num_clusters", "num_warmstart_fedavg_rounds",
+     "include_baseline_candidate", "reported_round", "num_clusters", "num_warmstart_fedavg_rounds",
      "warmstart_fraction", "val_split", "test_split", "lam_svm", "l2_reg"}
 )  # fmt: skip
 _OPTIMIZERS = ("client_", "server_", "finetune_", "personal_")

@@ -163,7 +163,7 @@ def _from_directory(directory: pathlib.Path, plan: plans.Plan, run: plans.Run) -
     higher = record["higher_is_better"]
     rows = list(csv_files.read(directory / "summary.csv"))
     chosen = rows[-1]["round"]
-    if "finetune_every" in {*plan.grid.fixed, *plan.grid.tried}:
+    if plan.grid.selects_round(run.point):
         chosen = candidates.best_round(rows, higher)
     reported = [row for row in rows if row["round"] == chosen]
     result = results.of_run(run, reported, record["metric"], higher)

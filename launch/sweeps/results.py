@@ -181,7 +181,7 @@ def best_point(plan: plans.Plan, rows: Sequence[Mapping[str, Any]]) -> int | Non
 def validation_means(grid: grids.Grid, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """Returns each run's validation mean that chooses settings; nan if it failed.
 
-    A baseline is that of the reported round: with `finetune_every` the trained model that
+    A baseline is that of the reported round: where a best one is, the trained model that
     fine-tuning did best from.
     """
     column = f"valid_{grid.choose_by}_mean"

@@ -46,11 +46,13 @@ class References(NamedTuple):
 
         Args:
           with_local: Whether F is over the local model, too, not the global one alone.
-          own_global: Whether the global model is the run's own, if that is FedAvg's; else it is the
-            same one for all runs of a seed.
+          own_global: Whether the global model is the run's own, if that is FedAvg's and no run is
+            FedAvg alone; else it is the same one for all runs of a seed.
         """
         has_fedavg = names.has_fedavg_baseline(run.algorithm) and run.has_trained_baseline
-        fedavg = run if has_fedavg and own_global else self.fedavg[run.seed]
+        fedavg = self.fedavg[run.seed]
+        if has_fedavg and own_global and fedavg.algorithm != "fedavg":
+            fedavg = run
         return quantum(run, fedavg, self.local[run.seed] if with_local else None)
 
 

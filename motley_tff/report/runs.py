@@ -46,7 +46,8 @@ class Run:
       dataset: As in the tables; "(synthetic)" is added where flags say so, and the file and the
         setting of a user's data.
       algorithm: As in the tables; `ensemble` for clusters that were never trained together.
-      round: The last one, or, of a run with `--finetune_every`, the best on validation clients.
+      round: The last one, or, of a run with `--finetune_every` or `--reported_round=best`, the best
+        on validation clients.
       flags: What `run.json` says, and the digests of its `data_files`; empty without one.
       evaluations: `{split: its clients}` at that round.
     """
@@ -260,7 +261,7 @@ def _run(
     evaluations: Sequence[client_tables.Evaluation],
 ) -> Run:
     flags = _flags(path) or flags
-    number = _reported_round(evaluations, flags.get("finetune_every") is not None)
+    number = _reported_round(evaluations, _selects_round(flags))
     by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
     if "test" not in by_split or not by_split["test"].is_personalized:
         raise UserError(
@@ -282,6 +283,10 @@ def _run(
         flags=flags,
         evaluations=by_split,
     )
+
+
+def _selects_round(flags: Mapping[str, Any]) -> bool:
+    return flags.get("finetune_every") is not None or flags.get("reported_round") == "best"
 
 
 def _reported_round(evaluations: Sequence[client_tables.Evaluation], selects: bool) -> int:

@@ -182,7 +182,11 @@ def sentence(one: Split) -> str:
     best = {kind: winners(one.scores[reference], kind) for kind in KINDS}
     count = {m: sum(m in b for b in best.values()) for m in one.scores[reference]}
     first = max(count, key=lambda method: count[method])
-    others = [f"{' and '.join(b)} by {k.title}" for k, b in best.items() if b and first not in b]
+    others = [
+        f"{' and '.join(b)} by {k.title}{_among(one.scores[reference], b, k)}"
+        for k, b in best.items()
+        if b and first not in b
+    ]
     text = f"{one.name}: over {reference} {first} is best, or as good as the best, by "
     text += f"{count[first]} of {len(KINDS)} metrics"
     text += f"; {', '.join(others)}." if others else "."
@@ -201,10 +205,13 @@ def _winner(of_methods: Scores, kind: Kind) -> str:
     names = winners(of_methods, kind)
     if not names:
         return ""
-    value, gain = of_methods[names[0]][kind.name], of_methods[names[0]]["pui"]
-    # Among a few who gain little can be unequal.
-    among = f", {gain:.0f}% gain" if kind in FAIRNESS else ""
-    return f"{', '.join(names)} ({value:.4g}{among})"
+    value = of_methods[names[0]][kind.name]
+    return f"{', '.join(names)} ({value:.4g}{_among(of_methods, names, kind, ', ')})"
+
+
+def _among(of_methods: Scores, names: Sequence[str], kind: Kind, before: str = ", where ") -> str:
+    """Returns how many clients a metric of fairness is of: among a few little can be unequal."""
+    return f"{before}{of_methods[names[0]]['pui']:.0f}% gain" if kind in FAIRNESS else ""
 
 
 def _rank_table(splits: Sequence[Split], reference: str) -> str:
@@ -242,11 +249,14 @@ def draw(splits: Sequence[Split], reference: str) -> Figure:
 
 def caption(splits: Sequence[Split], reference: str) -> str:
     """Returns the figure's caption."""
-    best = ", ".join(
-        f"{s.name} {'/'.join(winners(s.scores[reference], FAIRNESS[0])) or 'none'}" for s in splits
-    )
+    best = "; ".join(f"{s.name} {_fairest(s.scores[reference])}" for s in splits)
     return (
         f"Fairness of the gains over {reference} among the clients that gain. A low average "
         "variance means equal gains, as do a high cosine similarity, entropy and Jain's index. "
         f"Lowest average variance: {best}."
     )
+
+
+def _fairest(of_methods: Scores) -> str:
+    names = winners(of_methods, FAIRNESS[0])
+    return "/".join(names) + _among(of_methods, names, FAIRNESS[0]) if names else "none"

@@ -114,6 +114,8 @@ REACHES = (
     Reaches("--head_epochs=2", "clients", "personalized_loss", _MTL, _of("fedrep")),
     Reaches("--sparsity=0.5", "clients", "baseline_loss", beside=_of("fedstc_server")),
     Reaches("--coding=plain", "rounds", "bytes_up", beside=_of("fedstc_server")),
+    Reaches("--algorithm=per_fedavg", "clients", "baseline_loss"),
+    Reaches("--finetune_learning_rate=0.4", "clients", "baseline_loss", beside=_of("per_fedavg")),
     Reaches("--algorithm=centralized", "rounds", "num_clients"),
     Reaches("--algorithm=fedsgd", "clients", "baseline_loss", _KNN_PER),
     Reaches("--proximal_strength=5", "clients", "baseline_loss", beside=_of(
@@ -179,6 +181,7 @@ DECIDES_NO_NUMBERS = {
     "experiment_name": "where results go",
     "memory_limit_gb": "which backend",
     "root_output_dir": "where results go",
+    "reported_round": "test_finetuning_trainer, test_runs, test_grids",
     "rounds_per_checkpoint": "test_looking",
     "tensorboard": "test_looking",
     "tff_workers": "test_worker",

@@ -68,6 +68,10 @@ def test_a_missing_batch_and_the_pickled_archive(tmp_path, small_batches):
     (tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin").unlink()
     with pytest.raises(UserError, match=r"lacks data_batch_3\.bin; unpack the whole archive"):
         _create(tmp_path)
+    (tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin").unlink()
+    for folder in (tmp_path, tmp_path / "cifar-10-batches-bin"):
+        with pytest.raises(UserError, match=r"lacks data_batch_1\.bin, data_batch_3\.bin; unpack"):
+            _create(folder)
     other = tmp_path / "other"
     (other / "cifar-10-batches-py").mkdir(parents=True)
     with pytest.raises(UserError, match="for Python, which is pickled and never read here; put"):
@@ -113,6 +117,29 @@ def test_folders_of_other_pictures(tmp_path, how, words):
     with pytest.raises(UserError) as error:
         _create(tmp_path)
     assert words in str(error.value)
+
+
+def test_one_grey_picture_among_coloured_ones_is_read(tmp_path):
+    _folder(tmp_path)
+    PIL.Image.new("L", (32, 32), 7).save(tmp_path / "train" / "cat" / "grey.png")
+    assert _create(tmp_path).facts["pictures"] == 33
+
+
+def test_folders_that_are_not_laid_out_so(tmp_path):
+    _folder(tmp_path)
+    (tmp_path / "train" / "cat" / "0.png").unlink()
+    PIL.Image.new("RGB", (64, 64)).save(tmp_path / "train" / "cat" / "0.png")
+    with pytest.raises(UserError, match="expected one size; give them to --dataset_name=images"):
+        _create(tmp_path)
+    (tmp_path / "train" / "cat" / "0.png").unlink()
+    (tmp_path / "train" / "stray.txt").write_text("x")
+    with pytest.raises(UserError, match="stray.txt: found a file, expected a folder; expected tra"):
+        _create(tmp_path)
+    (tmp_path / "train" / "stray.txt").unlink()
+    for part in ("train", "test"):
+        (tmp_path / part / "cow").mkdir()
+    with pytest.raises(UserError, match="train/cow: found no pictures; remove it"):
+        _create(tmp_path)
 
 
 def test_train_and_test_have_the_same_classes(tmp_path):

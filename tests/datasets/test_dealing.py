@@ -94,6 +94,28 @@ def test_fewer_silos_stay_one_population():
     assert len(cut.train) == 2 and cut.train is cut.valid is cut.test
 
 
+def test_dealt_clients_may_be_fewer_and_the_record_is_of_those_left(devices):
+    whole = _deal(devices, partition="classes:1", num_clients=12)
+    cut = _deal(devices, partition="classes:1", num_clients=12, max_clients=6)
+    ids = {i for clients in cut.splits.values() for i in clients.ids}
+    counts = whole.facts["class_counts"]
+    assert 3 <= len(ids) < 12
+    assert cut.facts["class_counts"] == {i: n for i, n in counts.items() if i in ids}
+    fewer = _deal(devices, partition="classes:1", num_clients=12, max_examples_per_client=4)
+    assert "class_counts" not in fewer.facts  # Which was of all examples.
+
+
+def test_silos_get_enough_for_their_shares():
+    """Of .45 and .45, 10 examples would leave none to train on: drawn again, not refused."""
+    for seed in range(6):
+        task = datasets.create(
+            "cifar10", use_synthetic_data=True, partition="dirichlet:0.1", num_clients=20,
+            setting="cross_silo", val_split=0.45, test_split=0.45, base_random_seed=seed,
+        )  # fmt: skip
+        parts = [task.test.fetch(i) for i in task.test.ids]
+        assert all(len(part["label"]) for of_client in parts for part in of_client.values())
+
+
 def test_fewer_examples_keep_the_proportions_of_parts_and_their_order(devices):
     cut = _deal(devices, max_examples_per_client=10)
     for split, clients in cut.splits.items():
@@ -148,9 +170,9 @@ def test_what_cannot_be_dealt(devices, options, words):
         ("emnist", {"num_clients": 3}, "--num_clients is for examples that are dealt again"),
         ("emnist", {"min_examples": 3}, "--min_examples is for examples that are dealt again"),
         ("emnist", {"partition": "iid", "min_examples": 3}, "each client has as many examples as"),
-        ("emnist", {"partition": "dirichlet:1e-300"}, "found alpha 1e-300, expected 0.001 or more"),
+        ("emnist", {"partition": "dirichlet:1e-300"}, "alpha 1e-300, expected 0.001, at which"),
+        ("emnist", {"partition": "dirichlet:1e308"}, "to 1,000,000, at which all clients"),
         ("emnist", {"max_clients": 0}, "--max_clients=0: expected 1 or more"),
-        ("emnist", {"partition": "iid", "num_clients": 5, "max_clients": 5}, "say the same here"),
         ("cifar10", {}, "the examples of cifar10 have no owners; give iid, classes:K"),
         ("cifar10", {"partition": "iid", "val_split": 0.2}, "--val_split is for silos"),
         ("cifar10", {"partition": "iid", "setting": "cross_silo", "val_split": 1.0},

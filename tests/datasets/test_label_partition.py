@@ -91,6 +91,7 @@ def test_draws_that_leave_a_client_too_little_are_drawn_again():
         ("dirichlet:-1", "alpha -1"),
         ("dirichlet:nan", "finite"),
         ("dirichlet:inf", "finite"),
+        ("dirichlet:2e6", "found alpha 2e+06, expected 0.001"),
         ("classes:2+lognormal:0,-1", "sigma -1"),
         ("lognormal:0,1", "expected natural, iid"),
     ],
@@ -122,12 +123,38 @@ def test_of_unequal_classes_totals_are_as_equal_as_can_be():
     [
         ("classes:2+lognormal:0,2", [300] * 10, 5, "5 clients own 6 classes together"),
         ("classes:2+lognormal:0,2", [15] * 10, 10, "a class of 15 examples for 2 owners, expected"),
+        # Neighbours own the first classes more often than the mean.
+        ("classes:6+lognormal:0,2", [49] * 10, 5, "a class of 49 examples for 5 owners, expected"),
+        (
+            "classes:4+lognormal:0,2",
+            [60] * 9 + [59],
+            15,
+            "lognormal:0,2: found a class of 60",
+        ),
         ("classes:2", [1] + [50] * 4, 6, "a class of 1 examples for 3 owners, expected 1 for each"),
     ],
 )
 def test_classes_that_cannot_have_their_owners(text, sizes, clients, words):
     with pytest.raises(UserError, match=words):
         _draw(text, sizes=sizes, num_clients=clients)
+
+
+@pytest.mark.parametrize(("classes", "clients", "size"), [(6, 5, 50), (4, 15, 80), (4, 12, 60)])
+def test_neighbours_that_are_no_multiple_of_the_classes(classes, clients, size):
+    counts = _draw(f"classes:{classes}+lognormal:0,2", [size] * 10, clients)
+    assert (counts.sum(axis=0) == size).all() and counts[counts > 0].min() >= 10
+    assert ((counts > 0).sum(axis=1) == classes).all()
+
+
+@pytest.mark.parametrize("alpha", ["0.001", "1e6"])
+def test_the_ends_of_alpha_deal_everything(alpha):
+    for seed in range(20):
+        assert (_draw(f"dirichlet:{alpha}", seed=seed, min_examples=0).sum(axis=0) == _SIZES).all()
+
+
+def test_a_draw_is_the_same_on_every_machine():
+    counts = _draw("classes:2+lognormal:0,2", [100] * 3, 3)
+    assert counts.tolist() == [[17, 65, 0], [0, 35, 82], [83, 0, 18]]
 
 
 def test_whoever_owns_a_class_has_some_of_it():

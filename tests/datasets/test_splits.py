@@ -164,3 +164,14 @@ def test_scaling_is_by_the_train_part_and_keeps_constant_features():
     np.testing.assert_allclose(scaled["valid"], [[2, 1]])
     assert scaled["test"].shape == (0, 2)
     assert scaled["train"].dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "shares", [(0.15, 0.15), (0.2, 0.2), (0.45, 0.45), (0.05, 0.9), (0.6, 0.3)]
+)
+def test_silos_of_the_least_size_and_more_have_all_parts(shares):
+    shares = SiloShares(*shares)
+    least = splits.least_silo(shares)
+    for size in range(least, least + 30):
+        parts = splits.split_silo(size, 0, shares)
+        assert min(map(len, parts.values())) >= 1 and sum(map(len, parts.values())) == size

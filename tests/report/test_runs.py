@@ -57,7 +57,15 @@ def _two_rounds(path, first, second):
     (path / "clients.csv").write_text("\n".join([lines[0], *changed]) + "\n")
 
 
-@pytest.mark.parametrize(("flags", "expected"), [({}, 20), ({"finetune_every": 10}, 10)])
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, 20),
+        ({"finetune_every": 10}, 10),
+        ({"reported_round": "best"}, 10),
+        ({"reported_round": "last"}, 20),
+    ],
+)
 def test_which_round_is_reported(tmp_path, flags, expected):
     path = written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, flags=flags)
     _two_rounds(path, first=0.75, second=0.5)

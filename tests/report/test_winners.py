@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from motley_tff.report import comparisons, runs, winners
+from motley_tff.report import comparisons, improvement, runs, winners
 from tests.report import written
 
 # Accuracy in percent of users 0 to 9, from Table 3 of arXiv:2107.13173.
@@ -93,7 +93,15 @@ def test_sentences_say_who_disagrees_and_what_local_training_changes(table_3):
     )
     assert "Counting local training, the share of clients that" in text
     only_global = winners.Split("DS-1", {winners.G: table_3["DS-1"]}, [])
-    assert "Per-FedAvg by average variance" in winners.sentence(only_global)
+    assert "Per-FedAvg by average variance, where 100% gain" in winners.sentence(only_global)
+
+
+def test_who_wins_fairness_says_among_how_many(table_3):
+    """One client of ten that gains is as fair as can be, alone."""
+    alone = winners.scores(np.array([1.0] + [-1.0] * 9))
+    split = winners.Split("x", {winners.G: {**table_3["DS-1"], "alone": alone}}, [])
+    assert "alone by average variance, where 10% gain" in winners.sentence(split)
+    assert "x alone, where 10% gain." in winners.caption([split], winners.G)
 
 
 def test_nobody_hurt_under_one_seed_is_no_loss_there():
@@ -147,6 +155,11 @@ def test_a_run_of_fedavg_is_the_global_model_and_no_method(tmp_path):
     assert set(split.scores[winners.G]) == {"FedAvg + FT", "Ditto", "Local training"}
     assert split.scores[winners.G]["Ditto"]["api"] == pytest.approx(30.0)
     assert split.clients[1][:2] == ["a", "40"]
+    # The densities beside it are of gains over the same model: Ditto's own has .1.
+    (comparison,) = comparisons.compare(runs.find([str(tmp_path)]))
+    known = improvement.references(comparison)
+    (ditto,) = (s.runs[0] for s in comparison.series if s.algorithm == "ditto")
+    np.testing.assert_allclose(known.gains(ditto, with_local=False), [0.3, 0.0], atol=1e-9)
 
 
 def test_partitions_by_labels_are_data_of_their_own(tmp_path):

@@ -51,6 +51,7 @@ def test_tables_have_the_columns_of_the_design(school):
     assert list(programs.table(root, "school", "rounds")) == [
         "run_id", "round", "num_clients", "train_loss", "train_half_squared_error", "seconds",
         "slowest_client_seconds", "server_seconds", "bytes_down", "bytes_up",
+        "largest_bytes_down", "largest_bytes_up",
     ]  # fmt: skip
     both_ways = ("candidate", "personalized_mean", "personalized_std", "pct_clients_hurt")
     assert list(programs.table(root, "school", "summary")) == [
@@ -244,6 +245,8 @@ def test_divergence_stops_with_round_and_client_and_keeps_the_checkpoint(tmp_pat
         (["--trim_share=0.2"], "is for --aggregator=trimmed_mean, found mean"),
         (["--algorithm=fedstc", "--sparsity=0"], "expected number above 0, in the range [0, 1]"),
         (["--dataset_name=emnist", "--finetune_every=2"], "for silos (adni, school, vehicle; or"),
+        (["--dataset_name=emnist", "--reported_round=best"], "which must be of the same clients"),
+        (["--algorithm=per_fedavg", "--finetune_learning_rate=0.1,0.2"], "at one rate; give one"),
         (["--experiment_name==SUM(A1)"], "experiment_name"),
         (["--root_output_dir=/dev/null"], "root_output_dir"),
     ],
@@ -295,6 +298,17 @@ def test_a_model_that_blows_up_in_the_server_step_is_an_error(tmp_path):
 def test_values_no_run_could_use(tmp_path, flags):
     _, stderr = run(tmp_path, "--experiment_name=x", *SCHOOL, *flags, status=2)
     assert stderr.count("\n") == 1 and flags[0].split("=")[0] in stderr
+
+
+def test_the_reported_round_may_be_the_best_one(school, tmp_path):
+    flags = ("--reported_round=best", "--rounds_per_evaluation=2", "--total_rounds=4")
+    flags += ("--server_learning_rate=300", "--finetune_max_epochs=1")
+    stdout, _ = run(tmp_path, "--experiment_name=best", *SCHOOL, *flags)
+    summary = programs.table(tmp_path, "best", "summary")
+    valid = summary[summary.split == "valid"]
+    best = valid.loc[valid.personalized_mean.idxmin(), "round"]
+    assert best == 2  # The rate is too large, so that the model gets worse.
+    assert "after round 2 (the best on validation clients)" in stdout
 
 
 @pytest.mark.slow

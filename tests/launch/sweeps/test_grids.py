@@ -484,3 +484,13 @@ def test_results_of_other_flags_have_a_directory_of_their_own():
     for texts, words in ((["x"], "expected FLAG=VALUE"), (["a=1", "a=2"], "a more than once")):
         with pytest.raises(UserError, match=words):
             grids.fixed_flags(texts)
+
+
+def test_which_runs_report_their_best_round(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "algorithm: ditto\ndataset: school\ntrainer: mtl_trainer\n"
+        "grid:\n  reported_round: [last, best]\n  lambda: [0.1]\n"
+    )
+    grid = grids.read(path)
+    assert [grid.selects_round(point) for point in (0, 1)] == [False, True]
