@@ -313,7 +313,7 @@ class _Reader:
             raise self._fail(node, f"{what}: expected a list of values, such as [0.01, 0.1]")
         values = tuple(self._scalar(item, what) for item in node.value)
         for i, value in enumerate(values):
-            if _number(value) in {_number(other) for other in values[:i]}:
+            if number(value) in {number(other) for other in values[:i]}:
                 raise self._fail(node.value[i], f"{what}: {value} stands in the list twice")
         return values
 
@@ -412,13 +412,14 @@ class _Reader:
 
     def _mean_and_std(self, node: yaml.Node, what: str) -> list[float]:
         is_list = isinstance(node, yaml.SequenceNode)
-        numbers = [_number(self._scalar(n, what)) for n in (node.value if is_list else [node])]
+        numbers = [number(self._scalar(n, what)) for n in (node.value if is_list else [node])]
         if not 1 <= len(numbers) <= 2 or not all(isinstance(n, float) for n in numbers):
             raise self._fail(node, f"{what}: expected [mean, std over seeds]")
         return [float(n) for n in numbers]
 
 
-def _number(text: str) -> float | str:
+def number(text: str) -> float | str:
+    """Returns the number that a text is, or the text."""
     try:
         return float(text)
     except ValueError:

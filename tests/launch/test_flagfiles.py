@@ -1,15 +1,18 @@
 """The presets: they parse, and say what the paper's Appendix F says."""
 
 import json
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
+from launch.sweeps import grids
 from tests.trainers import programs
 
 FOLDER = programs.ROOT / "launch" / "flagfiles"
+GRIDS = programs.ROOT / "launch" / "grids" / "divi"
+# Of Divi et al.'s ten silos.
+METHODS = sorted(path.name.partition(".")[0] for path in GRIDS.iterdir())
 
 # Appendix F.1 and F.1.1, read off the paper by hand; TedMulti's epsilon, off Motley's published
 # README; the aggregator, off its code.
@@ -110,11 +113,11 @@ TRAINERS = {
 }  # fmt: skip
 
 
-def _parsed(path: pathlib.Path):
+def _parsed(path, trainer=None):
     """Returns the flags as the trainer reads them, in a process of its own."""
     name, dataset, _ = path.name.split(".")
     # A device trains alone by fine-tuning what it got.
-    trainer = TRAINERS["finetuning" if name == "local" and dataset in LOCAL else name]
+    trainer = trainer or TRAINERS["finetuning" if name == "local" and dataset in LOCAL else name]
     code = (
         "import json, sys; from motley_tff import commandline; "
         f"from trainers import {trainer}, optimizer_flags; from absl.flags import FLAGS; "
@@ -191,12 +194,29 @@ def test_local_training_of_devices(dataset):
         assert found[name] == value, name
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_preset_of_cifar10_is_a_point_of_its_grid(method):
+    grid = grids.read(GRIDS / f"{method}.cifar10.yaml")
+    found = _parsed(FOLDER / f"{method}.cifar10.flags", grid.trainer)
+
+    def has(flags):
+        values = {f: found[f][0] if isinstance(found[f], list) else found[f] for f in flags}
+        return {f: grids.number(str(v)) for f, v in values.items()} == {
+            f: grids.number(v) for f, v in flags.items()
+        }
+
+    assert found["dataset_name"] == "cifar10" and has(grid.fixed)
+    assert any(map(has, grid.points))
+
+
 def test_every_preset_is_checked():
     checked = {f"finetuning.{d}" for d in FINETUNING} | {f"knn_per.{d}" for d in FINETUNING}
+    checked |= {f"{method}.cifar10" for method in METHODS}
     checked |= {f"hypcluster.{d}" for d in HYPCLUSTER} | {f"local.{d}" for d in LOCAL} | set(SILOS)
     assert {p.name for p in FOLDER.iterdir()} == {f"{name}.flags" for name in checked}
 
 
 def test_each_names_its_source():
     for path in FOLDER.iterdir():
-        assert "Appendix F" in path.read_text(encoding="utf-8"), path
+        source = "Divi et al. 2021" if path.match("*.cifar10.flags") else "Appendix F"
+        assert source in path.read_text(encoding="utf-8"), path
