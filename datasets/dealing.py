@@ -161,7 +161,7 @@ def _digest(hands: Sequence[np.ndarray]) -> str:
 def cut(task: Task, options: DataOptions) -> Task:
     """Returns a task with fewer clients, or with fewer examples a client.
 
-    What stays is the same under every seed: the first clients of each split in the order of
+    Of a data set's own clients the same ones stay under every seed: the first clients of each split in the order of
     Motley's permutation, in proportion to the splits (silos: the first of all), and of a client's
     examples a sample that keeps the proportions of its parts and their order.
 

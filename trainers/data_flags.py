@@ -49,7 +49,7 @@ def define() -> None:
     _define_partition()
     for name, what in (("val_split", "validate"), ("test_split", "test")):
         flags.DEFINE_float(
-            name, None, "School, Vehicle, silos of cifar10 and yours: share of each silo's "
+            name, None, "School, Vehicle, silos of cifar10, mnist and yours: share of each silo's "
             f"examples that {what} (default: 0.15).",
         )  # fmt: skip
     flags.DEFINE_float(
@@ -126,8 +126,9 @@ def _define_partition() -> None:
         "train on.",
     )  # fmt: skip
     for name, meaning in (
-        ("num_clients", "--partition: how many clients get examples (default: as many as had)."),
-        ("min_examples", "--partition by labels: each client gets so many at least, or it is drawn "
+        ("num_clients", "--partition: how many clients get examples (default: as many as had; "
+         "cifar10: 10 silos or 100 devices)."),
+        ("min_examples", "--partition to other clients: each gets so many at least, or it is drawn "
          "again."),
         ("max_clients", "Leave clients out beyond so many, the same ones under each seed."),
         ("max_examples_per_client", "Leave a client's examples out beyond so many."),

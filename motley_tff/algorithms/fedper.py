@@ -40,7 +40,7 @@ class FedPer(SiloAlgorithm):
     personal_layers: int = parameter(1, "How many last layers are a silo's own; 0 is FedAvg")
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns FedPer; a client's state is its last layer, the server shares the others."""
+        """Returns FedPer; a client's state is its last layers, the server shares the others."""
         trainer = personal_training.Trainer(task, self)
         try:
             is_own = task.model.last_layers(self.personal_layers)
