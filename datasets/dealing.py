@@ -161,9 +161,9 @@ def _digest(hands: Sequence[np.ndarray]) -> str:
 def cut(task: Task, options: DataOptions) -> Task:
     """Returns a task with fewer clients, or with fewer examples a client.
 
-    Of a data set's own clients the same ones stay under every seed: the first clients of each split in the order of
-    Motley's permutation, in proportion to the splits (silos: the first of all), and of a client's
-    examples a sample that keeps the proportions of its parts and their order.
+    Of a data set's own clients the same ones stay under every seed: the first of each split in the
+    order of Motley's permutation, in proportion to the splits (silos: the first of all), and of a
+    client's examples a sample that keeps the proportions of its parts and their order.
 
     Raises:
       UserError: If no client that could be evaluated would stay.
