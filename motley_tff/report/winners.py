@@ -22,6 +22,8 @@ G, BETTER = "G", "max(G, L)"
 # Where nobody loses, nothing is lost.
 _LOSSES = ("mpd", "apd")
 _MAX_CLIENTS = 20
+# In percent. Equal gains of a few clients beside many that lose are not fair.
+_LEAST_IMPROVED = 50.0
 
 
 class Kind(NamedTuple):
@@ -74,9 +76,11 @@ def scores(gains: np.ndarray) -> dict[str, float]:
 
 
 def winners(of_methods: Scores, kind: Kind) -> list[str]:
-    """Returns the methods that are best by a metric: several if they are equal."""
+    """Returns the methods that are best by a metric: several if they are equal. One that improves
+    fewer than half of the clients is not the best by a metric of fairness.
+    """
     places = ranks(of_methods, kind)
-    has_value = {m for m, values in of_methods.items() if not np.isnan(values[kind.name])}
+    has_value = {m for m, values in of_methods.items() if not np.isnan(_ranked(values, kind))}
     return [method for method, place in places.items() if place == 1 and method in has_value]
 
 
@@ -86,9 +90,15 @@ def ranks(of_methods: Scores, kind: Kind) -> dict[str, int]:
     """
     keys = {}
     for method, values in of_methods.items():
-        value = values[kind.name]
+        value = _ranked(values, kind)
         keys[method] = np.inf if np.isnan(value) else (value if kind.lower else -value)
     return {method: 1 + sum(k < key for k in keys.values()) for method, key in keys.items()}
+
+
+def _ranked(values: Mapping[str, float], kind: Kind) -> float:
+    """Returns a method's value by a metric, not-a-number where it has no place by it."""
+    has_place = kind not in FAIRNESS or values["pui"] >= _LEAST_IMPROVED
+    return values[kind.name] if has_place else np.nan
 
 
 def split(comparison: Comparison) -> Split | None:
@@ -252,7 +262,8 @@ def caption(splits: Sequence[Split], reference: str) -> str:
     best = "; ".join(f"{s.name} {_fairest(s.scores[reference])}" for s in splits)
     return (
         f"Fairness of the gains over {reference} among the clients that gain. A low average "
-        "variance means equal gains, as do a high cosine similarity, entropy and Jain's index. "
+        "variance means equal gains, as do a high cosine similarity, entropy and Jain's index; a "
+        "method that improves fewer than half of the clients has no place by them. "
         f"Lowest average variance: {best}."
     )
 

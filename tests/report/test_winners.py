@@ -97,11 +97,16 @@ def test_sentences_say_who_disagrees_and_what_local_training_changes(table_3):
 
 
 def test_who_wins_fairness_says_among_how_many(table_3):
-    """One client of ten that gains is as fair as can be, alone."""
-    alone = winners.scores(np.array([1.0] + [-1.0] * 9))
-    split = winners.Split("x", {winners.G: {**table_3["DS-1"], "alone": alone}}, [])
-    assert "alone by average variance, where 10% gain" in winners.sentence(split)
-    assert "x alone, where 10% gain." in winners.caption([split], winners.G)
+    """Six clients of ten that gain the same are fair, one alone is not, though as equal."""
+    six, alone = (winners.scores(np.array([1.0] * n + [-1.0] * (10 - n))) for n in (6, 1))
+    for method in (six, alone):
+        assert method["average_variance_improved"] == 0 and method["jain_index_improved"] == 1
+    methods = {**table_3["DS-1"], "six": six, "alone": alone}
+    split = winners.Split("x", {winners.G: methods}, [])
+    assert "six by average variance, where 60% gain" in winners.sentence(split)
+    assert "x six, where 60% gain." in winners.caption([split], winners.G)
+    assert winners.ranks(methods, winners.FAIRNESS[0])["alone"] == len(methods)
+    assert winners.winners({"alone": alone}, winners.FAIRNESS[0]) == []
 
 
 def test_nobody_hurt_under_one_seed_is_no_loss_there():
