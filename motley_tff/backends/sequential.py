@@ -8,6 +8,7 @@ the cohort.
 
 import collections
 import concurrent.futures
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -29,6 +30,8 @@ from motley_tff.core.task import Task
 
 Nest = Any
 T = TypeVar("T")
+# Examples of a function's call for nothing: enough for whole batches, little for a large client.
+_WARM_UP_ROWS = 256
 
 
 class SequentialBackend:
@@ -42,6 +45,8 @@ class SequentialBackend:
         """`robust` is a name of `robust_mean`, or None for the weighted mean."""
         self._threads, self.robust, self.trim_share = parallel_clients, robust, trim_share
         self._functions: dict[Any, Callable[..., ClientOutput]] = {}
+        self._warm: set[Callable[..., ClientOutput]] = set()
+        self._warming = threading.Lock()
 
     def training(self, task: Task, algorithm: Algorithm) -> "SequentialTraining":
         """Returns the algorithm's training process; see `base.Backend`."""
@@ -72,17 +77,20 @@ class SequentialBackend:
 
         def run(client_id: str, state: Nest) -> ClientOutput:
             parts = clients.fetch(client_id)
-            start = time.perf_counter()
+            arguments = (
+                broadcast,
+                tf.nest.map_structure(tf.convert_to_tensor, state),
+                {part: dict(parts[part]) for part in work.parts},
+                round_key,
+                tf.constant(random_streams.client_key(client_id)),
+                # Of a Python number TensorFlow would keep the tensor, one a client, for ever.
+                tf.constant(np.int32(clients.index[client_id])),
+            )
             try:
-                output = function(
-                    broadcast,
-                    tf.nest.map_structure(tf.convert_to_tensor, state),
-                    {part: dict(parts[part]) for part in work.parts},
-                    round_key,
-                    tf.constant(random_streams.client_key(client_id)),
-                    # Of a Python number TensorFlow would keep the tensor, one a client, for ever.
-                    tf.constant(np.int32(clients.index[client_id])),
-                )
+                if seconds is not None:
+                    self._warm_up(function, arguments)
+                start = time.perf_counter()
+                output = function(*arguments)
             except tf.errors.InvalidArgumentError as error:
                 raise UserError(
                     f"client {client_id!r}: found examples that cannot be used "
@@ -94,6 +102,18 @@ class SequentialBackend:
 
         return _ordered_map(run, call.client_ids, call.states, self._threads)
 
+    def _warm_up(self, function: Callable[..., ClientOutput], arguments: Sequence[Nest]) -> None:
+        """Has a function's first call over, on some of a client's examples and for nothing: that
+        TensorFlow makes its graph ready then is not what a client takes.
+        """
+        with self._warming:  # Or other threads would wait for that inside their own calls.
+            if function in self._warm:
+                return
+            broadcast, state, parts, *others = arguments
+            some = tf.nest.map_structure(lambda values: values[:_WARM_UP_ROWS], parts)
+            function(broadcast, state, some, *others)
+            self._warm.add(function)
+
 
 class SequentialTraining:
     """Training in this process; a state is `(weights, optimizer state, {client id: state})`."""
@@ -102,6 +122,7 @@ class SequentialTraining:
         self._backend, self._task, self._algorithm = backend, task, algorithm
         self._add = tf.function(self._add_output, autograph=False)
         self._step = tf.function(self._server_step, autograph=False)
+        self._is_warm = False
 
     def initialize(self) -> Nest:
         """Returns the state before the first round."""
@@ -150,9 +171,10 @@ class SequentialTraining:
         updates: list[Nest] = []
         new_states = dict(client_states)
         for client_id, output in zip(client_ids, outputs, strict=True):
-            start = time.perf_counter()
             if not np.isfinite(output.metrics.totals["loss"]):
                 raise base.DivergedError(round_.number, client_id)
+            self._warm_up(weights, optimizer_state, output)
+            start = time.perf_counter()
             if self._backend.robust:
                 updates.append(output.update)
                 output = output._replace(update=())
@@ -171,6 +193,20 @@ class SequentialTraining:
             round_.number, len(client_ids), means, 0.0, max(client_seconds), server_seconds
         )
         return (weights, optimizer_state, new_states), result
+
+    def _warm_up(self, weights: Nest, optimizer_state: Nest, output: ClientOutput) -> None:
+        """Has the server's first calls over, on one output and for nothing: tracing is not what a
+        round takes.
+        """
+        if self._is_warm:
+            return
+        name = self._backend.robust
+        added = output._replace(update=()) if name else output
+        update, weight, _ = self._add(self._add(None, added), added)
+        if name:
+            update = self._combine(name, [output.update], weight)
+        self._step(weights, optimizer_state, update, weight)
+        self._is_warm = True
 
     def _add_output(self, total: Nest, output: ClientOutput) -> Nest:
         """Adds a client's update times its weight, its weight and its sums to the total."""

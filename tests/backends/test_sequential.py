@@ -1,11 +1,13 @@
 """The sequential backend's order of clients."""
 
+import collections
 import dataclasses
 import threading
 import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from motley_tff.algorithms.fedavg import FedAvg
 from motley_tff.backends import base, sequential
@@ -68,6 +70,64 @@ def test_tracing_is_not_what_a_client_takes():
     results = []
     training.run(training.initialize(), [round_], lambda r, _: results.append(r))
     assert results[0].slowest_client_seconds < 3 < results[0].seconds
+
+
+def _slow_at_first(tensors, places, place):
+    """Returns the same tensors, of a graph whose first call takes a second; notes each call."""
+
+    def note(value):
+        if place not in places:
+            time.sleep(1)
+        places.append(place)
+        return value
+
+    first, *others = tf.nest.flatten(tensors)
+    noted = tf.numpy_function(note, [first], first.dtype)
+    noted.set_shape(first.shape)
+    return tf.nest.pack_sequence_as(tensors, [noted, *others])
+
+
+@pytest.mark.parametrize(("parallel_clients", "robust"), [(1, None), (2, None), (1, "median")])
+def test_first_calls_are_not_what_clients_and_server_take(monkeypatch, parallel_clients, robust):
+    """A client's function, adding to nothing, adding and the server's step: each is called once
+    for nothing and not timed, and the numbers are those of calls that are not slow.
+    """
+    task = toy.classifier_task()
+    algorithm = FedAvg().build(task, task.model.initial_weights(0))
+    calls = []
+
+    def init(broadcast, *others):
+        return algorithm.work.init(_slow_at_first(broadcast, calls, "client"), *others)
+
+    def add(self, total, output):
+        place = "first" if total is None else "add"
+        weight = _slow_at_first(output.weight, calls, place)
+        return add_output(self, total, output._replace(weight=weight))
+
+    def step(self, weights, *others):
+        return server_step(self, _slow_at_first(weights, calls, "step"), *others)
+
+    def train(algorithm):
+        backend = sequential.SequentialBackend(parallel_clients, robust)
+        training, results = backend.training(task, algorithm), []
+        rounds = [base.Round(n, tuple(task.train.ids), np.array([1, n], np.int32)) for n in (1, 2)]
+        state = training.run(training.initialize(), rounds, lambda r, _: results.append(r))
+        return results, training.weights(state)
+
+    _, expected = train(algorithm)
+    training_class = sequential.SequentialTraining
+    add_output, server_step = training_class._add_output, training_class._server_step
+    monkeypatch.setattr(training_class, "_add_output", add)
+    monkeypatch.setattr(training_class, "_server_step", step)
+    slow = dataclasses.replace(algorithm, work=dataclasses.replace(algorithm.work, init=init))
+    results, weights = train(slow)
+    assert results[0].seconds > 4
+    assert max(results[0].slowest_client_seconds, results[0].server_seconds) < 1
+    n = len(task.train.ids)
+    made = collections.Counter(calls)
+    assert made == {"client": 1 + 2 * n, "first": 1 + 2, "add": 1 + 2 * (n - 1), "step": 1 + 2}
+    for a, b in zip(weights, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("parallel_clients", [2, 3])
