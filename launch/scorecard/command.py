@@ -17,7 +17,8 @@ Rounds and seconds of HypCluster's warm start are in no table and not among them
 Seconds are those of this machine, or, where runs have clients trained one by one
 (--backend=sequential), with --time=federated those of clients apart: of each round the slowest
 client's download, training on one core and upload, over --bandwidth_mbit_down, --bandwidth_mbit_up
-and --latency_ms, and the server's work.
+and --latency_ms, and the server's work. The evaluations, which FedEval counts as well, are not
+among them.
 """
 
 import functools

@@ -69,6 +69,10 @@ def federated_seconds(
     Bytes are the most that one client is sent and sends back, seconds those of who trains longest:
     where that is not the same client (FedSTC's, who are sent what they missed), more than the
     slowest takes.
+
+    FedEval adds the same of its evaluations: the slowest client's and the server's part. That is
+    left out: here all clients are scored every few rounds, each candidate of theirs, and no table
+    has what one client took.
     """
     megabits = 8.0 * bytes_down / 1e6, 8.0 * bytes_up / 1e6
     transfer = megabits[0] / network.mbit_down + megabits[1] / network.mbit_up
