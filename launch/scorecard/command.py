@@ -6,7 +6,9 @@ r"""motley_scorecard: FedEval's five scores of methods, from run directories, an
 Which run is what follows from its flags. One with --partition=iid, --dropout_rate or
 --straggler_rate is compared with the one that has the same flags but for that. Costs are compared
 with those of --algorithm=fedsgd, effectiveness with --algorithm=centralized and local training. The
-more of them are given, the more axes are measured; the others are drawn as not measured.
+more of them are given, the more axes are measured; the others are drawn as not measured. Runs with
+--attack are on no axis: what a method's models are worth under it stands beside its scores, in a
+column named after the attack and, where it is not the method's own, the aggregator.
 
 Scores go from 0 to 5: motley_tff/metrics/scorecard.py has the formulas. Costs are of all rounds of
 a run; with --target, of those it takes until the validation clients' mean is there; with
@@ -93,15 +95,15 @@ def main(*paths: str) -> None:
     column = scorecard_rows.GLOBAL if is_global else scorecard_rows.PERSONALIZED
     counting = scorecard_rows.Counting(FLAGS.target, FLAGS.patience, network)
     rows = scorecard_rows.build(scorecard_runs.assign(all_runs, baseline), column, counting)
-    _print(rows, all_runs[0].metric)
+    columns = scorecard_rows.columns(rows)
+    _print(rows, all_runs[0].metric, columns[len(scorecard_rows.COLUMNS) :])
     if folder is None:
         return
     from motley_tff.report import radar  # With Matplotlib, 500 ms.
 
     folder.mkdir(exist_ok=True)
     table = folder / "scorecard.csv"
-    columns, safe = scorecard_rows.COLUMNS, map(csv_files.formula_safe, rows)
-    csv_files.write(table, columns, safe, optional=columns)
+    csv_files.write(table, columns, map(csv_files.formula_safe, rows), optional=columns)
     scores = {row["method"]: [row.get(axis) for axis in scorecard.AXES] for row in rows}
     for path in (table, *radar.save(folder, scorecard.AXES, scores, scorecard.MOST)):
         print(path)
@@ -117,13 +119,15 @@ def _checked(output_dir: str | None) -> pathlib.Path | None:
     return folder
 
 
-def _print(rows: Sequence[Mapping[str, Any]], metric: str) -> None:
-    """Prints the scores, and what is missing, an axis a line."""
-    lines = [("0 to 5", *scorecard.AXES, metric)]
+def _print(rows: Sequence[Mapping[str, Any]], metric: str, attacked: Sequence[str]) -> None:
+    """Prints the scores, the metric without and with attacks, and what each axis lacks."""
+    lines = [("0 to 5", *scorecard.AXES, metric, *attacked)]
     for row in rows:
         scores = (row.get(axis) for axis in scorecard.AXES)
         cells = (_DASH if score is None else f"{score:.2f}" for score in scores)
-        lines.append((row["method"], *cells, f"{row['value']:.5g}"))
+        values = (row.get(name) for name in ("value", *attacked))
+        numbers = (_DASH if value is None else f"{value:.5g}" for value in values)
+        lines.append((row["method"], *cells, *numbers))
     print("\n".join(text_tables.aligned(lines)))
     for axis, needed in _NEEDS.items():
         if missing := [row["method"] for row in rows if row.get(axis) is None]:

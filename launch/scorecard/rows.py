@@ -1,5 +1,6 @@
 """A row of FedEval's scorecard for each method, from its run and those it is compared with."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ COLUMNS = (
     "seconds_score", "iid_disparity", "dropout_disparity", "straggler_disparity", "iid_points",
     "dropout_points", "straggler_points", "exchange",
 )  # fmt: skip
+# Before what was done to a method, of the value that it then has.
+ATTACKED = "attacked_"
 PERSONALIZED, GLOBAL = "personalized", "baseline"
 
 
@@ -40,7 +43,7 @@ ALL_ROUNDS = Counting()
 def build(
     roles: scorecard_runs.Roles, column: str, counting: Counting = ALL_ROUNDS
 ) -> list[dict[str, Any]]:
-    """Returns `COLUMNS` of each method; None, or nothing, where a run for it is missing.
+    """Returns `columns` of each method; None, or nothing, where a run for it is missing.
 
     The column, `PERSONALIZED` or `GLOBAL`, says which model of the methods is scored. UserError if
     a run was cut, or a client of it has no value.
@@ -49,7 +52,7 @@ def build(
         roles = _at_best(roles, column, counting)
     names = scorecard_runs.names(roles.methods)
     rows = []
-    for name, (run, variants) in zip(names, roles.methods, strict=True):
+    for name, (run, variants, attacked) in zip(names, roles.methods, strict=True):
         exchange = scorecard_runs.exchange(run)
         rows.append({
             "method": name,
@@ -61,8 +64,14 @@ def build(
             "exchange": exchange,
             "privacy": scorecard.privacy(exchange),
             "security": scorecard.security(exchange),
+            **{ATTACKED + how: _value(of, column) for how, of in attacked.items()},
         })  # fmt: skip
     return rows
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Returns `COLUMNS`, and those of attacks that any row has."""
+    return (*COLUMNS, *sorted({name for row in rows for name in row}.difference(COLUMNS)))
 
 
 def _at_best(roles: scorecard_runs.Roles, column: str, counting: Counting) -> scorecard_runs.Roles:
@@ -82,8 +91,9 @@ def _at_best(roles: scorecard_runs.Roles, column: str, counting: Counting) -> sc
         scorecard_runs.Method(
             moved(run, column),
             {kind: [moved(of, column) for of in runs] for kind, runs in variants.items()},
+            {how: moved(of, column) for how, of in attacked.items()},
         )
-        for run, variants in roles.methods
+        for run, variants, attacked in roles.methods
     ]
     return scorecard_runs.Roles(
         methods,

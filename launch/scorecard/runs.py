@@ -7,14 +7,17 @@
 | iid | `--partition=iid` |
 | dropout | `--dropout_rate` above 0 |
 | straggler | `--straggler_rate` above 0 |
+| attacked | `--attack`, whatever else but for the first two |
 | method | none of these |
 
 A variant belongs to the methods that have all its other flags. Methods may have another partition:
-FedEval's own runs on MNIST have one class a client.
+FedEval's own runs on MNIST have one class a client. An attacked run belongs to the methods that
+have all its other flags, or, if there is none, all but for how updates are aggregated: a defence
+against the attack need not be tried without one.
 """
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from motley_tff.core.errors import UserError
@@ -35,6 +38,7 @@ _SAME_NUMBERS = frozenset(
     | {"rounds_per_evaluation", "valid_clients_per_evaluation", "test_clients_per_evaluation"}
     | {"evaluate_ood", "ood_examples", "export_scores", "group_key"}
 )
+_AGGREGATION = frozenset({"aggregator", "trim_share", "dp_noise_multiplier"})
 _PROTECTED = {
     "compressed": "noised or compressed",
     "differentially_private": "noised or compressed",
@@ -44,10 +48,13 @@ Variants = Mapping[str, Sequence[Run]]
 
 
 class Method(NamedTuple):
-    """A method's run, and of `VARIANTS` those there are of it."""
+    """A method's run, of `VARIANTS` those there are of it, and those under attack, by what was done
+    to it and changed about it: `sign_flip:0.1:10+median`.
+    """
 
     run: Run
     variants: Variants
+    attacked: Mapping[str, Run]
 
 
 class Roles(NamedTuple):
@@ -76,8 +83,12 @@ def assign(runs: Sequence[Run], baseline: pathlib.Path | None) -> Roles:
     for kind, disturbed in variants.items():
         for run in disturbed:
             _check_has_method(kind, run, methods)
+    attacked = _attacked(by_role.get("attacked", []), methods)
     return Roles(
-        [Method(run, _variants_of(run, variants)) for run in methods],
+        [
+            Method(run, _variants_of(run, variants), of)
+            for run, of in zip(methods, attacked, strict=True)
+        ],
         _baseline(runs, methods, baseline),
         *(_only(name, by_role.get(name, [])) for name in ("centralized", "local")),
     )
@@ -91,6 +102,8 @@ def role(run: Run) -> str:
         return "centralized"
     if run.algorithm == "local":
         return "local"
+    if run.flags.get("attack") not in (None, "", "none"):
+        return "attacked"
     kinds = [
         kind
         for kind, flag in VARIANTS.items()
@@ -111,16 +124,18 @@ def exchange(run: Run) -> str:
 
 
 def names(methods: Sequence[Method]) -> list[str]:
-    """Returns what methods are called: their algorithms, with server optimizers other than SGD, if
-    all differ, else their run ids.
+    """Returns what methods are called: their algorithms, with server optimizers other than SGD and
+    aggregators other than the mean, if all differ, else their run ids.
     """
     runs = [method.run for method in methods]
-    optimizers = [str(run.flags.get("server_optimizer", "sgd")) for run in runs]
-    called = [
-        run.algorithm if optimizer == "sgd" else f"{run.algorithm}+{optimizer}"
-        for run, optimizer in zip(runs, optimizers, strict=True)
-    ]
+    called = ["+".join([run.algorithm, *_unusual(run)]) for run in runs]
     return called if len(set(called)) == len(called) else [run.run_id for run in runs]
+
+
+def _unusual(run: Run) -> list[str]:
+    usual = {"server_optimizer": "sgd", "aggregator": "mean"}
+    values = {flag: str(run.flags.get(flag, value)) for flag, value in usual.items()}
+    return [value for flag, value in values.items() if value != usual[flag]]
 
 
 def _check_comparable(runs: Sequence[Run]) -> None:
@@ -149,9 +164,42 @@ def _variants_of(method: Run, variants: Variants) -> dict[str, list[Run]]:
     }
 
 
-def _check_has_method(kind: str, run: Run, methods: Sequence[Run]) -> None:
-    nearest = min(methods, key=lambda method: len(_differences(run, method)))
-    if changed := _differences(run, nearest):
+def _attacked(runs: Sequence[Run], methods: Sequence[Run]) -> list[dict[str, Run]]:
+    """Returns of each method its attacked runs, by name; UserError if one is of no method, or two
+    of one name.
+    """
+    named: list[dict[str, Run]] = [{} for _ in methods]
+    for run in runs:
+        _check_has_method("attacked", run, methods, _AGGREGATION)
+        of_each = list(zip(methods, named, strict=True))
+        alike = [pair for pair in of_each if not _differences(run, pair[0])]
+        for method, of in alike or of_each:
+            if _differences(run, method, _AGGREGATION):
+                continue
+            name = _attack_name(run, method)
+            if of.setdefault(name, run) is not run:
+                _only(f"{name} ({method.run_id})", [of[name], run])
+    return named
+
+
+def _attack_name(run: Run, method: Run) -> str:
+    """Returns the attack, and what else an attacked run's flags change about the method."""
+    name = [str(run.flags["attack"])]
+    if _AGGREGATION & {*_differences(run, method)}:
+        aggregator = str(run.flags["aggregator"])
+        is_trimming = aggregator == "trimmed_mean" and "trim_share" in run.flags
+        name.append(f"{aggregator}:{run.flags['trim_share']}" if is_trimming else aggregator)
+    for flag, is_variant in _IS_VARIANT.items():
+        if flag in run.flags and is_variant(run.flags[flag]):
+            name.append(f"{flag}={run.flags[flag]}")
+    return "+".join(name)
+
+
+def _check_has_method(
+    kind: str, run: Run, methods: Sequence[Run], beside: Set[str] = frozenset()
+) -> None:
+    nearest = min(methods, key=lambda method: len(_differences(run, method, beside)))
+    if changed := _differences(run, nearest, beside):
         listed = ", ".join(
             f"--{name} ({run.flags[name]}, there {nearest.flags[name]})" for name in changed
         )
@@ -160,9 +208,10 @@ def _check_has_method(kind: str, run: Run, methods: Sequence[Run]) -> None:
         )
 
 
-def _differences(run: Run, method: Run) -> list[str]:
+def _differences(run: Run, method: Run, beside: Set[str] = frozenset()) -> list[str]:
     """Returns the flags, known to both, that set two runs apart beside the variant's own."""
-    shared = run.flags.keys() & method.flags.keys() - _IS_VARIANT.keys() - _SAME_NUMBERS
+    own = {*_IS_VARIANT, "attack", *_SAME_NUMBERS, *beside}
+    shared = run.flags.keys() & method.flags.keys() - own
 
     def decides(run: Run, flag: str) -> Any:
         return run.flags[flag][:1] if flag in FIRST_COUNTS else run.flags[flag]

@@ -289,6 +289,13 @@ TABLES: Mapping[str, Table] = {
             Column("method", "text", "the method"),
             Column("exchange", "text", "what clients and server exchange", True),
             *(Column(axis, "number", "points, 0 to 5", True) for axis in scorecard.AXES),
+            Column(
+                "attacked_<how>",
+                "number",
+                "test mean of the scored model under an attack, of clients that do not; "
+                "`sign_flip:0.1:10+median` if the aggregator is not the method's",
+                True,
+            ),
         ),
     ),
     "generative": Table(

@@ -344,6 +344,47 @@ def test_methods_of_one_class_a_client_are_compared_with_alike_ones(tmp_path):
     assert rows["fedavg+finetuning"]["iid_points"] == 2
 
 
+def test_attacks_are_columns_beside_the_scores(tmp_path):
+    """On no axis; of a defence that is a method itself they are its own."""
+    root, flip = tmp_path / "runs", {"attack": "sign_flip:0.1:10"}
+    _fedavg(root)
+    for run_id, value, flags in (
+        ("flipped", 0.1, flip),
+        ("defended", 0.7, {**flip, "aggregator": "trimmed_mean", "trim_share": 0.2}),
+        ("alike", 0.3, {**flip, "partition": "iid"}),
+        ("none", 0.84, {"attack": "none", "aggregator": "median"}),
+        ("median", 0.8, {**flip, "aggregator": "median"}),
+    ):
+        _write(root, run_id, [(0.5, value)] * 2, flags=flags)
+    rows = _rows(root)
+    assert list(rows) == ["fedavg+finetuning", "fedavg+finetuning+median"]
+    mean, median = (
+        {name: value for name, value in row.items() if name.startswith("attacked_")}
+        for row in rows.values()
+    )
+    how = "attacked_sign_flip:0.1:10"
+    defended = {f"{how}+trimmed_mean:0.2": 0.7}
+    assert mean == pytest.approx({how: 0.1, f"{how}+partition=iid": 0.3, **defended})
+    assert median == pytest.approx({how: 0.8, **defended})
+    found = _run(root, f"--output_dir={tmp_path / 'card'}").stdout.splitlines()
+    assert found[0].split()[-3:] == [how, f"{how}+partition=iid", f"{how}+trimmed_mean:0.2"]
+    assert "0.85" in found[1] and found[1].split()[-3:] == ["0.1", "0.3", "0.7"]
+    with open(tmp_path / "card" / "scorecard.csv", newline="") as file:
+        cells = [row[f"{how}+partition=iid"] for row in csv.DictReader(file)]
+    assert float(cells[0]) == pytest.approx(0.3) and cells[1:] == [""]
+    _write(root, "slow", [(0.5, 0.1)] * 2, flags={**flip, "client_learning_rate": 0.01})
+    with pytest.raises(UserError, match="slow is the attacked run of no method given; "):
+        _rows(root)
+
+
+def test_two_attacked_runs_of_one_name(tmp_path):
+    _fedavg(tmp_path)
+    for name in ("a", "b"):
+        _write(tmp_path, name, [(0.5, 0.1)] * 2, flags={"attack": "label_flip:0.1"})
+    with pytest.raises(UserError, match=r"several label_flip:0.1 \(avg\) runs: .*give one of them"):
+        _rows(tmp_path)
+
+
 def test_runs_without_a_place(tmp_path):
     _variants(tmp_path)
     with pytest.raises(UserError, match=r"no run of a method among avg_dropout \(dropout\)"):
