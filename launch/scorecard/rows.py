@@ -85,7 +85,7 @@ def _at_best(roles: scorecard_runs.Roles, column: str, counting: Counting) -> sc
             return run
         rows = summary[(summary["run_id"] == run.run_id) & (summary["split"] == "valid")]
         last = _last_counted(rows.sort_values("round"), f"{column}_mean", run, counting)
-        return run if last is None else run.at(int(last["round"]))
+        return run if last is None else _with_the_same_clients(run, int(last["round"]))
 
     methods = [
         scorecard_runs.Method(
@@ -101,6 +101,19 @@ def _at_best(roles: scorecard_runs.Roles, column: str, counting: Counting) -> sc
         roles.centralized and moved(roles.centralized, GLOBAL),
         roles.local and moved(roles.local, PERSONALIZED),
     )
+
+
+def _with_the_same_clients(run: Run, number: int) -> Run:
+    """Returns the run at a round; UserError if that scored other test clients than the last."""
+    then = run.at(number)
+    ids = [set(of.values.client_ids) for of in (then, run)]
+    if ids[0] != ids[1]:
+        raise UserError(
+            f"{run.path}: found {len(ids[0])} test clients in round {number}, the best, expected "
+            f"the {len(ids[1])} of round {run.round}; train with --test_clients_per_evaluation="
+            f"{len(ids[0] | ids[1])}"
+        )
+    return then
 
 
 def _efficiency(run: Run, baseline: Run | None, column: str, counting: Counting) -> dict[str, Any]:

@@ -224,11 +224,22 @@ def test_a_run_that_was_not_evaluated_there(tmp_path):
         _rows(tmp_path / "runs", patience=1)
 
 
-def _evaluated_before(path, number, shift):
+def test_a_best_round_of_other_test_clients(tmp_path):
+    """As of runs that scored fewer than all in between; the last round scores all."""
+    path = _fedavg(tmp_path / "runs")
+    _evaluated_before(path / "clients.csv", 2, -0.3, without="emnist:1")
+    with pytest.raises(UserError, match="found 1 test clients in round 2, .* --test_clients_per"):
+        _rows(tmp_path / "runs", patience=1)
+    assert _rows(tmp_path / "runs", patience=2)
+
+
+def _evaluated_before(path, number, shift, without=None):
     """Adds an earlier evaluation to a run's clients.csv, in which own models were worse."""
     rows = list(csv.DictReader(path.open()))
     earlier = [
-        row | {"round": number, "personalized": float(row["personalized"]) + shift} for row in rows
+        row | {"round": number, "personalized": float(row["personalized"]) + shift}
+        for row in rows
+        if row["client_id"] != without
     ]
     csv_files.write(path, list(rows[0]), [*earlier, *rows], optional=list(rows[0]))
 

@@ -442,6 +442,12 @@ def test_grids_that_are_ours_are_read(path):
     assert grid.num_points > 1 or grid.inside
 
 
+def test_the_radar_of_writers_scores_all_of_them_in_each_evaluation():
+    """Of 836; the round that counts need not be the last, which alone scores all by default."""
+    fixed = grids.read(FOLDER / "fedeval" / "radar.emnist.yaml").fixed
+    assert {int(fixed[f"{split}_clients_per_evaluation"]) for split in ("valid", "test")} == {1000}
+
+
 @pytest.mark.parametrize("path", sorted((FOLDER / "divi").glob("*.yaml")), ids=lambda p: p.stem)
 def test_grids_of_cifar10_have_six_settings_and_take_other_partitions(path):
     grid = grids.read(path, {"partition": "dirichlet:0.9"})
