@@ -34,6 +34,10 @@ _HELP = f"put {_NAME} or LEAF's .json there, or pass --data_file or --use_synthe
 # Of the archive's columns; LEAF's x is the other five, in their order, or that and more.
 _COLUMNS = ("polarity", "id", "date", "query", "user", "text")
 _LEAF_TEXT = _COLUMNS.index("text") - 1
+_EXPECTED = (
+    "expected 0, 2 or 4, before id, date, query, user and text: Sentiment140's columns, without a "
+    "header"
+)
 _SAD, _NEUTRAL, _GLAD = "0", "2", "4"
 _LABELS = {_SAD: "0", _GLAD: "1"}
 
@@ -113,14 +117,13 @@ def _of_csv(path: Path) -> tuple[pd.DataFrame, int]:
             path, header=None, names=_COLUMNS, dtype=str, encoding="latin-1", keep_default_na=False,
             index_col=False,
         )  # fmt: skip
+    if frame.empty:
+        raise UserError(f"{path}: found no rows, {_EXPECTED}")
     wrong = ~frame.polarity.isin([_SAD, _NEUTRAL, _GLAD])
-    if wrong.any() or frame.empty:
+    if wrong.any():
         row = int(np.argmax(wrong)) + 1
-        found = repr(frame.polarity.iloc[row - 1][:40]) if len(frame) else "nothing"
-        raise UserError(
-            f"{path}: found {found} as polarity in line {row}, expected 0, 2 or 4, before id, "
-            "date, query, user and text: Sentiment140's columns, without a header"
-        )
+        found = repr(frame.polarity.iloc[row - 1][:40])
+        raise UserError(f"{path}: found {found} as polarity in line {row}, {_EXPECTED}")
     is_neutral = frame.polarity == _NEUTRAL
     kept = frame[~is_neutral]
     made = {"user": kept.user, "text": kept.text, "label": kept.polarity.map(_LABELS)}

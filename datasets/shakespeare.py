@@ -306,6 +306,9 @@ def _of_hdf5(path: Path) -> dict[str, list[str]]:
     with files.reading_as(path, "HDF5", OSError, KeyError), h5py.File(path) as file:
         if not isinstance(roles := file.get("examples"), h5py.Group):
             raise UserError(f"{path}: found {sorted(file)[:5]}, expected a group examples")
+        # h5py has names that are not UTF-8 as bytes.
+        if wrong := [role for role in roles if not isinstance(role, str)]:
+            raise UserError(f"{path}: found a role {wrong[0]!r}, expected a name in UTF-8")
         return {role: _snippets(path, role, roles[role]) for role in sorted(roles)}
 
 

@@ -50,6 +50,15 @@ def test_other_columns(tmp_path, rows, words):
         datasets.create("sent140", data_file=str(path))
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_file_of_nothing(tmp_path, end):
+    path = tmp_path / _NAME
+    path.write_text(end)
+    with pytest.raises(UserError, match="csv: found no rows, expected 0, 2 or 4") as caught:
+        datasets.create("sent140", data_file=str(path))
+    assert "\n" not in str(caught.value)
+
+
 def test_leafs_cells(tmp_path):
     def user(i):
         label = i % 2

@@ -235,6 +235,11 @@ def not_utf8(folder):
     write_hdf5(folder, roles()._replace(test={"ROLE_1": [b"caf\xe9 "]}))
 
 
+def a_name_not_utf8(folder):
+    with h5py.File(folder / "shakespeare_train.h5", "a") as file:
+        file["examples"].move("ROLE_0", b"caf\xe9")
+
+
 def numbers(folder):
     with h5py.File(folder / "shakespeare_train.h5", "a") as file:
         del file["examples/ROLE_0/snippets"]
@@ -280,6 +285,7 @@ def truncated(folder):
     [
         (without_snippets, r"test\.h5: found \['lines'\] of role ROLE_3, expected snippets"),
         (not_utf8, r"test\.h5: a snippet of role ROLE_1 is not UTF-8"),
+        (a_name_not_utf8, r"train\.h5: found a role b'caf\\xe9', expected a name in UTF-8"),
         (numbers, r"train\.h5: found int64 \[3\] of role ROLE_0, expected snippets, text \[n\]"),
         (a_number, r"train\.h5: found object \[\] of role ROLE_0, expected snippets, text \[n\]"),
         (nothing, r"found \['snippets'\] of role ROLE_0, expected snippets, text \[n\]"),
