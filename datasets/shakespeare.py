@@ -305,7 +305,7 @@ def _of_hdf5(path: Path) -> dict[str, list[str]]:
 
     with files.reading_as(path, "HDF5", OSError, KeyError), h5py.File(path) as file:
         if not isinstance(roles := file.get("examples"), h5py.Group):
-            raise UserError(f"{path}: found {sorted(file)[:5]}, expected a group examples")
+            raise UserError(f"{path}: found {sorted(file, key=str)[:5]}, expected a group examples")
         # h5py has names that are not UTF-8 as bytes.
         if wrong := [role for role in roles if not isinstance(role, str)]:
             raise UserError(f"{path}: found a role {wrong[0]!r}, expected a name in UTF-8")
@@ -319,7 +319,7 @@ def _snippets(path: Path, role: str, group: Any) -> list[str]:
     is_table = isinstance(field, h5py.Dataset) and field.shape is not None
     is_text = is_table and field.ndim == 1 and h5py.check_string_dtype(field.dtype) is not None
     if not is_text or field is group:
-        names = sorted(getattr(group, "keys", list)())[:5]
+        names = sorted(getattr(group, "keys", list)(), key=str)[:5]
         found = f"{field.dtype} {list(field.shape)}" if is_table else names
         raise UserError(f"{path}: found {found} of role {role}, expected {_FIELD}, text [n]")
     try:

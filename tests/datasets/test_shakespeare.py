@@ -229,6 +229,7 @@ def test_synthetic_roles_speak_by_their_group():
 def without_snippets(folder):
     with h5py.File(folder / "shakespeare_test.h5", "a") as file:
         file.move("examples/ROLE_3/snippets", "examples/ROLE_3/lines")
+        file["examples/ROLE_3"][b"\xe9"] = 1
 
 
 def not_utf8(folder):
@@ -273,6 +274,7 @@ def a_role_of_numbers(folder):
 def without_examples(folder):
     with h5py.File(folder / "shakespeare_train.h5", "w") as file:
         file["x"] = 1
+        file[b"\xe9"] = 1  # Names that are not UTF-8 do not compare with text.
 
 
 def truncated(folder):
@@ -283,7 +285,7 @@ def truncated(folder):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (without_snippets, r"test\.h5: found \['lines'\] of role ROLE_3, expected snippets"),
+        (without_snippets, r"test\.h5: found \[b'.xe9', 'lines'\] of role ROLE_3, expected snippets"),
         (not_utf8, r"test\.h5: a snippet of role ROLE_1 is not UTF-8"),
         (a_name_not_utf8, r"train\.h5: found a role b'caf\\xe9', expected a name in UTF-8"),
         (numbers, r"train\.h5: found int64 \[3\] of role ROLE_0, expected snippets, text \[n\]"),
@@ -291,7 +293,7 @@ def truncated(folder):
         (nothing, r"found \['snippets'\] of role ROLE_0, expected snippets, text \[n\]"),
         (a_group, r"found \['snippets'\] of role ROLE_0, expected snippets, text \[n\]"),
         (a_role_of_numbers, r"found float64 \[3, 4\] of role ROLE_0, expected snippets"),
-        (without_examples, r"train\.h5: found \['x'\], expected a group examples"),
+        (without_examples, r"train\.h5: found \[b'.xe9', 'x'\], expected a group examples"),
         (truncated, r"train\.h5: cannot be read as HDF5"),
         (lambda folder: (folder / "shakespeare_test.h5").unlink(), "found no shakespeare_test.h5"),
     ],
