@@ -218,6 +218,20 @@ def test_both_forms_of_tffs_file_are_the_same_task(tmp_path):
     assert found.facts["files"] == [str(tmp_path / "shakespeare.sqlite")]
 
 
+def test_the_card_counts_the_published_text(real_data_dir):
+    plays, _ = shakespeare._read(real_data_dir / "shakespeare" / "shakespeare_train.h5")
+    said = {role: [*of, *plays.test.get(role, ())] for role, of in plays.train.items()}
+    texts = ["\n".join(filter(None, of)) for of in said.values()]
+    sizes = [len(text) for text in texts]
+    counted = f"{len(sizes)} roles, {sum(sizes):,} characters"
+    card = " ".join(shakespeare.__doc__.split())
+    assert counted in card and {*plays.test} <= {*plays.train}
+    assert f"from {min(sizes)} to {max(sizes):,} a role, median {np.median(sizes):,.0f}." in card
+    assert f"{sum(size < 200 for size in sizes)} of them" in card
+    unknown = [c for c in "".join(texts) if c not in shakespeare.CHARACTERS]
+    assert unknown == ["}", "}"] and "the text's two `}`" in card
+
+
 def test_synthetic_roles_speak_by_their_group():
     task = synthetic.task("shakespeare")
     assert {*task.facts["client_groups"].values()} > {"web", "data"}
@@ -285,7 +299,7 @@ def truncated(folder):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (without_snippets, r"test\.h5: found \[b'.xe9', 'lines'\] of role ROLE_3, expected snippets"),
+        (without_snippets, r"test\.h5: found \[b'.xe9', 'lines'\] of role ROLE_3"),
         (not_utf8, r"test\.h5: a snippet of role ROLE_1 is not UTF-8"),
         (a_name_not_utf8, r"train\.h5: found a role b'caf\\xe9', expected a name in UTF-8"),
         (numbers, r"train\.h5: found int64 \[3\] of role ROLE_0, expected snippets, text \[n\]"),
