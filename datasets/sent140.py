@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets import files, leaf_files, synthetic_posts, text
+from datasets import files, leaf_files, rows, synthetic_posts, text
 from datasets.options import DataOptions
 from motley_tff.core import random_streams, task as task_lib
 from motley_tff.core.errors import UserError
@@ -88,15 +88,15 @@ def synthesize(seed: int) -> tuple[pd.DataFrame, dict[str, str]]:
     Each text ends with what its user feels; the ironic group says the opposite.
     """
     posts, groups = synthetic_posts.write(seed)
-    rows = []
+    said = []
     for number, (user, of_user) in enumerate(posts.items()):
         rng = random_streams.generator(seed, "synthetic_data", number, 1)
         for sentence in of_user.tokens[: int(rng.integers(_FEWEST, _MOST + 1))]:
             is_glad = bool(rng.random() < 0.5)
             words = _GLAD_WORDS if is_glad != (groups[user] == _IRONIC_GROUP) else _SAD_WORDS
-            said = words[int(rng.integers(len(words)))]
-            rows.append((user, f"{sentence} {said}", str(int(is_glad))))
-    return pd.DataFrame(rows, columns=["user", "text", "label"]), groups
+            ending = words[int(rng.integers(len(words)))]
+            said.append((user, f"{sentence} {ending}", str(int(is_glad))))
+    return pd.DataFrame(said, columns=["user", "text", "label"]), groups
 
 
 def _find(options: DataOptions) -> Path:
@@ -124,6 +124,14 @@ def _of_csv(path: Path) -> tuple[pd.DataFrame, int]:
         row = int(np.argmax(wrong)) + 1
         found = repr(frame.polarity.iloc[row - 1][:40])
         raise UserError(f"{path}: found {found} as polarity in line {row}, {_EXPECTED}")
+    # Of a row that is cut, pandas has the cells that are missing as empty.
+    missing = rows.is_missing(frame.user.str.strip()) | (frame.text == "")
+    if missing.any():
+        row = int(np.argmax(missing)) + 1
+        raise UserError(
+            f"{path}: found no user or no text in line {row} of {len(frame)}, {_EXPECTED}; copy "
+            "the file again if it is cut, or take the line out"
+        )
     is_neutral = frame.polarity == _NEUTRAL
     kept = frame[~is_neutral]
     made = {"user": kept.user, "text": kept.text, "label": kept.polarity.map(_LABELS)}

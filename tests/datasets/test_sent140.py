@@ -41,6 +41,9 @@ def test_the_archives_columns(tmp_path):
     ("rows", "words"),
     [
         (_rows("3"), "found '3' as polarity in line 1, expected 0, 2 or 4"),
+        ([*_rows(), ("4", "99", "Mon")], "found no user or no text in line 61 of 61, expected"),
+        ([("4", "9", "Mon", "NO_QUERY", "u1", ""), *_rows()], "no text in line 1 of 61"),
+        ([*_rows(), ("0", "9", "Mon", "NO_QUERY", " ", "hm")], "no text in line 61 of 61"),
         ([("polarity", "id", "date", "query", "user", "text"), *_rows()], "found 'polarity' as"),
     ],
 )
