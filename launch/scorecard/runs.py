@@ -124,12 +124,27 @@ def exchange(run: Run) -> str:
 
 
 def names(methods: Sequence[Method]) -> list[str]:
-    """Returns what methods are called: their algorithms, with server optimizers other than SGD and
-    aggregators other than the mean, if all differ, else their run ids.
+    """Returns what methods are called, no two alike: their algorithms, with server optimizers other
+    than SGD and aggregators other than the mean, if all differ, else their run ids, with as many
+    directories in front as tell them apart.
     """
     runs = [method.run for method in methods]
     called = ["+".join([run.algorithm, *_unusual(run)]) for run in runs]
-    return called if len(set(called)) == len(called) else [run.run_id for run in runs]
+    above, depth = [_directories(run) for run in runs], 0
+    while len(set(called)) < len(called) and depth <= max(map(len, above)):
+        called = [
+            "/".join([*of[max(0, len(of) - depth) :], run.run_id])
+            for of, run in zip(above, runs, strict=True)
+        ]
+        depth += 1
+    return called
+
+
+def _directories(run: Run) -> tuple[str, ...]:
+    """Returns the directories that a run is in, but for its own and a sweep's `runs`."""
+    parts = run.path.resolve().parts
+    parts = parts[:-1] if parts[-1] == run.run_id else parts
+    return parts[:-1] if parts[-1] == "runs" else parts
 
 
 def _unusual(run: Run) -> list[str]:

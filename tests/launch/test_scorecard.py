@@ -297,6 +297,16 @@ def test_several_runs_of_an_algorithm_go_by_their_names(tmp_path):
     assert "robustness" in rows["avg"] and "iid_points" not in rows["fast"]
 
 
+def test_runs_of_one_name_go_by_their_sweeps_as_well(tmp_path):
+    """Sweeps number their settings alike; a line of the radar would hide another."""
+    for sweep, rate in (("first", 0.1), ("second", 0.5)):
+        flags = {"client_learning_rate": rate}
+        _write(tmp_path / sweep / "runs", "p0000_s100", [(0.5, rate)] * 2, flags=flags)
+    rows = _rows(tmp_path)
+    values = {name: row["value"] for name, row in rows.items()}
+    assert values == pytest.approx({"first/p0000_s100": 0.1, "second/p0000_s100": 0.5})
+
+
 def test_what_else_a_run_has_looked_at_sets_it_apart_from_nothing(tmp_path):
     plain = {"acceptance": ["always"], "personalization_fraction": ["1"], "evaluate_ood": False}
     more = {"acceptance": ["always", "validated"], "personalization_fraction": ["1", "0.5"]}
