@@ -448,6 +448,13 @@ def test_the_radar_of_writers_scores_all_of_them_in_each_evaluation():
     assert {int(fixed[f"{split}_clients_per_evaluation"]) for split in ("valid", "test")} == {1000}
 
 
+@pytest.mark.parametrize("path", sorted((FOLDER / "fedeval").glob("radar.*")), ids=lambda p: p.stem)
+def test_radars_say_in_what_they_are_not_fedevals(path):
+    header = path.read_text().partition("algorithm:")[0]
+    assert "v begins at 0" in header and "FedEval's begins at tau^2" in header
+    assert (path.stem == "radar.emnist") == ("stand-in for FEMNIST" in header)
+
+
 @pytest.mark.parametrize("path", sorted((FOLDER / "divi").glob("*.yaml")), ids=lambda p: p.stem)
 def test_grids_of_cifar10_have_six_settings_and_take_other_partitions(path):
     grid = grids.read(path, {"partition": "dirichlet:0.9"})
