@@ -4,9 +4,13 @@ https://arxiv.org/abs/1803.01498, Definitions 1 and 2). Every client counts once
 
 from __future__ import annotations
 
+import math
+
 from motley_tff.core.lazy import tf
 
 NAMES = ("median", "trimmed_mean")
+# 0.29 * 100 is 28.999... in floats.
+_ROUNDING = 1e-9
 
 
 def combine(name: str, trim_share: float, values: tf.Tensor) -> tf.Tensor:
@@ -21,7 +25,12 @@ def combine(name: str, trim_share: float, values: tf.Tensor) -> tf.Tensor:
     ordered, count = tf.sort(values, axis=0), tf.shape(values)[0]
     if name == "median":
         return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2.0
-    # 0.29 * 100 is 28.999... in floats; rounded up, a share just below 0.5 would leave nobody.
-    wide = tf.cast(count, tf.float64) * trim_share + 1e-9
+    # Rounded up, a share just below 0.5 would leave nobody.
+    wide = tf.cast(count, tf.float64) * trim_share + _ROUNDING
     trimmed = tf.minimum(tf.cast(tf.math.floor(wide), count.dtype), (count - 1) // 2)
     return tf.reduce_mean(ordered[trimmed : count - trimmed], axis=0)
+
+
+def trims_nobody(trim_share: float, count: int) -> bool:
+    """Returns whether of so many clients the trimmed mean leaves none out at either end."""
+    return math.floor(count * trim_share + _ROUNDING) == 0 or count < 3

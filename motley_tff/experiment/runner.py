@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -59,6 +60,7 @@ def run(
     task = attacks.unevaluated(task, config.attack, config.loop.base_random_seed)
     facts = {**check_data(task, directory), **_check_plugins(task, config, directory)}
     loop = _cut_to_population(task, config.loop, warn)
+    _say_who_is_trimmed(task, config.backend, loop, warn)
     experiment.check_config(loop, task)
     config.algorithm.trained_layers(task)  # Which FedBABU refuses where all layers are the last.
     models = _initial_models(task, config)
@@ -158,6 +160,20 @@ def _cut_to_population(task: Task, loop: LoopConfig, warn: Callable[[str], None]
         )
         return dataclasses.replace(loop, clients_per_train_round=None)
     return loop
+
+
+def _say_who_is_trimmed(
+    task: Task, config: BackendConfig, loop: LoopConfig, warn: Callable[[str], None]
+) -> None:
+    """Warns of a trimmed mean that leaves nobody out, and so resists no attack."""
+    cohort, share = loop.clients_per_train_round or len(task.train), config.trim_share
+    is_asked = config.aggregator == "trimmed_mean" and share > 0 and loop.total_rounds > 0
+    if is_asked and robust_mean.trims_nobody(share, cohort):
+        advice = f"give {math.ceil(1000 / cohort) / 1000:g}, or" if cohort > 2 else "train with"
+        warn(
+            f"--aggregator=trimmed_mean with --trim_share={share:g} leaves out nobody of {cohort} "
+            f"clients a round, and is their plain mean; {advice} more clients"
+        )
 
 
 def _initial_models(task: Task, config: RunConfig) -> Any:

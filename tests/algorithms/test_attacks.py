@@ -9,6 +9,7 @@ from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig, attacks
 from motley_tff.backends import base, sequential
 from motley_tff.core import clients, random_streams
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import config, runner
 from tests import toy
 
 _STEP = FedAvg(OptimizerConfig("sgd", 1.0), OptimizerConfig("sgd", 1.0), 1, 100)
@@ -119,3 +120,24 @@ def test_what_cannot_be_attacked():
     built = HypCluster(num_clusters=2).build(task, models)
     with pytest.raises(UserError, match="send one model's change"):
         attacks.attacked(built, task, attacks.parse("sign_flip:0.2:1"), 0)
+
+
+@pytest.mark.parametrize(
+    ("share", "cohort", "rounds", "said"),
+    [
+        (0.1, 5, 1, "nobody of 5 clients a round, and is their plain mean; give 0.2, or"),
+        (0.4, 2, 1, "; train with more clients"),
+        (0.1, None, 1, ""),  # All ten.
+        (0.2, 5, 1, ""),
+        (0.0, 5, 1, ""),
+        (0.1, 5, 0, ""),
+    ],
+)
+def test_a_trimmed_mean_that_leaves_nobody_out_is_said(share, cohort, rounds, said):
+    task = toy.scalar_task({f"c{i}": [1.0] for i in range(10)})
+    loop = config.LoopConfig(total_rounds=rounds, clients_per_train_round=cohort)
+    lines = []
+    for aggregator in ("trimmed_mean", "median"):
+        backend = config.BackendConfig("sequential", aggregator, trim_share=share)
+        runner._say_who_is_trimmed(task, backend, loop, lines.append)
+    assert [said in line for line in lines] == [True] * bool(said)

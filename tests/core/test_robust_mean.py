@@ -33,3 +33,14 @@ def test_a_share_that_floats_cannot_hold():
     assert robust_mean.combine("trimmed_mean", 0.29, values - 49.5).numpy() == pytest.approx(0)
     one_sided = tf.concat([values[:71], tf.fill([29], 1e6)], 0)
     assert robust_mean.combine("trimmed_mean", 0.29, one_sided).numpy() == pytest.approx(49.5)
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "expected"),
+    [(0.1, 9, True), (0.1, 10, False), (0.29, 100, False), (0.49, 2, True), (0.4, 3, False)],
+)
+def test_whether_anybody_is_left_out(share, count, expected):
+    assert robust_mean.trims_nobody(share, count) == expected
+    values = tf.constant([[0.0]] * (count - 1) + [[float(count)]])
+    is_mean = robust_mean.combine("trimmed_mean", share, values).numpy().item() == 1.0
+    assert is_mean == expected
