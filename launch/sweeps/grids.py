@@ -156,7 +156,11 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
         {flag: values for flag, values in of.items() if flag not in fixed}
         for of in (grid.inside, grid.grid)
     )
-    settings = tuple({f: v for f, v in of.items() if f not in fixed} for of in grid.settings)
+    settings = tuple(
+        {f: v for f, v in setting.items() if f not in fixed} for setting in grid.settings
+    )
+    # Which settings that differed in nothing else have become equal to.
+    settings = tuple(of for place, of in enumerate(settings) if of not in settings[:place])
     grid = dataclasses.replace(
         grid, fixed={**grid.fixed, **fixed}, inside=inside, grid=searched, settings=settings
     )

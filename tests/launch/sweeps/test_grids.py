@@ -448,6 +448,12 @@ def test_the_radar_of_writers_scores_all_of_them_in_each_evaluation():
     assert {int(fixed[f"{split}_clients_per_evaluation"]) for split in ("valid", "test")} == {1000}
 
 
+def test_settings_that_a_fixed_flag_makes_equal_are_one():
+    grid = grids.read(FOLDER / "fedeval" / "radar.mnist.yaml", {"partition": "iid"})
+    assert grid.num_points == len({tuple(sorted(point.items())) for point in grid.points}) == 17
+    assert grids.read(FOLDER / "fedeval" / "radar.mnist.yaml").num_points == 22
+
+
 @pytest.mark.parametrize("path", sorted((FOLDER / "fedeval").glob("radar.*")), ids=lambda p: p.stem)
 def test_radars_say_in_what_they_are_not_fedevals(path):
     header = path.read_text().partition("algorithm:")[0]
