@@ -159,8 +159,8 @@ def _last_counted(
         return rows[means >= target].iloc[0] if (means >= target).any() else None
     if counting.patience is None or means.isna().all():
         return rows.iloc[-1]
-    best = 0
-    for place in range(len(rows)):
+    best = int(np.argmax(means.notna()))  # Nothing is greater than NaN.
+    for place in range(best, len(rows)):
         if rows["round"].iloc[place] - rows["round"].iloc[best] > counting.patience:
             break
         if means.iloc[place] > means.iloc[best]:

@@ -218,6 +218,16 @@ def test_costs_until_the_best_round(tmp_path):
         assert row["value"] == pytest.approx(value)
 
 
+def test_an_evaluation_without_a_mean_is_not_the_best(tmp_path):
+    """However few rounds of patience there are: nothing is greater than NaN."""
+    path = _fedavg(tmp_path / "runs") / "summary.csv"
+    (first, last) = csv.DictReader(path.open())
+    csv_files.write(path, list(first), [first | {"personalized_mean": ""}, last], list(first))
+    for patience in (1, 2):
+        row = _rows(tmp_path / "runs", patience=patience)["fedavg+finetuning"]
+        assert _numbers(row, "rounds", "value") == pytest.approx([4, 0.85])
+
+
 def test_a_run_that_was_not_evaluated_there(tmp_path):
     _fedavg(tmp_path / "runs")
     with pytest.raises(UserError, match="has no test clients of round 2; train again"):
