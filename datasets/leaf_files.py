@@ -5,6 +5,7 @@ A file is read user by user, never whole. Of a folder all .json files are read, 
 folders train and test, as LEAF splits each user's examples: those of a user are joined.
 """
 
+import collections
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,8 +54,13 @@ def is_leaf(path: Path) -> bool:
 
 
 def facts(path: Path) -> dict[str, Any]:
-    """Returns what a task says of where it is from."""
-    return {"source": "leaf", "files": [*map(str, paths(path))]}
+    """Returns what a task says of where it is from, and how many users have no examples, if any."""
+    totals: collections.Counter[str] = collections.Counter()
+    for file in paths(path):
+        totals.update(_sizes(file))
+    empty = sum(total == 0 for total in totals.values())
+    left_out = {"users_without_examples_left_out": empty} if empty else {}
+    return {"source": "leaf", "files": [*map(str, paths(path))], **left_out}
 
 
 def read(path: Path, convert: Convert) -> dict[str, dict[str, np.ndarray]]:

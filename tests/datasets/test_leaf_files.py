@@ -56,6 +56,16 @@ def test_a_folders_files_and_its_train_and_test_are_joined(tmp_path):
         leaf_files.read(tmp_path, convert)
 
 
+def test_users_without_examples_are_counted(tmp_path):
+    """Of both parts: who has none to train on may have some that test."""
+    write(tmp_path / "train" / "x.json", {**_TWO, "later": ([], []), "nobody": ([], [])})
+    write(tmp_path / "test" / "x.json", {"later": ([[3]], [0]), "nobody": ([], []), "n": ([], [])})
+    assert list(leaf_files.read(tmp_path, convert)) == [*_TWO, "later"]
+    assert leaf_files.facts(tmp_path)["users_without_examples_left_out"] == 2
+    alone = leaf_files.facts(write(tmp_path / "a.json", _TWO))
+    assert alone == {"source": "leaf", "files": [str(tmp_path / "a.json")]}
+
+
 def test_a_user_in_two_files(tmp_path):
     write(tmp_path / "0.json", {"b": ([[1]], [0])})
     write(tmp_path / "1.json", {"b": ([[2]], [0])})
