@@ -6,7 +6,8 @@ A client's step is a batch of pictures x: with z normal, u uniform, x' = G(z), x
 
 and, every n_critic-th step, the generator G minimizes mean -D(G(z)); both by the client optimizer,
 whose state starts anew each round unless a silo keeps it. Both nets are averaged. The paper's loop
-draws a batch for each critic's update, too: n_critic batches are one of its iterations.
+draws a batch for each critic's update, too: n_critic batches are one of its iterations, which are
+counted anew in each round.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import numpy as np
 from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import functional_model, learning, tensor_random
+from motley_tff.core import clients as clients_lib, functional_model, learning, tensor_random
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
+from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
@@ -90,8 +92,19 @@ class WganGp(base.Generator):
     n_critic: int = 5
     penalty: float = 10.0
 
+    def check(self) -> None:
+        """Raises a UserError if a client's round ends before a step of the generator."""
+        if self.train_steps is not None and self.train_steps < self.n_critic:
+            raise UserError(
+                f"--train_steps={self.train_steps}: expected --n_critic={self.n_critic} or more, "
+                "or no round trains the generator; give more, or a smaller --n_critic"
+            )
+
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns the algorithm, of a task whose model is an `ImageGan`."""
+        """Returns the algorithm, of a task whose model is an `ImageGan`; UserError if no client
+        has pictures enough for a step of the generator.
+        """
+        self._check_clients(task)
         pair = pair_of(task.model)
         algorithm = Algorithm(
             name=self.card.name,
@@ -101,6 +114,23 @@ class WganGp(base.Generator):
         )
         optimizer = optimizers.build(self.client_optimizer)
         return self.finished(algorithm, task, _first_states(optimizer, pair, initial_weights))
+
+    def _check_clients(self, task: Task) -> None:
+        if self.train_steps is not None:
+            return
+        sizes, most = task.train.sizes, 0
+        # The largest first: it is enough if there is one.
+        for name in sorted(task.train.ids, key=lambda name: -sizes.get(name, 0)):
+            pictures = clients_lib.num_rows(task.train.fetch(name)["train"])
+            rounding = 0 if task.drop_remainder else self.train_batch_size - 1
+            batches = (pictures + rounding) // self.train_batch_size * self.train_epochs
+            if (most := max(most, batches)) >= self.n_critic:
+                return
+        raise UserError(
+            f"--train_epochs={self.train_epochs}: found clients of at most {most} batches a round, "
+            f"expected --n_critic={self.n_critic} of one, or no round trains the generator; give "
+            "--train_steps, or a smaller --n_critic"
+        )
 
 
 class _Carry(NamedTuple):

@@ -63,7 +63,7 @@ def _rounds(process, states, fresh, others):
 @pytest.mark.parametrize("kind", generative.KINDS)
 def test_devices_keep_nothing(kind):
     task = _task(kind, is_silos=False)
-    params = generative.KINDS[kind](keep_optimizer_state=True)
+    params = generative.KINDS[kind](keep_optimizer_state=True, train_steps=5)
     with pytest.raises(UserError, match="--keep_optimizer_state is for silos"):
         params.build(task, task.model.initial_weights(0))
 

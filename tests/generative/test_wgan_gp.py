@@ -1,5 +1,7 @@
 """WGAN-GP's step, written out once more, and what the algorithm sends."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -91,13 +93,27 @@ def test_a_step_by_hand(task):
 
 
 def test_the_generator_moves_every_n_critic_th_step(task):
-    algorithm, weights = _build(task, n_critic=3)
+    algorithm, weights = _build(task, n_critic=3, train_batch_size=4)
     carry, moved = _start(algorithm, weights), []
     for _ in range(6):
         before = carry.generator
         carry = algorithm.work.passes[0].step(carry, _batch(task))
         moved.append(not np.allclose(before[0], carry.generator[0], atol=0))
     assert moved == [False, False, True] * 2
+
+
+def test_a_round_without_a_step_of_the_generator_is_refused(task):
+    with pytest.raises(UserError, match="^--train_steps=4: expected --n_critic=5 or more, or no"):
+        WganGp(train_steps=4).check()
+    WganGp(train_steps=5).check()
+    most = max(len(task.train.fetch(name)["train"]["pixels"]) for name in task.train.ids)
+    weights = task.model.initial_weights(0)
+    exactly = WganGp(train_epochs=2, train_batch_size=most - 1, n_critic=4)
+    exactly.build(task, weights)
+    words = "^--train_epochs=2: found clients of at most 4 batches a round, expected --n_critic=5 "
+    with pytest.raises(UserError, match=words):
+        dataclasses.replace(exactly, n_critic=5).build(task, weights)
+    dataclasses.replace(exactly, n_critic=5, train_steps=5).build(task, weights)
 
 
 def test_padding_changes_nothing(task):

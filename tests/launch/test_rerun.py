@@ -17,7 +17,7 @@ _RUNS = {
     "knn_per_trainer": ("--coefficients=0.3,1",),
     "mtl_trainer": ("--algorithm=mocha", "--personal_learning_rate=0.02"),
     "generative_trainer": (
-        "--dataset_name=mnist", "--train_steps=1", "--generator_width=4", "--num_generated=4",
+        "--dataset_name=mnist", "--train_steps=6", "--generator_width=4", "--num_generated=4",
         "--train_batch_size=4", "--clients_per_train_round=2",
     ),
 }  # fmt: skip

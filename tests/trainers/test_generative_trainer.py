@@ -4,12 +4,16 @@ import numpy as np
 import PIL.Image
 import pytest
 
+import datasets
+from datasets import generators
+from datasets.options import DataOptions, GeneratorOptions
+from motley_tff.files import model_files
 from tests.trainers import programs
 
 _FLAGS = (
     "--dataset_name=mnist", "--use_synthetic_data", "--generator_width=8", "--total_rounds=2",
     "--rounds_per_evaluation=1", "--rounds_per_checkpoint=1", "--num_generated=12",
-    "--train_steps=3", "--train_batch_size=4", "--clients_per_train_round=3",
+    "--train_steps=6", "--train_batch_size=4", "--clients_per_train_round=3",
 )  # fmt: skip
 _KEPT = ("--setting=cross_silo", "--partition=classes:5", "--num_clients=4",
          "--keep_optimizer_state")  # fmt: skip
@@ -30,6 +34,16 @@ def finished(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     run(root, *_FLAGS, "--experiment_name=whole")
     return root
+
+
+def test_both_nets_are_trained(finished):
+    digits = datasets.create_task(DataOptions("mnist", use_synthetic_data=True))
+    model = generators.as_generative(digits, GeneratorOptions("wgan_gp", width=8)).model
+    exported = model_files.load(str(finished / "whole"), model.shapes, model.names)
+    kernels = [i for i, name in enumerate(model.names) if name.endswith("kernel:0")]
+    assert len(kernels) == 8
+    for i in kernels:
+        assert not np.allclose(exported[i], model.initial_weights(0)[i]), model.names[i]
 
 
 def test_leaves_pictures_and_clients(finished):
@@ -95,6 +109,7 @@ def test_in_one_place_and_alone(tmp_path):
     ("flags", "words"),
     [
         (("--n_critic=0",), "--n_critic=0: expected"),
+        (("--n_critic=7",), "--train_steps=6: expected --n_critic=7 or more, or no round trains"),
         (("--penalty=-1",), "--penalty=-1: expected"),
         (("--generator=ddpm", "--n_critic=3"), "--n_critic is a flag of wgan_gp, not of"),
         (("--server_decay=0.5",), "--server_decay is a flag of ddpm, not of"),
