@@ -41,6 +41,11 @@ _OF_GENERATORS: Mapping[str, tuple[str, ...]] = {
     "wgan_gp": ("n_critic", "penalty"),
     "ddpm": ("diffusion_steps", "sampling_steps", "server_decay"),
 }
+# Adam's, of clients, as published; a flag that is not given stands for these.
+_BETAS_OF_GENERATORS: Mapping[str, Mapping[str, float]] = {
+    "wgan_gp": {"beta_1": 0.0, "beta_2": 0.9},
+    "ddpm": {"beta_1": 0.9, "beta_2": 0.999},
+}
 _WARM_START_RATES = (
     "warmstart_client_learning_rate",
     "warmstart_server_learning_rate",
@@ -90,6 +95,8 @@ def read(trainer: str) -> Config:
     run.check()
     # The trainer's setting, if none was given.
     decides = {**deciding_flags(trainer), "setting": data.setting}
+    if trainer == "generative_trainer":  # What they stand for, not whether they were given.
+        decides |= {f"client_adam_{name}": value for name, value in _generators_betas().items()}
     return Config(
         data=data,
         run=run,
@@ -262,14 +269,11 @@ def _check_generators_flags() -> None:
 
 
 def _generative(is_silos: bool) -> RunConfig:
-    is_gan = FLAGS.generator == "wgan_gp"
     kind: Any = generative.KINDS[FLAGS.generator]
-    rate = FLAGS.client_learning_rate or (1e-4 if is_gan else 2e-4)
+    rate = FLAGS.client_learning_rate or (1e-4 if FLAGS.generator == "wgan_gp" else 2e-4)
     client = _optimizer("client", rate)
-    if is_gan and client.name == "adam":
-        published = {"beta_1": 0.0, "beta_2": 0.9}
-        unsaid = {p: v for p, v in published.items() if not FLAGS[f"client_adam_{p}"].present}
-        client = dataclasses.replace(client, parameters={**client.parameters, **unsaid})
+    betas = _generators_betas()
+    client = dataclasses.replace(client, parameters={**client.parameters, **betas})
     own = {name: FLAGS[name].value for name in _OF_GENERATORS[FLAGS.generator]}
     fields = {field.name for field in dataclasses.fields(kind)}
     algorithm = kind(
@@ -281,6 +285,17 @@ def _generative(is_silos: bool) -> RunConfig:
     loop = dataclasses.replace(_loop(is_silos), num_generated=FLAGS.num_generated)
     # The nets are scored as they are.
     return _run(algorithm, FineTuning(max_epochs=0), loop)
+
+
+def _generators_betas() -> dict[str, float]:
+    """Returns Adam's betas of a generator's clients; none of another optimizer."""
+    if FLAGS.client_optimizer != "adam":
+        return {}
+    given = {name: FLAGS[f"client_adam_{name}"].value for name in ("beta_1", "beta_2")}
+    return {
+        name: _BETAS_OF_GENERATORS[FLAGS.generator][name] if value is None else value
+        for name, value in given.items()
+    }
 
 
 def _clustering(is_silos: bool) -> RunConfig:

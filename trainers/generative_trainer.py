@@ -19,8 +19,14 @@ from trainers import program, shared_flags
 shared_flags.define()
 for _name, _default in (
     ("client_optimizer", "adam"), ("client_learning_rate", None), ("train_batch_size", 32),
+    ("client_adam_beta_1", None), ("client_adam_beta_2", None),
 ):  # fmt: skip
     flags.FLAGS.set_default(_name, _default)
+for _name, _defaults in (
+    ("learning_rate", "1e-4, ddpm 2e-4"), ("adam_beta_1", "0, ddpm .9"),
+    ("adam_beta_2", ".9, ddpm .999"),
+):  # fmt: skip
+    flags.FLAGS[f"client_{_name}"].help += f" Of wgan_gp {_defaults} by default."
 flags.DEFINE_enum("generator", "wgan_gp", ["wgan_gp", "ddpm"], "What is trained.")
 flags.DEFINE_enum(
     "algorithm", "fedavg", ["fedavg", "centralized"], "Where: at the clients, or in one place."

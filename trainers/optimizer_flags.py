@@ -71,7 +71,8 @@ def _define_parameter(name: str, default: float, meaning: str) -> None:
     is_share = name.endswith(_BELOW_ONE)
     flags.register_validator(
         name,
-        lambda value: value >= 0 and (value < 1 or not is_share),
+        # None where a trainer has defaults of its own.
+        lambda value: value is None or (value >= 0 and (value < 1 or not is_share)),
         f"expected a number {'from 0 to below 1' if is_share else 'of at least 0'}",
     )
 

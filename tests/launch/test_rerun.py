@@ -45,6 +45,19 @@ def school(tmp_path_factory):
     return _trained(tmp_path_factory.mktemp("school"), "mtl_trainer")
 
 
+def test_a_generators_betas_are_given_again(tmp_path):
+    """Whatever they are: those that are not given depend on --generator."""
+    record = {"run_id": "a", "command": ["generative_trainer"], "trainer": "generative_trainer"}
+    for beta in (0.0, 0.9):
+        flags = {"generator": "wgan_gp", "client_adam_beta_1": beta}
+        code = f"""import pathlib; from launch import rerun; of = pathlib.Path("{tmp_path}")
+print(rerun._command(of, { ({**record, "flags": flags}) }, of, {{}}))"""  # It declares flags.
+        command = subprocess.check_output(
+            [sys.executable, "-c", code], env=programs.environment(), text=True
+        )
+        assert f"'--client_adam_beta_1={beta}'" in command and "--generator" not in command
+
+
 def _copy(run, folder, **record):
     shutil.copytree(run, folder)
     path = folder / "run.json"

@@ -1,5 +1,7 @@
 """generative_trainer: what it leaves, backends, resume, and flags that do not go together."""
 
+import json
+
 import numpy as np
 import PIL.Image
 import pytest
@@ -126,6 +128,15 @@ def test_in_one_place_and_alone(tmp_path):
 def test_flags_that_do_not_go_together(tmp_path, flags, words):
     _, stderr = run(tmp_path, *_FLAGS, "--experiment_name=x", *flags, status=2)
     assert stderr.count("\n") == 1 and words in stderr
+
+
+def test_what_betas_stand_for_is_recorded(finished):
+    flags = json.loads((finished / "whole" / "run.json").read_text())["flags"]
+    assert (flags["client_adam_beta_1"], flags["client_adam_beta_2"]) == (0.0, 0.9)
+    given = (*_FLAGS, "--experiment_name=whole")
+    run(finished, *given, "--client_adam_beta_1=0", "--client_adam_beta_2=0.9")
+    _, stderr = run(finished, *given, "--client_adam_beta_1=0.9", status=2)
+    assert "--client_adam_beta_1 (0.0 then, 0.9 now)" in stderr
 
 
 def test_another_width_is_not_resumed(finished):
