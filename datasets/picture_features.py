@@ -6,7 +6,7 @@ is written beside each.
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,8 @@ _BATCH = 500
 _PIXELS = "pixels"
 # What decides a model's shape, of the flags of a run.
 _OF_MODEL = ("only_digits", "model", "image_size")
+# What decides of what its pictures are, and how: EMNIST's are black on white, MNIST's not.
+_OF_PICTURES = ("dataset_name", "only_digits", "use_synthetic_data", "image_size")
 
 
 class Pca(NamedTuple):
@@ -94,7 +96,7 @@ class Classifier(NamedTuple):
 
 def classifier(run: pathlib.Path) -> Classifier:
     """Returns the global model of a run of ours on pictures; UserError if it is none."""
-    flags = _flags(run)
+    flags = _classifiers_flags(run)
     name = flags.get("dataset_name")
     if name not in ("cifar10", "emnist", "mnist"):
         raise UserError(f"{run}: found a run on {name}, expected one on cifar10, emnist or mnist")
@@ -112,12 +114,34 @@ def classifier(run: pathlib.Path) -> Classifier:
     return Classifier(f"{name}'s classifier {run.name}", shape, task.model, weights, task)
 
 
-def _flags(run: pathlib.Path) -> Mapping[str, Any]:
+def check_alike(run: pathlib.Path, of_generators: Sequence[pathlib.Path]) -> None:
+    """Refuses runs of generators of other pictures than a classifier's run was trained on."""
+    known = _classifiers_flags(run)
+    for generators in of_generators:
+        flags = _flags(
+            generators, f"--run={generators}: expected a run of generative_trainer, with run.json"
+        )
+        for name in _OF_PICTURES:
+            found, expected = (of.get(name) for of in (flags, known))
+            if (found or None) != (expected or None):
+                raise UserError(
+                    f"--run={generators}: found --{name}={found}, expected {expected} as "
+                    f"--features={run} has; give a classifier of the same pictures"
+                )
+
+
+def _classifiers_flags(run: pathlib.Path) -> Mapping[str, Any]:
+    return _flags(
+        run,
+        f"--features={run}: expected pca:K, or the directory of a run of finetuning_trainer on "
+        "pictures, which has run.json",
+    )
+
+
+def _flags(run: pathlib.Path, problem: str) -> Mapping[str, Any]:
+    """Returns a run's flags; UserError of `problem` if there are none."""
     try:
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
         return dict(record["flags"])
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UserError(
-            f"--features={run}: expected pca:K, or the directory of a run of finetuning_trainer "
-            "on pictures, which has run.json"
-        ) from error
+        raise UserError(problem) from error

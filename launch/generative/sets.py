@@ -232,21 +232,22 @@ def _read_all(
     """Returns (what features are of, the clients' features, the sets' by name)."""
     if wanted.features and wanted.features.startswith("pca:"):
         return wanted.features, *_read_pca(wanted.features, clients, files)
-    features_are, embed = _embedding(wanted.features, wanted.inception_weights)
+    features_are, embed = _embedding(wanted)
     return features_are, *_read(clients, files, embed)
 
 
-def _embedding(run: str | None, inception_weights: str | None) -> tuple[str, Any]:
+def _embedding(wanted: Wanted) -> tuple[str, Any]:
     """Returns what features are of, and what makes them of images; None of files of features."""
-    if run is not None:
+    if wanted.features is not None:
         from datasets import picture_features  # TensorFlow takes 3 s.
 
-        classifier = picture_features.classifier(path(run))
+        picture_features.check_alike(path(wanted.features), [path(run) for run in wanted.run])
+        classifier = picture_features.classifier(path(wanted.features))
         return classifier.name, classifier
-    if inception_weights is not None:
+    if wanted.inception_weights is not None:
         from datasets.models import inception_features
 
-        model = inception_features.load(path(inception_weights))
+        model = inception_features.load(path(wanted.inception_weights))
         return "InceptionV3", functools.partial(inception_features.embed, model)
     return "as given", None
 

@@ -1,5 +1,7 @@
 """Features of pictures: principal components, and a classifier that a run trained."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,30 @@ def test_what_is_no_run(tmp_path):
     (tmp_path / "run.json").write_text('{"flags": {"dataset_name": "mnist", "generator": "ddpm"}}')
     with pytest.raises(UserError, match="found a generator's run"):
         picture_features.classifier(tmp_path)
+
+
+def _run(folder, **flags):
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"flags": flags}))
+    return folder
+
+
+def test_generators_of_other_pictures(tmp_path):
+    of_digits = {"dataset_name": "emnist", "only_digits": True, "image_size": None}
+    run = _run(tmp_path / "classifier", **of_digits, model="lenet")
+    of_model = {"model": None, "use_synthetic_data": False, "base_random_seed": 3}
+    alike = _run(tmp_path / "alike", **of_digits, **of_model, generator="ddpm")
+    picture_features.check_alike(run, [alike, alike])
+    for name, value in (
+        ("dataset_name", "mnist"), ("only_digits", False), ("use_synthetic_data", True),
+        ("image_size", 32),
+    ):  # fmt: skip
+        other = _run(tmp_path / name, **{**of_digits, name: value})
+        words = rf"{name}: found --{name}={value}, expected {of_digits.get(name)} as --feat"
+        with pytest.raises(UserError, match=words):
+            picture_features.check_alike(run, [alike, other])
+    with pytest.raises(UserError, match="missing: expected a run of generative_trainer, with run"):
+        picture_features.check_alike(run, [tmp_path / "missing"])
 
 
 @pytest.mark.slow

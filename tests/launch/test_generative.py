@@ -1,6 +1,7 @@
 """motley_generative as a user runs it."""
 
 import csv
+import json
 import subprocess
 import sys
 
@@ -222,6 +223,13 @@ def test_bad_runs_are_one_line(runs, tmp_path):
     for flags, words in bad:
         result = generated_runs.score(*flags, status=2)
         assert result.stderr.count("\n") == 1 and words in result.stderr, result.stderr
+    for name, flags in (("one", {"dataset_name": "mnist"}), ("two", {"dataset_name": "emnist"})):
+        (runs / name / "run.json").write_text(json.dumps({"flags": flags}))
+    unlike = [f"--run={runs / 'one'}", f"--features={runs / 'two'}"]
+    assert (
+        f"--run={runs / 'one'}: found --dataset_name=mnist, expected emnist as --features="
+        in generated_runs.score(*unlike, status=2).stderr
+    )
     np.savez(other / "clients.npz", a=np.zeros((9, 4, 4), np.uint8))
     assert (
         "the runs had other clients; give --clients=FILE"
