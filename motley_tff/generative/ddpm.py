@@ -75,7 +75,9 @@ def sample(
     if sampling_steps is None:
         times = np.arange(num_steps)
     else:
-        times = np.unique(np.linspace(0, num_steps - 1, sampling_steps).round().astype(int))
+        spaced = np.linspace(0, num_steps - 1, sampling_steps)
+        spaced[-1] = num_steps - 1  # Where noise alone is: a single step is from there, too.
+        times = np.unique(spaced.round().astype(int))
     for i in reversed(range(len(times))):
         t = times[i]
         before = kept[times[i - 1]] if i else 1.0

@@ -43,7 +43,9 @@ def test_noise_is_mixed_as_defined():
     np.testing.assert_allclose(shorter, mixed[:9], atol=1e-6)
 
 
-@pytest.mark.parametrize(("sampling_steps", "tolerance"), [(4, 1e-4), (50, 1e-4), (None, 0.05)])
+@pytest.mark.parametrize(
+    ("sampling_steps", "tolerance"), [(1, 1e-4), (4, 1e-4), (50, 1e-4), (None, 0.05)]
+)
 def test_a_net_that_knows_the_picture_finds_it(sampling_steps, tolerance):
     picture = np.linspace(-0.9, 0.9, 16, dtype=np.float32).reshape(1, 4, 4, 1)
     kept = np.cumprod(1 - ddpm.betas(50)).astype(np.float32)
@@ -54,6 +56,19 @@ def test_a_net_that_knows_the_picture_finds_it(sampling_steps, tolerance):
 
     found = ddpm.sample(predict, (3, 4, 4, 1), _KEY, sampling_steps, 50)
     np.testing.assert_allclose(found, np.repeat(picture, 3, 0), atol=tolerance)
+
+
+def test_one_step_begins_at_the_last_time():
+    times = []
+
+    def predict(x, t):
+        times.append(int(t[0]))
+        return tf.zeros_like(x)
+
+    ddpm.sample(predict, (1, 4, 4, 1), _KEY, 1, 50)
+    assert times == [49]
+    ddpm.sample(predict, (1, 4, 4, 1), _KEY, 3, 50)
+    assert times == [49, 49, 24, 0]
 
 
 def test_a_distribution_is_drawn():
