@@ -14,6 +14,7 @@ import functools
 
 from absl import flags
 
+from motley_tff.generative import ddpm
 from trainers import program, shared_flags
 
 shared_flags.define()
@@ -44,7 +45,7 @@ flags.DEFINE_integer(
     "n_critic", 5, "wgan_gp: critic's updates for one of the generator's.", lower_bound=1
 )
 flags.DEFINE_float("penalty", 10.0, "wgan_gp: weight of the gradient's penalty.", lower_bound=0.0)
-flags.DEFINE_integer("diffusion_steps", 1000, "ddpm: its times.", lower_bound=1)
+flags.DEFINE_integer("diffusion_steps", 1000, "ddpm: its times.", lower_bound=ddpm.FEWEST_STEPS)
 flags.DEFINE_integer(
     "sampling_steps", 50, "ddpm: steps of DDIM that make a picture; 0 for all of DDPM's.",
     lower_bound=0,

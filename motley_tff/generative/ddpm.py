@@ -2,7 +2,10 @@
 
 With b_1 ... b_T from 1e-4 to 0.02 in equal steps and a_t the product of 1 - b_1 ... 1 - b_t, a net
 that gets x_t = sqrt(a_t) x + sqrt(1 - a_t) e and t predicts e by its mean squared error (Algorithm
-1), which makes it FedAvg on a task whose labels are e. The server keeps a mean of its weights over
+1), which makes it FedAvg on a task whose labels are e. These b are for the paper's T of 1,000; of
+another T they are times 1000 / T, at most .999 (as Nichol and Dhariwal's code has it, 2021,
+https://arxiv.org/abs/2102.09672), or x_T would not be the noise that sampling begins with: of 100
+such steps, sqrt(a_T) would be .36. The server keeps a mean of its weights over
 rounds, m <- decay m + (1 - decay) w, which samples; the paper's is over steps.
 
 Pictures are drawn by the paper's Algorithm 2 with variance b_t, or in S steps by DDIM (Song et al.
@@ -28,7 +31,8 @@ from motley_tff.core.task import Task
 from motley_tff.generative import base
 
 NUM_STEPS = 1000
-_FIRST_BETA, _LAST_BETA = 1e-4, 0.02
+FEWEST_STEPS = 20  # Of fewer, the last b would be above 1.
+_FIRST_BETA, _LAST_BETA, _LARGEST_BETA = 1e-4, 0.02, 0.999
 _TIME, _NOISE = 0, 1
 
 # (x_t [batch, ...], t int32 [batch]) -> the noise in it
@@ -36,8 +40,9 @@ Predict = Callable[[Any, Any], Any]
 
 
 def betas(num_steps: int = NUM_STEPS) -> np.ndarray:
-    """Returns b_1 ... b_T, float64 [T]."""
-    return np.linspace(_FIRST_BETA, _LAST_BETA, num_steps)
+    """Returns b_1 ... b_T, float64 [T]; T at least `FEWEST_STEPS`."""
+    scaled = np.linspace(_FIRST_BETA, _LAST_BETA, num_steps) * (NUM_STEPS / num_steps)
+    return np.minimum(scaled, _LARGEST_BETA)
 
 
 def noised(

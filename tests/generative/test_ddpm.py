@@ -26,9 +26,16 @@ def task():
 
 def test_the_published_schedule():
     b = ddpm.betas()
-    assert (len(b), b[0], b[-1]) == (1000, 1e-4, 0.02)
+    np.testing.assert_array_equal(b, np.linspace(1e-4, 0.02, 1000))
     # Section 4: almost nothing of the picture is left at T.
     assert np.cumprod(1 - b)[-1] == pytest.approx(4.0e-5, rel=0.02)
+
+
+@pytest.mark.parametrize("steps", [ddpm.FEWEST_STEPS, 50, 100, 500, 2000])
+def test_whatever_the_number_of_steps_the_last_is_noise(steps):
+    b = ddpm.betas(steps)
+    assert len(b) == steps and (np.diff(b) > 0).all() and b[0] > 0 and b[-1] <= 0.999
+    assert np.sqrt(np.cumprod(1 - b)[-1]) < 0.01
 
 
 def test_noise_is_mixed_as_defined():
