@@ -24,6 +24,7 @@ from motley_tff.report import runs, style
 # `kid_biased` is `kid` and a constant.
 _DISTANCES = (*(name for name in scores.DISTANCES if name != "kid_biased"), "w1")
 _SCORES = (*_DISTANCES, *scores.NEIGHBORS)
+_OF_SOME = ("w1",)  # Scores of the sets that were named.
 _VARIED = {
     "gaussian": "its variance",
     "nearest": "its examples",
@@ -36,7 +37,7 @@ _REQUIRED = ("generated", "features", "num_features", "source", "fid_all", "fid_
 
 
 def draw(path: pathlib.Path) -> Iterator[style.Drawn]:
-    """Yields the figures of a table, those that have a score in all rows; UserError if it is none.
+    """Yields the figures of a table, those that have a score to draw; UserError if it is none.
     Within `style.settings`.
     """
     yield from (drawn for drawn in _figures(_read(path)) if drawn)
@@ -64,10 +65,19 @@ def _figures(table: pd.DataFrame) -> Iterator[style.Drawn | None]:
 
 
 def _scores(rows: pd.DataFrame) -> list[str]:
-    """Returns the scores that all rows have in both forms."""
-    names = {name: [f"{name}_{form}" for form in scores.FORMS] for name in _SCORES}
-    given = [name for name, forms in names.items() if set(forms) <= set(rows)]
-    return [name for name in given if np.isfinite(rows[names[name]]).all(axis=None)]
+    """Returns the scores that all rows have in both forms; of `_OF_SOME`, that some have."""
+    given = [name for name in _SCORES if set(_forms_of(name)) <= set(rows)]
+    kept = {name: _having(rows, name)[_forms_of(name)] for name in given}
+    return [name for name in given if len(kept[name]) and np.isfinite(kept[name]).all(axis=None)]
+
+
+def _forms_of(name: str) -> list[str]:
+    return [f"{name}_{form}" for form in scores.FORMS]
+
+
+def _having(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Returns the rows that a score is drawn of."""
+    return rows.dropna(subset=_forms_of(name)) if name in _OF_SOME else rows
 
 
 def _features(rows: pd.DataFrame) -> str:
@@ -84,7 +94,7 @@ def _curves(source: str, rows: pd.DataFrame) -> style.Drawn | None:
     for ax, name in zip(axes, names, strict=True):
         preferred = []
         for form, look in zip(scores.FORMS, looks, strict=True):
-            by_setting = rows.groupby("setting")[f"{name}_{form}"]
+            by_setting = _having(rows, name).groupby("setting")[f"{name}_{form}"]
             mean, spread = by_setting.mean(), by_setting.std(ddof=0)
             ax.plot(mean.index, mean, label=form, markevery=2, **look.options)
             ax.fill_between(mean.index, mean - spread, mean + spread, **look.band)
@@ -121,13 +131,14 @@ def _checkpoints(table: pd.DataFrame) -> style.Drawn | None:
     for line, name in zip(axes, names, strict=True):
         for ax, form in zip(line, scores.FORMS, strict=True):
             column = f"{name}_{form}"
-            for label, of_run in rows.groupby("series", sort=False):
+            for label, of_run in _having(rows, name).groupby("series", sort=False):
                 of_run = of_run.sort_values("setting")
                 ax.errorbar(
                     of_run["setting"], of_run[column], of_run.get(f"{column}_std"),
                     label=label, elinewidth=0.6, **looks[str(label)].options,
                 )  # fmt: skip
-            for generated, value in zip(level["generated"], level[column], strict=True):
+            beside = _having(level, name)
+            for generated, value in zip(beside["generated"], beside[column], strict=True):
                 look = looks[generated]
                 ax.axhline(value, color=look.colour, linestyle=look.dashes, label=generated)
             ax.set_ylabel(column)
@@ -141,16 +152,21 @@ def _checkpoints(table: pd.DataFrame) -> style.Drawn | None:
 def _of_pairs(rows: pd.DataFrame, names: Sequence[str]) -> str:
     """Returns how often the forms disagree on sets that were ranked together."""
     groups, counts = _groups(rows), []
-    pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups)
+    pairs = _num_pairs(groups)
     for name in names:
-        columns = [f"{name}_{form}" for form in scores.FORMS]
+        own = [_having(group, name) for group in groups]
         found = (
-            scores.num_disagreements(*(group[c].tolist() for c in columns)) for group in groups
+            scores.num_disagreements(*(group[c].tolist() for c in _forms_of(name))) for group in own
         )
-        counts.append(f"{name} {sum(found)}")
+        of = f" of {_num_pairs(own)}" if _num_pairs(own) != pairs else ""
+        counts.append(f"{name} {sum(found)}{of}")
     return f"Pairs of {pairs} that the two forms order differently: {', '.join(counts)}. " + (
         _features(rows)
     )
+
+
+def _num_pairs(groups: Sequence[pd.DataFrame]) -> int:
+    return sum(len(group) * (len(group) - 1) // 2 for group in groups)
 
 
 def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
@@ -170,7 +186,7 @@ def _forms(rows: pd.DataFrame) -> style.Drawn | None:
     many = len(rows) > 12
     looks = style.styles(list(rows["generated"]))
     for ax, name in zip(axes, names, strict=True):
-        for row in rows.to_dict("records"):
+        for row in _having(rows, name).to_dict("records"):
             look = looks[row["generated"]]
             ax.plot(
                 row[f"{name}_all"], row[f"{name}_avg"], "o" if many else look.marker,

@@ -107,6 +107,31 @@ def test_pairs_of_several_anchors_are_each_ones_own(tmp_path, draw):
     assert one.startswith("Pairs of 6 that the two forms order differently: fid 5. ")
 
 
+def test_critics_of_some_sets_are_drawn(tmp_path, draw):
+    table = ["generated,source,series,setting,file,fid_all,fid_avg,num_examples,features,"
+             "num_features,w1_all,w1_avg"]  # fmt: skip
+    table += [f"r {n},checkpoint,r,{n},,{5 - n},{9 - n},9,as given,2,{w1}"
+              for n, w1 in enumerate([",", "3,4", ",", "2,5"])]  # fmt: skip
+    table += ["a,extremes,,,,1,2,9,as given,2,1,2", "b,extremes,,,,1,2,9,as given,2,,"]
+    table += [f"nearest {n},nearest,,{n},,{n},{n},9,as given,2,{w1}"
+              for n, w1 in ((2, "6,7"), (4, ","), (8, "8,6"))]  # fmt: skip
+    path = tmp_path / "generative.csv"
+    path.write_text("\n".join(table) + "\n")
+    drawn = draw(path)
+    assert set(drawn) == {"nearest", "checkpoint", "forms"}
+    fid, w1 = drawn["nearest"].figure.axes
+    assert list(_line(fid, "avg").get_xdata()) == [2, 4, 8]
+    line = _line(w1, "avg")
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([2, 8], [7, 6])
+    assert "w1 2 and 8." in drawn["nearest"].caption
+    ax = drawn["checkpoint"].figure.axes[2]
+    (of_run,) = ax.containers
+    assert ax.get_ylabel() == "w1_all" and list(of_run[0].get_xdata()) == [1, 3]
+    caption = drawn["checkpoint"].caption
+    assert "Pairs of 36" in caption and "w1 2 of 10. " in caption
+    assert len(drawn["forms"].figure.axes[1].get_lines()) == 1
+
+
 def test_tables_of_another_kind_are_passed_over(tmp_path, draw):
     row = ("r 0", "checkpoint", "r", 0, "", 1, 2)
     kept = _written(tmp_path / "generative.csv", row)
