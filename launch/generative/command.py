@@ -38,8 +38,8 @@ flags.DEFINE_multi_string(
     "clients if --clients is not given; repeat for more.",
 )  # fmt: skip
 flags.DEFINE_integer(
-    "num_examples", None, "Score so many examples of each file and checkpoint, drawn.",
-    lower_bound=2,
+    "num_examples", None, "Score so many examples of each set, drawn; not of --experiment=nearest, "
+    "whose sets differ by their sizes.", lower_bound=2,
 )  # fmt: skip
 flags.DEFINE_string(
     "inception_weights",
@@ -120,8 +120,12 @@ def _check(wanted: sets_lib.Wanted) -> None:
         raise UserError("--only_client and --experiment=extremes belong together; give both")
     if wanted.num_anchors > 1 and wanted.experiment != "nearest":
         raise UserError("--num_anchors is for --experiment=nearest; leave it out")
-    if wanted.num_examples is not None and not (wanted.generated or wanted.run):
-        raise UserError("--num_examples is for --generated and --run; leave it out")
+    is_drawn = wanted.generated or wanted.run or wanted.experiment in sets_lib.DRAWN
+    if wanted.num_examples is not None and not is_drawn:
+        raise UserError(
+            "--num_examples is for --generated, --run and --experiment=scaled, classes or extremes;"
+            " leave it out"
+        )
     if wanted.output:
         metrics_output.check_output(wanted.output)
 

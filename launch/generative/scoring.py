@@ -42,7 +42,7 @@ def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
 
 
 def _note_on_sizes(rows: Rows) -> list[str]:
-    given = [row["num_examples"] for row in rows if row["file"]]
+    given = [row["num_examples"] for row in rows if row["source"] in sets_lib.DRAWN]
     if not given or min(given) == max(given):
         return []
     return [

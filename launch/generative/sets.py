@@ -18,6 +18,8 @@ EXPERIMENTS = ("gaussian", "nearest", "scaled", "classes", "extremes")
 # The columns of a row that say what it is of; `generated` is unlike in all rows of a group.
 COLUMNS = ("source", "series", "setting", "file")
 _FILE, _CHECKPOINT = "file", "checkpoint"
+# Of whose sets `--num_examples` are drawn; those of `nearest` differ by their sizes alone.
+DRAWN = (_FILE, _CHECKPOINT, "scaled", "classes", "extremes")
 _NOTHING = np.zeros((0, 0))
 _ROUND = re.compile(r"round_(\d+)\.npz")
 
@@ -85,10 +87,7 @@ def read(wanted: Wanted) -> Sets:
     paths, files = _files(wanted)
     features_are, real, generated = _read_all(wanted, paths, files)
     given = {
-        name: dataclasses.replace(
-            files[name], features=_some(name, array, wanted.num_examples, wanted.base_random_seed)
-        )
-        for name, array in generated.items()
+        name: dataclasses.replace(files[name], features=array) for name, array in generated.items()
     }
     clients, groups = _experiment(wanted, real, rng)
     for group in groups:
@@ -96,7 +95,8 @@ def read(wanted: Wanted) -> Sets:
             raise UserError(
                 f"{min(same)}: a client and a generated set; give the file another name"
             )
-    return Sets(features_are, clients, _beside(groups, given))
+    groups = [_drawn(wanted, group) for group in _beside(groups, given)]
+    return Sets(features_are, clients, groups)
 
 
 def _beside(
@@ -151,14 +151,22 @@ def _settings(
     }
 
 
-def _some(name: str, features: np.ndarray, number: int | None, seed: int) -> np.ndarray:
-    """Returns so many of a set's examples, drawn without replacement; all if None."""
-    if number is None:
-        return features
-    if number > len(features):
-        raise UserError(f"--num_examples={number}: {name} has {len(features)}; give at most that")
-    kept = np.random.default_rng(seed).permutation(len(features))[:number]
-    return features[np.sort(kept)]
+def _drawn(wanted: Wanted, group: Mapping[str, Generated]) -> dict[str, Generated]:
+    """Returns a group with so many examples of each set as are wanted, drawn without replacement,
+    the same places of sets of one size; those that are not `DRAWN` stay.
+    """
+    number, drawn = wanted.num_examples, dict(group)
+    for name, of in group.items():
+        if number is None or of.source not in DRAWN:
+            continue
+        if number > len(of.features):
+            raise UserError(
+                f"--num_examples={number}: {name} has {len(of.features)}; give at most that"
+            )
+        rng = np.random.default_rng(wanted.base_random_seed)
+        kept = np.sort(rng.permutation(len(of.features))[:number])
+        drawn[name] = dataclasses.replace(of, features=of.features[kept])
+    return drawn
 
 
 def _files(wanted: Wanted) -> tuple[pathlib.Path, dict[str, Generated]]:

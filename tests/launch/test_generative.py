@@ -200,12 +200,45 @@ def test_checkpoints_of_runs(runs, tmp_path):
     assert all(float(row["fid_avg_std"]) > 0 for row in rows)
     assert all(float(row["coverage_all_std"]) >= 0 for row in rows)
     assert "note: sets have 40 to 50 examples" in printed and " ± " in printed
-    given += ["--num_examples=40", "--experiment=extremes", "--only_client=b"]
+    given += ["--num_examples=30", "--experiment=extremes", "--only_client=b"]
     printed = generated_runs.score(*given, "--num_neighbors=0", f"--output={output}").stdout
     with open(output, newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["num_examples"] for row in rows] == ["30", "60", "60"] + ["40"] * 6
+    assert [row["num_examples"] for row in rows] == ["30"] * 9
     assert "sets have" not in printed and "fid_all_std" not in rows[0]
+
+
+def test_experiments_have_as_many_of_every_set_as_wanted(files):
+    real = client_features.read_clients(files / "clients.npz")
+    wanted = _wanted(clients=str(files / "clients.npz"), generated=[], run=[], num_kept=7)
+
+    def sizes(**values):
+        (group,) = sets_lib.read(wanted._replace(num_anchors=1, **values)).groups
+        return {name: len(of.features) for name, of in group.items()}
+
+    assert sizes(experiment="classes") == {"left": 30, "right": 20, "left + right": 50}
+    assert set(sizes(experiment="classes", num_examples=15).values()) == {15}
+    extremes = sets_lib.read(
+        wanted._replace(experiment="extremes", only_client="left", num_examples=20)
+    ).groups[0]
+    whole, narrow = (extremes[name].features for name in list(extremes)[1:])
+    mean = real.features.mean(axis=0)
+    np.testing.assert_allclose(narrow - mean, (whole - mean) * np.sqrt(0.5))
+    assert len(whole) == 20 and set(map(tuple, whole)) < set(map(tuple, real.features))
+    nearest = sizes(experiment="nearest", num_examples=15)
+    assert all(name == f"nearest {size}" for name, size in nearest.items())
+    with pytest.raises(UserError, match="^--num_examples=21: right has 20; give at most that$"):
+        sizes(experiment="classes", num_examples=21)
+
+
+def test_experiments_of_unlike_sizes_are_noted(files):
+    wanted = _wanted(clients=str(files / "clients.npz"), generated=[], run=[], num_kept=7)
+    wanted = wanted._replace(num_anchors=1, wasserstein=[])
+    for experiment, sizes in (("classes", ["20 to 50"]), ("nearest", []), ("scaled", [])):
+        of = wanted._replace(experiment=experiment)
+        notes = scoring.scored(of, sets_lib.read(of)).notes
+        found = [note for note in notes if note.startswith("sets have")]
+        assert [note.split(" examples")[0] for note in found] == [f"sets have {s}" for s in sizes]
 
 
 def test_bad_runs_are_one_line(runs, tmp_path):
