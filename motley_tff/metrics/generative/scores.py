@@ -81,7 +81,8 @@ def table(
             for row, value, rank in zip(rows, values, ranks, strict=True):
                 row[column], row[f"{column}_rank"] = float(value), float(rank)
     few = [name for name, features in generated.items() if len(features) < _FEW * width]
-    return Table(rows, [*_notes(clients, num_neighbors), *_note_on_few(few, width)])
+    notes = [*_notes(clients, num_neighbors), *_note_on_few(few, width)]
+    return Table(rows, [*notes, *_note_on_few_of_clients(clients, width)])
 
 
 class _WithHalves(Mapping[str, np.ndarray]):
@@ -223,6 +224,14 @@ def _note_on_few(names: Sequence[str], width: int) -> list[str]:
         return []
     listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return [f"fid of {listed} is too high: fewer than {_FEW} examples a feature, of {width}"]
+
+
+def _note_on_few_of_clients(clients: ClientFeatures, width: int) -> list[str]:
+    few = _too_small(clients, _FEW * width - 1)
+    if not few or _too_small(clients, 1):  # Of one example fid_avg is undefined.
+        return []
+    of = f"of fewer than {_FEW} examples a feature, of {width}"
+    return [f"fid_avg is too high: {_some(few)} {of}"]
 
 
 def _some(names: Sequence[str]) -> str:

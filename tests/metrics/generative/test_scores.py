@@ -111,7 +111,10 @@ def test_notes_name_three_clients(number, listed):
 def test_two_examples_are_enough():
     clients = {"a": np.array([[0.0], [2.0]]), "b": np.array([[0.0], [2.0]])}
     table = _table(clients, {"g": np.array([[0.0], [2.0]])}, k=0)
-    assert table.notes == ["fid of g is too high: fewer than 10 examples a feature, of 1"]
+    assert table.notes == [
+        "fid of g is too high: fewer than 10 examples a feature, of 1",
+        "fid_avg is too high: 2 clients (a, b) of fewer than 10 examples a feature, of 1",
+    ]
     # Variances 4/3 (of all four) and 2, the same means; a client's own are the generated ones.
     assert table.rows[0]["fid_all"] == pytest.approx((math.sqrt(4 / 3) - math.sqrt(2)) ** 2)
     assert table.rows[0]["fid_avg"] == pytest.approx(0, abs=1e-12)
@@ -120,10 +123,14 @@ def test_two_examples_are_enough():
 def test_enough_examples_leave_no_notes():
     clients, generated = _arrays()
     large = {name: np.concatenate([x, x + 0.1]) for name, x in generated.items()}
-    assert _table(clients, large).notes == []
-    assert _table(clients, large, k=7).notes == []
+    enough = {name: np.concatenate([x, x + 0.1, x + 0.2, x + 0.3]) for name, x in clients.items()}
+    assert _table(enough, large).notes == []
+    assert _table(enough, large, k=31).notes == []
     few = "fid of g1, g2, g3 is too high: fewer than 10 examples a feature, of 3"
-    assert _table(clients, generated).notes == [few]
+    assert _table(enough, generated).notes == [few]
+    exactly = enough | {"c1": clients["c3"], "c2": np.concatenate([clients["c3"]] * 2)[:30]}
+    of_clients = "fid_avg is too high: 1 client (c1) of fewer than 10 examples a feature, of 3"
+    assert _table(exactly, large).notes == [of_clients]
     assert "1 client (c0) of at most 8 examples" in _table(clients, generated, k=8).notes[0]
 
 
