@@ -22,9 +22,9 @@ def scores(task: Task) -> dict[str, float]:
     sign counts: the more frequent one), of classes the most frequent. Of more than 500 devices,
     those at even distances stand for all. Examples on disk are not read: of n classes a constant
     is right once in n. Where the task has a reference of its own (text), reports have that
-    (`reference_mean`), and this is empty.
+    (`reference_mean`), and this is empty, as it is of generators, which have nothing to predict.
     """
-    if task.reference:
+    if task.reference or task.generate is not None:
         return {}
     label = _label_spec(task)
     if len(label.shape) != 1:

@@ -54,3 +54,5 @@ def test_clients_on_disk_are_not_read():
     assert constant_prediction.scores(task) != expected
     with_reference = dataclasses.replace(task, reference={"v0": 0.1})
     assert constant_prediction.scores(with_reference) == {}
+    of_generator = dataclasses.replace(task, generate=lambda weights, count, key: None)
+    assert constant_prediction.scores(of_generator) == {}

@@ -62,6 +62,8 @@ def test_leaves_pictures_and_clients(finished):
     assert list(rounds["round"]) == [1, 2] and rounds.train_critic_gap.notna().all()
     summary = programs.table(finished, "whole", "summary")
     assert set(summary.algorithm) == {"wgan_gp"}
+    record = json.loads((finished / "whole" / "run.json").read_text())
+    assert record["constant_prediction"] == {}
 
 
 @pytest.mark.slow
