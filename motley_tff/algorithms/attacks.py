@@ -112,8 +112,7 @@ def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int)
     """
     if attack is None:
         return algorithm
-    shapes = [np.shape(leaf) for leaf in tf.nest.flatten(algorithm.initial_weights)]
-    if algorithm.groups is not None or shapes != list(task.model.shapes):
+    if not _sends_one_model(algorithm, task):
         raise UserError(
             f"--attack is for algorithms that send one model's change; {algorithm.name} sends more"
         )
@@ -138,6 +137,24 @@ def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int)
         work, init=init, passes=walks[:first], loop=walks[first:], finish=finish
     )
     return dataclasses.replace(algorithm, work=attacked_work)
+
+
+def _sends_one_model(algorithm: Algorithm, task: Task) -> bool:
+    """Returns whether an update is one model's change; a server may keep other models, such as a
+    mean, of which clients send nothing.
+    """
+    model, kept = list(task.model.shapes), _shapes(algorithm.initial_weights)
+    if algorithm.groups is not None or algorithm.cluster_models is not None:
+        return False
+    if kept == model or algorithm.communicated is None:
+        return kept == model
+    # Beside models, an update may have a client's place in it, which is nothing to be flipped.
+    is_of_models = kept == model * (len(kept) // len(model))
+    return is_of_models and _shapes(algorithm.communicated.up) == model
+
+
+def _shapes(nest: Any) -> list[tuple[int, ...]]:
+    return [np.shape(leaf) for leaf in tf.nest.flatten(nest)]
 
 
 def _attacked_pass(walk: client_work.Pass, last_class: int | None) -> client_work.Pass:

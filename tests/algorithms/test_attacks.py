@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig, attacks
+from motley_tff.algorithms import FedAvg, HypCluster, MrMtl, OptimizerConfig, attacks
 from motley_tff.backends import base, sequential
 from motley_tff.core import clients, random_streams
 from motley_tff.core.errors import UserError
@@ -118,6 +118,14 @@ def test_what_cannot_be_attacked():
     task = toy.classifier_task()
     models = [task.model.initial_weights(i) for i in range(2)]
     built = HypCluster(num_clusters=2).build(task, models)
+    with pytest.raises(UserError, match="send one model's change"):
+        attacks.attacked(built, task, attacks.parse("sign_flip:0.2:1"), 0)
+    # Its updates have a client's place beside the model's change.
+    silos = toy.classifier_silos()
+    built = MrMtl().build(silos, silos.model.initial_weights(0))
+    with pytest.raises(UserError, match="send one model's change"):
+        attacks.attacked(built, silos, attacks.parse("sign_flip:0.2:1"), 0)
+    built = HypCluster(num_clusters=1).build(task, models[:1])
     with pytest.raises(UserError, match="send one model's change"):
         attacks.attacked(built, task, attacks.parse("sign_flip:0.2:1"), 0)
 

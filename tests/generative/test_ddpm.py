@@ -1,5 +1,7 @@
 """DDPM: noise as defined, sampling that finds what a perfect net knows, the server's mean."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +10,7 @@ import datasets
 from datasets import generators
 from datasets.models import image_unet
 from datasets.options import DataOptions, GeneratorOptions
-from motley_tff.algorithms import FedAvg
+from motley_tff.algorithms import FedAvg, attacks
 from motley_tff.backends import base, sequential
 from motley_tff.core import random_streams
 from motley_tff.generative import Ddpm, ddpm
@@ -137,6 +139,28 @@ def test_without_decay_and_steps_it_is_fedavg(task):
     for a, b, c in zip(states[0]["net"], states[0]["mean"], expected[0], strict=True):
         np.testing.assert_allclose(a, c, atol=1e-6)
         np.testing.assert_array_equal(a, b)
+
+
+def test_who_attacks_sends_one_models_change(task):
+    how = {"train_batch_size": 8, "client_optimizer": Ddpm().client_optimizer}
+    weights = task.model.initial_weights(0)
+    attack = attacks.parse("sign_flip:0.5:3")
+    plain, found = (
+        _trained(task, Attacked(kind(**how), attack), 1)[1][0] for kind in (FedAvg, Ddpm)
+    )
+    for a, b in zip(plain, found["net"], strict=True):
+        np.testing.assert_allclose(b, a, atol=1e-6)
+    assert not np.allclose(plain[-1], weights[-1])
+    for mean, net, first in zip(found["mean"], found["net"], weights, strict=True):
+        np.testing.assert_allclose(mean, 0.9 * first + 0.1 * net, atol=1e-6)
+
+
+class Attacked(NamedTuple):
+    params: FedAvg
+    attack: attacks.Attack
+
+    def build(self, task, weights):
+        return attacks.attacked(self.params.build(task, weights), task, self.attack, 0)
 
 
 def test_errors_fall_and_pictures_are_made(task):
