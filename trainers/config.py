@@ -46,6 +46,9 @@ _BETAS_OF_GENERATORS: Mapping[str, Mapping[str, float]] = {
     "wgan_gp": {"beta_1": 0.0, "beta_2": 0.9},
     "ddpm": {"beta_1": 0.9, "beta_2": 0.999},
 }
+# Flags of all trainers that would change nothing: generators have models of their own, and their
+# nets are not personalized.
+_NOT_OF_GENERATORS = ("model", "model_sizes", "evaluate_ood", "personalization_fraction")
 _WARM_START_RATES = (
     "warmstart_client_learning_rate",
     "warmstart_server_learning_rate",
@@ -249,6 +252,9 @@ def _check_generators_flags() -> None:
                 f"--{given[0]} is a flag of {kind}, not of --generator={FLAGS.generator}; leave it "
                 "out"
             )
+    for name in _NOT_OF_GENERATORS:
+        if FLAGS[name].value != FLAGS[name].default:
+            raise UserError(f"--{name} changes nothing of a generator's training; leave it out")
     if FLAGS["train_steps"].present and FLAGS["train_epochs"].present:
         raise UserError("--train_steps takes the place of --train_epochs; leave one of them out")
     if FLAGS.algorithm == "centralized" and FLAGS.only_client is not None:
@@ -264,7 +270,13 @@ def _check_generators_flags() -> None:
     width = FLAGS.generator_width
     if width is not None and FLAGS.generator == "ddpm" and width % 8:
         raise UserError(
-            f"--generator_width={width}: ddpm normalizes groups of eight; give a multiple of 8"
+            f"--generator_width={width}: ddpm normalizes eight groups of filters; give a multiple "
+            "of 8"
+        )
+    if width is not None and FLAGS.generator == "wgan_gp" and width < 2:
+        raise UserError(
+            f"--generator_width={width}: wgan_gp has a layer of half as many filters; give 2 or "
+            "more"
         )
 
 
