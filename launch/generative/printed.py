@@ -26,7 +26,10 @@ def scores(rows: Rows, notes: Sequence[str], sizes: Sequence[int]) -> None:
 
     `sizes` are those of the groups that `rows` are of, in which sets are ranked.
     """
-    print(f"features: {rows[0]['features']}, {rows[0]['num_features']} of them", end="\n\n")
+    print(f"features: {rows[0]['features']}, {rows[0]['num_features']} of them")
+    if (num_kept := rows[0].get("num_kept")) is not None:
+        print(f"clients: an example and its K = {num_kept} nearest neighbours each")
+    print()
     names = [n for n in (*scores_lib.DISTANCES, *scores_lib.NEIGHBORS) if f"{n}_all" in rows[0]]
     for kind in (scores_lib.DISTANCES, scores_lib.NEIGHBORS):
         if columns := [f"{n}_{form}" for n in kind if n in names for form in scores_lib.FORMS]:

@@ -32,8 +32,7 @@ def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
         )  # fmt: skip
         for row in table.rows:
             name = str(row["generated"])
-            facts = {column: getattr(group[name], column) for column in sets_lib.COLUMNS}
-            rows.append({**row, **facts, **critics.get((number, name), {})})
+            rows.append({**row, **group[name].facts, **critics.get((number, name), {})})
         notes |= dict.fromkeys(table.notes)
     notes |= dict.fromkeys(_note_on_sizes(rows))
     every = [*scores.COLUMNS, *scores.DEVIATIONS, *scores.CRITICS, *sets_lib.COLUMNS]

@@ -16,9 +16,10 @@ from motley_tff.metrics.generative import client_features, controlled, gaussian
 
 EXPERIMENTS = ("gaussian", "nearest", "scaled", "classes", "extremes")
 # The columns of a row that say what it is of; `generated` is unlike in all rows of a group.
-COLUMNS = ("source", "series", "setting", "file")
+COLUMNS = ("source", "series", "setting", "file", "num_kept")
 _FILE, _CHECKPOINT = "file", "checkpoint"
 # Of whose sets `--num_examples` are drawn; those of `nearest` differ by their sizes alone.
+_LIMITED = ("nearest", "scaled")  # Whose clients keep an anchor's neighbours alone.
 DRAWN = (_FILE, _CHECKPOINT, "scaled", "classes", "extremes")
 _NOTHING = np.zeros((0, 0))
 _ROUND = re.compile(r"round_(\d+)\.npz")
@@ -57,6 +58,7 @@ class Generated:
       series: Which of several of a kind: the run, the anchor.
       setting: What differs in a series: the round, the number of examples, the variance or scale.
       file: Of its pictures, if it has one.
+      num_kept: K, of clients that keep so many neighbours; None of others.
     """
 
     features: np.ndarray
@@ -64,6 +66,12 @@ class Generated:
     series: str = ""
     setting: float | None = None
     file: str = ""
+    num_kept: int | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Returns its `COLUMNS`."""
+        return {column: getattr(self, column) for column in COLUMNS}
 
 
 class Sets(NamedTuple):
@@ -95,7 +103,14 @@ def read(wanted: Wanted) -> Sets:
             raise UserError(
                 f"{min(same)}: a client and a generated set; give the file another name"
             )
-    groups = [_drawn(wanted, group) for group in _beside(groups, given)]
+    num_kept = wanted.num_kept if wanted.experiment in _LIMITED else None
+    groups = [
+        {
+            name: dataclasses.replace(of, num_kept=num_kept)
+            for name, of in _drawn(wanted, group).items()
+        }
+        for group in _beside(groups, given)
+    ]
     return Sets(features_are, clients, groups)
 
 
@@ -115,7 +130,7 @@ def _experiment(
 ) -> tuple[client_features.ClientFeatures, list[dict[str, Generated]]]:
     """Returns an experiment's clients and the groups that it makes."""
     pooled, name = clients.features, wanted.experiment
-    if name in ("nearest", "scaled"):
+    if name in _LIMITED:
         try:
             clients = controlled.variance_limited(clients, wanted.num_kept, rng)
         except ValueError as error:

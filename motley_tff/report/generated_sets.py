@@ -45,7 +45,8 @@ def draw(path: pathlib.Path) -> Iterator[style.Drawn]:
 
 def _read(path: pathlib.Path) -> pd.DataFrame:
     table = runs.read(path, _REQUIRED, "generative")
-    for column, empty in (("series", ""), ("setting", np.nan), ("file", "")):
+    unsaid = (("series", ""), ("setting", np.nan), ("file", ""), ("num_kept", np.nan))
+    for column, empty in unsaid:
         if column not in table:
             table[column] = empty
     return table
@@ -82,7 +83,9 @@ def _having(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def _features(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    return f"Features: {first['features']}, {first['num_features']:g} of them."
+    kept = first["num_kept"]
+    clients = f" Clients of an example and its K = {kept:g} neighbours." if kept == kept else ""
+    return f"Features: {first['features']}, {first['num_features']:g} of them.{clients}"
 
 
 def _curves(source: str, rows: pd.DataFrame) -> style.Drawn | None:

@@ -320,6 +320,7 @@ TABLES: Mapping[str, Table] = {
             Column("series", "text", "the run, or the anchor", True),
             Column("setting", "number", "round, number of examples, variance or scale", True),
             Column("file", "text", "of its examples", True),
+            Column("num_kept", "count", "K, of clients that keep so many neighbours", True),
         ),
     ),
 }

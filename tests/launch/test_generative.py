@@ -102,6 +102,9 @@ def test_experiments_on_clients(files, tmp_path, flags, number):
     with open(tmp_path / "table.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["source"] for row in rows} == {experiment}
+    kept = {row.get("num_kept") for row in rows}
+    assert kept == ({"7"} if experiment in ("nearest", "scaled") else {None})
+    assert ("K = 7 nearest neighbours" in printed) == (kept == {"7"})
     assert len(rows) >= number if experiment == "nearest" else len(rows) == number
     gaps = [float(row["kid_avg"]) - float(row["kid_all"]) for row in rows]
     assert gaps == pytest.approx([gaps[0]] * len(gaps), rel=1e-6)

@@ -47,6 +47,18 @@ def test_what_each_form_prefers_is_marked(tmp_path, draw):
     assert "fid 2 and 1; kid 2 and 2." in figure.caption
 
 
+def test_the_neighbours_that_clients_keep_are_in_the_caption(tmp_path, draw):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "clients.npz", a=rng.normal(size=(20, 2)), b=rng.normal(size=(20, 2)) + 3)
+    given = [f"--clients={tmp_path / 'clients.npz'}", "--num_neighbors=1"]
+    for experiment in ("nearest", "scaled"):
+        path = _table(tmp_path, *given, f"--experiment={experiment}", "--num_kept=7")
+        caption = draw(path)[experiment].caption
+        assert caption.endswith(" Clients of an example and its K = 7 neighbours.")
+    caption = draw(_table(tmp_path, *given, "--experiment=classes"))["forms"].caption
+    assert caption.endswith(" 2 of them.")
+
+
 def test_checkpoints_stand_beside_what_has_no_rounds(tmp_path, draw, runs):
     given = [f"--run={runs / 'one'}", f"--run={runs / 'two'}", "--features=pca:2"]
     path = _table(tmp_path, *given, "--experiment=extremes", "--only_client=b", "--resamples=2")
