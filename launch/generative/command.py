@@ -118,6 +118,9 @@ def _check(wanted: sets_lib.Wanted) -> None:
         raise UserError("--run has pictures; say of what features are, such as --features=pca:64")
     if (wanted.only_client is not None) != (wanted.experiment == "extremes"):
         raise UserError("--only_client and --experiment=extremes belong together; give both")
+    beside = [name for name in ("wasserstein", "resamples") if getattr(wanted, name)]
+    if wanted.theorem and beside:
+        raise UserError(f"--theorem prints no scores, for which --{beside[0]} is; leave one out")
     if wanted.num_anchors > 1 and wanted.experiment != "nearest":
         raise UserError("--num_anchors is for --experiment=nearest; leave it out")
     is_drawn = wanted.generated or wanted.run or wanted.experiment in sets_lib.DRAWN
@@ -132,12 +135,14 @@ def _check(wanted: sets_lib.Wanted) -> None:
 
 def _theorem(sets: sets_lib.Sets) -> metrics_output.Table:
     rows = [
-        row
+        {**row, **group[str(row["generated"])].facts}
         for group in sets.groups
         for row in theorem.rows(sets.clients, {name: of.features for name, of in group.items()})
     ]
     printed.theorem(rows)
-    return metrics_output.Table(list(theorem.COLUMNS), rows, [])
+    # Not `source`, by which a report knows a table of scores.
+    facts = [c for c in ("series", "num_kept") if any(row[c] not in ("", None) for row in rows)]
+    return metrics_output.Table([*theorem.COLUMNS, *facts], rows, [])
 
 
 def _scores(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> metrics_output.Table:

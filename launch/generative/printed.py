@@ -17,7 +17,7 @@ def theorem(rows: Rows) -> None:
     lines: list[Sequence[str]] = [theorem_lib.COLUMNS]
     for row in rows:
         cells = (f"{row[column]:.6g}" for column in theorem_lib.COLUMNS[2:])
-        lines.append((row["generated"], str(row["num_examples"]), *cells))
+        lines.append((_label(row), str(row["num_examples"]), *cells))
     print("\n".join(text_tables.aligned(lines)))
 
 

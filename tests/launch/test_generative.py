@@ -286,6 +286,18 @@ def test_the_critics_distance(files, tmp_path):
     assert float(one["w1_all"]) == pytest.approx(4 * 0.6, abs=0.4)
 
 
+def test_every_set_of_extremes_can_be_named(files, monkeypatch):
+    monkeypatch.setattr(wasserstein, "forms", lambda clients, features, seed: (0.0, 1.0))
+    wanted = _wanted(
+        clients=str(files / "clients.npz"), generated=[], run=[], experiment="extremes",
+        only_client="left",
+    )  # fmt: skip
+    sets = sets_lib.read(wanted)
+    # As DEFINE_list reads the flag.
+    named = wanted._replace(wasserstein=",".join(sets.groups[0]).split(","))
+    assert [row["w1_avg"] for row in scoring.scored(named, sets).rows] == [1.0] * 3
+
+
 def test_theorem_1(files, tmp_path):
     output = tmp_path / "table.csv"
     printed = generated_runs.score(
@@ -296,6 +308,17 @@ def test_theorem_1(files, tmp_path):
         (row,) = csv.DictReader(file)
     assert float(row["gap"]) == pytest.approx(float(row["gap_of_traces"]), rel=1e-6)
     assert 0 < float(row["fid_avg_over_sum"]) <= 1 + 1e-9
+
+
+def test_theorem_1_of_several_anchors(files, tmp_path):
+    output = tmp_path / "table.csv"
+    given = [*_flags(files), "--experiment=nearest", "--num_anchors=2", "--num_kept=7"]
+    printed = generated_runs.score(*given, "--theorem", f"--output={output}").stdout
+    with open(output, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len({(row["series"], row["generated"]) for row in rows}) == len(rows)
+    assert len({row["series"] for row in rows}) == 2 and {row["num_kept"] for row in rows} == {"7"}
+    assert f"{rows[0]['series']}: {rows[0]['generated']} " in printed and "source" not in rows[0]
 
 
 def test_clients_of_one_example_are_noted(files, tmp_path):
@@ -330,6 +353,8 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
         (["--generated={}/middle.npz", "--features=pca:x"], "with a whole number, such as pca:64"),
         (["--generated={}/middle.npz", "--features={}"], "expected pca:K, or the directory of a"),
         (["--generated={}/middle.npz", "--features=pca:2", "--inception_weights=x"], "give one"),
+        (["--generated={}/middle.npz", "--theorem", "--resamples=9"], "for which --resamples is"),
+        (["--generated={}/middle.npz", "--theorem", "--wasserstein=middle"], "for which --wass"),
         (["--generated={}/middle.npz", "--num_neighbors=40"], "middle: found 40 examples"),
         (["--generated={}/middle.npz", "--output=table.txt"], "ends in .csv, .md, .tex"),
         (["--generated={}/middle.npz", "--output={}/no/table.md"], "cannot be written"),

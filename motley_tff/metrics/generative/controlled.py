@@ -75,7 +75,8 @@ def extremes(clients: client_features.ClientFeatures, client: str) -> dict[str, 
     return {
         client: clients.features[parts[client]],
         "mixture": clients.features,
-        "mixture, half the covariance": mean + np.sqrt(0.5) * (clients.features - mean),
+        # No comma, which would end a name in --wasserstein.
+        "mixture of half the covariance": mean + np.sqrt(0.5) * (clients.features - mean),
     }
 
 

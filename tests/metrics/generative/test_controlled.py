@@ -63,7 +63,7 @@ def test_fid_orders_extremes_in_two_ways_and_kid_in_one():
     clients = _clients(rng, 400, 8)
     sets = controlled.extremes(clients, "class 3")
     rows = {row["generated"]: row for row in scores.table(clients, sets, 0).rows}
-    half, whole = rows["mixture, half the covariance"], rows["mixture"]
+    half, whole = rows["mixture of half the covariance"], rows["mixture"]
     assert whole["fid_all"] < half["fid_all"] and whole["fid_avg"] > half["fid_avg"]
     gaps = [row["kid_avg"] - row["kid_all"] for row in rows.values()]
     assert gaps == pytest.approx([gaps[0]] * 3, rel=1e-9)
