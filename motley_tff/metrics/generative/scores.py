@@ -134,25 +134,32 @@ def _check_sizes(
 
 
 def _frechet(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    models = [frechet.fit(array, frechet.moments(array)) for array in generated.values()]
-    average = np.zeros(len(models))
+    pooled, each = _fitted(clients)
+    scores: dict[str, list[float]] = {"fid_all": [], "fid_avg": []}
+    # One at a time: with halves there are many, and each has a root [num_features, num_features].
+    for array in generated.values():
+        model = frechet.fit(array, frechet.moments(array))
+        average = 0.0
+        for share, real in zip(clients.shares, each, strict=True):
+            average += share * (frechet.distance(real, model) if real else float("nan"))
+        scores["fid_all"].append(frechet.distance(pooled, model))
+        scores["fid_avg"].append(average)
+    return {name: np.array(values) for name, values in scores.items()}
+
+
+def _fitted(clients: ClientFeatures) -> tuple[frechet.Gaussian, list[frechet.Gaussian | None]]:
+    """Returns the normal distributions of all examples and of each client's, None of one example:
+    together about as large as the examples in float64.
+    """
+    each: list[frechet.Gaussian | None] = []
     pooled: frechet.Moments | None = None
-    for share, part in zip(clients.shares, clients.parts, strict=True):
+    for part in clients.parts:
         features = clients.features[part]
         moments = frechet.moments(features)
         pooled = moments if pooled is None else frechet.merged(pooled, moments)
-        average += share * _distances(features, moments, models)
+        each.append(frechet.fit(features, moments) if moments.num > 1 else None)
     assert pooled is not None
-    return {"fid_all": _distances(clients.features, pooled, models), "fid_avg": average}
-
-
-def _distances(
-    features: np.ndarray, moments: frechet.Moments, models: Sequence[frechet.Gaussian]
-) -> np.ndarray:
-    if moments.num < 2:
-        return np.full(len(models), np.nan)
-    real = frechet.fit(features, moments)
-    return np.array([frechet.distance(real, model) for model in models])
+    return frechet.fit(clients.features, pooled), each
 
 
 def _kernel(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

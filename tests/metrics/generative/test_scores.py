@@ -1,12 +1,13 @@
 """Tables of scores: orders, ranks, what is undefined, the paper's experiment."""
 
 import math
+import weakref
 
 import numpy as np
 import pytest
 
 from motley_tff.core.errors import UserError
-from motley_tff.metrics.generative import client_features, gaussian, scores
+from motley_tff.metrics.generative import client_features, frechet, gaussian, scores
 from tests.metrics.generative import table_1
 
 
@@ -93,6 +94,23 @@ def test_pairs_of_the_papers_table():
     assert (len(gaps), gaps.min(), gaps.max()) == (100, 0.046, 0.056)
     assert scores.num_disagreements(kid_all, kid_avg) == 81
     assert scores.num_disagreements(fid_all, fid_avg) == 136
+
+
+def test_memory_does_not_grow_with_resamples(monkeypatch):
+    """Of the fits, with a root each, those of the clients stay, and one other at a time."""
+    made, alive, fit = [], [], frechet.fit
+
+    def remembered(*arguments):
+        alive.append(sum(of() is not None for of in made))
+        fitted = fit(*arguments)
+        made.append(weakref.ref(fitted.root))
+        return fitted
+
+    monkeypatch.setattr(frechet, "fit", remembered)
+    clients, generated = _arrays()
+    scores.table(client_features.from_arrays(clients), generated, 0, "", 20)
+    assert len(made) == len(clients) + 1 + 3 * 21
+    assert max(alive) <= len(clients) + 2
 
 
 def test_a_client_of_one_example():
