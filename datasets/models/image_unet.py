@@ -1,8 +1,8 @@
 """A small U-Net that predicts the noise in pictures: for DDPM (Ho et al. 2020, appendix B).
 
 Three resolutions of widths w, 2w, 2w; a residual block (group normalization, swish, 3x3
-convolution, twice, the time added between) at each on the way down and up, one in the middle; no
-attention.
+convolution, twice, the time added between) at the upper two on the way down and up, one in the
+middle at the lowest; no attention.
 """
 
 import math

@@ -3,13 +3,15 @@
 With b_1 ... b_T from 1e-4 to 0.02 in equal steps and a_t the product of 1 - b_1 ... 1 - b_t, a net
 that gets x_t = sqrt(a_t) x + sqrt(1 - a_t) e and t predicts e by its mean squared error (Algorithm
 1), which makes it FedAvg on a task whose labels are e. These b are for the paper's T of 1,000; of
-another T they are times 1000 / T, at most .999 (as Nichol and Dhariwal's code has it, 2021,
-https://arxiv.org/abs/2102.09672), or x_T would not be the noise that sampling begins with: of 100
-such steps, sqrt(a_T) would be .36. The server keeps a mean of its weights over
+another T they are times 1000 / T, as in the code of Nichol and Dhariwal 2021
+(https://arxiv.org/abs/2102.09672), and at most .999, or x_T would not be the noise that sampling
+begins with: of 100 such steps, sqrt(a_T) would be .36. The server keeps a mean of its weights over
 rounds, m <- decay m + (1 - decay) w, which samples; the paper's is over steps.
 
 Pictures are drawn by the paper's Algorithm 2 with variance b_t, or in S steps by DDIM (Song et al.
-2021, https://arxiv.org/abs/2010.02502, equation 12 with eta = 0).
+2021, https://arxiv.org/abs/2010.02502, equation 12 with eta = 0), where the picture that is
+predicted at each step is clipped to -1 ... 1, and the noise is what x_t has beside it. (The papers
+do not say so; Ho et al.'s code clips, too. Algorithm 2 here is as printed, without.)
 """
 
 from __future__ import annotations

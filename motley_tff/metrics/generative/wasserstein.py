@@ -3,7 +3,9 @@
     W(G, X) = sup over f of slope at most 1 of E f(g) - E f(x)
 
 with f three dense layers divided by their largest singular values, ReLU after the first two (the
-paper names neither widths nor steps; these are ours), trained by Adam on batches of both sets. What
+paper names neither widths nor steps; these are ours. It prints that "the last block does have
+RELU", perhaps a slip: as f plus a constant is as good, that would change no supremum, but leave no
+gradient where f is 0), trained by Adam on batches of both sets. What
 is found is less than the sets' distance: such layers have slope 1 in one direction, but |x| only
 with slope 1/2.
 """
