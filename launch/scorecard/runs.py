@@ -201,13 +201,12 @@ def _attack_name(run: Run, method: Run) -> str:
     """Returns the attack, and what else an attacked run's flags change about the method."""
     name = [str(run.flags["attack"])]
     if _AGGREGATION & {*_differences(run, method)}:
-        aggregator = str(run.flags["aggregator"])
+        aggregator = str(run.flags.get("aggregator", "mean"))
         is_trimming = aggregator == "trimmed_mean" and "trim_share" in run.flags
         name.append(f"{aggregator}:{run.flags['trim_share']}" if is_trimming else aggregator)
-    for flag, is_variant in _IS_VARIANT.items():
-        if flag in run.flags and is_variant(run.flags[flag]):
-            name.append(f"{flag}={run.flags[flag]}")
-    return "+".join(name)
+    shared = [flag for flag in _IS_VARIANT if flag in run.flags and flag in method.flags]
+    changed = [flag for flag in shared if run.flags[flag] != method.flags[flag]]
+    return "+".join([*name, *(f"{flag}={run.flags[flag]}" for flag in changed)])
 
 
 def _check_has_method(

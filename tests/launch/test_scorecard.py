@@ -383,6 +383,7 @@ def test_attacks_are_columns_beside_the_scores(tmp_path):
         ("flipped", 0.1, flip),
         ("defended", 0.7, {**flip, "aggregator": "trimmed_mean", "trim_share": 0.2}),
         ("alike", 0.3, {**flip, "partition": "iid"}),
+        ("one", 0.2, {**flip, "partition": "classes:1", "dataset_name": "toy"}),
         ("none", 0.84, {"attack": "none", "aggregator": "median"}),
         ("median", 0.8, {**flip, "aggregator": "median"}),
     ):
@@ -395,11 +396,12 @@ def test_attacks_are_columns_beside_the_scores(tmp_path):
     )
     how = "attacked_sign_flip:0.1:10"
     defended = {f"{how}+trimmed_mean:0.2": 0.7}
-    assert mean == pytest.approx({how: 0.1, f"{how}+partition=iid": 0.3, **defended})
+    dealt = {f"{how}+partition=iid": 0.3, f"{how}+partition=classes:1": 0.2}
+    assert mean == pytest.approx({how: 0.1, **dealt, **defended})
     assert median == pytest.approx({how: 0.8, **defended})
     found = _run(root, f"--output_dir={tmp_path / 'card'}").stdout.splitlines()
-    assert found[0].split()[-3:] == [how, f"{how}+partition=iid", f"{how}+trimmed_mean:0.2"]
-    assert "0.85" in found[1] and found[1].split()[-3:] == ["0.1", "0.3", "0.7"]
+    assert found[0].split()[-4:] == sorted([how, *dealt, *defended])
+    assert "0.85" in found[1] and found[1].split()[-4:] == ["0.1", "0.2", "0.3", "0.7"]
     with open(tmp_path / "card" / "scorecard.csv", newline="") as file:
         cells = [row[f"{how}+partition=iid"] for row in csv.DictReader(file)]
     assert float(cells[0]) == pytest.approx(0.3) and cells[1:] == [""]
