@@ -21,12 +21,12 @@
     run.personalization = run.personalization && numbers(run.personalization);
     run.evaluation = run.evaluation && numbers(run.evaluation);
     run.n = run.ids.length;
-    run.step = (run.high - run.low) / (EMPTY - 1) || 0;
+    run.steps = run.highs.map((high, c) => (high - run.lows[c]) / (EMPTY - 1));
     run.bySize = run.personalization && Uint32Array.from(run.ids.keys()).sort(
       (a, b) => run.personalization[a] - run.personalization[b]);
   }
   const value = (run, c, i, code = run.codes[c * run.n + i]) =>
-    code === EMPTY ? NaN : run.low + code * run.step;
+    code === EMPTY ? NaN : run.lows[c] + code * run.steps[c];
   const isHurt = (run, c, i) =>
     (run.hurtBits[c * Math.ceil(run.n / 8) + (i >> 3)] >> (7 - (i & 7))) & 1;
   const shown = (number) => Number.isFinite(number) ? String(Number(number.toPrecision(5))) : "";
@@ -83,9 +83,10 @@
     for (const run of chosen()) {
       const c = candidate(run), gains = new Float64Array(run.n), hurt = new Uint8Array(run.n);
       const xs = new Float64Array(run.n), ys = new Float64Array(run.n);
+      const sign = run.higher ? 1 : -1, rounding = (run.steps[0] + run.steps[c]) / 2;
       for (let i = 0; i < run.n; i++) {
         const [before, now] = [value(run, 0, i), value(run, c, i)];
-        const gain = run.higher ? now - before : before - now;
+        const gain = Math.abs(now - before) <= rounding ? 0 : sign * (now - before);
         xs[i] = field ? (run[field] ? run[field][i] : NaN) : before;
         ys[i] = up === "gain" ? gain : now;
         gains[i] = gain === gain ? gain : -Infinity;
@@ -118,9 +119,8 @@
         const size = (p.run.n > 5000 ? 2 : 4) + (hurt ? 2 : 0);  // Not by colour alone.
         const left = Math.round(scale.x(p.xs[i]) - size / 2);
         const top = Math.round(scale.y(p.ys[i]) - size / 2);
-        for (let k = 0; k < size; k++) {
+        for (let k = 0; k < size; k++)
           pixels.fill(colour, (top + k) * WIDTH + left, (top + k) * WIDTH + left + size);
-        }
       }
     });
     context.putImageData(picture, 0, 0);

@@ -1,8 +1,9 @@
 """The explorer in `report.html`: every test client of every run, to be looked into.
 
 Its data stand in the page as JSON, numbers in them as base64 of little-endian bytes. A metric's
-values have 16 bits, 65,534 steps over what a run's values range over; whether a client is hurt,
-means and shares of the hurt are exact. What would make the page too large is left out and named.
+values have 16 bits, 65,534 steps over what a candidate's values range over, so that one that
+diverges leaves the others as they are; whether a client is hurt, means and shares of the hurt are
+exact. What would make the page too large is left out and named.
 """
 
 import base64
@@ -54,9 +55,9 @@ def section(compared: Iterable[Comparison]) -> page.Section | None:
         return None
     notes = [
         "A point is a test client. Drag over points to select them, or use the boxes; the table "
-        "lists those who lose most first. Values are rounded to 65,534 steps over their range; "
-        "who is hurt, and "
-        "means and shares over all clients, are exact."
+        "lists those who lose most first. Values are rounded to 65,534 steps over a candidate's "
+        "range, gains below that are 0; who is hurt, and means and shares over all clients, are "
+        "exact."
     ]
     if left_out:
         notes.append(f"Too many clients for one page, left out: {', '.join(left_out[:20])}.")
@@ -96,12 +97,7 @@ def _values(run: Run) -> _Values:
 
 def _encoded(name: str, run: Run, of: _Values) -> dict[str, Any]:
     values = of.values
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    step = (high - low) / (_EMPTY - 1) or 1.0
-    codes = np.full(values.shape, _EMPTY, np.uint16)
-    known = np.isfinite(values)
-    codes[known] = np.rint((values[known] - low) / step).astype(np.uint16)
+    codes, lows, highs = _coded(values)
     higher = run.higher_is_better
     hurt = np.array([client_values.is_hurt(values[0], row, higher) for row in values])
     with np.errstate(invalid="ignore"):
@@ -116,13 +112,26 @@ def _encoded(name: str, run: Run, of: _Values) -> dict[str, Any]:
         "personalization": _sizes(rows.get("num_personalization_examples")),
         "evaluation": _sizes(clients.num_evaluation_examples),
         "candidates": of.candidates,
-        "low": low,
-        "high": high,
+        "lows": lows.tolist(),
+        "highs": highs.tolist(),
         "values": _base64(codes),
         "hurt": _base64(np.packbits(hurt, axis=1)),
         "means": [float(mean) if np.isfinite(mean) else None for mean in means],
         "pctHurt": np.round(100.0 * hurt.mean(axis=1), 1).tolist(),
     }
+
+
+def _coded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns values as steps of their own row's range, and every row's lowest and highest."""
+    known = np.isfinite(values)
+    lows = np.min(values, axis=1, where=known, initial=np.inf)
+    highs = np.max(values, axis=1, where=known, initial=-np.inf)
+    lows, highs = (np.where(lows <= highs, ends, 0.0) for ends in (lows, highs))
+    steps = (highs - lows) / (_EMPTY - 1)
+    steps[steps == 0] = 1.0
+    offsets = np.where(known, values - lows[:, None], 0.0)
+    codes = np.where(known, np.rint(offsets / steps[:, None]), _EMPTY)
+    return codes.astype(np.uint16), lows, highs
 
 
 def _sizes(values: Any) -> str | None:

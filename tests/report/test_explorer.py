@@ -34,13 +34,19 @@ def _decoded(text, kind):
     return np.frombuffer(base64.b64decode(text), kind)
 
 
+def _read(run):
+    """Returns a run's values as the script reads them, [num_candidates, num_clients]."""
+    codes = _decoded(run["values"], "<u2").reshape(len(run["candidates"]), -1)
+    lows, highs = (np.array(run[ends])[:, None] for ends in ("lows", "highs"))
+    return np.where(codes == 65535, np.nan, lows + codes * (highs - lows) / 65534)
+
+
 def test_values_are_to_a_step_and_who_is_hurt_is_exact(folder):
     run = _data(folder)["one"]
     assert run["candidates"] == ["baseline", "candidate 1", "candidate 2", "personalized"]
-    codes = _decoded(run["values"], "<u2").reshape(4, 6)
-    values = run["low"] + codes * (run["high"] - run["low"]) / 65534
+    values = _read(run)
     expected = [0.5, 0.25, 0.75, 0.1, 1 / 3, 0.5]
-    np.testing.assert_allclose(values[0], expected, atol=(run["high"] - run["low"]) / 65534)
+    np.testing.assert_allclose(values[0], expected, rtol=0, atol=0.65 / 65534)
     hurt = np.unpackbits(_decoded(run["hurt"], "u1").reshape(4, 1), axis=1)[:, :6]
     # The fifth loses less than a step: it is hurt all the same.
     assert hurt[0].tolist() == [0] * 6 and hurt[3].tolist() == [1, 0, 0, 0, 1, 0]
@@ -65,6 +71,25 @@ def test_candidates_that_change_nothing_stay(tmp_path):
     assert _data(tmp_path)["one"]["candidates"] == [
         "baseline", "candidate 1", "candidate 2", "personalized"
     ]  # fmt: skip
+
+
+def test_a_candidate_that_diverges_leaves_the_others_as_they_are(tmp_path):
+    clients = {"a": (0.5, 0.25), "b": (0.25, 0.75), "c": (0.75, 0.5)}
+    large = {"a": 1e30, "b": "", "c": 2e30}
+    values = {c: {"0": one, "1": large[c], "2": two} for c, (one, two) in clients.items()}
+    tables = {"candidates": written.candidates({"test": values})}
+    written.run(tmp_path, "one", "ditto", clients, tables=tables)
+    baseline, diverged, *sane = _read(_data(tmp_path)["one"])
+    np.testing.assert_allclose(baseline, [0.5, 0.25, 0.75], rtol=0, atol=0.5 / 65534)
+    np.testing.assert_allclose(diverged, [1e30, np.nan, 2e30], rtol=1e-4)
+    for row in sane:
+        np.testing.assert_allclose(row, [0.25, 0.75, 0.5], rtol=0, atol=0.5 / 65534)
+
+
+def test_a_row_of_nothing_known_is_empty():
+    codes, lows, highs = explorer._coded(np.array([[np.nan, np.inf], [3.0, 3.0]]))
+    assert codes.tolist() == [[65535, 65535], [0, 0]]
+    assert lows.tolist() == highs.tolist() == [0.0, 3.0]
 
 
 def test_what_is_too_much_is_named(folder, monkeypatch):
