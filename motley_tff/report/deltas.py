@@ -134,15 +134,22 @@ def _finding(data: Data) -> str:
         return findings.hurt([(panel.label, panel.pct_hurt) for panel in data.panels])
     thirds = []
     for panel in data.panels:
-        size = len(panel.x) // 3
-        if not size or np.ptp(panel.x) == 0:
-            continue
-        hurt = panel.is_hurt[np.argsort(panel.x, kind="stable")]
-        few, many = (100.0 * np.mean(of) for of in (hurt[:size], hurt[-size:]))
-        thirds.append(f"{panel.label} {few:.1f}% and {many:.1f}%")
+        if (ends := _thirds(panel.x)) is not None:
+            few, many = (100.0 * np.mean(panel.is_hurt[of]) for of in ends)
+            thirds.append(f"{panel.label} {few:.1f}% and {many:.1f}%")
     if not thirds:
-        return "All clients personalize on equally many examples, or are too few to compare."
+        return "Clients are too few to compare, or too many personalize on equally many examples."
     return (
-        "Hurt in the third of the clients with fewest personalization examples, and with most: "
-        f"{findings.listed(thirds)}."
+        "Hurt in the third of the clients (and those tied) with fewest personalization examples, "
+        f"and with most: {findings.listed(thirds)}."
     )
+
+
+def _thirds(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns who is in the lowest and the highest third, [num_clients], all that tie with its last
+    one included; None if there are none or both share a value. `explorer.js` has the same rule.
+    """
+    size, ordered = len(x) // 3, np.sort(x)
+    if not size or ordered[size - 1] >= ordered[-size]:
+        return None
+    return x <= ordered[size - 1], x >= ordered[-size]

@@ -22,8 +22,9 @@
     run.evaluation = run.evaluation && numbers(run.evaluation);
     run.n = run.ids.length;
     run.steps = run.highs.map((high, c) => (high - run.lows[c]) / (EMPTY - 1));
-    run.bySize = run.personalization && Uint32Array.from(run.ids.keys()).sort(
-      (a, b) => run.personalization[a] - run.personalization[b]);
+    const sizes = run.personalization ? run.personalization.slice().sort() : [];
+    const third = Math.floor(run.n / 3), ends = [sizes[third - 1], sizes[run.n - third]];
+    run.thirds = ends[0] < ends[1] ? ends : null;  // Thirds that share a size are not compared.
   }
   const value = (run, c, i, code = run.codes[c * run.n + i]) =>
     code === EMPTY ? NaN : run.lows[c] + code * run.steps[c];
@@ -174,24 +175,23 @@
     }
     // Numbers sort ten times faster than clients: only those that are listed are sorted.
     const worst = gains.subarray(0, n).sort()[Math.min(n, MOST_LISTED) - 1];
-    for (const p of n ? points : []) for (let i = 0; i < p.run.n; i++) {
+    for (const p of n ? points : []) for (let i = 0; i < p.run.n; i++)
       if (p.gains[i] <= worst && isIn(p, i)) found.push({p, i});
-    }
     found.sort((a, b) => a.p.gains[a.i] - b.p.gains[b.i]);
     const of = (k, m) => `${k} of ${m} (${(100 * k / m).toFixed(1)}%)`;
     let text = box || onlyHurt.checked ? `No client is ${box ? "in the box" : "hurt"}. ` :
       "Nothing is selected: drag over points, or use the boxes above. ";
     if (n) text = `${of(n, total)} selected: mean ${shown(before / n)} before, ` +
       `${shown(now / n)} now, hurt ${of(hurt, n)}. `;
-    let third = 0, few = 0, many = 0;
-    for (const {run, hurt: is} of points.filter((p) => p.run.bySize)) {
-      const size = Math.floor(run.n / 3);
-      third += size;
-      for (const i of run.bySize.subarray(0, size)) few += is[i];
-      for (const i of run.bySize.subarray(run.n - size)) many += is[i];
+    const few = [0, 0], many = [0, 0];  // Those who are hurt, and all.
+    for (const {run, hurt: is} of points.filter((p) => p.run.thirds)) {
+      run.personalization.forEach((size, i) => {
+        if (size <= run.thirds[0]) { few[0] += is[i]; few[1]++; }
+        if (size >= run.thirds[1]) { many[0] += is[i]; many[1]++; }
+      });
     }
-    status.textContent = text + (third ? "Hurt in the third of a run's clients with fewest " +
-      `personalization examples: ${of(few, third)}, with most: ${of(many, third)}.` : "");
+    status.textContent = text + (few[1] ? "Hurt in the third of a run's clients (and those tied) " +
+      `with fewest personalization examples: ${of(...few)}, with most: ${of(...many)}.` : "");
     table.replaceChildren();
     if (!n) return;
     const rows = body(table, n > MOST_LISTED ? `The ${MOST_LISTED} that lose most` :

@@ -1,6 +1,7 @@
 """The explorer: its data exactly, and in a real browser what a person does with it."""
 
 import base64
+import contextlib
 
 import numpy as np
 import pytest
@@ -111,8 +112,9 @@ def browser():
         opened.close()
 
 
-@pytest.fixture
-def shown(browser, folder, tmp_path):
+@contextlib.contextmanager
+def _opened(browser, folder, tmp_path):
+    """Opens a report; afterwards sees that its page said and asked for nothing."""
     built = building.build([str(folder)], tmp_path / "report", "svg")
     page = browser.new_page()
     said, asked = [], []
@@ -126,6 +128,35 @@ def shown(browser, folder, tmp_path):
     assert said == []
     assert [url for url in asked if not url.startswith("data:")] == [built.page.as_uri()]
     page.close()
+
+
+@pytest.fixture
+def shown(browser, folder, tmp_path):
+    with _opened(browser, folder, tmp_path) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def of_errors(browser, tmp_path_factory):
+    """The page of a run where less is better, a client has no baseline and another diverged."""
+    root = tmp_path_factory.mktemp("errors")
+    # Baseline, candidates 1 and 2 (the chosen one), personalization examples.
+    clients = {
+        "a": (4.0, 1.0, 1.0, 5), "b": (1.0, 2.0, 2.5, 5), "c": (2.0, 2.0, 4.0, 5),
+        "d": ("", 3.0, 1.0, 7), "e": (3.0, 3.5, "", 8), "f": (2.0, 1.0, 1.0, 9),
+    }  # fmt: skip
+    values = {
+        c: {"0": before, "1": one, "2": two, "3": 1e30 * size}
+        for c, (before, one, two, size) in clients.items()
+    }
+    written.run(
+        root, "errors", "ditto", {c: (row[0], row[2]) for c, row in clients.items()},
+        metric="error", higher_is_better=False,
+        tables={"candidates": written.candidates({"test": values})},
+        more={"num_personalization_examples": {c: row[3] for c, row in clients.items()}},
+    )  # fmt: skip
+    with _opened(browser, root, tmp_path_factory.mktemp("out")) as page:
+        yield page
 
 
 def _status(page):
@@ -215,3 +246,10 @@ def test_several_runs_and_axes(one):
     one.get_by_label("Select horizontally to").fill("20")
     one.keyboard.press("Tab")
     assert "4 of 12" in _status(one)
+
+
+def test_thirds_have_all_that_tie(of_errors):
+    assert (
+        "Hurt in the third of a run's clients (and those tied) with fewest personalization "
+        "examples: 2 of 3 (66.7%), with most: 1 of 2 (50.0%)."
+    ) in _status(of_errors)
