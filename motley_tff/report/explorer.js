@@ -90,8 +90,8 @@
         const gain = Math.abs(now - before) <= rounding ? 0 : sign * (now - before);
         xs[i] = field ? (run[field] ? run[field][i] : NaN) : before;
         ys[i] = up === "gain" ? gain : now;
-        gains[i] = gain === gain ? gain : -Infinity;
         hurt[i] = isHurt(run, c, i);
+        gains[i] = gain === gain ? gain : hurt[i] ? -Infinity : Infinity;
       }
       points.push({run, c, xs, ys, gains, hurt});
     }
@@ -165,24 +165,26 @@
     return make("tbody", null, made);
   }
   function list() {
-    let n = 0, before = 0, now = 0, hurt = 0;
+    let n = 0, known = 0, before = 0, now = 0, hurt = 0;
     const total = points.reduce((sum, p) => sum + p.run.n, 0);
     const gains = new Float64Array(total), found = [];
     for (const p of box || onlyHurt.checked ? points : []) for (let i = 0; i < p.run.n; i++) {
       if (!isIn(p, i)) continue;
-      gains[n++] = p.gains[i];
-      before += value(p.run, 0, i); now += value(p.run, p.c, i); hurt += p.hurt[i];
+      gains[n++] = p.gains[i]; hurt += p.hurt[i];
+      if (!Number.isFinite(p.gains[i])) continue;
+      known++; before += value(p.run, 0, i); now += value(p.run, p.c, i);
     }
     // Numbers sort ten times faster than clients: only those that are listed are sorted.
     const worst = gains.subarray(0, n).sort()[Math.min(n, MOST_LISTED) - 1];
     for (const p of n ? points : []) for (let i = 0; i < p.run.n; i++)
       if (p.gains[i] <= worst && isIn(p, i)) found.push({p, i});
-    found.sort((a, b) => a.p.gains[a.i] - b.p.gains[b.i]);
+    found.sort((a, b) => a.p.gains[a.i] - b.p.gains[b.i] || b.p.hurt[b.i] - a.p.hurt[a.i]);
     const of = (k, m) => `${k} of ${m} (${(100 * k / m).toFixed(1)}%)`;
     let text = box || onlyHurt.checked ? `No client is ${box ? "in the box" : "hurt"}. ` :
       "Nothing is selected: drag over points, or use the boxes above. ";
-    if (n) text = `${of(n, total)} selected: mean ${shown(before / n)} before, ` +
-      `${shown(now / n)} now, hurt ${of(hurt, n)}. `;
+    const means = known ? `${shown(before / known)} before, ${shown(now / known)} now` : "unknown";
+    const rest = known < n ? ` (without ${n - known} whose gain is not known)` : "";
+    if (n) text = `${of(n, total)} selected: mean ${means}${rest}, hurt ${of(hurt, n)}. `;
     const few = [0, 0], many = [0, 0];  // Those who are hurt, and all.
     for (const {run, hurt: is} of points.filter((p) => p.run.thirds)) {
       run.personalization.forEach((size, i) => {
@@ -192,8 +194,7 @@
     }
     status.textContent = text + (few[1] ? "Hurt in the third of a run's clients (and those tied) " +
       `with fewest personalization examples: ${of(...few)}, with most: ${of(...many)}.` : "");
-    table.replaceChildren();
-    if (!n) return;
+    table.replaceChildren(); if (!n) return;
     const rows = body(table, n > MOST_LISTED ? `The ${MOST_LISTED} that lose most` :
       "Selected clients, those who lose most first",
       ["run", "client", "group", "personalization examples", "evaluation examples", "before", "now",
@@ -245,6 +246,5 @@
   for (const select of [runChoice, xChoice, yChoice])
     select.addEventListener("change", () => { refresh(); brush(null); });
   colourChoice.addEventListener("change", draw);
-  yChoice.value = 1;
-  refresh();
+  yChoice.value = Y.indexOf("gain"); refresh();
 })();

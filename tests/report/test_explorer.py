@@ -136,10 +136,10 @@ def shown(browser, folder, tmp_path):
         yield page
 
 
-@pytest.fixture(scope="module")
-def of_errors(browser, tmp_path_factory):
+@pytest.fixture
+def of_errors(browser, tmp_path):
     """The page of a run where less is better, a client has no baseline and another diverged."""
-    root = tmp_path_factory.mktemp("errors")
+    root = tmp_path / "runs"
     # Baseline, candidates 1 and 2 (the chosen one), personalization examples.
     clients = {
         "a": (4.0, 1.0, 1.0, 5), "b": (1.0, 2.0, 2.5, 5), "c": (2.0, 2.0, 4.0, 5),
@@ -155,7 +155,7 @@ def of_errors(browser, tmp_path_factory):
         tables={"candidates": written.candidates({"test": values})},
         more={"num_personalization_examples": {c: row[3] for c, row in clients.items()}},
     )  # fmt: skip
-    with _opened(browser, root, tmp_path_factory.mktemp("out")) as page:
+    with _opened(browser, root, tmp_path) as page:
         yield page
 
 
@@ -253,3 +253,34 @@ def test_thirds_have_all_that_tie(of_errors):
         "Hurt in the third of a run's clients (and those tied) with fewest personalization "
         "examples: 2 of 3 (66.7%), with most: 1 of 2 (50.0%)."
     ) in _status(of_errors)
+
+
+def _select_sizes(page, most):
+    """Selects clients of up to so many personalization examples, whatever their value."""
+    page.get_by_label("Horizontal axis").select_option(label="personalization examples")
+    page.get_by_label("Vertical axis").select_option(label="value")
+    page.get_by_label("Select horizontally to").fill(str(most))
+    page.keyboard.press("Tab")
+
+
+def test_who_has_no_known_gain_comes_last(of_errors):
+    _select_sizes(of_errors, 9)
+    rows = [row.split("\t") for row in _listed(of_errors)]
+    assert [row[1] for row in rows] == ["c", "b", "f", "a", "d"]
+    assert rows[-1][5] == rows[-1][7] == "" and rows[-1][8] == "no"
+    # Of c, b, f and a: 2, 1, 2, 4 before and 4, 2.5, 1, 1 now.
+    assert (
+        "5 of 6 (83.3%) selected: mean 2.25 before, 2.125 now "
+        "(without 1 whose gain is not known), hurt 2 of 5 (40.0%)"
+    ) in _status(of_errors)
+    # One who diverged is hurt: it comes first.
+    of_errors.get_by_role("button", name="Select none").click()
+    of_errors.get_by_label("Select the hurt only").check()
+    assert [row.split("\t")[1] for row in _listed(of_errors)] == ["e", "c", "b"]
+
+
+def test_no_mean_of_clients_of_whom_nothing_is_known(of_errors):
+    _select_sizes(of_errors, 7)
+    of_errors.get_by_label("Select horizontally from").fill("6")
+    of_errors.keyboard.press("Tab")
+    assert "1 of 6 (16.7%) selected: mean unknown (without 1 whose" in _status(of_errors)
