@@ -20,10 +20,16 @@ from motley_tff.report.comparisons import Comparison
 from motley_tff.report.runs import Run
 
 _EMPTY = 65_535
-# Values of all runs together: 16 MB in the page. Ids come on top.
-_MOST_VALUES = 6_000_000
+# In the page, all runs together: it stays below 30 MB, of which figures take a few.
+_MOST_BYTES = 20_000_000
+_MOST_NAMED = 20
 _SCRIPT = pathlib.Path(__file__).with_name("explorer.js")
 _NOW = "personalized"
+_NOTE = (
+    "A point is a test client. Drag over points to select them, or use the boxes; the table lists "
+    "those who lose most first. Values are rounded to 65,534 steps over a candidate's range, gains "
+    "below that are 0; who is hurt, and means and shares over all clients, are exact."
+)
 
 
 class _Values(NamedTuple):
@@ -41,29 +47,31 @@ def section(compared: Iterable[Comparison]) -> page.Section | None:
         for series in comparison.series
         for run in series.runs
     )
+    if not runs:
+        return None
     shown: list[dict[str, Any]] = []
-    room = _MOST_VALUES
+    room = _MOST_BYTES
     left_out = []
     for name, run in runs:
-        values = _values(run)
-        room -= values.values.size
-        if shown and room < 0:
+        encoded = _encoded(name, run, _values(run))
+        size = len(page.data_text(encoded).encode())
+        if size > room:
             left_out.append(name)
         else:
-            shown.append(_encoded(name, run, values))
-    if not shown:
-        return None
-    notes = [
-        "A point is a test client. Drag over points to select them, or use the boxes; the table "
-        "lists those who lose most first. Values are rounded to 65,534 steps over a candidate's "
-        "range, gains below that are 0; who is hurt, and means and shares over all clients, are "
-        "exact."
-    ]
+            room -= size
+            shown.append(encoded)
+    notes = [_NOTE] if shown else []
     if left_out:
-        notes.append(f"Too many clients for one page, left out: {', '.join(left_out[:20])}.")
+        notes.append(_left_out(left_out))
     body = "\n".join(map(page.paragraph, notes))
-    script = _SCRIPT.read_text(encoding="utf-8")
-    return page.Section("explorer", "Explorer", body, app=page.App({"runs": shown}, script))
+    app = page.App({"runs": shown}, _SCRIPT.read_text(encoding="utf-8")) if shown else None
+    return page.Section("explorer", "Explorer", body, app=app)
+
+
+def _left_out(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    rest = f"; and {more} more" if more > 0 else ""
+    return f"Too many clients for one page, left out: {'; '.join(names[:_MOST_NAMED])}{rest}."
 
 
 def _named(runs: Iterable[tuple[str, Run]]) -> list[tuple[str, Run]]:

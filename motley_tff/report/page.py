@@ -104,14 +104,19 @@ def _app(section: Section) -> str:
     if section.app is None:
         return ""
     anchor = _text(section.anchor)
-    data = json.dumps(section.app.data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return (
         f'<div id="{anchor}-app"><noscript>This part needs a script; the figures and tables below '
         f"do not.</noscript></div>\n"
         f'<script type="application/json" id="{anchor}-data">'
-        f"{data.translate(_ESCAPED)}</script>\n"
+        f"{data_text(section.app.data)}</script>\n"
         f"<script>{section.app.script}</script>\n"
     )
+
+
+def data_text(data: Any) -> str:
+    """Returns an app's data as the JSON that stands in the page."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(_ESCAPED)
 
 
 def _contents(sections: Sequence[Section]) -> str:

@@ -2,11 +2,12 @@
 
 import base64
 import contextlib
+import re
 
 import numpy as np
 import pytest
 
-from motley_tff.report import building, comparisons, explorer, runs
+from motley_tff.report import building, comparisons, explorer, page as report_page, runs
 from tests.report import browsers, written
 
 NASTY = "<img src=x onerror=alert(1)>"
@@ -26,8 +27,12 @@ def folder(tmp_path_factory):
     return root
 
 
+def _section(root):
+    return explorer.section(comparisons.compare(runs.find([str(root)])))
+
+
 def _data(root):
-    section = explorer.section(comparisons.compare(runs.find([str(root)])))
+    section = _section(root)
     return {run["name"].rpartition(" ")[2]: run for run in section.app.data["runs"]}
 
 
@@ -60,7 +65,7 @@ def test_values_are_to_a_step_and_who_is_hurt_is_exact(folder):
 def test_runs_of_one_name_are_told_apart(tmp_path):
     for root in ("s0", "s1"):
         written.run(tmp_path / root, "same", "ditto", {"a": (0.5, 0.75)})
-    section = explorer.section(comparisons.compare(runs.find([str(tmp_path)])))
+    section = _section(tmp_path)
     names = [run["name"] for run in section.app.data["runs"]]
     assert len(set(names)) == 2 and all(name.endswith("same") for name in names)
 
@@ -93,10 +98,27 @@ def test_a_row_of_nothing_known_is_empty():
     assert lows.tolist() == highs.tolist() == [0.0, 3.0]
 
 
-def test_what_is_too_much_is_named(folder, monkeypatch):
-    monkeypatch.setattr(explorer, "_MOST_VALUES", 10)
-    section = explorer.section(comparisons.compare(runs.find([str(folder)])))
-    assert len(section.app.data["runs"]) == 1 and "left out: " in section.body
+def test_a_run_that_is_too_large_is_named_and_takes_no_room(tmp_path, monkeypatch):
+    sizes = {"a": 2, "b": 400, "c": 2}
+    for name, clients in sizes.items():
+        written.run(tmp_path, name, "ditto", {f"client{i}": (0.5, 0.75) for i in range(clients)})
+    texts = [report_page.data_text(run) for run in _section(tmp_path).app.data["runs"]]
+    monkeypatch.setattr(explorer, "_MOST_BYTES", len(texts[0]) + len(texts[2]))
+    section = _section(tmp_path)
+    assert [run["name"][-1] for run in section.app.data["runs"]] == ["a", "c"]
+    assert re.findall("left out: [^;]*, (.)[.]<", section.body) == ["b"]
+    # Its data take no more bytes than were counted, but for what is around the runs.
+    around = len('{"runs":[,]}')
+    assert len(report_page.data_text(section.app.data)) == explorer._MOST_BYTES + around
+
+
+def test_ids_count_and_no_run_may_fit(tmp_path, monkeypatch):
+    for number in range(23):
+        written.run(tmp_path, f"run{number}", "ditto", {"<" * 1000: (0.5, 0.75)})
+    monkeypatch.setattr(explorer, "_MOST_BYTES", 6000)  # An id's "<" takes six.
+    section = _section(tmp_path)
+    assert section.app is None and len(re.findall("run[0-9]+", section.body)) == 20
+    assert "; and 3 more." in section.body and "Drag" not in section.body
 
 
 @pytest.fixture(scope="module")
