@@ -306,3 +306,13 @@ def test_no_mean_of_clients_of_whom_nothing_is_known(of_errors):
     of_errors.get_by_label("Select horizontally from").fill("6")
     of_errors.keyboard.press("Tab")
     assert "1 of 6 (16.7%) selected: mean unknown (without 1 whose" in _status(of_errors)
+
+
+def test_paper_has_the_figures_without_the_explorer(one):
+    explorer_, figure = one.locator("#explorer"), one.locator("figure img").first
+    assert explorer_.is_visible() and figure.is_visible()
+    one.emulate_media(media="print")
+    assert not explorer_.is_visible() and figure.is_visible()
+    sections = one.locator("section").all()
+    hidden = [section.get_attribute("id") for section in sections if not section.is_visible()]
+    assert hidden == ["explorer"]
