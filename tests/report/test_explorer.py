@@ -316,3 +316,51 @@ def test_paper_has_the_figures_without_the_explorer(one):
     sections = one.locator("section").all()
     hidden = [section.get_attribute("id") for section in sections if not section.is_visible()]
     assert hidden == ["explorer"]
+
+
+def test_gains_of_an_error_are_what_it_falls_by(of_errors):
+    _select_sizes(of_errors, 9)
+    gains = [row.split("\t")[7] for row in _listed(of_errors)]
+    assert [float(gain) for gain in gains[:4]] == pytest.approx([-2, -1.5, 1, 3], abs=1e-4)
+    # A candidate that diverges is an unlike range: the others can be read beside it.
+    every = [float(x) for x in _listed(of_errors)[1].split("\t")[9].split(", ")]
+    assert every[:3] + every[4:] == pytest.approx([1, 2, 2.5, 2.5], abs=1e-4)
+    assert every[3] == pytest.approx(5e30, rel=1e-3)
+
+
+def test_the_slider_changes_rows_and_thirds(of_errors):
+    of_errors.get_by_label("Select the hurt only").check()
+    slider = of_errors.get_by_label("Candidate")
+    slider.focus()
+    for _ in range(3):  # Past candidates 3 and 2.
+        of_errors.keyboard.press("ArrowLeft")
+    assert slider.locator("xpath=following-sibling::output").inner_text() == "candidate 1"
+    rows = [row.split("\t") for row in _listed(of_errors)]
+    assert [row[1] for row in rows] == ["b", "e"]
+    now_and_gain = [[float(x) for x in row[5:8]] for row in rows]
+    np.testing.assert_allclose(now_and_gain, [[1, 2, -1], [3, 3.5, -0.5]], atol=1e-4)
+    status = _status(of_errors)
+    assert "2 of 6 (33.3%) selected: mean 2 before, 2.75 now, hurt 2 of 2 (100.0%)" in status
+    assert "examples: 1 of 3 (33.3%), with most: 1 of 2 (50.0%)." in status
+
+
+def test_limits_are_filled_in_after_a_drag(of_errors):
+    canvas = of_errors.locator("#explorer canvas")
+    canvas.scroll_into_view_if_needed()
+    area = canvas.bounding_box()
+    # Axes: baselines 1 to 4, gains -2 to 3. Drawn 760 wide: 64 and 24 left and right of them.
+    zoom = area["width"] / 760
+
+    def at(x, y):
+        across, down = 64 + (x - 1) / 3 * 672, 24 + (3 - y) / 5 * 332
+        return area["x"] + across * zoom, area["y"] + down * zoom
+
+    # Dragged from below right: limits stand in their order all the same.
+    of_errors.mouse.move(*at(2.5, -2.1))
+    of_errors.mouse.down()
+    of_errors.mouse.move(*at(0.9, 0.5))
+    of_errors.mouse.up()
+    labels = ("horizontally from", "horizontally to", "vertically from", "vertically to")
+    limits = [float(of_errors.get_by_label(f"Select {of}").input_value()) for of in labels]
+    assert limits == pytest.approx([0.9, 2.5, -2.1, 0.5], abs=0.02)
+    assert [row.split("\t")[1] for row in _listed(of_errors)] == ["c", "b"]
