@@ -23,11 +23,11 @@ _RUNS = {
 }  # fmt: skip
 
 
-def _rerun(run, root, *flags, status=0):
+def _rerun(run, root, *flags, status=0, **variables):
     command = [sys.executable, "-m", "launch.rerun", str(run), f"--root_output_dir={root}", *flags]
     result = subprocess.run(
-        command, capture_output=True, text=True, env=programs.environment(), timeout=300,
-        check=False,
+        command, capture_output=True, text=True, env={**programs.environment(), **variables},
+        timeout=300, check=False,
     )  # fmt: skip
     assert result.returncode == status, (result.stdout, result.stderr)
     return result
@@ -43,6 +43,17 @@ def _trained(root, trainer):
 @pytest.fixture(scope="module")
 def school(tmp_path_factory):
     return _trained(tmp_path_factory.mktemp("school"), "mtl_trainer")
+
+
+@pytest.fixture(scope="module")
+def commit(tmp_path_factory):
+    """A commit, and what makes git take it for the code's, whatever this checkout is."""
+    folder = tmp_path_factory.mktemp("git")
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
+    name = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+    return name, {"GIT_DIR": str(folder / ".git"), "GIT_WORK_TREE": str(folder)}
 
 
 def test_a_generators_betas_are_given_again(tmp_path):
@@ -78,15 +89,64 @@ def test_each_trainers_run_is_the_same_again(tmp_path, trainer):
     assert {"clients.csv", "candidates.csv", "rounds.csv", "summary.csv"} <= set(tables)
 
 
-def test_the_first_cell_that_differs_is_named(school, tmp_path):
-    other = _copy(school, tmp_path / "other")
+def _changed(run, folder, **record):
+    """A copy in which the fourth line's baseline is 0.5."""
+    other = _copy(run, folder, **record)
+    lines = [line.split(",") for line in (other / "clients.csv").read_text().splitlines()]
+    lines[3][lines[0].index("baseline")] = "0.5"
+    (other / "clients.csv").write_text("".join(",".join(cells) + "\n" for cells in lines))
+    return other
+
+
+def test_code_that_nobody_knows_is_a_possible_cause(school, tmp_path, commit):
+    name, variables = commit
+    other = _changed(school, tmp_path / "none", git_commit=None)
+    printed = _rerun(other, tmp_path / "again", status=1, **variables).stdout
+    assert f"possible cause: unknown git_commit: none before, {name} now" in printed
+    assert "please report" not in printed and "another" not in printed
+    other = _changed(school, tmp_path / "dirty", git_commit=f"{name}-dirty")
+    folder = tmp_path / "code"
+    shutil.copytree(variables["GIT_WORK_TREE"], folder)
+    for text in ("a", "b"):
+        (folder / "code.py").write_text(text)
+        subprocess.run(["git", "-C", str(folder), "add", "code.py"], check=True)
+    variables = {"GIT_DIR": str(folder / ".git"), "GIT_WORK_TREE": str(folder)}
+    printed = _rerun(other, tmp_path / "more", status=1, **variables).stdout
+    assert f"possible cause: git_commit {name}-dirty: files were changed" in printed
+    assert "please report" not in printed
+
+
+def test_other_first_weights_and_plug_ins_explain_a_difference(school, tmp_path, commit):
+    name, variables = commit
+    first = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=1")
+    path = f"--path_to_initial_model_weights={school}"
+    programs.run("finetuning_trainer", tmp_path, *first, *_RUNS["finetuning_trainer"], path,
+                 "--experiment_name=run")  # fmt: skip
+    old = {"initial_weights": {"sha256": "abc"}, "git_commit": name}
+    other = _changed(tmp_path / "run", tmp_path / "weights", **old)
+    printed = _rerun(other, tmp_path / "again", **variables).stdout
+    assert 'another initial_weights: {"sha256": "abc"} before, ' in printed
+    assert "differs: " in printed and "please report" not in printed
+    # Those that the seed draws are no reason: they should have been the same.
+    other = _changed(school, tmp_path / "drawn", **old)
+    printed = _rerun(other, tmp_path / "more", status=1, **variables).stdout
+    assert "another" not in printed and "please report" in printed
+    plugins = {"dataset": "a 1.0"}
+    other = _changed(school, tmp_path / "plugins", plugins=plugins, git_commit=name)
+    printed = _rerun(other, tmp_path / "most", **variables).stdout
+    assert 'another plugins: {"dataset": "a 1.0"} before, none now' in printed
+
+
+def test_the_first_cell_that_differs_is_named(school, tmp_path, commit):
+    name, variables = commit
+    other = _copy(school, tmp_path / "other", git_commit=name)
     text = (other / "clients.csv").read_text().splitlines()
     header = text[0].split(",")
     cells = text[3].split(",")
     before, cells[header.index("baseline")] = cells[header.index("baseline")], "0.5"
     text[3] = ",".join(cells)
     (other / "clients.csv").write_text("\n".join(text) + "\n")
-    printed = _rerun(other, tmp_path / "again", status=1).stdout
+    printed = _rerun(other, tmp_path / "again", status=1, **variables).stdout
     client = cells[header.index("client_id")]
     assert f"differs: clients.csv line 4 (round 1, split valid, client_id {client}" in printed
     assert f"column baseline: 0.5 before, {before} now" in printed
