@@ -66,6 +66,7 @@ def main(run: str) -> int:
             f"{second}: found the run of an earlier motley_rerun, expected none; remove it or give "
             "another --root_output_dir"
         )
+    _check_tables(first)
     moved = {name: FLAGS[name].value for name in _PLACES if FLAGS[name].value}
     status = _train(_command(first, record, root, moved))
     if status:
@@ -81,7 +82,7 @@ def main(run: str) -> int:
         print(line)
     if not differences or explanations:
         return 0
-    causes = list(_unknown(record, again))
+    causes = [*_unknown(record, again), *_lost(first, differences[0])]
     for line in causes:
         print(f"possible cause: {line}")
     if not causes:
@@ -125,7 +126,34 @@ def _record(run: pathlib.Path) -> dict[str, Any]:
     missing = [name for name in ("flags", "run_id", "command") if name not in record]
     if missing or not isinstance(record["flags"], dict):
         raise UserError(f"{run}/run.json has no {(missing or ['flags'])[0]}; give a trainer's run")
+    command = record["command"]
+    if not isinstance(command, list) or not (command or record.get("trainer")):
+        raise UserError(
+            f"{run}/run.json, command: found {json.dumps(command)}, expected a trainer and its "
+            "flags; give a trainer's run"
+        )
     return record
+
+
+def _check_tables(run: pathlib.Path) -> None:
+    """Reads a run's tables, before anything is trained; UserError if there are none or one is no
+    CSV.
+    """
+    paths = sorted(run.glob("*.csv"))
+    if not paths:
+        raise UserError(
+            f"{run}: found no CSV to compare with, expected a run's tables; put them back"
+        )
+    for path in paths:
+        try:
+            with open(path, newline="", encoding="utf-8") as file:
+                for _ in csv.reader(file):
+                    pass
+        except (OSError, ValueError, csv.Error) as error:
+            raise UserError(
+                f"{path}: found what cannot be read ({error}), expected a CSV in UTF-8; put back "
+                "what the trainer wrote"
+            ) from error
 
 
 def _command(
@@ -222,7 +250,9 @@ def _differing_cells(first: pathlib.Path, second: pathlib.Path) -> Iterator[_Dif
 def _surroundings(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yields a line for each thing around the run that is another one."""
     commits = [record.get("git_commit") for record in (before, now)]
-    pairs: list[tuple[str, Any, Any]] = [("git_commit", commits[0], commits[1])] if all(commits) else []
+    pairs: list[tuple[str, Any, Any]] = (
+        [("git_commit", commits[0], commits[1])] if all(commits) else []
+    )
     pairs += [(name, before.get(name), now.get(name)) for name in _SURROUNDINGS]
     weights = [record.get("initial_weights") for record in (before, now)]
     if all(weights) and any(before["flags"].get(name) for name in _FIRST_WEIGHTS):
@@ -247,6 +277,12 @@ def _unknown(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
         yield f"unknown git_commit: {_shown(commits[0])} before, {_shown(commits[1])} now"
     elif str(commits[0]).endswith("-dirty"):
         yield f"git_commit {commits[0]}: files were changed, maybe others or otherwise than now"
+
+
+def _lost(run: pathlib.Path, difference: _Difference) -> Iterator[str]:
+    """Yields a line if all that the first run's tables lack is one of them."""
+    if difference == _Difference(difference.place, "not there", "there"):
+        yield f"{run}/{difference.place} is gone; put it back to compare it"
 
 
 def _shown(value: Any) -> str:

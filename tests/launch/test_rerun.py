@@ -209,13 +209,31 @@ def test_columns_and_tables_of_one_side(school, tmp_path):
     assert "differs: rounds.csv, columns: with no more before, with run_id now" in printed
 
 
+def test_a_table_that_is_gone_is_no_fault_of_the_machine(school, tmp_path, commit):
+    name, variables = commit
+    other = _copy(school, tmp_path / "other", git_commit=name)
+    (other / "rounds.csv").unlink()
+    printed = _rerun(other, tmp_path / "again", status=1, **variables).stdout
+    assert "differs: rounds.csv: not there before, there now" in printed
+    assert f"possible cause: {other}/rounds.csv is gone; put it back" in printed
+    assert "please report" not in printed
+
+
 def test_bad_input_is_one_line(school, tmp_path):
     (tmp_path / "empty").mkdir()
+    latin, bare = (_copy(school, tmp_path / name) for name in ("latin", "bare"))
+    (latin / "clients.csv").write_bytes(b"client_id\n\xe9\n")
+    for path in bare.glob("*.csv"):
+        path.unlink()
     cases = [
         (tmp_path / "empty", "found no run.json that can be read"),
         (_copy(school, tmp_path / "cut", status="running"), "a run that is not finished"),
         (_copy(school, tmp_path / "sweep", trainer="motley_sweep"), "found a run of motley_sweep"),
         (_copy(school, tmp_path / "api", flags=None), "has no flags; give a trainer's run"),
+        (_copy(school, tmp_path / "null", command=None), "command: found null, expected a trainer"),
+        (_copy(school, tmp_path / "list", command=[], trainer=None), "command: found [], expected"),
+        (latin, "clients.csv: found what cannot be read ('utf-8' codec can't decode byte 0xe9"),
+        (bare, "found no CSV to compare with"),
     ]
     for run, words in cases:
         result = _rerun(run, tmp_path / "again", status=2)
