@@ -97,13 +97,18 @@ class _Settings:
         """Whether the quantum of improvement is asked for."""
         return self.global_path is not None or self.local_path is not None
 
+    @property
+    def is_workbook(self) -> bool:
+        """Whether --output is a workbook."""
+        return self.output is not None and self.output.endswith(workbook.SUFFIX)
+
     def check(self) -> None:
         """Raises a UserError where flags contradict each other."""
         if self.output:
             metrics_output.check_output(self.output, (*metrics_output.SUFFIXES, workbook.SUFFIX))
         if self.compare and self.is_quantum:
             raise UserError("--compare: expected without --global and --local; leave either out")
-        if self.per_client and self.output and self.output.endswith(workbook.SUFFIX):
+        if self.per_client and self.is_workbook:
             raise UserError("--per_client: a workbook has a sheet of clients anyway; leave it out")
         if self.per_client and not self.output:
             raise UserError("--per_client: expected with --output; name a file")
@@ -137,7 +142,7 @@ def main(*paths: str) -> None:
         }
         table, clients = metrics_tables.roc_aucs(examples.values(), settings.secure_average)
     print("\n".join(metrics_output.text(table)))
-    if settings.output and settings.output.endswith(workbook.SUFFIX):
+    if settings.output and settings.is_workbook:
         sheets = _sheets_of_scores(examples, clients) if scores else _sheets(files, settings)
         first = workbook.of_table("summary", table, "--output=FILE.csv")
         workbook.write(pathlib.Path(os.path.expanduser(settings.output)), [first, *sheets])
@@ -203,8 +208,8 @@ def _evaluations(
 def _chosen(
     paths: Iterable[pathlib.Path], settings: _Settings
 ) -> dict[pathlib.Path, "pd.DataFrame"]:
-    """Returns the chosen rows of all files; runs of the same name that are compared stand under
-    their paths.
+    """Returns the chosen rows of all files; runs of the same name that are compared, or in one
+    workbook, stand under their paths.
     """
     tables = {}
     for path in paths:
@@ -212,16 +217,21 @@ def _chosen(
             path, settings.columns, settings.metric, settings.higher_is_better
         )
         tables[path] = _choose(path, table, settings)
-    if not settings.compare:
+    if not settings.compare and not settings.is_workbook:
         return tables
     times = Counter(name for table in tables.values() for name in table["run_id"].unique())
     return {
-        path: table.assign(
-            run_id=table["run_id"].map(
-                lambda name, path=path: str(client_tables.place(path)) if times[name] > 1 else name
-            )
-        )
+        path: table.assign(run_id=table["run_id"].map(_names(path, table, times)))
         for path, table in tables.items()
+    }
+
+
+def _names(path: pathlib.Path, table: "pd.DataFrame", times: Mapping[str, int]) -> dict[str, str]:
+    """Returns a table's runs' names: of those that other tables have, too, where they are."""
+    runs, place = table["run_id"].unique(), str(client_tables.place(path))
+    return {
+        name: name if times[name] == 1 else place if len(runs) == 1 else f"{place}/{name}"
+        for name in runs
     }
 
 

@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,7 +164,7 @@ def find(paths: Sequence[str]) -> Inputs:
             raise UserError(
                 f"{text}: found {kind}, expected the directory of a run, a sweep, or several"
             )
-        below = list(_directories(path, set()))
+        below = list(client_tables.directories(path))
         directories = [d for d in below if d.resolve() not in seen]
         labels, scores, generated, examples = (
             [p for p in sorted(path.rglob(name)) if p.resolve() not in seen]
@@ -192,19 +192,6 @@ def _has_scored_sets(path: pathlib.Path) -> bool:
     """
     header = ",".join(reading.open_file(path).header)
     return all(name in header for name in ("fid_all", "source"))
-
-
-def _directories(path: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[pathlib.Path]:
-    """Yields directories with tables once, whatever links lead there, a sweep's single runs not."""
-    if path.resolve() in visited:
-        return
-    visited.add(path.resolve())
-    if (path / "sweep.csv").exists() or (path / "clients.csv").exists():
-        yield path
-        return
-    for child in sorted(path.iterdir()):
-        if child.is_dir() and not child.name.startswith("."):
-            yield from _directories(child, visited)
 
 
 def _read_directory(path: pathlib.Path, inputs: Inputs) -> None:

@@ -12,7 +12,7 @@ import dataclasses
 import glob
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -75,7 +75,7 @@ def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> 
     """Returns the tables that paths stand for, each once; a UserError where there is none.
 
     Paths are CSV files, directories of runs (with a table of that name) or somewhere above these,
-    and patterns such as `results/ft*`.
+    and patterns such as `results/ft*`. Of a sweep it is the sweep's own table, not its runs', too.
     """
     unique: dict[pathlib.Path, pathlib.Path] = {}
     for path in paths:
@@ -97,7 +97,32 @@ def _tables(path: str, name: str) -> list[pathlib.Path]:
 def _below(path: pathlib.Path, name: str) -> list[pathlib.Path]:
     if not path.is_dir():
         return [path]
-    return [path / name] if (path / name).exists() else sorted(path.rglob(name))
+    if (path / name).exists():
+        return [path / name]
+    tables = [folder / name for folder in directories(path) if (folder / name).exists()]
+    # A sweep that has not ended has no table of its own.
+    return tables or sorted(path.rglob(name))
+
+
+def directories(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields directories with tables once, whatever links lead there, a sweep's single runs not."""
+    yield from _directories(path, set())
+
+
+def _directories(path: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[pathlib.Path]:
+    if path.resolve() in visited:
+        return
+    visited.add(path.resolve())
+    if (path / "sweep.csv").exists() or (path / "clients.csv").exists():
+        yield path
+        return
+    try:
+        children = sorted(path.iterdir())
+    except PermissionError:  # As Path.rglob does.
+        return
+    for child in children:
+        if child.is_dir() and not child.name.startswith("."):
+            yield from _directories(child, visited)
 
 
 def read(

@@ -116,6 +116,26 @@ def test_runs_of_one_name_are_told_apart(runs, tmp_path):
     assert names == {row[0] for row in sheets["summary"][1:]} and len(names) == 2
 
 
+def test_a_sweep_s_rows_stand_once_and_its_runs_under_their_own_names(tmp_path):
+    client = {"a": (0.5, 0.75)}
+    for root in ("s0", "s1"):
+        tables = []
+        for name in ("p0", "p1"):
+            run = written.run(tmp_path / "all" / root / "runs", name, "ditto", client)
+            tables.append((run / "clients.csv").read_text().splitlines(keepends=True))
+        table = [tables[0][0], *(line for lines in tables for line in lines[1:])]
+        (tmp_path / "all" / root / "clients.csv").write_text("".join(table))
+        (tmp_path / "all" / root / "sweep.csv").touch()
+    result = metrics(tmp_path / "all", "--splits=test", f"--output={tmp_path / 'x.xlsx'}")
+    assert result.returncode == 0, result.stderr
+    sheets = _sheets(tmp_path / "x.xlsx")[0]
+    names = [row[0] for row in sheets["clients"][1:]]
+    assert names == [
+        f"{tmp_path}/all/{root}/{run}" for root in ("s0", "s1") for run in ("p0", "p1")
+    ]
+    assert [row[0] for row in sheets["summary"][1:]] == names
+
+
 def test_scores_have_sheets_of_clients_and_of_examples(tmp_path):
     path = tmp_path / "scores.csv"
     keys = "r,toy,fedavg,0,5,test"

@@ -262,6 +262,20 @@ def test_find(tmp_path):
         client_tables.find([tmp_path], "scores.csv")
 
 
+def test_a_sweep_s_runs_are_found_once(tmp_path):
+    for name in ("sweep", "sweep/runs/one", "sweep/runs/two", "unfinished/runs/one"):
+        (tmp_path / name).mkdir(parents=True)
+        if name != "unfinished":
+            _ours(tmp_path / name, {})
+    (tmp_path / "sweep/sweep.csv").touch()
+    (tmp_path / "unfinished/sweep.csv").touch()
+    assert client_tables.find([tmp_path]) == [tmp_path / "sweep/clients.csv"]
+    # Without a table of its own there is nothing to count twice.
+    assert client_tables.find([tmp_path / "unfinished"]) == [
+        tmp_path / "unfinished/runs/one/clients.csv"
+    ]
+
+
 def test_scores(tmp_path):
     keys = {name: ROW[name] for name in columns.RUN}
     scores = {"label": 1, "baseline_score": -3.5, "personalized_score": 2}
