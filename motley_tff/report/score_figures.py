@@ -35,6 +35,8 @@ _VERDICTS = {
     "weighted_by_negatives": "tests find the positives alike: the mean weighted by negatives may "
     "be trusted",
     "none": "tests find neither class alike: no average may be trusted",
+    "left_out": "tests find the {} alike, but clients of one class are left out: no average may "
+    "be trusted",
     "": "too few examples to tell which average may be trusted",
 }
 
@@ -207,8 +209,11 @@ def _averages(examples: dict[str, _Examples]) -> Drawn:
 
 
 def _verdict(examples: _Examples) -> str:
-    alike = roc_auc.homogeneities(*examples)
-    return _VERDICTS[roc_auc.equals_pooled(roc_auc.of_clients(*examples), *alike)]
+    negatives, positives = roc_auc.homogeneities(*examples)
+    found = roc_auc.equals_pooled(roc_auc.of_clients(*examples), negatives, positives)
+    if found == "none" and (negatives.is_alike or positives.is_alike):
+        return _VERDICTS["left_out"].format("negatives" if negatives.is_alike else "positives")
+    return _VERDICTS[found]
 
 
 def _shown(examples: _Examples) -> str:

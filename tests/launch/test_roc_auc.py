@@ -76,6 +76,36 @@ def test_figures(written):
     assert "tests find neither class alike: no average may be trusted" in drawn["averages"].caption
 
 
+def _write_scores(path, scores_of):
+    """Writes test examples of round 1 from `{client: {label: scores}}`, both models' alike."""
+    keys = dict.fromkeys(("run_id", "dataset", "algorithm", "class"), "x")
+    keys |= {"base_random_seed": 0, "round": 1, "split": "test"}
+    rows = [
+        {**keys, "client_id": client, "label": label, "baseline_score": score,
+         "personalized_score": score}
+        for client, labels in scores_of.items() for label, scores in labels.items()
+        for score in scores
+    ]  # fmt: skip
+    csv_files.write(path, columns.names("scores"), rows)
+
+
+@pytest.mark.parametrize("alike, unlike", [("negatives", "positives"), ("positives", "negatives")])
+def test_clients_of_one_class_are_a_reason_of_their_own(tmp_path, alike, unlike):
+    like, label = np.arange(30.0), {"negatives": 0, "positives": 1}
+    of = {"a": {label[alike]: like, label[unlike]: 20 + like},
+          "b": {label[alike]: like, label[unlike]: 60 + like},
+          "c": {label[unlike]: 90 + like}}  # fmt: skip
+    _write_scores(tmp_path / "scores.csv", of)
+    with style.settings():
+        drawn = {d.name: d for d in score_figures.draw(tmp_path / "scores.csv")}
+    words = f"{alike} look alike", f"{unlike} differ"
+    assert all(word in drawn["densities"].caption for word in words)
+    assert drawn["averages"].caption == (
+        f"baseline: tests find the {alike} alike, but clients of one class are left out: no "
+        "average may be trusted."
+    )
+
+
 def test_figures_of_classes(tmp_path):
     rng = np.random.default_rng(1)
     keys = dict.fromkeys(("run_id", "dataset", "algorithm"), "x")
