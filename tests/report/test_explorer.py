@@ -364,3 +364,10 @@ def test_limits_are_filled_in_after_a_drag(of_errors):
     limits = [float(of_errors.get_by_label(f"Select {of}").input_value()) for of in labels]
     assert limits == pytest.approx([0.9, 2.5, -2.1, 0.5], abs=0.02)
     assert [row.split("\t")[1] for row in _listed(of_errors)] == ["c", "b"]
+
+
+def test_less_than_rounding_is_no_gain_and_the_hurt_come_first(one):
+    one.get_by_label("Select horizontally from").fill("0.3")
+    one.keyboard.press("Tab")
+    found = [[row.split("\t")[k] for k in (1, 7, 8)] for row in _listed(one)]
+    assert found[1:3] == [["e", "0", "yes"], ["c", "0", "no"]]
