@@ -76,7 +76,11 @@ def build(
     report.add_heterogeneity(inputs.heterogeneity)
     report.add_scorecards(inputs.scorecards)
     report.add_drawn("generated", _GENERATED[0], inputs.generated, generated_sets.draw)
-    report.add_drawn("examples", _EXAMPLES[0], inputs.examples, score_figures.draw)
+    rounds = {run.path.resolve(): run.round for run in inputs.runs}
+    report.add_drawn(
+        "examples", _EXAMPLES[0], inputs.examples,
+        lambda path: score_figures.draw(path, rounds.get(path.parent.resolve())),
+    )  # fmt: skip
     return report.finish(compared)
 
 

@@ -6,7 +6,7 @@ Of many clients the eight with the most examples are drawn; all count in the ave
 
 import pathlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -59,11 +59,18 @@ class _Examples(NamedTuple):
         return sorted(ids[np.argsort(-counts, kind="stable")][:_MOST_CLIENTS])
 
 
-def draw(path: pathlib.Path) -> Iterator[Drawn]:
-    """Yields the figures of a scores.csv, of the last round's test clients; UserError if it is
-    none. Within `style.settings`.
+def draw(path: pathlib.Path, number: int | None = None) -> Iterator[Drawn]:
+    """Yields the figures of a scores.csv, of a round's test clients; UserError if it is none.
+    Within `style.settings`.
+
+    Args:
+      number: The round; without it, or where it has no scores, the last.
     """
-    table = client_tables.choose(client_tables.read_scores(path), "last", ["test"])
+    table = client_tables.read_scores(path)
+    which: int | Literal["last"] = "last"
+    if number is not None and number in set(table["round"]):
+        which = number
+    table = client_tables.choose(table, which, ["test"])
     is_known = np.isfinite(table[[f"{model}_score" for model in columns.MODELS]]).all(axis=1)
     lost, table = int((~is_known).sum()), table[is_known]
     by_class = {name: _models(rows) for name, rows in table.groupby("class", sort=False)}
@@ -140,8 +147,8 @@ def _densities(examples: _Examples) -> Drawn:
     _legend(figure, looks, axes[0][0])
     negatives, positives = (_LIKENESS[of.is_alike] for of in roc_auc.homogeneities(*examples))
     caption = (
-        f"Among clients negatives {negatives}, positives {positives} (tested at 5%). "
-        f"{_shown(examples)}"
+        f"The global model's scores: among clients negatives {negatives}, positives {positives} "
+        f"(tested at 5%). {_shown(examples)}"
     )
     return Drawn("densities", "Densities of scores by client", figure, caption)
 
@@ -172,7 +179,10 @@ def _curves(examples: _Examples) -> Drawn:
     ax.set(xlabel="false positive rate", ylabel="true positive rate")
     style.legend_below(figure, ax)
     pooled = roc_auc.roc_auc(examples.labels, examples.scores)
-    caption = f"ROC curves; the area under the pooled one is {pooled:.4f}. {_shown(examples)}"
+    caption = (
+        f"ROC curves of the global model; the area under the pooled one is {pooled:.4f}. "
+        f"{_shown(examples)}"
+    )
     return Drawn("roc_curves", "ROC curves by client", figure, caption)
 
 

@@ -1,6 +1,7 @@
 """motley_roc_auc: the article's cases beside what they come to exactly, and their figures."""
 
 import csv
+import re
 import subprocess
 import sys
 
@@ -10,8 +11,9 @@ import sklearn.metrics
 
 from motley_tff.files import csv_files
 from motley_tff.metrics import roc_auc, roc_auc_cases
-from motley_tff.report import score_figures, style
+from motley_tff.report import building, score_figures, style
 from motley_tff.tables import client_tables, columns
+from tests.report import written as runs
 from tests.trainers import programs
 
 
@@ -76,15 +78,15 @@ def test_figures(written):
     assert "tests find neither class alike: no average may be trusted" in drawn["averages"].caption
 
 
-def _write_scores(path, scores_of):
-    """Writes test examples of round 1 from `{client: {label: scores}}`, both models' alike."""
+def _write_scores(path, *rounds):
+    """Writes test examples from each round's `{client: {label: scores}}`, both models' alike."""
     keys = dict.fromkeys(("run_id", "dataset", "algorithm", "class"), "x")
-    keys |= {"base_random_seed": 0, "round": 1, "split": "test"}
+    keys |= {"base_random_seed": 0, "split": "test"}
     rows = [
-        {**keys, "client_id": client, "label": label, "baseline_score": score,
+        {**keys, "round": number, "client_id": client, "label": label, "baseline_score": score,
          "personalized_score": score}
-        for client, labels in scores_of.items() for label, scores in labels.items()
-        for score in scores
+        for number, scores_of in enumerate(rounds, 1) for client, labels in scores_of.items()
+        for label, scores in labels.items() for score in scores
     ]  # fmt: skip
     csv_files.write(path, columns.names("scores"), rows)
 
@@ -104,6 +106,28 @@ def test_clients_of_one_class_are_a_reason_of_their_own(tmp_path, alike, unlike)
         f"baseline: tests find the {alike} alike, but clients of one class are left out: no "
         "average may be trusted."
     )
+
+
+def test_the_round_is_the_one_that_the_page_reports(tmp_path):
+    clients = dict.fromkeys("ab", (0.5, 0.75))
+    good = {client: {0: [0.0, 1.0, 2.0], 1: [3.0, 4.0, 5.0]} for client in "ab"}
+    bad = {client: {1: [0.0, 1.0, 2.0], 0: [3.0, 4.0, 5.0]} for client in "ab"}
+    for name, flags in (("best", {"reported_round": "best"}), ("last", {})):
+        valid = {"v0": (0.5, 0.25)}
+        worse = runs.run(tmp_path / "2", name, "ditto", clients, number=2, valid=valid)
+        run = runs.run(tmp_path / "1", name, "ditto", clients, number=1, flags=flags)
+        with open(run / "clients.csv", "a") as file:
+            file.writelines((worse / "clients.csv").read_text().splitlines(keepends=True)[1:])
+        _write_scores(run / "scores.csv", good, bad)
+    built = building.build([str(tmp_path / "1")], tmp_path / "report", "svg")
+    text = built.page.read_text(encoding="utf-8")
+    found = re.findall(
+        r"ROC curves of the global model; the area under the pooled one is (.)", text
+    )
+    assert found == ["1", "0"]
+    assert len(re.findall("The global model(?:'|&#x27;|&#39;)s scores: among clients", text)) == 2
+    with style.settings():  # A round without scores.
+        assert len(list(score_figures.draw(tmp_path / "1" / "best" / "scores.csv", 9))) == 3
 
 
 def test_figures_of_classes(tmp_path):
