@@ -41,7 +41,7 @@ class Data(NamedTuple):
 
 def by_rank(comparison: Comparison) -> Data | None:
     """Returns the test clients of each algorithm, from the one that lost most to the best."""
-    return ranked(_panels(comparison, "baseline"))
+    return ranked(_panels(comparison))
 
 
 def ranked(panels: Sequence[Deltas]) -> Data | None:
@@ -62,16 +62,20 @@ def by_examples(comparison: Comparison) -> Data | None:
     return Data(panels, _SIZES, max(spread) > 20) if panels else None
 
 
-def _panels(comparison: Comparison, column: str) -> list[Deltas]:
-    """Returns a panel an algorithm; those that begin with a random model have no gain to show."""
+def _panels(comparison: Comparison, column: str | None = None) -> list[Deltas]:
+    """Returns a panel an algorithm, of the clients that have a number in a column where that is x;
+    those that begin with a random model have no gain to show.
+    """
     panels = []
     for series in comparison.series:
         runs = [run for run in series.runs if run.has_trained_baseline]
-        if not runs or any(column not in run.rows for run in runs):
+        if not runs or any(column and column not in run.rows for run in runs):
             continue
-        x = np.concatenate([run.rows[column].to_numpy(float) for run in runs])
         delta = np.concatenate([run.values.delta for run in runs])
         hurt = np.concatenate([run.values.is_hurt for run in runs])
+        x = np.zeros(len(delta))
+        if column:
+            x = np.concatenate([run.rows[column].to_numpy(float) for run in runs])
         known = np.isfinite(x)
         delta = np.where(np.isfinite(delta), delta, np.nan)
         if np.isfinite(delta[known]).any():

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from motley_tff.metrics import hurt
 from motley_tff.report import (
     acceptance,
     box_plots,
@@ -74,6 +75,25 @@ def test_diverged_clients_are_hurt_and_not_drawn(tmp_path):
     assert panel.pct_hurt == 40.0 and "Diverged and counted, not drawn: 1." in deltas.caption(
         data, comparison
     )
+
+
+def test_clients_without_a_finite_baseline_count(tmp_path):
+    clients = {**CLIENTS, "e": (float("nan"), 0.5)}
+    written.run(tmp_path, "one", "ditto", clients)
+    comparison = compare(tmp_path)
+    data = deltas.by_rank(comparison)
+    (panel,) = data.panels
+    assert len(panel.delta) == 5 and np.isfinite(panel.x).all()
+    assert panel.pct_hurt == hurt.pct_clients_hurt(comparison.series[0].runs[0].values) == 20.0
+    assert "(5 a panel)" in deltas.caption(data, comparison)
+
+
+def test_clients_of_unknown_size_are_drawn_by_rank_alone(tmp_path):
+    sizes = {"num_personalization_examples": {"a": 10, "b": None, "c": 30, "d": 40}}
+    written.run(tmp_path, "one", "ditto", CLIENTS, valid=CLIENTS, more=sizes)
+    comparison = compare(tmp_path)
+    assert list(deltas.by_examples(comparison).panels[0].x) == [10.0, 30.0, 40.0]
+    assert len(deltas.by_rank(comparison).panels[0].x) == 4
 
 
 def test_the_name_of_an_axis_fits_one_row(tmp_path):
