@@ -198,10 +198,14 @@ def caption(data: Data, comparison: Comparison) -> str:
     )
 
 
-def best_of(curve: Curve, comparison: Comparison) -> float:
-    """Returns where the mean is best; a value that makes a client diverge is not it."""
+def best_of(curve: Curve, comparison: Comparison) -> float | None:
+    """Returns where the mean is best; a value that makes a client diverge is not it. None if all
+    do.
+    """
     sign = 1.0 if comparison.higher_is_better else -1.0
     means = sign * np.array([v.mean for v in curve.metric])
+    if np.isnan(means).all():
+        return None
     return curve.x[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))]
 
 
@@ -212,7 +216,8 @@ def _preferences(curve: Curve, comparison: Comparison, kind: str) -> str:
     least = int(moved[np.argmin(hurt[moved])])
     # A coefficient ends at 1; beyond the last epoch or rate may lie a better one.
     end = " (the last one tried)" if best == curve.x[-1] and kind != "coefficient" else ""
-    return f"{curve.label}: best mean at {best:g}{end}, fewest hurt at {curve.x[least]:g}"
+    found = "no finite mean" if best is None else f"best mean at {best:g}{end}"
+    return f"{curve.label}: {found}, fewest hurt at {curve.x[least]:g}"
 
 
 def rate_deltas(comparison: Comparison) -> deltas.Data | None:
@@ -227,9 +232,9 @@ def rate_deltas(comparison: Comparison) -> deltas.Data | None:
             continue
         best = best_of(chosen, comparison)
         least = chosen.x[int(np.argmin([v.mean for v in chosen.pct_hurt]))]
-        if best != least:
-            panels = [_panel(series, best, "best mean"), _panel(series, least, "fewest hurt")]
-            return deltas.ranked(panels)
+        if best is not None and best != least:
+            pairs = ((best, "best mean"), (least, "fewest hurt"))
+            return deltas.ranked([_panel(series, rate, why) for rate, why in pairs])
     return None
 
 
@@ -239,4 +244,4 @@ def _panel(series: Series, rate: float, why: str) -> deltas.Deltas:
     higher = series.runs[0].higher_is_better
     gain = client_values.gain(baseline, personalized, higher)
     hurt = client_values.is_hurt(baseline, personalized, higher)
-    return deltas.Deltas(f"rate {rate:g}: {why}", gain, gain, hurt)
+    return deltas.Deltas(f"rate {rate:g} ({why} in validation)", gain, gain, hurt)

@@ -83,12 +83,17 @@ def _paired(first: Measured, second: Measured) -> str:
 def hurt(shares: Sequence[tuple[str, float]]) -> str:
     """Returns who hurts the fewest and the most clients, of (label, percentage)."""
     ordered = sorted(shares, key=lambda pair: pair[1])
-    (least, low), (most, high) = ordered[0], ordered[-1]
+    low, high = ordered[0][1], ordered[-1][1]
+    least, most = ([label for label, share in ordered if share == end] for end in (low, high))
     if len(shares) == 1:
-        return f"{least} hurts {low:.1f}% of the clients."
+        return f"{least[0]} hurts {low:.1f}% of the clients."
     if low == high:
         return f"Each hurts {low:.1f}% of the clients."
-    return f"{least} hurts the fewest clients ({low:.1f}%), {most} the most ({high:.1f}%)."
+    verb = "hurts" if len(least) == 1 else "hurt"
+    return (
+        f"{listed(least)} {verb} the fewest clients ({low:.1f}%), {listed(most)} the most "
+        f"({high:.1f}%)."
+    )
 
 
 def listed(texts: Sequence[str]) -> str:

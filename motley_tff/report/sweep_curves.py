@@ -106,14 +106,17 @@ def caption(panels: Sequence[Panel], comparison: Comparison) -> str:
     """Returns the figure's caption."""
     failed = sum(sweep.num_failed for sweep in comparison.sweeps)
     left_out = f" {failed} runs that did not finish are left out." if failed else ""
-    best = [
-        f"{curve.label} at {panel.name} {best_of(curve, comparison):g}"
-        for panel in panels
-        for curve in panel.curves
-    ]
+    best = [_best(curve, panel, comparison) for panel in panels for curve in panel.curves]
     return (
         f"Best means: {findings.listed(best)}. "
         f"Test clients over each hyperparameter of the sweep; for every value the others take the "
         f"setting of best validation metric ({comparison.better}). Bars: a standard deviation over "
         f"seeds.{left_out}"
     )
+
+
+def _best(curve: Curve, panel: Panel, comparison: Comparison) -> str:
+    value = best_of(curve, comparison)
+    if value is None:
+        return f"{curve.label} at no {panel.name}, as no mean is finite"
+    return f"{curve.label} at {panel.name} {value:g}"

@@ -98,17 +98,18 @@ def _silos(ax: Axes, panel: Panel) -> None:
 def caption(panels: Sequence[Panel], comparison: Comparison) -> str:
     """Returns the figure's caption."""
     sign = 1.0 if comparison.higher_is_better else -1.0
-    own = [
-        panel.label for panel in panels if sign * (panel.means[2].mean - panel.means[1].mean) > 0
-    ]
-    shared = [panel.label for panel in panels if panel.label not in own]
+    better = {p.label: sign * (p.means[2].mean - p.means[1].mean) for p in panels}
+    own = [label for label, by in better.items() if by > 0]
+    shared = [label for label, by in better.items() if by <= 0]
+    neither = [label for label, by in better.items() if np.isnan(by)]
+    unknown = f"; not both means are finite for {findings.listed(neither)}" if neither else ""
     hurt = [
         f"{panel.label} {panel.pct_hurt[0]:.1f}% and {panel.pct_hurt[1]:.1f}%" for panel in panels
     ]
     return (
         f"On average each silo's own choice is better for {findings.listed(own) or 'none'}, one "
-        f"for all is as good or better for {findings.listed(shared) or 'none'}; hurt under one "
-        f"choice for all and under each its own: {findings.listed(hurt)}. "
+        f"for all is as good or better for {findings.listed(shared) or 'none'}{unknown}; hurt "
+        f"under one choice for all and under each its own: {findings.listed(hurt)}. "
         f"Left: mean over silos' test data ({comparison.better}) before personalization, with one "
         "choice of candidate for all silos, and with each silo's own, both on validation data; "
         "bars: a standard deviation over seeds. Right: each silo's gain under both, a dot a silo "

@@ -141,8 +141,13 @@ def test_rates_take_the_epoch_that_validation_clients_choose(tmp_path):
     # One seed has no standard deviation over seeds.
     assert all(np.isnan(v.std) for v in curve.metric)
     best, least = candidate_curves.rate_deltas(comparison).panels
-    assert (best.label, list(best.delta)) == ("rate 1: best mean", [-0.25, 0.75])
-    assert (least.label, list(least.delta)) == ("rate 0.1: fewest hurt", [0.0, 0.25])
+    assert (best.label, list(best.delta)) == ("rate 1 (best mean in validation)", [-0.25, 0.75])
+    assert (least.label, list(least.delta)) == ("rate 0.1 (fewest hurt in validation)", [0.0, 0.25])
+    caption = deltas.caption(candidate_curves.rate_deltas(comparison), comparison)
+    assert caption.startswith(
+        "rate 0.1 (fewest hurt in validation) hurts the fewest clients (0.0%), "
+        "rate 1 (best mean in validation) the most (50.0%)."
+    )
 
 
 def test_rates_of_gains_are_chosen_on_validation_clients(tmp_path):
@@ -151,7 +156,8 @@ def test_rates_of_gains_are_chosen_on_validation_clients(tmp_path):
     tables = {"candidates": written.candidates(turned)}
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
     best, least = candidate_curves.rate_deltas(compare(tmp_path)).panels
-    assert best.label == "rate 10: best mean" and least.label == "rate 0.1: fewest hurt"
+    assert best.label == "rate 10 (best mean in validation)"
+    assert least.label == "rate 0.1 (fewest hurt in validation)"
 
 
 def test_a_rate_at_which_clients_diverge_is_not_the_best_and_hurts(tmp_path):
@@ -165,7 +171,25 @@ def test_a_rate_at_which_clients_diverge_is_not_the_best_and_hurts(tmp_path):
     assert [v.mean for v in data.curves[0].pct_hurt] == [0.0, 50.0, 100.0]
     assert "best mean at 1, fewest hurt at 0.1" in candidate_curves.caption(data, comparison)
     best, _ = candidate_curves.rate_deltas(comparison).panels
-    assert best.label == "rate 1: best mean"
+    assert best.label == "rate 1 (best mean in validation)"
+
+
+def test_no_rate_is_the_best_if_clients_diverge_at_each(tmp_path):
+    scores = {split: {i: {name: 0.5 if name == "0" else float("nan") for name in values}
+                      for i, values in clients.items()}
+              for split, clients in SCORES.items()}  # fmt: skip
+    # On validation clients the last rate hurts the fewest, and the first is no best one.
+    well = {"lr10.0_epoch1": 0.75, "lr10.0_epoch2": 0.75}
+    scores["valid"]["w"] = {**scores["valid"]["v"], **well}
+    tables = {"candidates": written.candidates(scores)}
+    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
+    comparison = compare(tmp_path)
+    data = candidate_curves.rates(comparison)
+    assert "no finite mean, fewest hurt at 0.1" in candidate_curves.caption(data, comparison)
+    assert candidate_curves.rate_deltas(comparison) is None
+    panel = sweep_curves.Panel("client_learning_rate", data.curves, True)
+    caption = sweep_curves.caption([panel], comparison)
+    assert "at no client_learning_rate, as no mean is finite" in caption
 
 
 def test_a_best_value_at_the_end_of_what_was_tried_is_said_to_be(tmp_path):
@@ -430,6 +454,8 @@ def test_tuning_of_silos_that_diverged(tmp_path):
     assert list(panel.gain_global) == list(panel.gain_per_client) == [3.0]
     assert panel.pct_hurt == (50.0, 0.0) and np.isnan(panel.means[1].mean)
     tuning.draw(data, comparison, {})
+    caption = tuning.caption(data, comparison)
+    assert "as good or better for none; not both means are finite for FedAvg + FT; " in caption
 
 
 def test_no_tuning_where_both_ways_choose_the_same(tmp_path):

@@ -56,6 +56,11 @@ def test_who_hurts():
     shares = [("A", 12.04), ("B", 3.0), ("C", 5.0)]
     assert findings.hurt(shares) == "B hurts the fewest clients (3.0%), A the most (12.0%)."
     assert findings.hurt(shares[:1]) == "A hurts 12.0% of the clients."
+    ties = [("A", 0.0), ("B", 0.0), ("C", 5.0)]
+    assert findings.hurt(ties) == "A; B hurt the fewest clients (0.0%), C the most (5.0%)."
+    assert findings.hurt([*ties[1:], ("D", 5.0)]) == (
+        "B hurts the fewest clients (0.0%), C; D the most (5.0%)."
+    )
     assert findings.hurt([("A", 5.0), ("B", 5.0)]) == "Each hurts 5.0% of the clients."
 
 
