@@ -238,7 +238,7 @@ def _split_silo(
 
 
 def least_silo(shares: SiloShares = PUBLISHED_SHARES) -> int:
-    """Returns how many examples a silo needs for `split_silo` to leave none of its parts empty."""
+    """Returns a size from which on `split_silo` leaves none of a silo's parts empty."""
     train = 1.0 - shares.valid - shares.test
     # What trains is less than one example below its share of the rest, which is less than one
     # below its own.
