@@ -6,7 +6,7 @@ is written beside each.
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +58,7 @@ def fit_pca(rows: np.ndarray, size: int) -> Pca:
 
 
 class Classifier(NamedTuple):
-    """A trained model's inputs of its last layer.
+    """A trained model of pictures, and the inputs of its last layer.
 
     Attributes:
       name: The data set it was trained on, and its run.
@@ -75,6 +75,17 @@ class Classifier(NamedTuple):
         """Returns features float32 [n, k] of pictures uint8 [n, height, width] or with channels;
         UserError if they are of another size or depth.
         """
+        return self._of_each(images, self.model.embed)
+
+    def predicted(self, images: np.ndarray) -> np.ndarray:
+        """Returns float64 [n, num_classes] of the same, 1 in the column of the class of each."""
+        no_key = np.zeros(2, np.int32)
+        logits = self._of_each(
+            images, lambda weights, x: self.model.predict(weights, x, False, no_key)
+        )
+        return np.eye(logits.shape[1])[logits.argmax(axis=1)]
+
+    def _of_each(self, images: np.ndarray, function: Callable[[Any, Any], Any]) -> np.ndarray:
         import tensorflow as tf
 
         images = images if images.ndim == 4 else images[..., None]
@@ -90,13 +101,13 @@ class Classifier(NamedTuple):
             raw = {_PIXELS: tf.constant(pixels[start : start + _BATCH])}
             raw["label"] = tf.zeros([len(raw[_PIXELS])], tf.int32)
             x, _ = self.task.preprocess(raw, False, tf.zeros([2], tf.int32))
-            parts.append(self.model.embed(self.weights, x).numpy())
+            parts.append(function(self.weights, x).numpy())
         return np.concatenate(parts)
 
 
-def classifier(run: pathlib.Path) -> Classifier:
-    """Returns the global model of a run of ours on pictures; UserError if it is none."""
-    flags = _classifiers_flags(run)
+def classifier(run: pathlib.Path, flag: str = "features") -> Classifier:
+    """Returns the global model of a run of ours on pictures; UserError of `flag` if it is none."""
+    flags = _classifiers_flags(run, flag)
     name = flags.get("dataset_name")
     if name not in ("cifar10", "emnist", "mnist"):
         raise UserError(f"{run}: found a run on {name}, expected one on cifar10, emnist or mnist")
@@ -114,9 +125,11 @@ def classifier(run: pathlib.Path) -> Classifier:
     return Classifier(f"{name}'s classifier {run.name}", shape, task.model, weights, task)
 
 
-def check_alike(run: pathlib.Path, of_generators: Sequence[pathlib.Path]) -> None:
+def check_alike(
+    run: pathlib.Path, of_generators: Sequence[pathlib.Path], flag: str = "features"
+) -> None:
     """Refuses runs of generators of other pictures than a classifier's run was trained on."""
-    known = _classifiers_flags(run)
+    known = _classifiers_flags(run, flag)
     for generators in of_generators:
         flags = _flags(
             generators, f"--run={generators}: expected a run of generative_trainer, with run.json"
@@ -126,14 +139,15 @@ def check_alike(run: pathlib.Path, of_generators: Sequence[pathlib.Path]) -> Non
             if (found or None) != (expected or None):
                 raise UserError(
                     f"--run={generators}: found --{name}={found}, expected {expected} as "
-                    f"--features={run} has; give a classifier of the same pictures"
+                    f"--{flag}={run} has; give a classifier of the same pictures"
                 )
 
 
-def _classifiers_flags(run: pathlib.Path) -> Mapping[str, Any]:
+def _classifiers_flags(run: pathlib.Path, flag: str) -> Mapping[str, Any]:
+    other = "pca:K, or " if flag == "features" else ""
     return _flags(
         run,
-        f"--features={run}: expected pca:K, or the directory of a run of finetuning_trainer on "
+        f"--{flag}={run}: expected {other}the directory of a run of finetuning_trainer on "
         "pictures, which has run.json",
     )
 

@@ -51,6 +51,11 @@ flags.DEFINE_string(
     "The files hold images, of which these are taken: pca:K, of the clients' pixels, or the "
     "directory of a run that trained a classifier.",
 )  # fmt: skip
+flags.DEFINE_string(
+    "classifier", None,
+    "Directory of a run that trained a classifier, better not that of --features: columns "
+    "label_entropy (in nats) and smallest_class_share of the classes that it finds in pictures.",
+)  # fmt: skip
 flags.DEFINE_integer(
     "num_neighbors", 5,
     "k of precision, recall, density and coverage; 0 leaves these out, whose time grows with the "
@@ -118,7 +123,10 @@ def _check(wanted: sets_lib.Wanted) -> None:
         raise UserError("--run has pictures; say of what features are, such as --features=pca:64")
     if (wanted.only_client is not None) != (wanted.experiment == "extremes"):
         raise UserError("--only_client and --experiment=extremes belong together; give both")
-    beside = [name for name in ("wasserstein", "resamples") if getattr(wanted, name)]
+    if wanted.classifier and not (wanted.generated or wanted.run):
+        raise UserError("--classifier is for pictures of --generated and --run; leave it out")
+    not_scores = ("wasserstein", "resamples", "classifier")
+    beside = [name for name in not_scores if getattr(wanted, name)]
     if wanted.theorem and beside:
         raise UserError(f"--theorem prints no scores, for which --{beside[0]} is; leave one out")
     if wanted.num_anchors > 1 and wanted.experiment != "nearest":

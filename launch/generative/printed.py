@@ -39,6 +39,13 @@ def scores(rows: Rows, notes: Sequence[str], sizes: Sequence[int]) -> None:
     for row in rows:
         if "w1_all" in row:
             print(f"w1 of {_label(row)}: all {row['w1_all']:.5g}, avg {row['w1_avg']:.5g}")
+    for row in rows:
+        if "label_entropy" in row:
+            print(
+                f"classes of {_label(row)}: label entropy {row['label_entropy']:.3g} of "
+                f"{np.log(row['num_classes']):.3g} nats, smallest share "
+                f"{100 * row['smallest_class_share']:.3g}%"
+            )
     print("(1) is best; fid and kid are better the lower, the others the higher.")
     ends = np.cumsum(sizes).tolist()
     groups = [rows[end - size : end] for end, size in zip(ends, sizes, strict=True)]

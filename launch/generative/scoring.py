@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from launch.generative import sets as sets_lib
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
-from motley_tff.metrics.generative import scores
+from motley_tff.metrics.generative import class_shares, scores
 
 Rows = list[dict[str, Any]]
 
@@ -32,10 +32,17 @@ def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
         )  # fmt: skip
         for row in table.rows:
             name = str(row["generated"])
-            rows.append({**row, **group[name].facts, **critics.get((number, name), {})})
+            predicted = group[name].predicted
+            of_classes = class_shares.row(predicted) if predicted is not None else {}
+            rows.append(
+                {**row, **group[name].facts, **critics.get((number, name), {}), **of_classes}
+            )
         notes |= dict.fromkeys(table.notes)
     notes |= dict.fromkeys(_note_on_sizes(rows))
-    every = [*scores.COLUMNS, *scores.DEVIATIONS, *scores.CRITICS, *sets_lib.COLUMNS]
+    every = [
+        *scores.COLUMNS, *scores.DEVIATIONS, *scores.CRITICS, *class_shares.COLUMNS,
+        *sets_lib.COLUMNS,
+    ]  # fmt: skip
     columns = [c for c in every if any(row.get(c) not in (None, "") for row in rows)]
     return Scored(columns, rows, list(notes))
 

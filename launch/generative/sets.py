@@ -36,6 +36,7 @@ class Wanted(NamedTuple):
     num_examples: int | None
     inception_weights: str | None
     features: str | None
+    classifier: str | None
     num_neighbors: int
     resamples: int
     theorem: bool
@@ -59,6 +60,8 @@ class Generated:
       setting: What differs in a series: the round, the number of examples, the variance or scale.
       file: Of its pictures, if it has one.
       num_kept: K, of clients that keep so many neighbours; None of others.
+      predicted: [num_examples, num_classes], 1 at the class that a classifier finds; None of sets
+        without pictures.
     """
 
     features: np.ndarray
@@ -67,6 +70,7 @@ class Generated:
     setting: float | None = None
     file: str = ""
     num_kept: int | None = None
+    predicted: np.ndarray | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -94,8 +98,10 @@ def read(wanted: Wanted) -> Sets:
         return Sets("as given", clients, [made])
     paths, files = _files(wanted)
     features_are, real, generated = _read_all(wanted, paths, files)
+    predicted = _predicted(wanted, files)
     given = {
-        name: dataclasses.replace(files[name], features=array) for name, array in generated.items()
+        name: dataclasses.replace(files[name], features=array, predicted=predicted.get(name))
+        for name, array in generated.items()
     }
     clients, groups = _experiment(wanted, real, rng)
     for group in groups:
@@ -180,7 +186,8 @@ def _drawn(wanted: Wanted, group: Mapping[str, Generated]) -> dict[str, Generate
             )
         rng = np.random.default_rng(wanted.base_random_seed)
         kept = np.sort(rng.permutation(len(of.features))[:number])
-        drawn[name] = dataclasses.replace(of, features=of.features[kept])
+        predicted = None if of.predicted is None else of.predicted[kept]
+        drawn[name] = dataclasses.replace(of, features=of.features[kept], predicted=predicted)
     return drawn
 
 
@@ -273,6 +280,21 @@ def _embedding(wanted: Wanted) -> tuple[str, Any]:
         model = inception_features.load(path(wanted.inception_weights))
         return "InceptionV3", functools.partial(inception_features.embed, model)
     return "as given", None
+
+
+def _predicted(wanted: Wanted, files: Mapping[str, Generated]) -> dict[str, np.ndarray]:
+    """Returns {set's name: the classes that `--classifier` finds in its pictures}."""
+    if wanted.classifier is None:
+        return {}
+    from datasets import picture_features  # TensorFlow takes 3 s.
+
+    run = path(wanted.classifier)
+    picture_features.check_alike(run, [path(run) for run in wanted.run], "classifier")
+    classifier = picture_features.classifier(run, "classifier")
+    return {
+        name: client_features.read_generated(path(of.file), None, classifier.predicted)
+        for name, of in files.items()
+    }
 
 
 def _read_pca(

@@ -100,6 +100,7 @@ def test_a_classifier_of_ours(tmp_path):
     logits = found.model.predict(found.weights, x, False, None)
     np.testing.assert_allclose(features @ found.weights[-2] + found.weights[-1], logits, atol=1e-4)
     np.testing.assert_array_equal(found(images[..., 0]), features)
+    np.testing.assert_array_equal(found.predicted(images), np.eye(10)[np.argmax(logits, axis=1)])
     for wrong in (images[:, :27], images / 255.0, np.repeat(images, 3, 3)):
         with pytest.raises(UserError, match="as emnist's classifier lenet was trained on"):
             found(wrong)

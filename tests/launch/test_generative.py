@@ -182,6 +182,26 @@ def test_critics_are_of_each_anchor(monkeypatch, capsys):
         scoring.scored(_wanted(wasserstein=["x"]), sets)
 
 
+def test_classes_are_those_of_the_examples_that_are_scored(capsys):
+    """A hundred examples of class 0, then as many of class 1."""
+    clients = client_features.from_arrays({"a": np.arange(4.0)[:, None]})
+    features, classes = np.arange(200.0)[:, None], np.eye(2)[np.repeat([0, 1], 100)]
+    of = sets_lib.Generated(features, "file", predicted=classes)
+    made = sets_lib.Generated(features, "classes")
+    wanted = _wanted(num_examples=10, wasserstein=[])
+    group = sets_lib._drawn(wanted, {"given": of, "made": made})
+    kept = group["given"].features[:, 0].astype(int)
+    assert len(kept) == 10 and 0 < (kept < 100).sum() < 10
+    columns, rows, _ = scoring.scored(wanted, sets_lib.Sets("as given", clients, [group]))
+    assert "label_entropy" in columns and "label_entropy" not in rows[1]
+    share = (kept < 100).mean()
+    assert rows[0]["smallest_class_share"] == pytest.approx(min(share, 1 - share))
+    printed.scores(rows, [], [2])
+    said = capsys.readouterr().out
+    assert "classes of given: label entropy " in said and " of 0.693 nats, smallest share " in said
+    assert "classes of made" not in said
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     return generated_runs.write(tmp_path_factory.mktemp("runs"))
@@ -354,6 +374,12 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
         (["--generated={}/middle.npz", "--features={}"], "expected pca:K, or the directory of a"),
         (["--generated={}/middle.npz", "--features=pca:2", "--inception_weights=x"], "give one"),
         (["--generated={}/middle.npz", "--theorem", "--resamples=9"], "for which --resamples is"),
+        (["--generated={}/middle.npz", "--theorem", "--classifier=x"], "for which --classifier is"),
+        (
+            ["--generated={}/middle.npz", "--classifier={}"],
+            "--classifier={}: expected the directory",
+        ),
+        (["--experiment=classes", "--classifier={}"], "--classifier is for pictures of"),
         (["--generated={}/middle.npz", "--theorem", "--wasserstein=middle"], "for which --wass"),
         (["--generated={}/middle.npz", "--num_neighbors=40"], "middle: found 40 examples"),
         (["--generated={}/middle.npz", "--output=table.txt"], "ends in .csv, .md, .tex"),
@@ -367,7 +393,7 @@ def test_bad_input_is_one_line(files, flags, words):
         given.append(f"--clients={files / 'clients.npz'}")
     result = generated_runs.score(*given, status=2)
     assert result.stderr.count("\n") == 1
-    assert words in result.stderr
+    assert words.format(files) in result.stderr
     assert result.stdout == ""
     assert sorted(files.iterdir()) == before
 

@@ -68,9 +68,13 @@ def read_clients(
 
 
 def read_generated(
-    path: pathlib.Path, num_features: int, embed: Callable[[np.ndarray], np.ndarray] | None = None
+    path: pathlib.Path,
+    num_features: int | None,
+    embed: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Reads a generated set, [num_examples, `num_features`]; UserError if it is anything else."""
+    """Reads a generated set, [num_examples, `num_features`], of None of any width; UserError if it
+    is anything else.
+    """
     arrays = _load(path)
     name = next((key for key in _EXAMPLES if key in arrays), None) or next(iter(arrays))
     if len(arrays) > 1 and name not in _EXAMPLES:
@@ -78,7 +82,7 @@ def read_generated(
             f"{path} has arrays {_listed(arrays)}; expected one array, or one named features"
         )
     features = _features(str(path), arrays[name], embed)
-    if features.shape[1] != num_features:
+    if num_features is not None and features.shape[1] != num_features:
         raise UserError(
             f"{path}: found {features.shape[1]} features, expected {num_features} as the clients "
             "have; take both from the same network"
