@@ -25,6 +25,8 @@ REGISTRY: Mapping[str, tuple[int, ...]] = {
     "school_fedavg": (ALL_THREADS,),
     "school_grid": (ALL_THREADS,),
     "finetuning_evaluation": (ALL_THREADS, ONE_THREAD),
+    "digits_wgan_gp": (ALL_THREADS, ONE_THREAD),
+    "digits_ddpm": (ALL_THREADS, ONE_THREAD),
     "population": (ONE_THREAD,),
     "tff_workers": (1, 2),  # Workers, of a thread each.
 }

@@ -83,6 +83,8 @@ class Sizes:
     finetuning_images: int = _size(
         50, "finetuning_evaluation: images a client to personalize on, and as many to evaluate on."
     )
+    generator_clients: int = _size(2, "digits_wgan_gp, digits_ddpm: clients a round.")
+    generator_steps: int = _size(40, "digits_wgan_gp, digits_ddpm: batches a client.")
     worker_clients: int = _size(40, "tff_workers: clients a round.")
     worker_images: int = _size(200, "tff_workers: images a client.")
     population_clients: int = _size(342_477, "population: clients there are.")

@@ -21,16 +21,19 @@ _SGEMM_SIZE, _SGEMM_TIMES = 2048, 10
 
 
 class Training(NamedTuple):
-    """FedAvg on a task, with clients' SGD; every training client takes part in every round."""
+    """FedAvg on a task, with clients' SGD unless `params` say otherwise; every training client
+    takes part in every round.
+    """
 
     task: task_lib.Task
-    learning_rate: float
-    batch_size: int
+    learning_rate: float = 0.1
+    batch_size: int = 20
+    params: FedAvg | None = None
 
     @property
     def algorithm(self) -> algorithm_lib.Algorithm:
         """FedAvg with server SGD at rate 1, one epoch a round."""
-        params = FedAvg(
+        params = self.params or FedAvg(
             optimizers.OptimizerConfig("sgd", self.learning_rate),
             optimizers.OptimizerConfig("sgd", 1.0),
             train_batch_size=self.batch_size,

@@ -79,7 +79,8 @@ _SMALL = {
     "ted_clients": 2, "ted_sentences": 4, "ted_batch_size": 2, "ted_vocabulary": 50,
     "school_rounds": 4, "school_measured_rounds": 2, "school_batch_size": 16, "grid_seeds": 2,
     "finetuning_clients": 4, "finetuning_measured_clients": 2, "finetuning_epochs": 2,
-    "finetuning_images": 3, "worker_clients": 3, "worker_images": 2,
+    "finetuning_images": 3, "generator_clients": 2, "generator_steps": 5, "worker_clients": 3,
+    "worker_images": 2,
 }  # fmt: skip
 _WITHOUT_STOCK = ["bare loop", "sequential"]
 _LOOPS = [*_WITHOUT_STOCK, "matrix product"]
@@ -95,6 +96,8 @@ _OTHERS = {
     "finetuning_evaluation": [
         *_WITHOUT_STOCK, "tff", "stock TFF, personalization eval", *_WITHOUT_STOCK, "tff",
     ],
+    "digits_wgan_gp": [*_WITHOUT_STOCK, *_WITHOUT_STOCK],
+    "digits_ddpm": [*_WITHOUT_STOCK, *_WITHOUT_STOCK],
     "tff_workers": ["tff, 1 worker", "tff, 2 workers"],
 }  # fmt: skip
 
