@@ -58,7 +58,7 @@ class Generated:
       source: `file`, `checkpoint`, or the experiment that made it.
       series: Which of several of a kind: the run, the anchor.
       setting: What differs in a series: the round, the number of examples, the variance or scale.
-      file: Of its pictures, if it has one.
+      file: Of its pictures, if it has one; of one or two clients' examples, of all clients'.
       num_kept: K, of clients that keep so many neighbours; None of others.
       predicted: [num_examples, num_classes], 1 at the class that a classifier finds; None of sets
         without pictures.
@@ -103,7 +103,8 @@ def read(wanted: Wanted) -> Sets:
         name: dataclasses.replace(files[name], features=array, predicted=predicted.get(name))
         for name, array in generated.items()
     }
-    clients, groups = _experiment(wanted, real, rng)
+    has_pictures = wanted.features is not None or wanted.inception_weights is not None
+    clients, groups = _experiment(wanted, real, str(paths) if has_pictures else "", rng)
     for group in groups:
         if same := set(group) & set(given):
             raise UserError(
@@ -132,9 +133,14 @@ def _beside(
 
 
 def _experiment(
-    wanted: Wanted, clients: client_features.ClientFeatures, rng: np.random.Generator
+    wanted: Wanted,
+    clients: client_features.ClientFeatures,
+    file: str,
+    rng: np.random.Generator,
 ) -> tuple[client_features.ClientFeatures, list[dict[str, Generated]]]:
-    """Returns an experiment's clients and the groups that it makes."""
+    """Returns an experiment's clients and the groups that it makes; `file` is of clients' pictures,
+    if they are such.
+    """
     pooled, name = clients.features, wanted.experiment
     if name in _LIMITED:
         try:
@@ -152,14 +158,16 @@ def _experiment(
     if name == "scaled":
         return clients, [_settings("scaled", "covariance x {:.3g}", controlled.scaled(pooled))]
     if name == "classes":
-        return clients, [{n: Generated(a, name) for n, a in controlled.classes(clients).items()}]
+        made = controlled.classes(clients)
+        return clients, [{n: Generated(a, name, file=file) for n, a in made.items()}]
     if name == "extremes":
         client = wanted.only_client or ""
         if client not in clients.ids:
             listed = ", ".join(clients.ids[:5])
             raise UserError(f"--only_client={client}: expected one of {listed}, ...")
         made = controlled.extremes(clients, client)
-        return clients, [{n: Generated(a, name) for n, a in made.items()}]
+        of_half = {n: file if n != controlled.HALF else "" for n in made}
+        return clients, [{n: Generated(a, name, file=of_half[n]) for n, a in made.items()}]
     return clients, []
 
 

@@ -5,12 +5,13 @@
 - *Checkpoints*: each form over rounds, a line a run with the standard deviation over resamples;
   generators without rounds are level lines.
 - *Forms*: all against avg, a point a set, where sets have no order, such as classes.
-- *Pictures* of some sets, with their scores beside them.
+- *Pictures* of some sets, checkpoints or clients, with their scores beside them.
 """
 
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,8 @@ _VARIED = {
 }
 _CHECKPOINT, _ANCHORS = "checkpoint", "nearest"
 _WIDE = 50
-_NUM_ROWS, _NUM_PICTURES = 8, 10
+_NUM_ROWS, _MOST_BESIDE, _NUM_PICTURES = 8, 3, 10
+_OF_CLIENTS = ("classes", "extremes")  # Whose pictures are some clients'.
 _REQUIRED = ("generated", "features", "num_features", "source", "fid_all", "fid_avg")
 
 
@@ -204,9 +206,11 @@ def _forms(rows: pd.DataFrame) -> style.Drawn | None:
 def _pictures(table: pd.DataFrame) -> style.Drawn | None:
     """Draws pictures of at most eight sets whose files are still there."""
     rows = [row for row in table.to_dict("records") if os.path.isfile(row["file"])]
-    places = np.linspace(0, len(rows) - 1, min(_NUM_ROWS, len(rows))).round().astype(int)
-    read = [(rows[i], _first_pictures(rows[i]["file"])) for i in places]
-    found = [(row, pictures) for row, pictures in read if pictures is not None]
+    ordered = [row for row in rows if row["source"] == _CHECKPOINT]
+    beside = [row for row in rows if row["source"] != _CHECKPOINT]
+    ordered = _spread(ordered, _NUM_ROWS - min(len(beside), _MOST_BESIDE))
+    chosen = [*ordered, *_spread(beside, _NUM_ROWS - len(ordered))]
+    found = [(row, kept) for row in chosen if (kept := _some_pictures(row)) is not None]
     if not found:
         return None
     figure = Figure(figsize=(style.COLUMN_WIDTH, 0.62 * len(found)), layout="constrained")
@@ -217,17 +221,38 @@ def _pictures(table: pd.DataFrame) -> style.Drawn | None:
         ax.axis("off")
         said = [f"{s} {row[f'{s}_all']:.4g}, {row[f'{s}_avg']:.4g}" for s in ("fid", "kid")]
         ax.set_title(style.plain(f"{row['generated']}: {'; '.join(said)}"), fontsize=6.5, pad=2)
-    caption = f"The first pictures of each, its scores all, avg. {_features(table)}"
+    caption = f"Ten pictures of each, its scores all, avg. {_features(table)}"
     return style.Drawn("pictures", "Pictures beside their scores", figure, caption)
 
 
-def _first_pictures(file: str) -> np.ndarray | None:
-    """Returns a copy, which does not keep the others in memory; None if the file has none."""
+def _spread(values: Sequence[Any], number: int) -> list[Any]:
+    """Returns at most so many, from the first to the last, as far apart as each other."""
+    places = np.linspace(0, len(values) - 1, min(number, len(values))).round().astype(int)
+    return [values[i] for i in places]
+
+
+def _some_pictures(row: Mapping[Any, Any]) -> np.ndarray | None:
+    """Returns copies, which do not keep the others in memory; None if the file has none."""
+    of_clients = row["source"] in _OF_CLIENTS
     try:
-        arrays = array_files.read(file, lambda name: name == "images")
+        arrays = array_files.read(row["file"], lambda name: of_clients or name == "images")
     except (OSError, ValueError):
         return None
-    images = arrays.get("images")
+    images = _of_clients(arrays, row["generated"]) if of_clients else arrays.get("images")
     if images is None or images.ndim not in (3, 4) or not len(images):
         return None
-    return images[:_NUM_PICTURES].copy()
+    return images[_spread(range(len(images)), _NUM_PICTURES)]
+
+
+def _of_clients(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
+    """Returns the images of the clients that a set is named after, of any other name all."""
+    if "client_id" in arrays:
+        images, ids = arrays.get("images"), arrays["client_id"].astype(str)
+        kept = _named(name, set(ids.tolist()))
+        return images if images is None or not kept else images[np.isin(ids, kept)]
+    return np.concatenate([arrays[n] for n in _named(name, arrays) or arrays])
+
+
+def _named(name: str, ids: Collection[str]) -> list[str]:
+    whole = [name] if name in ids else name.split(" + ")
+    return whole if set(whole) <= set(ids) else []

@@ -72,7 +72,26 @@ def test_checkpoints_stand_beside_what_has_no_rounds(tmp_path, draw, runs):
     assert list(of_run[0].get_xdata()) == [0, 2, 10] and of_run.has_yerr
     assert "Pairs of 36 that the two forms order differently: fid " in drawn["checkpoint"].caption
     pictures = drawn["pictures"].figure.axes
-    assert len(pictures) == 6 and pictures[0].get_title().startswith("one round 0: fid ")
+    titles = [ax.get_title().partition(": fid ")[0] for ax in pictures]
+    rounds = [f"{run} round {n}" for run in ("one", "two") for n in (0, 2, 10)]
+    assert titles == [*rounds, "b", "mixture"]  # Half the covariance is of no pictures.
+    real = np.load(runs / "one" / "generated" / "clients.npz")
+    for ax, images in ((pictures[6], real["images"][30:]), (pictures[7], real["images"])):
+        ends = images[[0, -1], ..., 0]
+        strip = ax.get_images()[0].get_array()
+        np.testing.assert_array_equal(strip[:, :4], ends[0])
+        np.testing.assert_array_equal(strip[:, -4:], ends[1])
+
+
+@pytest.mark.parametrize("by_client", [True, False])
+def test_pictures_of_two_clients(tmp_path, by_client):
+    whole = np.arange(6, dtype=np.uint8)[:, None, None] * np.ones((4, 4), np.uint8)
+    parts = {name: whole[2 * i : 2 * i + 2] for i, name in enumerate("abc")}
+    arrays = {"images": whole, "client_id": ["a", "a", "b", "b", "c", "c"]}
+    np.savez(tmp_path / "clients.npz", **(parts if by_client else arrays))
+    for name, expected in (("a + c", [0, 1, 4, 5]), ("b", [2, 3]), ("mixture", list(range(6)))):
+        row = {"source": "classes", "generated": name, "file": str(tmp_path / "clients.npz")}
+        assert generated_sets._some_pictures(row)[:, 0, 0].tolist() == expected
 
 
 def test_pictures_that_are_gone_are_left_out(tmp_path, draw, runs):

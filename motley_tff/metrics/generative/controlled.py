@@ -17,6 +17,8 @@ import numpy as np
 
 from motley_tff.metrics.generative import client_features
 
+# No comma, which would end a name in --wasserstein.
+HALF = "mixture of half the covariance"
 _OF, _SIZES = 50_000, (
     100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 25_000, 30_000, 35_000, 40_000,
     45_000, 50_000,
@@ -75,8 +77,7 @@ def extremes(clients: client_features.ClientFeatures, client: str) -> dict[str, 
     return {
         client: clients.features[parts[client]],
         "mixture": clients.features,
-        # No comma, which would end a name in --wasserstein.
-        "mixture of half the covariance": mean + np.sqrt(0.5) * (clients.features - mean),
+        HALF: mean + np.sqrt(0.5) * (clients.features - mean),
     }
 
 
