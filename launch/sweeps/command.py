@@ -5,7 +5,7 @@ data set. What the vectorized backend can train together is trained together, ev
 trainer's process for each run. Results are in <root_output_dir>/<name of the grid>: sweep.csv (a
 row per run), best.csv (the setting of best validation mean, as the paper's Tables 6 and 7),
 clients.csv (its clients), tasks.csv (time and memory). The same command given again goes on with
-what is missing and tries what failed once more.
+what is missing and tries what failed once more. Several grids run one after the other.
 
     motley_sweep launch/grids/ditto.school.yaml --data_dir=DATA
 
@@ -20,7 +20,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 
@@ -70,35 +70,71 @@ flags.DEFINE_float("slurm_hours", 12.0, "Time limit of a job, which then goes on
 flags.DEFINE_float("slurm_memory_gb", None, "Memory of a job (default: the partition's).")
 
 
-def main(grid_file: str) -> int:
-    """Runs the sweep of a grid's file; returns the exit status."""
+class _Resources(NamedTuple):
+    """What tasks get: cores each, how many at once (None for as many as fit), Slurm's jobs."""
+
+    cpus: int
+    at_once: int | None
+    of_jobs: slurm.Resources | None
+
+
+def main(*grid_files: str) -> int:
+    """Runs the sweeps of grids' files, one after the other; returns the exit status."""
+    root, is_dry, cpus = FLAGS.root_output_dir, FLAGS.dry_run, FLAGS.cpus_per_task
+    of_job = (cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition)
+    of_jobs = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
+    resources = _Resources(cpus, FLAGS.max_parallel, of_jobs)
+    plan_of = _plans(grid_files)
+    for plan in plan_of.values():
+        _check_size(plan, may_be_large=FLAGS.yes or is_dry)
+    if is_dry:
+        for name, plan in plan_of.items():
+            _print_tasks(plan, pathlib.Path(root) / name)
+        return 0
+    if of_jobs is not None:
+        slurm.check()
+    statuses: list[int] = []
+    for name, plan in plan_of.items():
+        if statuses:
+            print()
+        statuses.append(_run(root, name, plan, resources))
+    return max(statuses)
+
+
+def _plans(grid_files: Sequence[str]) -> dict[str, plans.Plan]:
+    """Returns {name of its directory: a grid's plan}; UserError if a grid cannot be read, or two
+    would have one directory.
+    """
     # Processes have other working directories.
     data_dir, data_file = _absolute(FLAGS.data_dir), _absolute(FLAGS.data_file)
-    is_synthetic, root = FLAGS.use_synthetic_data, FLAGS.root_output_dir
-    is_dry, cpus, at_once = FLAGS.dry_run, FLAGS.cpus_per_task, FLAGS.max_parallel
-    of_job = (cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition)
-    resources = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
-    path, fixed = pathlib.Path(grid_file), grids.fixed_flags(FLAGS.fixed)
-    grid, seeds = grids.read(path, fixed), FLAGS.seeds
-    name = grids.directory_name(path, fixed)
-    plan = plans.Plan(grid, seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
-    _check_size(plan, may_be_large=FLAGS.yes or is_dry)
-    if is_dry:
-        for task in plan.tasks:
-            print(f"# task {task.name}: {len(task.runs)} runs")
-            print(shlex.join(plan.command(task, pathlib.Path(root) / name)))
-        print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
-        return 0
-    if resources is not None:
-        slurm.check()
+    fixed, found = grids.fixed_flags(FLAGS.fixed), dict[str, plans.Plan]()
+    for path in map(pathlib.Path, grid_files):
+        grid, name = grids.read(path, fixed), grids.directory_name(path, fixed)
+        if name in found:
+            raise UserError(f"{path}: two grids are called {name}; give each once")
+        found[name] = plans.Plan(
+            grid, FLAGS.seeds, data_dir, FLAGS.use_synthetic_data, data_file, _model_dir(grid)
+        )
+    return found
+
+
+def _print_tasks(plan: plans.Plan, directory: pathlib.Path) -> None:
+    for task in plan.tasks:
+        print(f"# task {task.name}: {len(task.runs)} runs")
+        print(shlex.join(plan.command(task, directory)))
+    print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
+
+
+def _run(root: str, name: str, plan: plans.Plan, resources: _Resources) -> int:
+    """Runs a sweep; returns the exit status."""
     with _directory(root, name, plan) as directory:
-        _run_tasks(plan, directory, cpus, at_once, resources)
+        _run_tasks(plan, directory, resources)
         rows = results.write(directory, plan)
         best = results.best_rows(plan, rows, results.best_point(plan, rows))
     print(_closing_text(plan, rows, best))
     names = ("sweep", "best", "clients", "tasks")
     tables = [directory / f"{name}.csv" for name in names]
-    print("", *(table for table in tables if table.exists()), sep="\n")
+    print("", *(table for table in tables if table.exists()), sep="\n", flush=True)
     return int(any(row["status"] == "failed" for row in rows))
 
 
@@ -170,24 +206,18 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
             )
 
 
-def _run_tasks(
-    plan: plans.Plan,
-    directory: pathlib.Path,
-    cpus: int,
-    at_once: int | None,
-    resources: slurm.Resources | None,
-) -> None:
+def _run_tasks(plan: plans.Plan, directory: pathlib.Path, resources: _Resources) -> None:
     """Runs what is not finished, in processes here or, with resources, as Slurm's jobs."""
     waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
     for task in waiting:  # What failed is tried again.
         results.path_of(directory, task).unlink(missing_ok=True)
     progress = _Progress(plan, sum(len(task.runs) for task in waiting))
-    if resources is None:
-        at_once = at_once or processes.share_of_cores(cpus)
+    if resources.of_jobs is None:
+        at_once = resources.at_once or processes.share_of_cores(resources.cpus)
         processes.run(plan, directory, waiting, at_once, progress.done)
     else:
-        at_once = at_once or max(1, len(waiting))
-        slurm.run(directory, waiting, at_once, progress.done, resources)
+        at_once = resources.at_once or max(1, len(waiting))
+        slurm.run(directory, waiting, at_once, progress.done, resources.of_jobs)
 
 
 class _Progress:
@@ -245,7 +275,7 @@ def _mean_and_std(mean: float | None, std: float | None) -> str:
     return f"{mean:.4g}" + ("" if std is None else f" ± {std:.2g}")
 
 
-run = functools.partial(commandline.run_main, main, ("GRID",), goes_on=True)
+run = functools.partial(commandline.run_main, main, ("GRID...",), goes_on=True)
 
 if __name__ == "__main__":
     run()

@@ -393,6 +393,30 @@ def test_dry_run_prints_commands_and_writes_nothing(folder):
     assert "found no run.json" in result.stderr
 
 
+def test_grids_run_one_after_the_other(folder):
+    # Two of Ditto's runs diverge, which stops no other grid.
+    stdout, _ = sweep(folder, "ditto", "settings.yaml", "--root_output_dir=several", status=1)
+    first, second = stdout.split("\n\ncompared on school: 2 settings x 2 seeds; 0 of 4 runs failed")
+    assert first.startswith("ditto on school: 4 settings x 2 seeds; 4 of 8 runs failed")
+    assert first.endswith("several/ditto/tasks.csv")
+    assert second.endswith("several/settings/tasks.csv\n")
+    for name, number in (("ditto", 8), ("settings", 4)):
+        assert len(table(folder / "several" / name / "sweep.csv")) == number
+
+
+def test_no_grid_runs_if_one_cannot_be_read(folder):
+    (folder / "broken.yaml").write_text(FEDAVG + "  fnord: [1]\n")
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "fedavg.yaml").write_text(FEDAVG)
+    root = "--root_output_dir=none"
+    assert "broken.yaml line 13: unknown flag --fnord" in refused(
+        folder, "fedavg", "broken.yaml", root
+    )
+    words = "elsewhere/fedavg.yaml: two grids are called fedavg; give each once"
+    assert words in refused(folder, "fedavg", "elsewhere/fedavg.yaml", root)
+    assert not (folder / "none").exists()
+
+
 def test_no_scheduler(folder):
     nowhere = {"PATH": "/nonexistent"}
     error = refused(folder, "fedavg", "--scheduler=slurm", environment=nowhere)
