@@ -110,9 +110,11 @@ def classifier(run: pathlib.Path, flag: str = "features") -> Classifier:
     flags = _classifiers_flags(run, flag)
     name = flags.get("dataset_name")
     if name not in ("cifar10", "emnist", "mnist"):
-        raise UserError(f"{run}: found a run on {name}, expected one on cifar10, emnist or mnist")
+        raise UserError(
+            f"--{flag}={run}: found a run on {name}, expected one on cifar10, emnist or mnist"
+        )
     if "generator" in flags:
-        raise UserError(f"{run}: found a generator's run, expected a classifier's")
+        raise UserError(f"--{flag}={run}: found a generator's run, expected a classifier's")
     chosen: dict[str, Any] = {flag: flags[flag] for flag in _OF_MODEL if flags.get(flag)}
     if sizes := flags.get("model_sizes"):
         chosen["model_sizes"] = tuple(map(int, sizes))

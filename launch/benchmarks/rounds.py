@@ -21,8 +21,11 @@ _SGEMM_SIZE, _SGEMM_TIMES = 2048, 10
 
 
 class Training(NamedTuple):
-    """FedAvg on a task, with clients' SGD unless `params` say otherwise; every training client
-    takes part in every round.
+    """FedAvg on a task, with clients' SGD; every training client takes part in every round.
+
+    Attributes:
+      params: An algorithm of its own rate and batches; None for FedAvg with `learning_rate` and
+        `batch_size`.
     """
 
     task: task_lib.Task
@@ -32,7 +35,7 @@ class Training(NamedTuple):
 
     @property
     def algorithm(self) -> algorithm_lib.Algorithm:
-        """FedAvg with server SGD at rate 1, one epoch a round."""
+        """`params`, or FedAvg with server SGD at rate 1, one epoch a round."""
         params = self.params or FedAvg(
             optimizers.OptimizerConfig("sgd", self.learning_rate),
             optimizers.OptimizerConfig("sgd", 1.0),

@@ -97,8 +97,9 @@ def read(wanted: Wanted) -> Sets:
         made["ideal"] = Generated(clients.features, "gaussian")
         return Sets("as given", clients, [made])
     paths, files = _files(wanted)
+    classify = _classify(wanted)  # Before features, which may take long.
     features_are, real, generated = _read_all(wanted, paths, files)
-    predicted = _predicted(wanted, files)
+    predicted = _predicted(classify, files)
     given = {
         name: dataclasses.replace(files[name], features=array, predicted=predicted.get(name))
         for name, array in generated.items()
@@ -290,19 +291,28 @@ def _embedding(wanted: Wanted) -> tuple[str, Any]:
     return "as given", None
 
 
-def _predicted(wanted: Wanted, files: Mapping[str, Generated]) -> dict[str, np.ndarray]:
-    """Returns {set's name: the classes that `--classifier` finds in its pictures}."""
+def _classify(wanted: Wanted) -> Embed | None:
+    """Returns what `--classifier` finds in pictures: their classes."""
     if wanted.classifier is None:
-        return {}
+        return None
     from datasets import picture_features  # TensorFlow takes 3 s.
 
     run = path(wanted.classifier)
     picture_features.check_alike(run, [path(run) for run in wanted.run], "classifier")
-    classifier = picture_features.classifier(run, "classifier")
-    return {
-        name: client_features.read_generated(path(of.file), None, classifier.predicted)
-        for name, of in files.items()
-    }
+    return picture_features.classifier(run, "classifier").predicted
+
+
+def _predicted(classify: Embed | None, files: Mapping[str, Generated]) -> dict[str, np.ndarray]:
+    """Returns {set's name: the classes of its pictures}; none without a classifier."""
+    if classify is None:
+        return {}
+    predicted = {}
+    for name, of in files.items():
+        try:
+            predicted[name] = client_features.read_generated(path(of.file), None, classify)
+        except UserError as error:
+            raise UserError(f"{error}; --classifier is for pictures") from error
+    return predicted
 
 
 def _read_pca(

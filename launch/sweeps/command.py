@@ -85,8 +85,7 @@ def main(*grid_files: str) -> int:
     of_jobs = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
     resources = _Resources(cpus, FLAGS.max_parallel, of_jobs)
     plan_of = _plans(grid_files)
-    for plan in plan_of.values():
-        _check_size(plan, may_be_large=FLAGS.yes or is_dry)
+    _check_size(plan_of, may_be_large=FLAGS.yes or is_dry)
     if is_dry:
         for name, plan in plan_of.items():
             _print_tasks(plan, pathlib.Path(root) / name)
@@ -94,10 +93,15 @@ def main(*grid_files: str) -> int:
     if of_jobs is not None:
         slurm.check()
     statuses: list[int] = []
-    for name, plan in plan_of.items():
-        if statuses:
-            print()
-        statuses.append(_run(root, name, plan, resources))
+    with contextlib.ExitStack() as stack:
+        # All before the first runs, which may take hours.
+        held = {name: stack.enter_context(_held(root, name, plan_of[name])) for name in plan_of}
+        for name, plan in plan_of.items():
+            if len(plan_of) > 1:
+                print(f"{name}:", file=sys.stderr, flush=True)
+            if statuses:
+                print()
+            statuses.append(_run(held[name], plan, resources))
     return max(statuses)
 
 
@@ -125,9 +129,9 @@ def _print_tasks(plan: plans.Plan, directory: pathlib.Path) -> None:
     print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
 
 
-def _run(root: str, name: str, plan: plans.Plan, resources: _Resources) -> int:
+def _run(held: run_directory.RunDirectory, plan: plans.Plan, resources: _Resources) -> int:
     """Runs a sweep; returns the exit status."""
-    with _directory(root, name, plan) as directory:
+    with _recorded(held, plan) as directory:
         _run_tasks(plan, directory, resources)
         rows = results.write(directory, plan)
         best = results.best_rows(plan, rows, results.best_point(plan, rows))
@@ -151,38 +155,51 @@ def _model_dir(grid: grids.Grid) -> str | None:
     return os.getcwd() if named else None
 
 
-def _check_size(plan: plans.Plan, may_be_large: bool) -> None:
-    """Asks before a sweep that would take very long."""
-    if plan.num_runs > _MANY_RUNS and not may_be_large:
+def _check_size(plan_of: Mapping[str, plans.Plan], may_be_large: bool) -> None:
+    """Asks before sweeps that would take very long."""
+    for name, plan in plan_of.items():
+        if plan.num_runs > _TOO_MANY_RUNS:
+            raise UserError(f"{name}: {plan.num_runs} runs; expected at most {_TOO_MANY_RUNS}")
+    if may_be_large or sum(plan.num_runs for plan in plan_of.values()) <= _MANY_RUNS:
+        return
+    days, counts = 0.0, list[str]()
+    for name, plan in plan_of.items():
         seconds = _SECONDS_IN_A_GROUP if plans.is_grouped(plan.grid) else _SECONDS_ALONE
-        days = plan.num_runs * seconds / 86400
-        raise UserError(
-            f"{plan.grid.num_points} settings x {plan.num_seeds} seeds are {plan.num_runs} runs, "
-            f"{days:.2g} days of one core or more; give --yes to run them, or fewer values"
+        days += plan.num_runs * seconds / 86400
+        counts.append(
+            f"{name}: {plan.grid.num_points} settings x {plan.num_seeds} seeds are "
+            f"{plan.num_runs} runs"
         )
-    if plan.num_runs > _TOO_MANY_RUNS:
-        raise UserError(f"{plan.num_runs} runs; expected at most {_TOO_MANY_RUNS}")
+    raise UserError(
+        f"{'; '.join(counts)}; {days:.2g} days of one core or more; give --yes to run them, or "
+        "fewer values"
+    )
 
 
 @contextlib.contextmanager
-def _directory(root: str, name: str, plan: plans.Plan) -> Iterator[pathlib.Path]:
-    """Yields the sweep's directory, held; UserError if it is in use, foreign or not writable."""
+def _held(root: str, name: str, plan: plans.Plan) -> Iterator[run_directory.RunDirectory]:
+    """Holds a sweep's directory; UserError if it is in use, foreign or not writable."""
     try:
         directory = run_directory.RunDirectory(root, name, {})
     except UserError as error:
         raise UserError(str(error).replace("--experiment_name", "--root_output_dir")) from error
     with contextlib.closing(directory):
         _check_same(directory, plan)
-        for folder in ("tasks", "logs", "runs", "scratch"):
-            (directory.path / folder).mkdir(exist_ok=True)
-        facts = {
-            "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
-            "setting": plan.setting,
-            "model_dir": plan.model_dir,
-        }  # fmt: skip
-        directory.write_record(**facts, status="running")
-        yield directory.path
-        directory.write_record(**facts, status="finished")
+        yield directory
+
+
+@contextlib.contextmanager
+def _recorded(held: run_directory.RunDirectory, plan: plans.Plan) -> Iterator[pathlib.Path]:
+    """Yields a sweep's directory with its folders; its record says whether it finished."""
+    for folder in ("tasks", "logs", "runs", "scratch"):
+        (held.path / folder).mkdir(exist_ok=True)
+    facts = {
+        "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
+        "setting": plan.setting, "model_dir": plan.model_dir,
+    }  # fmt: skip
+    held.write_record(**facts, status="running")
+    yield held.path
+    held.write_record(**facts, status="finished")
 
 
 def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None:

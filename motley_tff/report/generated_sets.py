@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from motley_tff.files import array_files
-from motley_tff.metrics.generative import scores
+from motley_tff.metrics.generative import controlled, scores
 from motley_tff.report import runs, style
 
 # `kid_biased` is `kid` and a constant.
@@ -221,7 +221,7 @@ def _pictures(table: pd.DataFrame) -> style.Drawn | None:
         ax.axis("off")
         said = [f"{s} {row[f'{s}_all']:.4g}, {row[f'{s}_avg']:.4g}" for s in ("fid", "kid")]
         ax.set_title(style.plain(f"{row['generated']}: {'; '.join(said)}"), fontsize=6.5, pad=2)
-    caption = f"Ten pictures of each, its scores all, avg. {_features(table)}"
+    caption = f"At most ten pictures of each, its scores all, avg. {_features(table)}"
     return style.Drawn("pictures", "Pictures beside their scores", figure, caption)
 
 
@@ -236,23 +236,27 @@ def _some_pictures(row: Mapping[Any, Any]) -> np.ndarray | None:
     of_clients = row["source"] in _OF_CLIENTS
     try:
         arrays = array_files.read(row["file"], lambda name: of_clients or name == "images")
-    except (OSError, ValueError):
+        images = _of_clients(arrays, row["generated"]) if of_clients else arrays.get("images")
+    except (OSError, ValueError, IndexError):  # Or it is no longer the file that was scored.
         return None
-    images = _of_clients(arrays, row["generated"]) if of_clients else arrays.get("images")
     if images is None or images.ndim not in (3, 4) or not len(images):
         return None
     return images[_spread(range(len(images)), _NUM_PICTURES)]
 
 
 def _of_clients(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
-    """Returns the images of the clients that a set is named after, of any other name all."""
+    """Returns the images of the clients that a set is named after; None if one is not there."""
     if "client_id" in arrays:
         images, ids = arrays.get("images"), arrays["client_id"].astype(str)
         kept = _named(name, set(ids.tolist()))
-        return images if images is None or not kept else images[np.isin(ids, kept)]
-    return np.concatenate([arrays[n] for n in _named(name, arrays) or arrays])
+        return None if images is None or not kept else images[np.isin(ids, kept)]
+    kept = _named(name, arrays)
+    return np.concatenate([arrays[n] for n in kept]) if kept else None
 
 
 def _named(name: str, ids: Collection[str]) -> list[str]:
+    """Returns the clients of a set's name: one, two, all of a mixture, or none that are there."""
+    if name == controlled.MIXTURE:
+        return list(ids)
     whole = [name] if name in ids else name.split(" + ")
     return whole if set(whole) <= set(ids) else []

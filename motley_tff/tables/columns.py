@@ -316,10 +316,13 @@ TABLES: Mapping[str, Table] = {
                 )
                 for form in ("all", "avg")
             ),
+            Column("num_classes", "count", "classes that `--classifier` knows", True),
+            Column("label_entropy", "number", "of the classes that it finds, in nats", True),
+            Column("smallest_class_share", "number", "share of the rarest class, 0..1", True),
             Column("source", "text", "`file`, `checkpoint`, or the `--experiment` that made it"),
             Column("series", "text", "the run, or the anchor", True),
             Column("setting", "number", "round, number of examples, variance or scale", True),
-            Column("file", "text", "of its examples", True),
+            Column("file", "text", "of its examples; of some clients', all clients' file", True),
             Column("num_kept", "count", "K, of clients that keep so many neighbours", True),
         ),
     ),

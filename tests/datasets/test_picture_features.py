@@ -1,5 +1,6 @@
 """Features of pictures: principal components, and a classifier that a run trained."""
 
+import csv
 import json
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from datasets import picture_features
 from motley_tff.core.errors import UserError
+from motley_tff.tables import columns
+from tests.launch import generated_runs
 from tests.trainers import programs
 
 
@@ -94,13 +97,36 @@ def test_a_classifier_of_ours(tmp_path):
     found = picture_features.classifier(tmp_path / "lenet")
     assert (found.name, found.shape) == ("emnist's classifier lenet", (28, 28, 1))
     images = np.random.default_rng(0).integers(0, 256, (7, 28, 28, 1), np.uint8)
-    features = found(images)
+    features, classes = found(images), {}
     assert features.shape == (7, 84)
     x, _ = found.task.preprocess({"pixels": images[..., 0], "label": np.zeros(7)}, False, None)
     logits = found.model.predict(found.weights, x, False, None)
     np.testing.assert_allclose(features @ found.weights[-2] + found.weights[-1], logits, atol=1e-4)
     np.testing.assert_array_equal(found(images[..., 0]), features)
     np.testing.assert_array_equal(found.predicted(images), np.eye(10)[np.argmax(logits, axis=1)])
+    rng = np.random.default_rng(1)
+    np.savez(tmp_path / "clients.npz", a=images, b=images[:5])
+    for name, number in (("few", 6), ("more", 9)):
+        made = rng.integers(0, 256, (number, 28, 28, 1), np.uint8)
+        np.savez(tmp_path / f"{name}.npz", images=made)
+        classes[name] = found.predicted(made).argmax(axis=1)
+    run, table = tmp_path / "lenet", tmp_path / "table.csv"
+    generated_runs.score(
+        f"--clients={tmp_path / 'clients.npz'}", f"--generated={tmp_path / 'few.npz'}",
+        f"--generated={tmp_path / 'more.npz'}", f"--features={run}", f"--classifier={run}",
+        "--num_neighbors=0", f"--output={table}",
+    )  # fmt: skip
+    with open(table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        _, counts = np.unique(classes[row["generated"]], return_counts=True)
+        shares = counts / counts.sum()
+        assert float(row["label_entropy"]) == pytest.approx(-(shares * np.log(shares)).sum())
+        assert row["num_classes"] == "10"
+    known = columns.TABLES["generative"]
+    assert {c for c in rows[0] if c.endswith(("_share", "_entropy", "_classes"))} <= {
+        column.name for column in known.columns
+    }
     for wrong in (images[:, :27], images / 255.0, np.repeat(images, 3, 3)):
         with pytest.raises(UserError, match="as emnist's classifier lenet was trained on"):
             found(wrong)

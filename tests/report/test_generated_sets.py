@@ -92,6 +92,24 @@ def test_pictures_of_two_clients(tmp_path, by_client):
     for name, expected in (("a + c", [0, 1, 4, 5]), ("b", [2, 3]), ("mixture", list(range(6)))):
         row = {"source": "classes", "generated": name, "file": str(tmp_path / "clients.npz")}
         assert generated_sets._some_pictures(row)[:, 0, 0].tolist() == expected
+    for gone in ("d", "a + d"):
+        assert generated_sets._some_pictures({**row, "generated": gone}) is None
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"a": np.zeros((3, 8, 8)), "b": np.zeros((2, 4, 4))},
+        {"a": np.zeros((3, 8, 8)), "b": np.zeros((2, 4))},
+        {"images": np.zeros((3, 4, 4)), "client_id": np.array(["a", "b"])},
+        {"client_id": np.array(["a", "b"])},
+    ],
+)
+def test_a_clients_file_that_is_another_by_now_has_no_pictures(tmp_path, arrays):
+    np.savez(tmp_path / "clients.npz", **arrays)
+    row = {"source": "extremes", "generated": "mixture", "file": str(tmp_path / "clients.npz")}
+    assert generated_sets._some_pictures(row) is None
 
 
 def test_pictures_that_are_gone_are_left_out(tmp_path, draw, runs):

@@ -17,8 +17,8 @@ import numpy as np
 
 from motley_tff.metrics.generative import client_features
 
-# No comma, which would end a name in --wasserstein.
-HALF = "mixture of half the covariance"
+# No commas, which would end a name in --wasserstein.
+MIXTURE, HALF = "mixture", "mixture of half the covariance"
 _OF, _SIZES = 50_000, (
     100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 25_000, 30_000, 35_000, 40_000,
     45_000, 50_000,
@@ -76,7 +76,7 @@ def extremes(clients: client_features.ClientFeatures, client: str) -> dict[str, 
     mean = clients.features.mean(axis=0)
     return {
         client: clients.features[parts[client]],
-        "mixture": clients.features,
+        MIXTURE: clients.features,
         HALF: mean + np.sqrt(0.5) * (clients.features - mean),
     }
 

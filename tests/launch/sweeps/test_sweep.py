@@ -417,6 +417,16 @@ def test_no_grid_runs_if_one_cannot_be_read(folder):
     assert not (folder / "none").exists()
 
 
+def test_no_grid_runs_if_one_has_results_of_another(folder):
+    text = (folder / "settings.yaml").read_text()
+    sweep(folder, "settings", "--root_output_dir=older")
+    (folder / "settings.yaml").write_text(text.replace("0.5", "0.25"))
+    words = refused(folder, "fedavg", "settings.yaml", "--root_output_dir=older")
+    (folder / "settings.yaml").write_text(text)
+    assert "older/settings holds results of another grid" in words
+    assert not (folder / "older" / "fedavg" / "sweep.csv").exists()
+
+
 def test_no_scheduler(folder):
     nowhere = {"PATH": "/nonexistent"}
     error = refused(folder, "fedavg", "--scheduler=slurm", environment=nowhere)
