@@ -1,4 +1,4 @@
-"""What the workloads of generators share: digits of noise, and a round of clients that train."""
+"""What the workloads of generators share: made-up digits, and a round of clients that train."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import datasets
-from datasets import generators
+from datasets import generators as generator_tasks
 from datasets.options import GeneratorOptions
 from launch.benchmarks import BARE, rounds
 from launch.benchmarks.measuring import Contender, Plan, Sizes
@@ -45,14 +45,14 @@ def create_task(kind: Any, num_clients: int) -> task_lib.Task:
         "mnist", use_synthetic_data=True, setting="cross_silo", partition="iid",
         num_clients=num_clients,
     )  # fmt: skip
-    return generators.as_generative(digits, GeneratorOptions(kind))
+    return generator_tasks.as_generative(digits, GeneratorOptions(kind))
 
 
 def _plain(step: Step, num_steps: int, task: task_lib.Task) -> Contender:
     parts = [task.train.fetch(i)["train"]["pixels"] for i in task.train.ids]
     pixels = np.concatenate(parts).reshape(-1, *SHAPE)
     data = tf.data.Dataset.from_tensor_slices(pixels).shuffle(len(pixels)).repeat()
-    batches = iter(data.batch(BATCH_SIZE).map(generators.pixels_in_range).prefetch(2))
+    batches = iter(data.batch(BATCH_SIZE).map(generator_tasks.pixels_in_range).prefetch(2))
 
     def run(_: int) -> dict[str, float]:
         for _ in range(num_steps):
