@@ -84,7 +84,13 @@ def main(*grid_files: str) -> int:
     of_job = (cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition)
     of_jobs = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
     resources = _Resources(cpus, FLAGS.max_parallel, of_jobs)
-    plan_of = _plans(grid_files)
+    # Processes have other working directories.
+    data_dir, data_file = _absolute(FLAGS.data_dir), _absolute(FLAGS.data_file)
+    seeds, is_synthetic = FLAGS.seeds, FLAGS.use_synthetic_data
+    plan_of = {
+        name: plans.Plan(grid, seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
+        for name, grid in _grids(grid_files, grids.fixed_flags(FLAGS.fixed)).items()
+    }
     _check_size(plan_of, may_be_large=FLAGS.yes or is_dry)
     if is_dry:
         for name, plan in plan_of.items():
@@ -105,20 +111,16 @@ def main(*grid_files: str) -> int:
     return max(statuses)
 
 
-def _plans(grid_files: Sequence[str]) -> dict[str, plans.Plan]:
-    """Returns {name of its directory: a grid's plan}; UserError if a grid cannot be read, or two
-    would have one directory.
+def _grids(grid_files: Sequence[str], fixed: Mapping[str, str]) -> dict[str, grids.Grid]:
+    """Returns {name of its directory: a grid}; UserError if one cannot be read, or two would have
+    one directory.
     """
-    # Processes have other working directories.
-    data_dir, data_file = _absolute(FLAGS.data_dir), _absolute(FLAGS.data_file)
-    fixed, found = grids.fixed_flags(FLAGS.fixed), dict[str, plans.Plan]()
+    found: dict[str, grids.Grid] = {}
     for path in map(pathlib.Path, grid_files):
         grid, name = grids.read(path, fixed), grids.directory_name(path, fixed)
         if name in found:
             raise UserError(f"{path}: two grids are called {name}; give each once")
-        found[name] = plans.Plan(
-            grid, FLAGS.seeds, data_dir, FLAGS.use_synthetic_data, data_file, _model_dir(grid)
-        )
+        found[name] = grid
     return found
 
 
