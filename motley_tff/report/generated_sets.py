@@ -19,19 +19,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from motley_tff.files import array_files
-from motley_tff.metrics.generative import controlled, scores
+from motley_tff.metrics.generative import controlled, gaussian, scores
 from motley_tff.report import runs, style
 
 # `kid_biased` is `kid` and a constant.
 _DISTANCES = (*(name for name in scores.DISTANCES if name != "kid_biased"), "w1")
 _SCORES = (*_DISTANCES, *scores.NEIGHBORS)
 _OF_SOME = ("w1",)  # Scores of the sets that were named.
+_GAUSSIAN, _CHECKPOINT, _ANCHORS = "gaussian", "checkpoint", "nearest"
 _VARIED = {
-    "gaussian": "its variance",
+    _GAUSSIAN: "its variance",
     "nearest": "its examples",
     "scaled": "covariance ×",
 }
-_CHECKPOINT, _ANCHORS = "checkpoint", "nearest"
+# Those that FID-avg and FID-all prefer, and how many samples are drawn of each distribution.
+_VARIANCES, _NUM_SAMPLES = (1.0, 2.0), 400
 _WIDE = 50
 _NUM_ROWS, _MOST_BESIDE, _NUM_PICTURES = 8, 3, 10
 _OF_CLIENTS = ("classes", "extremes")  # Whose pictures are some clients'.
@@ -58,7 +60,10 @@ def _figures(table: pd.DataFrame) -> Iterator[style.Drawn | None]:
     for source in _VARIED:
         rows = table[(table["source"] == source) & table["setting"].notna()]
         if len(rows):
-            yield _curves(source, rows)
+            curves = _curves(source, rows)
+            yield curves
+            if curves and source == _GAUSSIAN:
+                yield _samples()
     if (table["source"] == _CHECKPOINT).any():
         yield _checkpoints(table)
     unordered = table[table["setting"].isna()]
@@ -106,7 +111,7 @@ def _curves(source: str, rows: pd.DataFrame) -> style.Drawn | None:
             place = mean.idxmin() if name in _DISTANCES else mean.idxmax()
             ax.plot(place, mean[place], look.marker, color=look.colour, markersize=8, mfc="none")
             preferred.append(f"{place:g}")
-        if source != "gaussian":
+        if source != _GAUSSIAN:
             ax.set_xscale("log")
         ax.set_ylabel(name)
         best.append(f"{name} {preferred[0]} and {preferred[1]}")
@@ -117,6 +122,27 @@ def _curves(source: str, rows: pd.DataFrame) -> style.Drawn | None:
         f"Preferred by the all and the avg form: {'; '.join(best)}.{anchors} {_features(rows)}"
     )
     return style.Drawn(source, f"Both forms of scores: {source}", figure, caption)
+
+
+def _samples() -> style.Drawn:
+    """Draws both clients and two generators of the paper's normal distributions."""
+    clients, by_variance = gaussian.draw(np.random.default_rng(0), _NUM_SAMPLES)
+    figure, axes = style.grid(len(_VARIANCES), 1.7)
+    for ax, variance in zip(axes, _VARIANCES, strict=True):
+        named = zip(clients.ids, clients.parts, strict=True)
+        sets = {f"client {name}": clients.features[part] for name, part in named}
+        sets["generator"] = by_variance[variance]
+        looks = style.styles(list(sets))
+        for label, points in sets.items():
+            look = looks[label]
+            ax.plot(*points.T, look.marker, color=look.colour, markersize=1.2, label=label)
+        ax.set(title=f"var_x = {variance:g}", aspect="equal", xlim=(-5, 5), ylim=(-4, 4))
+    style.legend_below(figure, axes[0])
+    caption = (
+        f"{_NUM_SAMPLES} samples of each distribution, drawn anew; left the generator that FID-avg "
+        "prefers, right the one that FID-all does."
+    )
+    return style.Drawn("samples", "Clients' and generators' samples: gaussian", figure, caption)
 
 
 def _label_lowest(axes: Sequence[Axes], label: str) -> None:

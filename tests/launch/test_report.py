@@ -160,8 +160,8 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
     assert result.returncode == 0, result.stderr
     names = sorted(path.name for path in (tmp_path / "out").glob("*.png"))
     assert names == [
-        "generative_toy_1_gaussian.png", "heterogeneity_toy.png", "radar_1.png",
-        "toy_accuracy_sweep_curves.png",
+        "generative_toy_1_gaussian.png", "generative_toy_1_samples.png",
+        "heterogeneity_toy.png", "radar_1.png", "toy_accuracy_sweep_curves.png",
     ]  # fmt: skip
     assert "Figure 10" not in result.stdout and "scorecard" not in result.stdout
     text = (tmp_path / "out" / "report.html").read_text()
@@ -169,7 +169,7 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
     grid = html.escape(f"{tmp_path}/in/grid")
     assert f"From sweep.csv of {grid}. Files: toy_accuracy_sweep_curves" in text
     assert "Files: radar_1" in text and "Files: heterogeneity_toy" in text
-    assert "figures: 4" in result.stdout
+    assert "figures: 5" in result.stdout
 
 
 def test_names_that_are_formulas_are_text_in_tables(tmp_path):

@@ -36,7 +36,7 @@ def _line(ax, label):
 
 
 def test_what_each_form_prefers_is_marked(tmp_path, draw):
-    (figure,) = draw(_table(tmp_path, "--experiment=gaussian")).values()
+    figure, samples = draw(_table(tmp_path, "--experiment=gaussian")).values()
     fid, kid = figure.figure.axes
     for ax, form, best in ((fid, "all", 2), (fid, "avg", 1), (kid, "all", 2), (kid, "avg", 2)):
         line = _line(ax, form)
@@ -45,6 +45,12 @@ def test_what_each_form_prefers_is_marked(tmp_path, draw):
         marks = [m for m in ax.get_lines() if m.get_color() == colour and m is not line]
         assert [m.get_xdata()[0] for m in marks] == [best]
     assert "fid 2 and 1; kid 2 and 2." in figure.caption
+    for ax, variance in zip(samples.figure.axes, (1, 2), strict=True):
+        x, y = _line(ax, "generator").get_data()
+        assert np.var(x) == pytest.approx(variance, rel=0.2)
+        assert np.var(y) == pytest.approx(1, rel=0.2)
+        means = [np.mean(_line(ax, f"client {i}").get_xdata()) for i in (1, 2)]
+        assert means == pytest.approx([1, -1], abs=0.2)
 
 
 def test_the_neighbours_that_clients_keep_are_in_the_caption(tmp_path, draw):
