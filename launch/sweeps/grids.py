@@ -169,7 +169,7 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
     complaint = flag_check.first_complaint(grid.trainer, grid.dataset, given)
     if complaint is not None:
         line, message = complaint
-        where = "--fixed" if line == _OF_COMMAND_LINE else f"{path} line {line}"
+        where = f"{path}, --fixed" if line == _OF_COMMAND_LINE else f"{path} line {line}"
         raise UserError(f"{where}: {message}")
     _check_algorithm(path, grid)
     return grid
