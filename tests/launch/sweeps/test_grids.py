@@ -475,7 +475,10 @@ def test_grids_of_cifar10_have_six_settings_and_take_other_partitions(path):
         ({"lambda": "-3"}, ".yaml, --fixed: --lambda=-3"),
         ({"data_dir": "x"}, "--fixed=data_dir=...: it is for motley_sweep to say"),
         ({"partition": "classes:0"}, ".yaml, --fixed: --partition=classes:0: found 0 classes"),
-        ({"totl_rounds": "3"}, ".yaml, --fixed: unknown flag --totl_rounds; did you mean"),
+        (
+            {"totl_rounds": "3"},
+            ".yaml, --fixed: unknown flag --totl_rounds; did you mean --total_rounds",
+        ),
     ],
 )
 def test_flags_that_the_command_line_cannot_fix(fixed, words):
