@@ -12,7 +12,7 @@ from tests.trainers import programs
 FOLDER = programs.ROOT / "launch" / "flagfiles"
 GRIDS = programs.ROOT / "launch" / "grids" / "divi"
 # Of Divi et al.'s ten silos.
-METHODS = sorted(path.name.partition(".")[0] for path in GRIDS.iterdir())
+METHODS = sorted(path.name.partition(".")[0] for path in GRIDS.glob("*.yaml"))
 
 # Appendix F.1 and F.1.1, read off the paper by hand; TedMulti's epsilon, off Motley's published
 # README; the aggregator, off its code.
