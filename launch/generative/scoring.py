@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from launch.generative import sets as sets_lib
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
@@ -39,6 +41,7 @@ def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
             )
         notes |= dict.fromkeys(table.notes)
     notes |= dict.fromkeys(_note_on_sizes(rows))
+    notes |= dict.fromkeys(_note_on_classes(sets.predicted))
     every = [
         *scores.COLUMNS, *scores.DEVIATIONS, *scores.CRITICS, *class_shares.COLUMNS,
         *sets_lib.COLUMNS,
@@ -54,6 +57,16 @@ def _note_on_sizes(rows: Rows) -> list[str]:
     return [
         f"sets have {min(given)} to {max(given)} examples, and fid of fewer is higher by that "
         f"alone; --num_examples={min(given)} takes as many of all"
+    ]
+
+
+def _note_on_classes(predicted: np.ndarray | None) -> list[str]:
+    if predicted is None:
+        return []
+    of = class_shares.row(predicted)
+    return [
+        f"the clients' own pictures have a label entropy of {of['label_entropy']:.3g} nats and a "
+        f"smallest share of {100 * of['smallest_class_share']:.3g}%"
     ]
 
 

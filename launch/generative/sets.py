@@ -79,11 +79,14 @@ class Generated:
 
 
 class Sets(NamedTuple):
-    """What is scored, and what its features are. The sets of a group are ranked."""
+    """What is scored, and what its features are. The sets of a group are ranked. `predicted` are
+    the classes that a classifier finds in the clients' own pictures.
+    """
 
     features_are: str
     clients: client_features.ClientFeatures
     groups: list[dict[str, Generated]]
+    predicted: np.ndarray | None = None
 
 
 def read(wanted: Wanted) -> Sets:
@@ -100,6 +103,7 @@ def read(wanted: Wanted) -> Sets:
     classify = _classify(wanted)  # Before features, which may take long.
     features_are, real, generated = _read_all(wanted, paths, files)
     predicted = _predicted(classify, files)
+    of_clients = client_features.read_clients(paths, classify).features if classify else None
     given = {
         name: dataclasses.replace(files[name], features=array, predicted=predicted.get(name))
         for name, array in generated.items()
@@ -119,7 +123,7 @@ def read(wanted: Wanted) -> Sets:
         }
         for group in _beside(groups, given)
     ]
-    return Sets(features_are, clients, groups)
+    return Sets(features_are, clients, groups, of_clients)
 
 
 def _beside(

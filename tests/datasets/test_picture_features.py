@@ -104,18 +104,21 @@ def test_a_classifier_of_ours(tmp_path):
     np.testing.assert_allclose(features @ found.weights[-2] + found.weights[-1], logits, atol=1e-4)
     np.testing.assert_array_equal(found(images[..., 0]), features)
     np.testing.assert_array_equal(found.predicted(images), np.eye(10)[np.argmax(logits, axis=1)])
-    rng = np.random.default_rng(1)
+    rng, classes_of = np.random.default_rng(1), np.argmax(logits, axis=1)
     np.savez(tmp_path / "clients.npz", a=images, b=images[:5])
     for name, number in (("few", 6), ("more", 9)):
         made = rng.integers(0, 256, (number, 28, 28, 1), np.uint8)
         np.savez(tmp_path / f"{name}.npz", images=made)
         classes[name] = found.predicted(made).argmax(axis=1)
     run, table = tmp_path / "lenet", tmp_path / "table.csv"
-    generated_runs.score(
+    said = generated_runs.score(
         f"--clients={tmp_path / 'clients.npz'}", f"--generated={tmp_path / 'few.npz'}",
         f"--generated={tmp_path / 'more.npz'}", f"--features={run}", f"--classifier={run}",
         "--num_neighbors=0", f"--output={table}",
-    )  # fmt: skip
+    ).stdout  # fmt: skip
+    _, counts = np.unique(np.concatenate([classes_of, classes_of[:5]]), return_counts=True)
+    entropy = -(counts / counts.sum() * np.log(counts / counts.sum())).sum()
+    assert f"the clients' own pictures have a label entropy of {entropy:.3g} nats" in said
     with open(table, newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
