@@ -26,6 +26,16 @@ def test_auto(linear):
     assert _choose(toy.classifier_task())[0] == "sequential"
 
 
+def test_auto_stacks_no_large_model():
+    options = {"setting": "cross_silo", "partition": "iid", "num_clients": 2}
+    small, large = (synthetic.task("mnist", model_sizes=(n,), **options) for n in (188, 189))
+    assert (small.model.num_weights, large.model.num_weights) == (149_470, 150_265)
+    assert _choose(small)[0] == "vectorized"
+    name, why = _choose(large)
+    assert name == "sequential" and "a model of 150,265 weights gains nothing by it" in why
+    assert _choose(large, "vectorized")[0] == "vectorized"
+
+
 def test_what_is_asked_for(linear):
     for name in ("sequential", "tff", "vectorized"):
         assert _choose(linear, name) == (name, "asked for by --backend")
@@ -53,5 +63,5 @@ def test_linear_tasks_are_vectorized(name):
     assert len(task.model.shapes) == 2, "a linear model has a kernel and a bias"
     assert _choose(task, limit=4e9) == (
         "vectorized",
-        "a linear model whose clients fit in memory",
+        "a small dense model whose clients fit in memory",
     )
