@@ -65,8 +65,9 @@ def _note_on_classes(predicted: np.ndarray | None) -> list[str]:
         return []
     of = class_shares.row(predicted)
     return [
-        f"the clients' own pictures have a label entropy of {of['label_entropy']:.3g} nats and a "
-        f"smallest share of {100 * of['smallest_class_share']:.3g}%"
+        f"the clients' own pictures have a label entropy of {of['label_entropy']:.3g} of "
+        f"{np.log(of['num_classes']):.3g} nats, smallest class share "
+        f"{100 * of['smallest_class_share']:.3g}%"
     ]
 
 

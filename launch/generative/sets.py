@@ -100,10 +100,9 @@ def read(wanted: Wanted) -> Sets:
         made["ideal"] = Generated(clients.features, "gaussian")
         return Sets("as given", clients, [made])
     paths, files = _files(wanted)
-    classify = _classify(wanted)  # Before features, which may take long.
+    # Before features, which may take long.
+    of_clients, predicted = _predicted(_classify(wanted), paths, files)
     features_are, real, generated = _read_all(wanted, paths, files)
-    predicted = _predicted(classify, files)
-    of_clients = client_features.read_clients(paths, classify).features if classify else None
     given = {
         name: dataclasses.replace(files[name], features=array, predicted=predicted.get(name))
         for name, array in generated.items()
@@ -306,17 +305,23 @@ def _classify(wanted: Wanted) -> Embed | None:
     return picture_features.classifier(run, "classifier").predicted
 
 
-def _predicted(classify: Embed | None, files: Mapping[str, Generated]) -> dict[str, np.ndarray]:
-    """Returns {set's name: the classes of its pictures}; none without a classifier."""
+def _predicted(
+    classify: Embed | None, clients: pathlib.Path, files: Mapping[str, Generated]
+) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
+    """Returns (the classes of the clients' pictures, {set's name: those of its pictures}); nothing
+    without a classifier.
+    """
     if classify is None:
-        return {}
-    predicted = {}
-    for name, of in files.items():
-        try:
-            predicted[name] = client_features.read_generated(path(of.file), None, classify)
-        except UserError as error:
-            raise UserError(f"{error}; --classifier is for pictures") from error
-    return predicted
+        return None, {}
+    try:
+        of_clients = client_features.read_clients(clients, classify).features
+        predicted = {
+            name: client_features.read_generated(path(of.file), None, classify)
+            for name, of in files.items()
+        }
+    except UserError as error:
+        raise UserError(f"{error}; --classifier is for pictures") from error
+    return of_clients, predicted
 
 
 def _read_pca(

@@ -192,7 +192,11 @@ def test_classes_are_those_of_the_examples_that_are_scored(capsys):
     group = sets_lib._drawn(wanted, {"given": of, "made": made})
     kept = group["given"].features[:, 0].astype(int)
     assert len(kept) == 10 and 0 < (kept < 100).sum() < 10
-    columns, rows, _ = scoring.scored(wanted, sets_lib.Sets("as given", clients, [group]))
+    columns, rows, notes = scoring.scored(wanted, sets_lib.Sets("as given", clients, [group]))
+    assert not any("clients' own" in note for note in notes)
+    sets = sets_lib.Sets("as given", clients, [group], np.eye(2)[[0, 0, 0, 1]])
+    own = "the clients' own pictures have a label entropy of 0.562 of 0.693 nats, smallest class"
+    assert f"{own} share 25%" in scoring.scored(wanted, sets).notes
     assert "label_entropy" in columns and "label_entropy" not in rows[1]
     share = (kept < 100).mean()
     assert rows[0]["smallest_class_share"] == pytest.approx(min(share, 1 - share))
