@@ -6,8 +6,8 @@ from motley_tff.core.task import Task
 
 # A client's stack holds its weights several times: incoming, current, gradients, optimizer state.
 _COPIES_OF_WEIGHTS = 6
-# Above this, `sequential` is faster: on two cores, 100 silos of digits and batches of 32, perceptrons
-# of 118,282 weights take as long either way, of 269,322 1.7 times as long stacked.
+# Above this, `sequential` is faster: on two cores, 100 silos of digits and batches of 32,
+# perceptrons of 118,282 weights take as long either way, of 269,322 1.7 times as long stacked.
 _MOST_STACKED_WEIGHTS = 150_000
 
 
