@@ -205,7 +205,7 @@ def _recorded(held: run_directory.RunDirectory, plan: plans.Plan) -> Iterator[pa
 
 
 def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None:
-    """Refuses a directory with results of another version, grid or number of seeds."""
+    """Refuses a directory with results of another version or grid, or of seeds not wanted now."""
     then, now = directory.record.get("plan"), plan.identity()
     if then is None and directory.record:
         raise UserError(
@@ -216,7 +216,8 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
         return
     for name in now:
         before = then.get(name, 1 if name == "results_version" else None)
-        if before != now[name]:
+        is_same = plan.can_take(before) if name == "seeds" else before == now[name]
+        if not is_same:
             stored = "another grid" if name == "grid" else f"{name} {before}"
             expected = "" if name == "grid" else f", not {now[name]}"
             raise UserError(

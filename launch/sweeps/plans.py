@@ -6,7 +6,6 @@ backend can train in one call are grouped (`run_groups`); every other run is a t
 
 import dataclasses
 import functools
-import itertools
 import pathlib
 import sys
 from collections.abc import Mapping
@@ -18,8 +17,8 @@ from launch.sweeps import grids
 from motley_tff import algorithms
 from motley_tff.backends import run_groups
 
-# Results of another form of `tasks/*.json` are refused.
-_FORM = 1
+# Results of another form of `tasks/*.json`, or in another order, are refused.
+_FORM = 2
 # Silos with linear models.
 _STACKED_DATASETS = ("school", "vehicle")
 # Flags that nothing but arithmetic depends on: they may differ inside a compiled call.
@@ -106,10 +105,10 @@ class Plan:
 
     @functools.cached_property
     def tasks(self) -> list[Task]:
-        """All tasks, in a fixed order."""
+        """All tasks, in a fixed order: of runs of their own, those under more seeds come last."""
         if not is_grouped(self.grid):
-            runs = itertools.product(range(len(self.points)), self.seeds)
-            return [Task(number, (Run(*run),), None) for number, run in enumerate(runs)]
+            runs = (Run(p, seed) for seed in self.seeds for p in range(len(self.points)))
+            return [Task(number, (run,), None) for number, run in enumerate(runs)]
         numbers = {_key(point): number for number, point in enumerate(self.points)}
         groups = run_groups.group(self.points, self.seeds, TRACED, max_settings(self.grid))
         tasks: list[Task] = []
@@ -142,6 +141,11 @@ class Plan:
             return [sys.executable, "-m", module, str(directory), str(task.number)]
         trainer = [sys.executable, "-m", f"trainers.{self.grid.trainer}"]
         return [*trainer, *self.arguments(task.runs[0], directory)]
+
+    def can_take(self, num_seeds: int) -> bool:
+        """Returns whether results under so many seeds are a part of these; a group's never are."""
+        fewest = self.num_seeds if is_grouped(self.grid) else 1
+        return num_seeds in range(fewest, self.num_seeds + 1)
 
     def identity(self) -> dict[str, Any]:
         """Returns what has to be the same for results to belong together, as JSON has it."""

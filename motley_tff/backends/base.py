@@ -98,9 +98,14 @@ class TrainingProcess(Protocol):
 
 
 class Backend(Protocol):
-    """A way to run client work. All backends give the same numbers, to float tolerance."""
+    """A way to run client work. All backends give the same numbers, to float tolerance.
+
+    Attributes:
+      stacks_clients: Whether a client's last digits may hang on the clients beside it in a call.
+    """
 
     name: str
+    stacks_clients: bool
 
     def training(self, task: Task, algorithm: Algorithm) -> TrainingProcess:
         """Returns the algorithm's training process over the task's training clients."""

@@ -38,6 +38,7 @@ class SequentialBackend:
     """Runs client work in this process, `parallel_clients` at once."""
 
     name = "sequential"
+    stacks_clients = False
 
     def __init__(
         self, parallel_clients: int = 1, robust: str | None = None, trim_share: float = 0.0

@@ -81,6 +81,7 @@ class VectorizedBackend:
     """Runs stacks of clients in this process."""
 
     name = "vectorized"
+    stacks_clients = True
 
     def __init__(self) -> None:
         self._cache = StackCache()

@@ -22,14 +22,17 @@ class ScoreBlocks:
         self._folder, self._number = directory / _FOLDER, round_number
 
     def load(self, name: str, client_ids: Sequence[str]) -> dict[str, client_scores.Scores] | None:
-        """Returns a block's scores by split, or None if missing, damaged or of other clients."""
+        """Returns a block's scores by split, of these clients or the first of them; None if it is
+        missing, damaged or of others.
+        """
         try:
             arrays = array_files.read(self._path(name))
             splits = dict.fromkeys(array.split("/")[0] for array in arrays)
             scores = {s: client_scores.from_arrays(client_scores.below(arrays, s)) for s in splits}
         except (OSError, ValueError, KeyError):  # What cannot be read is scored again.
             return None
-        same = all(s.client_ids == tuple(client_ids) for s in scores.values())
+        of = {s.client_ids for s in scores.values()}
+        same = len(of) == 1 and all(ids and ids == tuple(client_ids[: len(ids)]) for ids in of)
         return scores if same else None
 
     def save(self, name: str, scores: Mapping[str, client_scores.Scores]) -> None:

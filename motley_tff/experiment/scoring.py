@@ -5,7 +5,8 @@ client's candidates are scored. Clients are scored in blocks, so that a populati
 little more than the numbers of its scores; `rows` makes tables of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from motley_tff.experiment import client_scores
 from motley_tff.experiment.client_scores import SPLITS, Scores
 from motley_tff.experiment.score_blocks import ScoreBlocks
 
-# Clients that are scored together, and kept together for a run that is cut.
-BLOCK = 256
+# Clients that are scored together, and kept together for a run that is cut; fewer of them once so
+# many seconds have passed, for clients may take minutes each.
+BLOCK, SECONDS = 256, 60.0
 
 
 class Evaluator:
@@ -56,27 +58,33 @@ class Evaluator:
           client_states: `{client id: state}` for a stateful personalization, else None.
           client_ids: `{split: clients to score}`; the same for both splits of a silo task.
           key: int32 [2], the random key of this evaluation.
-          blocks: Has blocks that an earlier process scored, and keeps whole ones.
+          blocks: Has blocks that an earlier process scored, and keeps new ones.
         """
         scores = {}
         for group in self._work:
             ids = tuple(client_ids[group[0]])
-            scored = []
-            for first in range(0, len(ids), BLOCK):
-                name = f"{self._name}.{group[0]}.{first:09d}"
-                block_ids = ids[first : first + BLOCK]
-                block = blocks.load(name, block_ids) if blocks else None
-                if block is None:
-                    block = self._score(group, weights, client_states, block_ids, key, on_client)
-                    if blocks and len(block_ids) == BLOCK:  # What is short is soon scored again.
-                        blocks.save(name, block)
-                else:
-                    for _ in block_ids:
+            scored: list[dict[str, Scores]] = []
+            while (done := sum(map(_num_clients, scored))) < len(ids):
+                next_ids = ids[done : done + BLOCK]
+                kept = blocks.load(self._block_name(group, done), next_ids) if blocks else None
+                if kept is not None:
+                    scored.append(kept)
+                    for _ in range(_num_clients(kept)):
                         on_client()
-                scored.append(block)
+                    continue
+                for block in self._score(group, weights, client_states, next_ids, key, on_client):
+                    size = _num_clients(block)
+                    # What is short and the last is soon scored again.
+                    if blocks and (size == BLOCK or done + size < len(ids)):
+                        blocks.save(self._block_name(group, done), block)
+                    scored.append(block)
+                    done += size
             for split in group:
                 scores[split] = client_scores.join([block[split] for block in scored])
         return scores
+
+    def _block_name(self, group: tuple[str, ...], first: int) -> str:
+        return f"{self._name}.{group[0]}.{first:09d}"
 
     def _score(
         self,
@@ -86,14 +94,25 @@ class Evaluator:
         ids: tuple[str, ...],
         key: np.ndarray,
         on_client: Callable[[], None],
-    ) -> dict[str, Scores]:
-        """Returns the scores of a block of clients on all splits of a group."""
-        outputs = []
+    ) -> Iterator[dict[str, Scores]]:
+        """Yields the scores of clients on all splits of a group, in a block; in several where that
+        takes long and changes no number.
+        """
         states = None if client_states is None else [client_states[i] for i in ids]
         # Of silos those of the split that has all parts of the group.
         clients = self._task.splits["test" if "test" in group else group[0]]
         call = ClientCall(self._task, self._work[group], weights, clients, ids, key, states)
-        for _, metrics in self._backend.map_clients(call):
+        outputs: list[Any] = []
+        start = time.monotonic()
+        for number, (_, metrics) in enumerate(self._backend.map_clients(call), 1):
             outputs.append(metrics)
             on_client()
-        return {split: client_scores.collect(self._task, split, ids, outputs) for split in group}
+            is_late = time.monotonic() - start > SECONDS and not self._backend.stacks_clients
+            if is_late or number == len(ids):
+                of = ids[number - len(outputs) : number]
+                yield {s: client_scores.collect(self._task, s, of, outputs) for s in group}
+                outputs, start = [], time.monotonic()
+
+
+def _num_clients(block: Mapping[str, Scores]) -> int:
+    return len(next(iter(block.values())).client_ids)

@@ -74,6 +74,31 @@ def test_an_evaluation_that_was_cut_goes_on_after_its_last_whole_block(evaluator
     assert len(seen) == 10 and _bytes(again) == whole
 
 
+@pytest.mark.parametrize("stacks_clients", [False, True])
+def test_clients_that_take_long_are_kept_one_by_one(
+    evaluator, monkeypatch, tmp_path, stacks_clients
+):
+    whole = _bytes(_score(evaluator))
+    monkeypatch.setattr(scoring, "BLOCK", 256)
+    monkeypatch.setattr(scoring, "SECONDS", -1.0)
+    monkeypatch.setattr(_Counting, "stacks_clients", stacks_clients)
+    done = []
+
+    def cut():
+        done.append(1)
+        if len(done) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluator._backend = _Counting()
+        _score(evaluator, cut, score_blocks.ScoreBlocks(tmp_path, 3))
+    backend = evaluator._backend = _Counting()
+    again = _score(evaluator, cut, score_blocks.ScoreBlocks(tmp_path, 3))
+    kept = 0 if stacks_clients else 2
+    assert backend.scored == ["v0", "v1", "v2", "v3", "v4", "e0", "e1", "e2", "e3", "e4"][kept:]
+    assert len(done) == 3 + 10 and _bytes(again) == whole
+
+
 def test_blocks_of_others_or_damaged_ones_are_scored_again(evaluator, tmp_path):
     blocks = score_blocks.ScoreBlocks(tmp_path, 3)
     whole = _bytes(_score(evaluator, blocks=blocks))

@@ -33,6 +33,15 @@ def test_points_and_seeds():
     assert plans.Run(7, 1100).run_id == "p0007_s1100"
 
 
+def test_seeds_are_added_to_runs_of_their_own_alone():
+    few, many = plans.Plan(EMNIST, 2), plans.Plan(EMNIST, 3)
+    assert many.tasks[: len(few.tasks)] == few.tasks
+    assert [many.can_take(seeds) for seeds in (0, 1, 2, 3, 4, None)] == [
+        False, True, True, True, False, False,
+    ]  # fmt: skip
+    assert [plans.Plan(DITTO, 3).can_take(seeds) for seeds in (2, 3)] == [False, True]
+
+
 def test_groups_hold_every_run_once_and_know_their_points():
     plan = plans.Plan(DITTO, 2)
     assert [task.group.fixed for task in plan.tasks] == [{"mocha_outer": "1"}, {"mocha_outer": "2"}]
@@ -52,7 +61,7 @@ def test_groups_hold_every_run_once_and_know_their_points():
 def test_one_trainer_a_run():
     plan = plans.Plan(EMNIST, 2, "/data", use_synthetic_data=True)
     assert [task.runs for task in plan.tasks] == [
-        (plans.Run(point, seed),) for point in range(2) for seed in (100, 1100)
+        (plans.Run(point, seed),) for seed in (100, 1100) for point in range(2)
     ]
     command = plan.command(plan.tasks[3], pathlib.Path("out/mine"))
     assert command == [

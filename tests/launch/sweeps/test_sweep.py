@@ -359,6 +359,30 @@ def test_results_of_something_else_are_refused(folder, whole):
     record.write_text(before, encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def grown(folder):
+    """A sweep under one seed, then two: its directory, and {file: bytes} of the first's tasks."""
+    root, directory = "--root_output_dir=grown", folder / "grown" / "settings"
+    sweep(folder, "settings", root, "--seeds=1")
+    before = {path.name: path.read_bytes() for path in (directory / "tasks").iterdir()}
+    sweep(folder, "settings", root)
+    return directory, before
+
+
+def test_more_seeds_keep_the_runs_of_fewer(folder, grown):
+    directory, before = grown
+    assert len(before) == 2
+    for name, content in before.items():  # Seconds are in it, which another run would change.
+        assert (directory / "tasks" / name).read_bytes() == content
+    rows = table(directory / "sweep.csv")
+    assert [row["run_id"] for row in rows] == [
+        "p0000_s100", "p0000_s1100", "p0001_s100", "p0001_s1100",
+    ]  # fmt: skip
+    assert {row["status"] for row in rows} == {"finished"}
+    error = refused(folder, "settings", "--root_output_dir=grown", "--seeds=1")
+    assert "holds results of seeds 2, not 1" in error
+
+
 def test_an_experiments_directory_is_refused(folder):
     place = folder / "experiments" / "fedavg"
     place.mkdir(parents=True)
@@ -417,14 +441,13 @@ def test_no_grid_runs_if_one_cannot_be_read(folder):
     assert not (folder / "none").exists()
 
 
-def test_no_grid_runs_if_one_has_results_of_another(folder):
+def test_no_grid_runs_if_one_has_results_of_another(folder, grown):
     text = (folder / "settings.yaml").read_text()
-    sweep(folder, "settings", "--root_output_dir=older")
     (folder / "settings.yaml").write_text(text.replace("0.5", "0.25"))
-    words = refused(folder, "fedavg", "settings.yaml", "--root_output_dir=older")
+    words = refused(folder, "fedavg", "settings.yaml", "--root_output_dir=grown")
     (folder / "settings.yaml").write_text(text)
-    assert "older/settings holds results of another grid" in words
-    assert not (folder / "older" / "fedavg" / "sweep.csv").exists()
+    assert "grown/settings holds results of another grid" in words
+    assert not (folder / "grown" / "fedavg" / "sweep.csv").exists()
 
 
 def test_no_scheduler(folder):
