@@ -48,7 +48,10 @@ _NAMES = {
     "largest_cluster_pct": "% in the largest cluster",
 }
 
-flags.DEFINE_integer("seeds", 5, "Seeds 100, 1100, 2100, ...", lower_bound=1, upper_bound=1000)
+flags.DEFINE_integer(
+    "seeds", 5, "Seeds 100, 1100, 2100, ...; more later keep finished runs.",
+    lower_bound=1, upper_bound=1000,
+)  # fmt: skip
 flags.DEFINE_enum("scheduler", "local", ["local", "slurm"], "What runs the tasks.")
 flags.DEFINE_integer(
     "max_parallel", None, "Tasks at once (default: as many as there are cores for; with slurm, "
@@ -205,7 +208,7 @@ def _recorded(held: run_directory.RunDirectory, plan: plans.Plan) -> Iterator[pa
 
 
 def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None:
-    """Refuses a directory with results of another version or grid, or of seeds not wanted now."""
+    """Refuses a directory with results of another version, grid or number of seeds."""
     then, now = directory.record.get("plan"), plan.identity()
     if then is None and directory.record:
         raise UserError(
@@ -216,8 +219,7 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
         return
     for name in now:
         before = then.get(name, 1 if name == "results_version" else None)
-        is_same = plan.can_take(before) if name == "seeds" else before == now[name]
-        if not is_same:
+        if before != now[name] and not (name == "seeds" and plan.keeps_other_seeds):
             stored = "another grid" if name == "grid" else f"{name} {before}"
             expected = "" if name == "grid" else f", not {now[name]}"
             raise UserError(

@@ -105,7 +105,7 @@ class Plan:
 
     @functools.cached_property
     def tasks(self) -> list[Task]:
-        """All tasks, in a fixed order: of runs of their own, those under more seeds come last."""
+        """All tasks, in a fixed order: runs of their own go seed by seed, more seeds come last."""
         if not is_grouped(self.grid):
             runs = (Run(p, seed) for seed in self.seeds for p in range(len(self.points)))
             return [Task(number, (run,), None) for number, run in enumerate(runs)]
@@ -142,10 +142,10 @@ class Plan:
         trainer = [sys.executable, "-m", f"trainers.{self.grid.trainer}"]
         return [*trainer, *self.arguments(task.runs[0], directory)]
 
-    def can_take(self, num_seeds: int) -> bool:
-        """Returns whether results under so many seeds are a part of these; a group's never are."""
-        fewest = self.num_seeds if is_grouped(self.grid) else 1
-        return num_seeds in range(fewest, self.num_seeds + 1)
+    @property
+    def keeps_other_seeds(self) -> bool:
+        """Whether results under more or fewer seeds go with these: each run has its own trainer."""
+        return not is_grouped(self.grid)
 
     def identity(self) -> dict[str, Any]:
         """Returns what has to be the same for results to belong together, as JSON has it."""

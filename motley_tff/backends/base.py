@@ -101,11 +101,12 @@ class Backend(Protocol):
     """A way to run client work. All backends give the same numbers, to float tolerance.
 
     Attributes:
-      stacks_clients: Whether a client's last digits may hang on the clients beside it in a call.
+      one_by_one: Whether `map_clients` gives each client as soon as it is done, with numbers that
+        do not depend on which clients share a call.
     """
 
     name: str
-    stacks_clients: bool
+    one_by_one: bool
 
     def training(self, task: Task, algorithm: Algorithm) -> TrainingProcess:
         """Returns the algorithm's training process over the task's training clients."""

@@ -38,7 +38,7 @@ class SequentialBackend:
     """Runs client work in this process, `parallel_clients` at once."""
 
     name = "sequential"
-    stacks_clients = False
+    one_by_one = True
 
     def __init__(
         self, parallel_clients: int = 1, robust: str | None = None, trim_share: float = 0.0

@@ -81,7 +81,7 @@ class VectorizedBackend:
     """Runs stacks of clients in this process."""
 
     name = "vectorized"
-    stacks_clients = True
+    one_by_one = False
 
     def __init__(self) -> None:
         self._cache = StackCache()

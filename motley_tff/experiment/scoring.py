@@ -72,10 +72,11 @@ class Evaluator:
                     for _ in range(_num_clients(kept)):
                         on_client()
                     continue
-                for block in self._score(group, weights, client_states, next_ids, key, on_client):
+                for block, took_long in self._score(
+                    group, weights, client_states, next_ids, key, on_client
+                ):
                     size = _num_clients(block)
-                    # What is short and the last is soon scored again.
-                    if blocks and (size == BLOCK or done + size < len(ids)):
+                    if blocks and (took_long or size == BLOCK):  # Others are soon scored again.
                         blocks.save(self._block_name(group, done), block)
                     scored.append(block)
                     done += size
@@ -94,9 +95,9 @@ class Evaluator:
         ids: tuple[str, ...],
         key: np.ndarray,
         on_client: Callable[[], None],
-    ) -> Iterator[dict[str, Scores]]:
-        """Yields the scores of clients on all splits of a group, in a block; in several where that
-        takes long and changes no number.
+    ) -> Iterator[tuple[dict[str, Scores], bool]]:
+        """Yields (the scores of clients on all splits of a group, whether they took long); in
+        several blocks where that is so and changes no number.
         """
         states = None if client_states is None else [client_states[i] for i in ids]
         # Of silos those of the split that has all parts of the group.
@@ -107,10 +108,11 @@ class Evaluator:
         for number, (_, metrics) in enumerate(self._backend.map_clients(call), 1):
             outputs.append(metrics)
             on_client()
-            is_late = time.monotonic() - start > SECONDS and not self._backend.stacks_clients
-            if is_late or number == len(ids):
+            took_long = time.monotonic() - start > SECONDS
+            if (took_long and self._backend.one_by_one) or number == len(ids):
                 of = ids[number - len(outputs) : number]
-                yield {s: client_scores.collect(self._task, s, of, outputs) for s in group}
+                block = {s: client_scores.collect(self._task, s, of, outputs) for s in group}
+                yield block, took_long
                 outputs, start = [], time.monotonic()
 
 

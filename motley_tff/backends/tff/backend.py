@@ -35,7 +35,7 @@ class TffBackend:
     """Runs client work in TFF's current execution context; the aggregator is by default a mean."""
 
     name = "tff"
-    stacks_clients = False
+    one_by_one = False
 
     def __init__(self, aggregator: Aggregator | None = None):
         self._aggregator = aggregator or MEAN

@@ -36,10 +36,7 @@ def test_points_and_seeds():
 def test_seeds_are_added_to_runs_of_their_own_alone():
     few, many = plans.Plan(EMNIST, 2), plans.Plan(EMNIST, 3)
     assert many.tasks[: len(few.tasks)] == few.tasks
-    assert [many.can_take(seeds) for seeds in (0, 1, 2, 3, 4, None)] == [
-        False, True, True, True, False, False,
-    ]  # fmt: skip
-    assert [plans.Plan(DITTO, 3).can_take(seeds) for seeds in (2, 3)] == [False, True]
+    assert many.keeps_other_seeds and not plans.Plan(DITTO, 3).keeps_other_seeds
 
 
 def test_groups_hold_every_run_once_and_know_their_points():
