@@ -49,7 +49,7 @@ _NAMES = {
 }
 
 flags.DEFINE_integer(
-    "seeds", 5, "Seeds 100, 1100, 2100, ...; more later keep finished runs.",
+    "seeds", 5, "Seeds 100, 1100, 2100, ...; may grow where each run has its own trainer.",
     lower_bound=1, upper_bound=1000,
 )  # fmt: skip
 flags.DEFINE_enum("scheduler", "local", ["local", "slurm"], "What runs the tasks.")

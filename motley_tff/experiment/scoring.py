@@ -64,11 +64,13 @@ class Evaluator:
         for group in self._work:
             ids = tuple(client_ids[group[0]])
             scored: list[dict[str, Scores]] = []
-            while (done := sum(map(_num_clients, scored))) < len(ids):
+            done = 0
+            while done < len(ids):
                 next_ids = ids[done : done + BLOCK]
                 kept = blocks.load(self._block_name(group, done), next_ids) if blocks else None
                 if kept is not None:
                     scored.append(kept)
+                    done += _num_clients(kept)
                     for _ in range(_num_clients(kept)):
                         on_client()
                     continue
