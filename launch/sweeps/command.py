@@ -38,6 +38,8 @@ _MANY_RUNS, _TOO_MANY_RUNS = 20_000, 10_000_000
 # a process, most of it starting.
 _SECONDS_IN_A_GROUP, _SECONDS_ALONE = 0.3, 10.0
 _SECONDS_BETWEEN_LINES = 30.0
+# What a directory is said to hold of where two values would tell a reader nothing.
+_STORED = {"grid": "another grid", "form": "another version of motley_sweep"}
 # What the closing table calls statistics of test clients.
 _NAMES = {
     "baseline_mean": "baseline: mean over clients",
@@ -220,8 +222,8 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
     for name in now:
         before = then.get(name, 1 if name == "results_version" else None)
         if before != now[name] and not (name == "seeds" and plan.keeps_other_seeds):
-            stored = "another grid" if name == "grid" else f"{name} {before}"
-            expected = "" if name == "grid" else f", not {now[name]}"
+            stored = _STORED.get(name, f"{name} {before}")
+            expected = "" if name in _STORED else f", not {now[name]}"
             raise UserError(
                 f"{directory.path} holds results of {stored}{expected}; choose another "
                 "--root_output_dir, or move them away"

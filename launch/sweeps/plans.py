@@ -16,6 +16,7 @@ import motley_tff
 from launch.sweeps import grids
 from motley_tff import algorithms
 from motley_tff.backends import run_groups
+from motley_tff.core.errors import UserError
 
 # Results of another form of `tasks/*.json`, or in another order, are refused.
 _FORM = 2
@@ -179,8 +180,15 @@ def _plugins(grid: grids.Grid) -> dict[str, str]:
 
 
 def from_record(record: Mapping[str, Any]) -> Plan:
-    """Returns the plan that `run.json` holds; what it says of the paper is left out."""
+    """Returns the plan that `run.json` holds, without what it says of the paper; UserError if its
+    tasks have other numbers, as those of a job that was queued before an update.
+    """
     plan = record["plan"]
+    if plan.get("form") != _FORM:
+        raise UserError(
+            "the sweep was begun by another version of motley_sweep, which numbers tasks "
+            "otherwise; go on with that version, or begin the sweep anew"
+        )
     sections = {
         name: {flag: tuple(v) if isinstance(v, list) else v for flag, v in plan["grid"][name]}
         for name in grids.SECTIONS

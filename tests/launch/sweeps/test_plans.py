@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from launch.sweeps import grids, plans
+from motley_tff.core.errors import UserError
 from tests.launch.sweeps.test_grids import FOLDER
 
 DITTO = grids.Grid(
@@ -112,6 +113,13 @@ def test_the_same_after_json_with_its_keys_sorted(grid):
     again = plans.from_record(json.loads(text))
     assert again == plan and again.tasks == plan.tasks and again.points == plan.points
     assert again.identity() == plan.identity()
+
+
+def test_a_job_queued_before_an_update_is_refused():
+    identity = plans.Plan(DITTO, 2).identity()
+    record = {"plan": {**identity, "form": identity["form"] - 1}, "data_dir": None}
+    with pytest.raises(UserError, match="begun by another version of motley_sweep"):
+        plans.from_record(record)
 
 
 def test_another_order_of_flags_is_another_sweep():

@@ -356,6 +356,10 @@ def test_results_of_something_else_are_refused(folder, whole):
     content["plan"]["version"] = "0.0.1"
     record.write_text(json.dumps(content), encoding="utf-8")
     assert "holds results of version 0.0.1" in refused(folder, "fedavg", flag)
+    content["plan"]["form"] = 1
+    record.write_text(json.dumps(content), encoding="utf-8")
+    error = refused(folder, "fedavg", flag)
+    assert "whole/fedavg holds results of another version of motley_sweep; choose" in error
     record.write_text(before, encoding="utf-8")
 
 
