@@ -76,7 +76,8 @@ def read_generated(
     is anything else.
     """
     arrays = _load(path)
-    name = next((key for key in _EXAMPLES if key in arrays), None) or next(iter(arrays))
+    wanted = _EXAMPLES if embed is None else reversed(_EXAMPLES)  # Of a file that has both.
+    name = next((key for key in wanted if key in arrays), None) or next(iter(arrays))
     if len(arrays) > 1 and name not in _EXAMPLES:
         raise UserError(
             f"{path} has arrays {_listed(arrays)}; expected one array, or one named features"
@@ -138,8 +139,8 @@ def _features(
         raise UserError(f"{name}: found values of type {array.dtype}, expected real numbers")
     if array.ndim in (3, 4) and embed is None:
         raise UserError(
-            f"{name}: found an array {list(array.shape)}; if these are images, give "
-            "--inception_weights=FILE, else make it [examples, features]"
+            f"{name}: found an array {list(array.shape)}; if these are images, say what features "
+            "are, such as --features=pca:64, else make it [examples, features]"
         )
     if array.ndim not in ((2,) if embed is None else (3, 4)):
         expected = "[examples, features]" if embed is None else "images [examples, height, width]"

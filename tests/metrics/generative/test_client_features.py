@@ -69,6 +69,9 @@ def test_images_become_features(save):
     clients = client_features.read_clients(save(a=images, b=images), embed)
     assert clients.features.tolist() == [[0, 1], [9, 10]] * 2
     assert client_features.read_generated(save(images=images), 2, embed).shape == (2, 2)
+    both = save(features=A, images=images)
+    assert client_features.read_generated(both, 2, embed).tolist() == [[0, 1], [9, 10]]
+    assert client_features.read_generated(both, 2).tolist() == A.tolist()
     coloured = client_features.read_clients(save(a=images[..., None]), embed)
     assert coloured.features.tolist() == [[0, 1], [9, 10]]
 
@@ -83,8 +86,8 @@ def test_images_become_features(save):
         ({"a": A, "b": A[:0]}, r"\[b\] has no examples \(found \[0, 2\]\)"),
         ({"a": A[:, :0]}, "has no examples"),
         ({"a": A[0]}, r"found an array \[2\], expected \[examples, features\]"),
-        ({"a": np.ones((2, 4, 4))}, "if these are images, give --inception_weights"),
-        ({"a": np.ones((2, 4, 4, 3))}, "if these are images, give --inception_weights"),
+        ({"a": np.ones((2, 4, 4))}, "if these are images, say what features are"),
+        ({"a": np.ones((2, 4, 4, 3))}, "if these are images, say what features are"),
         ({"a": np.ones((2, 4, 4, 3, 1))}, "expected .examples, features"),
         ({"a": np.repeat([[1.0], [np.nan]], 3000, axis=0)}, "has values that are nan"),
         ({"a": np.array([["x"]])}, "values of type <U1, expected real numbers"),
