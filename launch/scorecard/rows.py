@@ -14,8 +14,9 @@ from motley_tff.report.runs import Run
 COLUMNS = (
     "method", "run_id", *scorecard.AXES, "value", "local_value", "central_value",
     "central_disparity", "rounds", "bytes", "seconds", "rounds_score", "bytes_score",
-    "seconds_score", "iid_disparity", "dropout_disparity", "straggler_disparity", "iid_points",
-    "dropout_points", "straggler_points", "exchange",
+    "seconds_score", "iid_value", "dropout_value", "straggler_value", "iid_disparity",
+    "dropout_disparity", "straggler_disparity", "iid_points", "dropout_points", "straggler_points",
+    "exchange",
 )  # fmt: skip
 # Before what was done to a method, of the value that it then has.
 ATTACKED = "attacked_"
@@ -187,19 +188,19 @@ def _seconds(run: Run, rounds: pd.DataFrame, network: scorecard.Network | None) 
 
 
 def _robustness(run: Run, variants: scorecard_runs.Variants, column: str) -> dict[str, Any]:
-    """Returns the worst disparity of each kind, and its points."""
+    """Returns the worst disparity of each kind, the value it is of, and its points."""
     value = _value(run, column)
     row: dict[str, Any] = {}
     for kind, variant_runs in variants.items():
+        others = [_value(variant, column) for variant in variant_runs]
         # Alike clients are the easier problem, faults the harder.
-        pairs = [
-            (value, other) if kind == "iid" else (other, value)
-            for other in (_value(variant, column) for variant in variant_runs)
-        ]
+        pairs = [(value, other) if kind == "iid" else (other, value) for other in others]
         disparities = [scorecard.disparity(*pair, run.higher_is_better) for pair in pairs]
+        worst = max(disparities, default=None)
         points = scorecard.iid_points if kind == "iid" else scorecard.handled_points
-        row[f"{kind}_disparity"] = max(disparities, default=None)
-        row[f"{kind}_points"] = points(max(disparities)) if disparities else None
+        row[f"{kind}_value"] = None if worst is None else others[disparities.index(worst)]
+        row[f"{kind}_disparity"] = worst
+        row[f"{kind}_points"] = None if worst is None else points(worst)
     return row | {"robustness": scorecard.robustness([row[f"{kind}_points"] for kind in variants])}
 
 

@@ -39,6 +39,7 @@ import datasets
 from launch.sweeps import flag_check
 from motley_tff import algorithms
 from motley_tff.core.errors import UserError
+from motley_tff.tables import columns
 from trainers import optimizer_flags
 
 TRAINERS = (
@@ -48,11 +49,6 @@ TRAINERS = (
     "knn_per_trainer",
     "mtl_trainer",
 )
-# Statistics of a run's test clients, as `summary.csv` names them.
-STATISTICS = (
-    "baseline_mean", "baseline_std", "personalized_mean", "personalized_std", "pct_clients_hurt",
-    "largest_cluster_pct",
-)  # fmt: skip
 _REQUIRED = ("algorithm", "dataset", "trainer")
 SECTIONS = ("fixed", "inside", "grid")
 _KEYS = (*_REQUIRED, *SECTIONS, "settings", "choose_by", "paper")
@@ -404,7 +400,8 @@ class _Reader:
 
     def _paper(self, node: yaml.Node) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        for key, value in self._mapping(node, "paper", ("source", "best", *STATISTICS)).items():
+        known = ("source", "best", *columns.STATISTICS)
+        for key, value in self._mapping(node, "paper", known).items():
             if key == "source":
                 result[key] = self._scalar(value, key)
             elif key == "best":

@@ -18,7 +18,7 @@ from motley_tff.files import csv_files
 from motley_tff.tables import columns as columns_lib
 
 SPLITS = ("valid", "test")
-_NUMBERS = tuple(f"{split}_{name}" for split in SPLITS for name in grids.STATISTICS)
+_NUMBERS = tuple(f"{split}_{name}" for split in SPLITS for name in columns_lib.STATISTICS)
 _OF_RUN = ("round", "candidate", "metric", "higher_is_better", "num_clients")
 _TASK_COLUMNS = (
     "task", "runs", "status", "reason", "seconds", "cpu_seconds", "peak_memory_mb", "host",
@@ -40,7 +40,7 @@ def of_run(
     statistics = {
         f"{split}_{name}": by_split[split].get(name, "")
         for split in SPLITS
-        for name in grids.STATISTICS
+        for name in columns_lib.STATISTICS
     }
     models = ("baseline", "personalized")
     if "" in (statistics[f"{split}_{model}_mean"] for split in SPLITS for model in models):
@@ -197,7 +197,7 @@ def best_rows(
     runs = rows[point * plan.num_seeds :][: plan.num_seeds]
     paper = {} if plan.use_synthetic_data else plan.grid.paper
     best = []
-    for name in grids.STATISTICS:
+    for name in columns_lib.STATISTICS:
         values = [run[f"test_{name}"] for run in runs]
         if "" in values:
             continue

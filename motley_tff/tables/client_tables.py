@@ -189,7 +189,7 @@ def _run_table(file: reading.File) -> "pd.DataFrame":
     with np.errstate(over="ignore"):
         for name in table.columns:
             column = columns_lib.find("clients", name)
-            if column and column.kind == "score":
+            if column and column.kind == "float32":
                 # Nine digits name a float32: here it is again, to the bit.
                 table[name] = table[name].astype(np.float32).astype(np.float64)
     table["higher_is_better"] = table["higher_is_better"] == 1

@@ -2,7 +2,7 @@
 documented is written, read, checked and documented by these.
 
     columns.names("clients", **columns.of_task("cross_silo"))   # in the order of the file
-    columns.find("clients", "baseline").kind                    # "score"
+    columns.find("clients", "baseline").kind                    # "float32"
 
 A name with a placeholder stands for several columns, or for none: `train_<metric>`.
 `python -m motley_tff.tables.columns` writes them into the page beside this file.
@@ -19,8 +19,8 @@ from motley_tff import metrics
 from motley_tff.core import candidates
 from motley_tff.metrics import scorecard
 
-# `score` is a number that a float32 was; `count` a whole number, 0 or more; `binary` is 0 or 1.
-Kind = Literal["text", "number", "score", "count", "binary"]
+# `float32` is a number that was one; `count` a whole number, 0 or more; `binary` is 0 or 1.
+Kind = Literal["text", "number", "float32", "count", "binary"]
 
 # Whose validation data choose a silo's candidate; both are in the tables of silos.
 WAYS: tuple[candidates.Tuning, ...] = ("global", "per_client")
@@ -88,8 +88,21 @@ _PERSONALIZED = (
     Column("personalized_std", "number", "standard deviation over clients (of n, not n - 1)", True),
 )
 _HURT = Column("pct_clients_hurt", "number", "percentage worse off with their own model", True)
-
-
+# Of a run in a sweep.
+STATISTICS = (
+    "baseline_mean", "baseline_std", "personalized_mean", "personalized_std", "pct_clients_hurt",
+    "largest_cluster_pct",
+)  # fmt: skip
+_OF_VALID = (
+    "of valid clients: a setting is chosen by `valid_personalized_mean`, or `valid_baseline_mean` "
+    "where the grid says `choose_by: baseline`"
+)
+# Of a scorecard.
+_COSTS = {
+    "rounds": "rounds, as far as they count",
+    "bytes": "bytes of these, both ways, of all clients",
+    "seconds": "seconds of these",
+}
 _ROC_AUCS = {
     "pooled": "ROC-AUC of all clients' examples (`--export_scores`; of classes the mean over them)",
     "mean_over_clients": "mean of the clients' own",
@@ -104,7 +117,7 @@ def _keys(*names: str) -> tuple[Column, ...]:
 
 
 def _ood(name: str, meaning: str) -> Column:
-    return Column(f"ood_{name}<ood>", "score", f"{meaning}, {_OOD}", True, True)
+    return Column(f"ood_{name}<ood>", "float32", f"{meaning}, {_OOD}", True, True)
 
 
 TABLES: Mapping[str, Table] = {
@@ -120,12 +133,17 @@ TABLES: Mapping[str, Table] = {
             Column("num_evaluation_examples", "count", "examples it is evaluated on"),
             Column("metric", "text", "the metric's name"),
             Column("higher_is_better", "binary", "the metric's direction"),
-            Column("baseline", "score", "the metric under the global model", True),
-            Column("personalized", "score", "the metric under the client's own model", True),
+            Column(
+                "baseline",
+                "float32",
+                "the metric under the global model; of HypCluster, the first cluster's",
+                True,
+            ),
+            Column("personalized", "float32", "the metric under the client's own model", True),
             Column("delta", "number", "what it gained; positive is better, for errors too", True),
             Column("is_hurt", "binary", "whether it is worse off with its own model", True),
-            Column("baseline_loss", "score", "mean loss under the global model", True),
-            Column("personalized_loss", "score", "mean loss under its own model", True),
+            Column("baseline_loss", "float32", "mean loss under the global model", True),
+            Column("personalized_loss", "float32", "mean loss under its own model", True),
             Column(
                 "reference",
                 "number",
@@ -134,10 +152,10 @@ TABLES: Mapping[str, Table] = {
             ),
             Column("group", "text", "which planted or known group it belongs to", True),
             Column("candidate_<way>", "text", "candidate chosen for all, or by the silo", True),
-            Column("personalized_<way>", "score", "the metric under that candidate", True),
+            Column("personalized_<way>", "float32", "the metric under that candidate", True),
             Column("is_hurt_<way>", "binary", "whether it is worse off with that candidate", True),
-            Column("baseline_<further>", "score", "a further metric: global model", True),
-            Column("personalized_<further>", "score", "a further metric: own model", True),
+            Column("baseline_<further>", "float32", "a further metric: global model", True),
+            Column("personalized_<further>", "float32", "a further metric: own model", True),
             _ood("baseline", "the global model"),
             _ood("personalized", "the client's own model"),
         ),
@@ -252,8 +270,10 @@ TABLES: Mapping[str, Table] = {
                 "class", "text", "which class is positive, against the rest; empty of two", True
             ),
             Column("label", "binary", "1 is positive"),
-            Column("baseline_score", "score", "the global model's score; higher is positive", True),
-            Column("personalized_score", "score", "the client's own model's", True),
+            Column(
+                "baseline_score", "float32", "the global model's score; higher is positive", True
+            ),
+            Column("personalized_score", "float32", "the client's own model's", True),
         ),
     ),
     "relations": Table("silo", "by Mocha; a column each silo, too", (_CLIENT,)),
@@ -267,10 +287,46 @@ TABLES: Mapping[str, Table] = {
             Column("reason", "text", "why it failed", True),
             Column("metric", "text", "the metric's name", True),
             Column("higher_is_better", "binary", "the metric's direction", True),
+            Column("round", "count", "the evaluation that is reported", True),
             _BASELINE[0],
-            Column("valid_personalized_mean", "number", "what the setting is chosen by", True),
-            Column("test_personalized_mean", "number", "what is reported", True),
-            Column("test_pct_clients_hurt", "number", _HURT.meaning, True),
+            Column("num_clients", "count", "test clients", True),
+            *(
+                Column(f"{split}_{statistic}", "number", meaning, True)
+                for split, meaning in (("valid", _OF_VALID), ("test", "of test clients: reported"))
+                for statistic in STATISTICS
+            ),
+        ),
+    ),
+    "best": Table(
+        "statistic of test clients, of the chosen setting",
+        "by `motley_sweep`; the grid's flags are columns, too",
+        (
+            *_keys("dataset", "algorithm"),
+            Column("metric", "text", "the metric's name"),
+            Column("statistic", "text", "such as `personalized_mean`"),
+            Column("mean", "number", "its mean over seeds"),
+            Column("std_over_seeds", "number", "its standard deviation over seeds (of n)"),
+            Column("paper_mean", "number", "what the grid's paper has", True),
+            Column("paper_std_over_seeds", "number", "the same", True),
+            Column("num_seeds", "count", "seeds"),
+            Column(
+                "chosen_by", "text", "`baseline` or `personalized`: whose validation mean chose"
+            ),
+            Column("paper_source", "text", "where the paper has it", True),
+        ),
+    ),
+    "tasks": Table(
+        "process",
+        "by `motley_sweep`",
+        (
+            Column("task", "text", "its number"),
+            Column("runs", "count", "runs that it trained"),
+            Column("status", "text", "`finished` or `failed`", True),
+            Column("reason", "text", "why it failed", True),
+            Column("seconds", "number", "seconds of wall time of the last try", True),
+            Column("cpu_seconds", "number", "seconds of processor time", True),
+            Column("peak_memory_mb", "number", "the most memory it had", True),
+            Column("host", "text", "the machine", True),
         ),
     ),
     "heterogeneity": Table(
@@ -284,11 +340,27 @@ TABLES: Mapping[str, Table] = {
     ),
     "scorecard": Table(
         "method",
-        "by `motley_scorecard`, with each score's parts",
+        "by `motley_scorecard`",
         (
             Column("method", "text", "the method"),
-            Column("exchange", "text", "what clients and server exchange", True),
+            Column("run_id", "text", "its run"),
             *(Column(axis, "number", "points, 0 to 5", True) for axis in scorecard.AXES),
+            Column("value", "number", "test mean of the scored model"),
+            Column("local_value", "number", "of local training", True),
+            Column("central_value", "number", "of the model that is trained in one place", True),
+            Column("central_disparity", "number", "how much worse than that, relative", True),
+            *(Column(name, "number", what, True) for name, what in _COSTS.items()),
+            *(Column(f"{name}_score", "number", "points for it, 0 to 5", True) for name in _COSTS),
+            *(
+                Column(f"{kind}_{suffix}", "number", meaning, True)
+                for suffix, meaning in (
+                    ("value", "of the method's run with IID clients, drop-outs or stragglers"),
+                    ("disparity", "how much it loses by clients that differ, or by faults"),
+                    ("points", "points for that"),
+                )
+                for kind in ("iid", "dropout", "straggler")
+            ),
+            Column("exchange", "text", "what clients and server exchange", True),
             Column(
                 "attacked_<how>",
                 "number",
@@ -300,7 +372,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "generative": Table(
         "generated set",
-        "by `motley_generative --output`, if the file is called so",
+        "by `motley_generative --output=FILE`, under any name",
         (
             Column("generated", "text", "the set"),
             Column("num_examples", "count", "examples of it that are scored"),
@@ -321,7 +393,12 @@ TABLES: Mapping[str, Table] = {
             Column("smallest_class_share", "number", "share of the rarest class, 0..1", True),
             Column("source", "text", "`file`, `checkpoint`, or the `--experiment` that made it"),
             Column("series", "text", "the run, or the anchor", True),
-            Column("setting", "number", "round, number of examples, variance or scale", True),
+            Column(
+                "setting",
+                "number",
+                "in the series: round, number of examples, variance or scale",
+                True,
+            ),
             Column("file", "text", "of its examples; of some clients', all clients' file", True),
             Column("num_kept", "count", "K, of clients that keep so many neighbours", True),
         ),
@@ -386,10 +463,15 @@ def table_of(stem: str) -> str:
 def find(table: str, name: str) -> Column | None:
     """Returns the column of a table that a name in its header stands for, None if it is unknown."""
     for column in TABLES[table].columns:
-        pattern = re.escape(re.sub("<ood>|<scores>", "", column.name))
+        pattern = re.escape(_shown(column))
         if re.fullmatch(re.sub("<.*>", ".+", pattern), name):
             return column
     return None
+
+
+def _shown(column: Column) -> str:
+    """Returns a name without the placeholders that stand for nothing."""
+    return re.sub("<ood>|<scores>", "", column.name)
 
 
 def documentation() -> str:
@@ -411,9 +493,7 @@ def _rows(columns: Sequence[Column], left_out: Sequence[str]) -> str:
     for column in columns:
         if column.name not in left_out:
             kind = column.kind + "?" * column.can_be_empty
-            lines.setdefault((kind, column.meaning), []).append(
-                f"`{column.name.replace('<ood>', '')}`"
-            )
+            lines.setdefault((kind, column.meaning), []).append(f"`{_shown(column)}`")
     return "\n".join(
         f"| {', '.join(shown)} | {kind} | {meaning} |" for (kind, meaning), shown in lines.items()
     )

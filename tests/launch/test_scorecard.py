@@ -12,6 +12,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.metrics import scorecard
 from motley_tff.report import runs
+from motley_tff.tables import columns
 from tests.report import written
 from tests.trainers import programs
 
@@ -373,6 +374,12 @@ def test_methods_of_one_class_a_client_are_compared_with_alike_ones(tmp_path):
     rows = _rows(one, iid)
     assert list(rows) == ["fedavg+finetuning"]
     assert rows["fedavg+finetuning"]["iid_points"] == 2
+    assert rows["fedavg+finetuning"]["iid_value"] == pytest.approx(0.87)
+    assert "dropout_value" not in rows["fedavg+finetuning"]
+
+
+def test_every_column_is_documented():
+    assert columns.names("scorecard") == scorecard_rows.COLUMNS
 
 
 def test_attacks_are_columns_beside_the_scores(tmp_path):

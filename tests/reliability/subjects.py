@@ -432,7 +432,7 @@ def _tasks(folder: Path) -> None:
         results.of_run(
             run,
             [{"split": split, "round": "5", "candidate": "1", "num_clients": "4"}
-             | dict.fromkeys(grids.STATISTICS, "0.5") for split in results.SPLITS],
+             | dict.fromkeys(columns.STATISTICS, "0.5") for split in results.SPLITS],
             "accuracy", True,
         )
         for task in _PLAN.tasks for run in task.runs

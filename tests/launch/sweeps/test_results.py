@@ -8,6 +8,7 @@ from launch.sweeps import grids, plans, results
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
+from motley_tff.tables import columns
 
 GRID = grids.Grid(
     "ditto", "school", "mtl_trainer", {"algorithm": "ditto"}, {},
@@ -78,12 +79,20 @@ def test_the_best_on_validation_is_reported_on_test(directory):
     ]  # fmt: skip
     assert "seconds" not in rows[0]  # They differ from one machine to the next.
     best = {row["statistic"]: row for row in table(folder / "best.csv")}
-    assert set(best) == set(grids.STATISTICS) - {"largest_cluster_pct"}
+    assert set(best) == set(columns.STATISTICS) - {"largest_cluster_pct"}
     mean = best["personalized_mean"]
     assert (mean["mean"], mean["std_over_seeds"]) == ("7.5", "0.5")
     assert (mean["paper_mean"], mean["paper_std_over_seeds"]) == ("0.5", "0.25")
     assert mean["client_learning_rate"] == "0.2" and mean["paper_source"] == "Table 7"
     assert best["pct_clients_hurt"]["mean"] == "25" and best["baseline_std"]["paper_mean"] == ""
+
+
+def test_every_column_of_the_tables_is_documented(directory):
+    folder = directory(kept(*VALUES))
+    results.write(folder, PLAN)
+    for name in ("sweep", "best", "tasks"):
+        found = set(table(folder / f"{name}.csv")[0])
+        assert found - set(GRID.grid) == set(columns.names(name)), name
 
 
 def test_the_rows_of_the_sweep_come_back(directory):
