@@ -147,7 +147,7 @@ def _define_evaluation() -> None:
     flags.DEFINE_bool(
         "export_scores",
         False,
-        "vehicle; table, images, text of two classes: also write every example's label and both "
+        "Tasks of labels, up to 100 classes: also write every example's label and both "
         "models' scores, scores.csv.",
     )
     flags.register_validator(
