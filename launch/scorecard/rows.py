@@ -129,15 +129,10 @@ def _efficiency(run: Run, baseline: Run | None, column: str, counting: Counting)
 
 def _cost(run: Run, column: str, counting: Counting) -> scorecard.Cost | None:
     """Returns what a run took, all of it or until the target; None if it is never there."""
+    _check_whole(run)
     rounds, summary = run.table("rounds"), run.table("summary")
-    total = int(run.flags.get("total_rounds", 0))
-    # A warm start is not in `rounds.csv`.
-    total -= round(total * float(run.flags.get("warmstart_fraction") or 0.0))
-    count = 0 if rounds is None else int(rounds["round"].max())
-    if rounds is None and not total:
+    if rounds is None or summary is None:
         raise UserError(f"{run.path} has no rounds, which costs are counted in; leave it out")
-    if rounds is None or summary is None or count < total:
-        raise UserError(f"{run.path} has {count} of {total} rounds; run it to its end, or leave it")
     rows = summary[(summary["run_id"] == run.run_id) & (summary["split"] == "valid")]
     last = _last_counted(rows.sort_values("round"), f"{column}_mean", run, counting)
     if last is None:
@@ -146,6 +141,17 @@ def _cost(run: Run, column: str, counting: Counting) -> scorecard.Cost | None:
     # The summary's totals know of a warm start as well.
     sent = [last.get(f"bytes_{way}_total", counted[f"bytes_{way}"].sum()) for way in ("down", "up")]
     return scorecard.Cost(len(counted), float(sum(sent)), _seconds(run, counted, counting.network))
+
+
+def _check_whole(run: Run) -> None:
+    """Refuses a run that was cut."""
+    rounds = run.table("rounds")
+    total = int(run.flags.get("total_rounds", 0))
+    # A warm start is not in `rounds.csv`.
+    total -= round(total * float(run.flags.get("warmstart_fraction") or 0.0))
+    count = 0 if rounds is None else int(rounds["round"].max())
+    if count < total:
+        raise UserError(f"{run.path} has {count} of {total} rounds; run it to its end, or leave it")
 
 
 def _last_counted(
@@ -192,6 +198,8 @@ def _robustness(run: Run, variants: scorecard_runs.Variants, column: str) -> dic
     value = _value(run, column)
     row: dict[str, Any] = {}
     for kind, variant_runs in variants.items():
+        for variant in variant_runs:
+            _check_whole(variant)
         others = [_value(variant, column) for variant in variant_runs]
         # Alike clients are the easier problem, faults the harder.
         pairs = [(value, other) if kind == "iid" else (other, value) for other in others]
@@ -207,6 +215,8 @@ def _robustness(run: Run, variants: scorecard_runs.Variants, column: str) -> dic
 def _effectiveness(run: Run, roles: scorecard_runs.Roles, column: str) -> dict[str, Any]:
     value = _value(run, column)
     local = None if roles.local is None else _value(roles.local, PERSONALIZED)
+    if roles.centralized is not None:
+        _check_whole(roles.centralized)
     # The central model itself, whatever clients made of it afterwards.
     central = None if roles.centralized is None else _value(roles.centralized, GLOBAL)
     row: dict[str, Any] = {"local_value": local, "central_value": central}

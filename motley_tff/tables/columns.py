@@ -348,14 +348,14 @@ TABLES: Mapping[str, Table] = {
             Column("value", "number", "test mean of the scored model"),
             Column("local_value", "number", "of local training", True),
             Column("central_value", "number", "of the model that is trained in one place", True),
-            Column("central_disparity", "number", "how much worse than that, relative", True),
+            Column("central_disparity", "number", "how much worse than that; 0.02 is 2%", True),
             *(Column(name, "number", what, True) for name, what in _COSTS.items()),
             *(Column(f"{name}_score", "number", "points for it, 0 to 5", True) for name in _COSTS),
             *(
                 Column(f"{kind}_{suffix}", "number", meaning, True)
                 for suffix, meaning in (
-                    ("value", "of the method's run with IID clients, drop-outs or stragglers"),
-                    ("disparity", "how much it loses by clients that differ, or by faults"),
+                    ("value", "of the run with IID clients, drop-outs or stragglers, the worst"),
+                    ("disparity", "its loss by clients that differ, or by faults; 0.02 is 2%"),
                     ("points", "points for that"),
                 )
                 for kind in ("iid", "dropout", "straggler")
@@ -476,10 +476,10 @@ def _shown(column: Column) -> str:
 
 def documentation() -> str:
     """Returns the tables of all columns, as the page beside this file has them, in Markdown."""
-    keys = _rows(list(_KEYS), ())
+    keys = _rows(_KEYS, ())
     parts = [f"| key | kind | meaning |\n|---|---|---|\n{keys}"]
     for name, table in TABLES.items():
-        rows = _rows(table.columns, RUN)
+        rows = _rows(table.columns, _KEYS)
         parts.append(
             f"### `{name}.csv`\n\nA row per {table.row}.\nWritten {table.when}.\n\n"
             f"| column | kind | meaning |\n|---|---|---|\n{rows}"
@@ -487,11 +487,11 @@ def documentation() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _rows(columns: Sequence[Column], left_out: Sequence[str]) -> str:
+def _rows(columns: Sequence[Column], left_out: Sequence[Column]) -> str:
     """Returns a row a column; the baseline's and the personalized models' share one."""
     lines: dict[tuple[str, str], list[str]] = {}
     for column in columns:
-        if column.name not in left_out:
+        if column not in left_out:
             kind = column.kind + "?" * column.can_be_empty
             lines.setdefault((kind, column.meaning), []).append(f"`{_shown(column)}`")
     return "\n".join(

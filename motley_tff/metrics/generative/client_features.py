@@ -2,8 +2,9 @@
 
 `.npz` of clients: either an array a client, named as the client is, or the arrays `features` (or
 `images`) and `client_id`, a row an example. `.npz` of a generated set: one array, or one named
-`features` (or `images`) among others; `.npy`: that array. Features are [num_examples,
-num_features]; images [num_examples, height, width] or [num_examples, height, width, channels].
+`features` or `images` among others, of both the one that is wanted; `.npy`: that array. Features
+are [num_examples, num_features]; images [num_examples, height, width] or [num_examples, height,
+width, channels].
 """
 
 import dataclasses
@@ -80,7 +81,8 @@ def read_generated(
     name = next((key for key in wanted if key in arrays), None) or next(iter(arrays))
     if len(arrays) > 1 and name not in _EXAMPLES:
         raise UserError(
-            f"{path} has arrays {_listed(arrays)}; expected one array, or one named features"
+            f"{path} has arrays {_listed(arrays)}; expected one array, or one named features or "
+            "images"
         )
     features = _features(str(path), arrays[name], embed)
     if num_features is not None and features.shape[1] != num_features:
