@@ -121,9 +121,9 @@ class SequentialTraining:
 
     def __init__(self, backend: SequentialBackend, task: Task, algorithm: Algorithm):
         self._backend, self._task, self._algorithm = backend, task, algorithm
-        self._add = tf.function(self._add_output, autograph=False)
+        self._weigh = tf.function(_weigh, autograph=False)
+        self._add: Callable[..., Nest] | None = None  # Made of the first output: see `_compile`.
         self._step = tf.function(self._server_step, autograph=False)
-        self._is_warm = False
 
     def initialize(self) -> Nest:
         """Returns the state before the first round."""
@@ -179,7 +179,7 @@ class SequentialTraining:
             if self._backend.robust:
                 updates.append(output.update)
                 output = output._replace(update=())
-            total = self._add(total, output)
+            total = self._weigh(output) if total is None else self._add(total, output)
             if stateful:
                 new_states[client_id] = output.client_state
             server_seconds += time.perf_counter() - start
@@ -199,21 +199,17 @@ class SequentialTraining:
         """Has the server's first calls over, on one output and for nothing: tracing is not what a
         round takes.
         """
-        if self._is_warm:
+        if self._add:
             return
         name = self._backend.robust
         added = output._replace(update=()) if name else output
-        update, weight, _ = self._add(self._add(None, added), added)
+        first = self._weigh(added)
+        add = tf.function(_add, autograph=False).get_concrete_function(first, added)
+        update, weight, _ = add(first, added)
         if name:
             update = self._combine(name, [output.update], weight)
         self._step(weights, optimizer_state, update, weight)
-        self._is_warm = True
-
-    def _add_output(self, total: Nest, output: ClientOutput) -> Nest:
-        """Adds a client's update times its weight, its weight and its sums to the total."""
-        update = tf.nest.map_structure(lambda u: u * output.weight, output.update)
-        value = (update, output.weight, output.metrics)
-        return value if total is None else tf.nest.map_structure(tf.add, total, value)
+        self._add = add
 
     def _combine(self, name: str, updates: Sequence[Nest], weight: tf.Tensor) -> Nest:
         """Returns the robust mean of the clients' updates, times the weight."""
@@ -226,6 +222,17 @@ class SequentialTraining:
         update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, weight), update)
         state, weights = self._algorithm.server_optimizer.next(optimizer_state, weights, update)
         return weights, state
+
+
+def _weigh(output: ClientOutput) -> Nest:
+    """Returns a client's update times its weight, its weight and its sums."""
+    update = tf.nest.map_structure(lambda u: u * output.weight, output.update)
+    return update, output.weight, output.metrics
+
+
+def _add(total: Nest, output: ClientOutput) -> Nest:
+    """Returns the total with a client's."""
+    return tf.nest.map_structure(tf.add, total, _weigh(output))
 
 
 def _compile(task, work, broadcast, spec, state):
@@ -241,9 +248,8 @@ def _compile(task, work, broadcast, spec, state):
         {part: dict(spec[part]) for part in work.parts},
         *(key_type, key_type, tf.TensorSpec([], tf.int32)),
     )
-    function = tf.function(run, input_signature=signature, autograph=False)
-    function.get_concrete_function()  # Traced here, as that is not what the first client takes.
-    return function
+    # Concrete: tf.function looks at every argument's type again, a millisecond a call.
+    return tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
 
 
 def _ordered_map(
