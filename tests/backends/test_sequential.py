@@ -89,8 +89,8 @@ def _slow_at_first(tensors, places, place):
 
 @pytest.mark.parametrize(("parallel_clients", "robust"), [(1, None), (2, None), (1, "median")])
 def test_first_calls_are_not_what_clients_and_server_take(monkeypatch, parallel_clients, robust):
-    """A client's function, adding to nothing, adding and the server's step: each is called once
-    for nothing and not timed, and the numbers are those of calls that are not slow.
+    """A client's function, weighing an update, adding one and the server's step: each is called
+    once for nothing and not timed, and the numbers are those of calls that are not slow.
     """
     task = toy.classifier_task()
     algorithm = FedAvg().build(task, task.model.initial_weights(0))
@@ -99,10 +99,11 @@ def test_first_calls_are_not_what_clients_and_server_take(monkeypatch, parallel_
     def init(broadcast, *others):
         return algorithm.work.init(_slow_at_first(broadcast, calls, "client"), *others)
 
-    def add(self, total, output):
-        place = "first" if total is None else "add"
-        weight = _slow_at_first(output.weight, calls, place)
-        return add_output(self, total, output._replace(weight=weight))
+    def weigh(output):
+        return sums(output._replace(weight=_slow_at_first(output.weight, calls, "weigh")))
+
+    def add(total, output):
+        return total_with(_slow_at_first(total, calls, "add"), output)
 
     def step(self, weights, *others):
         return server_step(self, _slow_at_first(weights, calls, "step"), *others)
@@ -116,8 +117,9 @@ def test_first_calls_are_not_what_clients_and_server_take(monkeypatch, parallel_
 
     _, expected = train(algorithm)
     training_class = sequential.SequentialTraining
-    add_output, server_step = training_class._add_output, training_class._server_step
-    monkeypatch.setattr(training_class, "_add_output", add)
+    sums, total_with, server_step = sequential._weigh, sequential._add, training_class._server_step
+    monkeypatch.setattr(sequential, "_weigh", weigh)
+    monkeypatch.setattr(sequential, "_add", add)
     monkeypatch.setattr(training_class, "_server_step", step)
     slow = dataclasses.replace(algorithm, work=dataclasses.replace(algorithm.work, init=init))
     results, weights = train(slow)
@@ -125,7 +127,7 @@ def test_first_calls_are_not_what_clients_and_server_take(monkeypatch, parallel_
     assert max(results[0].slowest_client_seconds, results[0].server_seconds) < 1
     n = len(task.train.ids)
     made = collections.Counter(calls)
-    assert made == {"client": 1 + 2 * n, "first": 1 + 2, "add": 1 + 2 * (n - 1), "step": 1 + 2}
+    assert made == {"client": 1 + 2 * n, "weigh": 2 + 2 * n, "add": 1 + 2 * (n - 1), "step": 1 + 2}
     for a, b in zip(weights, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
