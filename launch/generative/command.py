@@ -5,7 +5,8 @@
 
 The clients' file holds an array of features [examples, features] a client, or the arrays `features`
 and `client_id`; a generated set's file one array, or `features` among others. With --features or
---inception_weights they hold images instead, [examples, height, width] with or without channels.
+--inception_weights they hold images, [examples, height, width] with or without channels, in place
+of features or (named `images`) beside them.
 --run takes both from a run of generative_trainer, a set for each of its checkpoints.
 
 Each score has two forms (Wang et al. 2023): *all* compares with the examples of all clients

@@ -49,14 +49,14 @@ def scores(rows: Rows, notes: Sequence[str], sizes: Sequence[int]) -> None:
     print("(1) is best; fid and kid are better the lower, the others the higher.")
     ends = np.cumsum(sizes).tolist()
     groups = [rows[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-    settings = [found for group in groups if (found := _settings(group))]
+    varied = [found for group in groups if (found := _varied(group))]
     if max(sizes) > 1:
-        files = " and of the files'" if len(settings) < len(groups) else ""
-        where = f", of {len(settings)} anchors' sets{files} each alone" if len(groups) > 1 else ""
+        files = " and of the files'" if len(varied) < len(groups) else ""
+        where = f", of {len(varied)} anchors' sets{files} each alone" if len(groups) > 1 else ""
         print(f"Pairs of generated sets that the all and the avg form order differently{where}:")
         print("  " + ", ".join(_disagreement(groups, name) for name in names))
-    if settings and all(len(group) > 1 for group in settings):
-        print("\n".join(_best(settings, names)))
+    if varied and all(len(group) > 1 for group in varied):
+        print("\n".join(_best(varied, names)))
     for note in notes:
         print(f"note: {note}")
 
@@ -94,14 +94,14 @@ def _disagreement(groups: Sequence[Rows], name: str) -> str:
     return f"{name} {count} of {pairs}"
 
 
-def _settings(rows: Rows) -> Rows:
+def _varied(rows: Rows) -> Rows:
     """Returns the rows of an experiment's series."""
     made = ("gaussian", "nearest", "scaled")
-    return [row for row in rows if row["source"] in made and row["setting"] is not None]
+    return [row for row in rows if row["source"] in made and row["parameter"] is not None]
 
 
 def _best(groups: Sequence[Rows], names: Sequence[str]) -> Iterator[str]:
-    """Yields which setting each form of each score prefers, and how often avg's is the smaller."""
+    """Yields what each form of each score prefers, and how often avg's is the smaller."""
     lines = [("best", "all", "avg", *(["avg smaller"] if len(groups) > 1 else []))]
     for name in names:
         sign = 1 if name in scores_lib.DISTANCES else -1
@@ -110,7 +110,7 @@ def _best(groups: Sequence[Rows], names: Sequence[str]) -> Iterator[str]:
             pair = [[sign * row[f"{name}_{form}"] for row in rows] for form in scores_lib.FORMS]
             if not np.isfinite(pair).all():
                 break
-            found.append([rows[int(np.argmin(values))]["setting"] for values in pair])
+            found.append([rows[int(np.argmin(values))]["parameter"] for values in pair])
         else:
             whole, average = zip(*found, strict=True)
             smaller = sum(a < b for a, b in zip(average, whole, strict=True))

@@ -16,7 +16,7 @@ from motley_tff.metrics.generative import client_features, controlled, gaussian
 
 EXPERIMENTS = ("gaussian", "nearest", "scaled", "classes", "extremes")
 # The columns of a row that say what it is of; `generated` is unlike in all rows of a group.
-COLUMNS = ("source", "series", "setting", "file", "num_kept")
+COLUMNS = ("source", "series", "parameter", "file", "num_kept")
 _FILE, _CHECKPOINT = "file", "checkpoint"
 # Of whose sets `--num_examples` are drawn; those of `nearest` differ by their sizes alone.
 _LIMITED = ("nearest", "scaled")  # Whose clients keep an anchor's neighbours alone.
@@ -57,7 +57,7 @@ class Generated:
       features: [num_examples, num_features].
       source: `file`, `checkpoint`, or the experiment that made it.
       series: Which of several of a kind: the run, the anchor.
-      setting: What differs in a series: the round, the number of examples, the variance or scale.
+      parameter: What differs in a series: the round, the number of examples, the variance or scale.
       file: Of its pictures, if it has one; of one or two clients' examples, of all clients'.
       num_kept: K, of clients that keep so many neighbours; None of others.
       predicted: [num_examples, num_classes], 1 at the class that a classifier finds; None of sets
@@ -67,7 +67,7 @@ class Generated:
     features: np.ndarray
     source: str
     series: str = ""
-    setting: float | None = None
+    parameter: float | None = None
     file: str = ""
     num_kept: int | None = None
     predicted: np.ndarray | None = None
@@ -96,7 +96,7 @@ def read(wanted: Wanted) -> Sets:
     rng = np.random.default_rng(wanted.base_random_seed)
     if wanted.experiment == "gaussian":
         clients, by_variance = gaussian.draw(rng)
-        made = _settings("gaussian", "var_x={:g}", by_variance)
+        made = _varied("gaussian", "var_x={:g}", by_variance)
         made["ideal"] = Generated(clients.features, "gaussian")
         return Sets("as given", clients, [made])
     paths, files = _files(wanted)
@@ -158,9 +158,9 @@ def _experiment(
             )
         anchors = rng.choice(len(pooled), wanted.num_anchors, replace=False)
         of_anchors = ((f"anchor {a}", controlled.nearest(pooled, int(a))) for a in anchors)
-        return clients, [_settings("nearest", "nearest {}", s, series) for series, s in of_anchors]
+        return clients, [_varied("nearest", "nearest {}", s, series) for series, s in of_anchors]
     if name == "scaled":
-        return clients, [_settings("scaled", "covariance x {:.3g}", controlled.scaled(pooled))]
+        return clients, [_varied("scaled", "covariance x {:.3g}", controlled.scaled(pooled))]
     if name == "classes":
         made = controlled.classes(clients)
         return clients, [{n: Generated(a, name, file=file) for n, a in made.items()}]
@@ -175,12 +175,12 @@ def _experiment(
     return clients, []
 
 
-def _settings(
+def _varied(
     source: str, template: str, sets: Mapping[Any, np.ndarray], series: str = ""
 ) -> dict[str, Generated]:
     return {
-        template.format(setting): Generated(features, source, series, setting)
-        for setting, features in sets.items()
+        template.format(value): Generated(features, source, series, value)
+        for value, features in sets.items()
     }
 
 

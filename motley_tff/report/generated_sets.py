@@ -49,7 +49,7 @@ def draw(path: pathlib.Path) -> Iterator[style.Drawn]:
 
 def _read(path: pathlib.Path) -> pd.DataFrame:
     table = runs.read(path, _REQUIRED, "generative")
-    unsaid = (("series", ""), ("setting", np.nan), ("file", ""), ("num_kept", np.nan))
+    unsaid = (("series", ""), ("parameter", np.nan), ("file", ""), ("num_kept", np.nan))
     for column, empty in unsaid:
         if column not in table:
             table[column] = empty
@@ -58,7 +58,7 @@ def _read(path: pathlib.Path) -> pd.DataFrame:
 
 def _figures(table: pd.DataFrame) -> Iterator[style.Drawn | None]:
     for source in _VARIED:
-        rows = table[(table["source"] == source) & table["setting"].notna()]
+        rows = table[(table["source"] == source) & table["parameter"].notna()]
         if len(rows):
             curves = _curves(source, rows)
             yield curves
@@ -66,7 +66,7 @@ def _figures(table: pd.DataFrame) -> Iterator[style.Drawn | None]:
                 yield _samples()
     if (table["source"] == _CHECKPOINT).any():
         yield _checkpoints(table)
-    unordered = table[table["setting"].isna()]
+    unordered = table[table["parameter"].isna()]
     if len(unordered) > 1:
         yield _forms(unordered)
     yield _pictures(table)
@@ -104,8 +104,8 @@ def _curves(source: str, rows: pd.DataFrame) -> style.Drawn | None:
     for ax, name in zip(axes, names, strict=True):
         preferred = []
         for form, look in zip(scores.FORMS, looks, strict=True):
-            by_setting = _having(rows, name).groupby("setting")[f"{name}_{form}"]
-            mean, spread = by_setting.mean(), by_setting.std(ddof=0)
+            by_parameter = _having(rows, name).groupby("parameter")[f"{name}_{form}"]
+            mean, spread = by_parameter.mean(), by_parameter.std(ddof=0)
             ax.plot(mean.index, mean, label=form, markevery=2, **look.options)
             ax.fill_between(mean.index, mean - spread, mean + spread, **look.band)
             place = mean.idxmin() if name in _DISTANCES else mean.idxmax()
@@ -155,7 +155,7 @@ def _checkpoints(table: pd.DataFrame) -> style.Drawn | None:
     if not names:
         return None
     rows = table[table["source"] == _CHECKPOINT]
-    level = table[table["setting"].isna()]
+    level = table[table["parameter"].isna()]
     labels = [*dict.fromkeys(rows["series"]), *level["generated"]]
     looks = style.styles(labels)
     figure, axes = style.panels(len(names), 2)
@@ -163,9 +163,9 @@ def _checkpoints(table: pd.DataFrame) -> style.Drawn | None:
         for ax, form in zip(line, scores.FORMS, strict=True):
             column = f"{name}_{form}"
             for label, of_run in _having(rows, name).groupby("series", sort=False):
-                of_run = of_run.sort_values("setting")
+                of_run = of_run.sort_values("parameter")
                 ax.errorbar(
-                    of_run["setting"], of_run[column], of_run.get(f"{column}_std"),
+                    of_run["parameter"], of_run[column], of_run.get(f"{column}_std"),
                     label=label, elinewidth=0.6, **looks[str(label)].options,
                 )  # fmt: skip
             beside = _having(level, name)

@@ -394,7 +394,7 @@ TABLES: Mapping[str, Table] = {
             Column("source", "text", "`file`, `checkpoint`, or the `--experiment` that made it"),
             Column("series", "text", "the run, or the anchor", True),
             Column(
-                "setting",
+                "parameter",
                 "number",
                 "in the series: round, number of examples, variance or scale",
                 True,

@@ -122,7 +122,7 @@ def test_anchors_are_ranked_alone(files, tmp_path):
     for anchor in anchors:
         own = [row for row in rows if row["series"] == anchor]
         assert sum(row["fid_all_rank"] == "1" for row in own) == 1
-        assert [row["generated"] for row in own] == [f"nearest {row['setting']}" for row in own]
+        assert [row["generated"] for row in own] == [f"nearest {row['parameter']}" for row in own]
     pairs = 3 * len(own) * (len(own) - 1) // 2
     assert "of 3 anchors' sets each alone:" in printed and f" of {pairs}, kid 0 of" in printed
     best = next(line for line in printed.splitlines() if line.startswith("kid  "))
@@ -220,7 +220,7 @@ def test_checkpoints_of_runs(runs, tmp_path):
     with open(output, newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["generated"] for row in rows[:3]] == ["one round 0", "one round 2", "one round 10"]
-    assert [(row["source"], row["series"], row["setting"]) for row in rows[3:]] == [
+    assert [(row["source"], row["series"], row["parameter"]) for row in rows[3:]] == [
         ("checkpoint", "two", n) for n in ("0", "2", "10")
     ]
     assert rows[2]["file"] == str(runs / "one" / "generated" / "round_00010.npz")

@@ -124,11 +124,11 @@ def test_pictures_that_are_gone_are_left_out(tmp_path, draw, runs):
     assert set(draw(path)) == {"checkpoint"}
 
 
-_SOURCES = ("generated", "source", "series", "setting", "file")
+_SOURCES = ("generated", "source", "series", "parameter", "file")
 
 
 def _written(path, *rows):
-    """Writes rows of a name, a source, a series, a setting, a file, fid_all and fid_avg."""
+    """Writes rows of a name, a source, a series, a parameter, a file, fid_all and fid_avg."""
     with open(path, "w", newline="") as file:
         table = csv.writer(file)
         table.writerow([*_SOURCES, "fid_all", "fid_avg", "kid_all", "kid_avg",
@@ -163,7 +163,7 @@ def test_pairs_of_several_anchors_are_each_ones_own(tmp_path, draw):
 
 
 def test_critics_of_some_sets_are_drawn(tmp_path, draw):
-    table = ["generated,source,series,setting,file,fid_all,fid_avg,num_examples,features,"
+    table = ["generated,source,series,parameter,file,fid_all,fid_avg,num_examples,features,"
              "num_features,w1_all,w1_avg"]  # fmt: skip
     table += [f"r {n},checkpoint,r,{n},,{5 - n},{9 - n},9,as given,2,{w1}"
               for n, w1 in enumerate([",", "3,4", ",", "2,5"])]  # fmt: skip

@@ -1,8 +1,8 @@
 """Real examples by client, as all scores take them, and the files they are read from.
 
-`.npz` of clients: either an array a client, named as the client is, or the arrays `features` (or
-`images`) and `client_id`, a row an example. `.npz` of a generated set: one array, or one named
-`features` or `images` among others, of both the one that is wanted; `.npy`: that array. Features
+`.npz` of clients: either an array a client, named as the client is, or the arrays `client_id` and
+`features`, `images` or both, a row an example. `.npz` of a generated set: one array, or one named
+`features` or `images` among others; `.npy`: that array. Of both the one that is wanted. Features
 are [num_examples, num_features]; images [num_examples, height, width] or [num_examples, height,
 width, channels].
 """
@@ -55,7 +55,7 @@ def read_clients(
     """
     arrays = _load(path)
     is_split = not {_CLIENT, *_EXAMPLES}.intersection(arrays)
-    by_client = arrays if is_split else _split(path, arrays)
+    by_client = arrays if is_split else _split(path, arrays, _of(arrays, embed))
     features = {name: _features(f"{path} [{name}]", a, embed) for name, a in by_client.items()}
     first = next(iter(features))
     expected = features[first].shape[1]
@@ -77,8 +77,7 @@ def read_generated(
     is anything else.
     """
     arrays = _load(path)
-    wanted = _EXAMPLES if embed is None else reversed(_EXAMPLES)  # Of a file that has both.
-    name = next((key for key in wanted if key in arrays), None) or next(iter(arrays))
+    name = _of(arrays, embed) or next(iter(arrays))
     if len(arrays) > 1 and name not in _EXAMPLES:
         raise UserError(
             f"{path} has arrays {_listed(arrays)}; expected one array, or one named features or "
@@ -107,20 +106,28 @@ def _load(path: pathlib.Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _split(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _of(arrays: Mapping[str, np.ndarray], embed: Callable[..., np.ndarray] | None) -> str | None:
+    """Returns which array has the examples: of both the images if features are made of these."""
+    wanted = _EXAMPLES if embed is None else reversed(_EXAMPLES)
+    return next((key for key in wanted if key in arrays), None)
+
+
+def _split(
+    path: pathlib.Path, arrays: Mapping[str, np.ndarray], name: str | None
+) -> dict[str, np.ndarray]:
     """Returns the rows of each client of a file with a column of clients."""
-    keys = [key for key in _EXAMPLES if key in arrays]
-    if len(keys) != 1 or set(arrays) != {_CLIENT, keys[0]}:
+    if name is None or _CLIENT not in arrays or set(arrays) - {_CLIENT, *_EXAMPLES}:
         raise UserError(
-            f"{path} has arrays {_listed(arrays)}; expected client_id and either features "
-            "or images, or an array a client"
+            f"{path} has arrays {_listed(arrays)}; expected client_id and features, images or "
+            "both, or an array a client"
         )
-    clients, examples = arrays[_CLIENT], arrays[keys[0]]
-    if clients.ndim != 1 or clients.shape[:1] != examples.shape[:1]:
-        raise UserError(
-            f"{path}: client_id is {list(clients.shape)} and {keys[0]} {list(examples.shape)}; "
-            "expected a client for each row"
-        )
+    clients, examples = arrays[_CLIENT], arrays[name]
+    for key in set(arrays) - {_CLIENT}:
+        if clients.ndim != 1 or clients.shape != arrays[key].shape[:1]:
+            raise UserError(
+                f"{path}: client_id is {list(clients.shape)} and {key} {list(arrays[key].shape)}; "
+                "expected a client for each row"
+            )
     if clients.dtype.kind not in "Uiu":
         raise UserError(
             f"{path}: client_id is of type {clients.dtype}, expected text or whole numbers"

@@ -72,6 +72,9 @@ def test_images_become_features(save):
     both = save(features=A, images=images)
     assert client_features.read_generated(both, 2, embed).tolist() == [[0, 1], [9, 10]]
     assert client_features.read_generated(both, 2).tolist() == A.tolist()
+    both = save(features=A[:2], images=images, client_id=np.array(["b", "a"]))
+    assert client_features.read_clients(both, embed).features.tolist() == [[9, 10], [0, 1]]
+    assert client_features.read_clients(both).features.tolist() == A[1::-1].tolist()
     coloured = client_features.read_clients(save(a=images[..., None]), embed)
     assert coloured.features.tolist() == [[0, 1], [9, 10]]
 
@@ -94,15 +97,18 @@ def test_images_become_features(save):
         ({"a": A + 1j}, "type complex128"),
         ({"a": A > 1}, "type bool"),
         ({}, "holds no array"),
-        ({"features": A}, "has arrays features; expected client_id and either"),
+        ({"features": A}, "has arrays features; expected client_id and features, images"),
         ({"features": A, "label": np.arange(3)}, "has arrays features, label; expected client_id"),
         ({"features": A, "client_id": np.arange(2)}, "expected a client for each row"),
         ({"features": A, "client_id": np.zeros(3)}, "client_id is of type float64"),
         ({"features": A[:0], "client_id": np.arange(0)}, "has no rows"),
         (_FIVE, "has arrays features, x0, x1, x2, x3; expected"),
         ({**_FIVE, "x4": A}, "has arrays features, x0, x1, x2, x3, ...; expected"),
-        ({"x": A, "client_id": np.arange(3)}, "client_id, x; expected client_id and either"),
-        ({"features": A, "images": A, "client_id": np.arange(3)}, "expected client_id and either"),
+        ({"x": A, "client_id": np.arange(3)}, "client_id, x; expected client_id and features"),
+        (
+            {"features": A, "images": A[:2], "client_id": np.arange(3)},
+            r"images \[2, 2\]; expected a",
+        ),
         ({"a": np.array([A, None], dtype=object)}, "Object arrays cannot be loaded"),
     ],
 )
@@ -136,7 +142,7 @@ def test_files_that_are_none(tmp_path):
 
 def test_one_array_is_no_clients_file(tmp_path):
     np.save(tmp_path / "x.npy", A)
-    with pytest.raises(UserError, match="has arrays features; expected client_id and either"):
+    with pytest.raises(UserError, match="has arrays features; expected client_id and features"):
         client_features.read_clients(tmp_path / "x.npy")
 
 
