@@ -174,12 +174,12 @@ class SequentialTraining:
         for client_id, output in zip(client_ids, outputs, strict=True):
             if not np.isfinite(output.metrics.totals["loss"]):
                 raise base.DivergedError(round_.number, client_id)
-            self._warm_up(weights, optimizer_state, output)
+            add = self._warm_up(weights, optimizer_state, output)
             start = time.perf_counter()
             if self._backend.robust:
                 updates.append(output.update)
                 output = output._replace(update=())
-            total = self._weigh(output) if total is None else self._add(total, output)
+            total = self._weigh(output) if total is None else add(total, output)
             if stateful:
                 new_states[client_id] = output.client_state
             server_seconds += time.perf_counter() - start
@@ -195,12 +195,14 @@ class SequentialTraining:
         )
         return (weights, optimizer_state, new_states), result
 
-    def _warm_up(self, weights: Nest, optimizer_state: Nest, output: ClientOutput) -> None:
-        """Has the server's first calls over, on one output and for nothing: tracing is not what a
-        round takes.
+    def _warm_up(
+        self, weights: Nest, optimizer_state: Nest, output: ClientOutput
+    ) -> Callable[..., Nest]:
+        """Returns `_add`, compiled. Has the server's first calls over, on one output and for
+        nothing: tracing is not what a round takes.
         """
         if self._add:
-            return
+            return self._add
         name = self._backend.robust
         added = output._replace(update=()) if name else output
         first = self._weigh(added)
@@ -210,6 +212,7 @@ class SequentialTraining:
             update = self._combine(name, [output.update], weight)
         self._step(weights, optimizer_state, update, weight)
         self._add = add
+        return add
 
     def _combine(self, name: str, updates: Sequence[Nest], weight: tf.Tensor) -> Nest:
         """Returns the robust mean of the clients' updates, times the weight."""
