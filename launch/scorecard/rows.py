@@ -214,9 +214,10 @@ def _robustness(run: Run, variants: scorecard_runs.Variants, column: str) -> dic
 
 def _effectiveness(run: Run, roles: scorecard_runs.Roles, column: str) -> dict[str, Any]:
     value = _value(run, column)
+    for reference in (roles.local, roles.centralized):
+        if reference is not None:
+            _check_whole(reference)
     local = None if roles.local is None else _value(roles.local, PERSONALIZED)
-    if roles.centralized is not None:
-        _check_whole(roles.centralized)
     # The central model itself, whatever clients made of it afterwards.
     central = None if roles.centralized is None else _value(roles.centralized, GLOBAL)
     row: dict[str, Any] = {"local_value": local, "central_value": central}

@@ -378,11 +378,19 @@ def test_methods_of_one_class_a_client_are_compared_with_alike_ones(tmp_path):
     assert "dropout_value" not in rows["fedavg+finetuning"]
 
 
-@pytest.mark.parametrize("changes", [{"partition": "iid"}, {"dropout_rate": 0.3},
-                                     {"algorithm": "centralized"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"partition": "iid"},
+        {"dropout_rate": 0.3},
+        {"algorithm": "centralized"},
+        {"algorithm": "local"},
+    ],
+)
 def test_a_cut_run_that_methods_are_compared_with_is_refused(tmp_path, changes):
     whole = _write(tmp_path, "avg", [(0.5, 0.8)] * 2)
-    name = "centralized+finetuning" if "algorithm" in changes else "fedavg+finetuning"
+    algorithm = changes.get("algorithm", "fedavg")
+    name = algorithm if algorithm == "local" else f"{algorithm}+finetuning"
     cut = _write(tmp_path, "cut", [(0.5, 0.8)] * 2, flags=changes, algorithm=name, done=2)
     with pytest.raises(UserError, match="cut has 2 of 4 rounds; run it to its end"):
         _rows(whole, cut)
