@@ -122,7 +122,7 @@ class SequentialTraining:
     def __init__(self, backend: SequentialBackend, task: Task, algorithm: Algorithm):
         self._backend, self._task, self._algorithm = backend, task, algorithm
         self._weigh = tf.function(_weigh, autograph=False)
-        self._add: Callable[..., Nest] | None = None  # Made of the first output: see `_compile`.
+        self._add: Callable[..., Nest] | None = None  # Compiled for the first output.
         self._step = tf.function(self._server_step, autograph=False)
 
     def initialize(self) -> Nest:

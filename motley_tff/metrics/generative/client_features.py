@@ -122,7 +122,7 @@ def _split(
             "both, or an array a client"
         )
     clients, examples = arrays[_CLIENT], arrays[name]
-    for key in set(arrays) - {_CLIENT}:
+    for key in sorted(set(arrays) - {_CLIENT}):
         if clients.ndim != 1 or clients.shape != arrays[key].shape[:1]:
             raise UserError(
                 f"{path}: client_id is {list(clients.shape)} and {key} {list(arrays[key].shape)}; "
