@@ -252,9 +252,7 @@ def read_leaf(path: Path, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.
     largest: list[float] = []
 
     def convert(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
-        pixels = np.array(x, np.float32)
-        if pixels.ndim != 2 or pixels.shape[1] != 784:
-            raise UserError(f"found x of shape {list(pixels.shape)}, expected 784 pixels each")
+        pixels = leaf_files.table(x, 784, "pixels")
         least, most = pixels.min(), pixels.max()
         if not (least >= 0 and most <= 255):
             raise UserError(f"found pixels from {least:g} to {most:g}, expected 0 to 1, or to 255")
@@ -266,7 +264,7 @@ def read_leaf(path: Path, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.
 
     users = leaf_files.read(path, convert)
     if not users:
-        raise UserError(f"{path}: found no examples")
+        raise UserError(f"{path}: found no examples, expected users who have some")
     if largest and min(largest) <= 1 < max(largest):
         raise UserError(f"{path}: found users with pixels to 1 and to 255, expected one of them")
     ids = np.repeat(list(users), [len(of["labels"]) for of in users.values()])

@@ -127,6 +127,8 @@ def parse_json(text: str) -> Any:
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Returns a file's arrays by name; UserError if it is broken or holds else than plain ones."""
+    if path.suffix == ".json":
+        raise UserError(f"{path}: found JSON, expected an .npz of plain arrays")
     with reading_as(path, "an .npz of plain arrays", OSError, ValueError):
         return array_files.read(path)
 

@@ -74,7 +74,10 @@ def read(path: Path, convert: Convert) -> dict[str, dict[str, np.ndarray]]:
         for user, arrays in _users(file, convert):
             other = owners.setdefault((file.parent, user), file)
             if other != file:
-                raise UserError(f"{file}: found user {user!r}, who is in {other.name}, too")
+                raise UserError(
+                    f"{file}: found user {user!r}, who is in {other.name}, too; expected each in "
+                    "one file; take one of them out"
+                )
             read_ones.setdefault(user, []).append(arrays)
     return {
         user: {field: np.concatenate([arrays[field] for arrays in parts]) for field in parts[0]}
@@ -86,7 +89,7 @@ def _users(path: Path, convert: Convert) -> Iterator[tuple[str, Mapping[str, np.
     """Yields a file's users who have examples."""
     import ijson  # Takes 0.1 s.
 
-    with files.reading_as(path, "LEAF's JSON", OSError, ijson.JSONError, UnicodeDecodeError):
+    with files.reading_as(path, "LEAF's JSON", OSError, UnicodeDecodeError), _parsing(path):
         left = _sizes(path)
         with _opened(path) as file:
             for user, data in ijson.kvitems(file, "user_data", use_float=True):
@@ -99,7 +102,9 @@ def _users(path: Path, convert: Convert) -> Iterator[tuple[str, Mapping[str, np.
                     with _of_user(path, user):
                         yield user, convert(x, y)
     if left:
-        raise UserError(f"{path}: found no user_data of {next(iter(left))!r}, one of users")
+        raise UserError(
+            f"{path}: found no user_data of {next(iter(left))!r}, expected each of users once"
+        )
 
 
 def _sizes(path: Path) -> dict[str, int]:
@@ -163,7 +168,7 @@ class _Shallow:
 def _examples(path: Path, user: str, data: Any, size: int) -> tuple[list[Any], list[Any]]:
     x, y = (data.get(name) if isinstance(data, dict) else None for name in "xy")
     if not isinstance(x, list) or not isinstance(y, list):
-        raise UserError(f"{path}: found no lists x and y of user {user!r}")
+        raise UserError(f"{path}: found no lists x and y of user {user!r}, expected both")
     if not len(x) == len(y) == size:
         raise UserError(
             f"{path}: found {len(x)} x and {len(y)} y of user {user!r}, expected {size}, as "
@@ -185,6 +190,28 @@ def _opened(path: Path) -> Iterator["_Readable"]:
 
 
 @contextlib.contextmanager
+def _parsing(path: Path) -> Iterator[None]:
+    """Has errors of the parser say on one line what it found."""
+    import ijson
+
+    try:
+        yield
+    except ijson.JSONError as error:
+        text = " ".join(
+            part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part)
+            for part in error.args
+        )
+        if not_in_json := re.search(r"\b(NaN|Infinity)\b", text):
+            raise UserError(
+                f"{path}: found {not_in_json[0]}, which JSON lacks; expected numbers"
+            ) from error
+        raise UserError(
+            f"{path}: cannot be read as LEAF's JSON, truncated or of another kind "
+            f"({' '.join(text.split())[:200]})"
+        ) from error
+
+
+@contextlib.contextmanager
 def _of_user(path: Path, user: str) -> Iterator[None]:
     """Has errors of a conversion say whose."""
     try:
@@ -195,14 +222,36 @@ def _of_user(path: Path, user: str) -> Iterator[None]:
         raise UserError(f"{path}: user {user!r}: {files.one_line(error)}") from error
 
 
-def classes(y: list[Any], num_classes: int) -> np.ndarray:
-    """Returns labels int32 [n]; UserError if one is no whole number from 0 to below `num_classes`.
+def classes(y: list[Any], num_classes: int, expected: str | None = None) -> np.ndarray:
+    """Returns labels int32 [n]; UserError if one is no whole number from 0 to below `num_classes`,
+    or, in other words, what is `expected`.
 
     LEAF has some as text and some as numbers with a point.
     """
-    labels = np.array(y, np.float64)
+    labels = np.array([_number(label) for label in y])
     wrong = ~((labels >= 0) & (labels < num_classes) & (labels == np.floor(labels)))
-    if labels.ndim != 1 or wrong.any():
-        found = y[int(np.argmax(wrong))] if labels.ndim == 1 else y[0]
-        raise UserError(f"found label {str(found)[:40]}, expected 0 to {num_classes - 1}")
+    if wrong.any():
+        found = str(y[int(np.argmax(wrong))])[:40]
+        raise UserError(f"found label {found}, expected {expected or f'0 to {num_classes - 1}'}")
     return labels.astype(np.int32)
+
+
+def table(x: list[Any], width: int, what: str) -> np.ndarray:
+    """Returns x, a list of `width` numbers each, float32 [n, width]; UserError if it is other."""
+    for row in x:
+        if not isinstance(row, list) or len(row) != width:
+            found = f"of {len(row)}" if isinstance(row, list) else str(row)[:40]
+            raise UserError(f"found x {found}, expected {width} {what} each")
+    try:
+        return np.array(x, np.float32).reshape(len(x), width)
+    except (ValueError, TypeError, OverflowError) as error:
+        odd = next(value for row in x for value in row if np.isnan(_number(value)))
+        raise UserError(f"found {str(odd)[:40]!r} among {what} of x, expected numbers") from error
+
+
+def _number(label: Any) -> float:
+    """Returns a label's number, not a number of what is none."""
+    try:
+        return float(label)
+    except (ValueError, TypeError, OverflowError):
+        return np.nan

@@ -151,7 +151,8 @@ def _find(options: DataOptions) -> Path:
         except UserError as error:
             raise UserError(
                 f"mnist: found no data in {target.parent} and {error}; put Keras's {_NAME}, or an "
-                ".npz by writer (images, labels, writer_id) there, or pass --use_synthetic_data"
+                ".npz by writer (images, labels, writer_id), or LEAF's .json there, or pass "
+                "--use_synthetic_data"
             ) from error
     return target
 

@@ -75,6 +75,8 @@ def read(path: Path) -> pd.DataFrame:
     for signature, what in SIGNATURES.items():
         if head.startswith(signature):
             raise UserError(f"{path} is {what}")
+    if path.suffix == ".json":
+        raise UserError(f"{path} is JSON; expected a table, such as CSV")
     if not head.startswith(_UTF16_MARKS):
         _check_no_zeros(path)
     how = _format(path, head)

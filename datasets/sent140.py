@@ -40,6 +40,8 @@ _EXPECTED = (
 )
 _SAD, _NEUTRAL, _GLAD = "0", "2", "4"
 _LABELS = {_SAD: "0", _GLAD: "1"}
+_LEAFS_GLAD = "1"
+_EXPECTED_OF_LEAF = "0 or 1, or the archive's 0, 2 or 4"
 
 _SAD_WORDS = ("it is so sad", "i hate it", "what a bad day", "that makes me cry")
 _GLAD_WORDS = ("it is so nice", "i love it", "what a good day", "that makes me smile")
@@ -142,23 +144,26 @@ def _of_leaf(path: Path) -> tuple[pd.DataFrame, int]:
     users = leaf_files.read(path, _convert)
     frames = [pd.DataFrame({"user": user, **of}) for user, of in users.items()]
     if not frames:
-        raise UserError(f"{path}: found no examples")
+        raise UserError(f"{path}: found no examples, expected users who have some")
     frame = pd.concat(frames, ignore_index=True)
+    has_archives = frame.label.isin([_NEUTRAL, _GLAD]).any()
+    if has_archives and (frame.label == _LEAFS_GLAD).any():
+        found = ", ".join(sorted(frame.label.unique()))
+        raise UserError(f"{path}: found labels {found}, expected {_EXPECTED_OF_LEAF}")
     is_neutral = frame.label == _NEUTRAL
-    return frame[~is_neutral].reset_index(drop=True), int(is_neutral.sum())
+    kept = frame[~is_neutral].reset_index(drop=True)
+    return kept.replace({"label": {_GLAD: _LEAFS_GLAD}}), int(is_neutral.sum())
 
 
 def _convert(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
-    """Returns the texts of LEAF's x, tweets' cells, and labels of its y: 0, 1 or, as the archive
-    has them, 2 for neutral and 4 for glad.
-    """
+    """Returns the texts of LEAF's x, tweets' cells, and the labels of its y, as it has them."""
     for cells in x:
         if not isinstance(cells, list) or not all(isinstance(c, str) for c in cells[:5]):
             raise UserError(f"found x {str(cells)[:40]}, expected id, date, query, user and text")
         if len(cells) <= _LEAF_TEXT:
             raise UserError(f"found x of {len(cells)} cells, expected text in the fifth")
-    labels = leaf_files.classes(y, 5)
+    labels = leaf_files.classes(y, 5, _EXPECTED_OF_LEAF)
     if (labels == 3).any():
-        raise UserError("found label 3, expected 0 or 1, or the archive's 0, 2 or 4")
-    named = np.where(labels == 4, 1, labels).astype(str).astype(object)
+        raise UserError(f"found label 3, expected {_EXPECTED_OF_LEAF}")
+    named = labels.astype(str).astype(object)
     return {"text": np.array([cells[_LEAF_TEXT] for cells in x], object), "label": named}

@@ -203,6 +203,11 @@ def _halved(
     """Returns the same of what is said, of which each half becomes rows by itself."""
     short = [role for role, of in texts.items() if len(of) < min_characters]
     sizes = {role: len(of) for role, of in texts.items() if len(of) >= min_characters}
+    if len(sizes) < 3:
+        raise UserError(
+            f"found {len(sizes)} roles of --min_characters={min_characters} or more, expected 3 or "
+            "more: to train, to validate and to test"
+        )
     split = splits.published_or_proportional(sizes)
     halves = {
         role: (rows(texts[role][: n // 2]), rows(texts[role][n // 2 :]))

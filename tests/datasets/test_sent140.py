@@ -85,8 +85,17 @@ def test_leafs_labels_may_be_the_archives(tmp_path):
     assert task.facts["texts"] == 72 and task.facts["neutral_texts_left_out"] == 36
     labels = task.train.fetch(task.train.ids[0])["train"]["label"]
     assert sorted(labels) == [0, 0, 0, 1, 1, 1]
-    path = leaf.write(tmp_path / "three.json", {"u": ([said[0]], [3])})
-    with pytest.raises(UserError, match="found label 3, expected 0 or 1, or the archive's"):
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [([3, 0], "3"), ([7, 0], "7"), ([1, 4], "labels 1, 4"), ([0, 1, 2], "labels 0, 1, 2")],
+)
+def test_leafs_labels_of_two_kinds(tmp_path, labels, found):
+    cells = ["1", "Mon", "NO_QUERY", "u", "it is bad"]
+    users = {f"u{i}": ([cells], [label]) for i, label in enumerate(labels)}
+    path = leaf.write(tmp_path / "three.json", users)
+    with pytest.raises(UserError, match=f"{found}, expected 0 or 1, or the archive's 0, 2 or 4"):
         datasets.create("sent140", data_file=str(path))
 
 

@@ -334,7 +334,10 @@ def test_quotes_in_ids_are_text(tmp_path):
         ({"shakespeare_split": "snippets", "min_characters": 5}, "leave one of them out"),
         ({"shakespeare_split": "snippets", "partition": "iid"}, "leave one of them out"),
         ({"shakespeare_split": "snippets", "evaluation_partition": "iid"}, "leave one of them out"),
-        ({"min_characters": 10**6}, "found 0 clients"),
+        (
+            {"min_characters": 10**6},
+            "found 0 roles of --min_characters=1000000 or more, expected 3",
+        ),
     ],
 )
 def test_options_that_make_no_sense(options, words):
