@@ -249,9 +249,9 @@ def table(x: list[Any], width: int, what: str) -> np.ndarray:
         raise UserError(f"found {str(odd)[:40]!r} among {what} of x, expected numbers") from error
 
 
-def _number(label: Any) -> float:
-    """Returns a label's number, not a number of what is none."""
+def _number(value: Any) -> float:
+    """Returns a value as a float, NaN if it is no number."""
     try:
-        return float(label)
+        return float(value)
     except (ValueError, TypeError, OverflowError):
         return np.nan
