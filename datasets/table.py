@@ -1,7 +1,7 @@
 """Your table: a column says whose each row is, another what to predict; devices or silos.
 
 Card
-  Source: the file of --data_file, CSV or Parquet (`datasets.rows` says what is understood).
+  Source: the file of --data_file: CSV, Parquet (`datasets.rows`) or LEAF's JSON (`users_table`).
     --client_column, --label_column; --feature_columns are all other columns if not given;
     --categorical_columns are taken as categories though they are numbers. Or synthetic shops.
   Licence: your own.
@@ -34,7 +34,7 @@ import pandas as pd
 import tensorflow as tf
 
 import datasets
-from datasets import assignment, classification, files, rows as rows_lib, silos
+from datasets import assignment, classification, files, rows as rows_lib, silos, users_table
 from datasets.models import choice, linear, mlp
 from datasets.options import DataOptions
 from motley_tff.core import clients as clients_lib, random_streams, task as task_lib
@@ -87,15 +87,16 @@ def create_task(options: DataOptions) -> task_lib.Task:
         columns = Columns("shop", "bought")
         facts = {"source": "synthetic", "client_groups": groups}
         return create_task_from_data(frame, columns, options, facts)
-    path = files.existing("data_file", options.data_file or "")
-    facts = {"source": "table", "files": [str(path)]}
-    return create_task_from_data(rows_lib.read(path), _columns(options), options, facts, str(path))
+    path = users_table.find(options.data_file)
+    frame = users_table.read(path)
+    facts = users_table.facts(path)
+    return create_task_from_data(frame, _columns(options), options, facts, str(path))
 
 
 def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     """Returns each client's cells as they stand in the file."""
-    path, columns = files.existing("data_file", options.data_file or ""), _columns(options)
-    frame = rows_lib.read(path)
+    path, columns = users_table.find(options.data_file), _columns(options)
+    frame = users_table.read(path)
     _check_columns(str(path), frame, columns)
     names = [*_feature_names(frame, columns), columns.label]
     return rows_lib.examples(path, frame, columns.client, names)

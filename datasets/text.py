@@ -1,7 +1,7 @@
 """Your texts: a table with a column of texts and one that says whose; next words, or classes.
 
 Card
-  Source: the file of --data_file (`datasets.rows` says what is understood), --client_column,
+  Source: the file of --data_file (as `datasets.users_table` says), --client_column,
     --text_column, and optionally --label_column and --time_column. Or synthetic users' posts.
   Licence: your own.
   Clients: as the column says; with --setting=cross_silo silos, else devices.
@@ -37,6 +37,7 @@ from datasets import (
     next_words,
     rows as rows_lib,
     synthetic_posts,
+    users_table,
 )
 from datasets.models import choice, text_models
 from datasets.options import DataOptions
@@ -87,15 +88,16 @@ def create_task(options: DataOptions) -> task_lib.Task:
         columns = Columns("user", "text", label, "date")
         facts = {"source": "synthetic", "client_groups": groups}
         return create_task_from_data(frame, columns, options, facts)
-    path = files.existing("data_file", options.data_file or "")
-    facts = {"source": "table", "files": [str(path)]}
-    return create_task_from_data(rows_lib.read(path), _columns(options), options, facts, str(path))
+    path = users_table.find(options.data_file)
+    frame = users_table.read(path)
+    facts = users_table.facts(path)
+    return create_task_from_data(frame, _columns(options), options, facts, str(path))
 
 
 def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     """Returns each client's texts, and labels if there are some, as they stand in the file."""
-    path, columns = files.existing("data_file", options.data_file or ""), _columns(options)
-    frame = rows_lib.read(path)
+    path, columns = users_table.find(options.data_file), _columns(options)
+    frame = users_table.read(path)
     _check_columns(str(path), frame, columns)
     names = [columns.text, *([columns.label] if columns.label else [])]
     return rows_lib.examples(path, frame, columns.client, names)

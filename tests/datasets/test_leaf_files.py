@@ -4,10 +4,11 @@ import gzip
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import datasets
-from datasets import leaf_files, shakespeare
+from datasets import leaf_files, shakespeare, users_table
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
 
@@ -200,12 +201,80 @@ def test_digits_by_writer(tmp_path, scale, background):
         assert examples["label"].tolist() == [0, 1, 2, int(client_id[1:]) % 10]
 
 
-@pytest.mark.parametrize("dataset", ["images", "text"])
-def test_tasks_that_do_not_read_it(tmp_path, dataset):
+def test_images_do_not_read_it(tmp_path):
     path = write(tmp_path / "all.json", _TWO)
-    columns = {"client_column": "a", "text_column": "b"} if dataset == "text" else {}
-    with pytest.raises(UserError, match=r"all\.json.* JSON.*expected an? (\.npz|table)"):
-        datasets.create(dataset, data_file=str(path), **columns)
+    with pytest.raises(UserError, match=r"all\.json.* JSON.*expected an \.npz"):
+        datasets.create("images", data_file=str(path))
+
+
+def test_lists_become_a_tables_columns(tmp_path):
+    users = {"ann": ([[1.0, "a"], [2.5, None]], [0, 1.0]), "bo": ([[-1e-7, "b"]], ["c"])}
+    frame = users_table.read(write(tmp_path / "all.json", users))
+    assert frame.to_dict("list") == {
+        "x0": ["1", "2.5", "-1e-07"],
+        "x1": ["a", "", "b"],
+        "user": ["ann", "ann", "bo"],
+        "y": ["0", "1", "c"],
+    }
+
+
+def test_a_table_of_it_is_the_table_of_its_cells(tmp_path):
+    rng = np.random.default_rng(0)
+    users = {
+        f"u{i:02d}": (rng.normal(size=(8, 3)).tolist(), [float(label) for label in range(8)])
+        for i in range(20)
+    }
+    sides = {"train": slice(6), "test": slice(6, None)}
+    for side, part in sides.items():
+        cut = {user: (x[part], y[part]) for user, (x, y) in users.items()}
+        write(tmp_path / "leaf" / side / "all.json", cut)
+    rows = [
+        (u, label, *x) for u, (xs, ys) in users.items() for x, label in zip(xs, ys, strict=True)
+    ]
+    table = tmp_path / "all.csv"
+    pd.DataFrame(rows, columns=["user", "y", "x0", "x1", "x2"]).to_csv(table, index=False)
+    options = {"client_column": "user", "label_column": "y"}
+    leaf = datasets.create("table", data_file=str(tmp_path / "leaf"), **options)
+    csv = datasets.create("table", data_file=str(table), **options)
+    assert leaf.facts["source"] == "leaf"
+    assert len(leaf.facts["files"]) == 2
+    for name, clients in csv.splits.items():
+        assert leaf.splits[name].ids == clients.ids
+        for client_id in clients.ids:
+            expected, found = clients.fetch(client_id), leaf.splits[name].fetch(client_id)
+            for part, fields in expected.items():
+                np.testing.assert_array_equal(found[part]["label"], fields["label"])
+                np.testing.assert_allclose(found[part]["features"], fields["features"], atol=1e-6)
+
+
+def test_texts_and_their_classes(tmp_path):
+    users = {f"u{i:02d}": (["good day", "bad day"] * 4, [1, 0] * 4) for i in range(20)}
+    path = str(write(tmp_path / "all.json", users))
+    columns = {"client_column": "user", "text_column": "x"}
+    assert datasets.create("text", data_file=path, **columns).facts["source"] == "leaf"
+    task = datasets.create("text", data_file=path, label_column="y", **columns)
+    examples = task.train.fetch(task.train.ids[0])["train"]
+    assert sorted(examples["label"].tolist()) == [0] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize(
+    "users, words",
+    [
+        ({"a": ([[1, 2], [3]], [0, 1])}, "user 'a': found a list of 1, a list of 2 among x"),
+        ({"a": ([[], []], [0, 1])}, "user 'a': found a list of 0 among x"),
+        ({"a": ([1, [2]], [0, 1])}, "user 'a': found a list of 1 among x"),
+        ({"a": ([[1, [2]]], [0])}, r"user 'a': found \[2\] in x, expected numbers or texts"),
+        ({"a": ([1], [{"b": 1}])}, r"user 'a': found \{'b': 1\} in y, expected numbers or texts"),
+        (
+            {"a": ([[1, 2]], [0]), "b": ([[1, 2, 3]], [0])},
+            r"found x of 2 numbers .*\(user 'a'\) and of 3 .*\(user 'b'\)",
+        ),
+        ({"a": ([], [])}, "found no examples"),
+    ],
+)
+def test_what_are_no_rows(tmp_path, users, words):
+    with pytest.raises(UserError, match=rf"all\.json: {words}"):
+        users_table.read(write(tmp_path / "all.json", users))
 
 
 def test_femnist_has_a_light_background(tmp_path):
