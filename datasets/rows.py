@@ -65,11 +65,10 @@ def read(path: Path) -> pd.DataFrame:
     fewer cells than the header, or would not fit in memory.
     """
     with files.reading_as(path, "a table", OSError):
-        size, head = path.stat().st_size, _head(path)
+        head = _head(path)
     if not head.strip():
         raise UserError(f"{path} is empty; expected a header line and rows")
-    found = f"{path} has {size / 1e9:.1f} GB"
-    check_memory(found, _MEMORY_FACTOR * size, "give fewer rows or columns")
+    check_file_size(path, [path], "give fewer rows or columns")
     if head.startswith(b"PAR1"):
         return _checked(path, _parquet(path))
     for signature, what in SIGNATURES.items():
@@ -105,6 +104,12 @@ def _check_no_zeros(path: Path) -> None:
                 raise UserError(
                     f"{path} holds zero bytes, which no text does; save the table as CSV in UTF-8"
                 )
+
+
+def check_file_size(path: Path, parts: Iterable[Path], advice: str) -> None:
+    """UserError if the cells of a path's files would not fit in memory as text."""
+    size = sum(part.stat().st_size for part in parts)
+    check_memory(f"{path} has {size / 1e9:.1f} GB", _MEMORY_FACTOR * size, advice)
 
 
 def check_memory(found: str, needed: int, advice: str) -> None:

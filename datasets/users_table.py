@@ -36,6 +36,7 @@ def read(path: Path) -> pd.DataFrame:
     """
     if not leaf_files.is_leaf(path):
         return rows.read(path)
+    rows.check_file_size(path, leaf_files.paths(path), "give fewer users")
     users = leaf_files.read(path, _convert)
     if not users:
         raise UserError(f"{path}: found no examples, expected users who have some")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import datasets
-from datasets import leaf_files, shakespeare, users_table
+from datasets import leaf_files, rows, shakespeare, users_table
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
 
@@ -228,11 +228,11 @@ def test_a_table_of_it_is_the_table_of_its_cells(tmp_path):
     for side, part in sides.items():
         cut = {user: (x[part], y[part]) for user, (x, y) in users.items()}
         write(tmp_path / "leaf" / side / "all.json", cut)
-    rows = [
+    cells = [
         (u, label, *x) for u, (xs, ys) in users.items() for x, label in zip(xs, ys, strict=True)
     ]
     table = tmp_path / "all.csv"
-    pd.DataFrame(rows, columns=["user", "y", "x0", "x1", "x2"]).to_csv(table, index=False)
+    pd.DataFrame(cells, columns=["user", "y", "x0", "x1", "x2"]).to_csv(table, index=False)
     options = {"client_column": "user", "label_column": "y"}
     leaf = datasets.create("table", data_file=str(tmp_path / "leaf"), **options)
     csv = datasets.create("table", data_file=str(table), **options)
@@ -245,6 +245,13 @@ def test_a_table_of_it_is_the_table_of_its_cells(tmp_path):
             for part, fields in expected.items():
                 np.testing.assert_array_equal(found[part]["label"], fields["label"])
                 np.testing.assert_allclose(found[part]["features"], fields["features"], atol=1e-6)
+
+
+def test_rows_that_do_not_fit_are_not_read(tmp_path, monkeypatch):
+    path = write(tmp_path / "all.json", _TWO)
+    monkeypatch.setattr(rows, "_MEMORY_FACTOR", 10**15)
+    with pytest.raises(UserError, match="GB of memory, and .* GB are free; give fewer users"):
+        users_table.read(path)
 
 
 def test_texts_and_their_classes(tmp_path):
