@@ -165,6 +165,26 @@ def test_the_smallest_memory_limit_of_all_groups_is_told(
     assert told in doctor._machine()
 
 
+@pytest.mark.parametrize(
+    ("flags", "environment", "is_told"),
+    [
+        ("fma avx avx2", {}, True),
+        ("fma avx2 avx512f avx512_vnni", {}, False),
+        ("fma avx2 avx_vnni", {}, False),
+        ("fma avx avx2", {"TF_ENABLE_ONEDNN_OPTS": "0"}, False),
+        (None, {}, False),
+    ],
+)
+def test_faster_convolutions_are_told_of(tmp_path, monkeypatch, flags, environment, is_told):
+    information = tmp_path / "cpuinfo"
+    information.write_text("" if flags is None else f"processor\t: 0\nflags\t\t: {flags}\n" * 2)
+    monkeypatch.setattr(doctor, "_CPU_INFO", information)
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert ("TF_ENABLE_ONEDNN_OPTS=1" in doctor._machine()) == is_told
+
+
 @pytest.mark.slow
 def test_describes_a_data_set(tmp_path):
     result = subprocess.run(
