@@ -66,7 +66,8 @@ def facts(path: Path) -> dict[str, Any]:
 def read(path: Path, convert: Convert) -> dict[str, dict[str, np.ndarray]]:
     """Returns `{user: {field: array [n, ...]}}` of a file, or of all of a folder, in their order.
 
-    UserError if what is there is not LEAF's, contradicts itself, or cannot be converted.
+    UserError if what is there is not LEAF's, contradicts itself, has no examples, or cannot be
+    converted.
     """
     owners: dict[tuple[Path, str], Path] = {}
     read_ones: dict[str, list[Mapping[str, np.ndarray]]] = {}
@@ -79,6 +80,8 @@ def read(path: Path, convert: Convert) -> dict[str, dict[str, np.ndarray]]:
                     "one file; take one of them out"
                 )
             read_ones.setdefault(user, []).append(arrays)
+    if not read_ones:
+        raise UserError(f"{path}: found no examples, expected users who have some")
     return {
         user: {field: np.concatenate([arrays[field] for arrays in parts]) for field in parts[0]}
         for user, parts in read_ones.items()

@@ -28,6 +28,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 _HEAD_BYTES = 2**18
 # Cells are text in memory: so many times the file's size.
 _MEMORY_FACTOR = 8
+LARGEST_WHOLE = 1e15  # Below it a float64 stands for one whole number, and is written as that.
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", "#n/a"})
 _DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
 _THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3})+"
@@ -74,8 +75,6 @@ def read(path: Path) -> pd.DataFrame:
     for signature, what in SIGNATURES.items():
         if head.startswith(signature):
             raise UserError(f"{path} is {what}")
-    if path.suffix == ".json":
-        raise UserError(f"{path} is JSON; expected a table, such as CSV")
     if not head.startswith(_UTF16_MARKS):
         _check_no_zeros(path)
     how = _format(path, head)
@@ -222,7 +221,7 @@ def _parquet(path: Path) -> pd.DataFrame:
     for name in frame.columns:
         column, text = frame[name], frame[name].astype(str)
         if pd.api.types.is_float_dtype(column):  # As a CSV would have it: 3, not 3.0.
-            whole = column.notna() & (column % 1 == 0) & (column.abs() < 1e15)
+            whole = column.notna() & (column % 1 == 0) & (column.abs() < LARGEST_WHOLE)
             text = text.where(~whole, column.where(whole, 0).astype("int64").astype(str))
         frame[name] = text.where(column.notna(), "")
     return frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)

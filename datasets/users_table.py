@@ -13,8 +13,6 @@ import pandas as pd
 from datasets import files, leaf_files, rows
 from motley_tff.core.errors import UserError
 
-_LARGEST_WHOLE = 1e15  # Above it a float64 may stand for several whole numbers.
-
 
 def find(data_file: str | None) -> Path:
     """Returns the file, or LEAF's folder, of --data_file; UserError if there is none."""
@@ -38,8 +36,6 @@ def read(path: Path) -> pd.DataFrame:
         return rows.read(path)
     rows.check_file_size(path, leaf_files.paths(path), "give fewer users")
     users = leaf_files.read(path, _convert)
-    if not users:
-        raise UserError(f"{path}: found no examples, expected users who have some")
     widths = {user: arrays["x"].shape[1:] for user, arrays in users.items()}
     (first, width), *_ = widths.items()
     if odd := next((user for user in widths if widths[user] != width), None):
@@ -56,7 +52,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def _as_words(width: tuple[int, ...]) -> str:
-    return f"{width[0]} numbers or texts" if width else "one number or text"
+    return f"{width[0]} numbers or texts in a list" if width else "one number or text"
 
 
 def _convert(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
@@ -75,7 +71,7 @@ def _cell(value: Any, name: str) -> str:
     """Returns a value of JSON as a CSV would have it: 3, not 3.0."""
     if value is None:
         return ""
-    if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_WHOLE:
+    if isinstance(value, float) and value.is_integer() and abs(value) < rows.LARGEST_WHOLE:
         return str(int(value))
     if isinstance(value, str | int | float):
         return str(value)
