@@ -25,7 +25,8 @@ class DataOptions:
     Attributes:
       dataset_name: A name of `datasets.names()`.
       data_dir: Folder that holds data sets on disk, or None for the data set's default.
-      data_file: One file to read in place of a search in `data_dir`, or None.
+      data_file: One file to read in place of a search in `data_dir`, or None; `table` and `text`
+        also take a folder of LEAF's.
       use_synthetic_data: Generate data with planted differences between clients; reads no disk.
       base_random_seed: Seeds synthetic data and the splits inside silos, never those of clients.
       partition: `natural` leaves a data set's clients; `iid` and others deal its examples again;

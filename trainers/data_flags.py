@@ -18,7 +18,7 @@ def define() -> None:
         "data_file",
         None,
         "A file to read in place of a search in --data_dir: .npz, .mat, .sqlite; of table and text "
-        "the file itself: .csv, .tsv, .parquet.",
+        "the file itself: .csv, .tsv, .parquet, or LEAF's .json or its folder.",
     )
     flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; needs no files.")
     flags.DEFINE_bool("only_digits", False, "emnist: the ten digits in place of all 62 classes.")
