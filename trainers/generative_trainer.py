@@ -38,7 +38,9 @@ flags.DEFINE_integer(
     "is an update of the critic, every --n_critic-th also one of the generator.", lower_bound=1,
 )  # fmt: skip
 flags.DEFINE_bool(
-    "keep_optimizer_state", False, "Silos' optimizers go on where their last round ended."
+    "keep_optimizer_state",
+    False,
+    "Silos' optimizers, and wgan_gp's count of batches, go on where their last round ended.",
 )
 flags.DEFINE_integer("generator_width", None, "Filters: wgan_gp 32, ddpm 16.", lower_bound=1)
 flags.DEFINE_integer(

@@ -6,8 +6,8 @@ A client's step is a batch of pictures x: with z normal, u uniform, x' = G(z), x
 
 and, every n_critic-th step, the generator G minimizes mean -D(G(z)); both by the client optimizer,
 whose state starts anew each round unless a silo keeps it. Both nets are averaged. The paper's loop
-draws a batch for each critic's update, too: n_critic batches are one of its iterations, which are
-counted anew in each round.
+draws a batch for each critic's update, too: n_critic batches are one of its iterations. Steps are
+counted anew in each round, unless a silo keeps its optimizers: then it keeps their count, too.
 """
 
 from __future__ import annotations
@@ -94,10 +94,13 @@ class WganGp(base.Generator):
 
     def check(self) -> None:
         """Raises a UserError if a client's round ends before a step of the generator."""
-        if self.train_steps is not None and self.train_steps < self.n_critic:
+        if self.train_steps is None or self.keep_optimizer_state:
+            return
+        if self.train_steps < self.n_critic:
             raise UserError(
                 f"--train_steps={self.train_steps}: expected --n_critic={self.n_critic} or more, "
-                "or no round trains the generator; give more, or a smaller --n_critic"
+                "or no round trains the generator; give more, or a smaller --n_critic, or let "
+                "silos count on with --keep_optimizer_state"
             )
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
@@ -113,10 +116,10 @@ class WganGp(base.Generator):
             server_optimizer=optimizers.build(self.server_optimizer),
         )
         optimizer = optimizers.build(self.client_optimizer)
-        return self.finished(algorithm, task, _first_states(optimizer, pair, initial_weights))
+        return self.finished(algorithm, task, _first_state(optimizer, pair, initial_weights))
 
     def _check_clients(self, task: Task) -> None:
-        if self.train_steps is not None:
+        if self.train_steps is not None or self.keep_optimizer_state:
             return
         sizes, most = task.train.sizes, 0
         # The largest first: it is enough if there is one.
@@ -149,12 +152,12 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
 
     def init(broadcast, client_state, client):
         nets = pair.split(tuple(broadcast))
-        states = _first_states(optimizer, pair, broadcast)
+        states, steps = _first_state(optimizer, pair, broadcast)
         if params.keep_optimizer_state:
-            states = tuple(client_state)
+            states, steps = client_state
         weight = tf.cast(client.num_examples["train"], tf.float32)
         return _Carry(
-            tuple(broadcast), *nets, states, tf.constant(0), weight, learning.zero_sums(task)
+            tuple(broadcast), *nets, tuple(states), steps, weight, learning.zero_sums(task)
         )
 
     def train_critic(carry, batch):
@@ -199,7 +202,7 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
     def finish(carry):
         trained = (*carry.generator, *carry.critic)
         update = learning.subtract(carry.incoming, trained)
-        state = carry.states if params.keep_optimizer_state else ()
+        state = (carry.states, carry.steps) if params.keep_optimizer_state else ()
         return ClientOutput(update, carry.weight, state, carry.sums)
 
     walk = Pass(
@@ -215,9 +218,11 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
     return ClientWork(init, (walk,), finish)
 
 
-def _first_states(optimizer: Any, pair: Pair, weights: Weights) -> tuple[Any, Any]:
+def _first_state(optimizer: Any, pair: Pair, weights: Weights) -> tuple[tuple[Any, Any], tf.Tensor]:
+    """Returns ((the optimizer's state for the generator, for the critic), the count of steps)."""
     generator, critic = pair.split(tuple(weights))
-    return base.first_state(optimizer, generator), base.first_state(optimizer, critic)
+    states = base.first_state(optimizer, generator), base.first_state(optimizer, critic)
+    return states, tf.constant(0)
 
 
 def _slopes(pair: Pair, critic: Weights, x: tf.Tensor) -> tf.Tensor:

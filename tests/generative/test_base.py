@@ -1,5 +1,7 @@
 """What both generators share: optimizers that silos keep, and what is sent."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -22,13 +24,19 @@ def _task(kind, is_silos=True, **options):
     )
 
 
-def _trained(task, kind, rounds, **params):
-    """Returns the process and its state after each round of two batches a client."""
+def _trained(task, kind, rounds, absent=(), **params):
+    """Returns the process and its state after each round of two batches a client; of the pairs
+    (round, client) in `absent` the client takes no part in the round.
+    """
     params = {"train_steps": 2, "train_batch_size": 4, **params}
     algorithm = generative.KINDS[kind](**params).build(task, task.model.initial_weights(0))
     process = sequential.SequentialBackend(1).training(task, algorithm)
     plan = [
-        base.Round(n, task.train.ids, random_streams.key(0, "local_training", n))
+        base.Round(
+            n,
+            tuple(i for i in task.train.ids if (n, i) not in absent),
+            random_streams.key(0, "local_training", n),
+        )
         for n in range(1, rounds + 1)
     ]
     states = []
@@ -51,6 +59,22 @@ def test_silos_optimizers_go_on(kind):
     for a, b in first:
         np.testing.assert_array_equal(a, b)
     assert any(not np.array_equal(a, b) for a, b in second)
+
+
+def test_silos_count_steps_on_each_its_own():
+    """One batch a round, the generator's step after three: of the silo that misses the first round
+    a round later.
+    """
+    task = _task("wgan_gp")
+    first, _ = task.train.ids
+    params = {"n_critic": 3, "keep_optimizer_state": True, "train_steps": 1}
+    process, states = _trained(task, "wgan_gp", 6, [(1, first)], **params)
+    weights = [process.weights(state)[0] for state in states]
+    moved = [not np.array_equal(a, b) for a, b in itertools.pairwise(weights)]
+    assert moved == [False, True, True, False, True]
+    # Of a batch a round, by epochs.
+    params = generative.KINDS["wgan_gp"](keep_optimizer_state=True, train_batch_size=10**6)
+    params.build(task, task.model.initial_weights(0))
 
 
 def _rounds(process, states, fresh, others):

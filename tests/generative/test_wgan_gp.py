@@ -106,6 +106,7 @@ def test_a_round_without_a_step_of_the_generator_is_refused(task):
     with pytest.raises(UserError, match="^--train_steps=4: expected --n_critic=5 or more, or no"):
         WganGp(train_steps=4).check()
     WganGp(train_steps=5).check()
+    WganGp(train_steps=4, keep_optimizer_state=True).check()
     most = max(len(task.train.fetch(name)["train"]["pixels"]) for name in task.train.ids)
     weights = task.model.initial_weights(0)
     exactly = WganGp(train_epochs=2, train_batch_size=most - 1, n_critic=4)
