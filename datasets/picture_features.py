@@ -134,13 +134,13 @@ def check_alike(
     known = _classifiers_flags(run, flag)
     for generators in of_generators:
         flags = _flags(
-            generators, f"--run={generators}: expected a run of generative_trainer, with run.json"
+            generators, f"{generators}: expected a run of generative_trainer, with run.json"
         )
         for name in _OF_PICTURES:
             found, expected = (of.get(name) for of in (flags, known))
             if (found or None) != (expected or None):
                 raise UserError(
-                    f"--run={generators}: found --{name}={found}, expected {expected} as "
+                    f"{generators}: a run with --{name}={found}, expected {expected} as "
                     f"--{flag}={run} has; give a classifier of the same pictures"
                 )
 

@@ -56,7 +56,7 @@ def _create_task(wanted: config.Config, directory: run_directory.RunDirectory) -
     from datasets import generators  # With TensorFlow.
 
     made = generators.as_generative(task, wanted.generator)
-    generators.write_real(task, directory.generated / "clients.npz")
+    generators.write_real(task, directory.generated / run_directory.CLIENTS_PICTURES)
     return made
 
 
@@ -94,5 +94,11 @@ def _print_closing_table(directory: run_directory.RunDirectory, selects_round: b
     constant = directory.record.get("constant_prediction", {})
     warnings = terminal.worse_than_nothing(rows, metric, higher_is_better, constant)
     paths = [*first, *others, directory.path / "run.json"]
-    sentence = terminal.hurt_clients(summaries.test_clients(directory, rows[0]["round"]))
+    if any(directory.generated.glob("round_*.npz")):
+        paths += [directory.generated, directory.figures]
+        sentence = (
+            f"to score its pictures: motley_generative --run={directory.path} --features=pca:64"
+        )
+    else:
+        sentence = terminal.hurt_clients(summaries.test_clients(directory, rows[0]["round"]))
     terminal.print_summary(rows, title, backend, paths, warnings, sentence)

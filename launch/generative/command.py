@@ -20,14 +20,17 @@ barycenter and the constant whose sum the paper equates with FID-avg, and what F
 """
 
 import functools
+import itertools
+from collections.abc import Mapping
 
+import numpy as np
 from absl import flags
 
 from launch.generative import printed, scoring, sets as sets_lib
 from launch.metrics import output as metrics_output
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
-from motley_tff.metrics.generative import theorem
+from motley_tff.metrics.generative import scores, theorem
 
 FLAGS = flags.FLAGS
 _TOO_MANY = 2**31 - 1
@@ -146,12 +149,18 @@ def _theorem(sets: sets_lib.Sets) -> metrics_output.Table:
     rows = [
         {**row, **group[str(row["generated"])].facts}
         for group in sets.groups
-        for row in theorem.rows(sets.clients, {name: of.features for name, of in group.items()})
+        for row in theorem.rows(sets.clients, _features(group), sets.features_are)
     ]
-    printed.theorem(rows)
+    every = [scores.few_examples(sets.clients, _features(group)) for group in sets.groups]
+    notes = list(dict.fromkeys(itertools.chain(*every)))
+    printed.theorem(rows, notes)
     # Not `source`, by which a report knows a table of scores.
     facts = [c for c in ("series", "num_kept") if any(row[c] not in ("", None) for row in rows)]
-    return metrics_output.Table([*theorem.COLUMNS, *facts], rows, [])
+    return metrics_output.Table([*theorem.COLUMNS, *facts], rows, notes)
+
+
+def _features(group: Mapping[str, sets_lib.Generated]) -> dict[str, np.ndarray]:
+    return {name: of.features for name, of in group.items()}
 
 
 def _scores(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> metrics_output.Table:

@@ -12,13 +12,25 @@ Rows = Sequence[Mapping[str, Any]]
 _NUM_SHOWN = 40
 
 
-def theorem(rows: Rows) -> None:
+def theorem(rows: Rows, notes: Sequence[str]) -> None:
     """Prints the parts of Theorem 1."""
-    lines: list[Sequence[str]] = [theorem_lib.COLUMNS]
+    _print_features(rows)
+    numbers = [c for c in theorem_lib.COLUMNS[2:] if c not in ("features", "num_features")]
+    lines: list[Sequence[str]] = [("generated", "num_examples", *numbers)]
     for row in rows:
-        cells = (f"{row[column]:.6g}" for column in theorem_lib.COLUMNS[2:])
+        cells = (f"{row[column]:.6g}" for column in numbers)
         lines.append((_label(row), str(row["num_examples"]), *cells))
     print("\n".join(text_tables.aligned(lines)))
+    _print_notes(notes)
+
+
+def _print_features(rows: Rows) -> None:
+    print(f"features: {rows[0]['features']}, {rows[0]['num_features']} of them")
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"note: {note}")
 
 
 def scores(rows: Rows, notes: Sequence[str], sizes: Sequence[int]) -> None:
@@ -26,7 +38,7 @@ def scores(rows: Rows, notes: Sequence[str], sizes: Sequence[int]) -> None:
 
     `sizes` are those of the groups that `rows` are of, in which sets are ranked.
     """
-    print(f"features: {rows[0]['features']}, {rows[0]['num_features']} of them")
+    _print_features(rows)
     if (num_kept := rows[0].get("num_kept")) is not None:
         print(f"clients: an example and its K = {num_kept} nearest neighbours each")
     print()
@@ -38,7 +50,7 @@ def scores(rows: Rows, notes: Sequence[str], sizes: Sequence[int]) -> None:
         print(f"The first {_NUM_SHOWN} of {len(rows)} sets; --output=FILE.csv gets all.")
     for row in rows:
         if "w1_all" in row:
-            print(f"w1 of {_label(row)}: all {row['w1_all']:.5g}, avg {row['w1_avg']:.5g}")
+            print(f"w1 of {_label(row)}: all {_score(row, 'w1_all')}, avg {_score(row, 'w1_avg')}")
     for row in rows:
         if "label_entropy" in row:
             print(
@@ -54,11 +66,11 @@ def scores(rows: Rows, notes: Sequence[str], sizes: Sequence[int]) -> None:
         files = " and of the files'" if len(varied) < len(groups) else ""
         where = f", of {len(varied)} anchors' sets{files} each alone" if len(groups) > 1 else ""
         print(f"Pairs of generated sets that the all and the avg form order differently{where}:")
-        print("  " + ", ".join(_disagreement(groups, name) for name in names))
+        critics = ["w1"] if any("w1_all" in row for row in rows) else []
+        print("  " + ", ".join(_disagreement(groups, name) for name in (*names, *critics)))
     if varied and all(len(group) > 1 for group in varied):
         print("\n".join(_best(varied, names)))
-    for note in notes:
-        print(f"note: {note}")
+    _print_notes(notes)
 
 
 def _table(rows: Rows, columns: Sequence[str]) -> None:
@@ -85,7 +97,8 @@ def _score(row: Mapping[str, Any], column: str) -> str:
 
 def _disagreement(groups: Sequence[Rows], name: str) -> str:
     count = pairs = 0
-    for rows in groups:
+    for group in groups:
+        rows = [row for row in group if f"{name}_all" in row]  # A critic's are of some sets.
         whole, average = ([row[f"{name}_{form}"] for row in rows] for form in scores_lib.FORMS)
         if any(value != value for value in average):
             return f"{name} undefined"

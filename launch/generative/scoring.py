@@ -43,7 +43,8 @@ def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
     notes |= dict.fromkeys(_note_on_sizes(rows))
     notes |= dict.fromkeys(_note_on_classes(sets.predicted))
     every = [
-        *scores.COLUMNS, *scores.DEVIATIONS, *scores.CRITICS, *class_shares.COLUMNS,
+        *scores.COLUMNS, *scores.DEVIATIONS, *scores.CRITICS, *scores.CRITICS_RANKS,
+        *class_shares.COLUMNS,
         *sets_lib.COLUMNS,
     ]  # fmt: skip
     columns = [c for c in every if any(row.get(c) not in (None, "") for row in rows)]
@@ -91,4 +92,9 @@ def _wasserstein(
             commandline.raise_if_ended()
             forms = wasserstein.forms(sets.clients, group[name].features, wanted.base_random_seed)
             found[number, name] = dict(zip(scores.CRITICS, forms, strict=True))
+        of_group = [values for (of, _), values in found.items() if of == number]
+        for column, rank in zip(scores.CRITICS, scores.CRITICS_RANKS, strict=True):
+            ranks = scores.ranks(np.array([values[column] for values in of_group]))
+            for values, value in zip(of_group, ranks.tolist(), strict=True):
+                values[rank] = value
     return found

@@ -216,7 +216,7 @@ def _files(wanted: Wanted) -> tuple[pathlib.Path, dict[str, Generated]]:
             files[name] = Generated(_NOTHING, _CHECKPOINT, series, number, str(file))
     if wanted.clients is not None:
         return path(wanted.clients), files
-    clients = [run / "generated" / "clients.npz" for run in runs]
+    clients = [run / "generated" / run_directory.CLIENTS_PICTURES for run in runs]
     _check_same(clients)
     return clients[0], files
 
@@ -283,7 +283,7 @@ def _embedding(wanted: Wanted) -> tuple[str, Any]:
     if wanted.features is not None:
         from datasets import picture_features  # TensorFlow takes 3 s.
 
-        picture_features.check_alike(path(wanted.features), [path(run) for run in wanted.run])
+        picture_features.check_alike(path(wanted.features), _runs(wanted))
         classifier = picture_features.classifier(path(wanted.features))
         return classifier.name, classifier
     if wanted.inception_weights is not None:
@@ -294,6 +294,19 @@ def _embedding(wanted: Wanted) -> tuple[str, Any]:
     return "as given", None
 
 
+def _runs(wanted: Wanted) -> list[pathlib.Path]:
+    """Returns the runs of `--run`, and the one that left the clients' file, if one did."""
+    runs = [path(run) for run in wanted.run]
+    if wanted.clients is None:
+        return runs
+    of_clients = path(wanted.clients).absolute().parent.parent
+    is_left = (
+        path(wanted.clients).name == run_directory.CLIENTS_PICTURES
+        and (of_clients / "run.json").exists()
+    )
+    return [*runs, of_clients] if is_left else runs
+
+
 def _classify(wanted: Wanted) -> Embed | None:
     """Returns what `--classifier` finds in pictures: their classes."""
     if wanted.classifier is None:
@@ -301,7 +314,7 @@ def _classify(wanted: Wanted) -> Embed | None:
     from datasets import picture_features  # TensorFlow takes 3 s.
 
     run = path(wanted.classifier)
-    picture_features.check_alike(run, [path(run) for run in wanted.run], "classifier")
+    picture_features.check_alike(run, _runs(wanted), "classifier")
     return picture_features.classifier(run, "classifier").predicted
 
 

@@ -277,6 +277,8 @@ def _closing_text(
         f"{plan.num_seeds} seeds; {len(failed)} of {len(rows)} runs failed"
     )
     lines = [title, *([f"the first because: {failed[0]['reason']}"] if failed else [])]
+    if plan.grid.choose_by == grids.NOTHING:
+        return "\n".join([*lines, "no setting is chosen, as the grid says"])
     if not best:
         return "\n".join([*lines, "no setting finished under all seeds"])
     setting = " ".join(f"{name}={best[0][name]}" for name in plan.grid.tried if name in best[0])

@@ -11,7 +11,7 @@
       client_learning_rate: [0.001, 0.003]
     settings:                     # flags that go together, in place of fixed ones: a run for each
       - {algorithm: fedsgd, train_epochs: 1}     # (and each combination)
-    choose_by: personalized       # whose validation mean chooses the setting, or `baseline`
+    choose_by: personalized       # whose validation mean chooses the setting, `baseline`, `nothing`
     paper:                        # optional, shown beside what came out
       source: Table 7
       best: {client_learning_rate: 0.001}
@@ -52,7 +52,8 @@ TRAINERS = (
 _REQUIRED = ("algorithm", "dataset", "trainer")
 SECTIONS = ("fixed", "inside", "grid")
 _KEYS = (*_REQUIRED, *SECTIONS, "settings", "choose_by", "paper")
-_CHOOSE_BY = ("personalized", "baseline")
+NOTHING = "nothing"
+_CHOOSE_BY = ("personalized", "baseline", NOTHING)
 # What a sweep itself tells a trainer.
 _SWEEP_FLAGS = frozenset(
     {"experiment_name", "root_output_dir", "dataset_name", "base_random_seed", "data_dir",

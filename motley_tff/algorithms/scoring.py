@@ -147,7 +147,9 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
         }
         return carry._replace(board=board._replace(curves={**board.curves, part: curves}))
 
-    return Pass(part, step, EVALUATION_BATCH_SIZE, begin=begin, end=end)
+    # What makes pictures draws noise to be scored, another in each batch.
+    noise = task.generate is not None
+    return Pass(part, step, EVALUATION_BATCH_SIZE, draws_noise=noise, begin=begin, end=end)
 
 
 def two_candidates(

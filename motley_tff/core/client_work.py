@@ -89,6 +89,7 @@ class Pass:
         one cut. Not in a loop.
       drop_remainder: Leave out an epoch's short last batch (unless it is the only one).
       training: Whether `preprocess` may augment.
+      draws_noise: Whether `preprocess` or the model draws though the pass does not train.
       draws_as: Number of the pass whose random choices these are, if not its own: of two passes
         with one number only one may draw anything but the order of `max_examples`, which is then
         the same.
@@ -104,6 +105,7 @@ class Pass:
     max_examples: int | None = None
     drop_remainder: bool = False
     training: bool = False
+    draws_noise: bool = False
     draws_as: int | None = None
     begin: Callable[[Any], Any] = unchanged
     end: Callable[[Any], Any] = unchanged
@@ -227,8 +229,10 @@ def examples_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
 
 
 def draws(walk: Pass) -> bool:
-    """Returns whether a pass makes random choices: it trains, shuffles, or takes some examples."""
-    return walk.training or draws_order(walk)
+    """Returns whether a pass makes random choices: it trains, draws noise, shuffles, or takes some
+    examples.
+    """
+    return walk.training or walk.draws_noise or draws_order(walk)
 
 
 def fold_key(walk: Pass, key: tf.Tensor, purpose: int, number: Any) -> tf.Tensor:

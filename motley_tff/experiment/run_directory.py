@@ -23,6 +23,8 @@ import motley_tff
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
+# Beside generated pictures: those that clients train on.
+CLIENTS_PICTURES = "clients.npz"
 _LOCK = ".lock"
 _HASHED_WHOLE, _HASHED_PIECE, _HASHED_OF_EACH = 2**26, 2**20, 2**12
 # How many flags that differ are named: a sweep's directory differs from a run's in a hundred.

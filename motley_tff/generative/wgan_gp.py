@@ -21,7 +21,13 @@ import numpy as np
 from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import clients as clients_lib, functional_model, learning, tensor_random
+from motley_tff.core import (
+    client_work,
+    clients as clients_lib,
+    functional_model,
+    learning,
+    tensor_random,
+)
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
 from motley_tff.core.errors import UserError
@@ -104,36 +110,33 @@ class WganGp(base.Generator):
             )
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns the algorithm, of a task whose model is an `ImageGan`; UserError if no client
-        has pictures enough for a step of the generator.
+        """Returns the algorithm, of a task whose model is an `ImageGan`; UserError if most clients
+        have too few pictures for a step of the generator.
         """
-        self._check_clients(task)
         pair = pair_of(task.model)
+        work = _client_work(task, self, pair)
+        self._check_clients(task, work.passes[0])
         algorithm = Algorithm(
             name=self.card.name,
             initial_weights=tuple(initial_weights),
-            work=_client_work(task, self, pair),
+            work=work,
             server_optimizer=optimizers.build(self.server_optimizer),
         )
         optimizer = optimizers.build(self.client_optimizer)
         return self.finished(algorithm, task, _first_state(optimizer, pair, initial_weights))
 
-    def _check_clients(self, task: Task) -> None:
+    def _check_clients(self, task: Task, walk: Pass) -> None:
         if self.train_steps is not None or self.keep_optimizer_state:
             return
-        sizes, most = task.train.sizes, 0
-        # The largest first: it is enough if there is one.
-        for name in sorted(task.train.ids, key=lambda name: -sizes.get(name, 0)):
-            pictures = clients_lib.num_rows(task.train.fetch(name)["train"])
-            rounding = 0 if task.drop_remainder else self.train_batch_size - 1
-            batches = (pictures + rounding) // self.train_batch_size * self.train_epochs
-            if (most := max(most, batches)) >= self.n_critic:
-                return
-        raise UserError(
-            f"--train_epochs={self.train_epochs}: found clients of at most {most} batches a round, "
-            f"expected --n_critic={self.n_critic} of one, or no round trains the generator; give "
-            "--train_steps, or a smaller --n_critic"
-        )
+        pictures = [clients_lib.num_rows(task.train.fetch(i)["train"]) for i in task.train.ids]
+        steps = client_work.steps_per_epoch(tf.constant(pictures), walk) * walk.num_epochs
+        most = sorted(steps.numpy().tolist())[len(pictures) // 2]
+        if most < self.n_critic:
+            raise UserError(
+                f"--train_epochs={self.train_epochs}: found most clients to have at most {most} "
+                f"batches a round, expected --n_critic={self.n_critic}, or their rounds do not "
+                "train the generator; give --train_steps, or a smaller --n_critic"
+            )
 
 
 class _Carry(NamedTuple):

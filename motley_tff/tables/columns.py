@@ -95,7 +95,7 @@ STATISTICS = (
 )  # fmt: skip
 _OF_VALID = (
     "of valid clients: a setting is chosen by `valid_personalized_mean`, or `valid_baseline_mean` "
-    "where the grid says `choose_by: baseline`"
+    "where the grid says `choose_by: baseline`; by neither where it says `nothing`"
 )
 # Of a scorecard.
 _COSTS = {

@@ -79,7 +79,7 @@ def test_generators_of_other_pictures(tmp_path):
         ("image_size", 32),
     ):  # fmt: skip
         other = _run(tmp_path / name, **{**of_digits, name: value})
-        words = rf"{name}: found --{name}={value}, expected {of_digits.get(name)} as --feat"
+        words = rf"{name}: a run with --{name}={value}, expected {of_digits.get(name)} as --feat"
         with pytest.raises(UserError, match=words):
             picture_features.check_alike(run, [alike, other])
     with pytest.raises(UserError, match="missing: expected a run of generative_trainer, with run"):

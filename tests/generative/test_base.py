@@ -1,5 +1,6 @@
 """What both generators share: optimizers that silos keep, and what is sent."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -10,9 +11,11 @@ import datasets
 from datasets import generators
 from datasets.options import DataOptions, GeneratorOptions
 from motley_tff import generative
+from motley_tff.algorithms import FineTuning
 from motley_tff.backends import base, sequential
-from motley_tff.core import random_streams
+from motley_tff.core import clients as clients_lib, random_streams
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import scoring
 
 
 def _task(kind, is_silos=True, **options):
@@ -101,3 +104,24 @@ def test_in_one_place_nothing_is_sent(kind):
     built = generative.KINDS[kind]().build(task, weights := task.model.initial_weights(0))
     size = sum(w.nbytes for w in weights)
     assert built.bytes_per_client == (size, size)
+
+
+@pytest.mark.parametrize("kind", generative.KINDS)
+def test_noise_differs_in_each_batch_of_an_evaluation(kind, monkeypatch):
+    """The same picture twice as often is not the same error: it meets other noise."""
+    monkeypatch.setattr("motley_tff.algorithms.scoring.EVALUATION_BATCH_SIZE", 2)
+    task = _task(kind, is_silos=False)
+    one, two = (_held_out_mean(task, copies) for copies in (2, 4))
+    assert abs(one - two) > 1e-6
+
+
+def _held_out_mean(task, copies):
+    first = task.test.fetch(task.test.ids[0])["evaluation"]
+    copied = {name: np.repeat(array[:1], copies, axis=0) for name, array in first.items()}
+    clients = clients_lib.InMemoryClients({"a": dict.fromkeys(task.test.spec, copied)})
+    task = dataclasses.replace(task, valid=clients, test=clients)
+    work = FineTuning(max_epochs=0).build(task)
+    evaluator = scoring.Evaluator(sequential.SequentialBackend(1), task, work)
+    ids = dict.fromkeys(("valid", "test"), ("a",))
+    scores = evaluator.score(task.model.initial_weights(0), None, ids, np.array([1, 2], np.int32))
+    return float(scores["test"].values[task.metric.name][0, 0])

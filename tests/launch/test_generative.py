@@ -177,7 +177,11 @@ def test_critics_are_of_each_anchor(monkeypatch, capsys):
     ]  # fmt: skip
     printed.scores(rows, [], [2, 2])
     said = capsys.readouterr().out
-    assert "w1 of 10: nearest 3: all 11, avg 22\nw1 of 20: nearest 3: all 21, avg 42\n" in said
+    assert "w1 of 10: nearest 3: all 11 (1), avg 22 (1)\nw1 of 20: nearest 3: all 21 (1)" in said
+    assert said.endswith("kid_biased 0 of 2, w1 0 of 0\n")
+    columns, rows, _ = scoring.scored(_wanted(wasserstein=["nearest 5", "nearest 3"]), sets)
+    assert {"w1_all_rank", "w1_avg_rank"} < set(columns)
+    assert [row["w1_avg_rank"] for row in rows] == [1, 2, 1, 2]
     with pytest.raises(UserError, match="x: no such set; found nearest 3, nearest 5$"):
         scoring.scored(_wanted(wasserstein=["x"]), sets)
 
@@ -285,11 +289,11 @@ def test_bad_runs_are_one_line(runs, tmp_path):
         assert result.stderr.count("\n") == 1 and words in result.stderr, result.stderr
     for name, flags in (("one", {"dataset_name": "mnist"}), ("two", {"dataset_name": "emnist"})):
         (runs / name / "run.json").write_text(json.dumps({"flags": flags}))
-    unlike = [f"--run={runs / 'one'}", f"--features={runs / 'two'}"]
-    assert (
-        f"--run={runs / 'one'}: found --dataset_name=mnist, expected emnist as --features="
-        in generated_runs.score(*unlike, status=2).stderr
-    )
+    words = f"{runs / 'one'}: a run with --dataset_name=mnist, expected emnist as --features="
+    of_clients = [f"--clients={runs / 'one/generated/clients.npz'}", "--experiment=classes"]
+    for flags in ([f"--run={runs / 'one'}"], of_clients):
+        unlike = [*flags, f"--features={runs / 'two'}"]
+        assert words in generated_runs.score(*unlike, status=2).stderr
     np.savez(other / "clients.npz", a=np.zeros((9, 4, 4), np.uint8))
     assert (
         "the runs had other clients; give --clients=FILE"
@@ -327,9 +331,10 @@ def test_theorem_1(files, tmp_path):
     printed = generated_runs.score(
         *_flags(files, "middle.npz"), "--theorem", f"--output={output}"
     ).stdout
-    assert "fid_avg_over_sum" in printed
+    assert printed.startswith("features: as given, 2 of them\n") and "fid_avg_over_sum" in printed
     with open(output, newline="") as file:
         (row,) = csv.DictReader(file)
+    assert (row["features"], row["num_features"]) == ("as given", "2")
     assert float(row["gap"]) == pytest.approx(float(row["gap_of_traces"]), rel=1e-6)
     assert 0 < float(row["fid_avg_over_sum"]) <= 1 + 1e-9
 

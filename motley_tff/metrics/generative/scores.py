@@ -30,6 +30,7 @@ COLUMNS = (
 # Where they were asked for: with halves, and as `wasserstein` has them.
 DEVIATIONS = tuple(f"{s}_{form}_std" for s in (*DISTANCES, *NEIGHBORS) for form in FORMS)
 CRITICS = tuple(f"w1_{form}" for form in FORMS)
+CRITICS_RANKS = tuple(f"{column}_rank" for column in CRITICS)
 # Relative; sums over millions of pairs keep more digits than these.
 _ROUNDING = 1e-10
 # Fewer examples a feature estimate a covariance badly.
@@ -77,12 +78,10 @@ def table(
                 deviations = of_halves.reshape(len(rows), num_resamples).std(axis=1, ddof=1)
                 for row, deviation in zip(rows, deviations.tolist(), strict=True):
                     row[f"{column}_std"] = deviation
-            ranks = _ranks(values if column.startswith(DISTANCES) else -values)
-            for row, value, rank in zip(rows, values, ranks, strict=True):
+            given = ranks(values if column.startswith(DISTANCES) else -values)
+            for row, value, rank in zip(rows, values, given, strict=True):
                 row[column], row[f"{column}_rank"] = float(value), float(rank)
-    few = [name for name, features in generated.items() if len(features) < _FEW * width]
-    notes = [*_notes(clients, num_neighbors), *_note_on_few(few, width)]
-    return Table(rows, [*notes, *_note_on_few_of_clients(clients, width)])
+    return Table(rows, [*_notes(clients, num_neighbors), *few_examples(clients, generated)])
 
 
 class _WithHalves(Mapping[str, np.ndarray]):
@@ -226,19 +225,20 @@ def _notes(clients: ClientFeatures, num_neighbors: int) -> list[str]:
     return notes
 
 
-def _note_on_few(names: Sequence[str], width: int) -> list[str]:
-    if not names:
-        return []
-    listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return [f"fid of {listed} is too high: fewer than {_FEW} examples a feature, of {width}"]
-
-
-def _note_on_few_of_clients(clients: ClientFeatures, width: int) -> list[str]:
+def few_examples(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> list[str]:
+    """Returns notes on what has too few examples for a covariance of so many features."""
+    width = clients.features.shape[1]
+    of = f"fewer than {_FEW} examples a feature, of {width}"
+    notes = []
+    if few := [name for name, features in generated.items() if len(features) < _FEW * width]:
+        listed = ", ".join(few[:3]) + (", ..." if len(few) > 3 else "")
+        notes.append(f"fid of {listed} is too high: {of}")
+    if len(clients.features) < _FEW * width:
+        notes.append(f"fid_all is too high: the clients together are of {of}")
     few = _too_small(clients, _FEW * width - 1)
-    if not few or _too_small(clients, 1):  # Of one example fid_avg is undefined.
-        return []
-    of = f"of fewer than {_FEW} examples a feature, of {width}"
-    return [f"fid_avg is too high: {_some(few)} {of}"]
+    if few and not _too_small(clients, 1):  # Of one example fid_avg is undefined.
+        notes.append(f"fid_avg is too high: {_some(few)} of {of}")
+    return notes
 
 
 def _some(names: Sequence[str]) -> str:
@@ -247,7 +247,7 @@ def _some(names: Sequence[str]) -> str:
     return f"{len(names)} client{'s' * (len(names) > 1)} ({', '.join(names[:3])}{more})"
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
+def ranks(values: np.ndarray) -> np.ndarray:
     """Returns ranks from 1, the lowest value; equal values share the better rank."""
     return np.where(np.isnan(values), np.nan, 1.0 + (_differences(values) > 0).sum(axis=1))
 

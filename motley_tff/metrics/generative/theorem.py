@@ -24,8 +24,8 @@ import scipy.linalg
 from motley_tff.metrics.generative import client_features, frechet
 
 COLUMNS = (
-    "generated", "num_examples", "fid_all", "fid_avg", "gap", "gap_of_traces", "fid_barycenter",
-    "constant", "sum", "fid_avg_over_sum",
+    "generated", "num_examples", "features", "num_features", "fid_all", "fid_avg", "gap",
+    "gap_of_traces", "fid_barycenter", "constant", "sum", "fid_avg_over_sum",
 )  # fmt: skip
 _MOST_STEPS, _TOLERANCE = 200, 1e-13
 
@@ -44,9 +44,13 @@ def population(features: np.ndarray) -> frechet.Gaussian:
 
 
 def rows(
-    clients: client_features.ClientFeatures, generated: Mapping[str, np.ndarray]
+    clients: client_features.ClientFeatures,
+    generated: Mapping[str, np.ndarray],
+    features_are: str = "",
 ) -> list[dict[str, str | float]]:
-    """Returns `COLUMNS` of generated sets, [num_examples, num_features] each, by name."""
+    """Returns `COLUMNS` of generated sets, [num_examples, num_features] each, by name;
+    `features_are` says what they are of.
+    """
     fitted = [
         Client(float(share), population(clients.features[part]))
         for share, part in zip(clients.shares, clients.parts, strict=True)
@@ -59,7 +63,8 @@ def rows(
         whole, mean = frechet.distance(mixed, model), average(fitted, model)
         to_middle = frechet.distance(middle, model)
         table.append({
-            "generated": name, "num_examples": len(features), "fid_all": whole, "fid_avg": mean,
+            "generated": name, "num_examples": len(features), "features": features_are,
+            "num_features": features.shape[1], "fid_all": whole, "fid_avg": mean,
             "gap": mean - whole, "gap_of_traces": gap_of_traces(fitted, mixed, model),
             "fid_barycenter": to_middle, "constant": constant, "sum": to_middle + constant,
             "fid_avg_over_sum": mean / (to_middle + constant),

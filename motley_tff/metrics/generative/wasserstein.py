@@ -1,4 +1,6 @@
-"""The 1-Wasserstein distance of two sets as a critic of slope 1 sees it (Wang et al. 2023, 3.2).
+"""The 1-Wasserstein distance of two sets as a critic of slope 1 sees it.
+
+Wang et al. 2023, supplement 3.2:
 
     W(G, X) = sup over f of slope at most 1 of E f(g) - E f(x)
 

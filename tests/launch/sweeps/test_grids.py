@@ -180,7 +180,7 @@ def changed(old, new):
         (changed("total_rounds: 2", "base_random_seed: 2"), 6, "is for motley_sweep to say"),
         (changed("total_rounds: 2", "algorithm: local"), 6, "stands here a second time"),
         (GRID + "paper:\n  personalized_mean: [a, 2]\n", 11, "expected [mean, std over seeds]"),
-        (GRID + "choose_by: test\n", 10, "expected one of personalized, baseline"),
+        (GRID + "choose_by: test\n", 10, "expected one of personalized, baseline, nothing"),
         (GRID + "  - 3: [\n", 10, "not YAML"),
         (GRID.partition("fixed")[0] + "grid: {}\n", 4, "grid is empty"),
         ("- a\n- b\n", 1, "expected lines of key: value"),

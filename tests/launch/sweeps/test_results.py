@@ -1,5 +1,6 @@
 """What a sweep leaves, from made-up runs worked out by hand."""
 
+import dataclasses
 import json
 
 import pytest
@@ -186,6 +187,8 @@ def test_chosen_by_the_baseline():
     for row, value in zip(rows, (3, 3, 4, 4, 1, 1), strict=True):
         row["valid_baseline_mean"] = str(value)
     assert results.best_point(plans.Plan(grid, 2), rows) == 2
+    of_nothing = dataclasses.replace(grid, choose_by="nothing")
+    assert results.best_point(plans.Plan(of_nothing, 2), rows) is None
 
 
 def test_synthetic_data_compare_with_nothing():

@@ -143,6 +143,7 @@ def test_two_examples_are_enough():
     table = _table(clients, {"g": np.array([[0.0], [2.0]])}, k=0)
     assert table.notes == [
         "fid of g is too high: fewer than 10 examples a feature, of 1",
+        "fid_all is too high: the clients together are of fewer than 10 examples a feature, of 1",
         "fid_avg is too high: 2 clients (a, b) of fewer than 10 examples a feature, of 1",
     ]
     # Variances 4/3 (of all four) and 2, the same means; a client's own are the generated ones.
