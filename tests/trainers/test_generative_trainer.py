@@ -34,8 +34,16 @@ def _pictures(root, name, number):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
-    run(root, *_FLAGS, "--experiment_name=whole")
+    stdout, _ = run(root, *_FLAGS, "--experiment_name=whole")
+    (root / "said").write_text(stdout)
     return root
+
+
+def test_says_where_the_pictures_are(finished):
+    said = (finished / "said").read_text()
+    whole = finished / "whole"
+    assert f"\nto score its pictures: motley_generative --run={whole} --features=pca:64\n" in said
+    assert f"\n{whole / 'generated'}\n{whole / 'figures'}\n" in said and "no test cl" not in said
 
 
 def test_both_nets_are_trained(finished):
