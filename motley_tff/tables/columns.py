@@ -378,6 +378,17 @@ TABLES: Mapping[str, Table] = {
             Column("num_examples", "count", "examples of it that are scored"),
             Column("features", "text", "what is compared, such as `pca:64`", True),
             Column("num_features", "count", "how many features an example has"),
+            Column(
+                "examples_per_feature",
+                "number",
+                "fewest examples a feature, of the set and all clients together: below 10 "
+                "`fid_all` is too high",
+            ),
+            Column(
+                "client_examples_per_feature",
+                "number",
+                "fewest, of the set and the smallest client: below 10 `fid_avg` is too high",
+            ),
             Column("<score>_all", "number", "against all clients' examples together", True),
             Column("<score>_avg", "number", "mean over clients, weighted by examples", True),
             *(

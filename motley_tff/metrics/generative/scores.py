@@ -25,6 +25,8 @@ COLUMNS = (
     "num_examples",
     "features",
     "num_features",
+    "examples_per_feature",
+    "client_examples_per_feature",
     *(f"{s}_{form}{r}" for r in ("", "_rank") for s in (*DISTANCES, *NEIGHBORS) for form in FORMS),
 )
 # Where they were asked for: with halves, and as `wasserstein` has them.
@@ -63,11 +65,13 @@ def table(
     parts = [_frechet(clients, scored), _kernel(clients, scored)]
     if num_neighbors:
         parts.append(_neighbors(clients, scored, num_neighbors))
-    width = clients.features.shape[1]
+    num_real, width = clients.features.shape
+    smallest = min(part.stop - part.start for part in clients.parts)
     rows: list[dict[str, str | int | float]] = [
         {
             "generated": name, "num_examples": len(features), "features": features_are,
-            "num_features": width,
+            "num_features": width, "examples_per_feature": min(len(features), num_real) / width,
+            "client_examples_per_feature": min(len(features), smallest) / width,
         }
         for name, features in generated.items()
     ]  # fmt: skip

@@ -146,6 +146,11 @@ def test_two_examples_are_enough():
         "fid_all is too high: the clients together are of fewer than 10 examples a feature, of 1",
         "fid_avg is too high: 2 clients (a, b) of fewer than 10 examples a feature, of 1",
     ]
+    row = table.rows[0]
+    assert (row["examples_per_feature"], row["client_examples_per_feature"]) == (2, 2)
+    three = {"a": np.zeros((3, 2)), "b": np.zeros((4, 2))}
+    row = _table(three, {"g": np.zeros((50, 2))}, k=0).rows[0]
+    assert (row["examples_per_feature"], row["client_examples_per_feature"]) == (3.5, 1.5)
     # Variances 4/3 (of all four) and 2, the same means; a client's own are the generated ones.
     assert table.rows[0]["fid_all"] == pytest.approx((math.sqrt(4 / 3) - math.sqrt(2)) ** 2)
     assert table.rows[0]["fid_avg"] == pytest.approx(0, abs=1e-12)
