@@ -145,6 +145,14 @@ def check_alike(
                 )
 
 
+def is_of_generator(run: pathlib.Path) -> bool:
+    """Returns whether a directory is of a run of generative_trainer."""
+    try:
+        return "generator" in _flags(run, "")
+    except UserError:
+        return False
+
+
 def _classifiers_flags(run: pathlib.Path, flag: str) -> Mapping[str, Any]:
     other = "pca:K, or " if flag == "features" else ""
     return _flags(

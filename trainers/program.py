@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import shlex
 import tempfile
 from typing import Any
 
@@ -45,7 +46,7 @@ def train(trainer: str) -> None:
             progress = terminal.TerminalProgress()
             interface.run_config(create_task, wanted.run, directory, progress, terminal.warn)
         _draw(directory)
-        _print_closing_table(directory, wanted.selects_round)
+        _print_closing_table(directory, wanted)
 
 
 def _create_task(wanted: config.Config, directory: run_directory.RunDirectory) -> Any:
@@ -82,23 +83,24 @@ def _draw(directory: run_directory.RunDirectory) -> None:
         relations.save(picture, table)
 
 
-def _print_closing_table(directory: run_directory.RunDirectory, selects_round: bool) -> None:
+def _print_closing_table(directory: run_directory.RunDirectory, wanted: config.Config) -> None:
     first = [directory.table(name) for name in ("summary", "clients", "candidates", "rounds")]
     others = sorted(set(directory.path.glob("*.csv")) - set(first))  # Of flags: sizes.csv, say.
     metric, higher_is_better = (directory.record[k] for k in ("metric", "higher_is_better"))
     title, rows = metric, summaries.last(directory)
-    if selects_round:
+    if wanted.selects_round:
         rows = summaries.selected(directory, higher_is_better)
         title += f" after round {rows[0]['round']} (the best on validation clients)"
     backend = f"{directory.record['backend']} ({directory.record['backend_reason']})"
     constant = directory.record.get("constant_prediction", {})
     warnings = terminal.worse_than_nothing(rows, metric, higher_is_better, constant)
     paths = [*first, *others, directory.path / "run.json"]
-    if any(directory.generated.glob("round_*.npz")):
-        paths += [directory.generated, directory.figures]
-        sentence = (
-            f"to score its pictures: motley_generative --run={directory.path} --features=pca:64"
-        )
-    else:
+    if wanted.generator is None:
         sentence = terminal.hurt_clients(summaries.test_clients(directory, rows[0]["round"]))
+    else:
+        sentence = (
+            f"to score its pictures, in {directory.generated.name}: "
+            f"motley_generative --run={shlex.quote(str(directory.path))} --features=pca:64"
+        )
+        paths += [directory.generated, directory.figures]
     terminal.print_summary(rows, title, backend, paths, warnings, sentence)

@@ -75,7 +75,7 @@ flags.DEFINE_bool(
 )
 flags.DEFINE_list(
     "wasserstein", [], "Sets, by name, whose 1-Wasserstein distance a critic estimates, too: "
-    "columns w1_all and w1_avg. A critic is trained for each client.",
+    "columns w1_all and w1_avg, and their ranks. A critic is trained for each client.",
 )  # fmt: skip
 flags.DEFINE_string("output", None, "File that gets the table, too: .csv, .md or .tex.")
 flags.DEFINE_enum(

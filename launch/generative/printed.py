@@ -58,7 +58,7 @@ def scores(rows: Rows, notes: Sequence[str], sizes: Sequence[int]) -> None:
                 f"{np.log(row['num_classes']):.3g} nats, smallest share "
                 f"{100 * row['smallest_class_share']:.3g}%"
             )
-    print("(1) is best; fid and kid are better the lower, the others the higher.")
+    print("(1) is best; fid, kid and w1 are better the lower, the others the higher.")
     ends = np.cumsum(sizes).tolist()
     groups = [rows[end - size : end] for end, size in zip(ends, sizes, strict=True)]
     varied = [found for group in groups if (found := _varied(group))]
@@ -66,7 +66,8 @@ def scores(rows: Rows, notes: Sequence[str], sizes: Sequence[int]) -> None:
         files = " and of the files'" if len(varied) < len(groups) else ""
         where = f", of {len(varied)} anchors' sets{files} each alone" if len(groups) > 1 else ""
         print(f"Pairs of generated sets that the all and the avg form order differently{where}:")
-        critics = ["w1"] if any("w1_all" in row for row in rows) else []
+        num_critics = max(sum("w1_all" in row for row in group) for group in groups)
+        critics = ["w1"] if num_critics > 1 else []
         print("  " + ", ".join(_disagreement(groups, name) for name in (*names, *critics)))
     if varied and all(len(group) > 1 for group in varied):
         print("\n".join(_best(varied, names)))

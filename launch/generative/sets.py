@@ -295,16 +295,15 @@ def _embedding(wanted: Wanted) -> tuple[str, Any]:
 
 
 def _runs(wanted: Wanted) -> list[pathlib.Path]:
-    """Returns the runs of `--run`, and the one that left the clients' file, if one did."""
+    """Returns the runs of `--run`, and the generator's that left the clients' file, if one did."""
+    from datasets import picture_features  # TensorFlow takes 3 s.
+
     runs = [path(run) for run in wanted.run]
-    if wanted.clients is None:
+    left = path(wanted.clients).resolve() if wanted.clients is not None else None
+    if left is None or left.parts[-2:] != ("generated", run_directory.CLIENTS_PICTURES):
         return runs
-    of_clients = path(wanted.clients).absolute().parent.parent
-    is_left = (
-        path(wanted.clients).name == run_directory.CLIENTS_PICTURES
-        and (of_clients / "run.json").exists()
-    )
-    return [*runs, of_clients] if is_left else runs
+    of_clients = left.parent.parent
+    return [*runs, of_clients] if picture_features.is_of_generator(of_clients) else runs
 
 
 def _classify(wanted: Wanted) -> Embed | None:

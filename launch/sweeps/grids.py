@@ -11,7 +11,8 @@
       client_learning_rate: [0.001, 0.003]
     settings:                     # flags that go together, in place of fixed ones: a run for each
       - {algorithm: fedsgd, train_epochs: 1}     # (and each combination)
-    choose_by: personalized       # whose validation mean chooses the setting, `baseline`, `nothing`
+    choose_by: personalized       # whose validation mean chooses the setting, `baseline`, or
+                                  # `nothing`: then best.csv has no rows
     paper:                        # optional, shown beside what came out
       source: Table 7
       best: {client_learning_rate: 0.001}

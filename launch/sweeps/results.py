@@ -168,12 +168,10 @@ def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> 
 
 def best_point(plan: plans.Plan, rows: Sequence[Mapping[str, Any]]) -> int | None:
     """Returns the point of best validation mean over clients, then seeds; None if there is none,
-    or the grid chooses by nothing.
+    or the grid chooses by nothing, which is no column.
 
     A point with a failed run does not count. Ties go to the first, as among candidates.
     """
-    if plan.grid.choose_by == grids.NOTHING:
-        return None
     values = validation_means(plan.grid, rows).reshape(-1, plan.num_seeds)
     higher = [row["higher_is_better"] for row in rows if row["status"] == "finished"]
     if not np.isfinite(values).all(axis=1).any():

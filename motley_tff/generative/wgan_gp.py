@@ -129,7 +129,7 @@ class WganGp(base.Generator):
         if self.train_steps is not None or self.keep_optimizer_state:
             return
         pictures = [clients_lib.num_rows(task.train.fetch(i)["train"]) for i in task.train.ids]
-        steps = client_work.steps_per_epoch(tf.constant(pictures), walk) * walk.num_epochs
+        steps = client_work.num_steps(tf.constant(pictures), walk)
         most = sorted(steps.numpy().tolist())[len(pictures) // 2]
         if most < self.n_critic:
             raise UserError(

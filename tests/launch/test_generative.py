@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
@@ -178,10 +179,18 @@ def test_critics_are_of_each_anchor(monkeypatch, capsys):
     printed.scores(rows, [], [2, 2])
     said = capsys.readouterr().out
     assert "w1 of 10: nearest 3: all 11 (1), avg 22 (1)\nw1 of 20: nearest 3: all 21 (1)" in said
-    assert said.endswith("kid_biased 0 of 2, w1 0 of 0\n")
+    assert said.endswith("kid_biased 0 of 2\n")
     columns, rows, _ = scoring.scored(_wanted(wasserstein=["nearest 5", "nearest 3"]), sets)
     assert {"w1_all_rank", "w1_avg_rank"} < set(columns)
     assert [row["w1_avg_rank"] for row in rows] == [1, 2, 1, 2]
+    printed.scores(rows, [], [2, 2])
+    assert capsys.readouterr().out.endswith("kid_biased 0 of 2, w1 0 of 2\n")
+    # Sets from files stand in a group of their own, where no set of the anchors' is.
+    of_files = {n: sets_lib.Generated(np.arange(4.0)[:, None], "file") for n in ("x", "y")}
+    beside = sets._replace(groups=[of_files, *groups])
+    _, rows, _ = scoring.scored(_wanted(wasserstein=["x", "y"]), beside)
+    printed.scores(rows, [], [2, 2, 2])
+    assert capsys.readouterr().out.endswith("kid_biased 0 of 3, w1 0 of 1\n")
     with pytest.raises(UserError, match="x: no such set; found nearest 3, nearest 5$"):
         scoring.scored(_wanted(wasserstein=["x"]), sets)
 
@@ -287,11 +296,17 @@ def test_bad_runs_are_one_line(runs, tmp_path):
     for flags, words in bad:
         result = generated_runs.score(*flags, status=2)
         assert result.stderr.count("\n") == 1 and words in result.stderr, result.stderr
-    for name, flags in (("one", {"dataset_name": "mnist"}), ("two", {"dataset_name": "emnist"})):
+    for name, flags in (
+        ("one", {"dataset_name": "mnist", "generator": "ddpm"}),
+        ("two", {"dataset_name": "emnist"}),
+    ):
         (runs / name / "run.json").write_text(json.dumps({"flags": flags}))
     words = f"{runs / 'one'}: a run with --dataset_name=mnist, expected emnist as --features="
     of_clients = [f"--clients={runs / 'one/generated/clients.npz'}", "--experiment=classes"]
-    for flags in ([f"--run={runs / 'one'}"], of_clients):
+    link = tmp_path / "link.npz"
+    link.symlink_to(runs / "one/generated/clients.npz")
+    of_link = [f"--clients={link}", "--experiment=classes"]
+    for flags in ([f"--run={runs / 'one'}"], of_clients, of_link):
         unlike = [*flags, f"--features={runs / 'two'}"]
         assert words in generated_runs.score(*unlike, status=2).stderr
     np.savez(other / "clients.npz", a=np.zeros((9, 4, 4), np.uint8))
@@ -337,6 +352,18 @@ def test_theorem_1(files, tmp_path):
     assert (row["features"], row["num_features"]) == ("as given", "2")
     assert float(row["gap"]) == pytest.approx(float(row["gap_of_traces"]), rel=1e-6)
     assert 0 < float(row["fid_avg_over_sum"]) <= 1 + 1e-9
+
+
+def test_theorem_1_of_few_examples(tmp_path):
+    """Covariances by n are defined of one example, too, and as far off; here all are one point."""
+    np.savez(tmp_path / "clients.npz", a=np.zeros((30, 2)), b=np.zeros((1, 2)))
+    np.savez(tmp_path / "made.npz", features=np.zeros((9, 2)))
+    given = [f"--clients={tmp_path / 'clients.npz'}", f"--generated={tmp_path / 'made.npz'}"]
+    table = tmp_path / "table.md"
+    printed = generated_runs.score(*given, "--theorem", f"--output={table}").stdout
+    for words in ("fid of made is too high: fewer than 10", "fid_avg is too high: 1 client (b) of"):
+        assert f"note: {words}" in printed and words in table.read_text()
+    assert re.search(r"fid_avg_over_sum +\| +1 \|", table.read_text())
 
 
 def test_theorem_1_of_several_anchors(files, tmp_path):

@@ -42,7 +42,8 @@ def finished(tmp_path_factory):
 def test_says_where_the_pictures_are(finished):
     said = (finished / "said").read_text()
     whole = finished / "whole"
-    assert f"\nto score its pictures: motley_generative --run={whole} --features=pca:64\n" in said
+    words = "to score its pictures, in generated: motley_generative --run="
+    assert f"\n{words}{whole} --features=pca:64\n" in said
     assert f"\n{whole / 'generated'}\n{whole / 'figures'}\n" in said and "no test cl" not in said
 
 

@@ -85,7 +85,9 @@ def table(
             given = ranks(values if column.startswith(DISTANCES) else -values)
             for row, value, rank in zip(rows, values, given, strict=True):
                 row[column], row[f"{column}_rank"] = float(value), float(rank)
-    return Table(rows, [*_notes(clients, num_neighbors), *few_examples(clients, generated)])
+    # Of one example fid_avg is undefined.
+    few = few_examples(clients, generated, has_average=not _too_small(clients, 1))
+    return Table(rows, [*_notes(clients, num_neighbors), *few])
 
 
 class _WithHalves(Mapping[str, np.ndarray]):
@@ -229,8 +231,12 @@ def _notes(clients: ClientFeatures, num_neighbors: int) -> list[str]:
     return notes
 
 
-def few_examples(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> list[str]:
-    """Returns notes on what has too few examples for a covariance of so many features."""
+def few_examples(
+    clients: ClientFeatures, generated: Mapping[str, np.ndarray], has_average: bool = True
+) -> list[str]:
+    """Returns notes on what has too few examples for a covariance of so many features; on clients
+    if FID-avg is to be had.
+    """
     width = clients.features.shape[1]
     of = f"fewer than {_FEW} examples a feature, of {width}"
     notes = []
@@ -240,7 +246,7 @@ def few_examples(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -
     if len(clients.features) < _FEW * width:
         notes.append(f"fid_all is too high: the clients together are of {of}")
     few = _too_small(clients, _FEW * width - 1)
-    if few and not _too_small(clients, 1):  # Of one example fid_avg is undefined.
+    if few and has_average:
         notes.append(f"fid_avg is too high: {_some(few)} of {of}")
     return notes
 
@@ -259,4 +265,4 @@ def ranks(values: np.ndarray) -> np.ndarray:
 def _differences(values: np.ndarray) -> np.ndarray:
     """Returns row minus column, 0 where that is rounding: the forms add up in other orders."""
     apart = np.subtract.outer(values, values)
-    return np.where(np.abs(apart) > _ROUNDING * np.abs(values).max(), apart, 0.0)
+    return np.where(np.abs(apart) > _ROUNDING * np.abs(values).max(initial=0.0), apart, 0.0)

@@ -62,12 +62,14 @@ def rows(
         model = population(features)
         whole, mean = frechet.distance(mixed, model), average(fitted, model)
         to_middle = frechet.distance(middle, model)
+        total = to_middle + constant
         table.append({
             "generated": name, "num_examples": len(features), "features": features_are,
             "num_features": features.shape[1], "fid_all": whole, "fid_avg": mean,
             "gap": mean - whole, "gap_of_traces": gap_of_traces(fitted, mixed, model),
-            "fid_barycenter": to_middle, "constant": constant, "sum": to_middle + constant,
-            "fid_avg_over_sum": mean / (to_middle + constant),
+            "fid_barycenter": to_middle, "constant": constant, "sum": total,
+            # Where all are one point, and both 0, they commute.
+            "fid_avg_over_sum": mean / total if total else 1.0,
         })  # fmt: skip
     return table
 
