@@ -97,10 +97,13 @@ def _print_closing_table(directory: run_directory.RunDirectory, wanted: config.C
     paths = [*first, *others, directory.path / "run.json"]
     if wanted.generator is None:
         sentence = terminal.hurt_clients(summaries.test_clients(directory, rows[0]["round"]))
-    else:
+    elif any(directory.generated.glob("round_*.npz")):
         sentence = (
             f"to score its pictures, in {directory.generated.name}: "
             f"motley_generative --run={shlex.quote(str(directory.path))} --features=pca:64"
         )
         paths += [directory.generated, directory.figures]
+    else:  # --num_generated=0
+        sentence = ""
+        paths.append(directory.generated)
     terminal.print_summary(rows, title, backend, paths, warnings, sentence)

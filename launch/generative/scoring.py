@@ -44,8 +44,7 @@ def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
     notes |= dict.fromkeys(_note_on_classes(sets.predicted))
     every = [
         *scores.COLUMNS, *scores.DEVIATIONS, *scores.CRITICS, *scores.CRITICS_RANKS,
-        *class_shares.COLUMNS,
-        *sets_lib.COLUMNS,
+        *class_shares.COLUMNS, *sets_lib.COLUMNS,
     ]  # fmt: skip
     columns = [c for c in every if any(row.get(c) not in (None, "") for row in rows)]
     return Scored(columns, rows, list(notes))
