@@ -116,7 +116,9 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """A sweep's directory and table: `rows` are of the runs that finished, `num_failed` did not."""
+    """A sweep's directory and table: `rows` are of the runs that finished, `num_failed` did not.
+    One that chooses a setting by nothing `has_scores` of none, as generators'.
+    """
 
     path: pathlib.Path
     dataset: str
@@ -124,6 +126,7 @@ class Sweep:
     higher_is_better: bool
     rows: pd.DataFrame = dataclasses.field(repr=False)
     num_failed: int
+    has_scores: bool
 
     @property
     def hyperparameters(self) -> list[str]:
@@ -221,7 +224,8 @@ def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
         raise UserError(f"{path / 'sweep.csv'}: no run of it finished; see its column `reason`")
     first = finished.iloc[0]
     dataset, higher = dataset_named(first["dataset"], flags), bool(first["higher_is_better"])
-    return Sweep(path, dataset, first["metric"], higher, finished, len(rows) - len(finished))
+    num_failed, has_scores = len(rows) - len(finished), flags.get("choose_by") != "nothing"
+    return Sweep(path, dataset, first["metric"], higher, finished, num_failed, has_scores)
 
 
 def dataset_named(name: str, flags: Mapping[str, Any]) -> str:
@@ -307,6 +311,7 @@ def _flags(path: pathlib.Path) -> dict[str, Any]:
         return {
             **fixed,
             "use_synthetic_data": plan["use_synthetic_data"],
+            **({"choose_by": by} if (by := plan["grid"].get("choose_by")) else {}),
             **({"setting": setting} if (setting := content.get("setting")) else {}),
             **({"data_files": {os.path.basename(file): ""}} if file else {}),
         }

@@ -68,7 +68,7 @@ def candidates(values):
     ]
 
 
-def sweep(root, rows, algorithm="ditto", dataset="toy", use_synthetic_data=False):
+def sweep(root, rows, algorithm="ditto", dataset="toy", use_synthetic_data=False, **grid):
     """Writes a sweep directory from rows of hyperparameters, seed, status, results, so ordered."""
     root.mkdir(parents=True)
     full = [
@@ -80,6 +80,7 @@ def sweep(root, rows, algorithm="ditto", dataset="toy", use_synthetic_data=False
     ]
     columns = list(dict.fromkeys(name for row in full for name in row))
     csv_files.write(root / "sweep.csv", columns, full, optional=columns)
-    plan = {"grid": {"fixed": [["num_clusters", "2"]]}, "use_synthetic_data": use_synthetic_data}
+    grid = {"fixed": [["num_clusters", "2"]], **grid}
+    plan = {"grid": grid, "use_synthetic_data": use_synthetic_data}
     (root / "run.json").write_text(json.dumps({"flags": {}, "plan": plan}))
     return root
