@@ -16,6 +16,8 @@ from motley_tff.files import text_tables
 _SECONDS_BETWEEN_LINES = 30.0
 # From here on one cluster has, as good as, all clients.
 _COLLAPSED_PCT = 95.0
+# What a bar counts in stages that do not count clients.
+_UNITS = {"train": "round", "score": "set"}
 # How many of the clients that are worse off the closing sentence names.
 _NAMED_CLIENTS = 5
 
@@ -33,7 +35,7 @@ class TerminalProgress:
         if not sys.stderr.isatty():
             self._stages.append(_Lines(stage, total, done))
             return
-        depth, unit = len(self._stages), "round" if stage == "train" else "client"
+        depth, unit = len(self._stages), _UNITS.get(stage, "client")
         self._stages.append(_Bar(
             desc=stage, total=total, initial=done, unit=unit, leave=depth == 0, position=depth,
             ncols=shutil.get_terminal_size().columns,  # 80 where a terminal does not say.

@@ -8,6 +8,7 @@ from launch.generative import sets as sets_lib
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from motley_tff.metrics.generative import class_shares, scores
+from trainers import terminal
 
 Rows = list[dict[str, Any]]
 
@@ -26,11 +27,12 @@ def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
     critics = _wasserstein(wanted, sets)
     rows: Rows = []
     notes: dict[str, None] = {}
+    progress, num_sets = terminal.TerminalProgress(), sum(map(len, sets.groups))
+    progress.start("score", scores.num_steps(num_sets, num_neighbors, wanted.resamples))
     for number, group in enumerate(sets.groups):
-        commandline.raise_if_ended()
         table = scores.table(
             sets.clients, {name: of.features for name, of in group.items()}, num_neighbors,
-            sets.features_are, wanted.resamples, wanted.base_random_seed,
+            sets.features_are, wanted.resamples, wanted.base_random_seed, progress.advance,
         )  # fmt: skip
         for row in table.rows:
             name = str(row["generated"])
@@ -40,6 +42,7 @@ def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
                 {**row, **group[name].facts, **critics.get((number, name), {}), **of_classes}
             )
         notes |= dict.fromkeys(table.notes)
+    progress.finish()
     notes |= dict.fromkeys(_note_on_sizes(rows))
     notes |= dict.fromkeys(_note_on_classes(sets.predicted))
     every = [

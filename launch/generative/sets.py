@@ -231,7 +231,7 @@ def _checkpoints(run: pathlib.Path) -> dict[int, pathlib.Path]:
     if not found:
         raise UserError(
             f"--run={run}: no generated/round_*.npz in it; give the directory of a run of "
-            "generative_trainer"
+            "generative_trainer that made pictures, as --num_generated says"
         )
     return dict(sorted(found.items()))
 

@@ -36,6 +36,7 @@ _SCORES = ("FedEval's scorecard", "a scorecard.csv, which motley_scorecard write
 _GENERATED = (
     "Scores of generated sets", "a generative*.csv, which motley_generative --output writes"
 )  # fmt: skip
+_PICTURES = "scores of their pictures, which motley_generative makes; the nets' own are none"
 _EXAMPLES = ("Scores of examples and ROC-AUC", "a scores.csv, which --export_scores writes")
 _RUN_COLUMNS = (
     "Run", "In figures", "Seed", "Round", "Test clients", "Mean", "% hurt", "Directory",
@@ -81,12 +82,19 @@ def build(
         "examples", _EXAMPLES[0], inputs.examples,
         lambda path: score_figures.draw(path, rounds.get(path.parent.resolve())),
     )  # fmt: skip
-    return report.finish(compared)
+    return report.finish(compared, len(inputs.generators))
 
 
 def stems(compared: Iterable[comparisons.Comparison]) -> list[str]:
     """Returns a prefix for the files of each comparison, all different."""
-    names = [slug(f"{comparison.dataset} {comparison.metric}") for comparison in compared]
+    return _all_different(
+        slug(f"{comparison.dataset} {comparison.metric}") for comparison in compared
+    )
+
+
+def _all_different(names: Iterable[str]) -> list[str]:
+    """Returns names with a number behind each that is not the first of its kind."""
+    names = list(names)
     counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
     return [f"{n}.{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
 
@@ -193,10 +201,11 @@ class _Report:
         caption.
         """
         images = []
-        for place, path in enumerate(paths, 1):
+        stems = _all_different(slug(path.stem) for path in paths)
+        for path, prefix in zip(paths, stems, strict=True):
             with style.settings():
                 for drawn in draw(path):
-                    stem = f"{slug(path.stem)}_{place}_{drawn.name}"
+                    stem = f"{prefix}_{drawn.name}"
                     heading = f"{drawn.title} ({path.parent.name}/{path.name})"
                     images.append(self._image(drawn.figure, stem, heading, drawn.caption, path))
         self._add_images(anchor, title, images)
@@ -212,7 +221,7 @@ class _Report:
         files, svg = style.save(figure, self._folder, stem, self._vector)
         return page.Image(f"table-{stem}", title, caption, str(table), svg, files)
 
-    def finish(self, compared: Sequence[comparisons.Comparison]) -> Built:
+    def finish(self, compared: Sequence[comparisons.Comparison], num_generators: int) -> Built:
         """Adds what was left out and the list of runs, and writes the page."""
         images = [image for section in self._sections for image in section.images]
         titles = {image.title for image in images} | {section.title for section in self._sections}
@@ -225,6 +234,8 @@ class _Report:
             _EXAMPLES,
         ]
         absent = [(title, need) for title, need in needs if title not in titles]
+        if num_generators:
+            absent.append((f"Tables of generators' runs ({num_generators})", _PICTURES))
         closing = [section_of_absent(absent), section_of_runs(compared)]
         names = ", ".join(dict.fromkeys(comparison.dataset for comparison in compared))
         title = "Personalized federated learning" + (f": {names}" if names else "")

@@ -91,8 +91,7 @@ KINDS = (
     ),
     Kind(
         "sweep_curves", "Figures 3(c), 9(c)", "Hyperparameters of the sweep",
-        "a sweep that chooses a setting, with a numeric hyperparameter of several values",
-        "sweep.csv",
+        "a sweep with a numeric hyperparameter of several values", "sweep.csv",
         sweep_curves.data, sweep_curves.draw, sweep_curves.caption,
     ),
     Kind(

@@ -109,7 +109,10 @@ def _curves(source: str, rows: pd.DataFrame) -> style.Drawn | None:
             ax.plot(mean.index, mean, label=form, markevery=2, **look.options)
             ax.fill_between(mean.index, mean - spread, mean + spread, **look.band)
             place = mean.idxmin() if name in _DISTANCES else mean.idxmax()
-            ax.plot(place, mean[place], look.marker, color=look.colour, markersize=8, mfc="none")
+            ax.plot(
+                place, mean[place], look.marker, color=look.colour, markersize=8, mfc="none",
+                clip_on=False,
+            )  # fmt: skip
             preferred.append(f"{place:g}")
         if source != _GAUSSIAN:
             ax.set_xscale("log")
@@ -119,7 +122,8 @@ def _curves(source: str, rows: pd.DataFrame) -> style.Drawn | None:
     style.legend_below(figure, axes[0])
     anchors = f" Means over {num_series} anchors, bands their deviation." if num_series > 1 else ""
     caption = (
-        f"Preferred by the all and the avg form: {'; '.join(best)}.{anchors} {_features(rows)}"
+        f"Preferred by the all and the avg form, and ringed: {'; '.join(best)}.{anchors} "
+        f"{_features(rows)}"
     )
     return style.Drawn(source, f"Both forms of scores: {source}", figure, caption)
 

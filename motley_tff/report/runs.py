@@ -9,8 +9,8 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from motley_tff.metrics import client_values
 from motley_tff.report import names
 from motley_tff.tables import client_tables, columns, reading
 
+_Taken = TypeVar("_Taken")
 _SWEEP = (
     "run_id", "algorithm", "dataset", "base_random_seed", "status", "metric", "higher_is_better",
     "valid_personalized_mean", "test_personalized_mean", "test_pct_clients_hurt",
@@ -116,9 +117,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """A sweep's directory and table: `rows` are of the runs that finished, `num_failed` did not.
-    One that chooses a setting by nothing `has_scores` of none, as generators'.
-    """
+    """A sweep's directory and table: `rows` are of the runs that finished, `num_failed` did not."""
 
     path: pathlib.Path
     dataset: str
@@ -126,7 +125,6 @@ class Sweep:
     higher_is_better: bool
     rows: pd.DataFrame = dataclasses.field(repr=False)
     num_failed: int
-    has_scores: bool
 
     @property
     def hyperparameters(self) -> list[str]:
@@ -142,7 +140,8 @@ class Sweep:
 
 class Inputs(NamedTuple):
     """Everything under the given paths, with other commands' tables: motley_doctor's label shares,
-    motley_scorecard's scores, motley_generative's, and runs' scores of examples.
+    motley_scorecard's scores, motley_generative's, and runs' scores of examples. Of `generators`
+    nothing is read: their own tables score nets, not pictures.
     """
 
     runs: list[Run]
@@ -151,6 +150,7 @@ class Inputs(NamedTuple):
     scorecards: list[pathlib.Path]
     generated: list[pathlib.Path]
     examples: list[pathlib.Path]
+    generators: list[pathlib.Path]
 
 
 _OTHER_TABLES = ("heterogeneity_*.csv", "scorecard.csv", "generative*.csv", "scores.csv")
@@ -158,7 +158,7 @@ _OTHER_TABLES = ("heterogeneity_*.csv", "scorecard.csv", "generative*.csv", "sco
 
 def find(paths: Sequence[str]) -> Inputs:
     """Reads the runs and sweeps in directories, each once; UserError if none or broken."""
-    inputs = Inputs([], [], [], [], [], [])
+    inputs = Inputs([], [], [], [], [], [], [])
     seen: set[pathlib.Path] = set()
     for text in paths:
         path = pathlib.Path(os.path.expanduser(text))
@@ -186,6 +186,11 @@ def find(paths: Sequence[str]) -> Inputs:
         inputs.scorecards.extend(scores)
         inputs.generated.extend(generated)
         inputs.examples.extend(examples)
+    if inputs.generators and not any(found for found in inputs[:-1]):
+        raise UserError(
+            f"{inputs.generators[0]}: of generative_trainer, whose own tables score nets, not "
+            "pictures; score these with motley_generative, and give the directory of its --output"
+        )
     return inputs
 
 
@@ -198,6 +203,9 @@ def _has_scored_sets(path: pathlib.Path) -> bool:
 
 
 def _read_directory(path: pathlib.Path, inputs: Inputs) -> None:
+    if _from_record(path, _is_of_generators):
+        inputs.generators.append(path)
+        return
     flags = _flags(path)
     sweep = _sweep(path, flags) if (path / "sweep.csv").exists() else None
     clients = path / "clients.csv"
@@ -224,8 +232,7 @@ def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
         raise UserError(f"{path / 'sweep.csv'}: no run of it finished; see its column `reason`")
     first = finished.iloc[0]
     dataset, higher = dataset_named(first["dataset"], flags), bool(first["higher_is_better"])
-    num_failed, has_scores = len(rows) - len(finished), flags.get("choose_by") != "nothing"
-    return Sweep(path, dataset, first["metric"], higher, finished, num_failed, has_scores)
+    return Sweep(path, dataset, first["metric"], higher, finished, len(rows) - len(finished))
 
 
 def dataset_named(name: str, flags: Mapping[str, Any]) -> str:
@@ -293,30 +300,43 @@ def _reported_round(evaluations: Sequence[client_tables.Evaluation], selects: bo
 
 def _flags(path: pathlib.Path) -> dict[str, Any]:
     """Returns the flags that `run.json` names, of a sweep those that all its runs share."""
+    return _from_record(path, _flags_of)
+
+
+def _from_record(path: pathlib.Path, take: Callable[[Mapping[str, Any]], _Taken]) -> _Taken:
+    """Returns what `take` finds in `run.json`, which is empty where there is none."""
     record = path / "run.json"
-    if not record.exists():
-        return {}
     try:
-        content = json.loads(record.read_text(encoding="utf-8"))
-        if "plan" not in content:
-            data = content.get("data_files")
-            # The first version was not written down; numbers of two do not belong together.
-            version = {"results_version": content.get("results_version", 1)}
-            flags = content.get("flags", {})
-            return {**flags, **version, **({"data_files": data} if data else {})}
-        plan = content["plan"]
-        differ = {flag for setting in plan["grid"].get("settings", ()) for flag, _ in setting}
-        fixed = {flag: v for flag, v in plan["grid"]["fixed"] if flag not in differ}
-        file = content.get("data_file")
-        return {
-            **fixed,
-            "use_synthetic_data": plan["use_synthetic_data"],
-            **({"choose_by": by} if (by := plan["grid"].get("choose_by")) else {}),
-            **({"setting": setting} if (setting := content.get("setting")) else {}),
-            **({"data_files": {os.path.basename(file): ""}} if file else {}),
-        }
+        return take(json.loads(record.read_text(encoding="utf-8")) if record.exists() else {})
     except (OSError, ValueError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise UserError(f"{record} is not as a run wrote it: {error}; move it away") from error
+
+
+def _is_of_generators(content: Mapping[str, Any]) -> bool:
+    if "plan" in content:
+        return content["plan"]["grid"].get("trainer") == "generative_trainer"
+    return "generator" in content.get("flags", {})
+
+
+def _flags_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    if not content:
+        return {}
+    if "plan" not in content:
+        data = content.get("data_files")
+        # The first version was not written down; numbers of two do not belong together.
+        version = {"results_version": content.get("results_version", 1)}
+        flags = content.get("flags", {})
+        return {**flags, **version, **({"data_files": data} if data else {})}
+    plan = content["plan"]
+    differ = {flag for setting in plan["grid"].get("settings", ()) for flag, _ in setting}
+    fixed = {flag: v for flag, v in plan["grid"]["fixed"] if flag not in differ}
+    file = content.get("data_file")
+    return {
+        **fixed,
+        "use_synthetic_data": plan["use_synthetic_data"],
+        **({"setting": setting} if (setting := content.get("setting")) else {}),
+        **({"data_files": {os.path.basename(file): ""}} if file else {}),
+    }
 
 
 @functools.lru_cache(maxsize=256)

@@ -47,6 +47,7 @@ _SETTINGS = {
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
     "axes.formatter.limits": (-5, 5),
+    "axes.formatter.useoffset": False,
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
     "hatch.linewidth": 0.5,

@@ -29,11 +29,10 @@ class Panel(NamedTuple):
 
 def data(comparison: Comparison) -> list[Panel]:
     """Returns curves over every hyperparameter that sweeps tried with more than one value."""
-    sweeps = [sweep for sweep in comparison.sweeps if sweep.has_scores]
-    if not sweeps:
+    if not comparison.sweeps:
         return []
-    rows = pd.concat([sweep.rows for sweep in sweeps], ignore_index=True)
-    names = list(dict.fromkeys(n for sweep in sweeps for n in sweep.hyperparameters))
+    rows = pd.concat([sweep.rows for sweep in comparison.sweeps], ignore_index=True)
+    names = list(dict.fromkeys(n for sweep in comparison.sweeps for n in sweep.hyperparameters))
     panels = []
     for name in filter(lambda name: pd.api.types.is_numeric_dtype(rows[name]), names):
         others = [other for other in names if other != name]

@@ -285,13 +285,6 @@ def test_a_sweep_shows_the_setting_that_is_best_on_validation_data(tmp_path):
     assert comparison.sweeps[0].path == path
 
 
-@pytest.mark.parametrize(("choose_by", "is_drawn"), [("baseline", True), ("nothing", False)])
-def test_a_sweep_whose_metric_is_no_score_has_no_curves(tmp_path, choose_by, is_drawn):
-    rows = [_sweep_row(0.1, 1, 0, 0.5, 0.25), _sweep_row(0.01, 1, 0, 0.5, 0.75)]
-    written.sweep(tmp_path / "grid", rows, choose_by=choose_by)
-    assert bool(sweep_curves.data(compare(tmp_path))) == is_drawn
-
-
 def test_shift(tmp_path):
     def scores(label, inside, outside):
         row = {"candidate": label, "metric": "accuracy", "loss": 1.0}

@@ -3,7 +3,7 @@
 import pytest
 
 from motley_tff.core.errors import UserError
-from motley_tff.report import comparisons, runs
+from motley_tff.report import building, comparisons, runs
 from tests.report import written
 
 CLIENTS = {"a": (0.5, 0.7), "b": (0.6, 0.6), "c": (0.9, 0.8)}
@@ -117,6 +117,24 @@ def test_paths_that_hold_nothing(tmp_path, make, message):
     make(path)
     with pytest.raises(UserError, match=message):
         runs.find([str(path)])
+
+
+@pytest.mark.parametrize("is_sweep", [False, True])
+def test_generators_own_tables_are_left_out(tmp_path, is_sweep):
+    """They score nets by the nets, and one that was never trained can lead."""
+    if is_sweep:
+        row = {"base_random_seed": 0, "status": "finished"}
+        path = written.sweep(tmp_path / "gan", [row], trainer="generative_trainer")
+    else:
+        path = written.run(tmp_path, "gan", "wgan_gp", CLIENTS, flags={"generator": "wgan_gp"})
+    with pytest.raises(UserError, match="gan: of generative_trainer, whose own tables score nets"):
+        runs.find([str(path)])
+    written.run(tmp_path, "one", "fedavg", CLIENTS, flags={})
+    found = runs.find([str(tmp_path)])
+    assert [run.run_id for run in found.runs] == ["one"] and not found.sweeps
+    built = building.build([str(tmp_path)], tmp_path / "report", "svg")
+    (title,) = (title for title, needs in built.absent if "nets' own" in needs)
+    assert title == "Tables of generators' runs (1)"
 
 
 def test_a_run_without_test_clients(tmp_path):

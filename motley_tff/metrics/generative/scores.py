@@ -8,7 +8,7 @@ is that over random halves of the set, drawn without replacement (the delete-hal
 and Wu 1989). Drawn with replacement, examples would be their own neighbours.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,15 +53,17 @@ def table(
     features_are: str = "",
     num_resamples: int = 0,
     seed: int = 0,
+    on_set: Callable[[], None] = lambda: None,
 ) -> Table:
     """Scores generated sets, [num_examples, num_features] each, by name.
 
     `features_are` says what they are of. `num_neighbors` is k of precision, recall, density and
     coverage; 0 leaves them out. `num_resamples` halves of each set, from 2, give the standard
-    deviations; 0 none. Too few examples of all clients together or of a set are a UserError.
+    deviations; 0 none. `on_set` is called `num_steps` times. Too few examples of all clients
+    together or of a set are a UserError.
     """
     _check_sizes(clients, generated, num_neighbors, is_halved=num_resamples > 0)
-    scored = _WithHalves(generated, num_resamples, seed)
+    scored = _WithHalves(generated, num_resamples, seed, on_set)
     parts = [_frechet(clients, scored), _kernel(clients, scored)]
     if num_neighbors:
         parts.append(_neighbors(clients, scored, num_neighbors))
@@ -90,16 +92,28 @@ def table(
     return Table(rows, [*_notes(clients, num_neighbors), *few])
 
 
+def num_steps(num_sets: int, num_neighbors: int, num_resamples: int) -> int:
+    """Returns how often `table` takes a set, or a half of one, to score it."""
+    return num_sets * (1 + num_resamples) * (3 if num_neighbors else 2)
+
+
 class _WithHalves(Mapping[str, np.ndarray]):
     """Generated sets, and after them `number` random halves of each, made when they are asked
-    for.
+    for, which each kind of score does once.
     """
 
-    def __init__(self, generated: Mapping[str, np.ndarray], number: int, seed: int):
-        self._generated, self._seed = generated, seed
+    def __init__(
+        self,
+        generated: Mapping[str, np.ndarray],
+        number: int,
+        seed: int,
+        on_set: Callable[[], None],
+    ):
+        self._generated, self._seed, self._on_set = generated, seed, on_set
         self._halves = {f"{n} half {i}": (n, i) for n in generated for i in range(number)}
 
     def __getitem__(self, name: str) -> np.ndarray:
+        self._on_set()
         if name in self._generated:
             return self._generated[name]
         whole, i = self._halves[name]

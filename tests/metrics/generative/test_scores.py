@@ -255,3 +255,14 @@ def test_the_papers_ideal_estimator_is_not_the_best_by_fid_avg(experiment):
     assert ideal["kid_biased_all"] == pytest.approx(0, abs=1e-9)
     assert ideal["fid_avg"] == pytest.approx((np.sqrt(2) - 1) ** 2 + 1, abs=0.01)
     assert ideal["fid_avg"] > experiment["var_x=1"]["fid_avg"] + 0.1
+
+
+@pytest.mark.parametrize(("num_neighbors", "num_resamples"), [(0, 0), (3, 0), (0, 2), (3, 2)])
+def test_progress_comes_to_its_end(num_neighbors, num_resamples):
+    rng = np.random.default_rng(0)
+    clients = client_features.from_arrays({name: rng.normal(size=(9, 2)) for name in "ab"})
+    sets, steps = {name: rng.normal(size=(10, 2)) for name in "xyz"}, []
+    scores.table(
+        clients, sets, num_neighbors, num_resamples=num_resamples, on_set=lambda: steps.append(1)
+    )
+    assert len(steps) == scores.num_steps(3, num_neighbors, num_resamples)
