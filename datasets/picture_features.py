@@ -47,13 +47,17 @@ def flat(images: np.ndarray) -> np.ndarray:
 
 def fit_pca(rows: np.ndarray, size: int) -> Pca:
     """Returns the first `size` principal components of rows [n, num_pixels]; UserError if there are
-    not as many.
+    not as many that the rows differ in.
     """
     if not 1 <= size <= min(rows.shape):
         raise UserError(f"pca:{size}: expected 1 to {min(rows.shape)} of these pictures")
     mean = rows.mean(axis=0)
     apart = rows - mean
-    _, vectors = np.linalg.eigh(apart.T @ apart)
+    values, vectors = np.linalg.eigh(apart.T @ apart)
+    # Below, eigenvectors are whatever rounding makes them.
+    rank = int((values > values[-1] * max(rows.shape) * np.finfo(np.float64).eps).sum())
+    if size > rank:
+        raise UserError(f"pca:{size}: these pictures differ in {rank} directions alone; give fewer")
     return Pca(mean, vectors[:, ::-1][:, :size].copy())
 
 

@@ -17,7 +17,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 # From here on one cluster has, as good as, all clients.
 _COLLAPSED_PCT = 95.0
 # What a bar counts in stages that do not count clients.
-_UNITS = {"train": "round", "score": "set"}
+_UNITS = {"train": "round", "score": "set", "critics": "critic"}
 # How many of the clients that are worse off the closing sentence names.
 _NAMED_CLIENTS = 5
 

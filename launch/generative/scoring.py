@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from launch.generative import sets as sets_lib
-from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from motley_tff.metrics.generative import class_shares, scores
 from trainers import terminal
@@ -89,14 +88,19 @@ def _wasserstein(
     from motley_tff.metrics.generative import wasserstein  # TensorFlow takes 3 s.
 
     found = {}
+    num_sets = sum(name in group for group in sets.groups for name in set(wanted.wasserstein))
+    progress = terminal.TerminalProgress()
+    progress.start("critics", num_sets * len(sets.clients.ids))
     for number, group in enumerate(sets.groups):
         for name in [name for name in group if name in wanted.wasserstein]:
-            commandline.raise_if_ended()
-            forms = wasserstein.forms(sets.clients, group[name].features, wanted.base_random_seed)
+            forms = wasserstein.forms(
+                sets.clients, group[name].features, wanted.base_random_seed, progress.advance
+            )
             found[number, name] = dict(zip(scores.CRITICS, forms, strict=True))
         of_group = [values for (of, _), values in found.items() if of == number]
         for column, rank in zip(scores.CRITICS, scores.CRITICS_RANKS, strict=True):
             ranks = scores.ranks(np.array([values[column] for values in of_group]))
             for values, value in zip(of_group, ranks.tolist(), strict=True):
                 values[rank] = value
+    progress.finish()
     return found

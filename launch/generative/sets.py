@@ -162,17 +162,25 @@ def _experiment(
     if name == "scaled":
         return clients, [_varied("scaled", "covariance x {:.3g}", controlled.scaled(pooled))]
     if name == "classes":
-        made = controlled.classes(clients)
+        made = _named(controlled.classes, clients)
         return clients, [{n: Generated(a, name, file=file) for n, a in made.items()}]
     if name == "extremes":
         client = wanted.only_client or ""
         if client not in clients.ids:
             listed = ", ".join(clients.ids[:5])
             raise UserError(f"--only_client={client}: expected one of {listed}, ...")
-        made = controlled.extremes(clients, client)
+        made = _named(controlled.extremes, clients, client)
         of_half = {n: file if n != controlled.HALF else "" for n in made}
         return clients, [{n: Generated(a, name, file=of_half[n]) for n, a in made.items()}]
     return clients, []
+
+
+def _named(make: Callable[..., dict[str, np.ndarray]], *arguments: Any) -> dict[str, np.ndarray]:
+    """Returns what an experiment makes; UserError if two sets would have one name."""
+    try:
+        return make(*arguments)
+    except ValueError as error:
+        raise UserError(f"--clients: {error}") from error
 
 
 def _varied(
@@ -213,6 +221,11 @@ def _files(wanted: Wanted) -> tuple[pathlib.Path, dict[str, Generated]]:
     for series, run in zip(names(wanted.run, is_file=False), runs, strict=True):
         for number, file in _checkpoints(run).items():
             name = f"{series} round {number}"
+            if name in files:
+                raise UserError(
+                    f"{files[name].file} is named as a checkpoint of --run={series}; give the file "
+                    "another name"
+                )
             files[name] = Generated(_NOTHING, _CHECKPOINT, series, number, str(file))
     if wanted.clients is not None:
         return path(wanted.clients), files
@@ -260,11 +273,11 @@ def path(text: str) -> pathlib.Path:
 def names(files: Sequence[str], is_file: bool = True) -> dict[str, str]:
     """Returns {name: file or directory}: their stems or names if all differ, else as given."""
     paths = [pathlib.Path(os.path.abspath(file)) for file in files]
+    for name, of in zip(files, paths, strict=True):
+        if paths.count(of) > 1:
+            raise UserError(f"{name} is given twice; give each once")
     stems = [of.stem if is_file else of.name for of in paths]
     found = stems if len(set(stems)) == len(stems) else list(files)
-    for name in found:
-        if found.count(name) > 1:
-            raise UserError(f"{name} is given twice; give each once")
     return dict(zip(found, files, strict=True))
 
 

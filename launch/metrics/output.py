@@ -34,7 +34,8 @@ def check_output(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
     file = pathlib.Path(os.path.expanduser(path))
     if file.suffix not in suffixes:
         raise UserError(f"--output={path}: expected a name that ends in {', '.join(suffixes)}")
-    if file.is_dir() or not os.access(file.absolute().parent, os.W_OK):
+    folder = file.absolute().parent
+    if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UserError(f"--output={path} cannot be written; name a file in a directory that is")
 
 

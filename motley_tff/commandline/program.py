@@ -54,6 +54,7 @@ _DISK_ERRORS = {
 _PATH_ERRORS = {
     errno.EACCES: "name another path, or let this user have this one",
     errno.ENAMETOOLONG: "give a shorter path",
+    errno.EEXIST: "move away what is there, no directory, or name another path",
     errno.ELOOP: "mend the link, or give another path",
 }
 

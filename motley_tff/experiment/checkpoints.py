@@ -56,7 +56,9 @@ def load(directory: pathlib.Path, round_number: int, structure: Any) -> Any:
     try:
         arrays = array_files.read(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"checkpoint {path} cannot be read: {error}") from error
+        raise UserError(
+            f"checkpoint {path} cannot be read: {error}; move it away to go on from the one before"
+        ) from error
     leaves = [arrays[name] for name in sorted(arrays)]
     same = sorted(arrays) == [f"{i:05d}" for i in range(len(expected))] and all(
         f.shape == e.shape and f.dtype == e.dtype for f, e in zip(leaves, expected, strict=True)

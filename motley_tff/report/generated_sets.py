@@ -18,6 +18,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from motley_tff.core.errors import UserError
 from motley_tff.files import array_files
 from motley_tff.metrics.generative import controlled, gaussian, scores
 from motley_tff.report import runs, style
@@ -49,6 +50,8 @@ def draw(path: pathlib.Path) -> Iterator[style.Drawn]:
 
 def _read(path: pathlib.Path) -> pd.DataFrame:
     table = runs.read(path, _REQUIRED, "generative")
+    if table.empty:
+        raise UserError(f"{path} has no rows; expected what motley_generative --output writes")
     unsaid = (("series", ""), ("parameter", np.nan), ("file", ""), ("num_kept", np.nan))
     for column, empty in unsaid:
         if column not in table:

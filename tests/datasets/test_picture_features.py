@@ -51,6 +51,14 @@ def test_more_components_than_there_are(size):
         picture_features.fit_pca(np.random.default_rng(0).random((50, 12)), size)
 
 
+@pytest.mark.parametrize(("rows", "rank"), [(np.full((40, 12), 7.0), 0), (np.eye(12)[:5], 4)])
+def test_components_that_rounding_makes_are_refused(rows, rank):
+    with pytest.raises(UserError, match=f"differ in {rank} directions alone"):
+        picture_features.fit_pca(rows, rank + 1)
+    if rank:
+        assert picture_features.fit_pca(rows, rank)(rows).shape == (5, 4)
+
+
 def test_what_is_no_run(tmp_path):
     with pytest.raises(UserError, match="expected pca:K, or the directory of a run"):
         picture_features.classifier(tmp_path)

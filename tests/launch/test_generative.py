@@ -160,7 +160,9 @@ def _wanted(**values):
 def test_critics_are_of_each_anchor(monkeypatch, capsys):
     """A critic that returns a set's mean, and twice that."""
     monkeypatch.setattr(
-        wasserstein, "forms", lambda clients, features, seed: (features.mean(), 2 * features.mean())
+        wasserstein,
+        "forms",
+        lambda clients, features, *rest: (features.mean(), 2 * features.mean()),
     )
     clients = client_features.from_arrays({"a": np.arange(4.0)[:, None]})
     groups = [
@@ -289,6 +291,9 @@ def test_bad_runs_are_one_line(runs, tmp_path):
         ([f"--run={runs / 'one'}", "--features=pca:2", "--num_examples=41"],
          "--num_examples=41: one round 0 has 40; give at most that"),
         ([f"--run={runs / 'one'}"] * 2 + ["--features=pca:2"], "is given twice"),
+        ([f"--run={runs / 'one'}", f"--run={runs}/one/", "--features=pca:2"], "is given twice"),
+        ([f"--run={runs / 'one'}", f"--generated={runs}/one round 0.npy", "--features=pca:2"],
+         "one round 0.npy is named as a checkpoint of --run=one; give the file another name"),
     ]  # fmt: skip
     np.savez(other / "round_00001.npz", images=np.zeros((9, 4, 4), np.uint8))
     two = [f"--run={runs / 'one'}", f"--run={tmp_path / 'other'}", "--features=pca:2"]
@@ -330,7 +335,7 @@ def test_the_critics_distance(files, tmp_path):
 
 
 def test_every_set_of_extremes_can_be_named(files, monkeypatch):
-    monkeypatch.setattr(wasserstein, "forms", lambda clients, features, seed: (0.0, 1.0))
+    monkeypatch.setattr(wasserstein, "forms", lambda *of: (0.0, 1.0))
     wanted = _wanted(
         clients=str(files / "clients.npz"), generated=[], run=[], experiment="extremes",
         only_client="left",
@@ -420,6 +425,7 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
         (["--generated={}/middle.npz", "--num_neighbors=40"], "middle: found 40 examples"),
         (["--generated={}/middle.npz", "--output=table.txt"], "ends in .csv, .md, .tex"),
         (["--generated={}/middle.npz", "--output={}/no/table.md"], "cannot be written"),
+        (["--generated={}/middle.npz", "--output={}/clients.npz/x.md"], "cannot be written"),
     ],
 )
 def test_bad_input_is_one_line(files, flags, words):

@@ -158,7 +158,10 @@ def _features(
         raise UserError(f"{name} has no examples (found {list(array.shape)}); leave it out")
     if not all((np.abs(block) <= _MOST).all() for _, block in blocks.of_rows(array)):
         raise UserError(f"{name} has values that are nan, infinite or beyond {_MOST:g}")
-    return array if embed is None else embed(array)
+    try:
+        return array if embed is None else embed(array)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
 
 
 def _listed(arrays: Mapping[str, np.ndarray]) -> str:

@@ -15,7 +15,7 @@ import itertools
 
 import numpy as np
 
-from motley_tff.metrics.generative import client_features
+from motley_tff.metrics.generative import blocks, client_features
 
 # No commas, which would end a name in --wasserstein.
 MIXTURE, HALF = "mixture", "mixture of half the covariance"
@@ -55,34 +55,51 @@ def nearest(features: np.ndarray, anchor: int) -> dict[int, np.ndarray]:
 
 def scaled(features: np.ndarray) -> dict[float, np.ndarray]:
     """Returns examples by what the covariance of `features` [n, width] is times: 1/16 to 4."""
+    features = _wide(features)
     mean = features.mean(axis=0)
     return {scale: mean + np.sqrt(scale) * (features - mean) for scale in _SCALES}
 
 
 def classes(clients: client_features.ClientFeatures) -> dict[str, np.ndarray]:
-    """Returns each client's examples, and those of each pair."""
+    """Returns each client's examples, and those of each pair; ValueError if a client is named as a
+    pair is.
+    """
     own = {
         name: clients.features[part] for name, part in zip(clients.ids, clients.parts, strict=True)
     }
     pairs = itertools.combinations(own, 2)
-    return own | {f"{a} + {b}": np.concatenate([own[a], own[b]]) for a, b in pairs}
+    made = {f"{a} + {b}": np.concatenate([own[a], own[b]]) for a, b in pairs}
+    if same := set(own) & set(made):
+        raise ValueError(f"a client is named {min(same)}, as a pair of clients; rename it")
+    return own | made
 
 
 def extremes(clients: client_features.ClientFeatures, client: str) -> dict[str, np.ndarray]:
     """Returns one client's examples, all, and all with half the covariance; KeyError if there is no
-    such client.
+    such client, ValueError if it is named as another set is.
     """
+    if client in (MIXTURE, HALF):
+        raise ValueError(f"client {client} is named as the set of all clients is; rename it")
     parts = dict(zip(clients.ids, clients.parts, strict=True))
-    mean = clients.features.mean(axis=0)
+    features = _wide(clients.features)
+    mean = features.mean(axis=0)
     return {
         client: clients.features[parts[client]],
         MIXTURE: clients.features,
-        HALF: mean + np.sqrt(0.5) * (clients.features - mean),
+        HALF: mean + np.sqrt(0.5) * (features - mean),
     }
 
 
 def _nearest(features: np.ndarray, anchor: int) -> np.ndarray:
     """Returns rows by their distance from one of them, which comes first."""
-    distances = np.sum((features - features[anchor]) ** 2, axis=1)
+    centre = features[anchor].astype(np.float64)
+    distances = np.concatenate(
+        [np.sum(apart**2, axis=1) for _, apart in blocks.of_rows(features, centre)]
+    )
     distances[anchor] = -1.0
     return np.argsort(distances, kind="stable")
+
+
+def _wide(features: np.ndarray) -> np.ndarray:
+    """Returns features that a mean can be taken from: whole numbers wrap, halves overflow."""
+    return features if features.dtype in (np.float32, np.float64) else features.astype(np.float64)

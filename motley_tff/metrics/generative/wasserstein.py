@@ -15,6 +15,7 @@ with slope 1/2.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -45,16 +46,20 @@ def distance(
 
 
 def forms(
-    clients: client_features.ClientFeatures, features: np.ndarray, seed: int
+    clients: client_features.ClientFeatures,
+    features: np.ndarray,
+    seed: int,
+    on_critic: Callable[[], None] = lambda: None,
 ) -> tuple[float, float]:
     """Returns (W-all, W-avg) of a generated set: to all clients together, and the mean over
-    clients, weighted by examples.
+    clients, weighted by examples. `on_critic` is called before each client's.
     """
     whole = distance(features, clients.features, np.random.default_rng([seed, 0]))
-    each = [
-        distance(features, clients.features[part], np.random.default_rng([seed, 1, i]))
-        for i, part in enumerate(clients.parts)
-    ]
+    each = []
+    for i, part in enumerate(clients.parts):
+        on_critic()
+        rng = np.random.default_rng([seed, 1, i])
+        each.append(distance(features, clients.features[part], rng))
     return whole, float(np.dot(clients.shares, each))
 
 

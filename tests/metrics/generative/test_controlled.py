@@ -40,6 +40,34 @@ def test_nearest_sets_grow_to_all():
         np.testing.assert_array_equal(some[0], features[17])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "largest"),
+    [("uint8", 255), ("int16", 30_000), ("float16", 25_500), ("float32", 1e25)],
+)
+def test_sets_of_narrow_numbers_are_those_of_the_same_in_float64(dtype, largest):
+    """Differences wrap and squares overflow in the type that features are stored as."""
+    rng = np.random.default_rng(0)
+    narrow = (rng.random((200, 4)) * largest).astype(dtype)
+    wide = narrow.astype(np.float64)
+    for size, some in controlled.nearest(narrow, 3).items():
+        np.testing.assert_array_equal(some, controlled.nearest(wide, 3)[size])
+    for scale, some in controlled.scaled(narrow).items():
+        np.testing.assert_allclose(some, controlled.scaled(wide)[scale], atol=1e-5 * largest)
+    clients = client_features.from_arrays({"a": narrow[:100], "b": narrow[100:]})
+    half = controlled.extremes(clients, "a")[controlled.HALF]
+    middle = wide.mean(axis=0)
+    np.testing.assert_allclose(half, middle + np.sqrt(0.5) * (wide - middle), atol=1e-5 * largest)
+
+
+def test_clients_named_as_sets_are_refused():
+    of = {name: np.ones((3, 2)) for name in ("a", "b", "a + b", controlled.MIXTURE)}
+    clients = client_features.from_arrays(of)
+    with pytest.raises(ValueError, match=r"a client is named a \+ b, as a pair"):
+        controlled.classes(clients)
+    with pytest.raises(ValueError, match="client mixture is named as the set of all clients is"):
+        controlled.extremes(clients, controlled.MIXTURE)
+
+
 def test_scaled_covariances():
     features = np.random.default_rng(0).normal(size=(500, 2)) * [1, 3] + 5
     sets = controlled.scaled(features)
