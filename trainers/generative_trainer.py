@@ -57,9 +57,9 @@ flags.DEFINE_float(
     "for the weights themselves.", lower_bound=0.0,
 )  # fmt: skip
 flags.register_validator("server_decay", lambda decay: decay < 1, "expected from 0 to below 1")
-flags.DEFINE_integer("num_generated", 2000, "Pictures that are made and kept.", lower_bound=0,
-    upper_bound=1_000_000,
-)  # fmt: skip
+flags.DEFINE_integer(
+    "num_generated", 2000, "Pictures that are made and kept.", lower_bound=0, upper_bound=1_000_000
+)
 
 
 def main() -> None:

@@ -201,8 +201,8 @@ class _Report:
         caption.
         """
         images = []
-        stems = _all_different(slug(path.stem) for path in paths)
-        for path, prefix in zip(paths, stems, strict=True):
+        prefixes = _all_different(slug(path.stem) for path in paths)
+        for path, prefix in zip(paths, prefixes, strict=True):
             with style.settings():
                 for drawn in draw(path):
                     stem = f"{prefix}_{drawn.name}"
