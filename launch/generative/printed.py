@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from motley_tff.core.errors import printable
 from motley_tff.files import text_tables
 from motley_tff.metrics.generative import scores as scores_lib, theorem as theorem_lib
 
@@ -30,7 +31,7 @@ def _print_features(rows: Rows) -> None:
 
 def _print_notes(notes: Sequence[str]) -> None:
     for note in notes:
-        print(f"note: {note}")
+        print(f"note: {printable(note)}")
 
 
 def scores(rows: Rows, notes: Sequence[str], sizes: Sequence[int]) -> None:
@@ -84,7 +85,7 @@ def _table(rows: Rows, columns: Sequence[str]) -> None:
 
 def _label(row: Mapping[str, Any]) -> str:
     is_told = row["source"] == "nearest"
-    return f"{row['series']}: {row['generated']}" if is_told else row["generated"]
+    return printable(f"{row['series']}: {row['generated']}" if is_told else row["generated"])
 
 
 def _score(row: Mapping[str, Any], column: str) -> str:

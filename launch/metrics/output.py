@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from motley_tff.core.errors import UserError
+from motley_tff.core.errors import UserError, printable
 from motley_tff.files import csv_files, text_tables
 
 SUFFIXES = (".csv", ".md", ".tex")
@@ -97,4 +97,4 @@ def _shown(value: Any) -> str:
     cell = csv_files.cell(value)
     if isinstance(value, float):  # NumPy's float64 is one.
         return format(value, ".5g") if cell else ""
-    return "".join(c if c.isprintable() else " " for c in cell)
+    return printable(cell)

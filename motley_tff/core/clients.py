@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from motley_tff.core.errors import UserError
+from motley_tff.core.errors import UserError, printable
 from motley_tff.core.lazy import tf
 
 # {field: array or tensor [num_examples, ...]}
@@ -193,8 +193,7 @@ def reason(error: tf.errors.OpError | UnicodeDecodeError) -> str:
     if text.startswith("Graph execution error:"):
         text = re.sub(r"(?m)^(Graph execution error:|Detected at node .*|  .*)$", "", text)
     text = re.sub(r"\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*?\]", "", text)
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    return " ".join(printable.split())[:300]
+    return " ".join(printable(text).split())[:300]
 
 
 def _spec_of(parts: Parts) -> PartsSpec:

@@ -3,6 +3,11 @@
 import signal
 
 
+def printable(text: str) -> str:
+    """Returns a text of which nothing moves a terminal's cursor: spaces for what would."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 class UserError(Exception):
     """An error that its reader can act on: a bad flag, a broken file, a full disk.
 
@@ -14,7 +19,7 @@ class UserError(Exception):
 
     def __init__(self, message: str):
         """Makes the message one line, whatever was quoted in it."""
-        super().__init__(" ".join(line.strip() for line in str(message).splitlines()))
+        super().__init__(" ".join(printable(line).strip() for line in str(message).splitlines()))
 
 
 class WorkerError(UserError):

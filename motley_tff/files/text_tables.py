@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 
+from motley_tff.core.errors import printable
+
 
 def aligned(table: Sequence[Sequence[str]], gap: str = "  ") -> Iterator[str]:
     """Yields the lines of rows of cells, the header first: numbers are aligned to the right."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
+    safe = [[printable(cell) for cell in row] for row in table]
+    widths = [max(map(len, column)) for column in zip(*safe, strict=True)]
+    for row in safe:
         yield gap.join(_padded(row, widths)).rstrip()
 
 
 def markdown(table: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yields the lines of a Markdown table of rows of cells, the header first."""
-    safe = [[cell.replace("|", r"\|").replace("\n", " ") for cell in row] for row in table]
+    safe = [[printable(cell).replace("|", r"\|") for cell in row] for row in table]
     widths = [max(3, *map(len, column)) for column in zip(*safe, strict=True)]
     rule = ["-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
     for row in (safe[0], rule, *safe[1:]):

@@ -61,17 +61,18 @@ def scaled(features: np.ndarray) -> dict[float, np.ndarray]:
 
 
 def classes(clients: client_features.ClientFeatures) -> dict[str, np.ndarray]:
-    """Returns each client's examples, and those of each pair; ValueError if a client is named as a
-    pair is.
+    """Returns each client's examples, and those of each pair; ValueError if two of these have one
+    name.
     """
     own = {
         name: clients.features[part] for name, part in zip(clients.ids, clients.parts, strict=True)
     }
-    pairs = itertools.combinations(own, 2)
-    made = {f"{a} + {b}": np.concatenate([own[a], own[b]]) for a, b in pairs}
-    if same := set(own) & set(made):
-        raise ValueError(f"a client is named {min(same)}, as a pair of clients; rename it")
-    return own | made
+    made = dict(own)
+    for a, b in itertools.combinations(own, 2):
+        if (name := f"{a} + {b}") in made:
+            raise ValueError(f"two sets of clients would be named {name}; rename a client")
+        made[name] = np.concatenate([own[a], own[b]])
+    return made
 
 
 def extremes(clients: client_features.ClientFeatures, client: str) -> dict[str, np.ndarray]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motley_tff.metrics.generative import wasserstein
+from motley_tff.metrics.generative import client_features, wasserstein
 
 
 @pytest.mark.parametrize("shift", [0.5, 3.0])
@@ -36,3 +36,14 @@ def test_the_same_set_and_the_scale():
         wasserstein.distance(k * (x + [1, 0, 0]), k * x, np.random.default_rng(0)) for k in (1, 10)
     )
     assert again == pytest.approx(10 * once, rel=1e-3)
+
+
+def test_both_forms_and_progress(monkeypatch):
+    """Clients' distances are weighted by examples; progress counts a critic a client."""
+    x = np.arange(12.0).reshape(6, 2)
+    clients = client_features.from_arrays({"a": x[:4], "b": x[4:]})
+    monkeypatch.setattr(wasserstein, "distance", lambda generated, of, rng: float(len(of)))
+    steps: list[int] = []
+    found = wasserstein.forms(clients, x, 0, lambda: steps.append(1))
+    assert found == (6.0, pytest.approx((4 * 4 + 2 * 2) / 6))
+    assert len(steps) == len(clients.ids)
