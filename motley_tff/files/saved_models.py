@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import message  # type: ignore[import-untyped]
+from google.protobuf import message
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from motley_tff.core.errors import UserError
