@@ -53,18 +53,8 @@ REQUIREMENTS = [
     "XlsxWriter",
 ]
 
-# What builds, tests and checks it.
-DEVELOPMENT = [
-    "hypothesis",
-    "mypy",
-    "openpyxl",
-    "playwright",
-    "pytest",
-    "pytest-xdist",
-    "ruff",
-    "setuptools",
-    "wheel",
-]
+# What builds source distributions, and this project. launch/developers.in lists what tests it.
+BUILD = ["setuptools", "wheel"]
 
 
 def tasks() -> list[str]:
@@ -90,7 +80,7 @@ setuptools.setup(
     license="Apache-2.0",
     python_requires=">=3.10,<3.12",
     install_requires=REQUIREMENTS,
-    extras_require={"dev": DEVELOPMENT},
+    extras_require={"build": BUILD},
     package_dir={"": "."},
     packages=setuptools.find_packages(
         include=[

@@ -4,17 +4,22 @@ import ast
 import pathlib
 import re
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PIN = re.compile(r"([a-z0-9]+(?:-[a-z0-9]+)*)==([0-9][A-Za-z0-9.+!]*)( \\)?")
 HASH = re.compile(r"    --hash=sha256:[0-9a-f]{64}( \\)?")
 
 
-def _lock_lines():
-    return (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+USERS, DEVELOPERS = LOCKS = ("requirements.txt", "launch/developers.txt")
 
 
-def _pins():
-    return dict(match.group(1, 2) for line in _lock_lines() if (match := PIN.fullmatch(line)))
+def _lines(name):
+    return (ROOT / name).read_text(encoding="utf-8").splitlines()
+
+
+def _pins(name=USERS):
+    return dict(match.group(1, 2) for line in _lines(name) if (match := PIN.fullmatch(line)))
 
 
 def _setup_constant(name):
@@ -29,14 +34,16 @@ def _normalized(requirement):
     return re.sub(r"[-_.]+", "-", re.match(r"[A-Za-z0-9_.-]+", requirement).group()).lower()
 
 
-def test_lock_holds_pins_and_hashes_and_nothing_else():
-    odd = [line for line in _lock_lines() if not (PIN.fullmatch(line) or HASH.fullmatch(line))]
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_holds_pins_and_hashes_and_nothing_else(lock):
+    odd = [line for line in _lines(lock) if not (PIN.fullmatch(line) or HASH.fullmatch(line))]
     assert odd == []
-    assert "://" not in "\n".join(_lock_lines())
+    assert "://" not in "\n".join(_lines(lock))
 
 
-def test_every_pin_has_a_hash():
-    lines = _lock_lines()
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_pin_has_a_hash(lock):
+    lines = _lines(lock)
     bare = [
         line
         for line, following in zip(lines, [*lines[1:], ""], strict=True)
@@ -45,14 +52,22 @@ def test_every_pin_has_a_hash():
     assert bare == []
 
 
-def test_lock_names_each_package_once():
-    names = [match.group(1) for line in _lock_lines() if (match := PIN.fullmatch(line))]
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_names_each_package_once(lock):
+    names = [match.group(1) for line in _lines(lock) if (match := PIN.fullmatch(line))]
     assert names == sorted(set(names))
 
 
 def test_every_direct_dependency_is_locked():
-    direct = _setup_constant("REQUIREMENTS") + _setup_constant("DEVELOPMENT")
+    direct = _setup_constant("REQUIREMENTS") + _setup_constant("BUILD")
     assert [name for name in map(_normalized, direct) if name not in _pins()] == []
+    assert [name for name in _lines("launch/developers.in") if name not in _pins(DEVELOPERS)] == []
+
+
+def test_the_locks_agree():
+    users, developers = _pins(), _pins(DEVELOPERS)
+    both = users.keys() & developers.keys()
+    assert both and {n: users[n] for n in both} == {n: developers[n] for n in both}
 
 
 def test_lock_keeps_to_what_tensorflow_federated_runs_with():

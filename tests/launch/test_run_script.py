@@ -39,8 +39,8 @@ BACKEND = """
 """
 
 
-def make_wheel(folder, name, version):
-    """Writes a pure Python wheel and returns its line of a lock."""
+def make_wheel(folder, name, version, program=None):
+    """Writes a pure Python wheel, with a program of its name; returns its line of a lock."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     files = {
@@ -49,6 +49,8 @@ def make_wheel(folder, name, version):
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/RECORD": "",
     }
+    if program is not None:
+        files[f"{name}-{version}.data/scripts/{name}"] = f"#!python\n{program}"
     with zipfile.ZipFile(path, "w") as wheel:
         for file, content in files.items():
             wheel.writestr(file, content)
@@ -86,6 +88,8 @@ class Project:
         self.pins = {v: make_wheel(self.wheels, "pebble", v) for v in ("1.0", "2.0")}
         self.extra = make_wheel(self.wheels, "gravel", "1.0")
         self.lock(self.pins["1.0"] + self.extra)
+        tool = make_wheel(self.wheels, "ruff", "3.0", "print('a tool')\n")
+        self.write("launch/developers.txt", self.extra + tool)
 
     def write(self, name, text):
         (self.root / name).write_text(textwrap.dedent(text), encoding="utf-8")
@@ -225,6 +229,22 @@ def test_changed_lock_and_setup_are_installed_in_place(installed):
     assert len(process.stderr_text.splitlines()) == 1
     assert marker.exists()
     assert installed.run("hi").stdout_text == "hello\n"
+
+
+def test_a_developers_tool_brings_its_packages_which_then_stay(project):
+    assert project.run("hello").stdout_text == "hello\n"
+    assert not (project.root / ".venv" / "bin" / "ruff").exists()
+    process = project.run("ruff")
+    assert process.stdout_text == "a tool\n", process.stderr_text
+    assert process.stderr_text.startswith("motley: first use of a developers' tool")
+    assert project.run("ruff").stderr_text == ""
+    # An update keeps them; the users' commands do not ask for newer ones.
+    project.lock(project.pins["2.0"] + project.extra)
+    assert "updating" in project.run("hello").stderr_text
+    assert project.run("ruff").stderr_text == ""
+    project.write("launch/developers.txt", make_wheel(project.wheels, "ruff", "4.0", "print(4)\n"))
+    assert project.run("hello").stderr_text == ""
+    assert project.run("ruff").stdout_text == "4\n"
 
 
 def test_a_new_data_set_is_installed(installed):
