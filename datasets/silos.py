@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.io
 import tensorflow as tf
 
 from datasets import files, matlab_files, splits
@@ -189,6 +188,8 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
 
 def read_cells(path: Path, expected: Source) -> Arrays:
     """Returns a file's silos, after checking what they are; UserError if it holds no such silos."""
+    import scipy.io
+
     # SciPy raises whatever its parser trips over in a broken file.
     with files.reading_as(path, "a MATLAB 5 file", Exception):
         data = path.read_bytes()

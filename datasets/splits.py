@@ -207,9 +207,10 @@ def split_silo(
     """Cuts a silo's rows into `{train, valid, test: row numbers}`, shuffled by a seed, or as they
     stand: the first train, the last test. None if it is too small to have all three parts.
 
-    Scikit-learn's `train_test_split`, twice with the same seed, as the published silo code; run r
-    of Motley's experiments used 100 + 1000 r. The shares that validate and test are rounded up;
-    UserError if they leave a silo of three examples or more nothing to train on.
+    The rows are those of scikit-learn's `train_test_split`, used twice with one seed, as in the
+    published silo code; run r of Motley's experiments used 100 + 1000 r. The shares that validate
+    and test are rounded up; UserError if they leave a silo of three examples or more nothing to
+    train on.
     """
     if num_examples < _MIN_SILO_EXAMPLES:
         return None
@@ -220,21 +221,26 @@ def split_silo(
 def _split_silo(
     num_examples: int, seed: int, shares: SiloShares, is_shuffled: bool
 ) -> dict[str, np.ndarray]:
-    from sklearn import model_selection  # Takes 0.3 s.
-
-    of_rest = shares.valid / (1 - shares.test)
-    how = {"random_state": seed} if is_shuffled else {"shuffle": False}
-    try:
-        rest, test = model_selection.train_test_split(
-            np.arange(num_examples), test_size=shares.test, **how
-        )
-        train, valid = model_selection.train_test_split(rest, test_size=of_rest, **how)
-    except ValueError as error:
+    rest, test = _cut(np.arange(num_examples), shares.test, seed, is_shuffled)
+    train, valid = _cut(rest, shares.valid / (1 - shares.test), seed, is_shuffled)
+    if not len(train):
         raise UserError(
             f"found a silo of {num_examples} examples, of which --val_split={shares.valid:g} and "
             f"--test_split={shares.test:g} leave none to train on; give smaller shares"
-        ) from error
+        )
     return {"train": train, "valid": valid, "test": test}
+
+
+def _cut(
+    rows: np.ndarray, share: float, seed: int, is_shuffled: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (the others, a share of the rows, rounded up), as `train_test_split` does."""
+    num_cut = math.ceil(share * len(rows))
+    if not is_shuffled:
+        return rows[: len(rows) - num_cut], rows[len(rows) - num_cut :]
+    # The generator of the published splits; it is seeded here and is nobody else's.
+    order = np.random.RandomState(seed).permutation(len(rows))
+    return rows[order[num_cut:]], rows[order[:num_cut]]
 
 
 def least_silo(shares: SiloShares = PUBLISHED_SHARES) -> int:
@@ -248,9 +254,16 @@ def least_silo(shares: SiloShares = PUBLISHED_SHARES) -> int:
 def scale_by_train(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Standardizes `{part: float64 [n, dim]}` of a silo by the mean and deviation of its `train`
     part, the only one that may not be empty; a feature that is constant there is only centred.
-    """
-    from sklearn import preprocessing  # Takes 0.3 s.
 
-    scaler = preprocessing.StandardScaler().fit(features["train"])
-    # Not `transform`: it refuses a part without rows.
-    return {part: (x - scaler.mean_) / scaler.scale_ for part, x in features.items()}
+    The numbers are those of scikit-learn's `StandardScaler`, whose import takes 0.3 s.
+    """
+    train = features["train"]
+    n, eps = len(train), np.finfo(np.float64).eps
+    with np.errstate(over="ignore"):  # The task refuses what is not finite.
+        mean = np.sum(train, axis=0) / n
+        centred = train - mean
+        # What is subtracted is what rounding left in the mean (Chan et al. 1983).
+        variance = (np.sum(centred**2, axis=0) - np.sum(centred, axis=0) ** 2 / n) / n
+        is_constant = variance <= n * eps * variance + (n * mean * eps) ** 2
+        scale = np.where(is_constant, 1.0, np.sqrt(np.maximum(variance, 0.0)))
+        return {part: (x - mean) / scale for part, x in features.items()}

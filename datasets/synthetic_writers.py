@@ -6,13 +6,13 @@ Nothing here knows of any model or algorithm.
 """
 
 import functools
+import importlib.util
 import itertools
 import os
 import string
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
@@ -24,7 +24,7 @@ CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 IMAGE_SIZE = 28
 # Chosen by time: twenty rounds and two evaluations of every valid and test writer, twenty epochs
 # of fine-tuning each, take about a minute on two cores.
-_NUM_WRITERS = 400
+_NUM_WRITERS = 200
 
 _FIELD_SIZE = 64
 # Height of a capital on that canvas: 15 of 28 pixels, about EMNIST's.
@@ -189,6 +189,7 @@ def _draw_noisy(rng: np.random.Generator, writer: Writer, labels: np.ndarray) ->
     jitter = writer.sloppiness * rng.normal(size=(n, 7))
     scales = writer.scale * np.exp(0.07 * jitter[:, 0])
     ink = _draw(
+        skeletons=_skeletons(len(writer.class_probabilities)),
         faces=writer.faces[labels],
         labels=labels,
         page_to_glyph=_page_to_glyph(
@@ -235,6 +236,7 @@ def _page() -> list[np.ndarray]:
 
 
 def _draw(
+    skeletons: np.ndarray,
     faces: np.ndarray,
     labels: np.ndarray,
     page_to_glyph: np.ndarray,
@@ -249,7 +251,7 @@ def _draw(
     glyph = moved @ matrices.transpose(0, 2, 1)
     glyph += np.einsum("nkc,kp->npc", bends, waves, optimize=True)
     slopes = matrices[:, None] + np.einsum("nkc,kpd->npcd", bends, wave_slopes, optimize=True)
-    to_skeleton = _nearest_skeleton(faces, labels, glyph) - glyph
+    to_skeleton = _nearest_skeleton(skeletons, faces, labels, glyph) - glyph
     distance = np.hypot(*_on_page(slopes, to_skeleton)) * (IMAGE_SIZE / 2)
     ink = np.clip(pens[:, None].astype(np.float32) - distance + 0.5, 0.0, 1.0)
     return ink.reshape(-1, IMAGE_SIZE, IMAGE_SIZE)
@@ -266,18 +268,23 @@ def _on_page(slopes: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.nd
     return (d * x - b * y) / determinant, (a * y - c * x) / determinant
 
 
-def _nearest_skeleton(faces: np.ndarray, labels: np.ndarray, points: np.ndarray) -> np.ndarray:
+def _nearest_skeleton(
+    skeletons: np.ndarray, faces: np.ndarray, labels: np.ndarray, points: np.ndarray
+) -> np.ndarray:
     """Returns the skeleton's point nearest to each of `points` [n, 784, 2], on the glyph."""
     pixels = np.clip((points + 1) * (_FIELD_SIZE / 2), 0, _FIELD_SIZE - 1).astype(np.int32)
-    first = (faces * len(CHARACTERS) + labels)[:, None] * _FIELD_SIZE**2
-    flat = skeleton_points().reshape(-1, 2)
+    first = (faces * skeletons.shape[1] + labels)[:, None] * _FIELD_SIZE**2
+    flat = skeletons.reshape(-1, 2)
     return flat[first + pixels[..., 1] * _FIELD_SIZE + pixels[..., 0]]
 
 
 @functools.lru_cache
-def skeleton_points() -> np.ndarray:
-    """Returns float32 [faces, 62, 64, 64, 2]: a pixel's nearest (x, y) on the skeleton."""
-    glyphs = np.array([[_render(*form) for form in _forms(face)] for face in _FACES.values()])
+def _skeletons(num_characters: int) -> np.ndarray:
+    """Returns float32 [faces, num_characters, 64, 64, 2]: the point (x, y) of a skeleton that is
+    nearest to each pixel.
+    """
+    forms = [_forms(face)[:num_characters] for face in _FACES.values()]
+    glyphs = np.array([[_render(*form) for form in face] for face in forms])
     skeletons = _thin(glyphs)
     to_ink = functools.partial(
         ndimage.distance_transform_edt, return_distances=False, return_indices=True
@@ -309,9 +316,18 @@ def _alphabet(first: str, letters: str) -> Sequence[str]:
 
 
 @functools.lru_cache
+def _font_folder() -> str:
+    """Returns the folder of Matplotlib's fonts, without importing Matplotlib."""
+    spec = importlib.util.find_spec("matplotlib")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("Matplotlib, whose fonts the synthetic writers draw.")
+    return os.path.join(os.path.dirname(spec.origin), "mpl-data", "fonts", "ttf")
+
+
+@functools.lru_cache
 def _font(name: str) -> ImageFont.FreeTypeFont:
     """Returns a font at the size where its capitals are twice `_CAPITAL_HEIGHT` tall."""
-    path = os.path.join(matplotlib.get_data_path(), "fonts", "ttf", f"{name}.ttf")
+    path = os.path.join(_font_folder(), f"{name}.ttf")
     trial = ImageFont.truetype(path, 200)
     _, top, _, bottom = trial.getbbox("H")
     return ImageFont.truetype(path, 200 * 2 * _CAPITAL_HEIGHT / (bottom - top))

@@ -15,6 +15,7 @@ all gain as much are 2 of 16, p = 1/8), beyond it is that of the normal distribu
 """
 
 import functools
+import math
 
 import numpy as np
 
@@ -74,14 +75,24 @@ def wilcoxon_p(values: client_values.ClientValues) -> float:
     if not len(moved) or np.isnan(moved).any():
         return float("nan")
     largest = np.abs([values.baseline, values.personalized]).max()
-    moved = np.sign(moved) * _tied(np.abs(moved), _ROUNDING * largest)
-    from scipy import stats  # Takes 0.4 s.
+    ranks = _doubled_ranks(_tied(np.abs(moved), _ROUNDING * largest))
+    rank_sum = int(ranks[moved > 0].sum())
+    return _normal_p(ranks, rank_sum) if len(moved) > _COUNTED else _signed_rank_p(ranks, rank_sum)
 
-    if len(moved) > _COUNTED:
-        return float(stats.wilcoxon(moved, method="approx").pvalue)
-    # Ties share their mean rank, which has halves: twice the ranks are whole numbers.
-    ranks = np.rint(2 * stats.rankdata(np.abs(moved))).astype(np.int64)
-    return _signed_rank_p(ranks, ranks[moved > 0].sum())
+
+def _doubled_ranks(sizes: np.ndarray) -> np.ndarray:
+    """Returns twice the ranks, from 1: ties share their mean rank, and twice a mean is whole."""
+    _, which, counts = np.unique(sizes, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (2 * last - counts + 1)[which]
+
+
+def _normal_p(ranks: np.ndarray, rank_sum: int) -> float:
+    """Returns the two-sided p-value of a rank sum by the normal distribution of the same mean and
+    variance: each doubled rank counts or not by a fair coin's toss.
+    """
+    deviation = math.sqrt(float(np.sum(ranks.astype(np.float64) ** 2)) / 4)
+    return math.erfc(abs(rank_sum - int(ranks.sum()) / 2) / deviation / math.sqrt(2))
 
 
 def _tied(sizes: np.ndarray, tolerance: float) -> np.ndarray:

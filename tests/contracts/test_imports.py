@@ -1,0 +1,65 @@
+"""What a trainer imports beside TensorFlow is little, and nothing heavy before it is used."""
+
+import collections
+import re
+import subprocess
+import sys
+
+import pytest
+
+# Of the time that TensorFlow's own import takes. Measured: 0.11, also on a busy machine.
+LARGEST_RATIO = 0.15
+# TensorFlow imports pandas and jax itself; here they are counted where others import them.
+FORBIDDEN = {"tensorflow_federated", "jax", "sklearn", "matplotlib", "pandas", "scipy.stats"}
+TRAINERS = {
+    "mtl_trainer": ["--dataset_name=school"],
+    "finetuning_trainer": ["--dataset_name=emnist", "--only_digits", "--finetune_max_epochs=0"],
+}
+
+Import = collections.namedtuple("Import", "name seconds ancestors")
+
+
+def _imports(*arguments):
+    """Returns a program's imports in order, each with its own seconds and who asked for it."""
+    command = [sys.executable, "-X", "importtime", *arguments]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr[-2000:]
+    lines = re.findall(r"^import time: +(\d+) \| +\d+ \| ( *)(\S+)$", process.stderr, re.MULTILINE)
+    imports, path = [], []
+    # A module stands behind those that it imports, which are indented by two more blanks.
+    for microseconds, indent, name in reversed(lines):
+        del path[len(indent) // 2 :]
+        imports.append(Import(name, int(microseconds) / 1e6, tuple(path)))
+        path.append(name)
+    return imports
+
+
+def _tree(imports, least=0.01):
+    """Returns the imports that take long, as lines that one can read."""
+    total = collections.Counter()
+    for name, seconds, ancestors in imports:
+        for node in {name, *ancestors}:
+            total[node] += seconds
+    shown = [i for i in reversed(imports) if total[i.name] >= least]
+    return "\n".join(f"{'  ' * len(a)}{name} {total[name]:.3f} s" for name, _, a in reversed(shown))
+
+
+@pytest.fixture(scope="module")
+def tensorflow():
+    return {i.name for i in _imports("-c", "import tensorflow")}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_trainers_import_little_beside_tensorflow(trainer, tensorflow, tmp_path):
+    flags = ["--use_synthetic_data", f"--root_output_dir={tmp_path}", "--experiment_name=imports"]
+    flags += ["--total_rounds=1", *TRAINERS[trainer]]
+    imports = _imports("-m", f"trainers.{trainer}", *flags)
+    beside = [i for i in imports if i.name not in tensorflow and "tensorflow" not in i.ancestors]
+    early = [i for i in imports if i.name in FORBIDDEN and "tensorflow" not in i.ancestors]
+    assert not early, [(i.name, i.ancestors) for i in early]
+    # Both parts are timed in one process, so that a busy machine slows both.
+    seconds = sum(i.seconds for i in imports if i.name in tensorflow)
+    ratio = sum(i.seconds for i in beside) / seconds
+    assert ratio <= LARGEST_RATIO, _tree(beside)
+    # Or the ratio would be of nothing.
+    assert {"motley_tff.experiment.runner", "trainers.config"} <= {i.name for i in beside}
