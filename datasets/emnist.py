@@ -6,7 +6,7 @@ Card
     writer, or LEAF's JSON, a file or a folder. Or synthetic writers (`datasets.synthetic_writers`).
   Licence: EMNIST as processed by LEAF: BSD-2-Clause. An `.npz` or fonts: their own.
   Clients: 3,400 writers; 671,585 examples; 198 +- 77 a writer, from 16 to 418.
-    Synthetic: 400 writers; 98 +- 33 examples a writer, from 16 to 209.
+    Synthetic: 150 writers; 98 +- 33 examples a writer, from 16 to 209.
   Fields: `pixels` [28, 28], background 1.0, ink 0.0 (float32 from SQLite; uint8 with 255 for 1.0
     otherwise); `label` int32: 0-9 digits, 10-35 capitals, 36-61 small letters.
   Model: the CNN of Reddi et al. 2020, 1,206,590 weights for 62 classes, or --model=lenet,

@@ -29,7 +29,7 @@ COLUMNS = MANUAL["motley_tff/tables/README.md"]
 _PRINTED = "    accuracy, mean and std over clients;"
 _MODULES = dict(re.findall(r'"(\w+)=([\w.]+):run"', (ROOT / "setup.py").read_text()))
 _RUN = (ROOT / "launch" / "run").read_text()
-_TOOLS = re.search(r'^TOOLS="(.*?)"', _RUN, re.MULTILINE)[1].split()
+_TOOLS = " ".join(re.findall(r'^(?:DEVELOPERS_)?TOOLS="(.*?)"', _RUN, re.MULTILINE)).split()
 _PREPARE = tuple(f"datasets.prepare.{name}" for name in ("adni", "stack_exchange", "ted_multi"))
 
 
@@ -151,9 +151,9 @@ def test_examples_of_several_lines_can_be_copied(helps):
 
 @pytest.mark.slow
 def test_the_first_command_ends_as_the_readme_shows(tmp_path):
-    """After one round of the twenty, and one epoch of fine-tuning."""
+    """After one round of the ten, and one epoch of fine-tuning."""
     _, name, flags = _commands({"README.md": README})[0]
-    assert name == "finetuning_trainer" and "--total_rounds=20" in flags
+    assert name == "finetuning_trainer" and "--total_rounds=10" in flags
     short = ("--total_rounds=1", "--finetune_max_epochs=1")
     stdout, _ = programs.run(name, tmp_path, *flags, *short)
     shown = README[README.index("    accuracy, mean and std over clients") :].splitlines()[:5]

@@ -43,7 +43,10 @@ def train(trainer: str) -> None:
             _check_data_file(wanted, directory)
         else:
             create_task = functools.partial(_create_task, wanted, directory)
-            progress = terminal.TerminalProgress()
+            source = "synthetic data" if wanted.data.use_synthetic_data else "data"
+            progress = terminal.TerminalProgress(
+                f"{trainer}: {wanted.data.dataset_name}, {source}; results go to {directory.path}"
+            )
             interface.run_config(create_task, wanted.run, directory, progress, terminal.warn)
         _draw(directory)
         _print_closing_table(directory, wanted)

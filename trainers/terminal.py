@@ -12,8 +12,8 @@ import tqdm
 from motley_tff import commandline
 from motley_tff.files import text_tables
 
-# In a log file, at most a line every so many seconds.
-_SECONDS_BETWEEN_LINES = 30.0
+# A log file gets a stage's first line after so many seconds, then at most one every so many.
+_SECONDS_TO_FIRST_LINE, _SECONDS_BETWEEN_LINES = 2.0, 30.0
 # From here on one cluster has, as good as, all clients.
 _COLLAPSED_PCT = 95.0
 # What a bar counts in stages that do not count clients.
@@ -23,13 +23,26 @@ _NAMED_CLIENTS = 5
 
 
 class TerminalProgress:
-    """Shows a run's stages on stderr; an evaluation inside training has a bar of its own."""
+    """Shows a run's stages on stderr; an evaluation inside training has a bar of its own.
 
-    def __init__(self) -> None:
+    `opening` is a line that says what the program is doing. A terminal gets it at once. A log gets
+    it with the first stage, so that an error found before that is one line.
+    """
+
+    def __init__(self, opening: str = "") -> None:
         self._stages: list[_Bar | _Lines] = []
+        self._opening = opening
+        if sys.stderr.isatty():
+            self._open()
+
+    def _open(self) -> None:
+        if self._opening:
+            _write(self._opening)
+            self._opening = ""
 
     def start(self, stage: str, total: int, done: int = 0) -> None:
         """Shows a new stage below the ones that are open."""
+        self._open()
         if done:
             _write(f"{stage}: goes on after {done}/{total}")
         if not sys.stderr.isatty():
@@ -61,23 +74,41 @@ class _Bar(tqdm.tqdm):
 class _Lines:
     def __init__(self, stage: str, total: int, done: int):
         self._stage, self._total, self._done = stage, total, done
-        self._last = time.monotonic()
+        self._next_line = time.monotonic() + _SECONDS_TO_FIRST_LINE
+        # When the first steps were done, which also compile what the others run, and how many.
+        self._first: tuple[float, int] | None = None
         self._facts: Mapping[str, str] = {}
 
     def advance(self, steps: int, facts: Mapping[str, str]) -> None:
+        now = time.monotonic()
         self._done += steps
         self._facts = facts or self._facts
-        if time.monotonic() - self._last > _SECONDS_BETWEEN_LINES:
-            self._say()
-            self._last = time.monotonic()
+        if self._first is None:
+            self._first = now, self._done
+        elif now > self._next_line:
+            self._write(self._estimate(now, *self._first))
+            self._next_line = now + _SECONDS_BETWEEN_LINES
 
-    def _say(self) -> None:
+    def _estimate(self, now: float, start: float, done_then: int) -> str:
+        if self._done == self._total:
+            return ""
+        left = (now - start) / (self._done - done_then) * (self._total - self._done)
+        return f", about {_duration(left)} left"
+
+    def _write(self, estimate: str = "") -> None:
         facts = "".join(f", {name} {value}" for name, value in self._facts.items())
         with contextlib.suppress(OSError):  # A log that cannot be written ends no run.
-            sys.stderr.write(f"{self._stage}: {self._done}/{self._total}{facts}\n")
+            sys.stderr.write(f"{self._stage}: {self._done}/{self._total}{facts}{estimate}\n")
             sys.stderr.flush()
 
-    close = _say
+    close = _write
+
+
+def _duration(seconds: float) -> str:
+    """Returns a time in the unit in which people say it."""
+    if seconds < 90:
+        return f"{math.ceil(seconds)} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def warn(message: str) -> None:

@@ -5,6 +5,7 @@ client's candidates are scored. Clients are scored in blocks, so that a populati
 little more than the numbers of its scores; `rows` makes tables of them.
 """
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -36,11 +37,13 @@ class Evaluator:
             groups: tuple[tuple[str, ...], ...] = ((*SPLITS, *train),)
         else:
             groups = tuple((split,) for split in SPLITS)
+        # Splits of devices have the same parts: one work for both is traced once.
+        work = functools.cache(personalization.work)
         self._work = {}
         for group in groups:
             scored = dict.fromkeys(p for split in group for p in client_scores.parts(task, split))
             personalized_on = task.personalization_part(group[0])
-            self._work[group] = personalization.work(tuple(scored), personalized_on)
+            self._work[group] = work(tuple(scored), personalized_on)
 
     def score(
         self,

@@ -24,11 +24,38 @@ def test_a_log_that_cannot_be_written_ends_no_run(monkeypatch):
 
 def test_a_log_has_plain_lines(monkeypatch):
     monkeypatch.setattr(sys, "stderr", log := io.StringIO())
-    progress = terminal.TerminalProgress()
+    progress = terminal.TerminalProgress("a trainer, its data")
+    assert log.getvalue() == ""  # An error that comes now is one line.
     progress.start("train", 2, 1)
     progress.advance(loss=0.5)
     progress.finish()
-    assert log.getvalue() == "train: goes on after 1/2\ntrain: 2/2, loss 0.5\n"
+    lines = ["a trainer, its data", "train: goes on after 1/2", "train: 2/2, loss 0.5"]
+    assert log.getvalue().splitlines() == lines
+
+
+def test_a_log_says_how_long_a_stage_takes_after_its_first_clients(monkeypatch):
+    clock = iter([0.0, 10.0, 11.9, 12.5, 14.0, 42.6, 43.0])
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sys, "stderr", log := io.StringIO())
+    progress = terminal.TerminalProgress()
+    progress.start("evaluate", 300)
+    for _ in range(6):
+        progress.advance()
+    progress.finish()
+    # The first client, after 10 s, also compiled: one more took 1.9 s, then two took 2.5.
+    assert log.getvalue().splitlines() == [
+        "evaluate: 2/300, about 9 min left",
+        "evaluate: 5/300, about 40 min left",
+        "evaluate: 6/300",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 s"), (89.0, "89 s"), (91.0, "2 min"), (5399, "90 min"), (9000.0, "2.5 h")],
+)
+def test_durations(seconds, words):
+    assert terminal._duration(seconds) == words
 
 
 def _row(split, baseline, personalized, **others):
