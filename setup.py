@@ -90,7 +90,7 @@ setuptools.setup(
         ]
     ),
     package_data={
-        "launch": ["flagfiles/*", "grids/*", "grids/*/*", "slurm/*"],
+        "launch": ["flagfiles/*", "grids/*", "experiments/*/*", "slurm/*"],
         "motley_tff": ["report/*.js"],
     },
     entry_points={"console_scripts": COMMANDS, "motley_tff.datasets": tasks()},

@@ -63,7 +63,8 @@ _SWEEP_FLAGS = frozenset(
 # Of a directory.
 _LONGEST_NAME = 128
 _OF_COMMAND_LINE = 0  # In place of a line of the file.
-_SHIPPED = pathlib.Path(__file__).parents[1] / "grids"
+_LAUNCH = pathlib.Path(__file__).parents[1]
+_SHIPPED = (_LAUNCH / "grids", _LAUNCH / "experiments")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,7 +231,7 @@ def _compose(path: pathlib.Path) -> yaml.Node:
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except OSError as error:
-        shipped = {p.stem: os.path.relpath(p) for p in _SHIPPED.rglob("*.yaml")}
+        shipped = {p.stem: os.path.relpath(p) for d in _SHIPPED for p in d.rglob("*.yaml")}
         near = difflib.get_close_matches(path.name.removesuffix(".yaml"), shipped, 1)
         hint = f"did you mean {shipped[near[0]]}?" if near else "expected a grid's YAML file"
         raise UserError(f"{path} cannot be read: {error.strerror}; {hint}") from error

@@ -10,7 +10,7 @@ from launch.sweeps import grids
 from tests.trainers import programs
 
 FOLDER = programs.ROOT / "launch" / "flagfiles"
-GRIDS = programs.ROOT / "launch" / "grids" / "divi"
+GRIDS = programs.ROOT / "launch" / "experiments" / "divi"
 # Of Divi et al.'s ten silos.
 METHODS = sorted(path.name.partition(".")[0] for path in GRIDS.glob("*.yaml"))
 

@@ -13,6 +13,7 @@ from motley_tff.experiment import run_directory
 from tests.trainers import programs
 
 FOLDER = programs.ROOT / "launch" / "grids"
+EXPERIMENTS = programs.ROOT / "launch" / "experiments"
 GRID = """\
 algorithm: ditto
 dataset: school
@@ -403,8 +404,8 @@ def test_every_shipped_grid_is_checked_and_there_is_one_for_each_that_the_paper_
 
 @pytest.mark.parametrize("trainer", grids.TRAINERS)
 def test_trainers_take_the_flags_of_the_shipped_grids(trainer):
-    below = "generative/*.yaml" if trainer == "generative_trainer" else "*.yaml"
-    parsed = [grids.parse(path) for path in sorted(FOLDER.glob(below))]
+    folder = EXPERIMENTS / "generative" if trainer == "generative_trainer" else FOLDER
+    parsed = [grids.parse(path) for path in sorted(folder.glob("*.yaml"))]
     given = [one for grid, flags in parsed if grid.trainer == trainer for one in flags]
     assert given and flag_check.first_complaint(trainer, "school", given) is None
 
@@ -428,7 +429,9 @@ def test_a_setting_whose_algorithm_would_not_be_itself_is_refused(tmp_path):
         grids.read(path)
 
 
-OURS = [p for f in ("fedeval", "generative", "shakespeare") for p in (FOLDER / f).glob("*.yaml")]
+OURS = [
+    p for f in ("fedeval", "generative", "shakespeare") for p in (EXPERIMENTS / f).glob("*.yaml")
+]
 
 
 @pytest.mark.parametrize(
@@ -444,24 +447,28 @@ def test_grids_that_are_ours_are_read(path):
 
 def test_the_radar_of_writers_scores_all_of_them_in_each_evaluation():
     """Of 836; the round that counts need not be the last, which alone scores all by default."""
-    fixed = grids.read(FOLDER / "fedeval" / "radar.emnist.yaml").fixed
+    fixed = grids.read(EXPERIMENTS / "fedeval" / "radar.emnist.yaml").fixed
     assert {int(fixed[f"{split}_clients_per_evaluation"]) for split in ("valid", "test")} == {1000}
 
 
 def test_settings_that_a_fixed_flag_makes_equal_are_one():
-    grid = grids.read(FOLDER / "fedeval" / "radar.mnist.yaml", {"partition": "iid"})
+    grid = grids.read(EXPERIMENTS / "fedeval" / "radar.mnist.yaml", {"partition": "iid"})
     assert grid.num_points == len({tuple(sorted(point.items())) for point in grid.points}) == 17
-    assert grids.read(FOLDER / "fedeval" / "radar.mnist.yaml").num_points == 22
+    assert grids.read(EXPERIMENTS / "fedeval" / "radar.mnist.yaml").num_points == 22
 
 
-@pytest.mark.parametrize("path", sorted((FOLDER / "fedeval").glob("radar.*")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted((EXPERIMENTS / "fedeval").glob("radar.*")), ids=lambda p: p.stem
+)
 def test_radars_say_in_what_they_are_not_fedevals(path):
     header = path.read_text().partition("algorithm:")[0]
     assert "v begins at 0" in header and "FedEval's begins at tau^2" in header
     assert (path.stem == "radar.emnist") == ("stand-in for FEMNIST" in header)
 
 
-@pytest.mark.parametrize("path", sorted((FOLDER / "divi").glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted((EXPERIMENTS / "divi").glob("*.yaml")), ids=lambda p: p.stem
+)
 def test_grids_of_cifar10_have_six_settings_and_take_other_partitions(path):
     grid = grids.read(path, {"partition": "dirichlet:0.9"})
     assert grid.num_points == 6 and grid.dataset == "cifar10"
@@ -483,11 +490,11 @@ def test_grids_of_cifar10_have_six_settings_and_take_other_partitions(path):
 )
 def test_flags_that_the_command_line_cannot_fix(fixed, words):
     with pytest.raises(UserError, match=words):
-        grids.read(FOLDER / "divi" / "ditto.cifar10.yaml", fixed)
+        grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", fixed)
 
 
 def test_a_fixed_flag_is_searched_no_more():
-    grid = grids.read(FOLDER / "divi" / "ditto.cifar10.yaml", {"lambda": "0.3"})
+    grid = grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", {"lambda": "0.3"})
     assert grid.fixed["lambda"] == "0.3" and list(grid.grid) == ["personal_learning_rate"]
 
 
