@@ -1,4 +1,4 @@
-"""What motley_generative scores: sets from files, of runs' checkpoints, and of experiments."""
+"""What motley_generative scores: sets from files and of runs' checkpoints."""
 
 import dataclasses
 import functools
@@ -12,15 +12,11 @@ import numpy as np
 
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory
-from motley_tff.metrics.generative import client_features, controlled, gaussian
+from motley_tff.metrics.generative import client_features
 
-EXPERIMENTS = ("gaussian", "nearest", "scaled", "classes", "extremes")
-# The columns of a row that say what it is of; `generated` is unlike in all rows of a group.
-COLUMNS = ("source", "series", "parameter", "file", "num_kept")
+# The columns of a row that say what it is of.
+COLUMNS = ("source", "series", "parameter", "file")
 _FILE, _CHECKPOINT = "file", "checkpoint"
-# Of whose sets `--num_examples` are drawn; those of `nearest` differ by their sizes alone.
-_LIMITED = ("nearest", "scaled")  # Whose clients keep an anchor's neighbours alone.
-DRAWN = (_FILE, _CHECKPOINT, "scaled", "classes", "extremes")
 _NOTHING = np.zeros((0, 0))
 _ROUND = re.compile(r"round_(\d+)\.npz")
 
@@ -30,23 +26,17 @@ Embed = Callable[[np.ndarray], np.ndarray]
 class Wanted(NamedTuple):
     """The flags."""
 
-    clients: str | None
-    generated: list[str]
-    run: list[str]
-    num_examples: int | None
-    inception_weights: str | None
-    features: str | None
-    classifier: str | None
-    num_neighbors: int
-    resamples: int
-    theorem: bool
-    wasserstein: list[str]
-    output: str | None
-    experiment: str | None
-    num_kept: int
-    num_anchors: int
-    only_client: str | None
-    base_random_seed: int
+    clients: str | None = None
+    generated: Sequence[str] = ()
+    run: Sequence[str] = ()
+    num_examples: int | None = None
+    inception_weights: str | None = None
+    features: str | None = None
+    classifier: str | None = None
+    num_neighbors: int = 0
+    resamples: int = 0
+    output: str | None = None
+    base_random_seed: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +45,10 @@ class Generated:
 
     Attributes:
       features: [num_examples, num_features].
-      source: `file`, `checkpoint`, or the experiment that made it.
-      series: Which of several of a kind: the run, the anchor.
-      parameter: What differs in a series: the round, the number of examples, the variance or scale.
-      file: Of its pictures, if it has one; of one or two clients' examples, of all clients'.
-      num_kept: K, of clients that keep so many neighbours; None of others.
+      source: `file` or `checkpoint`.
+      series: The run that made it, if one did.
+      parameter: The round of a checkpoint.
+      file: The file of its examples.
       predicted: [num_examples, num_classes], 1 at the class that a classifier finds; None of sets
         without pictures.
     """
@@ -69,7 +58,6 @@ class Generated:
     series: str = ""
     parameter: float | None = None
     file: str = ""
-    num_kept: int | None = None
     predicted: np.ndarray | None = None
 
     @property
@@ -79,127 +67,35 @@ class Generated:
 
 
 class Sets(NamedTuple):
-    """What is scored, and what its features are. The sets of a group are ranked. `predicted` are
-    the classes that a classifier finds in the clients' own pictures.
+    """What is scored, by name, and what its features are. `predicted` are the classes that a
+    classifier finds in the clients' own pictures.
     """
 
     features_are: str
     clients: client_features.ClientFeatures
-    groups: list[dict[str, Generated]]
+    generated: dict[str, Generated]
     predicted: np.ndarray | None = None
 
 
 def read(wanted: Wanted) -> Sets:
-    """Returns the files' clients and sets, and those of an experiment; UserError if they are not
-    as they should be.
-    """
-    rng = np.random.default_rng(wanted.base_random_seed)
-    if wanted.experiment == "gaussian":
-        clients, by_variance = gaussian.draw(rng)
-        made = _varied("gaussian", "var_x={:g}", by_variance)
-        made["ideal"] = Generated(clients.features, "gaussian")
-        return Sets("as given", clients, [made])
+    """Returns the files' clients and sets; UserError if they are not as they should be."""
     paths, files = _files(wanted)
     # Before features, which may take long.
     of_clients, predicted = _predicted(_classify(wanted), paths, files)
-    features_are, real, generated = _read_all(wanted, paths, files)
-    given = {
+    features_are, real, generated = read_all(wanted, paths, files)
+    sets = {
         name: dataclasses.replace(files[name], features=array, predicted=predicted.get(name))
         for name, array in generated.items()
     }
-    has_pictures = wanted.features is not None or wanted.inception_weights is not None
-    clients, groups = _experiment(wanted, real, str(paths) if has_pictures else "", rng)
-    for group in groups:
-        if same := set(group) & set(given):
-            raise UserError(
-                f"{min(same)}: a client and a generated set; give the file another name"
-            )
-    num_kept = wanted.num_kept if wanted.experiment in _LIMITED else None
-    groups = [
-        {
-            name: dataclasses.replace(of, num_kept=num_kept)
-            for name, of in _drawn(wanted, group).items()
-        }
-        for group in _beside(groups, given)
-    ]
-    return Sets(features_are, clients, groups, of_clients)
+    return Sets(features_are, real, _drawn(wanted, sets), of_clients)
 
 
-def _beside(
-    groups: list[dict[str, Generated]], given: dict[str, Generated]
-) -> list[dict[str, Generated]]:
-    """Returns an experiment's groups with the files' sets: beside what it made if that is one
-    group; of several, which rank alone, in one of their own, so that each is scored once.
+def _drawn(wanted: Wanted, sets: Mapping[str, Generated]) -> dict[str, Generated]:
+    """Returns the sets with so many examples of each as are wanted, drawn without replacement, the
+    same places of sets of one size.
     """
-    if len(groups) == 1:
-        return [{**groups[0], **given}]
-    return [given, *groups] if given else groups
-
-
-def _experiment(
-    wanted: Wanted,
-    clients: client_features.ClientFeatures,
-    file: str,
-    rng: np.random.Generator,
-) -> tuple[client_features.ClientFeatures, list[dict[str, Generated]]]:
-    """Returns an experiment's clients and the groups that it makes; `file` is of clients' pictures,
-    if they are such.
-    """
-    pooled, name = clients.features, wanted.experiment
-    if name in _LIMITED:
-        try:
-            clients = controlled.variance_limited(clients, wanted.num_kept, rng)
-        except ValueError as error:
-            raise UserError(f"--num_kept={wanted.num_kept}: {error}") from error
-    if name == "nearest":
-        if wanted.num_anchors > len(pooled):
-            raise UserError(
-                f"--num_anchors={wanted.num_anchors}: the clients have {len(pooled)} examples"
-            )
-        anchors = rng.choice(len(pooled), wanted.num_anchors, replace=False)
-        of_anchors = ((f"anchor {a}", controlled.nearest(pooled, int(a))) for a in anchors)
-        return clients, [_varied("nearest", "nearest {}", s, series) for series, s in of_anchors]
-    if name == "scaled":
-        return clients, [_varied("scaled", "covariance x {:.3g}", controlled.scaled(pooled))]
-    if name == "classes":
-        made = _named(controlled.classes, clients)
-        return clients, [{n: Generated(a, name, file=file) for n, a in made.items()}]
-    if name == "extremes":
-        client = wanted.only_client or ""
-        if client not in clients.ids:
-            listed = ", ".join(clients.ids[:5])
-            raise UserError(f"--only_client={client}: expected one of {listed}, ...")
-        made = _named(controlled.extremes, clients, client)
-        of_half = {n: file if n != controlled.HALF else "" for n in made}
-        return clients, [{n: Generated(a, name, file=of_half[n]) for n, a in made.items()}]
-    return clients, []
-
-
-def _named(make: Callable[..., dict[str, np.ndarray]], *arguments: Any) -> dict[str, np.ndarray]:
-    """Returns what an experiment makes; UserError if two sets would have one name."""
-    try:
-        return make(*arguments)
-    except ValueError as error:
-        raise UserError(f"--clients: {error}") from error
-
-
-def _varied(
-    source: str, template: str, sets: Mapping[Any, np.ndarray], series: str = ""
-) -> dict[str, Generated]:
-    return {
-        template.format(value): Generated(features, source, series, value)
-        for value, features in sets.items()
-    }
-
-
-def _drawn(wanted: Wanted, group: Mapping[str, Generated]) -> dict[str, Generated]:
-    """Returns a group with so many examples of each set as are wanted, drawn without replacement,
-    the same places of sets of one size; those that are not `DRAWN` stay.
-    """
-    number, drawn = wanted.num_examples, dict(group)
-    for name, of in group.items():
-        if number is None or of.source not in DRAWN:
-            continue
+    number, drawn = wanted.num_examples, dict(sets)
+    for name, of in sets.items() if number is not None else ():
         if number > len(of.features):
             raise UserError(
                 f"--num_examples={number}: {name} has {len(of.features)}; give at most that"
@@ -281,7 +177,7 @@ def names(files: Sequence[str], is_file: bool = True) -> dict[str, str]:
     return dict(zip(found, files, strict=True))
 
 
-def _read_all(
+def read_all(
     wanted: Wanted, clients: pathlib.Path, files: Mapping[str, Generated]
 ) -> tuple[str, client_features.ClientFeatures, dict[str, np.ndarray]]:
     """Returns (what features are of, the clients' features, the sets' by name)."""

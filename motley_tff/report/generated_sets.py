@@ -1,16 +1,14 @@
 """Figures of scores that motley_generative wrote (Wang et al. 2023, Figures 1 to 6).
 
-- *Experiments*: both forms of each score over what an experiment varies of its generator, the mean
-  over anchors with their standard deviation; what each form prefers is marked.
 - *Checkpoints*: each form over rounds, a line a run with the standard deviation over resamples;
   generators without rounds are level lines.
-- *Forms*: all against avg, a point a set, where sets have no order, such as classes.
-- *Pictures* of some sets, checkpoints or clients, with their scores beside them.
+- *Forms*: all against avg, a point a set, of sets that no run made.
+- *Pictures* of some sets, with their scores beside them.
 """
 
 import os
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,24 +18,14 @@ from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
 from motley_tff.files import array_files
-from motley_tff.metrics.generative import controlled, gaussian, scores
+from motley_tff.metrics.generative import scores
 from motley_tff.report import runs, style
 
 # `kid_biased` is `kid` and a constant.
-_DISTANCES = (*(name for name in scores.DISTANCES if name != "kid_biased"), "w1")
-_SCORES = (*_DISTANCES, *scores.NEIGHBORS)
-_OF_SOME = ("w1",)  # Scores of the sets that were named.
-_GAUSSIAN, _CHECKPOINT, _ANCHORS = "gaussian", "checkpoint", "nearest"
-_VARIED = {
-    _GAUSSIAN: "its variance",
-    "nearest": "its examples",
-    "scaled": "covariance ×",
-}
-# Those that FID-avg and FID-all prefer, and how many samples are drawn of each distribution.
-_VARIANCES, _NUM_SAMPLES = (1.0, 2.0), 400
+_SCORES = (*(name for name in scores.DISTANCES if name != "kid_biased"), *scores.NEIGHBORS)
+_CHECKPOINT = "checkpoint"
 _WIDE = 50
 _NUM_ROWS, _MOST_BESIDE, _NUM_PICTURES = 8, 3, 10
-_OF_CLIENTS = ("classes", "extremes")  # Whose pictures are some clients'.
 _REQUIRED = ("generated", "features", "num_features", "source", "fid_all", "fid_avg")
 
 
@@ -52,7 +40,7 @@ def _read(path: pathlib.Path) -> pd.DataFrame:
     table = runs.read(path, _REQUIRED, "generative")
     if table.empty:
         raise UserError(f"{path} has no rows; expected what motley_generative --output writes")
-    unsaid = (("series", ""), ("parameter", np.nan), ("file", ""), ("num_kept", np.nan))
+    unsaid = (("series", ""), ("parameter", np.nan), ("file", ""))
     for column, empty in unsaid:
         if column not in table:
             table[column] = empty
@@ -60,13 +48,6 @@ def _read(path: pathlib.Path) -> pd.DataFrame:
 
 
 def _figures(table: pd.DataFrame) -> Iterator[style.Drawn | None]:
-    for source in _VARIED:
-        rows = table[(table["source"] == source) & table["parameter"].notna()]
-        if len(rows):
-            curves = _curves(source, rows)
-            yield curves
-            if curves and source == _GAUSSIAN:
-                yield _samples()
     if (table["source"] == _CHECKPOINT).any():
         yield _checkpoints(table)
     unordered = table[table["parameter"].isna()]
@@ -76,80 +57,18 @@ def _figures(table: pd.DataFrame) -> Iterator[style.Drawn | None]:
 
 
 def _scores(rows: pd.DataFrame) -> list[str]:
-    """Returns the scores that all rows have in both forms; of `_OF_SOME`, that some have."""
+    """Returns the scores that all rows have in both forms."""
     given = [name for name in _SCORES if set(_forms_of(name)) <= set(rows)]
-    kept = {name: _having(rows, name)[_forms_of(name)] for name in given}
-    return [name for name in given if len(kept[name]) and np.isfinite(kept[name]).all(axis=None)]
+    return [name for name in given if np.isfinite(rows[_forms_of(name)]).all(axis=None)]
 
 
 def _forms_of(name: str) -> list[str]:
     return [f"{name}_{form}" for form in scores.FORMS]
 
 
-def _having(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Returns the rows that a score is drawn of."""
-    return rows.dropna(subset=_forms_of(name)) if name in _OF_SOME else rows
-
-
 def _features(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    kept = first["num_kept"]
-    clients = f" Clients of an example and its K = {kept:g} neighbours." if kept == kept else ""
-    return f"Features: {first['features']}, {first['num_features']:g} of them.{clients}"
-
-
-def _curves(source: str, rows: pd.DataFrame) -> style.Drawn | None:
-    names, num_series = _scores(rows), rows["series"].nunique()
-    if not names:
-        return None
-    figure, axes = style.grid(len(names))
-    looks, best = style.styles(scores.FORMS).values(), []
-    for ax, name in zip(axes, names, strict=True):
-        preferred = []
-        for form, look in zip(scores.FORMS, looks, strict=True):
-            by_parameter = _having(rows, name).groupby("parameter")[f"{name}_{form}"]
-            mean, spread = by_parameter.mean(), by_parameter.std(ddof=0)
-            ax.plot(mean.index, mean, label=form, markevery=2, **look.options)
-            ax.fill_between(mean.index, mean - spread, mean + spread, **look.band)
-            place = mean.idxmin() if name in _DISTANCES else mean.idxmax()
-            ax.plot(
-                place, mean[place], look.marker, color=look.colour, markersize=8, mfc="none",
-                clip_on=False,
-            )  # fmt: skip
-            preferred.append(f"{place:g}")
-        if source != _GAUSSIAN:
-            ax.set_xscale("log")
-        ax.set_ylabel(name)
-        best.append(f"{name} {preferred[0]} and {preferred[1]}")
-    _label_lowest(axes, _VARIED[source])
-    style.legend_below(figure, axes[0])
-    anchors = f" Means over {num_series} anchors, bands their deviation." if num_series > 1 else ""
-    caption = (
-        f"Preferred by the all and the avg form, and ringed: {'; '.join(best)}.{anchors} "
-        f"{_features(rows)}"
-    )
-    return style.Drawn(source, f"Both forms of scores: {source}", figure, caption)
-
-
-def _samples() -> style.Drawn:
-    """Draws both clients and two generators of the paper's normal distributions."""
-    clients, by_variance = gaussian.draw(np.random.default_rng(0), _NUM_SAMPLES)
-    figure, axes = style.grid(len(_VARIANCES), 1.7)
-    for ax, variance in zip(axes, _VARIANCES, strict=True):
-        named = zip(clients.ids, clients.parts, strict=True)
-        sets = {f"client {name}": clients.features[part] for name, part in named}
-        sets["generator"] = by_variance[variance]
-        looks = style.styles(list(sets))
-        for label, points in sets.items():
-            look = looks[label]
-            ax.plot(*points.T, look.marker, color=look.colour, markersize=1.2, label=label)
-        ax.set(title=f"var_x = {variance:g}", aspect="equal", xlim=(-5, 5), ylim=(-4, 4))
-    style.legend_below(figure, axes[0])
-    caption = (
-        f"{_NUM_SAMPLES} samples of each distribution, drawn anew; left the generator that FID-avg "
-        "prefers, right the one that FID-all does."
-    )
-    return style.Drawn("samples", "Clients' and generators' samples: gaussian", figure, caption)
+    return f"Features: {first['features']}, {first['num_features']:g} of them."
 
 
 def _label_lowest(axes: Sequence[Axes], label: str) -> None:
@@ -169,14 +88,13 @@ def _checkpoints(table: pd.DataFrame) -> style.Drawn | None:
     for line, name in zip(axes, names, strict=True):
         for ax, form in zip(line, scores.FORMS, strict=True):
             column = f"{name}_{form}"
-            for label, of_run in _having(rows, name).groupby("series", sort=False):
+            for label, of_run in rows.groupby("series", sort=False):
                 of_run = of_run.sort_values("parameter")
                 ax.errorbar(
                     of_run["parameter"], of_run[column], of_run.get(f"{column}_std"),
                     label=label, elinewidth=0.6, **looks[str(label)].options,
                 )  # fmt: skip
-            beside = _having(level, name)
-            for generated, value in zip(beside["generated"], beside[column], strict=True):
+            for generated, value in zip(level["generated"], level[column], strict=True):
                 look = looks[generated]
                 ax.axhline(value, color=look.colour, linestyle=look.dashes, label=generated)
             ax.set_ylabel(column)
@@ -188,32 +106,14 @@ def _checkpoints(table: pd.DataFrame) -> style.Drawn | None:
 
 
 def _of_pairs(rows: pd.DataFrame, names: Sequence[str]) -> str:
-    """Returns how often the forms disagree on sets that were ranked together."""
-    groups, counts = _groups(rows), []
-    pairs = _num_pairs(groups)
-    for name in names:
-        own = [_having(group, name) for group in groups]
-        found = (
-            scores.num_disagreements(*(group[c].tolist() for c in _forms_of(name))) for group in own
-        )
-        of = f" of {_num_pairs(own)}" if _num_pairs(own) != pairs else ""
-        counts.append(f"{name} {sum(found)}{of}")
-    return f"Pairs of {pairs} that the two forms order differently: {', '.join(counts)}. " + (
-        _features(rows)
-    )
-
-
-def _num_pairs(groups: Sequence[pd.DataFrame]) -> int:
-    return sum(len(group) * (len(group) - 1) // 2 for group in groups)
-
-
-def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Returns the rows that were ranked together: all, or of several anchors each one's, and the
-    others'.
-    """
-    anchors = rows["series"].where(rows["source"] == _ANCHORS, "")
-    is_one = anchors[anchors != ""].nunique() < 2
-    return [rows] if is_one else [group for _, group in rows.groupby(anchors)]
+    """Returns how often the forms disagree."""
+    counts = [
+        f"{name} {scores.num_disagreements(*(rows[c].tolist() for c in _forms_of(name)))}"
+        for name in names
+    ]
+    pairs = len(rows) * (len(rows) - 1) // 2
+    listed = ", ".join(counts)
+    return f"Pairs of {pairs} that the two forms order differently: {listed}. {_features(rows)}"
 
 
 def _forms(rows: pd.DataFrame) -> style.Drawn | None:
@@ -224,7 +124,7 @@ def _forms(rows: pd.DataFrame) -> style.Drawn | None:
     many = len(rows) > 12
     looks = style.styles(list(rows["generated"]))
     for ax, name in zip(axes, names, strict=True):
-        for row in _having(rows, name).to_dict("records"):
+        for row in rows.to_dict("records"):
             look = looks[row["generated"]]
             ax.plot(
                 row[f"{name}_all"], row[f"{name}_avg"], "o" if many else look.marker,
@@ -266,30 +166,10 @@ def _spread(values: Sequence[Any], number: int) -> list[Any]:
 
 def _some_pictures(row: Mapping[Any, Any]) -> np.ndarray | None:
     """Returns copies, which do not keep the others in memory; None if the file has none."""
-    of_clients = row["source"] in _OF_CLIENTS
     try:
-        arrays = array_files.read(row["file"], lambda name: of_clients or name == "images")
-        images = _of_clients(arrays, row["generated"]) if of_clients else arrays.get("images")
+        images = array_files.read(row["file"], lambda name: name == "images").get("images")
     except (OSError, ValueError, IndexError):  # Or it is no longer the file that was scored.
         return None
     if images is None or images.ndim not in (3, 4) or not len(images):
         return None
     return images[_spread(range(len(images)), _NUM_PICTURES)]
-
-
-def _of_clients(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
-    """Returns the images of the clients that a set is named after; None if one is not there."""
-    if "client_id" in arrays:
-        images, ids = arrays.get("images"), arrays["client_id"].astype(str)
-        kept = _named(name, set(ids.tolist()))
-        return None if images is None or not kept else images[np.isin(ids, kept)]
-    kept = _named(name, arrays)
-    return np.concatenate([arrays[n] for n in kept]) if kept else None
-
-
-def _named(name: str, ids: Collection[str]) -> list[str]:
-    """Returns the clients of a set's name: one, two, all of a mixture, or none that are there."""
-    if name == controlled.MIXTURE:
-        return list(ids)
-    whole = [name] if name in ids else name.split(" + ")
-    return whole if set(whole) <= set(ids) else []

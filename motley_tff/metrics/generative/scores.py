@@ -29,10 +29,8 @@ COLUMNS = (
     "client_examples_per_feature",
     *(f"{s}_{form}{r}" for r in ("", "_rank") for s in (*DISTANCES, *NEIGHBORS) for form in FORMS),
 )
-# Where they were asked for: with halves, and as `wasserstein` has them.
+# Where halves were asked for.
 DEVIATIONS = tuple(f"{s}_{form}_std" for s in (*DISTANCES, *NEIGHBORS) for form in FORMS)
-CRITICS = tuple(f"w1_{form}" for form in FORMS)
-CRITICS_RANKS = tuple(f"{column}_rank" for column in CRITICS)
 # Relative; sums over millions of pairs keep more digits than these.
 _ROUNDING = 1e-10
 # Fewer examples a feature estimate a covariance badly.

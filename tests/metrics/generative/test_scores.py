@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from motley_tff.core.errors import UserError
-from motley_tff.metrics.generative import client_features, frechet, gaussian, scores
+from motley_tff.metrics.generative import client_features, frechet, scores
 from tests.metrics.generative import table_1
 
 
@@ -209,52 +209,6 @@ def test_deviations_are_those_of_new_examples():
     assert without == {k: v for k, v in row.items() if not k.endswith("_std")}
     with pytest.raises(UserError, match=r"half of few, as --resamples takes: found 3 examples"):
         scores.table(clients, {"few": sets["0"][:7]}, 3, num_resamples=2)
-
-
-_IDEAL = "ideal"
-
-
-@pytest.fixture(scope="module")
-def experiment():
-    clients, by_variance = gaussian.draw(np.random.default_rng(0))
-    generated = {f"var_x={v:g}": features for v, features in by_variance.items()}
-    generated[_IDEAL] = clients.features
-    rows = scores.table(clients, generated, num_neighbors=0).rows
-    return {row["generated"]: row for row in rows}
-
-
-def test_the_papers_minima(experiment):
-    generators = [row for name, row in experiment.items() if name != _IDEAL]
-    assert len(generators) == 17 and gaussian.NUM_EXAMPLES == 50_000
-    assert gaussian.VARIANCES[[0, 8, 16]].tolist() == [0, 2, 4]
-
-    def lowest(column):
-        return min(generators, key=lambda row: row[column])["generated"]
-
-    assert lowest("fid_all") == "var_x=2"
-    assert lowest("fid_avg") == "var_x=1"
-    for column in ("kid_all", "kid_avg", "kid_biased_all", "kid_biased_avg"):
-        assert lowest(column) == "var_x=2"
-
-
-def test_the_papers_curves(experiment):
-    for variance in gaussian.VARIANCES:
-        row = experiment[f"var_x={variance:g}"]
-        fid_all, fid_avg = (np.sqrt(variance) - np.sqrt(2)) ** 2, 1 + (np.sqrt(variance) - 1) ** 2
-        kid_all = 3 / 4 * (variance - 2) ** 2
-        # 3/2 from the means, 1/8 of 4^2 + 3 from the third moments.
-        kid_avg = kid_all + 3 / 2 + (4**2 + 3) / 8
-        expected = {"fid_all": fid_all, "fid_avg": fid_avg, "kid_all": kid_all, "kid_avg": kid_avg}
-        for column, value in expected.items():
-            assert row[column] == pytest.approx(value, abs=0.1), (column, variance)
-
-
-def test_the_papers_ideal_estimator_is_not_the_best_by_fid_avg(experiment):
-    ideal = experiment[_IDEAL]
-    assert ideal["fid_all"] == pytest.approx(0, abs=1e-9)
-    assert ideal["kid_biased_all"] == pytest.approx(0, abs=1e-9)
-    assert ideal["fid_avg"] == pytest.approx((np.sqrt(2) - 1) ** 2 + 1, abs=0.01)
-    assert ideal["fid_avg"] > experiment["var_x=1"]["fid_avg"] + 0.1
 
 
 @pytest.mark.parametrize(("num_neighbors", "num_resamples"), [(0, 0), (3, 0), (0, 2), (3, 2)])

@@ -1,6 +1,13 @@
-"""Clients and generators made of real examples, without training (Wang et al. 2023, section 5).
+"""Clients and generators that need no training (Wang et al. 2023, section 5).
 
-All in feature space, of clients of one class each:
+*Gaussian* (5.1, Figure 1): two clients draw from N([1, 0], I) and N([-1, 0], I), generators from
+N([0, 0], diag(var_x, 1)) with var_x from 0 to 4. Along the first axis all clients together have
+variance 2, each alone has 1. Without sampling FD-all is (sqrt(var_x) - sqrt(2))^2, lowest at var_x
+= 2, and FD-avg is 1 + (sqrt(var_x) - 1)^2, lowest at var_x = 1; KD-all is 3/4 (var_x - 2)^2, and
+KD-avg is the same plus 3.875. The paper's "ideal estimator", the clients' own data, has FD-all = 0
+and an FD-avg of 1 + (sqrt(2) - 1)^2, above that of var_x = 1.
+
+The others are made of real examples in feature space, of clients of one class each:
 
 - *variance-limited* clients keep one example, the anchor, and its K nearest neighbours (5.3);
 - *nearest*: a generator that gives back an anchor's M nearest neighbours among all examples, for
@@ -17,13 +24,25 @@ import numpy as np
 
 from motley_tff.metrics.generative import blocks, client_features
 
-# No commas, which would end a name in --wasserstein.
 MIXTURE, HALF = "mixture", "mixture of half the covariance"
 _OF, _SIZES = 50_000, (
     100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 25_000, 30_000, 35_000, 40_000,
     45_000, 50_000,
 )  # fmt: skip
+NUM_EXAMPLES = 50_000
+VARIANCES = np.linspace(0.0, 4.0, 17)
 _SCALES = tuple(float(2.0**power) for power in np.linspace(-4, 2, 15))
+
+
+def gaussian(
+    rng: np.random.Generator, num_examples: int = NUM_EXAMPLES
+) -> tuple[client_features.ClientFeatures, dict[float, np.ndarray]]:
+    """Returns (clients, generated sets by var_x). All generators stretch the same draws, so that
+    their variance is what differs between them.
+    """
+    first, second, noise = rng.standard_normal((3, num_examples, 2))
+    clients = client_features.from_arrays({"1": first + [1.0, 0.0], "2": second - [1.0, 0.0]})
+    return clients, {v: noise * [np.sqrt(v), 1.0] for v in VARIANCES.tolist()}
 
 
 def variance_limited(

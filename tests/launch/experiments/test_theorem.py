@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from motley_tff.metrics.generative import client_features, frechet, theorem
+from launch.experiments.generative import theorem
+from motley_tff.metrics.generative import client_features, frechet
 
 
 def _random(rng, width=5, rank=None):

@@ -1,0 +1,332 @@
+r"""Scores Wang et al.'s sets, which need no training, and draws both forms of each score.
+
+    ./launch/run python launch/experiments/generative/sets.py --sets=gaussian --output_dir=DIR
+    ./launch/run python launch/experiments/generative/sets.py --sets=nearest --num_anchors=10 \\
+        --clients=clients.npz --features=pca:64 --output_dir=DIR
+
+`controlled.py` says what the five kinds of sets are; the clients' file is motley_generative's, and
+--sets=files takes its --generated and --run.
+--theorem writes the parts of the paper's Theorem 1 (see `theorem.py`) in place of scores, and
+--wasserstein names sets whose 1-Wasserstein distance a critic estimates, too.
+"""
+
+import functools
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import flags
+
+from launch.experiments.generative import controlled, theorem
+from launch.generative import sets as files
+from motley_tff import commandline
+from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files, text_tables
+from motley_tff.metrics.generative import client_features, scores
+from trainers import terminal
+
+FLAGS = flags.FLAGS
+KINDS = ("gaussian", "nearest", "scaled", "classes", "extremes", "files")
+_LIMITED = ("nearest", "scaled")  # Their clients keep an anchor's neighbours alone.
+_VARIED = {"gaussian": "variance", "nearest": "number of examples", "scaled": "covariance, times"}
+
+flags.DEFINE_enum("sets", None, KINDS, "Which sets are scored.", required=True)
+flags.DEFINE_string("clients", None, "File of the clients' examples (.npz).")
+flags.DEFINE_multi_string("generated", [], "files: a generated set; repeat the flag for more.")
+flags.DEFINE_multi_string("run", [], "files: a run of generative_trainer; repeat for more.")
+flags.DEFINE_string(
+    "features", None, "The file holds images, of which these features are taken: pca:K, or the "
+    "directory of a run that trained a classifier.",
+)  # fmt: skip
+flags.DEFINE_integer("num_examples", None, "Score so many examples of each set.", lower_bound=2)
+flags.DEFINE_integer(
+    "num_kept", 20, "K of nearest and scaled: each client keeps an anchor and so many neighbours.",
+    lower_bound=1,
+)  # fmt: skip
+flags.DEFINE_integer("num_anchors", 1, "nearest: so many anchors' neighbours.", lower_bound=1)
+flags.DEFINE_string("only_client", None, "extremes: the client whose examples are given back.")
+flags.DEFINE_integer(
+    "num_neighbors", 0, "k of precision, recall, density and coverage; 0 leaves these out.",
+    lower_bound=0,
+)  # fmt: skip
+flags.DEFINE_bool("theorem", False, "Write the parts of Theorem 1 in place of scores.")
+flags.DEFINE_list("wasserstein", [], "Sets, by name, whose Wasserstein distance is estimated.")
+flags.DEFINE_integer("base_random_seed", 0, "Seed of whatever is drawn.", lower_bound=0)
+flags.DEFINE_string("output_dir", None, "Directory that gets the table and the figure.")
+
+
+class Set(NamedTuple):
+    """A generated set: its examples [num_examples, num_features], and what differs in its series,
+    or None.
+    """
+
+    features: np.ndarray
+    parameter: float | None = None
+
+
+# Sets by name, which are ranked together.
+Group = dict[str, Set]
+
+
+def main() -> None:
+    """Makes the sets, scores them, prints, writes and draws."""
+    folder = _folder(FLAGS.output_dir) if FLAGS.output_dir else None
+    rng = np.random.default_rng(FLAGS.base_random_seed)
+    features_are, clients, groups = _make(rng)
+    rows, notes = (_theorem if FLAGS.theorem else _score)(features_are, clients, groups)
+    print(f"features: {features_are}, {clients.features.shape[1]} of them")
+    _print(rows)
+    if not FLAGS.theorem:
+        _print_preferred(rows)
+    for note in notes:
+        print(f"note: {note}")
+    if folder is None:
+        return
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    table = folder / f"{FLAGS.sets}{'_theorem' if FLAGS.theorem else ''}.csv"
+    csv_files.write(table, columns, map(csv_files.formula_safe, rows), optional=columns)
+    print(table)
+    if not FLAGS.theorem:
+        print(*_draw(folder, rows), sep="\n")
+
+
+def _folder(text: str) -> pathlib.Path:
+    folder = pathlib.Path(os.path.expanduser(text))
+    if not folder.absolute().parent.is_dir() or (folder.exists() and not folder.is_dir()):
+        raise UserError(f"--output_dir={folder}: expected a directory, or the name of one to make")
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _make(
+    rng: np.random.Generator,
+) -> tuple[str, client_features.ClientFeatures, dict[str, Group]]:
+    """Returns (what features are, the clients, the groups by their series)."""
+    if (FLAGS.sets == "gaussian") != (FLAGS.clients is None):
+        raise UserError("--clients is needed for all sets but gaussian, which draws its own")
+    if (FLAGS.sets == "files") != bool(FLAGS.generated or FLAGS.run):
+        raise UserError("--sets=files needs --generated or --run, and they need it")
+    if (FLAGS.sets == "extremes") != (FLAGS.only_client is not None):
+        raise UserError("--only_client and --sets=extremes belong together; give both")
+    if FLAGS.sets in ("gaussian", "nearest") and FLAGS.num_examples is not None:
+        raise UserError(
+            f"--num_examples would change what --sets={FLAGS.sets} varies; leave it out"
+        )
+    if FLAGS.sets == "gaussian":
+        clients, by_variance = controlled.gaussian(rng)
+        sets = {f"var_x={v:g}": Set(features, v) for v, features in by_variance.items()}
+        return "as given", clients, {"": sets | {"ideal": Set(clients.features)}}
+    wanted = files.Wanted(FLAGS.clients, FLAGS.generated, FLAGS.run, features=FLAGS.features)
+    if FLAGS.sets == "files":
+        read = files.read(wanted)
+        group = {
+            name: Set(_drawn(name, of.features), of.parameter)
+            for name, of in read.generated.items()
+        }
+        return read.features_are, read.clients, {"": group}
+    features_are, clients, _ = files.read_all(wanted, files.path(FLAGS.clients), {})
+    try:
+        return features_are, *_of_clients(clients, rng)
+    except ValueError as error:
+        raise UserError(f"--clients={FLAGS.clients}: {error}") from error
+
+
+def _of_clients(
+    clients: client_features.ClientFeatures, rng: np.random.Generator
+) -> tuple[client_features.ClientFeatures, dict[str, Group]]:
+    """Returns (the clients, the groups); ValueError if the clients' examples do not allow it."""
+    pooled = clients.features
+    if FLAGS.sets in _LIMITED:
+        clients = controlled.variance_limited(clients, FLAGS.num_kept, rng)
+    if FLAGS.sets == "nearest":
+        if FLAGS.num_anchors > len(pooled):
+            raise ValueError(f"found {len(pooled)} examples, expected {FLAGS.num_anchors} anchors")
+        anchors = rng.choice(len(pooled), FLAGS.num_anchors, replace=False).tolist()
+        return clients, {
+            f"anchor {a}": {
+                f"nearest {n}": Set(features, n)
+                for n, features in controlled.nearest(pooled, a).items()
+            }
+            for a in anchors
+        }
+    if FLAGS.sets == "scaled":
+        made = {
+            f"covariance x {v:.3g}": Set(features, v)
+            for v, features in controlled.scaled(pooled).items()
+        }
+    elif FLAGS.sets == "classes":
+        made = {name: Set(features) for name, features in controlled.classes(clients).items()}
+    else:
+        if FLAGS.only_client not in clients.ids:
+            listed = ", ".join(clients.ids[:5])
+            raise ValueError(f"--only_client={FLAGS.only_client}: expected one of {listed}, ...")
+        extremes = controlled.extremes(clients, FLAGS.only_client)
+        made = {name: Set(features) for name, features in extremes.items()}
+    return clients, {
+        "": {name: of._replace(features=_drawn(name, of.features)) for name, of in made.items()}
+    }
+
+
+def _drawn(name: str, features: np.ndarray) -> np.ndarray:
+    """Returns --num_examples of a set; those of `nearest` differ by their number and stay whole."""
+    number = FLAGS.num_examples
+    if number is None:
+        return features
+    if number > len(features):
+        raise UserError(f"--num_examples={number}: {name} has {len(features)}; give at most that")
+    rng = np.random.default_rng(FLAGS.base_random_seed)
+    return features[np.sort(rng.permutation(len(features))[:number])]
+
+
+Rows = list[dict[str, Any]]
+
+
+def _score(
+    features_are: str, clients: client_features.ClientFeatures, groups: Mapping[str, Group]
+) -> tuple[Rows, list[str]]:
+    """Returns a row of scores for each set, group after group, and notes."""
+    rows, notes = [], {}
+    progress = terminal.TerminalProgress()
+    num_sets = sum(map(len, groups.values()))
+    progress.start("score", scores.num_steps(num_sets, FLAGS.num_neighbors, 0))
+    for series, group in groups.items():
+        arrays = {name: of.features for name, of in group.items()}
+        table = scores.table(
+            clients, arrays, FLAGS.num_neighbors, features_are, on_set=progress.advance
+        )
+        for row in table.rows:
+            rows.append({"series": series, "parameter": group[row["generated"]].parameter, **row})
+        notes |= dict.fromkeys(table.notes)
+    progress.finish()
+    _add_critics(clients, groups, rows)
+    return rows, list(notes)
+
+
+def _add_critics(
+    clients: client_features.ClientFeatures, groups: Mapping[str, Group], rows: Rows
+) -> None:
+    """Adds `w1_all` and `w1_avg` to the rows of the sets that --wasserstein names."""
+    known = {row["generated"] for row in rows}
+    if unknown := [name for name in FLAGS.wasserstein if name not in known]:
+        listed = ", ".join(sorted(known)[:5])
+        raise UserError(f"--wasserstein={unknown[0]}: no such set; found {listed}")
+    chosen = [row for row in rows if row["generated"] in FLAGS.wasserstein]
+    if not chosen:
+        return
+    from motley_tff.metrics.generative import wasserstein  # TensorFlow takes 3 s.
+
+    progress = terminal.TerminalProgress()
+    progress.start("critics", len(chosen) * len(clients.ids))
+    for row in chosen:
+        features = groups[row["series"]][row["generated"]].features
+        row["w1_all"], row["w1_avg"] = wasserstein.forms(
+            clients, features, FLAGS.base_random_seed, progress.advance
+        )
+    progress.finish()
+
+
+def _theorem(
+    features_are: str, clients: client_features.ClientFeatures, groups: Mapping[str, Group]
+) -> tuple[Rows, list[str]]:
+    """Returns the parts of Theorem 1 for each set, and notes."""
+    if FLAGS.wasserstein:
+        raise UserError("--wasserstein adds a score, and --theorem writes none; leave one out")
+    rows, notes = [], {}
+    for series, group in groups.items():
+        arrays = {name: of.features for name, of in group.items()}
+        rows += [{"series": series, **row} for row in theorem.rows(clients, arrays, features_are)]
+        notes |= dict.fromkeys(scores.few_examples(clients, arrays))
+    return rows, list(notes)
+
+
+def _print(rows: Rows) -> None:
+    """Prints the numbers of the first forty sets."""
+    hidden = ("series", "parameter", "generated", "features", "num_features")
+    every = dict.fromkeys(name for row in rows for name in row)
+    columns = [c for c in every if c not in hidden and not c.endswith(("_feature", "_rank"))]
+    lines = [("set", *columns)]
+    for row in rows[:40]:
+        name = f"{row['series']}: {row['generated']}" if row["series"] else row["generated"]
+        cells = (f"{row[column]:.6g}" if column in row else "" for column in columns)
+        lines.append((name, *cells))
+    print("\n".join(text_tables.aligned(lines)))
+
+
+def _names(rows: Rows) -> list[str]:
+    """Returns the scores that all rows have in both forms."""
+    names = (*scores.DISTANCES, *scores.NEIGHBORS)
+    columns = [[f"{name}_{form}" for form in scores.FORMS] for name in names]
+    return [
+        name
+        for name, pair in zip(names, columns, strict=True)
+        if all(np.isfinite(row.get(column, np.nan)) for row in rows for column in pair)
+    ]
+
+
+def _groups(rows: Rows) -> list[Rows]:
+    """Returns the rows of each series."""
+    series = dict.fromkeys(row["series"] for row in rows)
+    return [[row for row in rows if row["series"] == name] for name in series]
+
+
+def _print_preferred(rows: Rows) -> None:
+    """Prints on how many pairs the two forms disagree, and which parameter each prefers."""
+    for name in _names(rows):
+        pairs = disagreeing = 0
+        preferred: dict[str, list[float]] = {form: [] for form in scores.FORMS}
+        for group in _groups(rows):
+            forms = {f: np.array([row[f"{name}_{f}"] for row in group]) for f in scores.FORMS}
+            disagreeing += scores.num_disagreements(*(list(v) for v in forms.values()))
+            pairs += len(group) * (len(group) - 1) // 2
+            for form, values in forms.items():
+                values = values if name in scores.DISTANCES else -values
+                has = [row["parameter"] is not None for row in group]
+                if any(has):
+                    place = int(np.argmin(np.where(has, values, np.inf)))
+                    preferred[form].append(group[place]["parameter"])
+        line = f"{name}: the two forms order {disagreeing} of {pairs} pairs of sets differently"
+        if preferred["all"]:
+            best = (" ".join(f"{v:.4g}" for v in values) for values in preferred.values())
+            line += "; all prefers {}, avg {}".format(*best)
+        print(line)
+
+
+def _draw(folder: pathlib.Path, rows: Rows) -> Sequence[pathlib.Path]:
+    """Draws both forms of each score over the parameter, or against each other without one."""
+    from motley_tff.report import style  # Matplotlib takes 0.5 s.
+
+    names = _names(rows)
+    varied = [row for row in rows if row["parameter"] is not None]
+    with style.settings():
+        figure, axes = style.grid(len(names))
+        looks = dict(zip(scores.FORMS, style.styles(scores.FORMS).values(), strict=True))
+        for ax, name in zip(axes, names, strict=True):
+            if not varied:
+                ax.plot(*([row[f"{name}_{f}"] for row in rows] for f in scores.FORMS), "o")
+                ax.set(xlabel=f"{name}, all", ylabel=f"{name}, avg")
+                continue
+            parameters = sorted({row["parameter"] for row in varied})
+            for form, look in looks.items():
+                by_parameter = [
+                    [row[f"{name}_{form}"] for row in varied if row["parameter"] == p]
+                    for p in parameters
+                ]
+                means = np.array([np.mean(values) for values in by_parameter])
+                spread = np.array([np.std(values) for values in by_parameter])
+                ax.plot(parameters, means, label=form, **look.options)
+                ax.fill_between(parameters, means - spread, means + spread, **look.band)
+            ax.set(xlabel=_VARIED.get(FLAGS.sets, "round"), ylabel=name)
+            if FLAGS.sets in _LIMITED:
+                ax.set_xscale("log")
+        if varied:
+            style.legend_below(figure, axes[0])
+        paths, _ = style.save(figure, folder, FLAGS.sets, "svg")
+    return paths
+
+
+run = functools.partial(commandline.run_main, main)
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,98 @@
+"""launch/experiments/generative/sets.py as you run it."""
+
+import csv
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.trainers import programs
+
+SCRIPT = programs.ROOT / "launch" / "experiments" / "generative" / "sets.py"
+
+
+def _run(*arguments, status=0):
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=programs.environment(),
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == status, (result.stdout, result.stderr)
+    return result
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory):
+    path, rng = tmp_path_factory.mktemp("clients") / "clients.npz", np.random.default_rng(0)
+    np.savez(path, left=rng.normal(size=(30, 2)) - [2, 0], right=rng.normal(size=(20, 2)) + [2, 0])
+    return path
+
+
+def _rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_each_form_prefers_of_the_papers_normal_distributions(tmp_path):
+    printed = _run("--sets=gaussian", f"--output_dir={tmp_path}").stdout
+    assert "fid: " in printed and "; all prefers 2, avg 1\n" in printed
+    assert "kid: the two forms order 0 of 153 pairs of sets differently; all prefers 2" in printed
+    assert len(_rows(tmp_path / "gaussian.csv")) == 17 + 1
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "gaussian.csv", "gaussian.png", "gaussian.svg"
+    }  # fmt: skip
+
+
+def test_anchors_are_ranked_apart_and_the_gap_of_kid_is_a_constant(clients, tmp_path):
+    flags = ["--sets=nearest", "--num_anchors=3", "--num_kept=7", f"--clients={clients}"]
+    printed = _run(*flags, f"--output_dir={tmp_path}").stdout
+    rows = _rows(tmp_path / "nearest.csv")
+    series = {row["series"] for row in rows}
+    assert len(series) == 3
+    for name in series:
+        assert sum(r["series"] == name and r["fid_all_rank"] == "1" for r in rows) == 1
+    gaps = [float(row["kid_avg"]) - float(row["kid_all"]) for row in rows]
+    assert gaps == pytest.approx([gaps[0]] * len(gaps), rel=1e-6)
+    size = len(rows) // 3
+    assert f"kid: the two forms order 0 of {3 * size * (size - 1) // 2} pairs" in printed
+
+
+def test_the_critics_see_how_far_a_client_is(clients, tmp_path):
+    flags = ["--sets=extremes", "--only_client=right", "--wasserstein=right"]
+    _run(*flags, f"--clients={clients}", f"--output_dir={tmp_path}")
+    right, mixture, half = _rows(tmp_path / "extremes.csv")
+    # It is where the right client is, 20 of 50 examples, and 4 from the left one, 30.
+    assert float(right["w1_avg"]) == pytest.approx(4 * 0.6, abs=0.4)
+    assert mixture["w1_all"] == half["w1_avg"] == "" and float(mixture["fid_all"]) < 1e-9
+
+
+def test_theorem_1(clients, tmp_path):
+    _run("--sets=classes", "--theorem", f"--clients={clients}", f"--output_dir={tmp_path}")
+    for row in _rows(tmp_path / "classes_theorem.csv"):
+        assert float(row["gap"]) == pytest.approx(float(row["gap_of_traces"]), rel=1e-6)
+        assert 0 < float(row["fid_avg_over_sum"]) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--sets=nearest"], "--clients is needed"),
+        (["--sets=gaussian", "--num_examples=9"], "--num_examples would change"),
+        (
+            ["--sets=scaled", "--clients={}", "--num_kept=20"],
+            "right has 20 examples, expected more",
+        ),
+        (["--sets=extremes", "--clients={}", "--only_client=up"], "expected one of left, right"),
+        (["--sets=extremes", "--clients={}"], "belong together; give both"),
+        (["--sets=classes", "--clients={}", "--wasserstein=x"], "--wasserstein=x: no such set"),
+        (["--sets=classes", "--clients={}", "--num_examples=21"], "right has 20; give at most"),
+    ],
+)
+def test_bad_input_is_one_line(clients, flags, words):
+    error = _run(*(flag.format(clients) for flag in flags), status=2).stderr.splitlines()
+    assert words in error[-1] and not any("Traceback" in line for line in error)
