@@ -95,7 +95,9 @@ def _drawn(wanted: Wanted, sets: Mapping[str, Generated]) -> dict[str, Generated
     same places of sets of one size.
     """
     number, drawn = wanted.num_examples, dict(sets)
-    for name, of in sets.items() if number is not None else ():
+    if number is None:
+        return drawn
+    for name, of in sets.items():
         if number > len(of.features):
             raise UserError(
                 f"--num_examples={number}: {name} has {len(of.features)}; give at most that"

@@ -104,7 +104,7 @@ def _make(
     rng: np.random.Generator,
 ) -> tuple[str, client_features.ClientFeatures, dict[str, Group]]:
     """Returns (what features are, the clients, the groups by their series)."""
-    if (FLAGS.sets == "gaussian") != (FLAGS.clients is None):
+    if (FLAGS.sets == "gaussian") != (FLAGS.clients is None and not FLAGS.run):
         raise UserError("--clients is needed for all sets but gaussian, which draws its own")
     if (FLAGS.sets == "files") != bool(FLAGS.generated or FLAGS.run):
         raise UserError("--sets=files needs --generated or --run, and they need it")
@@ -118,13 +118,12 @@ def _make(
         clients, by_variance = controlled.gaussian(rng)
         sets = {f"var_x={v:g}": Set(features, v) for v, features in by_variance.items()}
         return "as given", clients, {"": sets | {"ideal": Set(clients.features)}}
-    wanted = files.Wanted(FLAGS.clients, FLAGS.generated, FLAGS.run, features=FLAGS.features)
+    wanted = files.Wanted(
+        FLAGS.clients, FLAGS.generated, FLAGS.run, FLAGS.num_examples, features=FLAGS.features
+    )
     if FLAGS.sets == "files":
         read = files.read(wanted)
-        group = {
-            name: Set(_drawn(name, of.features), of.parameter)
-            for name, of in read.generated.items()
-        }
+        group = {name: Set(of.features, of.parameter) for name, of in read.generated.items()}
         return read.features_are, read.clients, {"": group}
     features_are, clients, _ = files.read_all(wanted, files.path(FLAGS.clients), {})
     try:
@@ -170,7 +169,7 @@ def _of_clients(
 
 
 def _drawn(name: str, features: np.ndarray) -> np.ndarray:
-    """Returns --num_examples of a set; those of `nearest` differ by their number and stay whole."""
+    """Returns --num_examples of a set, or all."""
     number = FLAGS.num_examples
     if number is None:
         return features
@@ -187,7 +186,8 @@ def _score(
     features_are: str, clients: client_features.ClientFeatures, groups: Mapping[str, Group]
 ) -> tuple[Rows, list[str]]:
     """Returns a row of scores for each set, group after group, and notes."""
-    rows, notes = [], {}
+    rows: Rows = []
+    notes: dict[str, None] = {}
     progress = terminal.TerminalProgress()
     num_sets = sum(map(len, groups.values()))
     progress.start("score", scores.num_steps(num_sets, FLAGS.num_neighbors, 0))
@@ -197,7 +197,9 @@ def _score(
             clients, arrays, FLAGS.num_neighbors, features_are, on_set=progress.advance
         )
         for row in table.rows:
-            rows.append({"series": series, "parameter": group[row["generated"]].parameter, **row})
+            rows.append(
+                {"series": series, "parameter": group[str(row["generated"])].parameter, **row}
+            )
         notes |= dict.fromkeys(table.notes)
     progress.finish()
     _add_critics(clients, groups, rows)
@@ -233,7 +235,8 @@ def _theorem(
     """Returns the parts of Theorem 1 for each set, and notes."""
     if FLAGS.wasserstein:
         raise UserError("--wasserstein adds a score, and --theorem writes none; leave one out")
-    rows, notes = [], {}
+    rows: Rows = []
+    notes: dict[str, None] = {}
     for series, group in groups.items():
         arrays = {name: of.features for name, of in group.items()}
         rows += [{"series": series, **row} for row in theorem.rows(clients, arrays, features_are)]

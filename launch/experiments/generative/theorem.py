@@ -23,10 +23,6 @@ import scipy.linalg
 
 from motley_tff.metrics.generative import client_features, frechet
 
-COLUMNS = (
-    "generated", "num_examples", "features", "num_features", "fid_all", "fid_avg", "gap",
-    "gap_of_traces", "fid_barycenter", "constant", "sum", "fid_avg_over_sum",
-)  # fmt: skip
 _MOST_STEPS, _TOLERANCE = 200, 1e-13
 
 
@@ -48,8 +44,8 @@ def rows(
     generated: Mapping[str, np.ndarray],
     features_are: str = "",
 ) -> list[dict[str, str | float]]:
-    """Returns `COLUMNS` of generated sets, [num_examples, num_features] each, by name;
-    `features_are` says what they are of.
+    """Returns the parts of the theorem for generated sets, [num_examples, num_features] each, by
+    name; `features_are` says what they are of.
     """
     fitted = [
         Client(float(share), population(clients.features[part]))
