@@ -32,6 +32,12 @@ _RUN = (ROOT / "launch" / "run").read_text()
 _TOOLS = " ".join(re.findall(r'^(?:DEVELOPERS_)?TOOLS="(.*?)"', _RUN, re.MULTILINE)).split()
 _PREPARE = tuple(f"datasets.prepare.{name}" for name in ("adni", "stack_exchange", "ted_multi"))
 
+_SCRIPTS = tuple(
+    str(path.relative_to(ROOT))
+    for path in sorted((ROOT / "launch" / "experiments").glob("*/*.py"))
+    if "commandline.run_main" in path.read_text(encoding="utf-8")
+)
+
 
 def _commands(pages=PAGES):
     """Returns the commands of pages: (page, name or module, arguments)."""
@@ -40,16 +46,18 @@ def _commands(pages=PAGES):
         joined = text.replace("\\\n", " ")
         for name, rest in re.findall(r"\./launch/run ([a-z]\w+)([^\n`#]*)", joined):
             arguments = rest.split()
-            if name == "python":
-                assert arguments[0] == "-m", (page, rest)
-                name, arguments = arguments[1], arguments[2:]
+            if name == "python":  # A module, or a script by its path.
+                arguments = arguments[arguments[0] == "-m" :]
+                name, arguments = arguments[0], arguments[1:]
             commands.append((page, name, arguments))
     return commands
 
 
 def _help(name):
+    program = [name] if name in _SCRIPTS else ["-m", _MODULES.get(name, name)]
     result = subprocess.run(
-        [sys.executable, "-m", _MODULES.get(name, name), "--help"],
+        [sys.executable, *program, "--help"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         env=programs.environment(),
@@ -60,7 +68,7 @@ def _help(name):
 
 @pytest.fixture(scope="module")
 def helps():
-    return {name: _help(name) for name in (*_MODULES, *_PREPARE)}
+    return {name: _help(name) for name in (*_MODULES, *_PREPARE, *_SCRIPTS)}
 
 
 def _has(text, flag):
@@ -71,7 +79,7 @@ def test_commands_exist():
     assert len(_commands()) > 50
     for page, name, _ in _commands():
         is_module = "." in name and (ROOT / f"{name.replace('.', '/')}.py").exists()
-        assert is_module or name in _MODULES or name in _TOOLS, (page, name)
+        assert is_module or name in (*_MODULES, *_TOOLS, *_SCRIPTS), (page, name)
 
 
 def test_flags_of_commands_exist(helps):

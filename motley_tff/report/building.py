@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 # (title, what it needs)
 _LABELS = ("Label distributions (Figure 10)", "a heterogeneity_*.csv, which motley_doctor writes")
 _WINNERS = ("Who wins by which metric", "FedAvg and two other methods on the same clients")
-_SCORES = ("FedEval's scorecard", "a scorecard.csv, which motley_scorecard writes")
+_SCORES = (
+    "FedEval's scorecard",
+    "a scorecard.csv, which launch/experiments/fedeval/radar.py writes",
+)
 _GENERATED = (
     "Scores of generated sets", "a generative*.csv, which motley_generative --output writes"
 )  # fmt: skip

@@ -140,7 +140,7 @@ class Sweep:
 
 class Inputs(NamedTuple):
     """Everything under the given paths, with other commands' tables: motley_doctor's label shares,
-    motley_scorecard's scores, motley_generative's, and runs' scores of examples. Of `generators`
+    FedEval's scores, motley_generative's, and runs' scores of examples. Of `generators`
     nothing is read: their own tables score nets, not pictures.
     """
 

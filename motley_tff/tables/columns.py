@@ -340,7 +340,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "scorecard": Table(
         "method",
-        "by `motley_scorecard`",
+        "by `launch/experiments/fedeval/radar.py`",
         (
             Column("method", "text", "the method"),
             Column("run_id", "text", "its run"),
@@ -354,7 +354,7 @@ TABLES: Mapping[str, Table] = {
             *(
                 Column(f"{kind}_{suffix}", "number", meaning, True)
                 for suffix, meaning in (
-                    ("value", "of the run with IID clients, drop-outs or stragglers, the worst"),
+                    ("value", "of the run with IID clients, drop-outs or stragglers"),
                     ("disparity", "its loss by clients that differ, or by faults; 0.02 is 2%"),
                     ("points", "points for that"),
                 )
@@ -364,8 +364,7 @@ TABLES: Mapping[str, Table] = {
             Column(
                 "attacked_<how>",
                 "number",
-                "test mean of the scored model under an attack, of clients that do not; "
-                "`sign_flip:0.1:10+median` if the aggregator is not the method's",
+                "test mean of the scored model under an attack, of clients that do not",
                 True,
             ),
         ),

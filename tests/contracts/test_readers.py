@@ -1,7 +1,7 @@
-"""motley_report and motley_scorecard read what trainers write: real runs, small ones.
+"""motley_report and FedEval's radar read what trainers write: real runs, small ones.
 
 What they make of numbers is tested on tables of chosen numbers (`tests/report`,
-`tests/launch/test_scorecard`); here each number has to be the one that the run itself says.
+`tests/launch/experiments/test_radar`); here each number has to be the one that the run itself says.
 """
 
 import contextlib
@@ -11,9 +11,9 @@ import math
 import numpy as np
 import pytest
 
-from launch.scorecard import rows as scorecard_rows, runs as scorecard_runs
 from motley_tff.report import building, comparisons, figures, paper_tables, runs
 from tests.contracts import in_process
+from tests.launch.experiments import test_radar
 from tests.report import test_page
 
 _FINETUNING, _HYPCLUSTER, _KNN_PER, _MTL = in_process.TRAINERS
@@ -125,9 +125,8 @@ def test_a_scorecard_says_what_the_runs_say(reported, tmp_path):
     others = {name: (_FINETUNING, (*_TUNED, _RARELY, flag)) for name, flag in _SCORED.items()}
     _run_all(tmp_path, others)
     paths = [reported / "tuned0", reported / "alone", *(tmp_path / name for name in others)]
-    roles = scorecard_runs.assign(runs.find([str(path) for path in paths]).runs, None)
-    for column in (scorecard_rows.PERSONALIZED, scorecard_rows.GLOBAL):
-        rows = {row["run_id"]: row for row in scorecard_rows.build(roles, column)}
+    for model, column in (("personalized", "personalized"), ("global", "baseline")):
+        rows = {row["run_id"]: row for row in test_radar.scores(tmp_path, *paths, model=model)}
         assert list(rows) == ["tuned0", "one_step"]
         row, (mine, alone, *rest) = rows["tuned0"], (_summary(path) for path in paths)
         rest = dict(zip(others, rest, strict=True))
@@ -141,7 +140,7 @@ def test_a_scorecard_says_what_the_runs_say(reported, tmp_path):
             assert row[f"{kind}_disparity"] == pytest.approx(lost, abs=1e-6)
         alike = 1 - float(mine[which]) / float(rest["alike"][which])
         assert row["iid_disparity"] == pytest.approx(alike, abs=1e-6)
-        assert rows["one_step"].get("iid_disparity") is None
+        assert rows["one_step"]["iid_disparity"] == ""
         rounds = in_process.table(reported / "tuned0", "rounds")
         spent = [rounds[name].astype(float).sum() for name in ("bytes_down", "bytes_up", "seconds")]
         assert (row["rounds"], row["bytes"]) == (2, spent[0] + spent[1])

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from motley_tff.report import building, comparisons
@@ -155,13 +156,17 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
     )
     scores = "method,efficiency,robustness,effectiveness,privacy,security\nfedavg,1.5,,5,2,3\n"
     (tmp_path / "in" / "scorecard.csv").write_text(scores)
-    generated_runs.score("--experiment=gaussian", f"--output={tmp_path}/in/generative_toy.csv")
+    np.savez(tmp_path / "clients.npz", a=np.eye(9), b=np.eye(9) + 1)
+    given = [f"--clients={tmp_path}/clients.npz", f"--output={tmp_path}/in/generative_toy.csv"]
+    for name in ("one", "two"):
+        np.save(tmp_path / name, 2 * np.eye(9))
+        given.append(f"--generated={tmp_path}/{name}.npy")
+    generated_runs.score(*given)
     result = _report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}")
     assert result.returncode == 0, result.stderr
     names = sorted(path.name for path in (tmp_path / "out").glob("*.png"))
     assert names == [
-        "generative_toy_gaussian.png", "generative_toy_samples.png",
-        "heterogeneity_toy.png", "radar_1.png", "toy_accuracy_sweep_curves.png",
+        "generative_toy_forms.png", "heterogeneity_toy.png", "radar_1.png", "toy_accuracy_sweep_curves.png",
     ]  # fmt: skip
     assert "Figure 10" not in result.stdout and "scorecard" not in result.stdout
     text = (tmp_path / "out" / "report.html").read_text()
@@ -169,7 +174,7 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
     grid = html.escape(f"{tmp_path}/in/grid")
     assert f"From sweep.csv of {grid}. Files: toy_accuracy_sweep_curves" in text
     assert "Files: radar_1" in text and "Files: heterogeneity_toy" in text
-    assert "figures: 5" in result.stdout
+    assert "figures: 4" in result.stdout
 
 
 def test_names_that_are_formulas_are_text_in_tables(tmp_path):

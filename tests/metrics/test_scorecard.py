@@ -87,3 +87,9 @@ def test_privacy_and_security_mirror_each_other():
     privacy = [scorecard.privacy(name) for name in scorecard.EXCHANGES]
     assert privacy == [0, 1, 2, 3, 4, 5]
     assert [scorecard.security(name) for name in scorecard.EXCHANGES] == privacy[::-1]
+
+
+def test_federated_seconds_by_hand():
+    """1 MB down and 2 MB up at 8 and 4 Mbit/s take 1 and 4 s; 0.1 s twice, 3 and 0.5 s of work."""
+    network = scorecard.Network(8.0, 4.0, 100.0)
+    assert scorecard.federated_seconds(1e6, 2e6, 3.0, 0.5, network) == pytest.approx(8.7)

@@ -20,7 +20,6 @@ import datasets
 from datasets.models import inception_features
 from datasets.prepare import adni, stack_exchange, ted_multi
 from launch.metrics import output as metrics_output, tables as metrics_tables
-from launch.scorecard import rows as scorecard_rows, runs as scorecard_runs
 from launch.sweeps import grids, plans, results
 from motley_tff.experiment import checkpoints, run_directory
 from motley_tff.files import model_files
@@ -293,16 +292,14 @@ def _tables(folder: Path) -> None:
 
 
 def _read_tables(folder: Path) -> None:
-    """As motley_metrics and motley_scorecard do; the report takes seconds and has its own."""
+    """As motley_metrics does; the report takes seconds and has its own."""
     found = []
     for path in client_tables.find([folder]):
         table = client_tables.choose(client_tables.read(path), "last", None)
         found += client_tables.evaluations(table)
     for made in (metrics_tables.summary(found), metrics_tables.compare(found)[0]):
         _show(folder, made)
-    roles = scorecard_runs.assign(runs.find([str(folder)]).runs, None)
-    rows = scorecard_rows.build(roles, scorecard_rows.PERSONALIZED)
-    _show(folder, metrics_output.Table(scorecard_rows.COLUMNS, rows))
+    runs.find([str(folder)])
 
 
 def _show(folder: Path, made: metrics_output.Table) -> None:

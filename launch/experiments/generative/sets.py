@@ -1,7 +1,7 @@
 r"""Scores Wang et al.'s sets, which need no training, and draws both forms of each score.
 
     ./launch/run python launch/experiments/generative/sets.py --sets=gaussian --output_dir=DIR
-    ./launch/run python launch/experiments/generative/sets.py --sets=nearest --num_anchors=10 \\
+    ./launch/run python launch/experiments/generative/sets.py --sets=nearest --num_anchors=10 \
         --clients=clients.npz --features=pca:64 --output_dir=DIR
 
 `controlled.py` says what the five kinds of sets are; the clients' file is motley_generative's, and

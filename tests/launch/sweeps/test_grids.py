@@ -458,7 +458,7 @@ def test_settings_that_a_fixed_flag_makes_equal_are_one():
 
 
 @pytest.mark.parametrize(
-    "path", sorted((EXPERIMENTS / "fedeval").glob("radar.*")), ids=lambda p: p.stem
+    "path", sorted((EXPERIMENTS / "fedeval").glob("radar.*.yaml")), ids=lambda p: p.stem
 )
 def test_radars_say_in_what_they_are_not_fedevals(path):
     header = path.read_text().partition("algorithm:")[0]

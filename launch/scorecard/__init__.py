@@ -1,1 +1,0 @@
-"""FedEval's scorecard: from runs to its rows."""

@@ -1,0 +1,126 @@
+"""launch/experiments/fedeval/radar.py on small run directories, as trainers write them."""
+
+import csv
+import math
+import subprocess
+import sys
+
+import pytest
+
+from motley_tff.tables import columns
+from tests.report import written
+from tests.trainers import programs
+
+SCRIPT = programs.ROOT / "launch" / "experiments" / "fedeval" / "radar.py"
+FLAGS = {
+    "algorithm": "fedavg", "total_rounds": 4, "client_learning_rate": 0.1, "aggregator": "mean",
+    "partition": "natural", "dropout_rate": 0.0, "straggler_rate": 0.0, "backend": "auto",
+    "attack": "none", "dataset_name": "toy",
+}  # fmt: skip
+
+
+def _run(*arguments, status=0):
+    result = subprocess.run(
+        [sys.executable, str(SCRIPT), *map(str, arguments)],
+        capture_output=True, text=True, env=programs.environment(), timeout=60, check=False,
+    )  # fmt: skip
+    assert result.returncode == status, (result.stdout, result.stderr)
+    return result
+
+
+def scores(folder, *paths, **given):
+    """Returns the rows of scorecard.csv, with numbers where cells are some."""
+    _run(*paths, f"--output_dir={folder / 'card'}", *(f"--{k}={v}" for k, v in given.items()))
+    with open(folder / "card" / "scorecard.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    texts = {"method", "run_id", "exchange"}
+    return [{k: v if {k, v} & {*texts, ""} else float(v) for k, v in row.items()} for row in rows]
+
+
+def _write(root, run_id, before, after, *, sent=400, seconds=1.0, done=4, table="fedavg", **flags):
+    """Writes a run of two test clients with these values; validation's are half after round 2."""
+    metric = flags.pop("metric", "accuracy")
+    flags = FLAGS | flags
+    half = [
+        {"round": n, "split": "valid", "baseline_mean": before * n / 4}
+        | {"personalized_mean": after * n / 4} for n in (2, 4)
+    ]  # fmt: skip
+    each = {"seconds": seconds, "bytes_down": 3 * sent / 4, "bytes_up": sent / 4}
+    tables = {"summary": half, "rounds": [{"round": n + 1} | each for n in range(done)]}
+    return written.run(
+        root, run_id, table, {"toy:0": (before, after), "toy:1": (before, after)}, flags=flags,
+        number=flags["total_rounds"], tables=tables if flags["total_rounds"] else {}, metric=metric,
+    )  # fmt: skip
+
+
+def _methods(root):
+    """FedAvg: 0.85, 1,600 bytes and 4 seconds; FedSGD: twice the bytes, half of the seconds."""
+    _write(root, "avg", 0.6, 0.85)
+    _write(root, "sgd", 0.45, 0.8, sent=800, seconds=0.5, table="fedsgd", algorithm="fedsgd")
+
+
+def test_all_axes_by_hand(tmp_path):
+    root = tmp_path / "runs"
+    _methods(root)
+    _write(root, "iid", 0.7, 0.87, partition="iid", backend="sequential")
+    _write(root, "dropout", 0.6, 0.81, dropout_rate=0.3)
+    _write(root, "straggler", 0.6, 0.8, straggler_rate=0.5)
+    _write(root, "attacked", 0.6, 0.1, attack="sign_flip:0.1:10")
+    _write(root, "central", 0.89, 0.99, algorithm="centralized", table="centralized+finetuning")
+    _write(root, "alone", 0.1, 0.81, total_rounds=0, table="local")
+    avg, sgd = scores(tmp_path, root)
+    assert (avg["method"], sgd["method"]) == ("fedavg", "fedsgd")
+    assert tuple(avg) == (*columns.names("scorecard"), "attacked_sign_flip:0.1:10")
+    expected = {
+        # As many rounds, half of the bytes, twice the seconds.
+        "value": 0.85, "rounds": 4, "bytes": 1600, "seconds": 4,
+        "efficiency": (1 + 3 + math.exp(-1)) / 3,
+        # 0.85 of 0.87 among alike clients; 0.81 and 0.80 of 0.85 with faults.
+        "iid_disparity": 2 / 87, "dropout_disparity": 4 / 85, "straggler_disparity": 5 / 85,
+        "iid_points": 2, "dropout_points": 1, "straggler_points": 0, "robustness": 3,
+        # Better than 0.81 of local models, 4.5% below the 0.89 of the central one.
+        "local_value": 0.81, "central_disparity": 4 / 89, "effectiveness": 3,
+        "privacy": 2, "security": 3, "attacked_sign_flip:0.1:10": 0.1,
+    }  # fmt: skip
+    assert {name: avg[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    # FedSGD is 10.1% below the central one, but below local models, too.
+    assert [sgd[n] for n in ("efficiency", "robustness", "effectiveness")] == [1, "", 0]
+    assert {p.name for p in (tmp_path / "card").glob("radar.*")} == {"radar.svg", "radar.png"}
+    assert "robustness of fedsgd is not measured" in _run(root, "--model=global").stdout
+    assert scores(tmp_path, root, model="global")[0]["value"] == pytest.approx(0.6)
+
+
+def test_costs_until_a_target_and_until_the_best_round(tmp_path):
+    _methods(tmp_path / "runs")
+    avg, sgd = scores(tmp_path, tmp_path / "runs", target=0.41)
+    # FedAvg has 0.425 after 2 rounds, FedSGD 0.4 then and 0.8 after 4.
+    assert [avg[name] for name in ("rounds", "bytes", "seconds")] == [2, 800, 2]
+    assert avg["efficiency"] == pytest.approx((1 + 4 * 2 / 3 + 1 + 4 * 0.75 + 1) / 3)
+    assert (sgd["rounds"], sgd["efficiency"]) == (4, 1)
+    assert "efficiency of fedavg, fedsgd is" in _run(tmp_path / "runs", "--target=0.9").stdout
+    assert scores(tmp_path, tmp_path / "runs", patience=2)[0]["rounds"] == 4
+    found = _run(tmp_path / "runs", "--patience=1", status=2).stderr
+    assert "no test clients of round 2" in found
+    base = scores(tmp_path, tmp_path / "runs", baseline=tmp_path / "runs" / "avg")
+    assert base[1]["bytes_score"] == pytest.approx(math.exp(-1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"partition": "iid", "client_learning_rate": 1.0},
+         "iid run of no method given; avg differs in --client_learning_rate (1.0, there 0.1)"),
+        ({"partition": "iid", "dropout_rate": 0.1}, "has --partition and --dropout_rate"),
+        ({"dataset_name": "school"}, "has accuracy of school, and"),
+        ({"metric": "loss"}, "has loss of toy, and"),
+        ({"dropout_rate": 0.1, "done": 3}, "has 3 of 4 rounds; run it to its end"),
+        ({"straggler_rate": 0.2}, "several straggler runs"),
+        ({"dropout_rate": 0.1, "after": math.nan}, "2 of 2 test clients have no personalized"),
+    ],
+)  # fmt: skip
+def test_runs_that_do_not_fit_are_one_line(tmp_path, changes, words):
+    _methods(tmp_path / "runs")
+    _write(tmp_path / "runs", "first", 0.5, 0.6, straggler_rate=0.1)
+    _write(tmp_path / "runs", "other", 0.5, changes.pop("after", 0.6), **changes)
+    found = _run(tmp_path / "runs", status=2)
+    assert found.stderr.count("\n") == 1 and words in found.stderr
