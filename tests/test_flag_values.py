@@ -11,6 +11,7 @@ _READERS = (
     "trainers/config.py",
     "trainers/optimizer_flags.py",
     "launch/benchmarks/measuring.py",  # A child's empty command line.
+    "launch/experiments/",  # Scripts, each a file that is read from top to bottom.
 )
 
 

@@ -1,7 +1,7 @@
-"""The workloads of motley_benchmark, each a module of its name; imports no TensorFlow.
+"""The workloads of motley_benchmark; imports no TensorFlow.
 
-A workload's module has `contenders(sizes, threads)`, a context manager that yields its `Plan`. It
-runs in a process of its own for each thread setting that is listed here, because TensorFlow's
+A workload is a context manager of its name, called with `(sizes, threads)`, that yields its `Plan`.
+It runs in a process of its own for each thread setting that is listed here, because TensorFlow's
 threads belong to a process.
 """
 
@@ -11,22 +11,16 @@ from collections.abc import Mapping
 ALL_THREADS, ONE_THREAD = 0, 1
 
 # Names of contenders, or how they begin, that the others' times are compared with.
-BARE, ONE_CLIENT, STOCK, TORCH, SGEMM = (
-    "bare loop", "sequential, one client at a time", "stock TFF, ", "PyTorch, ",
-    "matrix product (SGEMM)",
+ONE_CLIENT, TORCH, SGEMM = (
+    "sequential, one client at a time", "PyTorch, ", "matrix product (SGEMM)",
 )  # fmt: skip
 
-REGISTRY: Mapping[str, tuple[int, ...]] = {
-    "emnist_cnn": (ALL_THREADS, ONE_THREAD),
-    "flute_emnist": (ONE_THREAD,),
-    "stackoverflow_lstm": (ALL_THREADS, ONE_THREAD),
-    "landmark_mobilenet": (ALL_THREADS, ONE_THREAD),
-    "ted_transformer": (ALL_THREADS, ONE_THREAD),
-    "school_fedavg": (ALL_THREADS,),
-    "school_grid": (ALL_THREADS,),
-    "finetuning_evaluation": (ALL_THREADS, ONE_THREAD),
-    "digits_wgan_gp": (ALL_THREADS, ONE_THREAD),
-    "digits_ddpm": (ALL_THREADS, ONE_THREAD),
-    "population": (ONE_THREAD,),
-    "tff_workers": (1, 2),  # Workers, of a thread each.
+# {name: (the module that has it, the thread settings of its processes)}
+REGISTRY: Mapping[str, tuple[str, tuple[int, ...]]] = {
+    "emnist_cnn": ("models", (ALL_THREADS, ONE_THREAD)),
+    "stackoverflow_lstm": ("models", (ALL_THREADS, ONE_THREAD)),
+    "landmark_mobilenet": ("models", (ALL_THREADS, ONE_THREAD)),
+    "ted_transformer": ("models", (ALL_THREADS, ONE_THREAD)),
+    "school_fedavg": ("models", (ALL_THREADS,)),
+    "population": ("population", (ONE_THREAD,)),
 }

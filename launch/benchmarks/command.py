@@ -1,9 +1,8 @@
 """motley_benchmark: how fast the backends are here, and how much memory they take.
 
-Runs each backend, the bare loop (the same batches through the same model, with no federation
-around them) and stock TFF on the same work, and prints a table for each workload. Contenders take
-turns; times are medians over the repeats, and a ratio is the median of the ratios of neighbouring
-runs. An idle machine gives the steadiest numbers.
+Runs each backend on the same work, beside PyTorch where you name a Python that has it, and prints a
+table for each workload. Contenders take turns; times are medians over the repeats, and a ratio is
+the median of the ratios of neighbouring runs. An idle machine gives the steadiest numbers.
 
     motley_benchmark --workloads=emnist_cnn,school_fedavg --data_dir=DATA --json=times.json
 """
@@ -36,7 +35,7 @@ flags.DEFINE_string(
     "torch_python", None,
     "Path of a Python that has PyTorch, which then runs the same models as plain loops.",
 )  # fmt: skip
-for _field in measuring.size_fields():
+for _field in measuring.SIZE_FIELDS:
     flags.DEFINE_integer(_field.name, _field.default, _field.metadata["help"], lower_bound=1)
 
 
@@ -48,7 +47,7 @@ def _are_workloads(names: list[str]) -> bool:
 def main() -> None:
     """Measures and reports."""
     path, repeats, names = FLAGS.json, FLAGS.repeats, dict.fromkeys(FLAGS.workloads)
-    numbers = {field.name: FLAGS[field.name].value for field in measuring.size_fields()}
+    numbers = {field.name: FLAGS[field.name].value for field in measuring.SIZE_FIELDS}
     all_sizes = measuring.Sizes(data_dir=FLAGS.data_dir, torch_python=FLAGS.torch_python, **numbers)
     if FLAGS.torch_python and not shutil.which(FLAGS.torch_python):
         raise UserError(
@@ -67,7 +66,15 @@ def main() -> None:
         tables.append(report.tabulate(name, title, results))
         print(report.to_text(tables[-1]), file=sys.stderr if to_stdout else None, flush=True)
     if path:
-        text = report.to_json(tables, {"repeats": repeats, **_machine(), "sizes": numbers})
+        about = {
+            "repeats": repeats,
+            "cores": cores.usable(),
+            "platform": platform.platform(),
+            "python": platform.python_version(),
+            "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+            "sizes": numbers,
+        }
+        text = report.to_json(tables, about)
         if to_stdout:
             print(text, end="")
         else:
@@ -75,15 +82,6 @@ def main() -> None:
 
 
 run = functools.partial(commandline.run_main, main)
-
-
-def _machine() -> dict[str, object]:
-    return {
-        "cores": cores.usable(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-    }
 
 
 if __name__ == "__main__":

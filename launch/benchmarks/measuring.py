@@ -26,7 +26,6 @@ from launch import benchmarks
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 
-Facts = Mapping[str, float]
 _END_SECONDS = 10.0
 
 
@@ -36,25 +35,13 @@ def _size(default: int, meaning: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes of all workloads; the defaults are those of the published experiments.
+    """Sizes of all workloads; the defaults are those of the published experiments."""
 
-    Attributes:
-      data_dir: Where real data are; None for made-up data.
-      torch_python: A Python that has PyTorch; None leaves PyTorch out.
-    """
-
-    data_dir: str | None = None
-    torch_python: str | None = None
+    data_dir: str | None = None  # Where real data are; None for made-up data.
+    torch_python: str | None = None  # A Python that has PyTorch; None leaves PyTorch out.
     emnist_clients: int = _size(10, "emnist_cnn: clients a round.")
     emnist_images: int = _size(200, "emnist_cnn: images a client.")
-    emnist_batch_size: int = _size(
-        20, "emnist_cnn, flute_emnist, finetuning_evaluation: images a batch."
-    )
-    flute_clients: int = _size(10, "flute_emnist: clients a round.")
-    flute_rounds: int = _size(1_500, "flute_emnist: rounds.")
-    flute_measured_rounds: int = _size(
-        50, "flute_emnist: rounds that are run, and extrapolated; give all to run all."
-    )
+    emnist_batch_size: int = _size(20, "emnist_cnn: images a batch.")
     lstm_clients: int = _size(4, "stackoverflow_lstm: clients a round.")
     lstm_sentences: int = _size(64, "stackoverflow_lstm: sentences a client.")
     lstm_tokens: int = _size(20, "stackoverflow_lstm: tokens a sentence.")
@@ -69,39 +56,20 @@ class Sizes:
     ted_sentences: int = _size(15, "ted_transformer: sentences a client.")
     ted_batch_size: int = _size(16, "ted_transformer: sentences a batch.")
     ted_vocabulary: int = _size(15_818, "ted_transformer: tokens there are.")
-    school_rounds: int = _size(500, "school_fedavg, school_grid: rounds.")
-    school_measured_rounds: int = _size(
-        5, "school_fedavg: rounds that are run, and extrapolated, where all would take minutes."
-    )
-    school_batch_size: int = _size(32, "school_fedavg, school_grid: students a batch.")
-    grid_seeds: int = _size(5, "school_grid: seeds of each pair of rates.")
-    finetuning_clients: int = _size(100, "finetuning_evaluation: clients.")
-    finetuning_measured_clients: int = _size(
-        20, "finetuning_evaluation: clients that are run, and extrapolated."
-    )
-    finetuning_epochs: int = _size(20, "finetuning_evaluation: epochs, each one evaluated.")
-    finetuning_images: int = _size(
-        50, "finetuning_evaluation: images a client to personalize on, and as many to evaluate on."
-    )
-    generator_clients: int = _size(2, "digits_wgan_gp, digits_ddpm: clients a round.")
-    generator_steps: int = _size(40, "digits_wgan_gp, digits_ddpm: batches a client.")
-    worker_clients: int = _size(40, "tff_workers: clients a round.")
-    worker_images: int = _size(200, "tff_workers: images a client.")
+    school_rounds: int = _size(500, "school_fedavg: rounds.")
+    school_measured_rounds: int = _size(5, "school_fedavg: rounds that slow contenders run.")
+    school_batch_size: int = _size(32, "school_fedavg: students a batch.")
     population_clients: int = _size(342_477, "population: clients there are.")
     population_cohort: int = _size(200, "population: clients a round.")
     population_rounds: int = _size(200, "population: rounds.")
-    population_settled_round: int = _size(
-        20, "population: memory growth is counted from after this round."
-    )
+    population_settled_round: int = _size(20, "population: memory growth counts after this round.")
 
 
-def size_fields() -> tuple[dataclasses.Field, ...]:
-    """Returns the fields that are counts."""
-    return tuple(f for f in dataclasses.fields(Sizes) if "help" in f.metadata)
+SIZE_FIELDS = tuple(f for f in dataclasses.fields(Sizes) if f.metadata)
 
 
 class BenchmarkError(UserError):
-    """A contender failed."""
+    """A contender, or the process that it is in, failed."""
 
     exit_status = 1
 
@@ -111,41 +79,36 @@ class Contender(NamedTuple):
 
     Attributes:
       name: How the table calls it; those of `benchmarks` are what the others are compared with.
-      run: Does so many rounds, or clients, of the work; may return numbers that are worth showing.
-        Before anything is timed it does one.
+      run: Does so many rounds of the work; may return numbers that are worth showing, of the same
+        names as the other contenders. Before anything is timed it does one.
       amount: How many a run has.
       scale: The work is this much larger than what a run does; seconds are multiplied by it.
       once: Without warm-up and without repeats.
-      worker_pids: TFF's workers, or other processes that take part: their time and memory count.
-      is_elsewhere: Only theirs count, and not those of the process that waits for them.
+      pids: The processes whose time and memory count; by default the one that calls `run`.
       gflop: Arithmetic of a run in 10^9 operations, a multiplication and an addition counting two;
         0 if unknown.
     """
 
     name: str
-    run: Callable[[int], Facts | None]
+    run: Callable[[int], Mapping[str, float] | None]
     amount: int = 1
     scale: float = 1.0
     once: bool = False
-    worker_pids: tuple[int, ...] = ()
-    is_elsewhere: bool = False
+    pids: tuple[int, ...] = ()
     gflop: float = 0.0
 
 
-class Plan(NamedTuple):
-    """What one process of a workload measures: the work in words, and who does it."""
-
-    title: str
-    contenders: Sequence[Contender]
+# What one process of a workload measures: the work in words, and who does it.
+Plan = tuple[str, Sequence[Contender]]
 
 
 class Measured(NamedTuple):
-    """One run of a contender: times are scaled to the whole work; memory includes TFF's worker."""
+    """One run of a contender: times are scaled to the whole work."""
 
     seconds: float
     cpu_seconds: float
     peak_bytes: int
-    facts: Facts
+    facts: Mapping[str, float]
 
 
 class Result(NamedTuple):
@@ -164,65 +127,52 @@ class Result(NamedTuple):
 
 
 def run_workload(name: str, sizes: Sizes, repeats: int) -> tuple[str, list[Result]]:
-    """Measures a workload's contenders in turn; returns its title, and results in their order.
-
-    Raises:
-      BenchmarkError: If a process fails.
-    """
-    settings = benchmarks.REGISTRY[name]
+    """Measures a workload's contenders in turn; returns its title, and results in their order."""
+    _, settings = benchmarks.REGISTRY[name]
+    results, turns = [], []
     with contextlib.ExitStack() as stack:
-        module = f"{benchmarks.__name__}.{name}"
-        children = [stack.enter_context(_child(module, sizes, threads)) for threads in settings]
-        plans = [child.receive() for child in children]
-        results, turns = [], []
-        for child, (_, contenders), threads in zip(children, plans, settings, strict=True):
-            for contender, (label, scale, once, gflop) in enumerate(contenders):
-                first = None if once else child.ask("warm_up", contender).seconds
+        children = [stack.enter_context(_child(name, sizes, threads)) for threads in settings]
+        plans = [ask() for ask in children]
+        for ask, (_, contenders), threads in zip(children, plans, settings, strict=True):
+            for number, (label, scale, once, gflop) in enumerate(contenders):
+                first = None if once else ask("warm_up", number).seconds
                 results.append(Result(label, threads, scale, gflop, first, []))
-                turns.append((child, contender, 1 if once else repeats))
+                turns.append((ask, number, 1 if once else repeats))
         for turn in range(repeats):
-            for (child, contender, times), result in zip(turns, results, strict=True):
+            for (ask, number, times), result in zip(turns, results, strict=True):
                 if turn < times:
-                    result.runs.append(child.ask("run", contender))
+                    result.runs.append(ask("run", number))
     return plans[0][0], results
 
 
-class _Child:
-    """The parent's end of a process that runs contenders."""
-
-    def __init__(self, process: Any, connection: multiprocessing.connection.Connection):
-        self._process, self._connection = process, connection
-
-    def ask(self, command: str, contender: int) -> Measured:
-        """Has a contender do its warm-up or a run."""
-        self._connection.send((command, contender))
-        return self.receive()
-
-    def receive(self) -> Any:
-        """Returns the next answer."""
-        try:
-            kind, answer = self._connection.recv()
-        except EOFError as error:
-            self._process.join(_END_SECONDS)
-            raise BenchmarkError(
-                f"a benchmark process ended with status {self._process.exitcode}; "
-                "its last words are above"
-            ) from error
-        if kind == "error":
-            raise BenchmarkError(answer)
-        return answer
-
-
 @contextlib.contextmanager
-def _child(module: str, sizes: Sizes, threads: int) -> Iterator[_Child]:
+def _child(workload: str, sizes: Sizes, threads: int) -> Iterator[Callable[..., Any]]:
+    """Yields what asks a new process for a contender's warm-up or run, and first for the plan."""
     # Not forked: TensorFlow must read its thread setting anew.
     context = multiprocessing.get_context("spawn")
     parent_end, child_end = context.Pipe()
-    process = context.Process(target=_serve, args=(child_end, module, sizes, threads), daemon=True)
+    arguments = (child_end, workload, sizes, threads)
+    process = context.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     child_end.close()
+
+    def ask(*command: str | int) -> Any:
+        if command:
+            parent_end.send(command)
+        try:
+            answer = parent_end.recv()
+        except EOFError as error:
+            process.join(_END_SECONDS)
+            raise BenchmarkError(
+                f"a benchmark process ended with status {process.exitcode}; "
+                "its last words are above"
+            ) from error
+        if isinstance(answer, BenchmarkError):
+            raise answer
+        return answer
+
     try:
-        yield _Child(process, parent_end)
+        yield ask
     finally:
         parent_end.close()  # Which ends an idle child.
         process.join(_END_SECONDS)
@@ -230,13 +180,10 @@ def _child(module: str, sizes: Sizes, threads: int) -> Iterator[_Child]:
             process.kill()
 
 
-# --- in the child ---------------------------------------------------------------------------------
-
-
 def _serve(
-    connection: multiprocessing.connection.Connection, module: str, sizes: Sizes, threads: int
+    connection: multiprocessing.connection.Connection, workload: str, sizes: Sizes, threads: int
 ) -> None:
-    """Sends the plan, then answers until the parent hangs up."""
+    """In the child: sends the plan, then answers until the parent hangs up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent's to answer.
     if not flags.FLAGS.is_parsed():
         flags.FLAGS(["motley_benchmark"])
@@ -245,19 +192,22 @@ def _serve(
         import tensorflow as tf  # Takes 3 s, and the parent does without.
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
-        with importlib.import_module(module).contenders(sizes, threads) as plan:
-            listed = [(c.name, c.scale, c.once, c.gflop) for c in plan.contenders]
-            connection.send(("plan", (plan.title, listed)))
+        module = f"{benchmarks.__name__}.{benchmarks.REGISTRY[workload][0]}"
+        with getattr(importlib.import_module(module), workload)(sizes, threads) as (
+            title,
+            contenders,
+        ):
+            connection.send((title, [(c.name, c.scale, c.once, c.gflop) for c in contenders]))
             with contextlib.suppress(EOFError, ConnectionError):  # The parent hung up.
                 while True:
                     command, number = connection.recv()
-                    connection.send(("measured", _measure(plan.contenders[number], command)))
+                    connection.send(_measure(contenders[number], command))
     except UserError as error:
-        connection.send(("error", str(error)))
+        connection.send(BenchmarkError(str(error)))
 
 
 def _measure(contender: Contender, command: str) -> Measured:
-    pids = [*([] if contender.is_elsewhere else [os.getpid()]), *contender.worker_pids]
+    pids = contender.pids or (os.getpid(),)
     amount, scale = (contender.amount, contender.scale) if command == "run" else (1, 1.0)
     gc.collect()
     for pid in pids:  # The kernel counts the peak anew, where it can; else since the start.

@@ -9,7 +9,7 @@ import gc
 import math
 import pathlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import psutil
@@ -33,7 +33,7 @@ _MEGABYTE = 1e6
 
 
 @contextlib.contextmanager
-def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
+def population(sizes: Sizes, threads: int) -> Iterator[Plan]:
     """Yields what to measure; UserError if there is no round that memory could grow in."""
     if sizes.population_rounds <= (settled := sizes.population_settled_round):
         raise UserError(
@@ -46,7 +46,7 @@ def contenders(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"{sizes.population_rounds} rounds of {sizes.population_cohort} clients out of "
         f"{sizes.population_clients:,}, sizes {source}, examples made from the client's id"
     )
-    yield Plan(title, [Contender(name, lambda _: _run(sizes, resampled, backend), once=True)])
+    yield title, [Contender(name, lambda _: _run(sizes, resampled, backend), once=True)]
 
 
 def draw_client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, str]:
@@ -55,25 +55,18 @@ def draw_client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, st
     The files `client_sizes/*.csv` in `data_dir` have it in their last column.
     """
     rng = random_streams.generator(rounds.SEED, "synthetic_data", 0)
-    folder = pathlib.Path(data_dir or "") / "client_sizes"
-    real = read_client_sizes(sorted(folder.glob("*.csv"))) if data_dir else []
+    real: list[int] = []
+    for path in sorted(pathlib.Path(data_dir, "client_sizes").glob("*.csv")) if data_dir else ():
+        try:
+            real.extend(int(list(row.values())[-1]) for row in csv_files.read(path))
+        except ValueError as error:
+            expected = "expected whole numbers in the last column"
+            raise UserError(f"{path}: {expected} ({error})") from error
     if real:
         return rng.choice(np.array(real), number), f"resampled from {len(real):,} real ones"
     variance = math.log(1 + (_STD_SIZE / _MEAN_SIZE) ** 2)
     drawn = rng.lognormal(math.log(_MEAN_SIZE) - variance / 2, math.sqrt(variance), number)
     return np.maximum(1, drawn.astype(np.int64)), "log-normal"
-
-
-def read_client_sizes(paths: Iterable[pathlib.Path]) -> list[int]:
-    """Returns the last column of CSV files; UserError if it has no whole numbers."""
-    sizes: list[int] = []
-    for path in paths:
-        try:
-            sizes.extend(int(list(row.values())[-1]) for row in csv_files.read(path))
-        except ValueError as error:
-            expected = "expected whole numbers in the last column"
-            raise UserError(f"{path}: {expected} ({error})") from error
-    return sizes
 
 
 def create_task(
@@ -102,9 +95,8 @@ def create_task(
 
 
 def _examples(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
-    number, size = tf.unstack(
-        tf.strings.to_number(tf.strings.split([client_id], "_").values, tf.int32), num=2
-    )
+    parts = tf.strings.to_number(tf.strings.split([client_id], "_").values, tf.int32)
+    number, size = tf.unstack(parts, num=2)
     seed = tf.stack([number, 0])
     x = tf.random.stateless_uniform([size, _NUM_FEATURES], seed, alg="philox")
     return {"x": x, "y": tf.reduce_sum(x, axis=1)}
@@ -116,12 +108,15 @@ def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[
     task = create_task(client_sizes, client_sizes[:1], client_sizes[:1])
     training = rounds.Training(task, _LEARNING_RATE, _BATCH_SIZE)
     process = backend.training(task, training.algorithm)
-    state = process.initialize()
+    state, ids = process.initialize(), task.train.ids
     seconds: list[float] = []
     memory: list[float] = []
     start_up = 0.0
     for number in range(1, sizes.population_rounds + 1):
-        drawn = rounds.sampled(task.train, sizes.population_cohort, number)
+        rng = random_streams.generator(rounds.SEED, "client_sampling", number)
+        chosen = rng.choice(len(ids), min(sizes.population_cohort, len(ids)), replace=False)
+        key = random_streams.key(rounds.SEED, "local_training", number)
+        drawn = base.Round(number, tuple(ids[i] for i in chosen), key)
         state = process.run(state, [drawn], lambda result, _: seconds.append(result.seconds))
         start_up = start_up or time.perf_counter() - begin
         gc.collect()

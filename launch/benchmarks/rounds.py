@@ -1,83 +1,47 @@
-"""Contenders that train rounds: the bare loop and the backends, for any task."""
+"""Contenders that train rounds: the backends, for any task, and the product of two matrices."""
 
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from launch.benchmarks import ALL_THREADS, BARE, ONE_CLIENT, SGEMM, bare_loop
+from launch.benchmarks import ALL_THREADS, ONE_CLIENT, SGEMM
 from launch.benchmarks.measuring import Contender
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
-from motley_tff.core import (
-    algorithm as algorithm_lib,
-    clients,
-    cores,
-    random_streams,
-    task as task_lib,
-)
+from motley_tff.core import algorithm as algorithm_lib, cores, random_streams, task as task_lib
 
 SEED = 0
 _SGEMM_SIZE, _SGEMM_TIMES = 2048, 10
 
 
 class Training(NamedTuple):
-    """FedAvg on a task, with clients' SGD; every training client takes part in every round.
-
-    Attributes:
-      params: An algorithm of its own rate and batches; None for FedAvg with `learning_rate` and
-        `batch_size`.
-    """
+    """FedAvg on a task, with clients' SGD; every training client takes part in every round."""
 
     task: task_lib.Task
-    learning_rate: float = 0.1
-    batch_size: int = 20
-    params: FedAvg | None = None
+    learning_rate: float
+    batch_size: int
 
     @property
     def algorithm(self) -> algorithm_lib.Algorithm:
-        """`params`, or FedAvg with server SGD at rate 1, one epoch a round."""
-        params = self.params or FedAvg(
+        """FedAvg with server SGD at rate 1, one epoch a round."""
+        params = FedAvg(
             optimizers.OptimizerConfig("sgd", self.learning_rate),
             optimizers.OptimizerConfig("sgd", 1.0),
             train_batch_size=self.batch_size,
         )
         return params.build(self.task, self.task.model.initial_weights(SEED))
 
-    def plan(self, rounds: int) -> list[base.Round]:
-        """Returns rounds 1, 2, ..."""
-        return [
-            base.Round(r, self.task.train.ids, random_streams.key(SEED, "local_training", r))
-            for r in range(1, rounds + 1)
-        ]
-
-
-def sampled(source: clients.Clients, size: int, number: int) -> base.Round:
-    """Returns a round of this number and of so many clients of a source, without replacement."""
-    rng = random_streams.generator(SEED, "client_sampling", number)
-    chosen = rng.choice(len(source), min(size, len(source)), replace=False)
-    key = random_streams.key(SEED, "local_training", number)
-    return base.Round(number, tuple(source.ids[i] for i in chosen), key)
-
-
-def bare(training: Training) -> Contender:
-    """Returns the bare loop over the batches of one round."""
-    algorithm = training.algorithm
-    (walk,), (first,) = algorithm.work.passes, training.plan(1)
-    batches = bare_loop.batches(training.task.train, first.client_ids, walk, first.key)
-    loop = bare_loop.build(training.task, training.learning_rate)
-    return Contender(BARE, lambda _: {"loss": float(loop(algorithm.initial_weights, batches)[1])})
-
 
 def backend(name: str, implementation: Any, training: Training, rounds: int = 1) -> Contender:
     """Returns a backend that trains so many rounds a run from the initial weights."""
     process = implementation.training(training.task, training.algorithm)
-    state, plan = process.initialize(), training.plan(rounds)
+    state, ids = process.initialize(), training.task.train.ids
+    keys = (random_streams.key(SEED, "local_training", r) for r in range(1, rounds + 1))
+    plan = [base.Round(r, ids, key) for r, key in enumerate(keys, 1)]
 
     def run(number: int) -> dict[str, float]:
         losses: list[float] = []
-        end = process.run(
-            state, plan[:number], lambda result, _: losses.append(result.means["loss"])
-        )
+        end = process.run(state, plan[:number], lambda r, _: losses.append(r.means["loss"]))
         process.weights(end)
         return {"loss": float(losses[-1])}  # The vectorized backend's is NumPy's.
 
@@ -93,8 +57,8 @@ def sequential_backend(threads: int) -> tuple[str, sequential.SequentialBackend]
 
 
 def sequential_only(training: Training, threads: int) -> list[Contender]:
-    """Returns the bare loop and the sequential backend; of one thread, on one core too."""
-    made = [bare(training), backend(*sequential_backend(threads), training)]
+    """Returns the sequential backend, of one thread on one core too, and the matrix product."""
+    made = [backend(*sequential_backend(threads), training)]
     if threads != ALL_THREADS:
         made.append(backend(ONE_CLIENT, sequential.SequentialBackend(1), training))
     gflop = _gflop(training)
@@ -108,8 +72,7 @@ def _gflop(training: Training) -> float:
     not counted, of a model that loops: TensorFlow does not know how often.
     """
     task = training.task
-    (walk,) = training.algorithm.work.passes
-    examples = task.train.fetch(task.train.ids[0])[walk.part]
+    examples = task.train.fetch(task.train.ids[0])["train"]
     raw = {name: tf.constant(values)[:1] for name, values in examples.items()}
     x, _ = task.preprocess(raw, False, tf.zeros([2], tf.int32))
 
@@ -123,8 +86,8 @@ def _gflop(training: Training) -> float:
     options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
     options["output"] = "none"
     counted = tf.compat.v1.profiler.profile(graph, options=options).total_float_ops
-    sizes = (len(next(iter(task.train.fetch(i)[walk.part].values()))) for i in task.train.ids)
-    return 3e-9 * counted * sum(sizes)
+    # All clients have as many examples.
+    return 3e-9 * counted * len(next(iter(examples.values()))) * len(task.train)
 
 
 def _matrix_product() -> Contender:

@@ -1,6 +1,7 @@
 """PyTorch's side of a workload: a process of another Python that runs `torch_loops.py`."""
 
 import contextlib
+import itertools
 import pathlib
 import subprocess
 import tempfile
@@ -11,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from launch import benchmarks
-from launch.benchmarks import bare_loop
-from launch.benchmarks.measuring import BenchmarkError, Contender
+from launch.benchmarks.measuring import BenchmarkError, Contender, Sizes
 from launch.benchmarks.rounds import Training
 from motley_tff.core import cores
 
@@ -22,94 +22,71 @@ _TOLERANCE = 1e-4
 
 
 @contextlib.contextmanager
-def contenders(training: Training, model: str, python: str | None) -> Iterator[list[Contender]]:
-    """Yields a round in PyTorch for each setting of threads and memory layout; none without it.
+def contenders(
+    training: Training, model: str, sizes: Sizes, threads: int
+) -> Iterator[list[Contender]]:
+    """Yields a round in PyTorch for each setting of threads and memory layout.
 
-    Args:
-      model: The class in `torch_loops.py`.
-      python: Path of a Python that has PyTorch.
-
-    Raises:
-      BenchmarkError: If that Python fails, or equal weights give another loss.
+    Yields none without `--torch_python`, or in a process of another than all threads. `model` is
+    the class in `torch_loops.py`. BenchmarkError if equal weights give another loss there.
     """
-    if python is None:
+    python = sizes.torch_python
+    if python is None or threads != benchmarks.ALL_THREADS:
         yield []
         return
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         path = pathlib.Path(folder) / "arrays.npz"
-        loss = _save(training, path)
+        loss, has_images = _save(training, path)
         made = []
-        layouts = ["contiguous_format", "channels_last"] if _has_images(training) else ["plain"]
-        for threads in dict.fromkeys((cores.usable(), 1)):
-            for layout in layouts:
-                process = stack.enter_context(_process(python, model, path, threads, layout))
-                first = float(process.ask(""))
-                if not abs(first - loss) <= _TOLERANCE * abs(loss):
-                    raise BenchmarkError(f"{model}: PyTorch's first loss is {first}, ours {loss}")
-                made.append(process.contender(f"{benchmarks.TORCH}{layout}, threads: {threads}"))
+        layouts = ["contiguous_format", "channels_last"] if has_images else ["plain"]
+        for number, layout in itertools.product(dict.fromkeys((cores.usable(), 1)), layouts):
+            name = f"{benchmarks.TORCH}{layout}, threads: {number}"
+            process = _process(name, python, _LOOPS, model, path, number, layout)
+            first, contender = stack.enter_context(process)
+            if not abs(first - loss) <= _TOLERANCE * abs(loss):
+                raise BenchmarkError(f"{model}: PyTorch's first loss is {first}, ours {loss}")
+            made.append(contender)
         yield made
 
 
-class _Process:
-    def __init__(self, popen: subprocess.Popen):
-        self._popen = popen
-
-    def ask(self, line: str) -> str:
-        """Returns the answer to a line; to none, what the process says when it is ready."""
-        assert self._popen.stdin is not None and self._popen.stdout is not None
-        self._popen.stdin.write(line)
-        self._popen.stdin.flush()
-        answer = self._popen.stdout.readline()
-        if not answer:
-            raise BenchmarkError("--torch_python: the process ended; what it said is above")
-        return answer
-
-    def contender(self, name: str) -> Contender:
-        def run(number: int) -> None:
-            for _ in range(number):
-                self.ask("round\n")
-
-        return Contender(name, run, worker_pids=(self._popen.pid,), is_elsewhere=True)
-
-
 @contextlib.contextmanager
-def _process(
-    python: str, model: str, path: pathlib.Path, threads: int, layout: str
-) -> Iterator[_Process]:
-    command = [python, str(_LOOPS), model, str(path), str(threads), layout]
-    pipe = subprocess.PIPE
+def _process(name: str, *arguments: object) -> Iterator[tuple[float, Contender]]:
+    """Yields the first loss of a process that has the model, and what trains rounds in it."""
+    command, pipe = [str(argument) for argument in arguments], subprocess.PIPE
     # Its end closes the pipes, and so ends the loop on the other side.
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as popen:
-        yield _Process(popen)
+        to, back = popen.stdin, popen.stdout
+        assert to is not None and back is not None
+
+        def answer() -> str:
+            if line := back.readline():
+                return line
+            raise BenchmarkError("--torch_python: the process ended; what it said is above")
+
+        def run(number: int) -> None:
+            for _ in range(number):
+                to.write("round\n")
+                to.flush()
+                answer()
+
+        yield float(answer()), Contender(name, run, pids=(popen.pid,))
 
 
-def _has_images(training: Training) -> bool:
-    (walk,) = training.algorithm.work.passes
-    return any(len(spec.shape) > 2 for spec in training.task.train.spec[walk.part].values())
-
-
-def _save(training: Training, path: pathlib.Path) -> float:
-    """Writes what `torch_loops.py` reads; returns the loss of the first batch."""
-    task, algorithm = training.task, training.algorithm
-    (walk,), (first,) = algorithm.work.passes, training.plan(1)
-    batches = bare_loop.batches(task.train, first.client_ids, walk, first.key)
-    weights = tuple(map(tf.constant, algorithm.initial_weights))
+def _save(training: Training, path: pathlib.Path) -> tuple[float, bool]:
+    """Writes what `torch_loops.py` reads; returns (loss of the first batch, it is of images)."""
+    task, key = training.task, tf.zeros([2], tf.int32)
+    weights = tuple(map(tf.constant, training.algorithm.initial_weights))
     arrays: dict[str, Any] = {f"w{i}": np.asarray(w) for i, w in enumerate(weights)}
-    clients = np.repeat(
-        np.arange(len(first.client_ids)), [_size(task.train, c) for c in first.client_ids]
-    )
-    order, bounds = batches.order.numpy(), batches.bounds.numpy()
-    for i, rows in enumerate(np.split(order, bounds[1:-1])):
-        raw = {name: tf.gather(values, rows) for name, values in batches.examples.items()}
-        x, y = task.preprocess(raw, False, batches.keys[i])
-        arrays |= {f"x{i}": x.numpy(), f"y{i}": y.numpy()}
-    arrays["client"] = clients[order[bounds[:-1]]]
-    arrays["learning_rate"] = training.learning_rate
-    np.savez(path, **arrays)
-    outputs = task.model.predict(weights, tf.constant(arrays["x0"]), False, batches.keys[0])
+    of: list[int] = []
+    for client, client_id in enumerate(task.train.ids):
+        examples = task.train.fetch(client_id)["train"]
+        for start in range(0, len(next(iter(examples.values()))), training.batch_size):
+            rows = slice(start, start + training.batch_size)
+            raw = {name: tf.constant(values[rows]) for name, values in examples.items()}
+            x, y = task.preprocess(raw, False, key)
+            arrays |= {f"x{len(of)}": x.numpy(), f"y{len(of)}": y.numpy()}
+            of.append(client)
+    np.savez(path, **arrays, client=of, learning_rate=training.learning_rate)
+    outputs = task.model.predict(weights, tf.constant(arrays["x0"]), False, key)
     values, counts = task.loss(tf.constant(arrays["y0"]), outputs)
-    return float(tf.reduce_sum(values * counts) / tf.reduce_sum(counts))
-
-
-def _size(clients: Any, client_id: str) -> int:
-    return len(next(iter(clients.fetch(client_id)["train"].values())))
+    return float(tf.reduce_sum(values * counts) / tf.reduce_sum(counts)), arrays["x0"].ndim > 2

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 import scipy.io
-import tensorflow as tf
 
 from launch.benchmarks import measuring, report
 from motley_tff.core.errors import UserError
@@ -23,13 +22,9 @@ _TINY = (
     "--population_settled_round=2",
 )  # fmt: skip
 _CONTENDERS = [
-    ("bare loop", 0),
     ("sequential, one client at a time", 0),
     ("matrix product", 0),
     ("tff", 0),
-    ("stock TFF, defaults", 0),
-    ("stock TFF, dataset iterator", 0),
-    ("bare loop", 1),
     ("sequential", 1),
     ("sequential, one client at a time", 1),
     ("matrix product", 1),
@@ -66,40 +61,27 @@ def test_runs_every_contender_and_reports(tmp_path):
         assert row["peak_bytes"] > 1e8
         if not row["name"].startswith("matrix"):
             assert 1 < row["facts"]["loss"] < 20
-        if row["name"].startswith(("bare", "sequential")):
+        if row["name"].startswith("sequential"):
             assert row["gflop_per_second"] > 0 and row["share_of_peak"] < 1.5
-    assert "x bare loop" in result.stdout
+    assert "x one client" in result.stdout
 
 
 _SMALL = {
-    "emnist_batch_size": 2, "flute_clients": 2, "flute_rounds": 6, "flute_measured_rounds": 2,
     "lstm_clients": 2, "lstm_sentences": 4, "lstm_tokens": 5, "lstm_batch_size": 2,
     "lstm_vocabulary": 50, "lstm_units": 6,
     "landmark_clients": 2, "landmark_images": 2, "landmark_batch_size": 2, "landmark_classes": 5,
     "ted_clients": 2, "ted_sentences": 4, "ted_batch_size": 2, "ted_vocabulary": 50,
-    "school_rounds": 4, "school_measured_rounds": 2, "school_batch_size": 16, "grid_seeds": 2,
-    "finetuning_clients": 4, "finetuning_measured_clients": 2, "finetuning_epochs": 2,
-    "finetuning_images": 3, "generator_clients": 2, "generator_steps": 5, "worker_clients": 3,
-    "worker_images": 2,
+    "school_rounds": 4, "school_measured_rounds": 2, "school_batch_size": 16,
 }  # fmt: skip
-_WITHOUT_STOCK = ["bare loop", "sequential"]
-_LOOPS = [*_WITHOUT_STOCK, "matrix product"]
-_ONE_THREAD = [*_WITHOUT_STOCK, "sequential, one client", "matrix product"]
+_LOOPS = ["sequential, one client", "matrix product"]
+_ONE_THREAD = ["sequential", *_LOOPS]
 # {workload: names of its contenders begin so}
 _OTHERS = {
-    "flute_emnist": ["sequential"],
     "stackoverflow_lstm": [*_LOOPS, *_ONE_THREAD],
     "landmark_mobilenet": [*_LOOPS, "sequential", *_ONE_THREAD, "sequential"],
     "ted_transformer": [*_LOOPS, *_ONE_THREAD],
-    "school_fedavg": ["bare loop", "vectorized", "sequential", "stock TFF, defaults"],
-    "school_grid": ["vectorized, 50 runs a call"],
-    "finetuning_evaluation": [
-        *_WITHOUT_STOCK, "tff", "stock TFF, personalization eval", *_WITHOUT_STOCK, "tff",
-    ],
-    "digits_wgan_gp": [*_WITHOUT_STOCK, *_WITHOUT_STOCK],
-    "digits_ddpm": [*_WITHOUT_STOCK, *_WITHOUT_STOCK],
-    "tff_workers": ["tff, 1 worker", "tff, 2 workers"],
-}  # fmt: skip
+    "school_fedavg": ["vectorized", "sequential"],
+}
 
 
 @pytest.mark.slow
@@ -110,9 +92,6 @@ def test_every_other_workload_runs_at_the_sizes_that_are_given(tmp_path):
         cells[0][0, school] = rng.normal(size=(30, 28))
         cells[1][0, school] = rng.integers(1, 71, (30, 1)).astype(float)
     scipy.io.savemat(tmp_path / "school.mat", dict(zip("XY", cells, strict=True)))
-    (tmp_path / "client_sizes").mkdir()
-    sizes = tmp_path / "client_sizes" / "emnist_client_sizes_train.csv"
-    sizes.write_text(",0\na,3\nb,5\nc,2\n")
     path = tmp_path / "times.json"
     given = [f"--{name}={value}" for name, value in _SMALL.items()]
     result = _benchmark(
@@ -129,8 +108,6 @@ def test_every_other_workload_runs_at_the_sizes_that_are_given(tmp_path):
         for row, name in zip(rows[workload], names, strict=True):
             assert row["name"].startswith(name) and len(row["all_seconds"]) == 1
             assert all(math.isfinite(value) for value in row["facts"].values())
-    assert "6 FedAvg rounds of the EMNIST CNN, 2 of 3 clients each" in titles["flute_emnist"]
-    assert rows["flute_emnist"][0]["scale"] == 3
     assert "2 clients x 4 sentences of 5 tokens, batch 2" in titles["stackoverflow_lstm"]
     # Untrained, words are as likely as each other: 50 of them.
     for row in rows["stackoverflow_lstm"]:
@@ -138,28 +115,17 @@ def test_every_other_workload_runs_at_the_sizes_that_are_given(tmp_path):
             continue
         assert row["facts"]["loss"] == pytest.approx(math.log(50), abs=0.1)
     assert titles["school_fedavg"] == "4 rounds of FedAvg on School (mat data), 4 silos, batch 16"
-    # A round of four, all four, two of four.
-    assert [row["scale"] for row in rows["school_fedavg"]] == [4, 1, 2, 2]
-    assert "25 pairs of rates x 2 seeds" in titles["school_grid"]
-    assert rows["school_grid"][0]["facts"]["runs"] == 50
-    assert {row["scale"] for row in rows["finetuning_evaluation"]} == {2}
-    # Of two clients with three images each.
-    for row in rows["finetuning_evaluation"]:
-        assert row["facts"]["accuracy"] * 6 == pytest.approx(round(row["facts"]["accuracy"] * 6))
+    # All four rounds, two of four.
+    assert [row["scale"] for row in rows["school_fedavg"]] == [1, 2]
 
 
 def _check_ratios(rows):
-    """Every ratio is to the bare loop, that of the same process or that with all threads."""
-    bare = {row["threads"]: row["all_seconds"] for row in rows if row["name"] == "bare loop"}
-    stock = next(row["all_seconds"] for row in rows if row["name"] == "stock TFF, defaults")
+    """Every ratio is to one client at a time in the same process."""
+    one = {row["threads"]: row["all_seconds"] for row in rows if row["name"].endswith("at a time")}
     for row in rows:
-        if row["name"].startswith("matrix"):
-            continue
-        mine = np.array(row["all_seconds"])
-        here, everywhere = np.array(bare[row["threads"]]), np.array(bare[0])
-        assert row["times_bare_loop"] == pytest.approx(np.median(mine / here))
-        assert row["times_bare_loop_on_all_threads"] == pytest.approx(np.median(mine / everywhere))
-        assert row["faster_than_stock"] == pytest.approx(np.median(np.array(stock) / mine))
+        if not row["name"].startswith("matrix"):
+            ratios = np.array(row["all_seconds"]) / np.array(one[row["threads"]])
+            assert row["times_one_client"] == pytest.approx(np.median(ratios))
 
 
 @pytest.mark.slow
@@ -168,7 +134,7 @@ def test_json_on_stdout_is_nothing_but_json():
     assert result.returncode == 0
     (population,) = json.loads(result.stdout)["workloads"]
     (row,) = population["rows"]
-    assert row["times_bare_loop"] is None
+    assert row["times_one_client"] is None
     assert row["facts"]["resident after round 2, MB"] > 100
     assert "growth, MB" in row["facts"]
     assert result.stderr.startswith("population: 4 rounds of 5 clients out of 50")
@@ -177,7 +143,7 @@ def test_json_on_stdout_is_nothing_but_json():
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--workloads=emnist_cnm", "expected some of emnist_cnn, flute_emnist"),
+        ("--workloads=emnist_cnm", "expected some of emnist_cnn, stackoverflow_lstm"),
         ("--repeats=0", "repeats"),
         ("--json=/nowhere/times.json", "No such file or directory; name another file"),
         ("--torch_python=/nowhere/python", "found no program; give the path of a Python that has"),
@@ -200,20 +166,20 @@ def _result(name, threads, seconds, scale=1.0, gflop=0.0):
 def test_ratios_are_medians_over_neighbours():
     """The machine was ten times slower in the second turn: ratios do not notice."""
     results = [
-        _result("bare loop", 0, [1.0, 10.0, 1.0]),
+        _result("sequential, one client at a time", 0, [1.0, 10.0, 1.0]),
         _result("tff", 0, [1.5, 15.0, 1.4]),
-        _result("stock TFF, defaults", 0, [3.0, 30.0, 3.0]),
-        _result("bare loop", 1, [2.0, 20.0, 2.0]),
-        _result("sequential", 1, [1.0, 10.0, 1.0], scale=4.0),
+        _result("sequential, one client at a time", 1, [2.0, 20.0, 2.0]),
+        _result("sequential, 2 clients", 1, [1.0, 10.0, 1.0], scale=4.0),
     ]
     table = report.tabulate("work", "what is done", results)
-    _, tff, _, _, sequential = table.rows
-    assert (tff.seconds, tff.times_bare_loop, tff.faster_than_stock) == (1.5, 1.5, 2.0)
-    assert (sequential.times_bare_loop, sequential.times_bare_loop_on_all_threads) == (0.5, 1.0)
-    assert report.to_text(table).splitlines()[0] == "work: what is done"
-    (line,) = [x for x in report.to_text(table).splitlines() if x.startswith("  sequential")]
-    assert line.split() == ["sequential", "1", "1*", "0.50", "1.00", "3.00", "2", "9", "10", "1.5"]
-    assert "* 1/4 of the work was run, the rest extrapolated: sequential" in report.to_text(table)
+    _, tff, _, two = table["rows"]
+    assert (tff["seconds"], tff["times_one_client"], two["times_one_client"]) == (1.5, 1.5, 0.5)
+    text = report.to_text(table)
+    assert text.splitlines()[0] == "work: what is done"
+    (line,) = [x for x in text.splitlines() if x.startswith("  sequential, 2")]
+    cells = ["sequential,", "2", "clients", "1", "1*", "0.50", "2", "9", "10", "1.5"]
+    assert line.split() == cells
+    assert "* 1/4 of the work was run, the rest extrapolated: sequential, 2" in text
 
 
 def test_the_better_pytorch_one_client_and_the_peak_are_compared_with():
@@ -225,41 +191,69 @@ def test_the_better_pytorch_one_client_and_the_peak_are_compared_with():
         _result("sequential, 2 clients at once", 1, [1.0], gflop=180.0),
         _result("matrix product (SGEMM)", 1, [0.2], gflop=50.0),
     ]
-    sgemm, slower, _, one, two, _ = report.tabulate("work", "what is done", results).rows
-    assert (two.times_torch, two.times_one_client) == (0.5, pytest.approx(1 / 1.8))
-    assert (slower.times_torch, one.times_one_client) == (1.5, 1.0)
-    assert (two.gflop_per_second, two.share_of_peak) == (180.0, pytest.approx(0.36))
-    assert (sgemm.gflop_per_second, sgemm.times_torch) == (500.0, None)
+    sgemm, slower, _, one, two, _ = report.tabulate("work", "what is done", results)["rows"]
+    assert (two["times_torch"], two["times_one_client"]) == (0.5, pytest.approx(1 / 1.8))
+    assert (slower["times_torch"], one["times_one_client"]) == (1.5, 1.0)
+    assert (two["gflop_per_second"], two["share_of_peak"]) == (180.0, pytest.approx(0.36))
+    assert (sgemm["gflop_per_second"], sgemm["times_torch"]) == (500.0, None)
+    assert (slower["gflop_per_second"], slower["share_of_peak"]) == (None, None)
 
 
 def test_a_loss_that_diverged_is_null_in_json():
     run = measuring.Measured(1.0, 1.0, 1, {"loss": float("nan")})
-    table = report.tabulate("w", "t", [measuring.Result("bare loop", 0, 1.0, 0.0, None, [run])])
+    table = report.tabulate("w", "t", [measuring.Result("tff", 0, 1.0, 0.0, None, [run])])
     (workload,) = json.loads(report.to_json([table], {"repeats": 1}))["workloads"]
     assert workload["rows"][0]["facts"] == {"loss": None}
 
 
-def test_the_bare_loop_takes_the_steps_of_a_client():
-    """Same batches, same dropout: with one client a round of FedAvg is the bare loop."""
-    from launch.benchmarks import bare_loop, rounds
-    from motley_tff.backends import sequential
+# A Python "with PyTorch": the loss of `toy.TwoLayers` by NumPy, and rounds that do nothing.
+_FAKE_PYTORCH = """#!{python}
+import sys
+import numpy as np
 
-    task = toy.classifier_task(num_clients=1, sizes=(10,))
-    training = rounds.Training(task, 0.3, batch_size=4)
-    (one,), algorithm = training.plan(1), training.algorithm
-    (walk,) = algorithm.work.passes
-    batches = bare_loop.batches(task.train, one.client_ids, walk, one.key)
-    assert batches.bounds.numpy().tolist() == [0, 4, 8, 10]
-    found, loss = bare_loop.build(task, 0.3)(algorithm.initial_weights, batches)
-    process = sequential.SequentialBackend().training(task, algorithm)
-    state = process.run(process.initialize(), [one], lambda *_: None)
-    for a, b in zip(process.weights(state), found, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    assert np.isfinite(loss)
+_, _, model, path, threads, layout = sys.argv
+a = np.load(path)
+assert (model, layout) == ("TwoLayers", "plain") and threads in "{cores},1".split(",")
+assert a["client"].tolist() == [0, 0, 0, 1] and len(a["x3"]) == 3 and a["learning_rate"] == 0.3
+logits = np.tanh(a["x0"] @ a["w0"] + a["w1"]) @ a["w2"] + a["w3"]
+logits -= np.log(np.exp(logits).sum(1, keepdims=True))
+print({factor} * -logits[np.arange(len(logits)), a["y0"]].mean(), flush=True)
+for _ in sys.stdin:
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_pytorch_has_our_weights_and_batches_or_the_benchmark_fails(factor, tmp_path):
+    from launch.benchmarks import rounds, torch_process
+    from motley_tff.core import cores
+
+    script = tmp_path / "python"
+    script.write_text(
+        _FAKE_PYTORCH.format(python=sys.executable, cores=cores.usable(), factor=factor)
+    )
+    script.chmod(0o755)
+    training = rounds.Training(toy.classifier_task(num_clients=2, sizes=(10, 3)), 0.3, 4)
+    sizes = measuring.Sizes(torch_python=str(script))
+    if factor != 1:
+        with (
+            pytest.raises(measuring.BenchmarkError, match="PyTorch's first loss is"),
+            torch_process.contenders(training, "TwoLayers", sizes, 0),
+        ):
+            pass
+        return
+    with torch_process.contenders(training, "TwoLayers", sizes, 0) as found:
+        settings = dict.fromkeys((cores.usable(), 1))
+        assert [c.name for c in found] == [f"PyTorch, plain, threads: {n}" for n in settings]
+        for contender in found:
+            contender.run(2)
+    with torch_process.contenders(training, "TwoLayers", sizes, 1) as found:
+        assert found == []
 
 
 def test_every_size_is_a_positive_default():
-    for field in measuring.size_fields():
+    assert len(measuring.SIZE_FIELDS) == 24
+    for field in measuring.SIZE_FIELDS:
         assert field.default >= 1
         assert field.metadata["help"].endswith(".")
 
@@ -279,29 +273,10 @@ def test_client_sizes_are_read_or_drawn(tmp_path):
     assert source == "resampled from 2 real ones"
 
 
-def test_stock_tff_trains_school_with_our_loss():
-    from datasets import silos
-    from launch.benchmarks import stock
-
-    rng = np.random.default_rng(0)
-    x, y = np.float32(rng.normal(size=(5, 3))), np.float32(rng.normal(size=(5, 1)))
-    model = stock.linear(3)
-    with tf.GradientTape() as tape:
-        loss = model.forward_pass((x, y)).loss
-    expected = silos.half_squared_error(y[:, 0], np.zeros(5, np.float32))[0]
-    assert float(loss) == pytest.approx(float(tf.reduce_mean(expected)))
-    # Of (output - target)^2 / 2 on average, at weights of 0.
-    kernel, bias = tape.gradient(loss, model.trainable_variables)
-    np.testing.assert_allclose(kernel, -x.T @ y / 5, rtol=1e-5)
-    np.testing.assert_allclose(bias, -y.mean(0), rtol=1e-5)
-    total, count = model.report_local_unfinalized_metrics()["loss"]
-    assert float(total / count) == pytest.approx(float(loss))
-
-
 def test_a_population_without_a_round_to_grow_in_is_refused():
     from launch.benchmarks import population
 
     sizes = measuring.Sizes(population_rounds=2, population_settled_round=2)
     words = "--population_rounds=2: expected more than --population_settled_round=2"
-    with pytest.raises(UserError, match=words), population.contenders(sizes, 1):
+    with pytest.raises(UserError, match=words), population.population(sizes, 1):
         pass

@@ -166,7 +166,8 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
     assert result.returncode == 0, result.stderr
     names = sorted(path.name for path in (tmp_path / "out").glob("*.png"))
     assert names == [
-        "generative_toy_forms.png", "heterogeneity_toy.png", "radar_1.png", "toy_accuracy_sweep_curves.png",
+        "generative_toy_forms.png", "heterogeneity_toy.png", "radar_1.png",
+        "toy_accuracy_sweep_curves.png",
     ]  # fmt: skip
     assert "Figure 10" not in result.stdout and "scorecard" not in result.stdout
     text = (tmp_path / "out" / "report.html").read_text()
