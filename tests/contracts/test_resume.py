@@ -43,7 +43,7 @@ class _Counted:
         self._stages, self._stage, self._last, self._error = [], stage, last, error
         self.steps, self.went_on_after = {}, {}
 
-    def __call__(self):
+    def __call__(self, opening=""):
         return self
 
     def start(self, stage, total, done=0):
