@@ -46,7 +46,9 @@ _MARK = "MOTLEY_RELIABILITY_MARK"
 _TIMES = frozenset(
     {"command", "started", "updated", "seconds", "seconds_before", "peak_memory_mb"}
 )  # fmt: skip
-_PROGRESS = re.compile(r".*: (goes on after )?\d+/\d+(, \w+ \S+)*")
+_PROGRESS = re.compile(
+    r".*: (goes on after )?\d+/\d+(, \w+ \S+)*(, about \S+ \w+ left)?|.*; results go to .*"
+)
 _ORPHAN_SECONDS = 5.0
 _ENDS = {".png": b"IEND\xaeB`\x82", ".csv": b"\n", ".json": b"\n"}
 

@@ -278,21 +278,19 @@ def _print_preferred(rows: Rows) -> None:
     """Prints on how many pairs the two forms disagree, and which parameter each prefers."""
     for name in _names(rows):
         pairs = disagreeing = 0
-        preferred: dict[str, list[float]] = {form: [] for form in scores.FORMS}
+        preferred: dict[str, list[str]] = {form: [] for form in scores.FORMS}
         for group in _groups(rows):
-            forms = {f: np.array([row[f"{name}_{f}"] for row in group]) for f in scores.FORMS}
-            disagreeing += scores.num_disagreements(*(list(v) for v in forms.values()))
+            forms = [[row[f"{name}_{form}"] for row in group] for form in scores.FORMS]
+            disagreeing += scores.num_disagreements(*forms)
             pairs += len(group) * (len(group) - 1) // 2
-            for form, values in forms.items():
-                values = values if name in scores.DISTANCES else -values
-                has = [row["parameter"] is not None for row in group]
-                if any(has):
-                    place = int(np.argmin(np.where(has, values, np.inf)))
-                    preferred[form].append(group[place]["parameter"])
+            best = min if name in scores.DISTANCES else max
+            varied = [row for row in group if row["parameter"] is not None]
+            for form in scores.FORMS if varied else ():
+                row = best(varied, key=lambda row: row[f"{name}_{form}"])
+                preferred[form].append(f"{row['parameter']:.4g}")
         line = f"{name}: the two forms order {disagreeing} of {pairs} pairs of sets differently"
         if preferred["all"]:
-            best = (" ".join(f"{v:.4g}" for v in values) for values in preferred.values())
-            line += "; all prefers {}, avg {}".format(*best)
+            line += "; all prefers {}, avg {}".format(*map(" ".join, preferred.values()))
         print(line)
 
 
@@ -310,16 +308,15 @@ def _draw(folder: pathlib.Path, rows: Rows) -> Sequence[pathlib.Path]:
                 ax.plot(*([row[f"{name}_{f}"] for row in rows] for f in scores.FORMS), "o")
                 ax.set(xlabel=f"{name}, all", ylabel=f"{name}, avg")
                 continue
-            parameters = sorted({row["parameter"] for row in varied})
             for form, look in looks.items():
-                by_parameter = [
-                    [row[f"{name}_{form}"] for row in varied if row["parameter"] == p]
-                    for p in parameters
-                ]
-                means = np.array([np.mean(values) for values in by_parameter])
-                spread = np.array([np.std(values) for values in by_parameter])
-                ax.plot(parameters, means, label=form, **look.options)
-                ax.fill_between(parameters, means - spread, means + spread, **look.band)
+                by_parameter: dict[float, list[float]] = {}
+                for row in varied:
+                    by_parameter.setdefault(row["parameter"], []).append(row[f"{name}_{form}"])
+                means, spread = (
+                    np.array([*map(f, by_parameter.values())]) for f in (np.mean, np.std)
+                )
+                ax.plot([*by_parameter], means, label=form, **look.options)
+                ax.fill_between([*by_parameter], means - spread, means + spread, **look.band)
             ax.set(xlabel=_VARIED.get(FLAGS.sets, "round"), ylabel=name)
             if FLAGS.sets in _LIMITED:
                 ax.set_xscale("log")
