@@ -1,16 +1,11 @@
 """What an update tells of an example: solved for, and searched for."""
 
-import csv
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from datasets import classification
 from datasets.models import linear, sigmoid_lenet
 from motley_tff.metrics import leakage
-from tests.trainers import programs
 
 _SHAPE = (8, 8, 1)
 
@@ -55,20 +50,3 @@ def test_a_lenets_example_is_found_by_its_gradient():
     nobody = np.random.default_rng(1).normal(size=_SHAPE)
     assert found.label == 2
     assert np.linalg.norm(found.x - _picture()) < 0.2 * np.linalg.norm(nobody - _picture())
-
-
-def test_the_command_leaves_a_table_and_a_picture(tmp_path):
-    flags = ["--use_synthetic_data", "--pictures=2", "--iterations=5"]
-    flags += ["--dataset_name=mnist", f"--output_dir={tmp_path / 'out'}"]
-    command = [sys.executable, "-m", "launch.leakage", *flags]
-    result = subprocess.run(
-        command, capture_output=True, text=True, env=programs.environment(), check=True
-    )
-    assert "classes found" in result.stdout
-    with open(tmp_path / "out" / "leakage.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["model"], row["steps"]) for row in rows] == [
-        ("linear", "1"), ("lenet", "1"), ("lenet", "10")
-    ] * 2  # fmt: skip
-    assert all(row["is_found"] == "1" for row in rows if row["model"] == "linear")
-    assert (tmp_path / "out" / "leakage.png").stat().st_size > 1000

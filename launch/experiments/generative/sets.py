@@ -1,8 +1,6 @@
 r"""Scores Wang et al.'s sets, which need no training, and draws both forms of each score.
 
     ./launch/run python launch/experiments/generative/sets.py --sets=gaussian --output_dir=DIR
-    ./launch/run python launch/experiments/generative/sets.py --sets=nearest --num_anchors=10 \
-        --clients=clients.npz --features=pca:64 --output_dir=DIR
 
 `controlled.py` says what the five kinds of sets are; the clients' file is motley_generative's, and
 --sets=files takes its --generated and --run.
@@ -11,6 +9,7 @@ r"""Scores Wang et al.'s sets, which need no training, and draws both forms of e
 """
 
 import functools
+import itertools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -58,21 +57,20 @@ flags.DEFINE_string("output_dir", None, "Directory that gets the table and the f
 
 
 class Set(NamedTuple):
-    """A generated set: its examples [num_examples, num_features], and what differs in its series,
-    or None.
-    """
+    """A set's examples [num_examples, num_features], and what differs in its series, or None."""
 
     features: np.ndarray
     parameter: float | None = None
 
 
-# Sets by name, which are ranked together.
-Group = dict[str, Set]
+Group = dict[str, Set]  # Sets by name, which are ranked together.
 
 
 def main() -> None:
     """Makes the sets, scores them, prints, writes and draws."""
-    folder = _folder(FLAGS.output_dir) if FLAGS.output_dir else None
+    folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir)) if FLAGS.output_dir else None
+    if folder and (not folder.absolute().parent.is_dir() or folder.is_file()):
+        raise UserError(f"--output_dir={folder}: expected a directory, or the name of one to make")
     rng = np.random.default_rng(FLAGS.base_random_seed)
     features_are, clients, groups = _make(rng)
     rows, notes = (_theorem if FLAGS.theorem else _score)(features_are, clients, groups)
@@ -84,20 +82,13 @@ def main() -> None:
         print(f"note: {note}")
     if folder is None:
         return
+    folder.mkdir(exist_ok=True)
     columns = list(dict.fromkeys(name for row in rows for name in row))
     table = folder / f"{FLAGS.sets}{'_theorem' if FLAGS.theorem else ''}.csv"
     csv_files.write(table, columns, map(csv_files.formula_safe, rows), optional=columns)
     print(table)
     if not FLAGS.theorem:
         print(*_draw(folder, rows), sep="\n")
-
-
-def _folder(text: str) -> pathlib.Path:
-    folder = pathlib.Path(os.path.expanduser(text))
-    if not folder.absolute().parent.is_dir() or (folder.exists() and not folder.is_dir()):
-        raise UserError(f"--output_dir={folder}: expected a directory, or the name of one to make")
-    folder.mkdir(exist_ok=True)
-    return folder
 
 
 def _make(
@@ -143,18 +134,14 @@ def _of_clients(
         if FLAGS.num_anchors > len(pooled):
             raise ValueError(f"found {len(pooled)} examples, expected {FLAGS.num_anchors} anchors")
         anchors = rng.choice(len(pooled), FLAGS.num_anchors, replace=False).tolist()
-        return clients, {
-            f"anchor {a}": {
-                f"nearest {n}": Set(features, n)
-                for n, features in controlled.nearest(pooled, a).items()
-            }
+        by_anchor = {
+            a: {f"nearest {n}": Set(x, n) for n, x in controlled.nearest(pooled, a).items()}
             for a in anchors
         }
+        return clients, {f"anchor {a}": group for a, group in by_anchor.items()}
     if FLAGS.sets == "scaled":
-        made = {
-            f"covariance x {v:.3g}": Set(features, v)
-            for v, features in controlled.scaled(pooled).items()
-        }
+        scaled = controlled.scaled(pooled)
+        made = {f"covariance x {v:.3g}": Set(features, v) for v, features in scaled.items()}
     elif FLAGS.sets == "classes":
         made = {name: Set(features) for name, features in controlled.classes(clients).items()}
     else:
@@ -268,18 +255,13 @@ def _names(rows: Rows) -> list[str]:
     ]
 
 
-def _groups(rows: Rows) -> list[Rows]:
-    """Returns the rows of each series."""
-    series = dict.fromkeys(row["series"] for row in rows)
-    return [[row for row in rows if row["series"] == name] for name in series]
-
-
 def _print_preferred(rows: Rows) -> None:
     """Prints on how many pairs the two forms disagree, and which parameter each prefers."""
     for name in _names(rows):
         pairs = disagreeing = 0
         preferred: dict[str, list[str]] = {form: [] for form in scores.FORMS}
-        for group in _groups(rows):
+        for _, of_series in itertools.groupby(rows, key=lambda row: row["series"]):
+            group = list(of_series)
             forms = [[row[f"{name}_{form}"] for row in group] for form in scores.FORMS]
             disagreeing += scores.num_disagreements(*forms)
             pairs += len(group) * (len(group) - 1) // 2
@@ -312,9 +294,8 @@ def _draw(folder: pathlib.Path, rows: Rows) -> Sequence[pathlib.Path]:
                 by_parameter: dict[float, list[float]] = {}
                 for row in varied:
                     by_parameter.setdefault(row["parameter"], []).append(row[f"{name}_{form}"])
-                means, spread = (
-                    np.array([*map(f, by_parameter.values())]) for f in (np.mean, np.std)
-                )
+                means = np.array([np.mean(values) for values in by_parameter.values()])
+                spread = np.array([np.std(values) for values in by_parameter.values()])
                 ax.plot([*by_parameter], means, label=form, **look.options)
                 ax.fill_between([*by_parameter], means - spread, means + spread, **look.band)
             ax.set(xlabel=_VARIED.get(FLAGS.sets, "round"), ylabel=name)

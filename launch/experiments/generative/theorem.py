@@ -111,18 +111,17 @@ def barycenter(clients: Sequence[Client]) -> frechet.Gaussian:
     for _ in range(_MOST_STEPS):
         half, inverse = _root_and_inverse(now)
         inner = np.sum(
-            [s * _root(half @ c @ half) for s, c in zip(shares, covariances, strict=True)], axis=0
+            [
+                s * _root_and_inverse(half @ c @ half)[0]
+                for s, c in zip(shares, covariances, strict=True)
+            ],
+            axis=0,
         )
         after = inverse @ inner @ inner @ inverse
         moved, now = np.abs(after - now).max(), (after + after.T) / 2.0
         if moved <= _TOLERANCE * np.abs(now).max():
             break
     return frechet.Gaussian(mean, frechet.root(now))
-
-
-def _root(matrix: np.ndarray) -> np.ndarray:
-    values, vectors = scipy.linalg.eigh(matrix)
-    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
 def _root_and_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,81 +1,16 @@
-"""motley_roc_auc: the article's cases beside what they come to exactly, and their figures."""
+"""Figures of a scores.csv: densities by client, ROC curves, averages, and of classes."""
 
-import csv
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import sklearn.metrics
 
 from motley_tff.files import csv_files
-from motley_tff.metrics import roc_auc, roc_auc_cases
+from motley_tff.metrics import roc_auc
 from motley_tff.report import building, score_figures, style
 from motley_tff.tables import client_tables, columns
 from tests.report import written as runs
-from tests.trainers import programs
-
-
-def _run(*flags, status=0):
-    command = [sys.executable, "-m", "launch.roc_auc", *map(str, flags)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, env=programs.environment(), timeout=60, check=False
-    )
-    assert result.returncode == status, (result.stdout, result.stderr)
-    return result
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("roc_auc")
-    return folder / "out", _run("--seeds=40", f"--output_dir={folder / 'out'}").stdout
-
-
-def test_means_are_within_their_error(written):
-    folder, printed = written
-    with open(folder / "roc_auc_cases.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 4 * 40
-    for case in roc_auc_cases.CASES:
-        own = [float(row["mean_over_clients"]) for row in rows if row["case"] == case]
-        error = np.std(own, ddof=1) / np.sqrt(40)
-        assert abs(np.mean(own) - roc_auc_cases.exact(case).mean) < 4 * error
-        assert f"{np.mean(own):.4f} ± {np.std(own, ddof=1):.4f}" in printed
-    for verdict in ("any", "weighted_by_positives", "weighted_by_negatives", "none (100%)"):
-        assert verdict in printed
-    assert "0.9238" in printed and "0.9854" in printed and "standard errors off" not in printed
-
-
-def test_scores_are_as_drawn(written):
-    table = client_tables.read_scores(written[0] / "case_2.1" / "scores.csv")
-    drawn = roc_auc_cases.draw(np.random.default_rng(0))["2.1"]
-    np.testing.assert_allclose(table["baseline_score"], drawn.scores, rtol=1e-6)
-    assert list(table["client_id"]) == list(drawn.client_ids)
-
-
-def test_figures(written):
-    with style.settings():
-        drawn = {d.name: d for d in score_figures.draw(written[0] / "case_2.3" / "scores.csv")}
-    assert set(drawn) == {"densities", "roc_curves", "averages"}
-    scores = roc_auc_cases.draw(np.random.default_rng(0))["2.3"]
-    (ax,) = drawn["roc_curves"].figure.axes
-    lines = {line.get_label(): line for line in ax.get_lines()}
-    for name in ("pooled", "device 4"):
-        x, y = lines[name].get_data()
-        of = np.ones(len(scores.labels), bool) if name == "pooled" else scores.client_ids == name
-        expected = roc_auc.roc_auc(scores.labels[of], scores.scores[of])
-        assert sklearn.metrics.auc(x, y) == pytest.approx(expected, abs=1e-4)
-        assert (x[0], y[0], x[-1], y[-1]) == (0, 0, 1, 1)
-    negatives, positives = drawn["densities"].figure.axes
-    for ax in (negatives, positives):
-        assert len(ax.get_lines()) >= 4
-        x, y = ax.get_lines()[0].get_data()
-        assert np.sum(y) * (x[1] - x[0]) == pytest.approx(1, abs=0.05)
-    bars = [bar.get_width() for bar in drawn["averages"].figure.axes[0].patches]
-    found = roc_auc.summarize(*scores)
-    assert bars == pytest.approx([found.pooled, *[found.mean_over_clients] * 3], abs=1e-6)
-    assert "tests find neither class alike: no average may be trusted" in drawn["averages"].caption
 
 
 def _write_scores(path, *rounds):
@@ -89,6 +24,35 @@ def _write_scores(path, *rounds):
         for label, scores in labels.items() for score in scores
     ]  # fmt: skip
     csv_files.write(path, columns.names("scores"), rows)
+
+
+def test_figures(tmp_path):
+    rng, shifts = np.random.default_rng(0), {"a": 0.0, "b": 20.0, "c": 40.0}
+    of = {
+        name: {0: rng.normal(shift, 9, 300), 1: rng.normal(shift + 9, 9, 300)}
+        for name, shift in shifts.items()
+    }
+    _write_scores(tmp_path / "scores.csv", of)
+    with style.settings():
+        drawn = {d.name: d for d in score_figures.draw(tmp_path / "scores.csv")}
+    assert set(drawn) == {"densities", "roc_curves", "averages"}
+    ids, labels = np.repeat(list(of), 600), np.tile(np.repeat([0, 1], 300), 3)
+    scores = np.concatenate([values for own in of.values() for values in own.values()])
+    (ax,) = drawn["roc_curves"].figure.axes
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    for name, which in {"pooled": ids != "", "b": ids == "b"}.items():
+        x, y = lines[name].get_data()
+        expected = roc_auc.roc_auc(labels[which], scores[which])
+        assert sklearn.metrics.auc(x, y) == pytest.approx(expected, abs=1e-4)
+        assert (x[0], y[0], x[-1], y[-1]) == (0, 0, 1, 1)
+    for ax in drawn["densities"].figure.axes:
+        assert len(ax.get_lines()) >= 3
+        x, y = ax.get_lines()[1].get_data()
+        assert np.sum(y) * (x[1] - x[0]) == pytest.approx(1, abs=0.05)
+    bars = [bar.get_width() for bar in drawn["averages"].figure.axes[0].patches]
+    found = roc_auc.summarize(ids, labels, scores)
+    assert bars == pytest.approx([found.pooled, *[found.mean_over_clients] * 3], abs=1e-6)
+    assert "tests find neither class alike: no average may be trusted" in drawn["averages"].caption
 
 
 @pytest.mark.parametrize("alike, unlike", [("negatives", "positives"), ("positives", "negatives")])
@@ -171,10 +135,3 @@ def test_scores_that_are_not_finite_are_said(tmp_path):
     assert "Left out: 20 scores that are not finite." in drawn["averages"].caption
     # Of both models the same clients.
     assert drawn["densities"].caption.count("2 clients.") == 1
-
-
-def test_bad_flags():
-    assert "--seeds=1: expected" in _run("--seeds=1", status=2).stderr
-    for name in ("", "/proc/x", __file__):
-        error = _run("--seeds=2", f"--output_dir={name}", status=2).stderr
-        assert error.count("\n") == 1 and f"--output_dir={name}: " in error
