@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sklearn import model_selection
+from sklearn import model_selection, preprocessing
 
 from datasets import splits
 from datasets.options import SiloShares
@@ -175,3 +175,17 @@ def test_silos_of_the_least_size_and_more_have_all_parts(shares):
     for size in range(least, least + 30):
         parts = splits.split_silo(size, 0, shares)
         assert min(map(len, parts.values())) >= 1 and sum(map(len, parts.values())) == size
+
+
+def test_features_are_scaled_as_scikit_learn_scales_them():
+    """To the byte, where features are constant, far from 0, or constant but for rounding."""
+    rng = np.random.default_rng(0)
+    train = rng.normal(size=(37, 5))
+    train[:, 0], train[:, 1], train[0, 3] = 0.1, 1e9 + train[:, 1], 1e6
+    train[:, 2] = 1e8 + 1e-8 * (train[:, 2] > 0)
+    other = rng.normal(size=(4, 5))
+    scaler = preprocessing.StandardScaler().fit(train)
+    scaled = splits.scale_by_train({"train": train, "test": other, "valid": other[:0]})
+    for part, features in (("train", train), ("test", other), ("valid", other[:0])):
+        expected = (features - scaler.mean_) / scaler.scale_
+        np.testing.assert_array_equal(scaled[part], expected, strict=True)
