@@ -1,17 +1,16 @@
 """How many processes run the tests, on which examples, and what a skipped test means."""
 
-import argparse
 import gc
 import os
 import pathlib
 import signal
-import zlib
 
 import hypothesis
 import psutil
 import pytest
 
 from motley_tff.core import cores
+from tests import budget
 from tests.trainers import programs
 
 if not __debug__:  # What helpers assert would be gone.
@@ -50,28 +49,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("same")
 
 
-def pytest_addoption(parser):
-    """Adds `--shard=3/8`, the third of eight fixed parts of the chosen tests."""
-    parser.addoption("--shard", type=_parse_shard, default=(1, 1), metavar="K/N")
-
-
-def _parse_shard(text):
-    """Returns `3/8` as `(3, 8)`."""
-    shard, _, num_shards = text.partition("/")
-    if not (shard.isdigit() and num_shards.isdigit() and 1 <= int(shard) <= int(num_shards)):
-        raise argparse.ArgumentTypeError(f"found {text}, expected K/N, such as 3/8")
-    return int(shard), int(num_shards)
-
-
-def pytest_collection_modifyitems(config, items):
-    """Keeps one shard's tests; a test's name alone decides in which of the shards it is."""
-    shard, num_shards = config.getoption("shard")
-    by_shard = [[], []]
-    for item in items:
-        by_shard[zlib.crc32(item.nodeid.encode()) % num_shards == shard - 1].append(item)
-    left_out, items[:] = by_shard
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
+def pytest_configure(config):
+    """Adds up what the tests cost."""
+    config.pluginmanager.register(budget.Costs())
 
 
 def pytest_collection_finish(session):

@@ -1,5 +1,7 @@
 """Averages of clients' ROC-AUC that a server can have without seeing any client's."""
 
+import functools
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,7 +32,8 @@ def averages(groups: Sequence[roc_auc.Clients]) -> list[dict[str, float]]:
             is_missing = (weights > 0) & np.isnan(of.roc_auc)
             products = shares * np.nan_to_num(of.roc_auc)
             sent[rows, i, j] = np.stack([products, shares, is_missing], axis=1)
-    sums = secure_sum(sent.reshape(len(ids), -1)).reshape(sent.shape[1:])
+    warn = functools.partial(print, file=sys.stderr)
+    sums = secure_sum(sent.reshape(len(ids), -1), warn).reshape(sent.shape[1:])
     with np.errstate(invalid="ignore"):  # Of no client with both classes there is no average.
         found = np.where(sums[..., 2] > 0, np.nan, sums[..., 0] / sums[..., 1])
     return [dict(zip(COLUMNS, row.tolist(), strict=True)) for row in found]

@@ -206,7 +206,7 @@ class SequentialTraining:
         name = self._backend.robust
         added = output._replace(update=()) if name else output
         first = self._weigh(added)
-        add = tf.function(_add, autograph=False).get_concrete_function(first, added)
+        add = _concrete(tf.function(_add, autograph=False), first, added)
         update, weight, _ = add(first, added)
         if name:
             update = self._combine(name, [output.update], weight)
@@ -251,8 +251,17 @@ def _compile(task, work, broadcast, spec, state):
         {part: dict(spec[part]) for part in work.parts},
         *(key_type, key_type, tf.TensorSpec([], tf.int32)),
     )
-    # Concrete: tf.function looks at every argument's type again, a millisecond a call.
-    return tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
+    return _concrete(tf.function(run, input_signature=signature, autograph=False))
+
+
+def _concrete(function, *arguments):
+    """Returns a function that does not look at every argument's type again, a millisecond a call.
+
+    Where TensorFlow is told to run functions eagerly, to debug one or in tests, this one is, too.
+    """
+    if tf.config.functions_run_eagerly():
+        return function
+    return function.get_concrete_function(*arguments)
 
 
 def _ordered_map(

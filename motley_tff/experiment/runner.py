@@ -272,6 +272,6 @@ def _tff_backend(
     if config.tff_workers:
         opened = workers.tff_workers_runtime(config.tff_workers, warn)
     else:
-        opened = runtime.tff_runtime(intra_op_threads=config.threads_per_client or None)
+        opened = runtime.tff_runtime(warn, intra_op_threads=config.threads_per_client or None)
     with opened:
         yield backend.TffBackend(aggregator)

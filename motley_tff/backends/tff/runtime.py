@@ -13,28 +13,39 @@ import collections
 import concurrent.futures
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from motley_tff.backends.tff import stub as stub_lib
 from motley_tff.backends.tff.process import WorkerProcess
+from motley_tff.core.errors import WorkerError
 from motley_tff.core.lazy import tff
 
 _MAX_EXECUTORS = 10  # As many as TFF keeps.
 _JOIN_SECONDS = 10.0
+MAX_RESTARTS = 2
 
 
 @contextlib.contextmanager
-def tff_runtime(**worker_options: Any) -> Iterator[WorkerProcess]:
+def tff_runtime(
+    on_restart: Callable[[str], None] = warnings.warn, **worker_options: Any
+) -> Iterator["LocalWorker"]:
     """Has this thread's TFF computations run on a worker of our own inside a `with` block.
 
-    Takes the options of `running_worker`, and raises its errors; any computation raises WorkerError
-    once the worker, which it yields, is lost. The context that was in use before is in use again
+    The worker is started again when it dies. The context that was in use before is in use again
     afterwards, and the worker is gone.
+
+    Args:
+      on_restart: Told, in one line, when the worker died and is started again.
+      worker_options: Those of `running_worker`, whose errors are raised, too.
+
+    Raises:
+      WorkerError: Out of a computation during which `MAX_RESTARTS` + 1 workers in a row died.
     """
     with (
-        running_worker(**worker_options) as (worker, stub),
-        installed(execution_context(stub), end=worker.close),
+        contextlib.closing(LocalWorker(on_restart, worker_options)) as worker,
+        installed(worker, end=worker.close),
     ):
         yield worker
 
@@ -91,6 +102,66 @@ def _compile(computation: tff.Computation) -> tff.Computation:
     """Compiles for the native runtime; a secure sum becomes its arithmetic without the protocol."""
     computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
     return tff.backends.native.desugar_and_transform_to_native(computation)
+
+
+class LocalWorker(tff.framework.AsyncContext):
+    """Runs computations on a worker of this machine, and again on the next one if it dies.
+
+    A computation is a function of its arguments, and a worker keeps nothing that a later one needs.
+    So a computation that is run again gives the same bytes.
+    """
+
+    def __init__(self, on_restart: Callable[[str], None], options: dict[str, Any]):
+        """Starts the first worker; see `tff_runtime`."""
+        self._on_restart, self._options = on_restart, options
+        self._closing, self._is_closed = threading.Lock(), False
+        self._resources = contextlib.ExitStack()
+        self._start()
+
+    @property
+    def pid(self) -> int:
+        """The process of the present worker."""
+        return self._process.pid
+
+    @property
+    def port(self) -> int:
+        """Where the present worker listens."""
+        return self._process.port
+
+    async def invoke(self, comp: Any, arg: Any) -> Any:
+        """Returns the result of a computation."""
+        number = 0
+        while True:
+            try:
+                if number:
+                    self._start()
+                return await self._context.invoke(comp, arg)
+            except WorkerError as error:
+                number += 1
+                if self._is_closed or number > MAX_RESTARTS:
+                    raise
+                what = str(error).partition(";")[0]
+                self._on_restart(
+                    f"{what}; it is started again and repeats the round "
+                    f"({number} of at most {MAX_RESTARTS} times)"
+                )
+
+    def _start(self) -> None:
+        """Starts a worker; what is left of the one before ends."""
+        self._resources.close()
+        with contextlib.ExitStack() as resources:
+            process, stub = resources.enter_context(running_worker(**self._options))
+            with self._closing:
+                if self._is_closed:
+                    raise WorkerError(f"{process} was closed before it was used; open it again")
+                self._process, self._context = process, execution_context(stub)
+                self._resources = resources.pop_all()
+
+    def close(self) -> None:
+        """Ends the worker, also one that is being started. Computations in flight fail."""
+        with self._closing:
+            self._is_closed = True
+        self._resources.close()
 
 
 class _Executors(tff.framework.ExecutorFactory):

@@ -12,8 +12,8 @@ wait for the other, because its remote executor's calls block the event loop the
 a thread when it is collected, where Python can hang.
 
 * A worker that dies, or answers no probe for a minute, is lost for the rest of the run. Its part
-  of the round is computed again by another; later rounds are spread over those that are left. That
-  changes no client's numbers, only the order of the sum (1e-5).
+  of the round is computed again by another. Later rounds have as many parts as before, shared out
+  among the workers that are left, so that sums keep their order and numbers their bytes.
 * Probes go over a connection of their own and are answered while clients are worked on, however
   long that takes: there is no deadline for work. A worker that answers and never finishes cannot
   be told from one with much to do.
@@ -110,6 +110,8 @@ class _RemoteWorker:
         self._context = runtime.execution_context(stub)
         self._thread = runtime.LoopThread(f"tff-worker-{self.address}")
         self._closed = threading.Event()
+        # Parts of a round that one worker has to do are done one after the other.
+        self._turn = asyncio.Lock()
         self.num_running = 0
         threading.Thread(
             target=self._probe, args=(silence_seconds,), name=f"probe-{self.address}", daemon=True
@@ -123,7 +125,11 @@ class _RemoteWorker:
         """Runs a computation there; its own error is a `RemoteComputationError`."""
         self.num_running += 1
         try:
-            return await asyncio.wrap_future(self._thread.submit(self._context.invoke(comp, arg)))
+            async with self._turn:
+                if self._closed.is_set():
+                    raise WorkerError(f"the connection to TFF's worker at {self.address} is closed")
+                running = self._thread.submit(self._context.invoke(comp, arg))
+                return await asyncio.wrap_future(running)
         except grpc.RpcError as error:
             reason = " ".join(error.details().split())[:_REASON_LENGTH]
             raise RemoteComputationError(
@@ -198,8 +204,7 @@ class _SpreadContext(tff.framework.AsyncContext):
 
     async def invoke(self, comp: Any, arg: Any) -> Any:
         """Returns the result of a computation, at the clients or at the server, not at both."""
-        workers = self._pool.remaining
-        parts = split(arg, comp.type_signature.parameter, max(1, len(workers)))
+        parts = split(arg, comp.type_signature.parameter, len(self._pool.workers))
         at_clients, at_server = (
             tff.types.contains(comp.type_signature.result, functools.partial(_is_at, placement))
             for placement in (tff.CLIENTS, tff.SERVER)
@@ -209,20 +214,20 @@ class _SpreadContext(tff.framework.AsyncContext):
         if at_clients and at_server:
             raise NotImplementedError("spread: results at the clients and at the server")
         if at_clients:
-            return list(itertools.chain(*await self._map(comp, parts, workers)))
+            return list(itertools.chain(*await self._map(comp, parts)))
         form, pair = self._mergeable_form(comp), tff.structure.Struct.unnamed
-        merged, *others = await self._map(form.up_to_merge, parts, workers)
+        merged, *others = await self._map(form.up_to_merge, parts)
         for other in others:
             merged = await self._pool.invoke(form.merge, pair(merged, other))
         # Nothing of the clients is used any more, but the form wants an argument: one is enough.
         first = _map_values(lambda values: values[:1], parts[0], comp.type_signature.parameter)
         return await self._pool.invoke(form.after_merge, pair(first, merged))
 
-    async def _map(
-        self, comp: Any, parts: Sequence[Any], workers: Sequence[_RemoteWorker]
-    ) -> list[Any]:
+    async def _map(self, comp: Any, parts: Sequence[Any]) -> list[Any]:
         """Returns the results in the order of the parts."""
-        calls = (self._pool.invoke(comp, *call) for call in zip(parts, workers, strict=False))
+        workers: list[_RemoteWorker | None] = [*self._pool.remaining]
+        dealt = zip(parts, itertools.cycle(workers or [None]), strict=False)
+        calls = (self._pool.invoke(comp, part, worker) for part, worker in dealt)
         return await asyncio.gather(*calls)
 
 

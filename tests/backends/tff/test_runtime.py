@@ -18,6 +18,7 @@ import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow.python.data.experimental.ops import testing
 
 from motley_tff.backends.tff import process as process_lib, runtime as runtime_lib, stub as stub_lib
 from motley_tff.backends.tff.process import WorkerProcess
@@ -37,6 +38,13 @@ def _multiply(times):
         lambda i, x: i < times, lambda i, x: (i + 1, tf.linalg.matmul(x, x)), start
     )
     return product[0, 0]
+
+
+@tff.tensorflow.computation(np.int32)
+def _nap(value):
+    """Takes two seconds, which cost no processor."""
+    data = tf.data.Dataset.from_tensors(value).apply(testing.sleep(2_000_000))
+    return data.take(1).get_single_element()
 
 
 @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
@@ -107,7 +115,15 @@ def main(mode):
         if mode == "raise":
             raise ValueError("a bug")
         if mode == "raise_while_computing":
-            threading.Thread(target=lambda: (time.sleep(1), os.kill(worker.pid, 9))).start()
+            def kill():
+                for _ in range(3):
+                    time.sleep(1)
+                    killed = worker.pid
+                    os.kill(killed, 9)
+                    while worker.pid == killed:
+                        time.sleep(0.1)
+
+            threading.Thread(target=kill, daemon=True).start()
             forever()
         if mode == "os_exit":
             os._exit(6)
@@ -116,7 +132,7 @@ def main(mode):
                 forever()
             except BaseException:
                 time.sleep(0.2)
-                print("alive" if worker.is_alive else "dead", flush=True)
+                print("alive" if psutil.pid_exists(worker.pid) else "dead", flush=True)
                 raise
 
 if __name__ == "__main__":
@@ -219,10 +235,10 @@ def test_signals_get_through_during_a_computation(endings, mode):
 @pytest.mark.slow
 @on_linux
 def test_a_program_whose_worker_died_says_so_in_one_line(endings):
-    stderr = endings["raise_while_computing"].stderr
+    *restarts, stderr = endings["raise_while_computing"].stderr.splitlines()
     assert stderr.startswith("some_command: TFF's worker (pid ")
-    assert stderr.count("\n") == 1
     assert "SIGKILL" in stderr
+    assert not restarts, "Python's warnings are silenced"
 
 
 @pytest.mark.slow
@@ -287,20 +303,62 @@ def test_the_worker_ignores_signals_meant_for_us(runtime):
     assert os.getsid(runtime.pid) != os.getsid(0)
 
 
-def test_a_worker_killed_during_a_computation_is_an_error():
-    with tff_runtime() as worker:
-        assert _multiply(1) > 0
-        threading.Timer(0.5, lambda: os.kill(worker.pid, signal.SIGKILL)).start()
+def _kill_every(worker, signal_number, times):
+    """Kills a runtime's worker, and those that take its place; returns the thread that does."""
+
+    def kill():
+        killed = None
+        for _ in range(times):
+            assert _wait_until(lambda before=killed: worker.pid != before)
+            killed = worker.pid
+            time.sleep(0.3)
+            os.kill(killed, signal_number)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+def test_a_worker_that_dies_is_started_again():
+    restarts = []
+    with tff_runtime(restarts.append) as worker:
+        pid, port = worker.pid, worker.port
+        killer = _kill_every(worker, signal.SIGSEGV, 2)
+        assert _nap(7) == 7
+        killer.join()
+        assert _total([1, 1]) == 2 and worker.pid != pid
+    first, second = restarts
+    assert first == (
+        f"TFF's worker (pid {pid}, port {port}) ended during a computation with signal 11 "
+        "(SIGSEGV); it is started again and repeats the round (1 of at most 2 times)"
+    )
+    assert second.endswith("(2 of at most 2 times)")
+
+
+def test_a_worker_that_dies_three_times_in_a_row_is_an_error():
+    restarts = []
+    with tff_runtime(restarts.append) as worker:
+        killer = _kill_every(worker, signal.SIGKILL, 3)
         with pytest.raises(WorkerError) as caught:
             _multiply(_FOREVER)
+        killer.join()
         message = str(caught.value)
         assert f"pid {worker.pid}, port {worker.port}" in message
         assert "signal 9 (SIGKILL)" in message
         assert "\n" not in message
         assert caught.value.exit_status == 1
-        # Nobody starts it again behind our back.
-        with pytest.raises(WorkerError, match="SIGKILL"):
-            _total([1])
+        assert len(restarts) == 2
+        assert _total([1, 1]) == 2, "the next computation has a worker again"
+
+
+def test_a_worker_that_cannot_be_started_again(fake_binary):
+    restarts = []
+    with tff_runtime(restarts.append) as worker:
+        os.kill(worker.pid, signal.SIGKILL)
+        fake_binary("echo no luck today; exit 3")
+        with pytest.raises(WorkerError, match="exit status 3, its last log line 'no luck today'"):
+            _total([1, 1])
+    assert [f"{n} of at most 2" in line for n, line in enumerate(restarts, 1)] == [True, True]
 
 
 @pytest.mark.slow
