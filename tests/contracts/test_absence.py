@@ -79,7 +79,8 @@ def test_law(name, train):
     registry.LAWS[name](train)
 
 
-@pytest.mark.parametrize("name", [*registry.TRAINING, *registry.STATEFUL])
+# An algorithm without clients' states has a law, which is about its weights.
+@pytest.mark.parametrize("name", [*registry.STATEFUL, *registry.INSTALLED])
 def test_absent_silos_stay_and_the_others_move(name, train):
     build = {**registry.TRAINING, **registry.STATEFUL}[name]
     run = train(build, with_base=name in registry.WITH_BASE)

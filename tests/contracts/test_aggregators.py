@@ -85,13 +85,17 @@ def _slow_if(slow, *values):
     return pytest.param(*values, marks=pytest.mark.slow if slow else ())
 
 
+# One group, two, one for each cluster, and shared layers beside those; others are as one of them.
+_KINDS = ("fedavg_adam", "fedper", "hypcluster", "hypcluster_shared")
+
+
 def _accepted(*aggregators, quick):
-    """Returns (name, aggregator) pairs; `quick` aggregators without shared layers are not slow."""
+    """Returns (name, aggregator) pairs: all of `quick`, and each kind of the others, slow."""
     return [
-        _slow_if(a not in quick or name == "hypcluster_shared", name, a)
+        _slow_if(a != quick or name == "hypcluster_shared", name, a)
         for name in registry.AGGREGATED
         for a in aggregators
-        if a not in registry.REFUSED.get(name, ())
+        if a not in registry.REFUSED.get(name, ()) and (a == quick or name in _KINDS)
     ]
 
 
@@ -99,7 +103,7 @@ def _first_quick(*aggregators):
     return [_slow_if(i, a) for i, a in enumerate(aggregators)]
 
 
-@pytest.mark.parametrize(("name", "aggregator"), _accepted(*registry.AGGREGATORS, quick=["robust"]))
+@pytest.mark.parametrize(("name", "aggregator"), _accepted(*registry.AGGREGATORS, quick="robust"))
 def test_an_outlier_is_bounded(name, aggregator):
     ordinary = [_update(name, [0.1, 0.1], [0.1, 0.1]) for _ in range(_COHORT - 1)]
     outlier = _update(name, [7.0, 7.0], [7.0, 7.0])
@@ -112,7 +116,7 @@ def test_an_outlier_is_bounded(name, aggregator):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "aggregator"), _accepted("compressed", quick=["compressed"]))
+@pytest.mark.parametrize(("name", "aggregator"), _accepted("compressed", quick="compressed"))
 def test_compressed_quantizes(name, aggregator):
     rng = np.random.default_rng(0)
     # Too short to be clipped.
@@ -136,7 +140,7 @@ def test_the_median_and_the_trimmed_mean_are_those_of_the_sequential_backend(agg
     np.testing.assert_allclose(found, robust_mean.combine(aggregator, 0.2, leaves), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "aggregator"), _accepted("secure", quick=["secure"]))
+@pytest.mark.parametrize(("name", "aggregator"), _accepted("secure", quick="secure"))
 def test_secure_sums_nothing_in_the_clear(name, aggregator):
     process = _process(name, aggregator).next
     tff.test.assert_not_contains_unsecure_aggregation(process)
@@ -158,10 +162,10 @@ def _cohort(rng, with_rare):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aggregator", _first_quick("robust", "compressed", "secure"))
-def test_a_rare_cluster_still_learns_after_fifty_rounds(aggregator):
+@pytest.mark.parametrize("aggregator", ["robust", "secure"])
+def test_a_rare_cluster_still_learns_after_many_rounds(aggregator):
     rng = np.random.default_rng(0)
-    plan = [_cohort(rng, with_rare=number % 3 == 1) for number in range(50)]
+    plan = [_cohort(rng, with_rare=number % 3 == 1) for number in range(20)]
     found = _run(_process("hypcluster", aggregator), plan)[-1]
     exact = _run(_process("hypcluster", "mean"), plan[-1:])[0]
     (common, rare), (common_mean, rare_mean) = (

@@ -80,13 +80,14 @@ def test_loss_and_metrics_have_an_entry_an_example(task):
 
 
 @pytest.mark.slow
-def test_the_seed_decides(name):
-    def first(seed):
-        options = synthetic.options_of(name, base_random_seed=seed)
-        clients = datasets.create_task(options).train
-        return clients.fetch(clients.ids[0])["train"]
+def test_the_seed_decides(name, task):
+    def first(task):
+        return task.train.fetch(task.train.ids[0])["train"]
 
-    one, same, other = first(1), first(1), first(2)
+    def made(**options):
+        return datasets.create_task(synthetic.options_of(name, **options))
+
+    one, same, other = first(task), first(made()), first(made(base_random_seed=7))
     for field in one:
         np.testing.assert_array_equal(one[field], same[field])
     assert any(

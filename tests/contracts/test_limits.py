@@ -1,4 +1,4 @@
-"""Where one algorithm gives back another, on every backend."""
+"""Where one algorithm gives back another. That backends agree is `test_agreement`'s."""
 
 import numpy as np
 import pytest
@@ -15,15 +15,12 @@ from motley_tff.core import random_streams
 from tests import toy
 from tests.contracts import registry
 
-
-def _backends():
-    for name in registry.BACKENDS:
-        yield pytest.param(name, marks=[] if name == "sequential" else pytest.mark.slow)
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.fixture(scope="module", params=_backends())
-def backend(request):
-    with registry.BACKENDS[request.param]() as opened:
+@pytest.fixture()
+def backend():
+    with registry.BACKENDS[registry.REFERENCE]() as opened:
         yield opened
 
 
@@ -54,7 +51,6 @@ def test_hypcluster_with_one_model_is_fedavg(backend, task):
         np.testing.assert_allclose(found[0], one, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_coefficient_zero_and_epoch_zero_are_the_global_model(backend, task):
     weights = task.model.initial_weights(5)
     curves = []

@@ -70,26 +70,14 @@ def _assert_shared_cells_are_equal(first, second, rtol=0.0):
                 np.testing.assert_array_equal(mine, theirs, err_msg=f"{name}: {column}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", RUNS, ids=lambda case: "-".join((case.trainer, *case.flags)))
-def test_each_look_on_the_sequential_backend(case, tmp_path):
-    flags = (*_SHORT, "--backend=sequential", *case.flags)
-    with in_process.opened(case.trainer) as run:
-        without = run(tmp_path, "without", *flags)
-        for number, look in enumerate(case.looks):
-            looked = run(tmp_path, f"look{number}", *flags, look)
-            _assert_shared_cells_are_equal(without, looked)
+def _cases():
+    for case in RUNS:
+        yield case, "sequential", 0.0
+    yield pytest.param(RUNS[0], "tff", 0.0, marks=pytest.mark.slow)
+    yield pytest.param(RUNS[-1], "vectorized", 1e-6, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(
-    ("backend", "rtol"),
-    [
-        ("sequential", 0.0),
-        pytest.param("tff", 0.0, marks=pytest.mark.slow),
-        pytest.param("vectorized", 1e-6, marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.parametrize("case", RUNS, ids=lambda case: "-".join((case.trainer, *case.flags)))
+@pytest.mark.parametrize(("case", "backend", "rtol"), _cases())
 def test_all_looks_at_once(case, backend, rtol, tmp_path):
     flags = (*_SHORT, f"--backend={backend}", *case.flags)
     with in_process.opened(case.trainer) as run:

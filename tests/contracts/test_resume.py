@@ -18,16 +18,12 @@ _FLAGS = (
 )  # fmt: skip
 # (trainer, flags): what keeps another kind of state adds a line.
 RUNS = (
-    (_FINETUNING, ("--finetune_max_epochs=1",)),
     (_FINETUNING, ("--dataset_name=emnist", "--clients_per_train_round=2", "--dropout_rate=0.3",
                    "--finetune_max_epochs=1")),
     (_FINETUNING, ("--finetune_every=2", "--finetune_max_epochs=1")),
     (_KNN_PER, ("--num_neighbors=2", "--coefficients=0.5")),
     (_MTL, ("--algorithm=ditto",)),
-    (_MTL, ("--algorithm=mocha",)),
-    (_MTL, ("--algorithm=per_fedavg",)),
-    (_MTL, ("--algorithm=fedrep",)),
-    (_HYPCLUSTER, ("--num_clusters=2", "--balance=0.5")),
+    (_MTL, ("--algorithm=fedper",)),
     (_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=2")),
 )  # fmt: skip
 
@@ -60,18 +56,7 @@ class _Counted:
         self._stages.pop()
 
 
-def _runs():
-    # Others have what these keep, and more.
-    repeated = (
-        ("--finetune_max_epochs=1",), ("--num_clusters=2", "--balance=0.5"),
-        ("--algorithm=mocha",), ("--algorithm=per_fedavg",),
-    )  # fmt: skip
-    for trainer, flags in RUNS:
-        marks = pytest.mark.slow if flags in repeated else []
-        yield pytest.param((trainer, flags), id="-".join((trainer, *flags)), marks=marks)
-
-
-@pytest.fixture(params=_runs())
+@pytest.fixture(params=RUNS, ids=lambda case: "-".join((case[0], *case[1])))
 def begun(request, tmp_path):
     """Runs a trainer once more under a progress that counts; returns that."""
     trainer, flags = request.param

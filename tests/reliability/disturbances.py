@@ -326,7 +326,7 @@ FAULTS = (
     Fault("second run on a directory", second_run, (2,), "another process"),
     Fault("run after a dead one", run_after_a_dead_one),
     Fault("run after a dead one, tff", run_after_a_dead_one, backend="tff"),
-    Fault("TFF's worker killed", worker_killed, (1,), "TFF's worker", "tff"),
+    Fault("TFF's worker killed", worker_killed, (0,), "it is started again", "tff"),
     Fault("TFF's worker stopped for a while", worker_stopped, backend="tff"),
     Fault("Ctrl-C beside a stopped worker", end_beside_stopped_worker, (130,), "goes on", "tff"),
     Fault("0 MB more address space", partial(no_more_memory, kind=_AS, megabytes=0), **_NO_MEMORY),

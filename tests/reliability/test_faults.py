@@ -7,8 +7,6 @@ from tests.reliability import disturbances, verdicts
 _SHORT = (
     "disk with 120 kB left",
     "disk that fills in round_00000002.npz",
-    "files of at most 30 kB",
-    "read-only output directory",
     "second run on a directory",
     "TFF's worker killed",
     "stdout's reader left",

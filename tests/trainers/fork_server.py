@@ -3,8 +3,9 @@
 A trainer's tables do not depend on how its process came to be, and importing TensorFlow and TFF is
 most of a small run. Tests of start-up and of signals start processes of their own instead.
 
-A request is a line of JSON on stdin: `argv`, `environment`, `stdout` and `stderr` (paths). The
-answer is a line on stdout: the exit status, or minus the number of the signal that ended it.
+A request is a line of JSON on stdin: `argv`, `environment`, `stdout` and `stderr` (paths), and
+whether TensorFlow's functions run `eagerly`, without being traced. The answer is a line on stdout:
+the exit status, or minus the number of the signal that ended it.
 """
 
 import atexit
@@ -19,6 +20,7 @@ import traceback
 def main():
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     # Imported, not used: what has run an operation has threads, and cannot be forked.
+    import tensorflow as tf
     import tensorflow_federated  # noqa: F401
 
     import motley_tff.experiment.runner  # noqa: F401
@@ -27,6 +29,7 @@ def main():
         request = json.loads(line)
         child = os.fork()
         if not child:
+            tf.config.run_functions_eagerly(request["eagerly"])
             return _become(request)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)

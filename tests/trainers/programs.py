@@ -69,14 +69,17 @@ def last_checkpoint(run):
     return max((int(path.stem[6:]) for path in run.glob("checkpoints/round_*.npz")), default=0)
 
 
-def run(trainer, root, *flags, status=0):
-    """Runs a trainer to its end in a fork of `fork_server`'s; returns (stdout, stderr)."""
+def run(trainer, root, *flags, status=0, eagerly=False):
+    """Runs a trainer to its end in a fork of `fork_server`'s; returns (stdout, stderr).
+
+    `eagerly` leaves out the tracing of TensorFlow's functions, most of a run on a few clients.
+    """
     module = [f"trainers.{trainer}", f"--root_output_dir={root}", *flags]
     with tempfile.TemporaryDirectory() as folder:
         paths = {name: pathlib.Path(folder, name) for name in ("stdout", "stderr")}
         for path in paths.values():
             path.touch()
-        request = {"argv": module, "environment": environment()}
+        request = {"argv": module, "environment": environment(), "eagerly": eagerly}
         returncode = _ask(request | {name: str(path) for name, path in paths.items()})
         stdout, stderr = (path.read_text(encoding="utf-8") for path in paths.values())
     assert returncode == status, (returncode, stdout, stderr)

@@ -76,10 +76,7 @@ def test_leaves_pictures_and_clients(finished):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags", [(), _SMALL_DDPM, _KEPT, (*_KEPT, *_SMALL_DDPM)],
-    ids=["wgan_gp", "ddpm", "wgan_gp_kept", "ddpm_kept"],
-)  # fmt: skip
+@pytest.mark.parametrize("flags", [_SMALL_DDPM, _KEPT], ids=["ddpm", "wgan_gp_kept"])
 def test_killed_and_given_again(tmp_path, flags):
     run(tmp_path, *_FLAGS, *flags, "--experiment_name=whole")
     (root := tmp_path / "again").mkdir()
@@ -96,10 +93,7 @@ def test_killed_and_given_again(tmp_path, flags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags", [(), _SMALL_DDPM, _KEPT, (*_KEPT, *_SMALL_DDPM)],
-    ids=["wgan_gp", "ddpm", "wgan_gp_kept", "ddpm_kept"],
-)  # fmt: skip
+@pytest.mark.parametrize("flags", [(), (*_KEPT, *_SMALL_DDPM)], ids=["wgan_gp", "ddpm_kept"])
 def test_backends_agree(tmp_path, flags):
     for backend in ("sequential", "tff"):
         name = (f"--experiment_name={backend}", f"--backend={backend}")

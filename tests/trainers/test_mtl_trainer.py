@@ -1,9 +1,7 @@
 """mtl_trainer from end to end, on synthetic silos, as a user runs it."""
 
-import functools
 import json
 import re
-import signal
 
 import numpy as np
 import pandas as pd
@@ -15,9 +13,8 @@ from tests.trainers import programs
 SCHOOL = (
     "--dataset_name=school",
     "--use_synthetic_data",
-    "--total_rounds=6",
-    "--rounds_per_evaluation=3",
-    "--rounds_per_checkpoint=2",
+    "--total_rounds=4",
+    "--rounds_per_evaluation=2",
     "--train_batch_size=32",
     "--base_random_seed=3",
     "--backend=sequential",
@@ -45,9 +42,9 @@ def test_files(ditto):
     root, stdout, stderr = ditto
     assert "personal" in stdout and "% hurt" in stdout and "Traceback" not in stderr
     clients = programs.table(root, "ditto", "clients")
-    assert set(clients["round"]) == {3, 6} and set(clients.split) == {"valid", "test"}
+    assert set(clients["round"]) == {2, 4} and set(clients.split) == {"valid", "test"}
     assert set(clients.candidate) == {"personal"} and set(clients.algorithm) == {"ditto"}
-    last = clients[clients["round"] == 6]
+    last = clients[clients["round"] == 4]
     assert last.personalized.mean() < last.baseline.mean()
     assert not np.allclose(last.personalized_squared_error, last.personalized)
     np.testing.assert_allclose(last.personalized_squared_error, 2 * last.personalized, rtol=1e-5)
@@ -67,32 +64,6 @@ def test_personal_models_are_exported(ditto):
     assert len(np.unique(kernels.round(6), axis=0)) == 60
     with np.load(root / "ditto" / "global_model.npz", allow_pickle=False) as file:
         assert file["w000"].shape == kernels.shape[1:]
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_where_it_was(ditto, tmp_path):
-    """Personal models come back from the checkpoint, to the last bit."""
-    flags = ("--experiment_name=ditto", *DITTO)
-    last = functools.partial(programs.last_checkpoint, tmp_path / "ditto")
-    status, _ = programs.cut("mtl_trainer", tmp_path, *flags, at=last, number=signal.SIGKILL)
-    assert status == -signal.SIGKILL
-    done = last()
-    _, stderr = run(tmp_path, *flags)
-    assert f"train: goes on after {done}/6" in stderr
-    programs.same_tables(ditto[0] / "ditto", tmp_path / "ditto")
-    first, second = (root / "ditto" / "personal_models.npz" for root in (ditto[0], tmp_path))
-    with np.load(first) as a, np.load(second) as b:
-        np.testing.assert_array_equal(a["w000"], b["w000"])
-
-
-@pytest.mark.slow
-def test_tff_gives_the_same_tables(ditto, tmp_path):
-    flags = [f for f in DITTO if not f.startswith("--backend")]
-    run(tmp_path, "--experiment_name=tff", *flags, "--backend=tff")
-    expected = programs.table(ditto[0], "ditto", "clients")
-    found = programs.table(tmp_path, "tff", "clients")
-    for column in ("baseline", "personalized"):
-        np.testing.assert_allclose(found[column], expected[column], rtol=1e-5)
 
 
 def test_mocha_leaves_a_row_and_a_column_of_relations_for_each_silo(tmp_path):
@@ -139,32 +110,31 @@ def _block_contrast(relations, groups):
     return correlation[same].mean() - correlation[other].mean()
 
 
-@pytest.mark.slow
 def test_an_algorithm_without_state(tmp_path):
-    flags = [f.replace("school", "vehicle") for f in SCHOOL]
-    run(tmp_path, "--experiment_name=maml", "--algorithm=per_fedavg", *flags)
+    flags = ("--dataset_name=vehicle", "--train_batch_size=256", "--total_rounds=1")
+    with in_process.opened("mtl_trainer") as run_here:
+        run_here(tmp_path, "maml", "--algorithm=per_fedavg", "--backend=sequential", *flags)
     clients = programs.table(tmp_path, "maml", "clients")
     assert set(clients.candidate) <= set("12345") and clients.personalized_roc_auc.max() <= 1
     assert not (tmp_path / "maml" / "personal_models.npz").exists()
 
 
-@pytest.mark.slow
-def test_a_global_model_that_is_worse_than_nothing_is_named_again_and_again(tmp_path):
-    """From zero, tiny steps: half of the mean score squared beside half the variance."""
-    flags = ("--experiment_name=tiny", "--dataset_name=school", "--use_synthetic_data",
-             "--algorithm=local", "--total_rounds=20", "--client_learning_rate=1e-6",
-             "--personal_learning_rate=0.03", "--rounds_per_evaluation=20")  # fmt: skip
-    stdout, _ = run(tmp_path, *flags)
-    (line,) = re.findall(r"warning: .*", stdout)
-    constant = json.loads((tmp_path / "tiny" / "run.json").read_text())["constant_prediction"]
+def test_a_global_model_that_is_worse_than_nothing_is_named_again_and_again(tmp_path, capsys):
+    """The server's steps are far too long."""
+    flags = ("--algorithm=local", "--total_rounds=1", "--backend=sequential",
+             "--server_learning_rate=100", "--personal_learning_rate=0.5")  # fmt: skip
+    with in_process.opened("mtl_trainer") as run_here:
+        path = run_here(tmp_path, "tiny", *flags)
+        (line,) = re.findall("warning: the global model .*", capsys.readouterr().out)
+        run_here(tmp_path, "tiny", *flags)
+    constant = json.loads((path / "run.json").read_text())["constant_prediction"]
     summary = programs.table(tmp_path, "tiny", "summary").set_index("split").loc["test"]
     assert line == (
-        f"warning: the global model (half_squared_error {summary.baseline_mean:.4g}) is worse than "
+        f"warning: the global model (accuracy {summary.baseline_mean:.4g}) is worse than "
         f"predicting nothing ({constant['test']:.4g}: one constant for every example); "
         "try other learning rates or more rounds"
     )
-    assert summary.personalized_mean < constant["test"] < summary.baseline_mean
-    assert line in run(tmp_path, *flags)[0]  # Of a finished run, from its files.
+    assert line in capsys.readouterr().out  # Of a finished run, from its files.
 
 
 @pytest.mark.parametrize(

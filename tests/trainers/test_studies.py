@@ -3,24 +3,28 @@
 import numpy as np
 import pytest
 
+from tests.contracts import in_process
 from tests.trainers import programs
 
 SILOS = ("--use_synthetic_data", "--total_rounds=2", "--rounds_per_evaluation=2")
 
 
-@pytest.mark.slow
-def test_scores_give_back_the_metrics(tmp_path):
+def _few(trainer, root, *flags):
+    """Runs a trainer in this process, on three clients."""
+    with in_process.opened(trainer) as run:
+        run(root, "x", "--backend=sequential", *SILOS, *flags)
+
+
+def test_scores_give_back_the_metrics(tmp_path, capsys):
     """Accuracy and ROC-AUC of each sensor follow from its examples' scores."""
-    flags = ("--export_scores", "--evaluate_ood", "--ood_examples=20", "--coefficients=0.5,1")
-    stdout, _ = programs.run(
-        "knn_per_trainer", tmp_path, "--dataset_name=vehicle", "--experiment_name=x", *SILOS, *flags
-    )
-    assert stdout.count("scores.csv") == 1
+    _few(
+        "knn_per_trainer", tmp_path, "--dataset_name=vehicle", "--train_batch_size=256",
+        "--export_scores", "--evaluate_ood", "--ood_examples=20", "--coefficients=0.5,1",
+    )  # fmt: skip
+    assert capsys.readouterr().out.count("scores.csv") == 1
     clients = programs.table(tmp_path, "x", "clients").set_index(["split", "client_id"])
-    assert (
-        clients.ood_personalized.notna().sum()
-        == (clients.index.get_level_values(0) == "test").sum()
-    )
+    is_test = clients.index.get_level_values(0) == "test"
+    assert clients.ood_personalized.notna().sum() == is_test.sum()
     for key, rows in programs.table(tmp_path, "x", "scores").groupby(["split", "client_id"]):
         assert len(rows) == clients.loc[key].num_evaluation_examples
         for which in ("baseline", "personalized"):
@@ -33,38 +37,26 @@ def test_scores_give_back_the_metrics(tmp_path):
             np.testing.assert_allclose(area, clients.loc[key][f"{which}_roc_auc"], atol=1e-6)
 
 
-@pytest.mark.slow
 def test_a_cohort_that_shrinks(tmp_path):
-    programs.run(
-        "finetuning_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,
-        "--dropout_rate=0.4", "--finetune_max_epochs=1",
-    )  # fmt: skip
+    _few("finetuning_trainer", tmp_path, "--dropout_rate=0.4", "--finetune_max_epochs=0")
     rounds = programs.table(tmp_path, "x", "rounds")
-    # Of 60, of whom each stays with probability 0.6: 36, and a standard deviation of 3.8.
-    assert list(rounds.num_clients) == [32, 37]
-    each = rounds.bytes_down.iloc[0] / 60
+    # Of three silos, of whom each stays with probability 0.6.
+    assert rounds.num_clients.min() < 3
+    each = rounds.bytes_down.iloc[0] / 3
     np.testing.assert_allclose(rounds.bytes_up, each * rounds.num_clients)
     summary = programs.table(tmp_path, "x", "summary")
     assert (summary.bytes_up_total == rounds.bytes_up.sum()).all()
 
 
-@pytest.mark.slow
-def test_clients_that_are_alike_and_central_training(tmp_path):
-    programs.run(
-        "finetuning_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,
-        "--partition=iid", "--algorithm=centralized", "--finetune_max_epochs=1",
-    )  # fmt: skip
+def test_central_training_sends_nothing(tmp_path):
+    _few("finetuning_trainer", tmp_path, "--algorithm=centralized", "--finetune_max_epochs=0")
     rounds = programs.table(tmp_path, "x", "rounds")
     assert set(rounds.num_clients) == {1} and set(rounds.bytes_down) == {0}
-    assert len(programs.table(tmp_path, "x", "clients").client_id.unique()) == 60
+    assert len(programs.table(tmp_path, "x", "clients").client_id.unique()) == 3
 
 
-@pytest.mark.slow
 def test_a_warm_start_is_counted(tmp_path):
-    programs.run(
-        "hypcluster_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,
-        "--num_clusters=3", "--num_warmstart_fedavg_rounds=4",
-    )  # fmt: skip
+    _few("hypcluster_trainer", tmp_path, "--num_clusters=3", "--num_warmstart_fedavg_rounds=4")
     rounds = programs.table(tmp_path, "x", "rounds")
     total = programs.table(tmp_path, "x", "summary").iloc[-1].bytes_down_total
     # Three models in each of two rounds, and four rounds of FedAvg for each of the three before.
