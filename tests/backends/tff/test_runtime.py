@@ -20,10 +20,20 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.data.experimental.ops import testing
 
-from motley_tff.backends.tff import process as process_lib, runtime as runtime_lib, stub as stub_lib
+from motley_tff.backends import base
+from motley_tff.backends.tff import (
+    aggregators,
+    backend as tff_backend,
+    process as process_lib,
+    runtime as runtime_lib,
+    stub as stub_lib,
+)
 from motley_tff.backends.tff.process import WorkerProcess
 from motley_tff.backends.tff.runtime import running_worker, tff_runtime
+from motley_tff.core import random_streams
 from motley_tff.core.errors import UserError, WorkerError
+from tests import toy
+from tests.contracts import registry
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MARK = "MOTLEY_TEST_MARK"
@@ -333,6 +343,33 @@ def test_a_worker_that_dies_is_started_again():
         "(SIGSEGV); it is started again and repeats the round (1 of at most 2 times)"
     )
     assert second.endswith("(2 of at most 2 times)")
+
+
+@pytest.mark.parametrize("name", ["fedavg_adam", "ditto"])
+def test_a_training_whose_workers_die_gives_the_same_bytes(name):
+    """The worker is dead when the second round begins, and the next one when the third does."""
+    task = toy.scalar_task({"a": [1.0, 2.0], "b": [3.0]}, setting="cross_silo")
+    algorithm = {**registry.TRAINING, **registry.STATEFUL}[name](
+        task, [np.ones([1, 1], np.float32)]
+    )
+
+    def trained(on_round):
+        backend = tff_backend.TffBackend(aggregators.build("secure", 0.0, 2))
+        process = backend.training(task, algorithm)
+        plan = [
+            base.Round(n, task.train.ids, random_streams.key(7, "local_training", n))
+            for n in (1, 2, 3)
+        ]
+        state = process.run(process.initialize(), plan, lambda *_: on_round())
+        return tf.nest.flatten((process.weights(state), process.client_states(state)))
+
+    restarts = []
+    with tff_runtime(restarts.append) as worker:
+        expected = trained(lambda: None)
+        found = trained(lambda: os.kill(worker.pid, signal.SIGKILL))
+    assert len(restarts) == 2
+    for one, other in zip(found, expected, strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
 def test_a_worker_that_dies_three_times_in_a_row_is_an_error():
