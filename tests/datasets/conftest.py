@@ -1,4 +1,4 @@
-"""Fixtures: where real data are, and EMNIST in TFF's SQLite form."""
+"""Fixtures: where real data are, EMNIST in TFF's SQLite form, and models checked once."""
 
 import collections
 import contextlib
@@ -10,9 +10,30 @@ import pytest
 import tensorflow as tf
 
 from datasets import emnist
+from motley_tff.core import task as task_lib
 from tests.trainers import programs
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models_checked_once():
+    """Lets a task trace its model on its data the first time alone.
+
+    That is most of what a task costs, and changed facts, clients or files repeat it.
+    """
+    check, passed = task_lib.Task._check_model_reads_data, set()
+
+    def once(task):
+        spec = tuple(tf.nest.flatten(dict(task.train.spec["train"])))
+        key = (task.dataset, task.setting, task.model.shapes, spec)
+        if key not in passed:
+            check(task)
+            passed.add(key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task_lib.Task, "_check_model_reads_data", once)
+        yield
 
 
 @pytest.fixture(scope="session")

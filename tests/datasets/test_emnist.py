@@ -1,4 +1,3 @@
-import collections
 import contextlib
 import sqlite3
 
@@ -9,7 +8,6 @@ import tensorflow as tf
 import datasets
 from datasets import emnist, splits
 from motley_tff.core import errors
-from tests import synthetic
 from tests.datasets.conftest import write_sqlite
 
 
@@ -30,36 +28,11 @@ def create(path=None, **options):
     return datasets.create_task(datasets.DataOptions("emnist", data_file=file, **options))
 
 
-def test_model_has_the_published_number_of_weights():
-    task = emnist.create_task_from_data(
-        np.zeros((9, 28, 28), np.uint8), np.arange(9) + 50, np.repeat(np.arange(3), 3)
-    )
-    assert task.model.num_weights == 1_206_590
-    assert task.metric.name == "accuracy"
-    assert task.metric.higher_is_better
-
-
 def test_published_split_counts():
     split = splits.published_or_proportional(
         {f"f{i:04d}": 2 for i in range(3400)}, emnist.PUBLISHED
     )
     assert (len(split.valid), len(split.test), len(split.train)) == (400, 500, 2500)
-
-
-@pytest.mark.slow
-def test_synthetic_task():
-    task = synthetic.task("emnist")
-    assert [len(c) for c in task.splits.values()] == [110, 18, 22]
-    assert task.train.spec["train"]["pixels"].dtype == tf.uint8
-    assert task.model.num_weights == 1_206_590
-    assert task.facts["source"] == "synthetic"
-    assert task.facts["clients_left_out"] == {}
-
-
-@pytest.mark.slow
-def test_synthetic_digits():
-    task = create(use_synthetic_data=True, only_digits=True)
-    assert task.facts["num_classes"] == 10
 
 
 def test_npz_is_inverted_and_split(tmp_path):
@@ -88,8 +61,9 @@ def test_npz_is_inverted_and_split(tmp_path):
 
 
 def test_npz_with_letters_has_62_classes_unless_only_digits(tmp_path):
-    path = npz(tmp_path / "w.npz", labels=np.arange(60) % 30)
-    assert create(path).facts["num_classes"] == 62
+    ids = np.repeat([f"w{i:02d}" for i in range(12)], 5)
+    path = npz(tmp_path / "w.npz", labels=np.arange(60) % 30, writer_id=ids)
+    assert create(path).facts["num_classes"] == 62 and set(create(path).train.ids) < set(ids)
     digits = create(path, only_digits=True)
     assert digits.facts["num_classes"] == 10
 
@@ -133,12 +107,6 @@ def test_a_group_key_needs_an_npz(sqlite_dir):
         options = {"use_synthetic_data": True} if where is None else {"data_dir": str(where)}
         with pytest.raises(errors.UserError, match=f"--group_key=x: found .*{found}, expected an"):
             create(group_key="x", **options)
-
-
-def test_npz_with_text_ids(tmp_path):
-    ids = np.repeat([f"w{i:02d}" for i in range(12)], 5)
-    task = create(npz(tmp_path / "w.npz", writer_id=ids))
-    assert set(task.train.ids) < set(ids)
 
 
 def test_writer_with_one_example_is_left_out_by_name(tmp_path):
@@ -190,42 +158,13 @@ def test_sqlite_has_precedence_and_gives_what_tff_gives(sqlite_dir, written):
 
 def test_sqlite_and_arrays_give_the_same_halves(sqlite_dir, written):
     task = create(sqlite_dir / "emnist" / "emnist_all.sqlite")
-    for clients in (task.valid, task.test):
+    for split, clients in task.splits.items():
         for client_id in clients.ids:
-            expected = splits.halve(written[client_id])
+            own = {**written[client_id], "label": written[client_id]["label"].astype(np.int32)}
+            expected = {"train": own} if split == "train" else splits.halve(own)
             in_graph = tf.function(clients.load)(tf.constant(client_id))
             for parts in (clients.fetch(client_id), in_graph):
                 tf.nest.map_structure(np.testing.assert_array_equal, dict(parts), expected)
-
-
-def test_client_id_with_a_quote(sqlite_dir, written):
-    task = create(data_dir=str(sqlite_dir))
-    client_id = "f0005_o'neil"
-    clients = next(c for c in task.splits.values() if client_id in c.index)
-    parts = clients.fetch(client_id)
-    assert sum(len(p["label"]) for p in parts.values()) == len(written[client_id]["label"])
-
-
-def test_real_writers(real_data_dir):
-    path = real_data_dir / "emnist" / "mnist_by_nist_writer.npz"
-    task = create(data_dir=str(real_data_dir))
-    raw = np.load(path)
-    assert [len(c) for c in task.splits.values()] == [611, 100, 125]
-    ids = np.unique(raw["writer_id"])
-    order = np.random.RandomState(13).permutation(len(ids))
-    assert task.valid.ids == tuple(str(i) for i in ids[order[:100]])
-    assert task.facts["num_classes"] == 10
-    counted = sum(
-        len(part["label"])
-        for clients in task.splits.values()
-        for i in clients.ids
-        for part in clients.fetch(i).values()
-    )
-    assert counted == 70_000
-    background = task.train.fetch(task.train.ids[0])["train"]["pixels"][:, 0, 0]
-    assert (background == 255).all()
-    groups = create(path, group_key="hsf_series").facts["client_groups"]
-    assert sorted(collections.Counter(groups.values()).values()) == [337, 499]
 
 
 IMAGES = np.zeros((60, 28, 28), np.uint8)
@@ -276,40 +215,33 @@ def test_sqlite_of_other_examples(tmp_path):
         create(path, only_digits=True)
 
 
-def broken_sqlite(tmp_path, written, change):
-    """Writes the twelve writers, the examples of the last one to train changed."""
+def test_sqlite_with_examples_that_are_none(tmp_path, written):
+    """Read when they are trained on: a line, where the loss would have ended in a stack trace."""
     path = tmp_path / "emnist_all.sqlite"
-    client_id = sorted(written)[np.random.RandomState(13).permutation(12)[-1]]
-    write_sqlite(path, {**written, client_id: change(written[client_id])}, "all_train")
-    return path, client_id
-
-
-@pytest.mark.parametrize("label", [-1, 62])
-def test_sqlite_with_a_label_outside_the_range(tmp_path, written, label):
-    """Read when it is trained on: a line, where the loss would have ended in a stack trace."""
-    path, client_id = broken_sqlite(
-        tmp_path, written, lambda e: {**e, "label": np.full_like(e["label"], label)}
+    *_, low, high, garbage = (
+        sorted(written)[i] for i in np.random.RandomState(13).permutation(12)
     )
-    task = create(path)
-    words = rf"client '{client_id}' cannot be read: .*found labels.*{label}.*expected 0 to 61"
-    with pytest.raises(errors.UserError, match=words):
-        task.train.fetch(client_id)
-
-
-def test_sqlite_with_an_example_that_is_none(tmp_path, written):
-    """TensorFlow fails at quoting bytes that are no text."""
-    path, client_id = broken_sqlite(tmp_path, written, lambda e: e)
+    labels = {low: -1, high: 62}
+    changed = {
+        i: {**e, "label": np.full_like(e["label"], labels[i])} if i in labels else e
+        for i, e in written.items()
+    }
+    write_sqlite(path, changed, "all_train")
     with contextlib.closing(sqlite3.connect(path)) as connection:
+        # TensorFlow fails at quoting bytes that are no text.
         connection.execute(
             "UPDATE examples SET serialized_example_proto = ? WHERE client_id = ?",
-            (b"garbage\xff\xff", client_id),
+            (b"garbage\xff\xff", garbage),
         )
         connection.commit()
     task = create(path)
+    for client_id, label in labels.items():
+        words = rf"client '{client_id}' cannot be read: .*found labels.*{label}.*expected 0 to 61"
+        with pytest.raises(errors.UserError, match=words):
+            task.train.fetch(client_id)
     with pytest.raises(errors.UserError, match="cannot be read: Could not parse") as caught:
-        task.train.fetch(client_id)
-    assert str(caught.value).isprintable()
-    assert "{{" not in str(caught.value)
+        task.train.fetch(garbage)
+    assert str(caught.value).isprintable() and "{{" not in str(caught.value)
 
 
 def test_sqlite_digits(sqlite_dir, written):

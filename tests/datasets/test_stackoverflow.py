@@ -1,6 +1,7 @@
 import collections
 import datetime
 import io
+import shutil
 import tarfile
 
 import numpy as np
@@ -11,7 +12,6 @@ from datasets import next_words, stackoverflow, synthetic_posts
 from datasets.options import DataOptions
 from motley_tff.algorithms import FedAvg
 from motley_tff.core import errors
-from tests import synthetic
 
 WORDS = ["the", "a", "is", "of", "model", "table", "."]
 KEY = tf.zeros([2], tf.int32)
@@ -75,13 +75,15 @@ def tff_clients():
     The first held-out one's dates are out of order, two of them differ in milliseconds only.
     """
     dates = [f"2016-05-04 03:02:01{f} UTC" for f in (".25", "", ".3", ".25")] + [dated(0)]
+    years = [f"{day} UTC" for day in (
+        "2017-01-01 00:00:00", "2016-12-31 23:59:59.999", "2016-12-31 23:59:59")]  # fmt: skip
     held_out = [f"{w} is the table ." for w in ("late", "a", "the", "model", "first")]
     clients = {
         "111": examples(["the model is a table .", "nothing"], [dated(2), dated(1)]),
         "222": examples([f"a {i}" for i in range(1030)], [dated(1)] * 1030),
         "o'neil": examples(["of the table"], [dated(1)]),
         "10": examples(held_out, dates),
-        "20": examples(["a model", "the table", "of"], [dated(i) for i in (3, 2, 1)]),
+        "20": examples(["a model", "the table", "of"], years),
         "30": examples(["the one sentence"], [dated(1)]),
         "40": examples(["a model", "the table"], [dated(2), dated(1)]),
         "555": examples(["not used"], [dated(1)]),
@@ -106,16 +108,11 @@ def tff_task(tff_dir):
     return create(data_dir=str(tff_dir))
 
 
-@pytest.fixture(scope="module")
-def made():
-    return synthetic.task("stackoverflow")
-
-
 # --- model ----------------------------------------------------------------------------------------
 
 
-def test_model_has_the_published_weights(made):
-    model = made.model
+def test_model_has_the_published_weights(tff_task):
+    model = tff_task.model
     assert model.num_weights == 4_050_748
     assert model.shapes[0] == (10_004, 96)
     last = [name for name, is_last in zip(model.names, model.is_last_layer, strict=True) if is_last]
@@ -125,31 +122,26 @@ def test_model_has_the_published_weights(made):
     assert (bias == bias[:, :1]).all()
 
 
-def test_outputs_are_those_of_tff_baselines_model(made):
+def test_outputs_are_those_of_tff_baselines_model(tff_task):
     from tensorflow_federated.python.simulation.baselines.stackoverflow import (
         word_prediction_models,
     )
 
     published = word_prediction_models.create_recurrent_model(vocab_size=10_004)
-    weights = made.model.initial_weights(3)
+    model = tff_task.model
+    weights = model.initial_weights(3)
     published.set_weights(weights)
     x = encoded(["the a is of", "model", "table is the a model of " * 5])[:, :-1]
-    found = made.model.predict(weights, tf.constant(x), False, KEY)
+    found = model.predict(weights, tf.constant(x), False, KEY)
     assert found.shape == (3, 20, 10_004)
     np.testing.assert_allclose(
         found.numpy()[x > 0], published(x.astype(np.float32)).numpy()[x > 0], atol=1e-5
     )
-
-
-def test_a_token_is_represented_by_the_lstms_output(made):
-    weights = made.model.initial_weights(0)
-    x = tf.constant(encoded(["the a"])[:, :-1])
-    h = made.model.embed(weights, x)
-    assert h.shape == (1, 20, 670)
+    # A token is represented by the LSTM's output.
+    h = model.embed(weights, tf.constant(x))
+    assert h.shape == (3, 20, 670)
     logits = (h @ weights[4] + weights[5]) @ weights[6] + weights[7]
-    np.testing.assert_allclose(
-        logits, made.model.predict(weights, x, False, KEY), rtol=1e-4, atol=1e-6
-    )
+    np.testing.assert_allclose(logits, found, rtol=1e-4, atol=1e-6)
 
 
 # --- metrics --------------------------------------------------------------------------------------
@@ -218,6 +210,11 @@ def test_older_half_personalizes(tff_task):
             parts["evaluation"]["tokens"],
             encoded(["late is the table .", "model is the table .", "the is the table ."]),
         )
+    clients = next(c for c in (tff_task.valid, tff_task.test) if "20" in c.index)
+    parts = clients.fetch("20")
+    np.testing.assert_array_equal(parts["personalization"]["tokens"], encoded(["of"]))
+    newer = encoded(["the table", "a model"])
+    np.testing.assert_array_equal(parts["evaluation"]["tokens"], newer)
 
 
 def test_evaluated_clients_keep_the_first_1024_before_sorting(tmp_path):
@@ -241,19 +238,7 @@ def test_evaluated_clients_keep_the_first_1024_before_sorting(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "dates",
-    [
-        ["2016-05-04 03:02:01 UTC", "2016-05-04 03:02:01.1 UTC", "2016-05-04 03:02:01.09 UTC"],
-        ["2017-01-01 00:00:00 UTC", "2016-12-31 23:59:59.999 UTC", "2016-12-31 23:59:59 UTC"],
-    ],
-)
-def test_dates_are_ordered_as_their_text(dates):
-    numbers = stackoverflow._milliseconds(tf.constant(dates)).numpy()
-    assert numbers.argsort().tolist() == np.argsort(dates).tolist()
-
-
-@pytest.mark.parametrize("date", ["yesterday", "", "2016-05-04", "2016-05-04T03:02:01.1"])
+@pytest.mark.parametrize("date", ["yesterday", "2016-05-04T03:02:01.1"])
 def test_other_dates_fail_with_a_user_error(tmp_path, date):
     clients = {
         "1": examples(["the a"] * 2, [dated(1)] * 2),
@@ -359,18 +344,15 @@ def test_truncated_archive_and_one_without_the_file(tmp_path):
 # --- what is missing ------------------------------------------------------------------------------
 
 
-def test_no_data_is_one_line_without_a_download(tmp_path):
+def test_no_data_is_one_line_without_a_download(tmp_path, tff_dir, monkeypatch):
     with pytest.raises(errors.UserError) as caught:
         create(data_dir=str(tmp_path))
     for word in (str(tmp_path), "stackoverflow.sqlite", "word_count.tar.bz2", "GB", "--data_file"):
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_word_counts(tmp_path, tff_clients, monkeypatch):
     monkeypatch.setattr(stackoverflow, "_KERAS_DIR", str(tmp_path / "keras"))
-    write(tmp_path / "stackoverflow.sqlite", *tff_clients)
+    shutil.copy(tff_dir / "stackoverflow.sqlite", tmp_path)
     with pytest.raises(errors.UserError, match=r"found no stackoverflow\.word_count or") as caught:
         create(data_dir=str(tmp_path))
     assert stackoverflow.COUNTS_URL in str(caught.value)
@@ -464,19 +446,7 @@ def test_unigram_by_hand(hand_made, hand_made_task):
     assert task.reference == {order[0]: pytest.approx(1 / 3), order[2]: 0.0, order[4]: 0.0}
 
 
-def test_too_few_users():
-    with pytest.raises(errors.UserError, match="found 2 clients"):
-        stackoverflow.create_task_from_data({i: posts("a", "b") for i in "12"})
-
-
 # --- synthetic users ------------------------------------------------------------------------------
-
-
-def test_synthetic_task(made):
-    assert [len(c) for c in made.splits.values()] == [36, 5, 7]
-    assert made.facts["clients_left_out"] == {}
-    assert set(made.facts["client_groups"].values()) == set(synthetic_posts.TOPICS)
-    assert 0.03 < made.facts["unigram_accuracy"]["test"] < 0.2
 
 
 def test_synthetic_users_are_dated_and_their_group_shows():
@@ -497,7 +467,7 @@ def test_synthetic_users_are_dated_and_their_group_shows():
 
 
 def test_synthetic_topics_drift():
-    made, groups = stackoverflow.synthesize(1, num_users=300)
+    made, groups = stackoverflow.synthesize(1, num_users=150)
     shares = []
     for half in (slice(None, 6), slice(-6, None)):
         words = [
