@@ -34,16 +34,6 @@ def test_the_seed_decides():
     assert list(one) != list(other)
 
 
-def test_parts_of_silos_do_not_mix():
-    task = toy.classifier_silos()
-    dealt = partition.deal(task, 1, 1e9)
-    assert dealt.valid is dealt.test
-    for part in ("train", "valid", "test"):
-        before = np.concatenate([task.test.fetch(i)[part]["x"] for i in task.test.ids])
-        after = np.concatenate([dealt.test.fetch(i)[part]["x"] for i in task.test.ids])
-        np.testing.assert_array_equal(np.sort(before, axis=0), np.sort(after, axis=0))
-
-
 def test_a_silo_has_one_training_part():
     """With a silo too small to be evaluated, `train` and `test` are two lists of clients."""
     task = toy.classifier_silos()
@@ -57,13 +47,6 @@ def test_a_silo_has_one_training_part():
         ours, theirs = (source.fetch(i)["train"]["x"] for source in (dealt.train, dealt.test))
         np.testing.assert_array_equal(ours, theirs)
         assert not np.array_equal(ours, before["train"]["x"])
-
-
-def test_the_central_client_has_everything():
-    central = partition.centralize(toy.scalar_task(_TRAIN, _HELD), 1e9)
-    assert central.train.ids == ("all",)
-    assert _all(central.train, ["train"]) == [1.0, 2.0, 3.0, 10.0, 20.0, 21.0]
-    assert central.test.ids == ("d", "e")
 
 
 def test_too_much_to_pool():

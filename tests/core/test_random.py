@@ -7,19 +7,6 @@ import tensorflow as tf
 from motley_tff.core import random_streams, tensor_random
 
 
-def test_streams_differ_and_repeat():
-    keys = {
-        tuple(random_streams.key(seed, stream, index))
-        for seed in (0, 1)
-        for stream in random_streams.STREAMS
-        for index in (0, 1)
-    }
-    assert len(keys) == 4 * len(random_streams.STREAMS)
-    np.testing.assert_array_equal(
-        random_streams.key(3, "local_training", 5), random_streams.key(3, "local_training", 5)
-    )
-
-
 def test_unknown_stream():
     with pytest.raises(ValueError, match="smapling"):
         random_streams.generator(0, "client_smapling", 0)
@@ -42,23 +29,14 @@ def test_global_generators_are_not_touched():
     np.testing.assert_array_equal(before, np.random.get_state()[1])  # noqa: NPY002
 
 
-def _draws(keys):
+def test_same_draws_eager_and_vectorized_and_compiled():
     def one(key):
         folded = tensor_random.fold(key, tensor_random.EPOCH, 3)
-        x = tf.ones([6, 5])
-        return (
-            folded,
-            tensor_random.permutation(folded, 9),
-            tensor_random.dropout(x, 0.3, folded),
-        )
+        dropped = tensor_random.dropout(tf.ones([6, 5]), 0.3, folded)
+        return folded, tensor_random.permutation(folded, 9), dropped
 
-    return one, keys
-
-
-@pytest.mark.parametrize("jit", [False, True])
-def test_same_draws_eager_vectorized_and_compiled(jit):
-    one, keys = _draws(tf.constant([[1, 2], [3, 4], [-5, 2**31 - 1]], tf.int32))
-    many = tf.function(lambda k: tf.vectorized_map(one, k), jit_compile=jit)(keys)
+    keys = tf.constant([[1, 2], [3, 4], [-5, 2**31 - 1]], tf.int32)
+    many = tf.function(lambda k: tf.vectorized_map(one, k), jit_compile=True)(keys)
     for i, key in enumerate(keys):
         for ours, theirs in zip(one(key), many, strict=True):
             np.testing.assert_array_equal(ours, theirs[i])
@@ -71,16 +49,16 @@ def test_permutation_is_one():
 
 
 def test_folds_do_not_collide():
-    keys = tf.random.uniform([200, 2], -(2**31), 2**31 - 1, tf.int32, seed=1)
+    keys = tf.random.uniform([40, 2], -(2**31), 2**31 - 1, tf.int32, seed=1)
     folded = {
         tuple(tensor_random.fold(key, purpose, number).numpy())
         for key in keys
         for purpose in (tensor_random.PASS, tensor_random.STEP)
         for number in range(5)
     }
-    assert len(folded) == 2000
+    assert len(folded) == 400
     bits = np.unpackbits(np.array(list(folded), np.int32).view(np.uint8), axis=1)
-    assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.05
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.1
 
 
 def test_shorter_draws_are_prefixes():

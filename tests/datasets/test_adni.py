@@ -11,8 +11,6 @@ from hypothesis import given, strategies as st
 import datasets
 from datasets import adni, adni_files, silos
 from datasets.models import adni_cnn
-from motley_tff.algorithms import FedAvg, optimizers
-from motley_tff.backends import base, sequential
 from motley_tff.core import functional_model
 from motley_tff.core.errors import UserError
 
@@ -80,35 +78,6 @@ def test_each_slice_is_scaled_by_its_own_maximum(dtype):
     np.testing.assert_allclose(x[0, 0, :3, 0], [0.25, 1.0, 0.0])
     assert float(x[1, 5, 5, 0]) == 1.0
     assert not np.any(x[2])  # A batch's padding: zeros, not "not a number".
-
-
-def _one_round(backend, task):
-    sgd = optimizers.OptimizerConfig("sgd", 0.02, {})
-    params = FedAvg(sgd, optimizers.OptimizerConfig("sgd", 1.0, {}), 1, 4)
-    process = backend.training(task, params.build(task, task.model.initial_weights(0)))
-    results = []
-    cohort = base.Round(1, task.train.ids, np.array([3, 4], np.int32))
-    state = process.run(process.initialize(), [cohort], lambda r, s: results.append(r.means))
-    initial = task.model.initial_weights(0)
-    return [w - i for w, i in zip(process.weights(state), initial, strict=True)], results[0]
-
-
-@pytest.mark.slow
-def test_a_round_is_the_same_in_tffs_worker():
-    from motley_tff.backends.tff import backend as tff_backend
-    from motley_tff.backends.tff.runtime import tff_runtime
-
-    # Ten and five training slices: the short last batches are kept.
-    vendors = {"CPS": _scans(_people(0, 7)), "Siemens/CTI": _scans(_people(7, 7), 1, seed=1)}
-    task = adni.create_task_from_data(vendors, 0)
-    changes, means = _one_round(sequential.SequentialBackend(), task)
-    with tff_runtime():
-        others, other_means = _one_round(tff_backend.TffBackend(), task)
-    assert means == pytest.approx(other_means, rel=1e-5)
-    for one, other in zip(changes, others, strict=True):
-        # Of each weight array's largest change, a thousandth.
-        np.testing.assert_allclose(other, one, atol=1e-3 * np.abs(one).max())
-        assert np.abs(one).max() > 0
 
 
 # --- splits ---------------------------------------------------------------------------------------

@@ -218,9 +218,7 @@ def test_sqlite_of_other_examples(tmp_path):
 def test_sqlite_with_examples_that_are_none(tmp_path, written):
     """Read when they are trained on: a line, where the loss would have ended in a stack trace."""
     path = tmp_path / "emnist_all.sqlite"
-    *_, low, high, garbage = (
-        sorted(written)[i] for i in np.random.RandomState(13).permutation(12)
-    )
+    *_, low, high, garbage = (sorted(written)[i] for i in np.random.RandomState(13).permutation(12))
     labels = {low: -1, high: 62}
     changed = {
         i: {**e, "label": np.full_like(e["label"], labels[i])} if i in labels else e

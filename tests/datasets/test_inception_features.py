@@ -53,10 +53,7 @@ def test_features_are_what_the_classifier_takes(network, files, model):
     assert (np.ptp(found, axis=0) > 0.1 * found.mean(axis=0)).mean() > 0.1
     same = inception_features.embed(inception_features.load(files / "with_top.h5"), IMAGES)
     np.testing.assert_allclose(same, found, rtol=1e-3, atol=1e-8)
-
-
-@slow
-def test_fractions_and_grey_images(model):
+    # Fractions and grey images.
     grey = IMAGES[..., 0]
     found = inception_features.embed(model, grey)
     repeated = np.repeat(grey[..., None], 3, axis=-1)

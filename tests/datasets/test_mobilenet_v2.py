@@ -36,27 +36,15 @@ def test_the_docstrings_table(model):
     assert stated == [counts["stem"], *by_row, counts["last"], counts["logits"]]
 
 
-def test_shapes(model):
-    weights = model.initial_weights(0)
-    for side in (32, 96):
-        x = tf.random.stateless_normal([2, side, side, 3], [1, 2])
-        assert model.embed(weights, x).shape == (2, 1280)
-        assert model.predict(weights, x, True, None).shape == (2, 2028)
-
-
-def test_an_example_does_not_depend_on_its_batch(model):
+def test_an_example_does_not_depend_on_its_batch_and_the_embedding_feeds_the_last_layer(model):
     weights = model.initial_weights(0)
     x = tf.random.stateless_normal([3, 32, 32, 3], [1, 2])
     together = model.predict(weights, x, True, None)
-    alone = model.predict(weights, x[1:2], False, None)
-    np.testing.assert_allclose(together[1:2], alone, atol=1e-5)
-
-
-def test_last_layer_is_fed_by_the_embedding(model):
-    weights = model.initial_weights(0)
-    x = tf.random.stateless_normal([2, 32, 32, 3], [1, 2])
-    logits = model.embed(weights, x) @ weights[-2] + weights[-1]
-    np.testing.assert_allclose(model.predict(weights, x, False, None), logits, atol=1e-5)
+    assert together.shape == (3, 2028)
+    wide = tf.concat([x[1:2], x[1:2]], 2)  # Of any size.
+    assert model.embed(weights, wide).shape == (1, 1280)
+    h = model.embed(weights, x[1:2])
+    np.testing.assert_allclose(together[1:2], h @ weights[-2] + weights[-1], atol=1e-5)
 
 
 def test_both_forms_of_a_convolution_and_its_norm_agree():

@@ -69,26 +69,6 @@ def test_the_loader_reads_it(folder, tmp_path):
     assert task.facts["preparation"]["slices_of_a_scan"] == [50, 56]
 
 
-@pytest.mark.slow
-def test_a_round_and_its_csv(folder, tmp_path):
-    prepare_adni.prepare(_sources(folder), tmp_path / "adni" / "adni.npz")
-    programs.run(
-        "finetuning_trainer",
-        tmp_path,
-        "--dataset_name=adni",
-        f"--data_dir={tmp_path}",
-        "--experiment_name=one",
-        "--total_rounds=1",
-        "--client_learning_rate=0.01",
-        "--train_batch_size=64",
-        "--finetune_max_epochs=1",
-    )
-    clients = programs.table(tmp_path, "one", "clients")
-    assert set(clients.client_id) == {f"adni:{vendor}" for vendor in VENDORS}
-    assert set(clients.metric) == {"squared_error"} and not clients.higher_is_better.any()
-    assert np.isfinite(clients[["baseline", "personalized"]]).all(axis=None)
-
-
 def _command(root, tmp_path, *flags):
     """Returns what the command prints when it takes one slice of each scan."""
     done = subprocess.run(

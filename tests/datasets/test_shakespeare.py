@@ -262,8 +262,14 @@ def truncated(folder):
         (without_snippets, r"test\.h5: found \[b'.xe9', 'lines'\] of role ROLE_3"),
         (not_utf8, r"test\.h5: a snippet of role ROLE_1 is not UTF-8"),
         (a_name_not_utf8, r"train\.h5: found a role b'caf\\xe9', expected a name in UTF-8"),
-        (snippets_that_are(np.arange(3)), r"train\.h5: found int64 \[3\] of role ROLE_0, expected sni"),
-        (snippets_that_are("one"), r"train\.h5: found object \[\] of role ROLE_0, expected snippets"),
+        (
+            snippets_that_are(np.arange(3)),
+            r"train\.h5: found int64 \[3\] of role ROLE_0, expected sni",
+        ),
+        (
+            snippets_that_are("one"),
+            r"train\.h5: found object \[\] of role ROLE_0, expected snippets",
+        ),
         (snippets_that_are(h5py.Empty("S10")), r"found \['snippets'\] of role ROLE_0, expected"),
         (snippets_that_are(None), r"found \['snippets'\] of role ROLE_0, expected snippets, text"),
         (a_role_of_numbers, r"found float64 \[3, 4\] of role ROLE_0, expected snippets"),

@@ -6,7 +6,7 @@ from datasets import synthetic_writers
 
 @pytest.fixture(scope="module")
 def writing():
-    return synthetic_writers.write(11, 60)
+    return synthetic_writers.write(11, 30)
 
 
 def mean_images(writing, labels):
@@ -19,25 +19,17 @@ def mean_images(writing, labels):
     return found
 
 
-def test_same_seed_same_bytes_and_another_seed_others():
-    few = (synthetic_writers.write(seed, 10) for seed in (11, 11, 12))
-    one, again, other = few
-    for a, b in zip(one, again, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert other.groups != one.groups
-
-
-def test_a_writer_does_not_depend_on_how_many_there_are(writing):
+def test_same_seed_same_bytes_and_another_seed_others(writing):
     few = synthetic_writers.write(11, 4)
-    np.testing.assert_array_equal(few.images, writing.images[: len(few.images)])
-
-
-def test_types_and_shapes(writing):
-    n = len(writing.labels)
-    assert writing.images.shape == (n, 28, 28)
-    assert writing.images.dtype == np.uint8
-    assert writing.labels.dtype == np.int32
-    assert writing.writer_ids.shape == (n,)
+    n = len(few.labels)
+    for name, dtype in (("images", np.uint8), ("labels", np.int32), ("writer_ids", None)):
+        found = getattr(few, name)
+        np.testing.assert_array_equal(found, getattr(writing, name)[:n])
+        assert dtype in (None, found.dtype) and len(found) == n
+    assert few.images.shape == (n, 28, 28)
+    other = synthetic_writers.write(12, 4, synthetic_writers.CHARACTERS[:10])
+    assert set(other.labels) <= set(range(10))
+    assert not np.array_equal(other.images[0], few.images[few.labels == other.labels[0]][0])
 
 
 def test_background_is_white_and_ink_a_small_part(writing):
@@ -52,11 +44,6 @@ def test_all_classes_and_more_digits_than_letters(writing):
     assert (counts > 0).all()
     assert 0.4 < counts[:10].sum() / counts.sum() < 0.6
     assert counts[10:36].sum() > counts[36:].sum()
-
-
-def test_only_some_characters():
-    few = synthetic_writers.write(0, 3, synthetic_writers.CHARACTERS[:10])
-    assert set(few.labels) <= set(range(10))
 
 
 def test_writers_differ_in_labels_and_in_size(writing):
@@ -105,18 +92,3 @@ def test_skeletons_are_one_pixel_wide():
     assert not blocks.any()
     assert thin[1].any(axis=0).sum() >= 10, "the bar keeps its length"
     assert not thin[0, 9:11, 9:11].any(), "the hole stays open"
-
-
-@pytest.mark.parametrize("slant", [-0.3, 0.0, 0.3])
-def test_page_to_glyph_inverts_scale_slant_and_rotation(slant):
-    width, height, rotation = 1.2, 0.8, 0.1
-    cos, sin = np.cos(rotation), np.sin(rotation)
-    forward = (
-        np.array([[cos, -sin], [sin, cos]])
-        @ np.array([[1, -slant], [0, 1]])
-        @ np.diag([width, height])
-    )
-    inverse = synthetic_writers._page_to_glyph(
-        *(np.array([v]) for v in (width, height, slant, rotation))
-    )
-    np.testing.assert_allclose(inverse[0] @ forward, np.eye(2), atol=1e-12)

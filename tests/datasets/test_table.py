@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import special
-from sklearn import impute, metrics, preprocessing
+from sklearn import metrics
 
 import datasets
-from datasets import school, splits, table
+from datasets import school, table
 from datasets.options import DataOptions
 from motley_tff import BackendConfig, interface
-from motley_tff.algorithms import Ditto, FedAvg, FineTuning, KnnPer
+from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
 from motley_tff.core.errors import UserError
 
 _DEVICES = DataOptions("table")

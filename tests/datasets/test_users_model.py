@@ -14,7 +14,8 @@ import tensorflow as tf
 import datasets
 from datasets.models import choice, users_model
 from datasets.options import DataOptions
-from motley_tff.algorithms import KnnPer
+from motley_tff import BackendConfig, interface
+from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
 from motley_tff.core.errors import UserError
 from tests.trainers import programs
 
@@ -255,23 +256,26 @@ def test_what_was_tried_leaves_no_other_names(write):
     assert _build(write(text)).names == _build(write(text)).names
 
 
-def test_the_pages_model_is_trained_and_told_from_another(tmp_path):
+@pytest.mark.usefixtures("eagerly")
+def test_the_pages_model_is_trained_and_told_from_another(write, tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)
-    (tmp_path / "my_module.py").write_text(code)
-    command = [sys.executable, "-m", "trainers.finetuning_trainer", "--dataset_name=table",
-               "--use_synthetic_data", "--experiment_name=x", "--total_rounds=1",
-               "--finetune_max_epochs=1", "--model=my_module:build", "--backend=sequential",
-               "--valid_clients_per_evaluation=1", "--test_clients_per_evaluation=1"]  # fmt: skip
-    options = {"capture_output": True, "text": True, "cwd": tmp_path}
-    done = subprocess.run(command, env=programs.environment(), **options)
-    assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "results" / "x" / "run.json").read_text())
-    assert list(record["data_files"]) == ["my_module.py"]
-    assert record["flags"]["model"] == "my_module:build"
-    (tmp_path / "my_module.py").write_text(code.replace("0.2", "0.3"))
-    done = subprocess.run(command, env=programs.environment(), **options)
-    assert done.returncode == 2
-    assert "begun with other data files" in done.stderr and "my_module.py" in done.stderr
+    model = write("")
+    path = pathlib.Path(model.replace(":build", ".py"))
+
+    def run():
+        task = datasets.create("table", use_synthetic_data=True, model=model, max_clients=6)
+        return interface.run(
+            task, FedAvg(), FineTuning(max_epochs=1), rounds=1, clients_per_round=2,
+            backend=BackendConfig(name="sequential"), root_output_dir=str(tmp_path),
+        )  # fmt: skip
+
+    path.write_text(code)
+    assert np.isfinite(run().clients.personalized_loss).all()
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert list(record["data_files"]) == [path.name]
+    path.write_text(code.replace("0.2", "0.3"))
+    with pytest.raises(UserError, match=f"begun with other data files.*{path.name}"):
+        run()
 
 
 @pytest.mark.slow
