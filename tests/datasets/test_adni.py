@@ -44,10 +44,6 @@ def test_model():
     )
     assert model.is_last_layer == (False,) * 6 + (True,) * 2
     weights = model.initial_weights(0)
-    for kernel, bias in zip(weights[::2], weights[1::2], strict=True):
-        receptive = int(np.prod(kernel.shape[:-2]))
-        limit = np.sqrt(6 / (receptive * (kernel.shape[-2] + kernel.shape[-1])))
-        assert 0.9 * limit < np.abs(kernel).max() <= limit and not bias.any()
     x = tf.random.stateless_uniform([3, 32, 32, 1], [1, 2])
     embedded = model.embed(weights, x)
     outputs = model.predict(weights, x, False, None)
@@ -148,9 +144,6 @@ def test_rules_by_option():
         adni.create_task_from_data(vendors, 3, "random")
     with pytest.raises(UserError, match="--adni_split: expected --dataset_name=adni, found school"):
         datasets.check_options(datasets.DataOptions("school", adni_split="subject"))
-    for rule, crossing in ((None, 0), ("subject", 0), ("published", True)):
-        made = _create(use_synthetic_data=True, adni_split=rule)
-        assert bool(made.facts["subjects_in_several_parts"]) == crossing
 
 
 @pytest.mark.parametrize("rule", adni.SPLITS)
@@ -382,22 +375,6 @@ def test_synthetic_scanners_are_seeded_and_planted():
     assert sorted(made.facts["client_groups"].values()) == sorted(
         f"group_{i % 3}" for i in range(9)
     )
-
-
-def test_scanners_of_a_group_show_the_same_uptake_alike():
-    made = adni.synthesize(5)
-    brightness = {}
-    for vendor, scans in made.vendors.items():
-        low = scans.images[np.abs(scans.suvr - 1.0) < 0.1].astype(float)
-        # At the brain's left and right edge is nothing but cortex.
-        middle = low[:, 14:18].reshape(len(low), -1)
-        edges = [row[np.flatnonzero(row)[[1, -2]]].mean() for row in middle]
-        brightness[vendor] = np.mean(edges)
-    by_group = [
-        [brightness[v] for v, group in made.facts["client_groups"].items() if group == f"group_{i}"]
-        for i in range(3)
-    ]
-    assert max(by_group[0]) < min(by_group[1]) and max(by_group[1]) < min(by_group[2])
 
 
 def test_a_scanners_own_uptake_decides_the_brightness():

@@ -109,24 +109,6 @@ def test_a_group_key_needs_an_npz(sqlite_dir):
             create(group_key="x", **options)
 
 
-def test_writer_with_one_example_is_left_out_by_name(tmp_path):
-    ids = np.repeat(np.arange(12), 5)
-    single = int(np.random.RandomState(13).permutation(12)[1])  # the only test writer
-    ids[ids == single] = (single + 1) % 12
-    ids[0:1] = single
-    with pytest.raises(errors.UserError, match="no test client is left"):
-        create(npz(tmp_path / "w.npz", writer_id=ids))
-    # With more test writers there are others: 20 writers, 2 validate, 3 test.
-    ids = np.repeat(np.arange(20), 3)
-    tested = np.random.RandomState(13).permutation(20)[2:5]
-    ids[np.flatnonzero(ids == tested[0])[1:]] = tested[1]
-    task = create(npz(tmp_path / "v.npz", writer_id=ids))
-    assert task.facts["clients_left_out"] == {
-        "fewer than 2 examples: cannot be halved": [str(tested[0])]
-    }
-    assert task.test.ids == tuple(str(i) for i in tested[1:])
-
-
 def test_npz_is_found_in_the_data_folder(tmp_path):
     (tmp_path / "emnist").mkdir()
     npz(tmp_path / "emnist" / "one.npz")

@@ -1,7 +1,6 @@
 import functools
 import io
 import pathlib
-import shutil
 
 import numpy as np
 import PIL.Image
@@ -14,7 +13,6 @@ from datasets.options import DataOptions
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import errors
-from motley_tff.experiment import run_directory
 
 # Of twelve clients, permuted by seed 13, the first validates and the second tests.
 IDS = sorted(str(i) for i in range(12))
@@ -128,20 +126,6 @@ def test_splits_and_facts(task, cache_dir):
     assert task.facts["files"] == [str(cache_dir / "gld160k" / "train")]
     assert task.model.shapes[-1] == (2028,)
     assert task.metric.name == "accuracy" and task.metric.higher_is_better
-
-
-def test_a_run_knows_its_folder_again(task, tmp_path):
-    """The trainers refuse to resume on other data files."""
-    (folder,) = task.facts["files"]
-    digest = run_directory.digest(folder)
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
-    assert run_directory.digest(copy) == digest
-    write(copy / TEST, [record(b"", 1)])
-    assert run_directory.digest(copy) != digest
-    shutil.rmtree(copy)
-    with pytest.raises(errors.UserError, match="copy cannot be read: No such file"):
-        run_directory.digest(copy)
 
 
 def test_published_split_counts():

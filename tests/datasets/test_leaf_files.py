@@ -4,7 +4,6 @@ import gzip
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import datasets
@@ -218,33 +217,14 @@ def test_lists_become_a_tables_columns(tmp_path):
     }
 
 
-def test_a_table_of_it_is_the_table_of_its_cells(tmp_path):
-    rng = np.random.default_rng(0)
-    users = {
-        f"u{i:02d}": (rng.normal(size=(8, 3)).tolist(), [float(label) for label in range(8)])
-        for i in range(20)
-    }
-    sides = {"train": slice(6), "test": slice(6, None)}
-    for side, part in sides.items():
-        cut = {user: (x[part], y[part]) for user, (x, y) in users.items()}
-        write(tmp_path / "leaf" / side / "all.json", cut)
-    cells = [
-        (u, label, *x) for u, (xs, ys) in users.items() for x, label in zip(xs, ys, strict=True)
-    ]
-    table = tmp_path / "all.csv"
-    pd.DataFrame(cells, columns=["user", "y", "x0", "x1", "x2"]).to_csv(table, index=False)
+def test_a_table_of_a_folders_train_and_test(tmp_path):
+    for side, count in (("train", 6), ("test", 2)):
+        users = {f"u{i:02d}": ([[i + 0.5]] * count, list(range(count))) for i in range(20)}
+        write(tmp_path / side / "all.json", users)
     options = {"client_column": "user", "label_column": "y"}
-    leaf = datasets.create("table", data_file=str(tmp_path / "leaf"), **options)
-    csv = datasets.create("table", data_file=str(table), **options)
-    assert leaf.facts["source"] == "leaf"
-    assert len(leaf.facts["files"]) == 2
-    for name, clients in csv.splits.items():
-        assert leaf.splits[name].ids == clients.ids
-        for client_id in clients.ids:
-            expected, found = clients.fetch(client_id), leaf.splits[name].fetch(client_id)
-            for part, fields in expected.items():
-                np.testing.assert_array_equal(found[part]["label"], fields["label"])
-                np.testing.assert_allclose(found[part]["features"], fields["features"], atol=1e-6)
+    task = datasets.create("table", data_file=str(tmp_path), **options)
+    assert task.facts["source"] == "leaf" and len(task.facts["files"]) == 2
+    assert {len(task.train.fetch(i)["train"]["label"]) for i in task.train.ids} == {8}
 
 
 def test_rows_that_do_not_fit_are_not_read(tmp_path, monkeypatch):

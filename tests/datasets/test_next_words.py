@@ -28,13 +28,6 @@ def test_known_words_have_their_rank_and_others_one_id(table):
     assert table.lookup(tf.constant([], tf.string)).shape == [0]
 
 
-def test_every_word_of_a_large_vocabulary():
-    words = [f"w{i}" for i in range(10_000)]
-    table = next_words.word_table(words, oov=10_001, first_id=1)
-    np.testing.assert_array_equal(table.lookup(tf.constant(words)), np.arange(1, 10_001))
-    assert set(table.lookup(tf.constant([f"v{i}" for i in range(999)])).numpy()) == {10_001}
-
-
 @pytest.mark.parametrize("words", [[], ["a", "b", "a"]])
 def test_words_that_make_no_table(words):
     with pytest.raises(ValueError, match="Expected"):

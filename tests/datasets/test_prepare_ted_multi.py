@@ -180,14 +180,6 @@ def test_columns_in_another_order_and_a_byte_order_mark(tsvs):
     assert clients(tsvs, "train") == {"en-bob": ["hello", "bye"], "es-bob": ["hola", "adiós"]}
 
 
-def test_a_second_run_replaces_the_first(tsvs):
-    prepare(tsvs)
-    add(tsvs / "all_talks_train.tsv", *(ted_lines.row(**r).encode() for r in talk("bob", 2)))
-    prepare(tsvs)
-    assert len(clients(tsvs, "train")) == 4
-    assert len(list((tsvs / "out").iterdir())) == 3
-
-
 def test_a_failure_leaves_what_was_there(tsvs):
     prepare(tsvs)
     before = {p: p.read_bytes() for p in (tsvs / "out").iterdir()}

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import scipy.io
 import tensorflow as tf
-from sklearn import model_selection
 
 import datasets
 from datasets import school
@@ -66,12 +65,6 @@ def test_metrics():
         np.testing.assert_allclose(weights, [1.0, 1.0])
 
 
-def test_model_is_linear_from_zero():
-    task = school.create_task_from_data([np.eye(5)], [np.arange(5.0)], 0)
-    assert task.model.num_weights == 6
-    assert all((w == 0).all() for w in task.model.initial_weights(0))
-
-
 def test_school_too_small_to_split_trains_and_is_named():
     task = school.create_task_from_data(
         [np.eye(5), np.eye(5)[:2]], [np.arange(5.0), np.arange(2.0)], 0
@@ -81,35 +74,6 @@ def test_school_too_small_to_split_trains_and_is_named():
     assert len(task.train.fetch("school_001")["train"]["target"]) == 2
     (listed,) = task.facts["clients_not_evaluable"].values()
     assert listed == ["school_001"]
-
-
-def test_real_file_against_numbers_computed_here(real_data_dir):
-    seed = 1100
-    task = create(data_dir=str(real_data_dir), base_random_seed=seed)
-    content = scipy.io.loadmat(real_data_dir / "school" / "school.mat")
-    scores = np.concatenate([y.ravel() for y in content["Y"][0]]).astype(float)
-    assert (len(task.train), len(scores)) == (139, 15_362)
-    assert task.facts["score_range"] == [1.0, 70.0]
-    assert task.model.num_weights == 29
-    for i in (0, 17, 138):
-        x = content["X"][0, i].astype(np.float64)
-        y = (content["Y"][0, i].ravel() - scores.min()) / (scores.max() - scores.min())
-        rest_x, test_x, rest_y, test_y = model_selection.train_test_split(
-            x, y, test_size=0.15, random_state=seed
-        )
-        train_x, valid_x, train_y, valid_y = model_selection.train_test_split(
-            rest_x, rest_y, test_size=0.15 / 0.85, random_state=seed
-        )
-        mean, std = train_x.mean(0), train_x.std(0)
-        std[std == 0] = 1.0
-        parts = task.train.fetch(f"school_{i:03d}")
-        for part, px, py in (
-            ("train", train_x, train_y),
-            ("valid", valid_x, valid_y),
-            ("test", test_x, test_y),
-        ):
-            np.testing.assert_allclose(parts[part]["features"], (px - mean) / std, atol=1e-5)
-            np.testing.assert_allclose(parts[part]["target"], py, rtol=1e-6)
 
 
 def test_seed_decides_the_split(tmp_path):

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from datasets import splits
 from datasets.options import SiloShares
@@ -56,12 +55,6 @@ def test_who_is_left_out_has_too_few_examples(examples, num_valid, num_test):
         assert {sizes[i] for i in ids} == {0 if reason == "no examples" else 1}
 
 
-@given(st.integers(1, 10**6))
-def test_proportions_are_rounded_down_exactly(num_clients):
-    valid, test = splits.proportional_counts(num_clients)
-    assert valid == max(1, 3 * num_clients // 25) and test == max(1, 3 * num_clients // 20)
-
-
 @given(
     st.integers(0, 60),
     SEEDS,
@@ -91,54 +84,3 @@ def test_each_example_of_a_silo_is_in_one_part(num_examples, seed, percents):
     # Who tests does not depend on how many validate.
     other = splits.split_silo(num_examples, seed, shares._replace(valid=1e-9))
     np.testing.assert_array_equal(other["test"], parts["test"])
-
-
-TRACED = settings(max_examples=settings().max_examples // 2)
-
-
-@TRACED
-@given(st.integers(1, 300))
-def test_a_shuffle_is_a_permutation(num_examples):
-    order = splits.shuffled_order(num_examples).numpy()
-    assert sorted(order) == list(range(num_examples))
-    np.testing.assert_array_equal(splits.shuffled_order(tf.constant(num_examples)), order)
-
-
-@TRACED
-@given(st.integers(2, 80), st.booleans())
-def test_halves_are_the_whole(num_examples, shuffle):
-    rows = np.arange(num_examples)
-    examples = {"x": rows * 3, "y": np.stack([rows, -rows], axis=1)}
-    halves = splits.halve(examples, shuffle)
-    tensors = splits.halve({name: tf.constant(array) for name, array in examples.items()}, shuffle)
-    sizes = {part: len(half["x"]) for part, half in halves.items()}
-    assert sizes == {"personalization": num_examples // 2, "evaluation": -(-num_examples // 2)}
-    found = np.concatenate([half["y"][:, 0] for half in halves.values()])
-    assert sorted(found) == list(rows) and (shuffle or list(found) == list(rows))
-    for part, half in halves.items():
-        np.testing.assert_array_equal(half["x"], 3 * half["y"][:, 0])
-        for field, array in half.items():
-            np.testing.assert_array_equal(tensors[part][field], array)
-
-
-@st.composite
-def features(draw):
-    """Returns the parts of a silo, features of whole numbers."""
-    width = draw(st.integers(1, 3))
-    row = st.lists(st.integers(-9, 9), min_size=width, max_size=width)
-    parts = {"train": draw(st.lists(row, min_size=1, max_size=8))}
-    parts |= {part: draw(st.lists(row, max_size=3)) for part in ("valid", "test")}
-    return {part: np.array(x, np.float64).reshape(-1, width) for part, x in parts.items()}
-
-
-@given(features(), st.sampled_from([0.25, 1.0, 8.0]), st.integers(-20, 20))
-def test_scaling_takes_units_out(parts, scale, shift):
-    found = splits.scale_by_train(parts)
-    constant = np.ptp(parts["train"], axis=0) == 0
-    np.testing.assert_allclose(found["train"].mean(axis=0), 0, atol=1e-12)
-    np.testing.assert_allclose(found["train"].std(axis=0), np.where(constant, 0, 1), atol=1e-12)
-    other = splits.scale_by_train({part: scale * x + shift for part, x in parts.items()})
-    for part, x in found.items():
-        # What is constant among training examples is only centred.
-        expected = np.where(constant, scale * x, x)
-        np.testing.assert_allclose(other[part], expected, rtol=1e-9, atol=1e-12)

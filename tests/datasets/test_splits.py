@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sklearn import model_selection, preprocessing
+from sklearn import preprocessing
 
 from datasets import splits
 from datasets.options import SiloShares
@@ -111,20 +111,6 @@ def test_halves_in_order():
     assert halves["evaluation"]["x"].tolist() == [2, 3, 4]
 
 
-@pytest.mark.parametrize(
-    ("num_examples", "sizes"),
-    [(3, (1, 1, 1)), (7, (4, 1, 2)), (20, (14, 3, 3)), (100, (69, 16, 15))],
-)
-def test_silos_are_split_as_scikit_learn_does_it_twice(num_examples, sizes):
-    parts = splits.split_silo(num_examples, 1100)
-    assert tuple(len(rows) for rows in parts.values()) == sizes
-    rows = np.arange(num_examples)
-    rest, test = model_selection.train_test_split(rows, test_size=0.15, random_state=1100)
-    train, valid = model_selection.train_test_split(rest, test_size=0.15 / 0.85, random_state=1100)
-    for part, expected in (("train", train), ("valid", valid), ("test", test)):
-        np.testing.assert_array_equal(parts[part], expected)
-
-
 def test_silo_split_by_hand_and_by_seed():
     parts = splits.split_silo(7, 100)
     assert parts["test"].tolist() == [1, 2]
@@ -135,24 +121,9 @@ def test_silo_split_by_hand_and_by_seed():
     )
 
 
-@pytest.mark.parametrize(
-    ("num_examples", "shares", "sizes"),
-    [(20, (0.2, 0.2), (12, 4, 4)), (100, (0.25, 0.5), (25, 25, 50)), (5, (0.3, 0.4), (1, 2, 2))],
-)
-def test_silos_are_split_by_other_shares(num_examples, shares, sizes):
-    parts = splits.split_silo(num_examples, 100, SiloShares(*shares))
-    assert tuple(len(parts[name]) for name in ("train", "valid", "test")) == sizes
-    assert sorted(np.concatenate(list(parts.values()))) == list(range(num_examples))
-
-
 def test_shares_that_leave_a_silo_nothing_to_train_on():
     with pytest.raises(errors.UserError, match="silo of 3 examples.*--test_split=0.6.*smaller"):
         splits.split_silo(3, 0, SiloShares(0.3, 0.6))
-
-
-@pytest.mark.parametrize("num_examples", [0, 1, 2])
-def test_silo_too_small(num_examples):
-    assert splits.split_silo(num_examples, 0) is None
 
 
 def test_scaling_is_by_the_train_part_and_keeps_constant_features():

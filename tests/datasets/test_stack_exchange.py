@@ -1,7 +1,5 @@
 import collections
-import contextlib
 import pathlib
-import sqlite3
 import subprocess
 import sys
 import tracemalloc
@@ -359,15 +357,3 @@ def test_a_prepared_dump_is_found_and_split(tmp_path):
     assert task.facts["vocabulary"]["found"] == 7 + 15
     halves = task.test.fetch(order[2])
     assert [len(halves[p]["tokens"]) for p in ("personalization", "evaluation")] == [1, 2]
-
-
-def test_a_broken_example_of_a_prepared_dump(tmp_path):
-    path = tmp_path / "stack_exchange.sqlite"
-    rows = [row(f"We {user}. They {user}.", OwnerUserId=str(user)) for user in range(9)]
-    stack_exchange.prepare(dump(tmp_path / "Posts.xml", *rows), path)
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE examples SET serialized_example_proto = x'0aff'")
-        connection.commit()
-    with pytest.raises(errors.UserError, match="found an example that is broken") as caught:
-        create(data_file=str(path))
-    assert str(path) in str(caught.value)

@@ -263,7 +263,7 @@ def test_broken_files(tmp_path, path):
 
 
 def test_sqlite_of_other_examples(tmp_path):
-    some = {split: dict.fromkeys(of, [1, 2]) for split, of in TALKS.items()}
+    some = {split: dict.fromkeys(of, (1, 2)) for split, of in TALKS.items()}
     with pytest.raises(UserError, match=r"found splits \['train'\], expected 'valid'"):
         create(save(tmp_path / "one.sqlite", {"train": some["train"]}))
     with pytest.raises(UserError, match=r"other\.sqlite: .*expected examples with a string tokens"):

@@ -4,16 +4,12 @@ import numpy as np
 import pytest
 import scipy.io
 import tensorflow as tf
-from sklearn import model_selection
 
 import datasets
 from datasets import classification, silos, vehicle
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
 from tests.datasets.test_school import cells
-from tests.trainers import programs
-
-_REAL = programs.DATA / "vehicle" / "vehicle_subset.mat"
 
 
 def _mat(path, **changes):
@@ -37,25 +33,6 @@ def test_loss_and_accuracy_by_hand():
     np.testing.assert_allclose(vehicle.accuracy(labels, margins)[0], [1.0, 0.0, 1.0])
     weights = (tf.constant([[3.0], [4.0]]), tf.constant([12.0]))
     assert float(silos.half_squared_norm(weights, 1e-4)) == pytest.approx(0.5e-4 * 169)
-
-
-@pytest.mark.skipif(not _REAL.exists(), reason=f"no real data in {programs.DATA}")
-def test_real_subset():
-    task = _create(data_file=str(_REAL), base_random_seed=1100)
-    assert len(task.train) == len(task.test) == 23
-    assert task.model.num_weights == 101
-    sensor = scipy.io.loadmat(_REAL)
-    x, y = sensor["X"][12, 0], sensor["Y"][12, 0].ravel()
-    rest, test = model_selection.train_test_split(
-        np.arange(len(y)), test_size=0.15, random_state=1100
-    )
-    train, _ = model_selection.train_test_split(rest, test_size=0.15 / 0.85, random_state=1100)
-    parts = task.test.fetch("sensor_12")
-    expected = (x[test] - x[train].mean(0)) / x[train].std(0)
-    np.testing.assert_allclose(parts["test"]["features"], expected, atol=1e-5)
-    np.testing.assert_array_equal(parts["test"]["target"], y[test])
-    smallest = min(len(task.train.fetch(i)["train"]["target"]) for i in task.train.ids)
-    assert smallest == 4  # Seven examples, split 4, 1, 2.
 
 
 def test_tiny_silos_train_but_are_not_evaluated(tmp_path):

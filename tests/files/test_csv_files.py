@@ -56,15 +56,6 @@ def test_text_that_is_guarded(text):
     assert csv_files.formula_undone(f"'{text}") == text == csv_files.formula_undone(text)
 
 
-@pytest.mark.parametrize(
-    "texts", [["a,b", "c"], ['"', ""], [" a", "b "], ["é", "\n"], ["a\rb", "c"], [""], [",", ","]]
-)
-def test_lines_are_those_of_the_csv_module(tmp_path, texts):
-    columns = [f"c{i}" for i in range(len(texts))]
-    csv_files.write(tmp_path / "ours.csv", columns, [dict(zip(columns, texts, strict=True))])
-    assert (tmp_path / "ours.csv").read_bytes() == (_line(columns) + _line(texts)).encode()
-
-
 _CELLS = (None, True, np.bool_(False), 7, np.int64(-7), np.uint8(7), 0.1, np.float32(1 / 3), 1e-12)
 _CELLS += (1e300, float("nan"), -np.inf, np.float64("inf"), "", "nan", "a,b", 'a"b', "é\n", "%s")
 
@@ -116,14 +107,6 @@ def test_a_row_has_its_tables_keys(tmp_path, row, words):
     with pytest.raises(ValueError, match=words):
         csv_files.append(path, columns, [row], optional=["y"])
     assert path.read_bytes() == before == b"id,x,y\n0,1,\n"
-
-
-def test_an_end_of_a_line_of_any_kind_is_in_quotes(tmp_path):
-    path = tmp_path / "t.csv"
-    cells = ["a\rb", "\r", "a\r\n", "\r\nb"]
-    csv_files.write(path, ["id", "x"], [{"id": cell, "x": 1} for cell in cells])
-    assert path.read_bytes() == b'id,x\n"a\rb",1\n"\r",1\n"a\r\n",1\n"\r\nb",1\n'
-    assert [row["id"] for row in csv_files.read(path)] == cells
 
 
 def test_other_columns_are_not_added_to(tmp_path):

@@ -1,15 +1,12 @@
 """What is written is read: CSV files and archives of arrays, whatever they hold."""
 
 import csv
-import math
-import zipfile
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from hypothesis.extra import numpy as arrays_of
 
-from motley_tff.files import array_files, csv_files
+from motley_tff.files import csv_files
 
 # Any text, and what is special to CSV or to a spreadsheet more often than by chance. Not NUL, which
 # `csv` of CPython 3.10 does not read.
@@ -91,13 +88,6 @@ def test_a_float32_comes_back_exactly(bits):
         assert np.float32(float(csv_files.cell(number))) == number
 
 
-@given(st.integers(), st.booleans(), st.sampled_from([math.nan, math.inf, -math.inf]))
-def test_whole_numbers_are_exact_and_what_is_not_finite_is_empty(number, truth, undefined):
-    assert int(csv_files.cell(number)) == number
-    assert csv_files.cell(truth) == str(int(truth))
-    assert csv_files.cell(undefined) == csv_files.cell(np.float32(undefined)) == ""
-
-
 @given(TEXT)
 def test_no_text_is_a_formula_and_none_is_lost(text):
     found = csv_files.formula_safe({"a": text})["a"]
@@ -106,29 +96,3 @@ def test_no_text_is_a_formula_and_none_is_lost(text):
         float(found)  # A negative number.
         assert found[0] == "-" and found.isascii()
     assert csv_files.formula_safe({"a": found}) == {"a": found}
-
-
-@given(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False))
-def test_numbers_are_no_formulas(value):
-    assert csv_files.formula_safe({"a": value}) == {"a": value}
-    written = csv_files.cell(value)
-    assert csv_files.formula_safe({"a": written}) == {"a": written}
-
-
-DTYPES = st.sampled_from([np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_, "<U3"])
-
-
-@given(
-    arrays=st.lists(arrays_of.arrays(DTYPES, arrays_of.array_shapes(min_dims=0, min_side=0))),
-    compression=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]),
-)
-def test_arrays_are_read_as_they_were_saved(path, arrays, compression):
-    named = {f"values/{number}": array for number, array in enumerate(arrays)}
-    array_files.save(path, named, compression)
-    saved, found = path.read_bytes(), array_files.read(path)
-    assert list(found) == list(named)
-    for name, array in named.items():
-        assert found[name].dtype == array.dtype and found[name].shape == array.shape
-        assert found[name].tobytes() == array.tobytes()
-    array_files.save(path, found, compression)
-    assert path.read_bytes() == saved

@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 from hypothesis import given, strategies as st
 
 from motley_tff.metrics import scorecard
@@ -23,25 +22,6 @@ def test_dearer_is_never_better(cost, other, baseline):
     assert 0 <= _score(high, baseline) <= _score(low, baseline) <= scorecard.MOST
     assert _score(baseline, baseline) == 1
     assert _score(0, baseline) == scorecard.MOST
-
-
-@given(st.floats(0, 5), st.floats(1e-3, 1e6), st.integers(-8, 8))
-def test_units_of_costs_do_not_matter(ratio, baseline, power):
-    cost = ratio * baseline
-    assert _score(cost * 2.0**power, baseline * 2.0**power) == pytest.approx(
-        _score(cost, baseline), rel=1e-12
-    )
-
-
-@given(*[st.tuples(st.floats(1, 1e6), COSTS, COSTS)] * 2)
-def test_efficiency_is_a_mean_of_costs_that_do_not_mix(cost, baseline):
-    cost, baseline = scorecard.Cost(*cost), scorecard.Cost(*baseline)
-    scores = scorecard.cost_scores(cost, baseline)
-    for field in scorecard.Cost._fields:
-        alone = baseline._replace(**{field: getattr(cost, field)})
-        assert getattr(scorecard.cost_scores(alone, baseline), field) == getattr(scores, field)
-    efficiency = scorecard.efficiency(scores)
-    assert min(scores) - 1e-9 <= efficiency <= max(scores) + 1e-9 <= scorecard.MOST + 1e-9
 
 
 @given(VALUES, VALUES, st.booleans(), st.sampled_from([0.25, 1, 8]))

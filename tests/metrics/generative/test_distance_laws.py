@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from motley_tff.metrics.generative import client_features, frechet, kernel, scores
+from motley_tff.metrics.generative import frechet, kernel
 
 # Whole numbers: sums of their squares and cubes have no rounding.
 NUMBERS = st.integers(-5, 5).map(float)
@@ -63,45 +63,3 @@ def test_one_feature_in_closed_form_beside_any_that_are_constant(both, num_other
     expected = (first.mean() - second.mean()) ** 2 + (first.std(ddof=1) - second.std(ddof=1)) ** 2
     wide = (np.pad(x, ((0, 0), (0, num_others)), constant_values=3) for x in (first, second))
     assert _fid(*wide) == close(expected)
-
-
-@given(sets(1, most=16), st.integers(1, 15))
-def test_moments_of_parts_are_those_of_the_whole(found, cut):
-    (features,) = found
-    whole = frechet.moments(features)
-    if cut < len(features):
-        merged = frechet.merged(*map(frechet.moments, (features[:cut], features[cut:])))
-        assert merged.num == whole.num
-        np.testing.assert_allclose(merged.mean, whole.mean, atol=1e-9)
-        np.testing.assert_allclose(merged.scatter, whole.scatter, atol=1e-9)
-    centred = features - features.mean(axis=0)
-    np.testing.assert_allclose(whole.scatter, centred.T @ centred, atol=1e-9)
-
-
-@given(sets(2))
-def test_kernel_distances_by_all_pairs(both):
-    first, second = both
-
-    def pairs(a, b):
-        return (a @ b.T / a.shape[1] + 1) ** 3
-
-    def within(a, unbiased):
-        return pairs(a, a)[~np.eye(len(a), dtype=bool) | (not unbiased)].mean()
-
-    for unbiased in (False, True):
-        means = within(first, unbiased) + within(second, unbiased)
-        expected = means - 2 * pairs(first, second).mean()
-        assert _kid(first, second, unbiased) == close(expected)
-    assert kernel._total_by_pairs(first, second) == close(kernel.total(first, second))
-
-
-@given(sets(4))
-def test_the_biased_kernel_distance_is_convex(found):
-    """Observation 1 of the paper; it is about distributions, so not about unbiased forms."""
-    *own, generated = found
-    clients = client_features.from_arrays({str(i): x for i, x in enumerate(own)})
-    row = scores.table(clients, {"g": generated}, 0).rows[0]
-    num = sum(map(len, own))
-    biased = sum(len(x) / num * _kid(x, generated) for x in own)
-    assert row["kid_biased_avg"] == close(biased)
-    assert row["kid_biased_all"] <= row["kid_biased_avg"] + 1e-6

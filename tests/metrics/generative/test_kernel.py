@@ -82,13 +82,3 @@ def test_theorem_2(apart):
     for row, generated_set in zip(rows, generated.values(), strict=True):
         expected = clients.shares @ [_reference(one, generated_set, True) for one in own]
         assert row["kid_avg"] == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_ranks_of_both_forms_are_the_same():
-    rng = np.random.default_rng(2)
-    generated = {str(s): rng.normal(size=(25, 3)) * s for s in (0.5, 1, 1.5, 2, 3)}
-    rows = scores.table(_clients(rng, (30, 30), 2.0), generated, 0).rows
-    for name in ("kid", "kid_biased"):
-        ranks = [[row[f"{name}_{form}_rank"] for row in rows] for form in ("all", "avg")]
-        assert ranks[0] == ranks[1]
-        assert sorted(ranks[0]) == [1, 2, 3, 4, 5]
