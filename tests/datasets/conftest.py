@@ -73,6 +73,25 @@ def write_sqlite(path, data, split_name):
     )
 
 
+def write_tables(path, clients):
+    """Writes TFF's tables of `{(client, split): [features]}`; its writer has a client in one split.
+
+    Each example's features are `{name: tf.train.Feature}`.
+    """
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        columns = "client_id TEXT, split_name TEXT"
+        database.execute(f"CREATE TABLE client_metadata ({columns}, num_examples INTEGER)")
+        database.execute(f"CREATE TABLE examples ({columns}, serialized_example_proto BLOB)")
+        for owner, examples in clients.items():
+            row = (*owner, len(examples))
+            database.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", row)
+            for features in examples:
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                row = (*owner, example.SerializeToString())
+                database.execute("INSERT INTO examples VALUES (?, ?, ?)", row)
+    return path
+
+
 def select(data, choose):
     """Returns each client's examples at the rows `choose(labels)`."""
     return {

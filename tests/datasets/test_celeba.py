@@ -1,8 +1,5 @@
 """CelebA: TFF's SQLite read as TFF reads it, and synthetic faces."""
 
-import contextlib
-import sqlite3
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +7,7 @@ import tensorflow as tf
 import datasets
 from datasets import celeba
 from motley_tff.core.errors import UserError
+from tests.datasets.conftest import write_tables
 
 
 def _int64(values):
@@ -18,23 +16,19 @@ def _int64(values):
 
 def _write(path, people=12, side=84):
     """Writes people of four pictures each, filled with their number; every second one smiles."""
-    tf_attributes = celeba.ATTRIBUTES
-    with contextlib.closing(sqlite3.connect(path)) as database, database:
-        columns = "client_id TEXT, split_name TEXT"
-        database.execute(f"CREATE TABLE client_metadata ({columns}, num_examples INTEGER)")
-        database.execute(f"CREATE TABLE examples ({columns}, serialized_example_proto BLOB)")
-        for person in range(people):
-            owner = (f"{person:03d}", "split_by_examples_train")
-            database.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (*owner, 4))
-            for number in range(4):
-                features = {name: _int64([0]) for name in tf_attributes}
-                features["smiling"] = _int64([number % 2])
-                features["male"] = _int64([1])
-                features["image"] = _int64([person] * side * side * 3)
-                example = tf.train.Example(features=tf.train.Features(feature=features))
-                row = (*owner, example.SerializeToString())
-                database.execute("INSERT INTO examples VALUES (?, ?, ?)", row)
-    return path
+    clients = {
+        (f"{person:03d}", "split_by_examples_train"): [
+            {
+                **{name: _int64([0]) for name in celeba.ATTRIBUTES},
+                "smiling": _int64([number % 2]),
+                "male": _int64([1]),
+                "image": _int64([person] * side * side * 3),
+            }
+            for number in range(4)
+        ]
+        for person in range(people)
+    }
+    return write_tables(path, clients)
 
 
 def test_reads_tffs_file(tmp_path):

@@ -234,16 +234,6 @@ def test_rows_that_do_not_fit_are_not_read(tmp_path, monkeypatch):
         users_table.read(path)
 
 
-def test_texts_and_their_classes(tmp_path):
-    users = {f"u{i:02d}": (["good day", "bad day"] * 4, [1, 0] * 4) for i in range(20)}
-    path = str(write(tmp_path / "all.json", users))
-    columns = {"client_column": "user", "text_column": "x"}
-    assert datasets.create("text", data_file=path, **columns).facts["source"] == "leaf"
-    task = datasets.create("text", data_file=path, label_column="y", **columns)
-    examples = task.train.fetch(task.train.ids[0])["train"]
-    assert sorted(examples["label"].tolist()) == [0] * 4 + [1] * 4
-
-
 @pytest.mark.parametrize(
     "users, words",
     [

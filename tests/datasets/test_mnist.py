@@ -58,12 +58,6 @@ def test_writers_are_clients(tmp_path):
         np.testing.assert_array_equal(examples["label"], np.arange(10))
 
 
-def test_writers_as_silos(tmp_path):
-    task = create(by_writer(tmp_path / "x.npz"), setting="cross_silo")
-    sizes = {part: len(task.test.fetch("7")[part]["label"]) for part in ("train", "valid", "test")}
-    assert sizes == {"train": 6, "valid": 2, "test": 2}
-
-
 def test_a_client_trains_on_one_class_and_is_scored_on_all(tmp_path):
     task = create(of_keras(tmp_path / "x.npz"), **_ONE_CLASS)
     classes, seen = [], {"valid": [], "test": []}
@@ -79,19 +73,6 @@ def test_a_client_trains_on_one_class_and_is_scored_on_all(tmp_path):
         for i, label in zip(task.train.ids, classes, strict=True)
     ]
     assert sum(own) < 10  # By labels all 20 would be scored on their own class.
-
-
-def test_as_devices_validation_and_test_clients_share_what_they_are_scored_on(tmp_path):
-    options = {"partition": "classes:1", "num_clients": 20, "evaluation_partition": "iid"}
-    task = create(of_keras(tmp_path / "x.npz"), **options)
-    owned, scored = [], []
-    for clients in (task.valid, task.test):
-        for client_id in clients.ids:
-            parts = clients.fetch(client_id)
-            owned += [*set(parts["personalization"]["label"])]
-            scored += parts["evaluation"]["label"].tolist()
-    assert len(owned) == len(task.valid) + len(task.test)
-    assert sorted(scored) == sorted(np.repeat(owned, 3))
 
 
 @pytest.mark.parametrize(
@@ -141,10 +122,3 @@ def test_files_that_do_not_fit(tmp_path, write, changes, words):
     with pytest.raises(UserError, match=words) as caught:
         create(path)
     assert "\n" not in str(caught.value)
-
-
-def test_two_files_are_one_too_many(tmp_path):
-    by_writer(tmp_path / "a.npz")
-    of_keras(tmp_path / "mnist.npz")
-    with pytest.raises(UserError, match=r"found 2 \.npz files \(a\.npz, mnist\.npz\)"):
-        datasets.create("mnist", data_dir=str(tmp_path))

@@ -1,8 +1,5 @@
 """Shakespeare: ids and cuts by hand and by TFF's baseline, both splits, files whole and broken."""
 
-import contextlib
-import sqlite3
-
 import h5py
 import numpy as np
 import pytest
@@ -13,6 +10,7 @@ from datasets import dealing, next_words, shakespeare
 from datasets.models import shakespeare_lstm
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
+from tests.datasets.conftest import write_tables
 
 SNIPPETS = [
     "Yonder comes my master, your brother.",
@@ -43,28 +41,6 @@ def write_hdf5(folder, plays=None):
                 texts = [text.encode() if isinstance(text, str) else text for text in snippets]
                 file[f"examples/{role}/snippets"] = np.array(texts)
     return folder / "shakespeare_train.h5"
-
-
-def write_sqlite(path, plays):
-    """Writes TFF's tables; its own writer puts a client into one split alone."""
-    with contextlib.closing(sqlite3.connect(path)) as database, database:
-        columns = "client_id TEXT, split_name TEXT"
-        database.execute(f"CREATE TABLE client_metadata ({columns}, num_examples INTEGER)")
-        database.execute(f"CREATE TABLE examples ({columns}, serialized_example_proto BLOB)")
-        for split, of in zip(("train", "test"), plays, strict=True):
-            for role, snippets in of.items():
-                database.execute(
-                    "INSERT INTO client_metadata VALUES (?, ?, ?)", (role, split, len(snippets))
-                )
-                for text in snippets:
-                    values = tf.train.BytesList(value=[text.encode()])
-                    features = {"snippets": tf.train.Feature(bytes_list=values)}
-                    example = tf.train.Example(features=tf.train.Features(feature=features))
-                    database.execute(
-                        "INSERT INTO examples VALUES (?, ?, ?)",
-                        (role, split, example.SerializeToString()),
-                    )
-    return path
 
 
 def text_of(rows):
@@ -196,7 +172,15 @@ def test_metrics_and_loss_leave_padding_out():
 def test_both_forms_of_tffs_file_are_the_same_task(tmp_path):
     plays = roles()
     of_hdf5 = create(write_hdf5(tmp_path, plays))
-    of_sqlite = create(write_sqlite(tmp_path / "shakespeare.sqlite", plays))
+    examples = {
+        (role, split): [
+            {"snippets": tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))}
+            for text in snippets
+        ]
+        for split, of in zip(("train", "test"), plays, strict=True)
+        for role, snippets in of.items()
+    }
+    of_sqlite = create(write_tables(tmp_path / "shakespeare.sqlite", examples))
     in_memory = shakespeare.create_task_from_data(plays)
     for task in (of_hdf5, of_sqlite):
         for split, clients in in_memory.splits.items():

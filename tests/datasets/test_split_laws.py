@@ -32,29 +32,6 @@ def test_each_client_is_in_one_split_whatever_its_name(num_clients, num_valid, n
         assert fewer == ((test[-1], *train), valid, test[:-1])
 
 
-@given(st.lists(st.integers(0, 5), min_size=3, max_size=25), st.integers(1, 3), st.integers(1, 3))
-def test_who_is_left_out_has_too_few_examples(examples, num_valid, num_test):
-    sizes = {f"c{i}": size for i, size in enumerate(examples)}
-    try:
-        found = splits.split_population(sizes, num_valid, num_test)
-    except errors.UserError:
-        if len(sizes) > num_valid + num_test:
-            whole = splits.split_clients(tuple(sizes), num_valid, num_test)
-            least = (1, 2, 2)
-            assert any(
-                all(sizes[i] < few for i in split) for split, few in zip(whole, least, strict=True)
-            )
-        return
-    whole = splits.split_clients(tuple(sizes), num_valid, num_test)
-    kept = (found.train, found.valid, found.test)
-    for split, before, least in zip(kept, whole, (1, 2, 2), strict=True):
-        assert split == tuple(i for i in before if sizes[i] >= least) != ()
-    gone = [i for ids in found.left_out.values() for i in ids]
-    assert sorted([*gone, *found.train, *found.valid, *found.test]) == sorted(sizes)
-    for reason, ids in found.left_out.items():
-        assert {sizes[i] for i in ids} == {0 if reason == "no examples" else 1}
-
-
 @given(
     st.integers(0, 60),
     SEEDS,

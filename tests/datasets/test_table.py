@@ -85,14 +85,6 @@ def test_silos_scaled_together_are_scaled_as_scikit_learn_scales_each():
     assert np.abs(found).max() > 1
 
 
-def test_a_column_that_a_silo_does_not_have_is_zero_there():
-    x = [""] * 20 + [str(i) for i in range(40)]
-    task = _task(_frame(3, 20, x=x, z=[str(i) for i in range(60)]), _SILOS)
-    parts = task.train.fetch("c0")
-    assert all((part["features"][:, 0] == 0).all() for part in parts.values())
-    assert not any((part["features"][:, 1] == 0).all() for part in parts.values())
-
-
 def test_categories_are_those_of_training_clients_and_others_are_counted():
     plain = _task(_frame(colour=["red", "blue", "NA", "red"] * 10))
     (client,) = plain.test.ids

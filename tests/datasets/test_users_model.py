@@ -163,22 +163,18 @@ _BROKEN = {
     "def build(facts):\n    i = tf.keras.Input((4,))\n"
     "    return tf.keras.Model(i, L.Dense(3)(i))": "tf.keras.Input or input_shape",
     _sequential("L.Dense(6, input_shape=(4,))", _DENSE): "tf.keras.Input or input_shape",
-    _sequential("L.InputLayer((4,))", _DENSE): "tf.keras.Input or input_shape",
     _sequential("L.Embedding(5, 2)", "L.GlobalMaxPool1D()", _DENSE): "begins with Embedding",
     _subclass("return self.s(x)", "self.s = tf.keras.Sequential([L.Dense(3, input_shape=(4,))])"):
         "tf.keras.Input or input_shape",
     _PLAIN + "old = build\ndef build(facts):\n    m = old(facts)\n    m(np.zeros((1, 4)))\n"
     "    return m": "has been built or called before",
-    _PLAIN + "build = functools.cache(build)": "has been built or called before",
     "d = L.Dense(3)\nd.build((None, 4))\n" + _sequential("d"): "weights that were there before",
     # Randomness and state.
     _sequential("L.Dropout(0.5)", _DENSE): r"dropout \(Dropout\) draws .*tensor_random\.dropout",
     _sequential("L.GaussianNoise(0.1)", _DENSE): "draws from Keras's own state",
-    _subclass("return self.b(self.d(x))", "self.d = L.AlphaDropout(0.2)"): "draws from Keras's own",
     _sequential("L.Reshape((2, 2))", "L.LSTM(3, dropout=0.1)", _DENSE): "draws from Keras's own",
     _subclass("return self.b(tf.nn.dropout(x, 0.5) if training else x)"): "with training=True the",
     _subclass("return self.b(x) * tf.random.uniform([])"): "with training=False the same weights",
-    _subclass("return self.b(x) * random.random()"): "with training=False the same weights",
     "n = [0]\n" + _subclass("n[0] += 1\n        return self.b(x) * n[0]"): "or counts in Python",
     # Weights.
     _sequential("L.BatchNormalization()", _DENSE): "not trained: .*GroupNormalization",
@@ -192,9 +188,6 @@ _BROKEN = {
     "v = tf.Variable(2.0)\n" + _subclass("return self.b(x) * v"): "uses variables that are none of",
     _sequential("L.Dense(3, kernel_initializer=lambda s, dtype: tf.random.normal(s))"):
         "an initializer draws other weights from the same seed",
-    "class I(tf.keras.initializers.Initializer):\n    def __call__(self, shape, dtype=None):\n"
-    "        return tf.random.normal(shape)\n    def get_config(self):\n        return {}\n"
-    + _sequential("L.Dense(facts.num_outputs, kernel_initializer=I())"): "draws other weights from",
     _sequential("L.Dense(facts.num_outputs, kernel_regularizer='l2')"): "losses of its own",
     _sequential("L.Dense(facts.num_outputs, kernel_constraint='non_neg')"): "has a constraint",
     _sequential("L.Dense(facts.num_outputs, dtype='float64')"): "is float64, expected float32",

@@ -53,22 +53,6 @@ def test_the_four_cases(sorted_negatives, sorted_positives, verdict, own):
         np.testing.assert_allclose(clients.roc_auc, own, atol=0.04)
 
 
-def test_equality_needs_the_right_weights():
-    # The negatives are alike, positives are not, and clients have 1,000 and 100 of them.
-    rng = np.random.default_rng(0)
-    sizes = (4000, 4000, 1000, 100)
-    scores = np.concatenate([
-        rng.normal(0, 1, 8000), rng.normal(3, 1, 1000), rng.normal(0, 1, 100),
-    ])  # fmt: skip
-    ids = np.repeat(["a", "b", "a", "b"], sizes)
-    labels = np.repeat([0, 0, 1, 1], sizes)
-    found = roc_auc.summarize(ids, labels, scores)
-    assert found.weighted_by_positives == pytest.approx(found.pooled, abs=0.005)
-    assert abs(found.mean_over_clients - found.pooled) > 0.1
-    assert abs(found.weighted_by_negatives - found.pooled) > 0.1
-    assert found.weighted_by_pairs == pytest.approx(found.weighted_by_positives)
-
-
 def test_by_hand():
     # Pairs (positive, negative): 3 > 1, 3 > 2, 2 > 1, 2 = 2.
     labels, scores = np.array([0, 1, 0, 1]), np.array([1.0, 3.0, 2.0, 2.0])

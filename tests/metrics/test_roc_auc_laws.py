@@ -34,16 +34,6 @@ def test_a_share_of_pairs_as_scikit_learn(found):
     assert roc_auc.roc_auc(labels, scores) == close(sklearn_metrics.roc_auc_score(labels, scores))
 
 
-@given(examples(), st.randoms(use_true_random=False), st.permutations("abc"))
-def test_order_and_names_do_not_matter(found, random, names):
-    ids, labels, scores = found
-    order = random.sample(range(len(ids)), len(ids))
-    others = np.array([names["abc".index(i)] for i in ids])
-    assert roc_auc.summarize(others[order], labels[order], scores[order]) == close(
-        roc_auc.summarize(ids, labels, scores)
-    )
-
-
 @given(examples(both=False))
 def test_averages_lie_between_clients(found):
     ids, labels, scores = found
