@@ -136,7 +136,7 @@ PERCENTS = st.integers(1, 100)
 # TensorFlow traces what derives clients, in every example; to find a smaller one that fails would
 # take minutes.
 FEW = settings(
-    max_examples=settings().max_examples // 15,
+    max_examples=settings().max_examples // 30,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 

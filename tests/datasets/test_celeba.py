@@ -14,7 +14,7 @@ def _int64(values):
     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 
-def _write(path, people=12, side=84):
+def _write(path, people=5, side=84):
     """Writes people of four pictures each, filled with their number; every second one smiles."""
     clients = {
         (f"{person:03d}", "split_by_examples_train"): [
@@ -36,7 +36,7 @@ def test_reads_tffs_file(tmp_path):
     path = _write(tmp_path / "celeba" / "celeba.sqlite")
     task = datasets.create("celeba", data_dir=str(tmp_path))
     assert task.facts["files"] == [str(path)] and task.facts["attribute"] == "smiling"
-    assert len(task.train) + len(task.valid) + len(task.test) == 12
+    assert len(task.train) + len(task.valid) + len(task.test) == 5
     for client_id in task.train.ids:
         examples = task.train.fetch(client_id)["train"]
         assert np.shape(examples["pixels"]) == (4, 84, 84, 3)

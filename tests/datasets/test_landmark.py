@@ -18,7 +18,7 @@ from motley_tff.core import errors
 IDS = sorted(str(i) for i in range(12))
 ORDER = [IDS[i] for i in np.random.RandomState(13).permutation(12)]
 VALID, TEST, LARGE, EMPTY = ORDER[0], ORDER[1], ORDER[2], ORDER[3]
-_FEW_BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 320, 1, 1))
+_FEW_BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2))
 SIZES = {**dict.fromkeys(IDS, 3), VALID: 7, TEST: 70, LARGE: 70, EMPTY: 0}
 
 

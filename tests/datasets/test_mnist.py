@@ -1,10 +1,12 @@
 """MNIST: by writer, dealt a class a client as FedEval does, its files, and its models."""
 
+import functools
+
 import numpy as np
 import pytest
 
 import datasets
-from datasets import mnist
+from datasets import emnist, mnist
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
 
@@ -83,7 +85,9 @@ def test_models(tmp_path, model, weights):
     assert task.model.num_weights == weights
 
 
-def test_digits_of_emnist_with_fedevals_lenet():
+def test_digits_of_emnist_with_fedevals_lenet(monkeypatch):
+    few = functools.partial(emnist.synthesize, num_writers=9)
+    monkeypatch.setattr(emnist, "synthesize", few)
     task = datasets.create_task(
         DataOptions("emnist", use_synthetic_data=True, only_digits=True, model="lenet")
     )

@@ -14,7 +14,7 @@ from datasets import adni_files
 from datasets.prepare import adni as prepare_adni, adni_dicom, adni_tables
 from motley_tff.core.errors import UserError
 from tests.datasets import adni_archive as archive
-from tests.trainers import programs
+from tests.datasets.conftest import PROJECT, run_command
 
 VENDORS = ("GE MEDICAL SYSTEMS", "Siemens/CTI")
 SUBJECTS = [f"{10 + i % 2:03d}_S_{200 + i:04d}" for i in range(8)]
@@ -71,19 +71,11 @@ def test_the_loader_reads_it(folder, tmp_path):
 
 def _command(root, tmp_path, *flags):
     """Returns what the command prints when it takes one slice of each scan."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "datasets.prepare.adni", f"--dicom_dir={root / 'dicom'}"),
-            *(f"--metadata_dir={root / 'xml'}", f"--suvr_csv={root / 'av45.csv'}"),
-            *(f"--output={tmp_path / 'a.npz'}", "--first_slice=50", "--last_slice=50", *flags),
-        ],
-        env=programs.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    return run_command(
+        prepare_adni, f"--dicom_dir={root / 'dicom'}", f"--metadata_dir={root / 'xml'}",
+        f"--suvr_csv={root / 'av45.csv'}", f"--output={tmp_path / 'a.npz'}", "--first_slice=50",
+        "--last_slice=50", *flags,
+    )  # fmt: skip
 
 
 def test_command(folder, tmp_path):
@@ -91,6 +83,9 @@ def test_command(folder, tmp_path):
     assert "a.npz: 9 slices of 3 vendors" in printed
     assert "0 slices, 0 scans, 0 subjects: HERMES (no labelled scan: dropped)" in printed
     assert "        1 scans: a subject without a label row" in printed
+    command = [sys.executable, "-m", "datasets.prepare.adni", "--output=a.npz"]
+    failed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert failed.returncode == 2 and "--dicom_dir is required" in failed.stderr
 
 
 def test_the_commands_choice_of_scans_and_of_labels(tmp_path):

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import os
-import pathlib
 import sqlite3
 import subprocess
 import sys
@@ -14,8 +12,8 @@ import tensorflow as tf
 from datasets.prepare import ted_multi
 from motley_tff.core.errors import UserError
 from tests.datasets import ted_lines
+from tests.datasets.conftest import PROJECT, run_command
 
-ROOT = pathlib.Path(__file__).parents[2]
 SMALL = ted_multi.Settings(min_clients_per_word=2, min_examples_per_client=2)
 
 
@@ -247,25 +245,16 @@ def test_questions_about_a_client_use_the_index(tsvs):
     assert "USING INDEX examples_of_client" in plan[0][-1]
 
 
-def run(*flags):
-    return subprocess.run(
-        [sys.executable, "-m", "datasets.prepare.ted_multi", *flags],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
 def test_the_command(tsvs):
     files = ",".join(str(tsvs / f"all_talks_{s}.tsv") for s in ("train", "dev", "test"))
     wanted = [f"--talks_tsv={files}", f"--output={tsvs / 'out'}"]
-    done = run(*wanted, "--min_clients_per_word=1", "--min_examples_per_client=2")
-    assert done.returncode == 0, done.stderr
-    assert "train: 2 clients with 6 sentences; dropped 0 clients of fewer than 2" in done.stdout
-    assert "skipped: nothing" in done.stdout
-    assert str(tsvs / "out" / "ted_multi.sqlite") in done.stdout
-    failed = run(*wanted, "--min_clients=1")
+    said = run_command(
+        ted_multi, *wanted, "--min_clients_per_word=1", "--min_examples_per_client=2"
+    )
+    assert "train: 2 clients with 6 sentences; dropped 0 clients of fewer than 2" in said
+    assert "skipped: nothing" in said and str(tsvs / "out" / "ted_multi.sqlite") in said
+    command = [sys.executable, "-m", "datasets.prepare.ted_multi", *wanted, "--min_clients=1"]
+    failed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert failed.returncode == 2
     assert failed.stderr.count("\n") == 1
     assert "did you mean --min_clients_per_word?" in failed.stderr

@@ -1,5 +1,4 @@
 import collections
-import pathlib
 import subprocess
 import sys
 import tracemalloc
@@ -12,8 +11,7 @@ from datasets import stackoverflow
 from datasets.options import DataOptions
 from datasets.prepare import stack_exchange, stack_exchange_xml
 from motley_tff.core import errors
-
-PROJECT = pathlib.Path(__file__).resolve().parents[2]
+from tests.datasets.conftest import PROJECT, run_command
 
 
 def row(body="<p>Some text.</p>", **attributes):
@@ -309,26 +307,27 @@ def test_the_same_dump_gives_the_same_bytes(tmp_path):
     assert (tmp_path / "a.sqlite").stat().st_mode & 0o777 == 0o644
 
 
-def test_command(tmp_path):
+@pytest.mark.parametrize(
+    ("flags", "tokens"), [((), [", a va ?"]), (("--keep_non_ascii",), ["ёлка , ça va ?"])]
+)
+def test_command(tmp_path, flags, tokens):
     rows = [row("Ёлка, ça va?"), row(OwnerUserId=None), row(PostTypeId="4")]
     path, output = dump(tmp_path / "Posts.xml", *rows), tmp_path / "stack_exchange.sqlite"
-
-    def run(*flags):
-        command = [sys.executable, "-m", "datasets.prepare.stack_exchange", *flags]
-        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-
-    done = run(f"--posts_xml={path}", f"--output={output}", "--keep_non_ascii")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0].endswith("stack_exchange.sqlite: 1 sentences of 1 users")
-    assert [line.split(maxsplit=1) for line in done.stdout.splitlines()[1:]] == [
+    said = run_command(stack_exchange, f"--posts_xml={path}", f"--output={output}", *flags)
+    assert said.splitlines()[0].endswith("stack_exchange.sqlite: 1 sentences of 1 users")
+    assert [line.split(maxsplit=1) for line in said.splitlines()[1:]] == [
         ["1", "posts kept"],
         ["2", "posts skipped"],
         ["1", "no owner"],
         ["1", "neither a question nor an answer"],
     ]
     ((_, examples),) = read(output).items()
-    assert [example["tokens"] for example in examples] == ["ёлка , ça va ?"]
-    failed = run(f"--output={output}")
+    assert [example["tokens"] for example in examples] == tokens
+
+
+def test_command_without_its_dump():
+    command = [sys.executable, "-m", "datasets.prepare.stack_exchange", "--output=x.sqlite"]
+    failed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert failed.returncode == 2
     assert failed.stderr == "stack_exchange: --posts_xml is required; give --posts_xml=...\n"
 

@@ -24,9 +24,9 @@ def test_these_are_a_users_data():
 
 @pytest.mark.parametrize("name", datasets.USERS_DATA)
 def test_silos_and_devices(name):
-    silos = synthetic.task(name, setting="cross_silo")
+    silos = synthetic.task(name, setting="cross_silo", **_SMALL[name])
     assert silos.setting == "cross_silo" and silos.train.ids == silos.test.ids
-    assert synthetic.task(name).setting == "cross_device"
+    assert synthetic.task(name, **_SMALL[name]).setting == "cross_device"
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def test_a_lenets_example_is_found_by_its_gradient():
     predict, weights = _model(sigmoid_lenet.SigmoidLeNet)
     sent = leakage.update(predict, weights, _picture(), 2, 0.1, 1)
     rng = np.random.default_rng(1)
-    found = leakage.reconstruct(predict, weights, sent, _SHAPE, rng, iterations=200)
+    found = leakage.reconstruct(predict, weights, sent, _SHAPE, rng, iterations=120)
     nobody = np.random.default_rng(1).normal(size=_SHAPE)
     assert found.label == 2
     assert np.linalg.norm(found.x - _picture()) < 0.2 * np.linalg.norm(nobody - _picture())

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from motley_tff.metrics import quantum_of_improvement as quantum
 
@@ -45,6 +45,7 @@ def test_gains_are_over_the_better_of_both_models(models, higher_is_better):
 
 
 @pytest.mark.parametrize("name", quantum.QUANTUM)
+@settings(max_examples=settings().max_examples // 3)
 @given(FOUND, st.randoms(use_true_random=False), st.sampled_from([0.25, 1.0, 8.0]))
 def test_order_units_and_signs(name, found, random, scale):
     function = quantum.QUANTUM[name]

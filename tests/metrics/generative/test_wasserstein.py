@@ -10,11 +10,11 @@ from motley_tff.metrics.generative import client_features, wasserstein
 def test_a_set_that_is_shifted_and_the_scale(shift):
     x = np.random.default_rng(0).normal(size=(300, 4))
     once, again = (
-        wasserstein.distance(k * (x + shift * np.eye(4)[2]), k * x, np.random.default_rng(0), 60)
+        wasserstein.distance(k * (x + shift * np.eye(4)[2]), k * x, np.random.default_rng(0), 30)
         for k in (1, 10)
     )
     # Nothing of slope 1 tells them further apart.
-    assert 0.98 * shift < once < 1.005 * shift
+    assert 0.95 * shift < once < 1.005 * shift
     assert again == pytest.approx(10 * once, rel=1e-3)
 
 
