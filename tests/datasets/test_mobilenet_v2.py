@@ -1,6 +1,3 @@
-import itertools
-import re
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,19 +18,6 @@ def test_number_of_weights(model):
     assert sum(model.is_last_layer) == 2
     last = [s for s, is_last in zip(model.shapes, model.is_last_layer, strict=True) if is_last]
     assert last == [(1280, 2028), (2028,)]
-
-
-def test_the_docstrings_table(model):
-    rows = re.findall(r"^    (conv|block|dense).* ([\d,]+)$", mobilenet_v2.__doc__, re.MULTILINE)
-    stated = [int(number.replace(",", "")) for _, number in rows]
-    counts: dict[str, int] = {}
-    for name, shape in zip(model.names, model.shapes, strict=True):
-        layer = name.split("/")[1].replace("_norm", "").replace("_conv", "")
-        counts[layer] = counts.get(layer, 0) + int(np.prod(shape))
-    blocks = [counts[f"block_{i}"] for i in range(17)]
-    edges = np.cumsum([0, *(row[2] for row in mobilenet_v2._ROWS)])
-    by_row = [sum(blocks[a:b]) for a, b in itertools.pairwise(edges)]
-    assert stated == [counts["stem"], *by_row, counts["last"], counts["logits"]]
 
 
 def test_an_example_does_not_depend_on_its_batch_and_the_embedding_feeds_the_last_layer(model):
