@@ -47,6 +47,12 @@ def test_a_silo_has_one_training_part():
         ours, theirs = (source.fetch(i)["train"]["x"] for source in (dealt.train, dealt.test))
         np.testing.assert_array_equal(ours, theirs)
         assert not np.array_equal(ours, before["train"]["x"])
+    for part in ("valid", "test"):
+        before, after = (
+            np.concatenate([source.fetch(i)[part]["x"] for i in whole])
+            for source in (task.test, dealt.test)
+        )
+        np.testing.assert_array_equal(np.sort(after, axis=0), np.sort(before, axis=0))
 
 
 def test_too_much_to_pool():

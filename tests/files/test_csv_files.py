@@ -41,6 +41,7 @@ def test_lists_are_no_cells():
 def test_text_that_a_spreadsheet_would_run_is_text():
     row = {"a": "=1+1", "b": "-x", "c": -1.5, "d": "a=1", "e": None, "f": "\t=1"}
     assert csv_files.formula_safe(row) == {**row, "a": "'=1+1", "b": "'-x", "f": "'\t=1"}
+    assert csv_files.formula_undone("'quoted'") == "'quoted'"
 
 
 @pytest.mark.parametrize("text", ["-1", "-0.5", "-1.5e-07", "-2e+10", "'=1", "a\n=1", ""])
