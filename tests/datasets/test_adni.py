@@ -381,3 +381,19 @@ def test_a_scanners_own_uptake_decides_the_brightness():
     for scans in adni.synthesize(5).vendors.values():
         light = scans.images.astype(float).sum(axis=(1, 2)) / (scans.images > 0).sum(axis=(1, 2))
         assert np.corrcoef(light, scans.suvr)[0, 1] > 0.85
+
+
+def test_scanners_of_a_group_show_the_same_uptake_alike():
+    made = adni.synthesize(5)
+    brightness = {}
+    for vendor, scans in made.vendors.items():
+        low = scans.images[np.abs(scans.suvr - 1.0) < 0.1].astype(float)
+        # At the brain's left and right edge is nothing but cortex.
+        middle = low[:, 14:18].reshape(len(low), -1)
+        edges = [row[np.flatnonzero(row)[[1, -2]]].mean() for row in middle]
+        brightness[vendor] = np.mean(edges)
+    by_group = [
+        [brightness[v] for v, group in made.facts["client_groups"].items() if group == f"group_{i}"]
+        for i in range(3)
+    ]
+    assert max(by_group[0]) < min(by_group[1]) and max(by_group[1]) < min(by_group[2])

@@ -448,3 +448,18 @@ def test_synthetic_users_are_dated_and_their_group_shows():
         said = " ".join(mine.tokens).split(" ")
         counts = {name: sum(word in words for word in said) for name, words in own.items()}
         assert counts[groups[client_id]] > 0.3 * sum(counts.values())
+
+
+def test_synthetic_topics_drift():
+    made, groups = stackoverflow.synthesize(1, num_users=300)
+    shares = []
+    for half in (slice(None, 6), slice(-6, None)):
+        words = [
+            any(w in words for words in topic.words.values())
+            for i, mine in made.items()
+            for topic in [synthetic_posts.TOPICS[groups[i]]]
+            for s in mine.tokens[half]
+            for w in s.split()
+        ]
+        shares.append(np.mean(words))
+    assert shares[0] > shares[1] + 0.01

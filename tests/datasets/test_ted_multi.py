@@ -254,3 +254,17 @@ def test_sqlite_of_other_examples(tmp_path):
         create(save(tmp_path / "one.sqlite", {"train": some["train"]}))
     with pytest.raises(UserError, match=r"other\.sqlite: .*expected examples with a string tokens"):
         create(save(tmp_path / "other.sqlite", some, "label"))
+
+
+def test_synthetic_talks_come_back_to_their_topic():
+    """A talk's later half repeats more words of its earlier half than of another talk's."""
+    talks = ted_multi.synthesize(1)
+    english = [said for i, said in talks.sentences.items() if i.startswith("en-")]
+    words = [
+        tuple({w for s in half for w in s.split(" ")} for half in (said[:8], said[8:]))
+        for said in english
+        if len(said) >= 12
+    ]
+    own = np.mean([len(a & b) / len(b) for a, b in words])
+    others = np.mean([len(words[i - 1][0] & b) / len(b) for i, (_, b) in enumerate(words)])
+    assert own > 1.2 * others
