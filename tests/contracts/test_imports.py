@@ -18,7 +18,7 @@ LARGEST_RATIO = 0.1
 # TensorFlow imports pandas and jax itself; here they are counted where others import them.
 FORBIDDEN = {"tensorflow_federated", "jax", "sklearn", "matplotlib", "pandas", "scipy.stats"}
 TRAINERS = {
-    "mtl_trainer": ["--dataset_name=school"],
+    "mtl_trainer": ["--dataset_name=school", "--backend=sequential"],
     "finetuning_trainer": ["--dataset_name=emnist", "--only_digits", "--finetune_max_epochs=0"],
 }
 
