@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from motley_tff.core.errors import UserError
+from tests.contracts import in_process
+from tests.launch import commands
 from tests.trainers import programs
 
 _RUNS = {
@@ -16,176 +19,263 @@ _RUNS = {
     "hypcluster_trainer": ("--num_clusters=2",),
     "knn_per_trainer": ("--coefficients=0.3,1",),
     "mtl_trainer": ("--algorithm=mocha", "--personal_learning_rate=0.02"),
-    "generative_trainer": (
-        "--dataset_name=mnist", "--train_steps=6", "--generator_width=4", "--num_generated=4",
-        "--train_batch_size=4", "--clients_per_train_round=2",
-    ),
+}
+# Stands for the Python that trains: keeps its arguments, and leaves what `now` has as the new run.
+_PYTHON = """#!{python}
+import json, os, pathlib, shutil, sys
+folder = pathlib.Path("{folder}")
+if "trainers.flag_defaults" in sys.argv:
+    if not (folder / "defaults.json").exists():
+        os.execv("{python}", ["{python}", *sys.argv[1:]])
+    sys.exit(print((folder / "defaults.json").read_text()))
+given = sys.argv[sys.argv.index("-m") + 1 :]
+(folder / "given.json").write_text(json.dumps(given))
+flag = dict(word.split("=", 1) for word in given if "=" in word)
+shutil.copytree(folder / "now", flag["--root_output_dir"] + "/" + flag["--experiment_name"])
+"""
+_CLIENTS = """round,split,client_id,candidate,baseline,seconds
+1,valid,a,0,0.25,3
+1,test,b,1,,4
+"""
+_RECORD = {
+    "status": "finished", "run_id": "mine", "command": ["mtl_trainer"], "trainer": "mtl_trainer",
+    "flags": {}, "git_commit": "abc", "cpu": "Z80", "versions": {"numpy": "1"},
 }  # fmt: skip
 
 
-def _rerun(run, root, *flags, status=0, **variables):
-    command = [sys.executable, "-m", "launch.rerun", str(run), f"--root_output_dir={root}", *flags]
+@pytest.fixture(scope="module")
+def rerun():
+    with commands.opened("launch.rerun", "RUN") as run:
+        yield run
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Has a run called `before`, and in `now` what the trainer leaves this time: the same."""
+    python = tmp_path / "python"
+    python.write_text(_PYTHON.format(python=sys.executable, folder=tmp_path))
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    defaults = {"train_epochs": 1, "client_learning_rate": 0.1}
+    (tmp_path / "defaults.json").write_text(json.dumps(defaults))
+    for name in ("before", "now"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "clients.csv").write_text(_CLIENTS)
+        _record(tmp_path / name)
+    return tmp_path
+
+
+def _record(run, **changed):
+    (run / "run.json").write_text(json.dumps({**_RECORD, **changed}))
+
+
+@pytest.fixture
+def compared(rerun, folder):
+    """Returns (exit status, the lines printed) of the rerun of `before`."""
+
+    def compare(*flags):
+        flags = (f"--root_output_dir={folder / 'again'}", *flags)
+        status, printed = rerun(folder / "before", *flags)
+        shutil.rmtree(folder / "again")
+        return status, printed.strip().splitlines()
+
+    return compare
+
+
+_DIFFERS = (
+    "differs: clients.csv line 3 (round 1, split test, client_id b, candidate 1), column baseline: "
+    "empty before, 0.5 now"
+)
+_REPORT = "The same commit, packages and CPU: expected the same bytes; please report it."
+
+
+def _differ(folder):
+    (folder / "now" / "clients.csv").write_text(_CLIENTS.replace("b,1,,", "b,1,0.5,"))
+
+
+def test_times_alone_may_differ(folder, compared):
+    equal = [f"equal: every table of {folder / 'before'} but for times"]
+    assert compared() == (0, equal)
+    (folder / "now" / "clients.csv").write_text(_CLIENTS.replace(",4\n", ",5\n"))
+    assert compared() == (0, equal)
+    _record(folder / "now", cpu="6502")
+    assert compared() == (0, [*equal, "another cpu: Z80 before, 6502 now"])
+
+
+def test_the_first_cell_that_differs_is_named(folder, compared):
+    _differ(folder)
+    assert compared() == (1, [_DIFFERS, _REPORT])
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (_CLIENTS + "1,test,c,1,,4\n", "clients.csv line 4: no line before, a line now"),
+        (_CLIENTS.rpartition("1,")[0].rpartition("1,")[0],
+         "clients.csv line 3: a line before, no line now"),
+        ("fnord,round,split,client_id,candidate,seconds\n7,1,valid,a,0,3\n7,1,test,b,1,4\n",
+         "clients.csv, columns: with baseline before, with fnord now"),
+        ("\n".join(line.partition(",")[2] for line in _CLIENTS.splitlines()) + "\n",
+         "clients.csv, columns: with round before, with no more now"),
+    ],
+)  # fmt: skip
+def test_lines_and_columns_of_one_side(folder, compared, now, words):
+    (folder / "now" / "clients.csv").write_text(now)
+    assert compared() == (1, [f"differs: {words}", _REPORT])
+
+
+def test_a_table_that_is_gone_is_no_fault_of_the_machine(folder, compared):
+    (folder / "now" / "rounds.csv").write_text("round\n1\n")
+    before = folder / "before" / "rounds.csv"
+    assert compared() == (1, [
+        "differs: rounds.csv: not there before, there now",
+        f"possible cause: {before} is gone; put it back to compare it",
+    ])  # fmt: skip
+    (folder / "now" / "rounds.csv").rename(before)
+    assert compared() == (1, ["differs: rounds.csv: there before, not there now", _REPORT])
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        ({}, {"git_commit": "def"}, ["another git_commit: abc before, def now"]),
+        ({"cores": 2}, {"cores": 4}, ["another cores: 2 before, 4 now"]),
+        ({"backend": "sequential"}, {}, ["another backend: sequential before, none now"]),
+        ({}, {"results_version": 3}, ["another results_version: none before, 3 now"]),
+        ({"continued_with": ["x"]}, {}, ['another continued_with: ["x"] before, none now']),
+        ({"plugins": {"dataset": "a 1.0"}}, {},
+         ['another plugins: {"dataset": "a 1.0"} before, none now']),
+        ({}, {"versions": {"scipy": "2"}},
+         ["another numpy: 1 before, none now", "another scipy: none before, 2 now"]),
+        # Of data files what is in them, whatever they are called.
+        ({"data_files": {"a": "1", "b": "2"}}, {"data_files": {"x": "2", "y": "3"}},
+         ['another data: ["1", "2"] before, ["2", "3"] now']),
+        # First weights that are given; those that a seed draws should have been the same.
+        ({"initial_weights": "1", "flags": {"path_to_initial_model_weights": "w"}},
+         {"initial_weights": "2"}, ["another initial_weights: 1 before, 2 now"]),
+    ],
+)  # fmt: skip
+def test_what_is_another_explains_a_difference(folder, compared, before, now, words):
+    _differ(folder)
+    _record(folder / "before", **before)
+    _record(folder / "now", **now)
+    assert compared() == (0, [_DIFFERS, *words])
+
+
+def test_what_is_the_same_or_not_known_explains_nothing(folder, compared):
+    _differ(folder)
+    _record(folder / "before", data_files={"a": "1", "b": "2"}, initial_weights="1")
+    _record(folder / "now", data_files={"y": "2", "x": "1"}, initial_weights="2")
+    assert compared() == (1, [_DIFFERS, _REPORT])
+    _record(folder / "now")
+    _record(folder / "before", git_commit=None)
+    words = "possible cause: unknown git_commit: none before, abc now"
+    assert compared() == (1, [_DIFFERS, words])
+    _record(folder / "before", git_commit="abc-dirty")
+    _record(folder / "now", git_commit="abc-dirty")
+    words = "git_commit abc-dirty: files were changed, maybe others or otherwise than now"
+    assert compared() == (1, [_DIFFERS, f"possible cause: {words}"])
+
+
+def _given(folder):
+    trainer, *flags = json.loads((folder / "given.json").read_text())
+    return trainer, [f for f in flags if not f.startswith(("--root_output_dir", "--experiment"))]
+
+
+def test_flags_that_are_not_the_trainers_own_are_given_again(folder, compared):
+    flags = {
+        "train_epochs": 1, "client_learning_rate": 0.3, "a": True, "b": False, "c": ["x,y", "z"],
+        "d": None, "e": 0.0,
+    }  # fmt: skip
+    _record(folder / "before", flags=flags, data_dir="/then", trainer=None,
+            command=["/bin/mtl_trainer.py", "--data_file", "/old"])  # fmt: skip
+    compared()
+    decided = ["--client_learning_rate=0.3", "--a", "--nob", '--c="x,y",z', "--e=0.0"]
+    assert _given(folder) == (
+        "trainers.mtl_trainer", [*decided, "--data_dir=/then", "--data_file=/old"]
+    )
+    compared("--data_dir=/now")
+    assert _given(folder)[1] == [*decided, "--data_dir=/now", "--data_file=/old"]
+    _record(folder / "before", command=["mtl_trainer", "-data_dir=/x"], data_file="/y")
+    compared("--data_file=/z")
+    assert _given(folder)[1] == ["--data_dir=/x", "--data_file=/z"]
+
+
+def test_a_generators_betas_are_given_again(folder, compared):
+    """Whatever they are: those that are not given depend on --generator."""
+    (folder / "defaults.json").unlink()
+    flags = {"generator": "wgan_gp", "client_adam_beta_1": 0.9}
+    _record(folder / "before", trainer="generative_trainer", flags=flags)
+    compared()
+    assert _given(folder) == ("trainers.generative_trainer", ["--client_adam_beta_1=0.9"])
+
+
+@pytest.mark.parametrize("trainer", _RUNS)
+def test_a_trainers_run_is_the_same_with_the_flags_of_its_record(
+    rerun, folder, tmp_path, trainer
+):
+    (folder / "defaults.json").unlink()
+    with in_process.opened(trainer) as run:
+        flags = ("--total_rounds=1", "--backend=sequential", *_RUNS[trainer])
+        first = run(tmp_path / "first", "run", *flags)
+    shutil.rmtree(folder / "now")
+    shutil.copytree(first, folder / "now")
+    assert rerun(first, f"--root_output_dir={tmp_path}")[0] == 0
+    with in_process.opened(trainer) as run:
+        second = run(tmp_path / "second", "run", *_given(folder)[1])
+    programs.same_tables(first, second)
+    flags = [json.loads((of / "run.json").read_text())["flags"] for of in (first, second)]
+    assert flags[0] == flags[1]
+
+
+def _rerun(run, root, status=0):
+    command = [sys.executable, "-m", "launch.rerun", str(run), f"--root_output_dir={root}"]
     result = subprocess.run(
-        command, capture_output=True, text=True, env={**programs.environment(), **variables},
-        timeout=300, check=False,
-    )  # fmt: skip
+        command, capture_output=True, text=True, env=programs.environment(), timeout=300
+    )
     assert result.returncode == status, (result.stdout, result.stderr)
     return result
 
 
-def _trained(root, trainer):
-    flags = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=1")
-    flags = flags if trainer != "generative_trainer" else flags[1:3]
-    programs.run(trainer, root, *flags, *_RUNS[trainer], "--experiment_name=run")
-    return root / "run"
-
-
-@pytest.fixture(scope="module")
-def school(tmp_path_factory):
-    return _trained(tmp_path_factory.mktemp("school"), "mtl_trainer")
-
-
-@pytest.fixture(scope="module")
-def commit(tmp_path_factory):
-    """A commit, and what makes git take it for the code's, whatever this checkout is."""
-    folder = tmp_path_factory.mktemp("git")
-    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b"]
-    subprocess.run([*git, "init", "-q"], check=True)
-    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
-    name = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
-    return name, {"GIT_DIR": str(folder / ".git"), "GIT_WORK_TREE": str(folder)}
-
-
-def test_a_generators_betas_are_given_again(tmp_path):
-    """Whatever they are: those that are not given depend on --generator."""
-    record = {"run_id": "a", "command": ["generative_trainer"], "trainer": "generative_trainer"}
-    for beta in (0.0, 0.9):
-        flags = {"generator": "wgan_gp", "client_adam_beta_1": beta}
-        code = f"""import pathlib; from launch import rerun; of = pathlib.Path("{tmp_path}")
-print(rerun._command(of, { ({**record, "flags": flags}) }, of, {{}}))"""  # It declares flags.
-        command = subprocess.check_output(
-            [sys.executable, "-c", code], env=programs.environment(), text=True
-        )
-        assert f"'--client_adam_beta_1={beta}'" in command and "--generator" not in command
-
-
-def _copy(run, folder, **record):
-    shutil.copytree(run, folder)
-    path = folder / "run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **record}))
-    return folder
-
-
-@pytest.mark.parametrize(
-    "trainer",
-    ["mtl_trainer", *(pytest.param(t, marks=pytest.mark.slow) for t in _RUNS if t[0] != "m")],
-)
-def test_each_trainers_run_is_the_same_again(tmp_path, trainer):
-    run = _trained(tmp_path / "first", trainer)
-    printed = _rerun(run, tmp_path / "again").stdout
-    assert f"equal: every table of {run} but for times" in printed
-    assert "another" not in printed
-    tables = [p.name for p in (tmp_path / "again" / "run").glob("*.csv")]
-    assert {"clients.csv", "candidates.csv", "rounds.csv", "summary.csv"} <= set(tables)
-
-
-def _changed(run, folder, **record):
-    """A copy in which the fourth line's baseline is 0.5."""
-    other = _copy(run, folder, **record)
-    lines = [line.split(",") for line in (other / "clients.csv").read_text().splitlines()]
-    lines[3][lines[0].index("baseline")] = "0.5"
-    (other / "clients.csv").write_text("".join(",".join(cells) + "\n" for cells in lines))
-    return other
-
-
-def test_code_that_nobody_knows_is_a_possible_cause(school, tmp_path, commit):
-    name, variables = commit
-    other = _changed(school, tmp_path / "none", git_commit=None)
-    printed = _rerun(other, tmp_path / "again", status=1, **variables).stdout
-    assert f"possible cause: unknown git_commit: none before, {name} now" in printed
-    assert "please report" not in printed and "another" not in printed
-    other = _changed(school, tmp_path / "dirty", git_commit=f"{name}-dirty")
-    folder = tmp_path / "code"
-    shutil.copytree(variables["GIT_WORK_TREE"], folder)
-    for text in ("a", "b"):
-        (folder / "code.py").write_text(text)
-        subprocess.run(["git", "-C", str(folder), "add", "code.py"], check=True)
-    variables = {"GIT_DIR": str(folder / ".git"), "GIT_WORK_TREE": str(folder)}
-    printed = _rerun(other, tmp_path / "more", status=1, **variables).stdout
-    assert f"possible cause: git_commit {name}-dirty: files were changed" in printed
-    assert "please report" not in printed
-
-
-def test_other_first_weights_and_plug_ins_explain_a_difference(school, tmp_path, commit):
-    name, variables = commit
-    first = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=1")
-    path = f"--path_to_initial_model_weights={school}"
-    programs.run("finetuning_trainer", tmp_path, *first, *_RUNS["finetuning_trainer"], path,
-                 "--experiment_name=run")  # fmt: skip
-    old = {"initial_weights": {"sha256": "abc"}, "git_commit": name}
-    other = _changed(tmp_path / "run", tmp_path / "weights", **old)
-    printed = _rerun(other, tmp_path / "again", **variables).stdout
-    assert 'another initial_weights: {"sha256": "abc"} before, ' in printed
-    assert "differs: " in printed and "please report" not in printed
-    # Those that the seed draws are no reason: they should have been the same.
-    other = _changed(school, tmp_path / "drawn", **old)
-    printed = _rerun(other, tmp_path / "more", status=1, **variables).stdout
-    assert "another" not in printed and "please report" in printed
-    plugins = {"dataset": "a 1.0"}
-    other = _changed(school, tmp_path / "plugins", plugins=plugins, git_commit=name)
-    printed = _rerun(other, tmp_path / "most", **variables).stdout
-    assert 'another plugins: {"dataset": "a 1.0"} before, none now' in printed
-
-
-def test_the_first_cell_that_differs_is_named(school, tmp_path, commit):
-    name, variables = commit
-    other = _copy(school, tmp_path / "other", git_commit=name)
-    text = (other / "clients.csv").read_text().splitlines()
-    header = text[0].split(",")
-    cells = text[3].split(",")
-    before, cells[header.index("baseline")] = cells[header.index("baseline")], "0.5"
-    text[3] = ",".join(cells)
-    (other / "clients.csv").write_text("\n".join(text) + "\n")
-    printed = _rerun(other, tmp_path / "again", status=1, **variables).stdout
-    client = cells[header.index("client_id")]
-    assert f"differs: clients.csv line 4 (round 1, split valid, client_id {client}" in printed
-    assert f"column baseline: 0.5 before, {before} now" in printed
-    assert "expected the same bytes" in printed
-    record = json.loads((other / "run.json").read_text())
-    changed = {"git_commit": "abc", "cpu": "Z80", "versions": {**record["versions"], "numpy": "1"}}
-    (other / "run.json").write_text(json.dumps({**record, **changed}))
-    shutil.rmtree(tmp_path / "again")
-    printed = _rerun(other, tmp_path / "again").stdout
-    assert "another git_commit: abc before, " in printed and "another cpu: Z80 before," in printed
-    assert "another numpy: 1 before," in printed and "please report" not in printed
-    assert "column baseline: 0.5 before" in printed
-    # What an earlier rerun left is not taken for this one.
-    earlier = _rerun(other, tmp_path / "again", status=2).stderr
-    assert "found the run of an earlier motley_rerun" in earlier and earlier.count("\n") == 1
-
-
-def test_other_data_explain_a_difference(tmp_path):
-    rows = [f"u{i % 6},{i / 7:.3f},{i % 5}" for i in range(60)]
+def test_a_run_is_the_same_again(tmp_path):
     data = tmp_path / "rows.csv"
-    data.write_text("\n".join(["user,x,y", *rows]) + "\n")
-    programs.run(
-        "finetuning_trainer", tmp_path, "--dataset_name=table", f"--data_file={data}",
-        "--client_column=user", "--label_column=y", "--total_rounds=1", "--experiment_name=run",
+    rows = [f"u{i % 6},{i / 7:.3f},{i % 5}\n" for i in range(60)]
+    data.write_text("user,x,y\n" + "".join(rows))
+    _check_that_it_is_the_same(
+        tmp_path, "finetuning_trainer", "--dataset_name=table", f"--data_file={data}",
+        "--client_column=user", "--label_column=y", "--total_rounds=1", "--finetune_max_epochs=1",
         "--clients_per_train_round=2",
     )  # fmt: skip
-    data.write_text("\n".join(["user,x,y", *rows[:-1], "u5,9,4"]) + "\n")
-    moved = data.rename(tmp_path / "elsewhere.csv")
-    printed = _rerun(tmp_path / "run", tmp_path / "again", f"--data_file={moved}").stdout
-    assert "another data: " in printed and "differs: " in printed
+
+
+@pytest.mark.slow
+def test_a_generators_run_is_the_same_again(tmp_path):
+    _check_that_it_is_the_same(
+        tmp_path, "generative_trainer", "--dataset_name=mnist", "--use_synthetic_data",
+        "--total_rounds=1", "--train_steps=6", "--generator_width=4", "--num_generated=4",
+        "--train_batch_size=4", "--clients_per_train_round=2",
+    )  # fmt: skip
+
+
+def _check_that_it_is_the_same(folder, trainer, *flags):
+    programs.run(trainer, folder, *flags, "--experiment_name=run")
+    printed = _rerun(folder / "run", folder / "again").stdout
+    assert f"equal: every table of {folder / 'run'} but for times" in printed
+    assert "another" not in printed
+    tables = {path.name for path in (folder / "again" / "run").glob("*.csv")}
+    assert {"clients.csv", "candidates.csv", "rounds.csv", "summary.csv"} <= tables
 
 
 @pytest.mark.slow
 def test_an_end_by_signal_ends_the_trainer_after_its_checkpoint(tmp_path):
-    run = _trained(tmp_path / "first", "mtl_trainer")
-    record = json.loads((run / "run.json").read_text())
-    record["flags"] |= {"total_rounds": 100_000, "rounds_per_evaluation": 100_000}
-    (run / "run.json").write_text(json.dumps(record))
-    again = tmp_path / "again"
+    flags = {
+        "algorithm": "local", "dataset_name": "school", "use_synthetic_data": True,
+        "total_rounds": 100_000, "rounds_per_evaluation": 100_000,
+    }  # fmt: skip
+    run, again = tmp_path / "run", tmp_path / "again"
+    run.mkdir()
+    (run / "clients.csv").write_text(_CLIENTS)
+    _record(run, flags=flags)
     command = [sys.executable, "-m", "launch.rerun", str(run), f"--root_output_dir={again}"]
     process = subprocess.Popen(
         command, env=programs.environment(), stderr=subprocess.PIPE, text=True, bufsize=1
@@ -197,53 +287,41 @@ def test_an_end_by_signal_ends_the_trainer_after_its_checkpoint(tmp_path):
     _, error = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
     assert "mtl_trainer: ended by SIGTERM; the same command goes on from there" in error
-    with open(again / "run" / ".lock") as lock:
+    with open(again / "mine" / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Nobody runs it any more.
 
 
-def test_columns_and_tables_of_one_side(school, tmp_path):
-    other = _copy(school, tmp_path / "other", git_commit="abc")
-    rounds = [line.partition(",") for line in (other / "rounds.csv").read_text().splitlines()]
-    (other / "rounds.csv").write_text("".join(f"{rest}\n" for _, _, rest in rounds))
-    printed = _rerun(other, tmp_path / "again").stdout
-    assert "differs: rounds.csv, columns: with no more before, with run_id now" in printed
+def test_bad_input_is_one_line(rerun, folder):
+    run, again = folder / "before", f"--root_output_dir={folder / 'again'}"
+
+    def refused(words, flag=again, **record):
+        _record(run, **record)
+        with pytest.raises(UserError) as error:
+            rerun(run, flag)
+        assert words in str(error.value) and "\n" not in str(error.value)
+
+    refused("a run that is not finished", status="running")
+    refused("found a run of motley_sweep", trainer="motley_sweep")
+    refused("has no flags; give a trainer's run", flags=None)
+    refused("command: found null, expected a trainer", command=None)
+    refused("command: found [], expected", command=[], trainer=None)
+    refused("give another directory", f"--root_output_dir={folder}", run_id="before")
+    shutil.copytree(folder / "now", folder / "again" / "mine")
+    refused("found the run of an earlier motley_rerun")
+    shutil.rmtree(folder / "again")
+    (run / "clients.csv").write_bytes(b"client_id\n\xe9\n")
+    refused("clients.csv: found what cannot be read ('utf-8' codec can't decode byte 0xe9")
+    (run / "clients.csv").unlink()
+    refused("found no CSV to compare with")
+    (run / "run.json").unlink()
+    with pytest.raises(UserError, match=r"found no run.json that can be read"):
+        rerun(run, again)
 
 
-def test_a_table_that_is_gone_is_no_fault_of_the_machine(school, tmp_path, commit):
-    name, variables = commit
-    other = _copy(school, tmp_path / "other", git_commit=name)
-    (other / "rounds.csv").unlink()
-    printed = _rerun(other, tmp_path / "again", status=1, **variables).stdout
-    assert "differs: rounds.csv: not there before, there now" in printed
-    assert f"possible cause: {other}/rounds.csv is gone; put it back" in printed
-    assert "please report" not in printed
-
-
-def test_bad_input_is_one_line(school, tmp_path):
-    (tmp_path / "empty").mkdir()
-    latin, bare = (_copy(school, tmp_path / name) for name in ("latin", "bare"))
-    (latin / "clients.csv").write_bytes(b"client_id\n\xe9\n")
-    for path in bare.glob("*.csv"):
-        path.unlink()
-    cases = [
-        (tmp_path / "empty", "found no run.json that can be read"),
-        (_copy(school, tmp_path / "cut", status="running"), "a run that is not finished"),
-        (_copy(school, tmp_path / "sweep", trainer="motley_sweep"), "found a run of motley_sweep"),
-        (_copy(school, tmp_path / "api", flags=None), "has no flags; give a trainer's run"),
-        (_copy(school, tmp_path / "null", command=None), "command: found null, expected a trainer"),
-        (_copy(school, tmp_path / "list", command=[], trainer=None), "command: found [], expected"),
-        (latin, "clients.csv: found what cannot be read ('utf-8' codec can't decode byte 0xe9"),
-        (bare, "found no CSV to compare with"),
-    ]
-    for run, words in cases:
-        result = _rerun(run, tmp_path / "again", status=2)
-        assert result.stderr.count("\n") == 1 and words in result.stderr, result.stderr
-    result = _rerun(school, school.parent, status=2)
-    assert "give another directory" in result.stderr
-    gone = _copy(school, tmp_path / "gone")
-    record = json.loads((gone / "run.json").read_text())
-    record["flags"] |= {"use_synthetic_data": False}
-    (gone / "run.json").write_text(json.dumps({**record, "data_dir": str(tmp_path / "empty")}))
-    result = _rerun(gone, tmp_path / "again", status=2)
-    assert str(tmp_path / "empty") in result.stderr
-    assert "the trainer ended with status 2; its message is above" in result.stderr
+def test_a_trainer_that_ends_with_an_error_is_said(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "clients.csv").write_text(_CLIENTS)
+    _record(tmp_path / "run", flags={"dataset_name": "nowhere"})
+    error = _rerun(tmp_path / "run", tmp_path / "again", status=2).stderr
+    assert "mtl_trainer: --dataset_name=nowhere: " in error
+    assert error.endswith("the trainer ended with status 2; its message is above\n")
