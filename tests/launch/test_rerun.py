@@ -192,7 +192,8 @@ def test_flags_that_are_not_the_trainers_own_are_given_again(folder, compared):
     compared()
     decided = ["--client_learning_rate=0.3", "--a", "--nob", '--c="x,y",z', "--e=0.0"]
     assert _given(folder) == (
-        "trainers.mtl_trainer", [*decided, "--data_dir=/then", "--data_file=/old"]
+        "trainers.mtl_trainer",
+        [*decided, "--data_dir=/then", "--data_file=/old"],
     )
     compared("--data_dir=/now")
     assert _given(folder)[1] == [*decided, "--data_dir=/now", "--data_file=/old"]
@@ -211,9 +212,7 @@ def test_a_generators_betas_are_given_again(folder, compared):
 
 
 @pytest.mark.parametrize("trainer", _RUNS)
-def test_a_trainers_run_is_the_same_with_the_flags_of_its_record(
-    rerun, folder, tmp_path, trainer
-):
+def test_a_trainers_run_is_the_same_with_the_flags_of_its_record(rerun, folder, tmp_path, trainer):
     (folder / "defaults.json").unlink()
     with in_process.opened(trainer) as run:
         flags = ("--total_rounds=1", "--backend=sequential", *_RUNS[trainer])

@@ -1,4 +1,4 @@
-"""motley_sweep as a user runs it, on small synthetic schools."""
+"""motley_sweep on real trainers, once, and with a program that stands for them (`stand_in`)."""
 
 import csv
 import json
@@ -12,24 +12,23 @@ import time
 import pytest
 
 import motley_tff
+from launch.sweeps import grids, plans
+from motley_tff.core.errors import UserError
 from motley_tff.report import building, runs
 from motley_tff.tables import columns
+from tests.launch import commands
+from tests.launch.sweeps import stand_in
 from tests.trainers import programs
 
-# Two tasks (batches are compiled in), four points, two rounds.
+# Runs of their own.
 FEDAVG = """\
 algorithm: fedavg
-dataset: school
+dataset: emnist
 trainer: finetuning_trainer
 fixed:
-  algorithm: fedavg
-  server_optimizer: fedavgm
-  total_rounds: 2
-  rounds_per_evaluation: 2
-  finetune_max_epochs: 0
+  total_rounds: 1
 grid:
-  train_batch_size: [16, 32]
-  client_learning_rate: [0.03, 0.1]
+  client_learning_rate: [0.5, 0.25]
 """
 SETTINGS = """\
 algorithm: compared
@@ -41,8 +40,21 @@ fixed:
   total_rounds: 1
   finetune_max_epochs: 0
 settings:
-  - {algorithm: fedprox, train_epochs: 2, proximal_strength: 0.5}
-  - {algorithm: fedavg}
+  - {algorithm: fedprox, train_epochs: 2, proximal_strength: 0.5, client_learning_rate: 0.1}
+  - {algorithm: fedavg, client_learning_rate: 0.2}
+"""
+# Runs that are trained together, half of which diverge.
+GROUP = """\
+algorithm: fedavg
+dataset: school
+trainer: finetuning_trainer
+fixed:
+  train_batch_size: 32
+  total_rounds: 1
+  finetune_max_epochs: 0
+grid:
+  server_learning_rate: [0.5, 1]
+  client_learning_rate: [0.03, 1e30]
 """
 DITTO = """\
 algorithm: ditto
@@ -88,36 +100,28 @@ grid:
   client_learning_rate: [0.01, 0.1]
   warmstart_fraction: [0, 0.5]
 """
-# Without rounds of its own it is the ensemble of FedAvg models.
+# Without rounds of its own it is the ensemble of FedAvg models; at the last rate they diverge.
 ENSEMBLE = (
     HYPCLUSTER.replace("total_rounds: 4", "total_rounds: 0\n  num_warmstart_fedavg_rounds: 3")
     .replace("  warmstart_fraction: [0, 0.5]\n", "")
+    .replace("[0.01, 0.1]", "[0.01, 0.1, 1e25]")
 )  # fmt: skip
 GRIDS = {
-    "fedavg": FEDAVG, "ditto": DITTO, "finetuning": FINETUNING, "hypcluster": HYPCLUSTER,
-    "ensemble": ENSEMBLE, "settings": SETTINGS,
+    "fedavg": FEDAVG, "settings": SETTINGS, "group": GROUP, "ditto": DITTO,
+    "finetuning": FINETUNING, "hypcluster": HYPCLUSTER, "ensemble": ENSEMBLE,
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sweeps")
-    for name, text in GRIDS.items():
-        (path / f"{name}.yaml").write_text(text, encoding="utf-8")
-    return path
-
-
-def start(folder, grid, *flags, environment=None, synthetic=True):
-    command = [sys.executable, "-m", "launch.sweeps.command", f"{grid}.yaml", "--seeds=2", *flags]
+def start(folder, *arguments, environment=None):
     return subprocess.Popen(
-        [*command, *(["--use_synthetic_data"] if synthetic else [])],
+        [sys.executable, "-m", "launch.sweeps.command", *arguments],
         cwd=folder, env={**programs.environment(), **(environment or {})},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
-def sweep(folder, grid, *flags, status=0, **how):
-    process = start(folder, grid, *flags, **how)
+def sweep(folder, *arguments, status=0, environment=None):
+    process = start(folder, *arguments, environment=environment)
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == status, (process.returncode, stdout, stderr)
     return stdout, stderr
@@ -128,70 +132,60 @@ def table(path):
         return list(csv.DictReader(file))
 
 
-def same(first, second):
-    for name in ("sweep.csv", "best.csv", "clients.csv"):
-        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+def column(directory, name):
+    return [row[name] for row in table(directory / "sweep.csv")]
+
+
+def _write_grids(folder):
+    for name, text in GRIDS.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+# --- real trainers --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def whole(folder):
-    """A sweep that nothing interrupted."""
-    stdout, stderr = sweep(folder, "fedavg", "--root_output_dir=whole")
-    return folder / "whole" / "fedavg", stdout, stderr
+def real(tmp_path_factory):
+    """A sweep of a group, and one of a run by itself: (folder, stdout, stderr)."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    _write_grids(folder)
+    text = SETTINGS.replace("  - {algorithm: fedavg, client_learning_rate: 0.2}\n", "")
+    (folder / "settings.yaml").write_text(text)
+    flags = ("--use_synthetic_data", "--seeds=1", "--root_output_dir=out")
+    return folder, *sweep(folder, "group.yaml", "settings.yaml", *flags, status=1)
 
 
-def test_tables(whole):
-    directory, stdout, stderr = whole
-    rows = table(directory / "sweep.csv")
-    assert [(r["run_id"], r["train_batch_size"], r["base_random_seed"]) for r in rows[:3]] == [
-        ("p0000_s100", "16", "100"), ("p0000_s1100", "16", "1100"), ("p0001_s100", "16", "100"),
+def test_grids_run_one_after_the_other(real):
+    _, stdout, stderr = real
+    first, second = stdout.split("\n\ncompared on school: 1 settings x 1 seeds; 0 of 1 runs failed")
+    assert first.startswith("fedavg on school: 4 settings x 1 seeds; 2 of 4 runs failed")
+    assert "not finite" in first and first.endswith("out/group/tasks.csv")
+    assert second.endswith("out/settings/tasks.csv\n")
+    assert stderr.splitlines() == [
+        "group:", "4/4 runs, 2 failed, 0 min left",
+        "settings:", "1/1 runs, 0 failed, 0 min left",
     ]  # fmt: skip
-    assert len(rows) == 8 and {row["status"] for row in rows} == {"finished"}
-    points = {}
-    for row in rows:
-        points.setdefault(row["run_id"][:5], []).append(float(row["valid_personalized_mean"]))
-    best = min(points, key=lambda point: sum(points[point]))
+
+
+@pytest.mark.parametrize("name", ["group", "settings"])
+def test_tables(real, name):
+    directory = real[0] / "out" / name
+    rows = [row for row in table(directory / "sweep.csv") if row["status"] == "finished"]
+    best = min(rows, key=lambda row: float(row["valid_personalized_mean"]))
     clients = table(directory / "clients.csv")
-    assert {row["run_id"] for row in clients} == {f"{best}_s100", f"{best}_s1100"}
+    assert {row["run_id"] for row in clients} == {best["run_id"]}
     assert tuple(clients[0]) == columns.names(
         "clients", **columns.of_task("cross_silo", ["squared_error"])
     )
-    test = [float(row["test_personalized_mean"]) for row in rows if row["run_id"][:5] == best]
     found = {row["statistic"]: row for row in table(directory / "best.csv")}
-    assert float(found["personalized_mean"]["mean"]) == pytest.approx(sum(test) / 2, rel=1e-8)
-    assert "chosen on validation clients: train_batch_size=" in stdout and "sweep.csv" in stdout
-    assert stderr.strip().splitlines()[-1] == "8/8 runs, 0 failed, 0 min left"
-    tasks = table(directory / "tasks.csv")
-    assert len(tasks) == 2 and all(float(task["peak_memory_mb"]) > 100 for task in tasks)
-    assert {task["status"] for task in tasks} == {"finished"}
+    mean = pytest.approx(float(best["test_personalized_mean"]), rel=1e-8)
+    assert float(found["personalized_mean"]["mean"]) == mean
+    (task,) = table(directory / "tasks.csv")
+    assert task["status"] == "finished" and float(task["peak_memory_mb"]) > 100
 
 
-def _header(path):
-    return path.read_text(encoding="utf-8").splitlines()[0].split(",")
-
-
-@pytest.mark.slow
-def test_settings_need_not_have_the_same_flags(folder):
-    sweep(folder, "settings", "--root_output_dir=settings")
-    directory = folder / "settings" / "settings"
-    rows = table(directory / "sweep.csv")
-    assert [(r["algorithm"], r["train_epochs"], r["proximal_strength"]) for r in rows[::2]] == [
-        ("fedprox", "2", "0.5"), ("fedavg", "1", ""),
-    ]  # fmt: skip
-    for name in ("sweep", "best"):
-        header = _header(directory / f"{name}.csv")
-        assert len(set(header)) == len(header)
-    assert all(row["status"] == "finished" for row in rows)
-    found = runs.find([str(directory)])
-    assert {run.flags["train_batch_size"] for run in found.runs} == {32}
-    assert len({run.flags["train_epochs"] for run in found.runs}) == 1
-    # The same command again finds all of it.
-    stdout, _ = sweep(folder, "settings", "--root_output_dir=settings")
-    assert "2 settings x 2 seeds; 0 of 4 runs failed" in stdout
-
-
-def test_a_report_shows_it(whole, tmp_path):
-    directory = whole[0]
+def test_a_report_shows_it(real, tmp_path):
+    directory = real[0] / "out" / "group"
     built = building.build([str(directory)], tmp_path, "svg")
     names = {path.stem.removeprefix("school_synthetic_half_squared_error_") for path in built.files}
     assert "sweep_curves" in names and "tables" in names
@@ -199,45 +193,172 @@ def test_a_report_shows_it(whole, tmp_path):
     (after,) = (
         row for row in table(tmp_path / "tables.csv") if row["statistic"] == "Per-client metric"
     )
-    assert after["num_seeds"] == "2" and after["dataset"] == "school (synthetic)"
+    assert after["num_seeds"] == "1" and after["dataset"] == "school (synthetic)"
     mean = float(best["personalized_mean"]["mean"])
     assert float(after["mean"]) == pytest.approx(mean, rel=1e-6)
     (sweep,) = runs.find([str(directory)]).sweeps
-    assert sweep.hyperparameters == ["train_batch_size", "client_learning_rate"]
-    assert (len(sweep.rows), sweep.num_failed) == (8, 0)
+    assert sweep.hyperparameters == ["server_learning_rate", "client_learning_rate"]
+    assert (len(sweep.rows), sweep.num_failed) == (2, 2)
 
 
 @pytest.mark.slow
-def test_killed_at_any_time_and_given_again(folder, whole):
-    flags = ("--root_output_dir=killed", "--max_parallel=1")
-    directory = folder / "killed" / "fedavg"
-    process = start(folder, "fedavg", *flags)
-    while not (directory / "tasks" / "0000.json").exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.kill()
-    process.communicate()
-    assert not (directory / "sweep.csv").exists()
-    before = (directory / "tasks" / "0000.json").stat().st_mtime_ns
-    sweep(folder, "fedavg", *flags)
-    assert (directory / "tasks" / "0000.json").stat().st_mtime_ns == before
-    same(directory, whole[0])
+@pytest.mark.parametrize(
+    ("name", "status", "point"),
+    [("ditto", 1, 2), ("hypcluster", 0, 3), ("ensemble", 1, 1), ("finetuning", 0, 1)],
+)
+def test_groups_give_what_single_trainers_give(tmp_path, name, status, point):
+    _write_grids(tmp_path)
+    sweep(tmp_path, f"{name}.yaml", "--seeds=2", "--use_synthetic_data", status=status)
+    directory = tmp_path / "results" / name
+    rows = table(directory / "sweep.csv")
+    # What diverges fails alone: rates of 1e25 and more.
+    assert [row["status"] == "failed" for row in rows] == [
+        len(row["client_learning_rate"]) == 4 and row["client_learning_rate"][1] == "e"
+        for row in rows
+    ]
+    assert len({row["test_personalized_mean"] for row in rows if row["round"]}) == sum(
+        row["status"] == "finished" for row in rows
+    )
+    plan = plans.Plan(grids.read(tmp_path / f"{name}.yaml"), 2, use_synthetic_data=True)
+    programs.run(plan.grid.trainer, tmp_path, *plan.arguments(plans.Run(point, 1100), tmp_path))
+    alone = tmp_path / "runs" / f"p{point:04d}_s1100"
+    summary = table(alone / "summary.csv")
+    found = rows[2 * point + 1]
+    for split in ("valid", "test"):
+        (row,) = (r for r in summary if (r["split"], r["round"]) == (split, found["round"]))
+        for statistic in columns.STATISTICS:
+            one, other = found[f"{split}_{statistic}"], row.get(statistic, "")
+            assert (one == "") == (other == ""), statistic
+            if one:
+                assert float(one) == pytest.approx(float(other), rel=1e-5), statistic
+    assert (found["candidate"], found["num_clients"]) == (row["candidate"], row["num_clients"])
+    if plan.grid.selects_round(plan.points[point]):
+        means = {
+            r["round"]: float(r["personalized_mean"]) for r in summary if r["split"] == "valid"
+        }
+        assert found["round"] == min(means, key=means.get)
+    clients = [r["client_id"] for r in table(alone / "clients.csv") if r["split"] == "test"]
+    best = table(directory / "clients.csv")
+    assert {r["client_id"] for r in best if r["split"] == "test"} == set(clients)
+    assert {r["algorithm"] for r in best} == {row["algorithm"]}
 
 
-@pytest.mark.slow
-def test_interrupted(folder):
-    process = start(folder, "fedavg", f"--root_output_dir={folder / 'interrupted'}")
-    while not _processes_of(folder / "interrupted" / "fedavg"):
+# --- a stand-in -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Has the grids; the trainers that are started are stood for."""
+    _write_grids(tmp_path)
+    program, _ = stand_in.write(tmp_path)
+    monkeypatch.setattr(sys, "executable", program)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def command():
+    with commands.opened("launch.sweeps.command", "GRID...") as run:
+        yield run
+
+
+@pytest.fixture
+def swept(command, folder):
+    """Returns what runs a sweep here under two seeds, or as many as are given."""
+
+    def run(*arguments):
+        return command("--seeds=2", "--root_output_dir=out", *arguments)
+
+    return run
+
+
+@pytest.fixture
+def refused(swept):
+    def run(*arguments):
+        with pytest.raises(UserError) as error:
+            swept(*arguments)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    return run
+
+
+def test_the_best_setting_by_hand(folder, swept):
+    status, stdout = swept("fedavg.yaml")
+    directory = folder / "out" / "fedavg"
+    assert column(directory, "run_id") == [
+        "p0000_s100", "p0000_s1100", "p0001_s100", "p0001_s1100",
+    ]  # fmt: skip
+    assert column(directory, "client_learning_rate") == ["0.5", "0.5", "0.25", "0.25"]
+    assert column(directory, "base_random_seed") == ["100", "1100"] * 2
+    assert column(directory, "valid_personalized_mean") == ["0.5", "0.5", "0.25", "0.25"]
+    assert column(directory, "test_personalized_mean")[2:] == ["0.26", "0.36"]
+    assert {row["run_id"] for row in table(directory / "clients.csv")} == {
+        "p0001_s100", "p0001_s1100",
+    }  # fmt: skip
+    found = {row["statistic"]: row for row in table(directory / "best.csv")}
+    assert float(found["personalized_mean"]["mean"]) == pytest.approx(0.31)
+    assert float(found["personalized_mean"]["std_over_seeds"]) == pytest.approx(0.05)
+    assert "chosen on validation clients: client_learning_rate=0.25" in stdout
+    assert "0.31 ± 0.05" in stdout and status == 0
+    assert json.loads((directory / "run.json").read_text())["status"] == "finished"
+
+
+def test_settings_need_not_have_the_same_flags(folder, swept):
+    swept("settings.yaml")
+    directory = folder / "out" / "settings"
+    rows = table(directory / "sweep.csv")
+    assert [(r["algorithm"], r["train_epochs"], r["proximal_strength"]) for r in rows[::2]] == [
+        ("fedprox", "2", "0.5"), ("fedavg", "1", ""),
+    ]  # fmt: skip
+    for name in ("sweep", "best"):
+        header = (directory / f"{name}.csv").read_text().splitlines()[0].split(",")
+        assert len(set(header)) == len(header)
+    found = runs.find([str(directory)])
+    assert {(run.algorithm, run.flags["train_epochs"]) for run in found.runs} == {("fedavg", 2)}
+
+
+def test_more_seeds_keep_the_runs_of_fewer(folder, swept):
+    directory = folder / "out" / "fedavg"
+    swept("fedavg.yaml", "--seeds=1")
+    before = {path: path.read_bytes() for path in (directory / "tasks").iterdir()}
+    assert len(before) == 2
+    swept("fedavg.yaml")
+    for path, content in before.items():  # Seconds are in it, which another run would change.
+        assert path.read_bytes() == content
+    four = column(directory, "run_id")
+    assert len(four) == 4
+    # Fewer seeds have a table of their own; nothing of the others is lost.
+    swept("fedavg.yaml", "--seeds=1")
+    assert column(directory, "run_id") == four[::2]
+    (folder / "hold").touch()  # Nothing is started.
+    swept("fedavg.yaml")
+    assert column(directory, "run_id") == four
+
+
+def test_what_failed_is_tried_again(folder, swept):
+    (folder / "fedavg.yaml").write_text(FEDAVG.replace("0.5", "2"))
+    status, stdout = swept("fedavg.yaml", "--seeds=1")
+    directory = folder / "out" / "fedavg"
+    assert status == 1 and "1 of 2 runs failed\nthe first because: the loss is not" in stdout
+    assert column(directory, "status") == ["failed", "finished"]
+    assert column(directory, "reason") == ["the loss is not finite", ""]
+    log = directory / "logs" / "0000.log"
+    assert log.read_text().count("not finite") == 1
+    assert swept("fedavg.yaml", "--seeds=1")[0] == 1
+    assert log.read_text().count("not finite") == 2
+
+
+def _same(first, second):
+    for name in ("sweep.csv", "best.csv", "clients.csv"):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+def _wait_for(is_there, process):
+    deadline = time.monotonic() + 120
+    while not is_there():
         assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=90)
-    assert process.returncode == 130, stderr
-    assert "sweeps: interrupted; the same command goes on" in stderr.splitlines()[-1]
-    # What the sweep has ended may take a moment to be gone.
-    deadline = time.monotonic() + 5
-    while _processes_of(folder / "interrupted"):
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, process.kill() or process.communicate()
         time.sleep(0.02)
 
 
@@ -252,304 +373,161 @@ def _processes_of(path):
     return found
 
 
-@pytest.mark.slow
-def test_groups_give_what_single_trainers_give_and_a_failure_stops_no_other(folder):
-    stdout, _ = sweep(folder, "ditto", "--root_output_dir=groups", status=1)
-    assert "4 of 8 runs failed" in stdout and "not finite" in stdout
-    rows = table(folder / "groups" / "ditto" / "sweep.csv")
-    assert [row["status"] for row in rows] == ["finished", "finished", "failed", "failed"] * 2
-    single = DITTO.replace("  total_rounds", "  threads_per_client: 1\n  total_rounds")
-    (folder / "single.yaml").write_text(single.replace("[0.5, 2]", "[2]"), encoding="utf-8")
-    sweep(folder, "single", "--seeds=1", "--root_output_dir=groups", status=1)
-    alone, failed = table(folder / "groups" / "single" / "sweep.csv")
-    _agree(alone, rows[4])
-    assert failed["status"] == "failed" and "Lower" in failed["reason"]
-    ours = {row["client_id"]: row for row in _test_clients(folder / "groups" / "single")}
-    theirs = _test_clients(folder / "groups" / "ditto")
-    both = {row["client_id"]: row for row in theirs if row["run_id"] == "p0000_s100"}
-    assert set(ours) == set(both)
+def test_interrupted_then_killed_and_given_again(folder, swept):
+    swept("fedavg.yaml")
+    _, environment = stand_in.write(folder)
+    place = folder / "cut"
+    arguments = ("fedavg.yaml", "--seeds=2", f"--root_output_dir={place}", "--max_parallel=1")
+    first, second = (place / "fedavg" / "runs" / f"p000{number}_s100" for number in (0, 1))
+    (folder / "hold").touch()
+    process = start(folder, *arguments, environment=environment)
+    _wait_for((first / "started_1").exists, process)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert "sweeps: interrupted; the same command goes on" in stderr.splitlines()[-1]
+    assert (first / "checkpoints" / "1").exists() and not _processes_of(place)
+    (folder / "hold").write_text("1")  # The first run, which has started once, does not wait.
+    process = start(folder, *arguments, environment=environment)
+    _wait_for((second / "started_1").exists, process)
+    process.kill()
+    process.communicate()
+    done = place / "fedavg" / "tasks" / "0000.json"
+    before = done.stat().st_mtime_ns
+    assert not (place / "fedavg" / "sweep.csv").exists()
+    (folder / "hold").unlink()
+    sweep(folder, *arguments, environment=environment)
+    assert done.stat().st_mtime_ns == before
+    _same(place / "fedavg", folder / "out" / "fedavg")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["hypcluster", "ensemble"])
-def test_clusters_in_groups_are_those_of_single_trainers(folder, name):
-    sweep(folder, name, "--root_output_dir=groups")
-    single = GRIDS[name].replace("  total_rounds", "  threads_per_client: 1\n  total_rounds")
-    (folder / f"{name}_single.yaml").write_text(single, encoding="utf-8")
-    sweep(folder, f"{name}_single", "--root_output_dir=groups")
-    together = table(folder / "groups" / name / "sweep.csv")
-    alone = table(folder / "groups" / f"{name}_single" / "sweep.csv")
-    assert len(together) == len(alone) == (8 if name == "hypcluster" else 4)
-    for row, other in zip(together, alone, strict=True):
-        _agree(row, other, rel=1e-6)
-        assert 0 < float(row["test_largest_cluster_pct"]) <= 100
-    assert len({row["test_personalized_mean"] for row in together}) == len(together)
+def test_results_of_something_else_are_refused(folder, refused):
+    # Runs that are trained together: seeds may not be more or fewer.
+    plan = plans.Plan(grids.read(folder / "ditto.yaml"), 2, use_synthetic_data=True).identity()
+    record = {"flags": {}, "status": "finished", "results_version": motley_tff.RESULTS_VERSION}
+    place = folder / "out" / "ditto"
+    place.mkdir(parents=True)
+
+    def words(*flags, **other):
+        changed = {**record, "plan": {**plan, **other}}
+        (place / "run.json").write_text(json.dumps(changed))
+        return refused("ditto.yaml", "--use_synthetic_data", *flags)
+
+    assert "holds results of seeds 2, not 3" in words("--seeds=3")
+    assert "holds results of use_synthetic_data True, not False" in words("--nouse_synthetic_data")
+    assert "holds results of results_version 1, not" in words(results_version=1)
+    assert "holds results of version 0.0.1" in words(results_version=1, version="0.0.1")
+    error = words(results_version=1, form=1)
+    assert "out/ditto holds results of another version of motley_sweep; choose" in error
+    (folder / "ditto.yaml").write_text(DITTO.replace("0.03", "0.3"))
+    assert "holds results of another grid" in words()
+    # No grid runs if one has results of another.
+    assert "out/ditto holds results of another grid" in words("fedavg.yaml")
+    assert not (folder / "out" / "fedavg" / "sweep.csv").exists()
 
 
-@pytest.mark.slow
-def test_a_warm_start_that_diverges_fails_its_runs_alone(folder):
-    text = ENSEMBLE.replace("[0.01, 0.1]", "[0.01, 1e25]")
-    (folder / "diverging.yaml").write_text(text, encoding="utf-8")
-    sweep(folder, "diverging", "--root_output_dir=groups", status=1)
-    rows = table(folder / "groups" / "diverging" / "sweep.csv")
-    assert [row["status"] for row in rows] == ["finished", "finished", "failed", "failed"]
-
-
-def _test_clients(directory):
-    return [row for row in table(directory / "clients.csv") if row["split"] == "test"]
-
-
-def _agree(one, other, rel=1e-5):
-    for column in ("candidate", "round", "metric", "higher_is_better", "num_clients"):
-        assert one[column] == other[column], column
-    for column in (c for c in one if c.startswith(("valid_", "test_")) and one[c]):
-        assert float(one[column]) == pytest.approx(float(other[column]), rel=rel), column
-
-
-@pytest.mark.slow
-def test_fine_tuning_in_groups_chooses_as_the_trainer(folder):
-    sweep(folder, "finetuning", "--root_output_dir=groups", "--seeds=1")
-    rows = table(folder / "groups" / "finetuning" / "sweep.csv")
-    arguments = [
-        f"--{line.strip().replace(': ', '=')}"
-        for line in FINETUNING.partition("fixed:\n")[2].partition("inside")[0].splitlines()
-    ]
-    programs.run(
-        "finetuning_trainer", folder, "--dataset_name=school", "--use_synthetic_data",
-        "--experiment_name=trainer", "--base_random_seed=100", "--client_learning_rate=0.1",
-        "--finetune_learning_rate=0.001,0.01", *arguments,
-    )  # fmt: skip
-    summary = table(folder / "trainer" / "summary.csv")
-    valid = {row["round"]: row for row in summary if row["split"] == "valid"}
-    best = min(valid, key=lambda number: float(valid[number]["personalized_mean"]))
-    (test,) = (row for row in summary if row["split"] == "test" and row["round"] == best)
-    assert rows[1]["round"] == best
-    for name in ("baseline_mean", "personalized_mean", "personalized_std", "pct_clients_hurt"):
-        assert float(rows[1][f"test_{name}"]) == pytest.approx(float(test[name]), rel=1e-4), name
-    (first, *_) = table(folder / "groups" / "finetuning" / "clients.csv")
-    assert first["algorithm"] == test["algorithm"] == "fedavg+finetuning"
-
-
-# --- what is refused ------------------------------------------------------------------------------
-
-
-def refused(folder, grid, *flags, **how):
-    stdout, stderr = sweep(folder, grid, *flags, status=2, **how)
-    assert stdout == "" and stderr.count("\n") == 1 and stderr.startswith("sweeps: ")
-    return stderr
-
-
-def test_results_of_something_else_are_refused(folder, whole):
-    flag = "--root_output_dir=whole"
-    assert "holds results of seeds 2, not 3" in refused(folder, "fedavg", flag, "--seeds=3")
-    error = refused(folder, "fedavg", flag, synthetic=False)
-    assert "holds results of use_synthetic_data True, not False" in error
-    (folder / "other").mkdir()
-    (folder / "other" / "fedavg.yaml").write_text(FEDAVG.replace("0.03", "0.3"), encoding="utf-8")
-    assert "another grid" in refused(folder, "other/fedavg", flag)
-    record = whole[0] / "run.json"
-    before = record.read_text(encoding="utf-8")
-    content = json.loads(before)
-    content["plan"]["results_version"] = 1
-    record.write_text(json.dumps(content), encoding="utf-8")
-    assert "holds results of results_version 1, not" in refused(folder, "fedavg", flag)
-    content["plan"]["version"] = "0.0.1"
-    record.write_text(json.dumps(content), encoding="utf-8")
-    assert "holds results of version 0.0.1" in refused(folder, "fedavg", flag)
-    content["plan"]["form"] = 1
-    record.write_text(json.dumps(content), encoding="utf-8")
-    error = refused(folder, "fedavg", flag)
-    assert "whole/fedavg holds results of another version of motley_sweep; choose" in error
-    record.write_text(before, encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def grown(folder):
-    """A sweep under one seed, then two: its directory, and {file: bytes} of the first's tasks."""
-    root, directory = "--root_output_dir=grown", folder / "grown" / "settings"
-    sweep(folder, "settings", root, "--seeds=1")
-    before = {path.name: path.read_bytes() for path in (directory / "tasks").iterdir()}
-    sweep(folder, "settings", root)
-    return directory, before
-
-
-def test_more_seeds_keep_the_runs_of_fewer(folder, grown):
-    directory, before = grown
-    assert len(before) == 2
-    for name, content in before.items():  # Seconds are in it, which another run would change.
-        assert (directory / "tasks" / name).read_bytes() == content
-    rows = table(directory / "sweep.csv")
-    assert [row["run_id"] for row in rows] == [
-        "p0000_s100", "p0000_s1100", "p0001_s100", "p0001_s1100",
-    ]  # fmt: skip
-    assert {row["status"] for row in rows} == {"finished"}
-    # Fewer seeds have a table of their own; nothing of the others is lost.
-    sweep(folder, "settings", "--root_output_dir=grown", "--seeds=1")
-    assert len(table(directory / "sweep.csv")) == 2
-    sweep(folder, "settings", "--root_output_dir=grown")
-    assert table(directory / "sweep.csv") == rows
-
-
-def test_an_experiments_directory_is_refused(folder):
-    place = folder / "experiments" / "fedavg"
+def test_an_experiments_directory_is_refused(folder, refused):
+    place = folder / "out" / "fedavg"
     place.mkdir(parents=True)
     record = {"flags": {}, "results_version": motley_tff.RESULTS_VERSION}
     (place / "run.json").write_text(json.dumps(record), encoding="utf-8")
-    error = refused(folder, "fedavg", "--root_output_dir=experiments")
-    assert "belongs to an experiment" in error
+    assert "belongs to an experiment" in refused("fedavg.yaml")
     (folder / "a_file").write_text("", encoding="utf-8")
-    assert "cannot write" in refused(folder, "fedavg", "--root_output_dir=a_file")
+    assert "cannot write" in refused("fedavg.yaml", "--root_output_dir=a_file")
 
 
-def test_a_million_points_are_asked_for(folder):
+def test_a_million_points_are_asked_for(folder, refused):
     values = ", ".join(f"0.{i:03d}" for i in range(1, 101))
     names = ("client", "server", "personal")
     lines = "".join(f"  {name}_learning_rate: [{values}]\n" for name in names)
     text = DITTO.partition("grid:\n")[0] + "grid:\n" + lines
     (folder / "million.yaml").write_text(text, encoding="utf-8")
-    error = refused(folder, "million")
+    error = refused("million.yaml")
     assert "1000000 settings x 2 seeds are 2000000 runs" in error and "--yes" in error
 
 
-def test_dry_run_prints_commands_and_writes_nothing(folder):
-    stdout, stderr = sweep(folder, "ditto", "--dry_run", "--root_output_dir=dry")
-    assert "launch.sweeps.train_group dry/ditto 0" in stdout and stderr == ""
+def test_dry_run_prints_commands_and_writes_nothing(folder, swept):
+    status, stdout = swept("ditto.yaml", "--dry_run")
+    assert "launch.sweeps.train_group out/ditto 0" in stdout and status == 0
     assert stdout.endswith("# 8 runs in 1 tasks; nothing was run\n")
-    assert not (folder / "dry").exists()
-    command = stdout.splitlines()[1].split()
+    assert not (folder / "out").exists()
     result = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env=programs.environment()
+        stdout.splitlines()[1].split(), capture_output=True, text=True, env=programs.environment()
     )
     assert result.returncode == 2 and result.stderr.count("\n") == 1
     assert "found no run.json" in result.stderr
 
 
-def test_grids_run_one_after_the_other(folder):
-    # Two of Ditto's runs diverge, which stops no other grid.
-    stdout, _ = sweep(folder, "ditto", "settings.yaml", "--root_output_dir=several", status=1)
-    first, second = stdout.split("\n\ncompared on school: 2 settings x 2 seeds; 0 of 4 runs failed")
-    assert first.startswith("ditto on school: 4 settings x 2 seeds; 4 of 8 runs failed")
-    assert first.endswith("several/ditto/tasks.csv")
-    assert second.endswith("several/settings/tasks.csv\n")
-    for name, number in (("ditto", 8), ("settings", 4)):
-        assert len(table(folder / "several" / name / "sweep.csv")) == number
-
-
-def test_no_grid_runs_if_one_cannot_be_read(folder):
-    (folder / "broken.yaml").write_text(FEDAVG + "  fnord: [1]\n")
+def test_no_grid_runs_if_one_cannot_be_read(folder, refused):
+    (folder / "broken.yaml").write_text(FEDAVG + "fnord: 1\n")
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "fedavg.yaml").write_text(FEDAVG)
-    root = "--root_output_dir=none"
-    assert "broken.yaml line 13: unknown flag --fnord" in refused(
-        folder, "fedavg", "broken.yaml", root
-    )
+    assert "broken.yaml line 8: unknown key fnord" in refused("fedavg.yaml", "broken.yaml")
     words = "elsewhere/fedavg.yaml: two grids are called fedavg; give each once"
-    assert words in refused(folder, "fedavg", "elsewhere/fedavg.yaml", root)
-    assert not (folder / "none").exists()
+    assert words in refused("fedavg.yaml", "elsewhere/fedavg.yaml")
+    assert not (folder / "out").exists()
 
 
-def test_no_grid_runs_if_one_has_results_of_another(folder, grown):
-    text = (folder / "settings.yaml").read_text()
-    (folder / "settings.yaml").write_text(text.replace("0.5", "0.25"))
-    words = refused(folder, "fedavg", "settings.yaml", "--root_output_dir=grown")
-    (folder / "settings.yaml").write_text(text)
-    assert "grown/settings holds results of another grid" in words
-    assert not (folder / "grown" / "fedavg" / "sweep.csv").exists()
-
-
-def test_no_scheduler(folder):
-    nowhere = {"PATH": "/nonexistent"}
-    error = refused(folder, "fedavg", "--scheduler=slurm", environment=nowhere)
+def test_no_scheduler(refused, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    error = refused("fedavg.yaml", "--scheduler=slurm")
     assert "sbatch, squeue, srun not found" in error and "--scheduler=local" in error
 
 
 # --- Slurm ----------------------------------------------------------------------------------------
 
+_SLURM = ("fedavg.yaml", "--scheduler=slurm", "--root_output_dir=cluster")
+
 
 @pytest.mark.slow
-def test_slurm_writes_the_same_tables(folder, whole, cluster):
-    flags = ("--scheduler=slurm", "--root_output_dir=cluster")
-    sweep(folder, "fedavg", *flags, environment=cluster)
+def test_slurm_writes_the_same_tables(folder, swept, cluster):
+    swept("fedavg.yaml")
+    _, environment = stand_in.write(folder)
+    sweep(folder, *_SLURM, "--seeds=2", environment={**cluster, **environment})
     directory = folder / "cluster" / "fedavg"
-    same(directory, whole[0])
+    _same(directory, folder / "out" / "fedavg")
     logs = list((directory / "logs" / "slurm").glob("*_log.out"))
-    assert len(logs) == 2  # One for each job of the array.
+    assert len(logs) == 4  # One for each job of the array.
 
 
-def test_a_partition_that_refuses(folder, cluster):
-    flags = ("--scheduler=slurm", "--root_output_dir=refused")
-    error = refused(folder, "fedavg", *flags, "--slurm_partition=none", environment=cluster)
+def test_a_partition_that_refuses(refused, cluster, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", cluster["SLURM_CONF"])
+    error = refused(*_SLURM, "--slurm_partition=none")
     assert "Slurm refused the jobs" in error and "partition" in error
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_does_not_answer(folder, cluster, tmp_path):
+def test_a_scheduler_that_does_not_answer(refused, cluster, tmp_path, monkeypatch):
     lines = pathlib.Path(cluster["SLURM_CONF"]).read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if not line.startswith("SlurmctldPort")]
     config = tmp_path / "slurm.conf"
     config.write_text("\n".join([*lines, "SlurmctldPort=1", ""]), encoding="utf-8")
-    deaf = {**cluster, "SLURM_CONF": str(config)}
-    flags = ("--scheduler=slurm", "--root_output_dir=deaf")
-    assert "Slurm does not answer" in refused(folder, "fedavg", *flags, environment=deaf)
-
-
-# A trainer by itself: what is compiled for one run would not be grouped with another backend.
-ALONE = """\
-algorithm: local
-dataset: school
-trainer: mtl_trainer
-fixed:
-  algorithm: local
-  backend: sequential
-  rounds_per_evaluation: 200
-  rounds_per_checkpoint: 25
-  total_rounds: 200
-grid:
-  personal_learning_rate: [0.03]
-"""
+    monkeypatch.setenv("SLURM_CONF", str(config))
+    assert "Slurm does not answer" in refused(*_SLURM)
 
 
 @pytest.mark.slow
 def test_a_job_that_is_put_back_goes_on_from_its_checkpoint(folder, cluster):
-    (folder / "alone.yaml").write_text(ALONE, encoding="utf-8")
-    flags = ("--seeds=1", "--root_output_dir=put_back")
-    process = start(folder, "alone", *flags, "--scheduler=slurm", environment=cluster)
-    directory, last = folder / "put_back" / "alone", ""
+    (folder / "fedavg.yaml").write_text(FEDAVG.replace("0.5, ", ""))
+    _, environment = stand_in.write(folder)
+    environment |= cluster
+    (folder / "hold").write_text("2")  # The third start comes to the end.
+    process = start(folder, *_SLURM, "--seeds=1", environment={**cluster, **environment})
+    run = folder / "cluster" / "fedavg" / "runs" / "p0000_s100"
     with process:
         try:
             for number, command in enumerate(
-                (["scancel", "--signal=USR1"], ["scontrol", "requeue"])
+                (["scancel", "--signal=USR1"], ["scontrol", "requeue"]), 1
             ):
-                _wait_for(lambda: _last_checkpoint(directory) > last, process)  # noqa: B023
+                _wait_for((run / f"started_{number}").exists, process)
                 job = _slurm(cluster, "squeue", "--noheader", "--format=%i")
                 _slurm(cluster, *command, job.strip())
-                _wait_for(lambda: _times_ended(directory) > number, process)  # noqa: B023
-                last = _last_checkpoint(directory)
-                assert last < "round_00000200.npz"
+                _wait_for((run / "checkpoints" / str(number)).exists, process)
             stdout, stderr = process.communicate(timeout=200)
         finally:
             process.kill()
     assert process.returncode == 0, (stdout, stderr)
-    sweep(folder, "alone", "--seeds=1", "--root_output_dir=straight")
-    same(directory, folder / "straight" / "alone")
-
-
-def _times_ended(directory):
-    log = (directory / "logs" / "0000.log").read_text(encoding="utf-8")
-    return log.count("mtl_trainer: ended by SIGTERM")
-
-
-def _last_checkpoint(directory):
-    found = (directory / "runs" / "p0000_s100" / "checkpoints").glob("round_*.npz")
-    return max((path.name for path in found), default="")
-
-
-def _wait_for(is_there, process):
-    deadline = time.monotonic() + 120
-    while not is_there():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, process.kill() or process.communicate()
-        time.sleep(0.1)
+    assert (run / "started_3").exists() and "0 of 1 runs failed" in stdout
 
 
 def _slurm(environment, *command):

@@ -1,0 +1,63 @@
+"""Stands for the Python that trains, so that a sweep of trainers takes no seconds.
+
+A run's mean over validation clients is its client_learning_rate, that over test clients the same
+plus its seed / 10000; at a rate above 1 it ends with an error. Where a file `hold` lies beside the
+sweeps it waits, and ends at SIGTERM as a trainer does, with a checkpoint. All flags of grids are
+right.
+"""
+
+import sys
+
+from tests.trainers import programs
+
+_PYTHON = sys.executable  # Which tests replace.
+_TEXT = """#!{python}
+import json, os, pathlib, sys, time
+words = sys.argv[1:]
+module = words[words.index("-m") + 1] if "-m" in words else ""
+if module == "launch.sweeps.flag_check":  # It imports a trainer.
+    sys.exit(print("null"))
+if not module.startswith("trainers."):
+    os.execv("{python}", ["{python}", *words])
+import signal
+flags = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
+run = pathlib.Path(flags["root_output_dir"], flags["experiment_name"])
+(run / "checkpoints").mkdir(parents=True, exist_ok=True)
+number = len(list((run / "checkpoints").iterdir())) + 1
+
+def end(*_):
+    (run / "checkpoints" / str(number)).touch()
+    print("ended by SIGTERM", flush=True)
+    os._exit(143)
+
+signal.signal(signal.SIGTERM, end)
+hold = pathlib.Path("{folder}", "hold")
+(run / f"started_{{number}}").touch()
+while hold.exists() and int(hold.read_text() or 9) >= number:
+    time.sleep(0.02)
+rate, seed = float(flags["client_learning_rate"]), int(flags["base_random_seed"])
+if rate > 1:
+    sys.exit("the loss is not finite")
+means = {{"valid": rate, "test": rate + seed / 1e4}}
+about = f"{{run.name}},emnist,fedavg,{{seed}},1,"
+(run / "summary.csv").write_text("round,split,candidate,num_clients,baseline_mean,personalized_mean"
+    + "".join(f"\\n1,{{split}},1,2,{{mean + 1}},{{mean}}" for split, mean in means.items()) + "\\n")
+(run / "clients.csv").write_text("run_id,dataset,algorithm,base_random_seed,round,split,client_id,"
+    "metric,higher_is_better,baseline,personalized"
+    + "".join(f"\\n{{about}}{{split}},a,error,0,{{mean + 1}},{{mean}}"
+              for split, mean in means.items()) + "\\n")
+(run / "run.json").write_text(json.dumps(
+    {{"flags": {{"train_epochs": int(flags.get("train_epochs", 0))}}, "higher_is_better": False,
+      "metric": "error"}}))
+"""
+# Makes a process, and Slurm's jobs, start what they start with the program in place of Python.
+_SITE = "import sys; sys.executable = {program!r}\n"
+
+
+def write(folder):
+    """Writes it, and returns (the program, an environment in which programs start it)."""
+    program = folder / "python"
+    program.write_text(_TEXT.format(python=_PYTHON, folder=folder))
+    program.chmod(0o755)
+    (folder / "sitecustomize.py").write_text(_SITE.format(program=str(program)))
+    return str(program), {"PYTHONPATH": f"{folder}:{programs.ROOT}"}
