@@ -1,9 +1,8 @@
 """Commands in this process: what they print and how they end, but for signals and start-up.
 
-    with opened("launch.rerun", "RUN") as rerun:
-        status, printed = rerun("results/run", "--root_output_dir=again")
-
-A `UserError` is left to the caller.
+with opened("launch.rerun", "RUN") as rerun:
+    status, printed = rerun("results/run", "--root_output_dir=again")
+    message = rerun.refused("nowhere")
 """
 
 import contextlib
@@ -11,31 +10,44 @@ import functools
 import importlib
 import io
 
+import pytest
 from absl import flags
 from absl.testing import flagsaver
 
 from motley_tff import commandline
+from motley_tff.core.errors import UserError
 
 
 @contextlib.contextmanager
 def opened(module, *positional):
-    """Yields what runs a command with arguments: `(*arguments) -> (exit status, stdout)`."""
+    """Yields a command, to be called with its arguments: it returns (exit status, stdout)."""
     before = _taken_away()
     command, declared = _imported(module)
     _declare(declared)
-
-    def run(*arguments):
-        printed = io.StringIO()
-        argv = [module, *map(str, arguments)]
-        with flagsaver.flagsaver(), contextlib.redirect_stdout(printed):
-            status = command.main(*commandline.parse(argv, positional)) or 0
-        return status, printed.getvalue()
-
     try:
-        yield run
+        yield _Command(module, command, positional)
     finally:
         _taken_away()
         _declare(before)
+
+
+class _Command:
+    def __init__(self, name, module, positional):
+        self._name, self._module, self._positional = name, module, positional
+
+    def __call__(self, *arguments):
+        printed = io.StringIO()
+        argv = [self._name, *map(str, arguments)]
+        with flagsaver.flagsaver(), contextlib.redirect_stdout(printed):
+            status = self._module.main(*commandline.parse(argv, self._positional, self._name))
+        return status or 0, printed.getvalue()
+
+    def refused(self, *arguments):
+        """Returns the one line that the command says of wrong input."""
+        with pytest.raises(UserError) as error:
+            self(*arguments)
+        assert "\n" not in str(error.value) and error.value.exit_status == 2
+        return str(error.value)
 
 
 @functools.cache

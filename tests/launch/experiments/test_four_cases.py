@@ -2,33 +2,30 @@
 
 import csv
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from motley_tff.metrics import roc_auc
+from motley_tff.report import score_figures
 from motley_tff.tables import client_tables
-from tests.trainers import programs
+from tests.launch import commands
 
-_SCRIPT = programs.ROOT / "launch" / "experiments" / "roc_auc" / "four_cases.py"
 _CASES = {"1": (False, False), "2.1": (False, True), "2.2": (True, False), "2.3": (True, True)}
 
 
-def _run(*command, status=0):
-    result = subprocess.run(
-        [sys.executable, *map(str, command)],
-        capture_output=True, text=True, env=programs.environment(), timeout=60, check=False,
-    )  # fmt: skip
-    assert result.returncode == status, (result.stdout, result.stderr)
-    return result
+@pytest.fixture(scope="module")
+def four_cases():
+    with commands.opened("launch.experiments.roc_auc.four_cases") as run:
+        yield run
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def written(four_cases, tmp_path_factory):
     folder = tmp_path_factory.mktemp("roc_auc") / "out"
-    return folder, _run(_SCRIPT, "--seeds=40", f"--output_dir={folder}").stdout
+    status, printed = four_cases("--seeds=20", f"--output_dir={folder}")
+    assert status == 0
+    return folder, printed
 
 
 @pytest.fixture(scope="module")
@@ -58,24 +55,23 @@ def test_means_are_within_their_error(written, exact):
     folder, printed = written
     with open(folder / "roc_auc_cases.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 4 * 40
+    assert len(rows) == 4 * 20
     for case in _CASES:
         own = [float(row["mean_over_clients"]) for row in rows if row["case"] == case]
-        assert abs(np.mean(own) - exact[case][1]) < 4 * np.std(own, ddof=1) / np.sqrt(40) + 5e-5
+        assert abs(np.mean(own) - exact[case][1]) < 4 * np.std(own, ddof=1) / np.sqrt(20) + 5e-5
         assert f"{np.mean(own):.4f} ± {np.std(own, ddof=1):.4f}" in printed
     says = [line.split("say")[1].split()[0] for line in printed.splitlines() if "say" in line]
     assert says == ["any", "weighted_by_positives", "weighted_by_negatives", "none"]
     assert "standard errors off" not in printed
 
 
-def test_a_mean_that_is_off_ends_with_1(tmp_path):
-    code = (
-        "from launch.experiments.roc_auc import four_cases as script\n"
-        "script.exact = lambda case: [0.5] * 6\n"
-        "script.commandline.run_main(script.main)\n"
-    )
-    printed = _run("-c", code, "--seeds=5", f"--output_dir={tmp_path}", status=1).stdout
-    assert "means are more than" in printed
+def test_a_mean_that_is_off_ends_with_1(four_cases, tmp_path, monkeypatch):
+    monkeypatch.setattr(score_figures, "draw", lambda path: ())
+    from launch.experiments.roc_auc import four_cases as script  # Its flags are declared by now.
+
+    monkeypatch.setattr(script, "exact", lambda case: [0.5] * 6)
+    status, printed = four_cases("--seeds=5", f"--output_dir={tmp_path}")
+    assert "means are more than" in printed and status == 1
 
 
 def test_cases_deal_the_same_scores(written):
@@ -92,8 +88,8 @@ def test_cases_deal_the_same_scores(written):
         assert files == {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
 
 
-def test_bad_flags(tmp_path):
-    assert "--seeds=1: expected" in _run(_SCRIPT, "--seeds=1", status=2).stderr
+def test_bad_flags(four_cases):
+    assert "--seeds=1: expected" in four_cases.refused("--seeds=1", "--output_dir=x")
     for name in ("", "/proc/x", __file__):
-        error = _run(_SCRIPT, "--seeds=2", f"--output_dir={name}", status=2).stderr
-        assert error.count("\n") == 1 and f"--output_dir={name}: " in error
+        words = four_cases.refused("--seeds=2", f"--output_dir={name}")
+        assert f"--output_dir={name}: " in words

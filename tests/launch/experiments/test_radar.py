@@ -2,16 +2,13 @@
 
 import csv
 import math
-import subprocess
-import sys
 
 import pytest
 
 from motley_tff.tables import columns
+from tests.launch import commands
 from tests.report import written
-from tests.trainers import programs
 
-SCRIPT = programs.ROOT / "launch" / "experiments" / "fedeval" / "radar.py"
 FLAGS = {
     "algorithm": "fedavg", "total_rounds": 4, "client_learning_rate": 0.1, "aggregator": "mean",
     "partition": "natural", "dropout_rate": 0.0, "straggler_rate": 0.0, "backend": "auto",
@@ -19,22 +16,26 @@ FLAGS = {
 }  # fmt: skip
 
 
-def _run(*arguments, status=0):
-    result = subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, arguments)],
-        capture_output=True, text=True, env=programs.environment(), timeout=60, check=False,
-    )  # fmt: skip
-    assert result.returncode == status, (result.stdout, result.stderr)
-    return result
+@pytest.fixture(scope="module")
+def radar():
+    with commands.opened("launch.experiments.fedeval.radar", "RUN...") as run:
+        yield run
 
 
-def scores(folder, *paths, **given):
-    """Returns the rows of scorecard.csv, with numbers where cells are some."""
-    _run(*paths, f"--output_dir={folder / 'card'}", *(f"--{k}={v}" for k, v in given.items()))
-    with open(folder / "card" / "scorecard.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    texts = {"method", "run_id", "exchange"}
-    return [{k: v if {k, v} & {*texts, ""} else float(v) for k, v in row.items()} for row in rows]
+@pytest.fixture
+def scores(radar, tmp_path):
+    """Returns what returns the rows of scorecard.csv, with numbers where cells are some."""
+
+    def score(*paths, **given):
+        card, texts = tmp_path / "card", {"method", "run_id", "exchange"}
+        radar(*paths, f"--output_dir={card}", *(f"--{k}={v}" for k, v in given.items()))
+        with open(card / "scorecard.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [
+            {k: v if {k, v} & {*texts, ""} else float(v) for k, v in row.items()} for row in rows
+        ]
+
+    return score
 
 
 def _write(root, run_id, before, after, *, sent=400, seconds=1.0, done=4, table="fedavg", **flags):
@@ -59,7 +60,7 @@ def _methods(root):
     _write(root, "sgd", 0.45, 0.8, sent=800, seconds=0.5, table="fedsgd", algorithm="fedsgd")
 
 
-def test_all_axes_by_hand(tmp_path):
+def test_all_axes_by_hand(radar, scores, tmp_path):
     root = tmp_path / "runs"
     _methods(root)
     _write(root, "iid", 0.7, 0.87, partition="iid", backend="sequential")
@@ -68,7 +69,7 @@ def test_all_axes_by_hand(tmp_path):
     _write(root, "attacked", 0.6, 0.1, attack="sign_flip:0.1:10")
     _write(root, "central", 0.89, 0.99, algorithm="centralized", table="centralized+finetuning")
     _write(root, "alone", 0.1, 0.81, total_rounds=0, table="local")
-    avg, sgd = scores(tmp_path, root)
+    avg, sgd = scores(root)
     assert (avg["method"], sgd["method"]) == ("fedavg", "fedsgd")
     assert tuple(avg) == (*columns.names("scorecard"), "attacked_sign_flip:0.1:10")
     expected = {
@@ -86,22 +87,22 @@ def test_all_axes_by_hand(tmp_path):
     # FedSGD is 10.1% below the central one, but below local models, too.
     assert [sgd[n] for n in ("efficiency", "robustness", "effectiveness")] == [1, "", 0]
     assert {p.name for p in (tmp_path / "card").glob("radar.*")} == {"radar.svg", "radar.png"}
-    assert "robustness of fedsgd is not measured" in _run(root, "--model=global").stdout
-    assert scores(tmp_path, root, model="global")[0]["value"] == pytest.approx(0.6)
+    assert "robustness of fedsgd is not measured" in radar(root, "--model=global")[1]
+    assert scores(root, model="global")[0]["value"] == pytest.approx(0.6)
 
 
-def test_costs_until_a_target_and_until_the_best_round(tmp_path):
+def test_costs_until_a_target_and_until_the_best_round(radar, scores, tmp_path):
     _methods(tmp_path / "runs")
-    avg, sgd = scores(tmp_path, tmp_path / "runs", target=0.41)
+    avg, sgd = scores(tmp_path / "runs", target=0.41)
     # FedAvg has 0.425 after 2 rounds, FedSGD 0.4 then and 0.8 after 4.
     assert [avg[name] for name in ("rounds", "bytes", "seconds")] == [2, 800, 2]
     assert avg["efficiency"] == pytest.approx((1 + 4 * 2 / 3 + 1 + 4 * 0.75 + 1) / 3)
     assert (sgd["rounds"], sgd["efficiency"]) == (4, 1)
-    assert "efficiency of fedavg, fedsgd is" in _run(tmp_path / "runs", "--target=0.9").stdout
-    assert scores(tmp_path, tmp_path / "runs", patience=2)[0]["rounds"] == 4
-    found = _run(tmp_path / "runs", "--patience=1", status=2).stderr
+    assert "efficiency of fedavg, fedsgd is" in radar(tmp_path / "runs", "--target=0.9")[1]
+    assert scores(tmp_path / "runs", patience=2)[0]["rounds"] == 4
+    found = radar.refused(tmp_path / "runs", "--patience=1")
     assert "no test clients of round 2" in found
-    base = scores(tmp_path, tmp_path / "runs", baseline=tmp_path / "runs" / "avg")
+    base = scores(tmp_path / "runs", baseline=tmp_path / "runs" / "avg")
     assert base[1]["bytes_score"] == pytest.approx(math.exp(-1))
 
 
@@ -118,9 +119,8 @@ def test_costs_until_a_target_and_until_the_best_round(tmp_path):
         ({"dropout_rate": 0.1, "after": math.nan}, "2 of 2 test clients have no personalized"),
     ],
 )  # fmt: skip
-def test_runs_that_do_not_fit_are_one_line(tmp_path, changes, words):
+def test_runs_that_do_not_fit_are_one_line(radar, tmp_path, changes, words):
     _methods(tmp_path / "runs")
     _write(tmp_path / "runs", "first", 0.5, 0.6, straggler_rate=0.1)
     _write(tmp_path / "runs", "other", 0.5, changes.pop("after", 0.6), **changes)
-    found = _run(tmp_path / "runs", status=2)
-    assert found.stderr.count("\n") == 1 and words in found.stderr
+    assert words in radar.refused(tmp_path / "runs")

@@ -1,6 +1,7 @@
 """motley_sweep on real trainers, once, and with a program that stands for them (`stand_in`)."""
 
 import csv
+import functools
 import json
 import os
 import pathlib
@@ -13,7 +14,6 @@ import pytest
 
 import motley_tff
 from launch.sweeps import grids, plans
-from motley_tff.core.errors import UserError
 from motley_tff.report import building, runs
 from motley_tff.tables import columns
 from tests.launch import commands
@@ -265,22 +265,12 @@ def command():
 @pytest.fixture
 def swept(command, folder):
     """Returns what runs a sweep here under two seeds, or as many as are given."""
-
-    def run(*arguments):
-        return command("--seeds=2", "--root_output_dir=out", *arguments)
-
-    return run
+    return functools.partial(command, "--seeds=2", "--root_output_dir=out")
 
 
 @pytest.fixture
-def refused(swept):
-    def run(*arguments):
-        with pytest.raises(UserError) as error:
-            swept(*arguments)
-        assert "\n" not in str(error.value)
-        return str(error.value)
-
-    return run
+def refused(command, folder):
+    return functools.partial(command.refused, "--seeds=2", "--root_output_dir=out")
 
 
 def test_the_best_setting_by_hand(folder, swept):
