@@ -1,21 +1,20 @@
 """Runs of generators that were never trained, and motley_generative on them."""
 
-import subprocess
-import sys
+import types
 
 import numpy as np
 
-from tests.trainers import programs
+from tests.launch import commands
 
 
 def score(*arguments, status=0):
-    """Returns the finished command."""
-    command = [sys.executable, "-m", "launch.generative.command", *map(str, arguments)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, env=programs.environment(), timeout=60, check=False
-    )
-    assert result.returncode == status, (result.stdout, result.stderr)
-    return result
+    """Returns what the command printed, `stdout` and `stderr`."""
+    with commands.opened("launch.generative.command") as generative:
+        if status:
+            return types.SimpleNamespace(stdout="", stderr=f"{generative.refused(*arguments)}\n")
+        found, stdout = generative(*arguments)
+        assert found == 0
+        return types.SimpleNamespace(stdout=stdout, stderr="")
 
 
 def write(folder):

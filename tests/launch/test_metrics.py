@@ -1,7 +1,6 @@
 """motley_metrics as a user starts it, on real small runs and on files made by hand."""
 
 import csv
-import json
 import resource
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from launch.metrics import secure_averages
 from motley_tff import metrics
 from motley_tff.files import csv_files
 from motley_tff.tables import columns as columns_lib
+from tests.launch import commands
 from tests.trainers import programs
 
 RUN = {
@@ -22,47 +22,15 @@ RUN = {
 }  # fmt: skip
 
 
-# Runs commands one after the other in one process, which is started once.
-SERVER = """
-import contextlib, io, json, sys
-from absl.testing import flagsaver
-from launch.metrics import command as metrics
-from motley_tff import commandline
-from motley_tff.core.errors import UserError
-
-for line in sys.stdin:
-    printed, said = io.StringIO(), ""
-    with flagsaver.flagsaver(), contextlib.redirect_stdout(printed):
-        try:
-            metrics.main(*commandline.parse(["metrics", *json.loads(line)], ("PATH...",)))
-        except UserError as error:
-            said = str(error)
-    print(json.dumps([printed.getvalue(), said]), flush=True)
-"""
-
-
 @pytest.fixture(scope="module")
-def server():
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER], env=programs.environment(), text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        yield process
-        process.stdin.close()
-
-
-@pytest.fixture
-def motley_metrics(server):
+def motley_metrics():
     """Returns a function that runs the command and returns what it printed."""
+    with commands.opened("launch.metrics.command", "PATH...") as command:
 
-    def run(*arguments, fails=False):
-        server.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")
-        server.stdin.flush()
-        printed, said = json.loads(server.stdout.readline())
-        assert bool(said) == fails and (not said or printed == ""), (printed, said)
-        return said or printed
+        def run(*arguments, fails=False):
+            return command.refused(*arguments) if fails else command(*arguments)[1]
 
-    return run
+        yield run
 
 
 def _rows(path):

@@ -2,8 +2,6 @@
 
 import csv
 import resource
-import subprocess
-import sys
 
 import openpyxl
 import pytest
@@ -11,15 +9,14 @@ import pytest
 from launch.metrics import output, workbook
 from motley_tff.core.errors import UserError
 from motley_tff.tables import columns
+from tests.launch import commands
 from tests.report import written
-from tests.trainers import programs
 
 
-def metrics(*arguments):
-    command = [sys.executable, "-m", "launch.metrics.command", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=programs.environment(), timeout=60, check=False
-    )
+@pytest.fixture(scope="module")
+def metrics():
+    with commands.opened("launch.metrics.command", "PATH...") as run:
+        yield run
 
 
 @pytest.fixture
@@ -39,9 +36,8 @@ def _sheets(path):
     return {sheet.title: [[cell.value for cell in row] for row in sheet] for sheet in book}, book
 
 
-def test_every_row_as_the_csvs_have_it(runs, tmp_path):
-    result = metrics(runs, f"--output={tmp_path / 'x.xlsx'}")
-    assert result.returncode == 0, result.stderr
+def test_every_row_as_the_csvs_have_it(metrics, runs, tmp_path):
+    metrics(runs, f"--output={tmp_path / 'x.xlsx'}")
     sheets, book = _sheets(tmp_path / "x.xlsx")
     assert list(sheets) == ["summary", "clients", "candidates"]
     header, *rows = sheets["clients"]
@@ -74,49 +70,45 @@ def test_every_row_as_the_csvs_have_it(runs, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mine.csv", "clients.csv"])
-def test_foreign_ids_stay_text(tmp_path, name):
+def test_foreign_ids_stay_text(metrics, tmp_path, name):
     path = tmp_path / name
     path.write_text("user,score,note\n001,0.5,x\n<r><t>x</r>,0.25,\n<r>a&b</r>,1,\n")
     (tmp_path / "candidates.csv").write_text("a table of another kind\n1\n")
     flags = ("--columns=client=user,baseline=score", "--higher_is_better", "--metric=accuracy")
-    result = metrics(path, *flags, f"--output={tmp_path / 'x.xlsx'}")
-    assert result.returncode == 0, result.stderr
+    metrics(path, *flags, f"--output={tmp_path / 'x.xlsx'}")
     header, *rows = _sheets(tmp_path / "x.xlsx")[0]["clients"]
     found = [dict(zip(header, row, strict=True)) for row in rows]
     expected = [("001", 0.5), ("<r><t>x</r>", 0.25), ("<r>a&b</r>", 1)]
     assert [(row["client_id"], row["baseline"]) for row in found] == expected
 
 
-def test_a_table_without_a_run_and_leafs(tmp_path):
+def test_a_table_without_a_run_and_leafs(metrics, tmp_path):
     path = written.run(tmp_path, "x", "ditto", {"a": (0.5, 0.75)}) / "clients.csv"
     lines = [line.split(",")[4:] for line in path.read_text().splitlines()]  # Without the run's.
     path.write_text("".join(",".join(cells) + "\n" for cells in lines))
-    assert metrics(path, f"--output={tmp_path / 'x.xlsx'}").returncode == 0
+    metrics(path, f"--output={tmp_path / 'x.xlsx'}")
     header, *_, row = _sheets(tmp_path / "x.xlsx")[0]["clients"]
     assert dict(zip(header, row, strict=True))["personalized"] == 0.75
     path.write_text(
         "client_id,round_number,num_samples,set,accuracy,loss\n"
         "a,0,5,test,0.25,1\na,20,5,test,0.5,1\na,20,5,train,0.75,1\n"
     )
-    assert metrics(path, "--splits=test", f"--output={tmp_path / 'y.xlsx'}").returncode == 0
+    metrics(path, "--splits=test", f"--output={tmp_path / 'y.xlsx'}")
     header, row = _sheets(tmp_path / "y.xlsx")[0]["clients"]
     found = dict(zip(header, row, strict=True))
     assert (found["round"], found["split"], found["baseline"]) == (20, "test", 0.5)
 
 
-def test_runs_of_one_name_are_told_apart(runs, tmp_path):
+def test_runs_of_one_name_are_told_apart(metrics, runs, tmp_path):
     for root in ("s0", "s1"):
         written.run(tmp_path / root, "same", "ditto", {"a": (0.5, 0.75)})
-    result = metrics(
-        tmp_path / "s0", tmp_path / "s1", "--compare", f"--output={tmp_path / 'x.xlsx'}"
-    )
-    assert result.returncode == 0, result.stderr
+    metrics(tmp_path / "s0", tmp_path / "s1", "--compare", f"--output={tmp_path / 'x.xlsx'}")
     sheets = _sheets(tmp_path / "x.xlsx")[0]
     names = {row[0] for row in sheets["clients"][1:]}
     assert names == {row[0] for row in sheets["summary"][1:]} and len(names) == 2
 
 
-def test_a_sweep_s_rows_stand_once_and_its_runs_under_their_own_names(tmp_path):
+def test_a_sweep_s_rows_stand_once_and_its_runs_under_their_own_names(metrics, tmp_path):
     client = {"a": (0.5, 0.75)}
     for root in ("s0", "s1"):
         tables = []
@@ -126,8 +118,7 @@ def test_a_sweep_s_rows_stand_once_and_its_runs_under_their_own_names(tmp_path):
         table = [tables[0][0], *(line for lines in tables for line in lines[1:])]
         (tmp_path / "all" / root / "clients.csv").write_text("".join(table))
         (tmp_path / "all" / root / "sweep.csv").touch()
-    result = metrics(tmp_path / "all", "--splits=test", f"--output={tmp_path / 'x.xlsx'}")
-    assert result.returncode == 0, result.stderr
+    metrics(tmp_path / "all", "--splits=test", f"--output={tmp_path / 'x.xlsx'}")
     sheets = _sheets(tmp_path / "x.xlsx")[0]
     names = [row[0] for row in sheets["clients"][1:]]
     assert names == [
@@ -136,24 +127,22 @@ def test_a_sweep_s_rows_stand_once_and_its_runs_under_their_own_names(tmp_path):
     assert [row[0] for row in sheets["summary"][1:]] == names
 
 
-def test_scores_have_sheets_of_clients_and_of_examples(tmp_path):
+def test_scores_have_sheets_of_clients_and_of_examples(metrics, tmp_path):
     path = tmp_path / "scores.csv"
     keys = "r,toy,fedavg,0,5,test"
     lines = [f"{keys},toy:{c},'=a,{i % 2},{i / 7:.3f},{i / 9:.3f}" for c in "ab" for i in range(4)]
     path.write_text("\n".join([",".join(columns.names("scores")), *lines]) + "\n")
-    result = metrics(path, f"--output={tmp_path / 'x.xlsx'}")
-    assert result.returncode == 0, result.stderr
+    metrics(path, f"--output={tmp_path / 'x.xlsx'}")
     sheets, _ = _sheets(tmp_path / "x.xlsx")
     assert list(sheets) == ["summary", "clients", "scores"]
-    nothing = metrics(path, "--round=99")
-    assert nothing.returncode == 2 and "has nothing of --round=99" in nothing.stderr
+    assert "has nothing of --round=99" in metrics.refused(path, "--round=99")
     assert [len(rows) for rows in sheets.values()] == [3, 5, 9]
     assert "roc_auc" in sheets["clients"][0]
     # A class's name is its name again: no cell of a workbook is a formula.
     assert sheets["scores"][1][sheets["scores"][0].index("class")] == "=a"
 
 
-def test_the_summary_is_the_printed_table(runs, tmp_path):
+def test_the_summary_is_the_printed_table(metrics, runs, tmp_path):
     metrics(runs / "one", f"--output={tmp_path / 'x.xlsx'}")
     metrics(runs / "one", f"--output={tmp_path / 'x.csv'}")
     header, *rows = _sheets(tmp_path / "x.xlsx")[0]["summary"]
@@ -198,6 +187,6 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["x.xlsx"] and path.read_text() == "old"
 
 
-def test_a_workbook_has_its_sheet_of_clients(runs, tmp_path):
-    result = metrics(runs, "--per_client", f"--output={tmp_path / 'x.xlsx'}")
-    assert result.returncode == 2 and "has a sheet of clients anyway" in result.stderr
+def test_a_workbook_has_its_sheet_of_clients(metrics, runs, tmp_path):
+    words = metrics.refused(runs, "--per_client", f"--output={tmp_path / 'x.xlsx'}")
+    assert "has a sheet of clients anyway" in words
