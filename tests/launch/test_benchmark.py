@@ -1,5 +1,6 @@
 """Tests of motley_benchmark, at sizes that say nothing about speed."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -66,57 +67,62 @@ def test_runs_every_contender_and_reports(tmp_path):
     assert "x one client" in result.stdout
 
 
-_SMALL = {
-    "lstm_clients": 2, "lstm_sentences": 4, "lstm_tokens": 5, "lstm_batch_size": 2,
-    "lstm_vocabulary": 50, "lstm_units": 6,
-    "landmark_clients": 2, "landmark_images": 2, "landmark_batch_size": 2, "landmark_classes": 5,
-    "ted_clients": 2, "ted_sentences": 4, "ted_batch_size": 2, "ted_vocabulary": 50,
-    "school_rounds": 4, "school_measured_rounds": 2, "school_batch_size": 16,
-}  # fmt: skip
+_SMALL = measuring.Sizes(
+    lstm_clients=2, lstm_sentences=4, lstm_tokens=5, lstm_batch_size=2, lstm_vocabulary=50,
+    lstm_units=6, landmark_clients=2, landmark_images=2, landmark_batch_size=2, landmark_classes=5,
+    ted_clients=2, ted_sentences=4, ted_batch_size=2, ted_vocabulary=50,
+    school_rounds=4, school_measured_rounds=2, school_batch_size=16,
+)  # fmt: skip
 _LOOPS = ["sequential, one client", "matrix product"]
-_ONE_THREAD = ["sequential", *_LOOPS]
-# {workload: names of its contenders begin so}
-_OTHERS = {
-    "stackoverflow_lstm": [*_LOOPS, *_ONE_THREAD],
-    "landmark_mobilenet": [*_LOOPS, "sequential", *_ONE_THREAD, "sequential"],
-    "ted_transformer": [*_LOOPS, *_ONE_THREAD],
-    "school_fedavg": ["vectorized", "sequential"],
-}
 
 
 @pytest.mark.slow
-def test_every_other_workload_runs_at_the_sizes_that_are_given(tmp_path):
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize(
+    ("workload", "others", "classes", "work"),
+    [
+        ("stackoverflow_lstm", [], 50, "2 clients x 4 sentences of 5 tokens, batch 2"),
+        ("landmark_mobilenet", ["sequential"], 5, "2 clients x 2 images of 128 pixels, batch 2"),
+        ("ted_transformer", [], 50, "2 clients x 4 sentences of 20 tokens, batch 2"),
+    ],
+)
+def test_models_are_trained_at_the_sizes_that_are_given(workload, others, classes, work):
+    from launch.benchmarks import models
+
+    with getattr(models, workload)(_SMALL, 1) as (_, contenders):
+        _begin_with(contenders, ["sequential", *_LOOPS, *others])
+    with getattr(models, workload)(_SMALL, 0) as (title, contenders):
+        _begin_with(contenders, [*_LOOPS, *others])
+        assert title.startswith("one FedAvg round of ") and title.endswith(work)
+        for one in contenders:
+            if not one.name.startswith("matrix"):
+                # Untrained, classes are about as likely as each other.
+                assert one.run(one.amount)["loss"] == pytest.approx(math.log(classes), rel=0.5)
+
+
+def _begin_with(contenders, names):
+    for one, name in zip(contenders, names, strict=True):
+        assert one.name.startswith(name)
+
+
+@pytest.mark.slow
+def test_the_rounds_of_school_are_extrapolated(tmp_path):
+    from launch.benchmarks import models
+
     cells = [np.empty((1, 4), object) for _ in range(2)]
     rng = np.random.default_rng(0)
     for school in range(4):
         cells[0][0, school] = rng.normal(size=(30, 28))
         cells[1][0, school] = rng.integers(1, 71, (30, 1)).astype(float)
     scipy.io.savemat(tmp_path / "school.mat", dict(zip("XY", cells, strict=True)))
-    path = tmp_path / "times.json"
-    given = [f"--{name}={value}" for name, value in _SMALL.items()]
-    result = _benchmark(
-        f"--workloads={','.join(_OTHERS)}", "--repeats=1", f"--json={path}",
-        f"--data_dir={tmp_path}", *given, timeout=900,
-    )  # fmt: skip
-    assert (result.returncode, result.stderr) == (0, "")
-    found = json.loads(path.read_text())
-    assert found["repeats"] == 1 and found["sizes"].items() >= _SMALL.items()
-    rows = {each["workload"]: each["rows"] for each in found["workloads"]}
-    titles = {each["workload"]: each["title"] for each in found["workloads"]}
-    assert list(rows) == list(_OTHERS)
-    for workload, names in _OTHERS.items():
-        for row, name in zip(rows[workload], names, strict=True):
-            assert row["name"].startswith(name) and len(row["all_seconds"]) == 1
-            assert all(math.isfinite(value) for value in row["facts"].values())
-    assert "2 clients x 4 sentences of 5 tokens, batch 2" in titles["stackoverflow_lstm"]
-    # Untrained, words are as likely as each other: 50 of them.
-    for row in rows["stackoverflow_lstm"]:
-        if row["name"].startswith("matrix"):
-            continue
-        assert row["facts"]["loss"] == pytest.approx(math.log(50), abs=0.1)
-    assert titles["school_fedavg"] == "4 rounds of FedAvg on School (mat data), 4 silos, batch 16"
-    # All four rounds, two of four.
-    assert [row["scale"] for row in rows["school_fedavg"]] == [1, 2]
+    sizes = dataclasses.replace(_SMALL, data_dir=str(tmp_path))
+    with models.school_fedavg(sizes, 1) as (title, contenders):
+        _begin_with(contenders, ["vectorized", "sequential"])
+        assert title == "4 rounds of FedAvg on School (mat data), 4 silos, batch 16"
+        # All four rounds, two of four.
+        assert [(one.amount, one.scale) for one in contenders] == [(4, 1), (2, 2)]
+        losses = [[one.run(number)["loss"] for number in (1, 2)] for one in contenders]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5) and losses[0][0] != losses[0][1]
 
 
 def _check_ratios(rows):

@@ -33,28 +33,30 @@ def _flags(files, *generated):
     return [f"--clients={files / 'clients.npz'}", *(f"--generated={files / g}" for g in generated)]
 
 
-def test_scores_and_ranks(files, tmp_path):
-    sets = ("one_client.npz", "middle.npz")
+def test_scores_and_ranks(tmp_path):
+    """Clients of mean -2 and 2, variance 1; what is generated is the right one, and all."""
+    left, right = np.array([[-3.0], [-1]]), np.array([[1.0], [3]])
+    np.savez(tmp_path / "clients.npz", left=left, right=right)
+    np.savez(tmp_path / "right.npz", right)
+    np.savez(tmp_path / "all.npz", np.concatenate([left, right]))
     printed = generated_runs.score(
-        *_flags(files, *sets), f"--output={tmp_path / 'table.csv'}"
-    ).stdout
+        *_flags(tmp_path, "right.npz", "all.npz"), "--num_neighbors=1",
+        f"--output={tmp_path / 'table.csv'}",
+    ).stdout  # fmt: skip
     with open(tmp_path / "table.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["generated"] for row in rows] == ["one_client", "middle"]
-    assert tuple(rows[0]) == (*scores.COLUMNS, "source", "file")
-    clients = client_features.read_clients(files / "clients.npz")
-    generated = {name: client_features.read_generated(files / name, 2) for name in sets}
-    expected = scores.table(clients, generated, 5).rows
-    for row, same in zip(rows, expected, strict=True):
-        assert row["features"] == "as given"
-        for column in set(rows[0]) - {"generated", "features", "source", "file"}:
-            assert float(row[column]) == pytest.approx(same[column], rel=1e-8)
-    # A set between two clients looks like all their data and like neither's.
-    assert rows[1]["fid_all_rank"] == "1"
-    for row in expected:
-        assert f"{row['fid_avg']:.5g} ({row['fid_avg_rank']:g})" in printed
-        assert f"{row['coverage_all']:.5g} ({row['coverage_all_rank']:g})" in printed
-    assert "kid 0 of 1, kid_biased 0 of 1" in printed
+        of_right, of_all = csv.DictReader(file)
+    assert (of_right["generated"], of_all["generated"]) == ("right", "all")
+    assert tuple(of_right) == (*scores.COLUMNS, "source", "file")
+    assert of_right["features"] == "as given" and of_right["file"] == str(tmp_path / "right.npz")
+    # Squared differences of means, and of deviations, which are sqrt(2) and of all sqrt(20 / 3).
+    apart = 4 + (np.sqrt(20 / 3) - np.sqrt(2)) ** 2
+    for name, right, every in (
+        ("fid_all", apart, 0), ("fid_all_rank", 2, 1), ("fid_avg", (16 + 0) / 2, apart),
+        ("coverage_all", 3 / 4, 1), ("coverage_all_rank", 2, 1), ("num_examples", 2, 4),
+    ):  # fmt: skip
+        found = [float(row[name]) for row in (of_right, of_all)]
+        assert found == pytest.approx([right, every], abs=1e-6), name
+    assert f"{apart:.5g} (2)       8 (2)" in printed and "kid 0 of 1, kid_biased 0 of 1" in printed
 
 
 def test_markdown_without_neighbours(files, tmp_path):

@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 
 from motley_tff.report import building, comparisons
-from tests.launch import generated_runs
+from tests.launch import commands, generated_runs
 from tests.report import browsers, test_page, written
 
 ROOT = pathlib.Path(__file__).parents[2]
 NASTY = "x<img src=x onerror=alert(1)>"
 
 
-def _report(*arguments):
-    command = [sys.executable, "-m", "launch.report", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
+@pytest.fixture(scope="module")
+def report():
+    with commands.opened("launch.report", "PATH...") as run:
+        yield run
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,9 @@ def made(tmp_path_factory):
     for seed in (0, 1):
         written.run(root, f"run{seed}", NASTY, clients, seed=seed, dataset="toy <b>")
     target = root / "out" / "report"
-    return _report(root, f"--output_dir={target}"), target
+    command = [sys.executable, "-m", "launch.report", root, f"--output_dir={target}"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return result, target
 
 
 def test_files_and_messages(made):
@@ -100,7 +101,7 @@ def _show(browser, page, folder, output):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "missing PATH...; usage: report PATH... [--flag=value ...]"),
+        ((), "missing PATH...; usage: "),
         (("nowhere",), "nowhere: found nothing, expected the directory of a run, a sweep"),
         (("{root}/empty",), "no clients.csv or sweep.csv in it or below"),
         (("{root}/bad",), "clients.csv line 3, column 'baseline': found 'much', expected a number"),
@@ -115,36 +116,29 @@ def _show(browser, page, folder, output):
         ),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, arguments, message):
+def test_bad_input_is_one_line(report, tmp_path, arguments, message):
     written.run(tmp_path / "good", "r", "ditto", {"a": (0.5, 0.6)})
     (tmp_path / "empty").mkdir()
     bad = written.run(tmp_path / "bad", "r", "ditto", {"a": (0.5, 0.6)}) / "clients.csv"
     lines = bad.read_text().splitlines()
     lines[2] = lines[2].replace("0.5,0.5", "much,0.5")
     bad.write_text("\n".join(lines) + "\n")
-    result = _report(*(a.format(root=tmp_path) for a in arguments), *_target(arguments, tmp_path))
-    assert result.returncode == 2 and result.stdout == ""
-    assert result.stderr.count("\n") == 1 and message in result.stderr
+    target = [] if "--output_dir" in str(arguments) else [f"--output_dir={tmp_path / 'out'}"]
+    assert message in report.refused(*(a.format(root=tmp_path) for a in arguments), *target)
     assert not (tmp_path / "out").exists()
 
 
-def _target(arguments, tmp_path):
-    given = any(argument.startswith("--output_dir") for argument in arguments)
-    return [] if given else [f"--output_dir={tmp_path / 'out'}"]
-
-
-def test_data_sets_and_metrics_have_figures_of_their_own(tmp_path):
+def test_data_sets_and_metrics_have_figures_of_their_own(report, tmp_path):
     clients = {"a": (0.5, 0.6), "b": (0.5, 0.7)}
     written.run(tmp_path / "in", "one", "ditto", clients)
     error = {"metric": "squared_error", "higher_is_better": False}
     written.run(tmp_path / "in", "two", "ditto", clients, **error)
-    result = _report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}", "--vector=pdf")
-    assert result.returncode == 0, result.stderr
+    report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}", "--vector=pdf")
     boxes = sorted(path.name for path in (tmp_path / "out").glob("*box_plots.pdf"))
     assert boxes == ["toy_accuracy_box_plots.pdf", "toy_squared_error_box_plots.pdf"]
 
 
-def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
+def test_a_sweep_label_shares_and_a_scorecard_alone(report, tmp_path):
     rows = [
         {"lambda": x, "base_random_seed": 0, "status": "finished"}
         | {"valid_personalized_mean": x, "test_personalized_mean": x}
@@ -162,20 +156,19 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(tmp_path):
         np.save(tmp_path / name, 2 * np.eye(9))
         given.append(f"--generated={tmp_path}/{name}.npy")
     generated_runs.score(*given)
-    result = _report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}")
-    assert result.returncode == 0, result.stderr
+    _, printed = report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}")
     names = sorted(path.name for path in (tmp_path / "out").glob("*.png"))
     assert names == [
         "generative_toy_forms.png", "heterogeneity_toy.png", "radar_1.png",
         "toy_accuracy_sweep_curves.png",
     ]  # fmt: skip
-    assert "Figure 10" not in result.stdout and "scorecard" not in result.stdout
+    assert "Figure 10" not in printed and "scorecard" not in printed
     text = (tmp_path / "out" / "report.html").read_text()
     test_page.check(text)
     grid = html.escape(f"{tmp_path}/in/grid")
     assert f"From sweep.csv of {grid}. Files: toy_accuracy_sweep_curves" in text
     assert "Files: radar_1" in text and "Files: heterogeneity_toy" in text
-    assert "figures: 4" in result.stdout
+    assert "figures: 4" in printed
 
 
 def test_names_that_are_formulas_are_text_in_tables(tmp_path):

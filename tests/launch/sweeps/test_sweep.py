@@ -232,7 +232,7 @@ def test_groups_give_what_single_trainers_give(tmp_path, name, status, point):
             if one:
                 assert float(one) == pytest.approx(float(other), rel=1e-5), statistic
     assert (found["candidate"], found["num_clients"]) == (row["candidate"], row["num_clients"])
-    if plan.grid.selects_round(plan.points[point]):
+    if plan.grid.selects_round(point):
         means = {
             r["round"]: float(r["personalized_mean"]) for r in summary if r["split"] == "valid"
         }
@@ -500,7 +500,6 @@ def test_a_scheduler_that_does_not_answer(refused, cluster, tmp_path, monkeypatc
 def test_a_job_that_is_put_back_goes_on_from_its_checkpoint(folder, cluster):
     (folder / "fedavg.yaml").write_text(FEDAVG.replace("0.5, ", ""))
     _, environment = stand_in.write(folder)
-    environment |= cluster
     (folder / "hold").write_text("2")  # The third start comes to the end.
     process = start(folder, *_SLURM, "--seeds=1", environment={**cluster, **environment})
     run = folder / "cluster" / "fedavg" / "runs" / "p0000_s100"
