@@ -1,5 +1,6 @@
 """The presets: they parse, and say what the paper's Appendix F says."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -113,22 +114,43 @@ TRAINERS = {
 }  # fmt: skip
 
 
-def _parsed(path, trainer=None):
-    """Returns the flags as the trainer reads them, in a process of its own."""
-    name, dataset, _ = path.name.split(".")
-    # A device trains alone by fine-tuning what it got.
-    trainer = trainer or TRAINERS["finetuning" if name == "local" and dataset in LOCAL else name]
-    code = (
-        "import json, sys; from motley_tff import commandline; "
-        f"from trainers import {trainer}, optimizer_flags; from absl.flags import FLAGS; "
-        "commandline.parse(sys.argv); optimizer_flags.check_given(commandline.given()); "
-        "print(json.dumps({n: FLAGS[n].value for n in FLAGS}, default=str))"
-    )
+# Prints what a trainer's flags are with each of the presets.
+_CODE = """import importlib, json, sys
+from absl.testing import flagsaver
+from motley_tff import commandline
+importlib.import_module(f"trainers.{sys.argv[1]}")
+from trainers import optimizer_flags
+found = {}
+for path in sys.argv[2:]:
+    with flagsaver.flagsaver():
+        commandline.parse(["x", f"--flagfile={path}", "--experiment_name=x"])
+        optimizer_flags.check_given(commandline.given())
+        found[path] = {n: flagsaver.flags.FLAGS[n].value for n in flagsaver.flags.FLAGS}
+print(json.dumps(found, default=str))
+"""
+
+
+def _parsed(path):
+    return _all_of(_trainer(path))[str(path)]
+
+
+@functools.cache
+def _all_of(trainer):
+    """Returns {preset: flags as the trainer reads them}, in a process of its own."""
+    paths = [str(path) for path in FOLDER.iterdir() if _trainer(path) == trainer]
     result = subprocess.run(
-        [sys.executable, "-c", code, f"--flagfile={path}", "--experiment_name=x"],
+        [sys.executable, "-c", _CODE, trainer, *paths],
         capture_output=True, text=True, env=programs.environment(), check=True,
     )  # fmt: skip
     return json.loads(result.stdout)
+
+
+def _trainer(path):
+    name, dataset, _ = path.name.split(".")
+    if dataset == "cifar10":
+        return grids.parse(GRIDS / f"{name}.cifar10.yaml")[0].trainer
+    # A device trains alone by fine-tuning what it got.
+    return TRAINERS["finetuning" if name == "local" and dataset in LOCAL else name]
 
 
 @pytest.mark.parametrize("dataset", HYPCLUSTER)
@@ -196,8 +218,8 @@ def test_local_training_of_devices(dataset):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_preset_of_cifar10_is_a_point_of_its_grid(method):
-    grid = grids.read(GRIDS / f"{method}.cifar10.yaml")
-    found = _parsed(FOLDER / f"{method}.cifar10.flags", grid.trainer)
+    grid, _ = grids.parse(GRIDS / f"{method}.cifar10.yaml")
+    found = _parsed(FOLDER / f"{method}.cifar10.flags")
 
     def has(flags):
         values = {f: found[f][0] if isinstance(found[f], list) else found[f] for f in flags}
