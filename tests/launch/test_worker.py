@@ -19,10 +19,22 @@ import pytest
 from tests.trainers import programs
 
 _START_SECONDS = 120  # Importing TensorFlow, on a machine that does other things, too.
-SCHOOL = (
-    "--dataset_name=school", "--use_synthetic_data", "--total_rounds=2",
-    "--rounds_per_evaluation=2", "--rounds_per_checkpoint=2",
-)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Flags of a run on four clients of ten examples."""
+    data = tmp_path_factory.mktemp("data") / "rows.csv"
+    rows = (f"u{i % 4},{i / 7:.3f},{i % 3}\n" for i in range(40))
+    data.write_text("user,x,y\n" + "".join(rows))
+    return (
+        "--dataset_name=table", f"--data_file={data}", "--client_column=user", "--label_column=y",
+        "--setting=cross_silo", "--total_rounds=2", "--rounds_per_evaluation=2",
+        "--rounds_per_checkpoint=2",
+    )  # fmt: skip
+
+
+_TUNED = "--finetune_max_epochs=2"
 
 
 def _free_port():
@@ -67,17 +79,18 @@ def two():
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
+def alone(tmp_path_factory, small):
     """A run without TFF."""
     root = tmp_path_factory.mktemp("alone")
-    programs.run("finetuning_trainer", root, "--experiment_name=fedavg", *SCHOOL)
+    flags = ("--experiment_name=fedavg", "--backend=sequential", _TUNED)
+    programs.run("finetuning_trainer", root, *flags, *small)
     return root / "fedavg"
 
 
 def _train_on(targets, trainer, root, *flags):
     """Returns a run's directory, and checks that the workers did it."""
     spread = f"--tff_workers={','.join(targets)}"
-    out, err = programs.run(trainer, root, "--experiment_name=spread", *SCHOOL, *flags, spread)
+    out, err = programs.run(trainer, root, "--experiment_name=spread", *flags, spread)
     assert "backend: tff (on --tff_workers)" in out
     assert "warning" not in err
     return root / "spread"
@@ -98,28 +111,25 @@ def test_threads_reach_tffs_program(two):
     assert default["TF_NUM_INTRAOP_THREADS"] == given["TF_NUM_INTRAOP_THREADS"] == "1"
 
 
-def test_fine_tuning_on_a_worker(alone, tmp_path):
+def test_fine_tuning_on_a_worker(alone, small, tmp_path):
     with _workers(1) as (_, targets):
-        _assert_same_tables(_train_on(targets, "finetuning_trainer", tmp_path), alone)
+        run = _train_on(targets, "finetuning_trainer", tmp_path, *small, _TUNED)
+        _assert_same_tables(run, alone)
 
 
 @pytest.mark.slow
-def test_fine_tuning_on_two_workers(two, alone, tmp_path):
-    _assert_same_tables(_train_on(two[1], "finetuning_trainer", tmp_path), alone)
+def test_multi_task_learning_on_two_workers(two, small, tmp_path):
+    flags = ("--algorithm=ditto", *small)
+    given = ("--experiment_name=alone", "--backend=sequential")
+    programs.run("mtl_trainer", tmp_path, *given, *flags)
+    _assert_same_tables(_train_on(two[1], "mtl_trainer", tmp_path, *flags), tmp_path / "alone")
 
 
 @pytest.mark.slow
-def test_multi_task_learning_on_two_workers(two, tmp_path):
-    ditto = "--algorithm=ditto"
-    programs.run("mtl_trainer", tmp_path, "--experiment_name=alone", *SCHOOL, ditto)
-    _assert_same_tables(_train_on(two[1], "mtl_trainer", tmp_path, ditto), tmp_path / "alone")
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_elsewhere(two, tmp_path):
+def test_a_run_goes_on_elsewhere(two, small, tmp_path):
     """Its workers are no part of an experiment, the backend is."""
     long = ("--total_rounds=20", "--rounds_per_evaluation=20", "--rounds_per_checkpoint=1")
-    flags = ["--experiment_name=moved", *SCHOOL, *long]
+    flags = ["--experiment_name=moved", *small, _TUNED, *long]
     cut, record = 0, tmp_path / "moved" / "run.json"
     for target in two[1]:
         process = programs.start("finetuning_trainer", tmp_path, *flags, f"--tff_workers={target}")
@@ -194,7 +204,7 @@ def test_wrong_flags(flags, reason):
     ],
 )
 def test_trainers_refuse(flags, reason, tmp_path):
-    command = ("finetuning_trainer", tmp_path, "--experiment_name=no", *SCHOOL, *flags)
+    command = ("finetuning_trainer", tmp_path, "--experiment_name=no", "--dataset_name=x", *flags)
     assert reason in _refused(programs.start(*command))
     assert not list(tmp_path.iterdir())
 
@@ -232,7 +242,7 @@ def _ip(words):
 
 
 @pytest.mark.slow
-def test_two_network_namespaces(alone, tmp_path):
+def test_two_network_namespaces(alone, small, tmp_path):
     with _namespaces(2) as ((a, a_address), (b, b_address)), contextlib.ExitStack() as stack:
         processes = [
             _start("--port=9000", f"--listen_address={a_address}", prefix=_within(a)),
@@ -244,10 +254,10 @@ def test_two_network_namespaces(alone, tmp_path):
             stack.callback(process.kill)
         for process in processes:
             _wait_until_ready(process)
-        targets = [f"{a_address}:9000", f"{b_address}:9000"]
-        _assert_same_tables(_train_on(targets, "finetuning_trainer", tmp_path), alone)
+        targets, flags = [f"{a_address}:9000", f"{b_address}:9000"], (*small, _TUNED)
+        _assert_same_tables(_train_on(targets, "finetuning_trainer", tmp_path, *flags), alone)
         # The third was not told to listen to others.
-        flags = ("--experiment_name=closed", *SCHOOL, f"--tff_workers={b_address}:9001")
+        flags = ("--experiment_name=closed", *small, f"--tff_workers={b_address}:9001")
         _, err = programs.run("finetuning_trainer", tmp_path, *flags, status=1)
         assert f"{b_address}:9001 does not answer as TFF's worker does" in err
         assert "--listen_address" in err and err.count("\n") == 1
