@@ -5,11 +5,13 @@ gradient is w - x, and a full-batch step at rate r moves w to w - r * (w - mean(
 """
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import clients, functional_model, task, tensor_random
+from motley_tff.backends import base, sequential
+from motley_tff.core import clients, functional_model, random_streams, task, tensor_random
 
 
 class Scalar(tf.keras.Model):
@@ -52,23 +54,6 @@ class TwoLayers(tf.keras.Model):
         return self.logits(tensor_random.dropout(h, 0.25, key) if training else h)
 
 
-class _TwoLayers:
-    """`TwoLayers` without Keras."""
-
-    def _next(self):
-        """Returns the next of the weights that `FunctionalModel.apply` hands out."""
-        return tf.Variable(0.0, trainable=True)
-
-    def embed(self, x):
-        kernel, bias = self._next(), self._next()
-        return tf.tanh(x @ kernel + bias)
-
-    def __call__(self, x, training, key):
-        h = self.embed(x)
-        kernel, bias = self._next(), self._next()
-        return (tensor_random.dropout(h, 0.25, key) if training else h) @ kernel + bias
-
-
 class Pair(tf.keras.Model):
     """Outputs the mean of b + h: a base and a last layer of `width` numbers each, first 0."""
 
@@ -88,6 +73,41 @@ class Pair(tf.keras.Model):
     def call(self, x, training=False, key=None):
         ones = tf.ones_like(x)[:, None]
         return tf.reduce_mean(self.base(ones) + self.head(ones), axis=1)
+
+
+class _Bare:
+    """A model without Keras layers, whose making is most of an eager step."""
+
+    def _next(self):
+        """Returns the next of the weights that `FunctionalModel.apply` hands out."""
+        return tf.Variable(0.0, trainable=True)
+
+
+class _Scalar(_Bare):
+    def __call__(self, x, training, key):
+        return (tf.ones_like(x)[:, None] @ self._next())[:, 0]
+
+
+class _Pair(_Bare):
+    def __call__(self, x, training, key):
+        ones = tf.ones_like(x)[:, None]
+        return tf.reduce_mean(ones @ self._next() + ones @ self._next(), axis=1)
+
+
+class _TwoLayers(_Bare):
+    def embed(self, x):
+        kernel, bias = self._next(), self._next()
+        return tf.tanh(x @ kernel + bias)
+
+    def __call__(self, x, training, key):
+        h = self.embed(x)
+        kernel, bias = self._next(), self._next()
+        return (tensor_random.dropout(h, 0.25, key) if training else h) @ kernel + bias
+
+
+def _model(keras, bare, example):
+    """Returns a Keras model with its weights, which computes as the bare one."""
+    return dataclasses.replace(functional_model.from_keras(keras, example), build=bare)
 
 
 def half_squared_error(y, outputs):
@@ -125,7 +145,7 @@ def scalar_task(train, held_out=None, initial=0.0, drop_remainder=False, setting
     return task.Task(
         "toy",
         setting,
-        functional_model.from_keras(lambda: Scalar(initial), np.zeros([1], np.float32)),
+        _model(lambda: Scalar(initial), _Scalar, np.zeros([1], np.float32)),
         half_squared_error,
         (task.Metric("half_squared_error", half_squared_error, False),),
         lambda raw, training, key: (raw["x"], raw["x"]),
@@ -136,7 +156,7 @@ def scalar_task(train, held_out=None, initial=0.0, drop_remainder=False, setting
 
 def with_pair(scalar, width=1):
     """Returns a scalar task whose model is a `Pair`."""
-    model = functional_model.from_keras(lambda: Pair(width), np.zeros([1], np.float32))
+    model = _model(lambda: Pair(width), _Pair, np.zeros([1], np.float32))
     return dataclasses.replace(scalar, model=model)
 
 
@@ -210,7 +230,7 @@ def without_dropout(classifier):
 
 
 def without_keras(classifier):
-    """Returns a classifier task whose model makes no Keras layers: most of an eager step."""
+    """Returns a classifier task whose model makes no Keras layers."""
     return dataclasses.replace(
         classifier, model=dataclasses.replace(classifier.model, build=_TwoLayers)
     )
@@ -219,3 +239,50 @@ def without_keras(classifier):
 def like(params, kind, **own):
     """Returns an algorithm with FedAvg's hyperparameters `params` and others of its own."""
     return kind(**vars(params), **own)
+
+
+class Run(NamedTuple):
+    """Rounds that were run, by a process: of each its result and the state after it."""
+
+    process: Any
+    results: list[base.RoundResult]
+    states: list[Any]
+
+    @property
+    def weights(self):
+        """The server's weights after the last round."""
+        return self.process.weights(self.states[-1])
+
+    @property
+    def client_states(self):
+        """`{client: state}` after the last round."""
+        return self.process.client_states(self.states[-1])
+
+
+def train(a_task, algorithm, rounds=1, backend=None):
+    """Trains on the sequential backend, or another; returns a `Run`.
+
+    `rounds` is how many all clients take part in, or the cohort of each.
+    """
+    cohorts = [a_task.train.ids] * rounds if isinstance(rounds, int) else rounds
+    plan = [
+        base.Round(n, tuple(cohort), random_streams.key(0, "local_training", n))
+        for n, cohort in enumerate(cohorts, 1)
+    ]
+    process = (backend or sequential.SequentialBackend()).training(a_task, algorithm)
+    run = Run(process, [], [])
+
+    def note(result, state):
+        run.results.append(result)
+        run.states.append(state)
+
+    process.run(process.initialize(), plan, note)
+    return run
+
+
+def evaluate(a_task, work, weights, ids=None, states=None, backend=None):
+    """Returns `{test client: what client work says of it}`, of all or of `ids`."""
+    key = random_streams.key(0, "personalization", 1)
+    ids = a_task.test.ids if ids is None else ids
+    call = base.ClientCall(a_task, work, weights, a_task.test, ids, key, states)
+    return dict((backend or sequential.SequentialBackend()).map_clients(call))

@@ -1,6 +1,5 @@
 """FedSTC by hand: what is sent, what is kept on both sides, what it costs."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -8,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from motley_tff.algorithms import FedAvg, FedStc, FedStcServer, OptimizerConfig, fedstc
-from motley_tff.backends import base, sequential
-from motley_tff.core import random_streams
 from motley_tff.core.errors import UserError
 from tests import toy
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def _sent(values, sparsity):
@@ -28,56 +27,45 @@ def test_the_largest_are_sent_by_sign_and_mean_magnitude():
     np.testing.assert_array_equal(_sent([-7], 0.01), [-7])
 
 
-def _trained(kind, rounds, sparsity=0.4, **server):
-    """Returns the weights and states of full steps of two silos whose gradients are known."""
-    task = toy.classifier_silos()
-    params = toy.like(
-        FedAvg(OptimizerConfig("sgd", 0.5), OptimizerConfig("sgd", 1.0), 1, 100), kind,
-        **({"sparsity": sparsity} if kind is not FedAvg else {}),
-    )  # fmt: skip
-    built = params.build(task, task.model.initial_weights(0))
-    process = sequential.SequentialBackend().training(task, built)
-    plan = [
-        base.Round(n, task.train.ids, random_streams.key(0, "local_training", n))
-        for n in range(1, rounds + 1)
-    ]
-    state = process.run(process.initialize(), plan, lambda *_: None)
-    return task, process.weights(state), state
+@pytest.fixture(scope="module")
+def silos():
+    return toy.without_keras(toy.classifier_silos((7, 12)))
 
 
-def test_residuals_keep_what_was_not_sent():
+def _trained(task, kind, rounds=1, **own):
+    """Trains in full steps."""
+    params = FedAvg(OptimizerConfig("sgd", 0.5), OptimizerConfig("sgd", 1.0), 1, 100)
+    built = toy.like(params, kind, **own).build(task, task.model.initial_weights(0))
+    return toy.train(task, built, rounds)
+
+
+def test_residuals_keep_what_was_not_sent(silos):
     """After a round, what was applied, the server's residual and the clients' add up to FedAvg's
     step: nothing is lost.
     """
-    task, start = toy.classifier_silos(), toy.classifier_silos().model.initial_weights(0)
-    _, whole, _ = _trained(FedAvg, 1)
-    _, weights, state = _trained(FedStc, 1)
-    sizes = np.array([task.train.fetch(i)["train"]["y"].shape[0] for i in task.train.ids])
-    (_, server_residual), residuals = state[1], state[2]
-    for leaf, (first, full, now) in enumerate(zip(start, whole, weights, strict=True)):
-        kept = np.average(
-            [residuals[i][leaf] for i in task.train.ids], axis=0, weights=sizes
-        )  # fmt: skip
-        applied = first - now
+    whole, run = _trained(silos, FedAvg), _trained(silos, FedStc, sparsity=0.4)
+    _, (_, server_residual), residuals = run.states[0]
+    for leaf, first in enumerate(silos.model.initial_weights(0)):
+        kept = np.average([residuals[i][leaf] for i in silos.train.ids], axis=0, weights=[7, 12])
+        applied = first - run.weights[leaf]
         assert np.count_nonzero(applied) == fedstc.num_sent(first.size, 0.4)
         assert len(np.unique(np.abs(applied[applied != 0]).round(6))) == 1
         np.testing.assert_allclose(
-            applied + server_residual[leaf].numpy() + kept, first - full, atol=1e-6
+            applied + server_residual[leaf].numpy() + kept, first - whole.weights[leaf], atol=1e-6
         )
-    assert any(np.any(leaf) for leaf in residuals[task.train.ids[0]])
+    assert any(np.any(leaf) for leaf in residuals[silos.train.ids[0]])
 
 
-def test_what_is_kept_is_sent_later():
-    _, _, state = _trained(FedStc, 3)
-    _, _, alone = _trained(FedStcServer, 3)
-    first = next(iter(state[2].values()))
-    assert any(np.any(leaf) for leaf in first) and not alone[2]
-    assert not all(map(np.array_equal, state[0], alone[0]))
+def test_what_is_kept_is_sent_later(silos):
+    run = _trained(silos, FedStc, 3, sparsity=0.4)
+    alone = _trained(silos, FedStcServer, 3, sparsity=0.4)
+    first = next(iter(run.client_states.values()))
+    assert any(np.any(leaf) for leaf in first) and not alone.client_states
+    assert not all(map(np.array_equal, run.weights, alone.weights))
 
 
 def test_devices_keep_nothing():
-    task = toy.classifier_silos()
-    task = dataclasses.replace(toy.scalar_task({"a": [1.0]}), dataset="toy")
+    task = toy.scalar_task({"a": [1.0]})
     with pytest.raises(UserError, match="give --algorithm=fedstc_server, or silos"):
         FedStc().build(task, task.model.initial_weights(0))
 
@@ -104,8 +92,8 @@ def test_bytes_by_hand():
 
 
 def test_who_comes_back_is_sent_what_was_missed():
-    weights = (np.zeros(1000, np.float32),)
-    since = FedStc()._bytes_since(weights)
-    sparse = fedstc.num_bytes([1000], 0.01, "golomb")
+    task = toy.with_pair(toy.scalar_task({"a": [1.0]}, setting="cross_silo"), width=500)
+    since = FedStc().build(task, task.model.initial_weights(0)).bytes_since
+    sparse = fedstc.num_bytes([500, 500], 0.01, "golomb")
     assert [since(n).down for n in (None, 1, 3, 10_000)] == [4000, sparse, 3 * sparse, 4000]
     assert {since(n).up for n in (None, 1, 3)} == {sparse}

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from motley_tff.algorithms import FineTuning, optimizers
-from motley_tff.backends import base, sequential
-from motley_tff.core import random_streams
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -13,87 +11,76 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 _SGD = optimizers.OptimizerConfig("sgd", 1.0)
 
 
-def curves(task, params, weights, part="evaluation", client=0):
-    """Returns one client's `{metric: [candidates]}`."""
-    split = task.valid
-    work = params.build(task).work((part,), task.personalization_part("valid"))
-    key = random_streams.key(0, "personalization", 0)
-    outputs = sequential.SequentialBackend().map_clients(
-        base.ClientCall(task, work, weights, split, split.ids, key)
-    )
-    return list(outputs)[client][1]["curves"][part]
+def curves(task, params, weights):
+    """Returns the first test client's `{metric: [candidates]}`."""
+    work = params.build(task).work(("evaluation",), task.personalization_part("test"))
+    (found,) = toy.evaluate(task, work, weights, task.test.ids[:1]).values()
+    return found["curves"]["evaluation"]
 
 
-def test_curve_by_hand():
-    # Personalization at 2, evaluation at 4, from w = 0 at rate .5: w = 0, 1, 1.5, 1.75.
+@pytest.fixture(scope="module")
+def classes():
+    """One client of two batches, with dropout."""
+    return toy.without_keras(toy.classifier_task(1, (6,)))
+
+
+@pytest.mark.parametrize(
+    ("rates", "epochs", "reached"),
+    [
+        ((0.5,), 3, [0, 1, 1.5, 1.75]),
+        ((0.5, 1.0), 2, [0, 1, 1.5, 2, 2]),
+        ((0.5,), 0, [0]),
+    ],
+)
+def test_curves_by_hand(rates, epochs, reached):
+    """Personalization at 2, evaluation at 4, from 0."""
     task = toy.scalar_task({"a": [0.0]}, {"v": ([2.0], [4.0])})
-    params = FineTuning(_SGD, (0.5,), max_epochs=3)
+    params = FineTuning(_SGD, rates, epochs)
     found = curves(task, params, task.model.initial_weights(0))
-    expected = [0.5 * (4 - w) ** 2 for w in (0, 1, 1.5, 1.75)]
+    expected = [0.5 * (4 - w) ** 2 for w in reached]
     np.testing.assert_allclose(found["half_squared_error"], expected, rtol=1e-6)
     np.testing.assert_allclose(found["loss"], expected, rtol=1e-6)
+    assert len(params.candidates) == len(reached)
 
 
-def test_many_rates_by_hand():
-    task = toy.scalar_task({"a": [0.0]}, {"v": ([2.0], [0.0])})
-    params = FineTuning(_SGD, (0.5, 1.0), max_epochs=2)
-    found = curves(task, params, task.model.initial_weights(0))["loss"]
-    np.testing.assert_allclose(found, [0.5 * w**2 for w in (0, 1, 1.5, 2, 2)], rtol=1e-6)
+def test_labels_of_several_rates():
     labels = ("0", "lr0.5_epoch1", "lr0.5_epoch2", "lr1.0_epoch1", "lr1.0_epoch2")
-    assert params.candidates == labels
+    assert FineTuning(_SGD, (0.5, 1.0), 2).candidates == labels
 
 
-def test_a_candidate_does_not_depend_on_other_rates():
-    task = toy.classifier_task()
-    weights = task.model.initial_weights(0)
-    both = curves(task, FineTuning(_SGD, (0.1, 0.3), 2, batch_size=3), weights)["loss"]
-    alone = curves(task, FineTuning(_SGD, (0.3,), 2, batch_size=3), weights)["loss"]
+def test_a_candidate_does_not_depend_on_other_rates(classes):
+    weights = classes.model.initial_weights(0)
+    both = curves(classes, FineTuning(_SGD, (0.1, 0.3), 2, batch_size=3), weights)["loss"]
+    alone = curves(classes, FineTuning(_SGD, (0.3,), 2, batch_size=3), weights)["loss"]
     np.testing.assert_allclose(both[3:], alone[1:], rtol=1e-6)
     assert len(set(both)) == 5
 
 
 def test_a_candidate_does_not_depend_on_what_is_scored_beside():
-    task = toy.classifier_silos()
-    weights = task.model.initial_weights(0)
-    work = FineTuning(_SGD, (0.3,), 2, batch_size=3).build(task).work
-    key = random_streams.key(0, "personalization", 0)
+    silo = toy.without_keras(toy.classifier_silos((6,)))
+    weights = silo.model.initial_weights(0)
+    work = FineTuning(_SGD, (0.3,), 2, batch_size=3).build(silo).work
     found = []
-    for parts in (("valid",), ("valid", "test"), ("test", "valid", "train")):
-        outputs = sequential.SequentialBackend().map_clients(
-            base.ClientCall(task, work(parts, "train"), weights, task.valid, ["t1"], key)
-        )
-        found.append(next(iter(outputs))[1]["curves"]["valid"]["loss"])
-    np.testing.assert_array_equal(found[1:], [found[0]] * 2)
+    for parts in (("valid",), ("test", "valid", "train")):
+        (one,) = toy.evaluate(silo, work(parts, "train"), weights).values()
+        found.append(one["curves"]["valid"]["loss"])
+    np.testing.assert_array_equal(*found)
 
 
-def test_no_epochs_is_the_baseline_alone():
-    task = toy.scalar_task({"a": [0.0]}, {"v": ([2.0], [4.0])})
-    params = FineTuning(_SGD, (0.5,), max_epochs=0)
-    found = curves(task, params, task.model.initial_weights(0))
-    np.testing.assert_allclose(found["loss"], [8.0])
-
-
-def test_last_layer_leaves_the_rest_alone():
+def test_last_layer_leaves_the_rest_alone(classes):
     """With the last layer at zero and frozen features, only the last layer's bias can learn."""
-    task = toy.classifier_task()
-    weights = list(task.model.initial_weights(0))
+    weights = list(classes.model.initial_weights(0))
     weights[0] = np.zeros_like(weights[0])  # Features are zero whatever the input.
-    last = curves(task, FineTuning(_SGD, (0.5,), 3, last_layer=True), weights)["loss"]
-    everything = curves(task, FineTuning(_SGD, (0.5,), 3), weights)["loss"]
-    assert last[0] == pytest.approx(everything[0])
-    assert last[0] == pytest.approx(np.log(3), rel=1e-6)
+    last = curves(classes, FineTuning(_SGD, (0.5,), 2, last_layer=True), weights)["loss"]
+    everything = curves(classes, FineTuning(_SGD, (0.5,), 2), weights)["loss"]
+    assert last[0] == everything[0] == pytest.approx(np.log(3), rel=1e-6)
     assert not np.allclose(last[2:], everything[2:])
 
 
 def test_silo_parts_are_all_scored():
     task = toy.scalar_task({"a": [2.0, 2.0]}, setting="cross_silo")
     work = FineTuning(_SGD, (0.5,), 1).build(task).work(("valid", "test"), "train")
-    key = random_streams.key(0, "personalization", 0)
-    backend = sequential.SequentialBackend()
-    weights = task.model.initial_weights(0)
-    outputs = dict(
-        backend.map_clients(base.ClientCall(task, work, weights, task.valid, ["a"], key))
-    )
-    assert set(outputs["a"]["curves"]) == {"valid", "test"}
-    np.testing.assert_allclose(outputs["a"]["curves"]["test"]["loss"], [2.0, 0.5])
-    assert outputs["a"]["num_examples"] == {"train": 2, "valid": 2, "test": 2}
+    found = toy.evaluate(task, work, task.model.initial_weights(0))["a"]
+    assert set(found["curves"]) == {"valid", "test"}
+    np.testing.assert_allclose(found["curves"]["test"]["loss"], [2.0, 0.5])
+    assert found["num_examples"] == {"train": 2, "valid": 2, "test": 2}

@@ -1,5 +1,7 @@
 """kNN-Per against scikit-learn and arithmetic, for every kind of task."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,22 +9,27 @@ from sklearn import metrics, neighbors
 
 from datasets import school, vehicle
 from motley_tff.algorithms import KnnPer, knn_per
-from motley_tff.backends import base
-from motley_tff.core import clients as clients_lib, random_streams
+from motley_tff.core import clients as clients_lib
 from tests import toy
 from tests.contracts import registry
 
 PARAMS = KnnPer((3, 10), (0.25, 1.0))
-BACKENDS = [name for name in registry.BACKENDS if name != "parallel"]
 
 
-def _scores(task, backend, weights, params, parts, personalization_part):
-    work = params.build(task).work(parts, personalization_part)
-    key = random_streams.key(0, "personalization", 1)
-    with registry.BACKENDS[backend]() as opened:
-        return dict(
-            opened.map_clients(base.ClientCall(task, work, weights, task.test, task.test.ids, key))
-        )
+@pytest.fixture(params=["sequential", pytest.param("vectorized", marks=pytest.mark.slow)])
+def backend(request):
+    """A backend; the first without tracing."""
+    if request.param == "sequential":
+        request.getfixturevalue("eagerly")
+    with registry.BACKENDS[request.param]() as opened:
+        yield opened
+
+
+def _scores(task, weights, params, part, backend=None):
+    """Returns `{test client: {metric: [candidates]}}`."""
+    work = params.build(task).work((part,), task.personalization_part("test"))
+    found = toy.evaluate(task, work, weights, backend=backend)
+    return {client_id: metrics["curves"][part] for client_id, metrics in found.items()}
 
 
 def _linear_data(seed, kind):
@@ -37,12 +44,10 @@ def _linear_data(seed, kind):
     return features, targets
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_svm_is_scikit_learns_classifier(backend):
     task = vehicle.create_task_from_data(*_linear_data(0, "svm"), seed=1)
     weights = (np.array([[0.3], [-0.2], [0.1]], np.float32), np.array([0.4], np.float32))
-    found = _scores(task, backend, weights, PARAMS, ("test",), "train")
+    found = _scores(task, weights, PARAMS, "test", backend)
     for client_id in task.test.ids:
         parts = task.test.fetch(client_id)
         train, test = parts["train"], parts["test"]
@@ -56,7 +61,7 @@ def test_svm_is_scikit_learns_classifier(backend):
                 score = c * said + (1 - c) * margins
                 expected.append(np.mean(np.where(score >= 0, 1, -1) == test["target"]))
                 areas.append(_area(test["target"], score))
-        curves = found[client_id]["curves"]["test"]
+        curves = found[client_id]
         np.testing.assert_allclose(curves["accuracy"], expected, atol=1e-6)
         np.testing.assert_allclose(curves["roc_auc"], areas, atol=1e-6)
 
@@ -68,12 +73,11 @@ def _area(labels, scores):
     return metrics.roc_auc_score(labels, scores.astype(np.float32))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_regression_is_scikit_learns(backend):
+@pytest.mark.usefixtures("eagerly")
+def test_regression_is_scikit_learns():
     task = school.create_task_from_data(*_linear_data(1, "regression"), seed=1)
     weights = (np.array([[0.3], [-0.2], [0.1]], np.float32), np.array([0.4], np.float32))
-    found = _scores(task, backend, weights, PARAMS, ("valid", "test"), "train")
+    found = _scores(task, weights, PARAMS, "test")
     for client_id in task.test.ids:
         parts = task.test.fetch(client_id)
         train, test = parts["train"], parts["test"]
@@ -85,32 +89,67 @@ def test_regression_is_scikit_learns(backend):
             for c in PARAMS.coefficients:
                 score = c * said + (1 - c) * model
                 expected.append(np.mean(0.5 * (score - test["target"]) ** 2))
-        np.testing.assert_allclose(
-            found[client_id]["curves"]["test"]["loss"], expected, rtol=2e-5, atol=1e-7
-        )
+        np.testing.assert_allclose(found[client_id]["loss"], expected, rtol=2e-5, atol=1e-7)
 
 
-def test_classification_by_hand():
-    """Distances 1 and 2 to a label each, far from everything else, and a model without opinion."""
-    memory = knn_per.Memory(
-        tf.constant([[0.0], [3.0], [500.0]]), tf.constant([1, 0, 2]), tf.constant([1.0, 1.0, 0.0]),
-        tf.constant(2),
-    )  # fmt: skip
-    found = knn_per.nearest(memory, tf.constant([[1.0]]), 2, exact=True)
-    np.testing.assert_allclose(found.distances, [[1.0, 2.0]])
-    mix = knn_per._label_mixer(found, tf.zeros([1, 3]), tf.constant([False]))
-    near = 1 / (1 + np.exp(-1.0))
-    expected = 0.5 * np.array([1 - near, near, 0]) + 0.5 / 3
-    np.testing.assert_allclose(np.exp(mix(0.5)[0]), expected, rtol=1e-5)
+class _NoOpinion:
+    """A model that embeds an example as it is, and finds three labels equally likely."""
+
+    def embed(self, x):
+        return x
+
+    def __call__(self, x, training, key):
+        return tf.zeros([tf.shape(x)[0], 3])
 
 
-def test_far_neighbours_are_no_zero_over_zero():
-    memory = knn_per.Memory(
-        tf.constant([[1e4], [1.1e4]]), tf.constant([1, 0]), tf.ones([2]), tf.constant(2)
+def _of_classes(at, labels):
+    """Returns examples on a line."""
+    x = np.zeros([len(at), 4], np.float32)
+    x[:, 0] = at
+    return {"x": x, "y": np.array(labels, np.int32)}
+
+
+_NEAR = 1 / (1 + np.exp(-1.0))
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize(
+    ("at", "labels", "where", "coefficient", "expected"),
+    [
+        # Distances 1 and 2 to a label each, and the model's third each.
+        ([0, 3], [1, 0], 1, 0.5, [0.5 * (1 - _NEAR) + 1 / 6, 0.5 * _NEAR + 1 / 6, 1 / 6]),
+        # Far neighbours are no 0 / 0, and who is not there has next to nothing.
+        ([1e4, 1.1e4], [1, 0], 0, 1.0, [1e-30, 1.0, 1e-30]),
+        # Equal embeddings count the same.
+        ([1, 1, 1, 1], [0, 0, 1, 2], 1, 1.0, [0.5, 0.25, 0.25]),
+        # Without examples the model stands alone; one alone is the only neighbour.
+        ([], [], 1, 1.0, [1 / 3, 1 / 3, 1 / 3]),
+        ([5], [2], 1, 1.0, [1e-30, 1e-30, 1.0]),
+    ],
+)
+def test_classification_by_hand(at, labels, where, coefficient, expected):
+    """The loss of a client that evaluates an example of one label is what that label is given."""
+    own = _of_classes(at, labels)
+    held_out = clients_lib.InMemoryClients(
+        {
+            f"c{label}": {"personalization": own, "evaluation": _of_classes([where], [label])}
+            for label in range(3)
+        }
     )
-    found = knn_per.nearest(memory, tf.constant([[0.0]]), 2, exact=True)
-    mix = knn_per._label_mixer(found, tf.zeros([1, 2]), tf.constant([False]))
-    np.testing.assert_allclose(np.exp(mix(1.0)[0]), [0.0, 1.0], atol=1e-6)
+    task = toy.with_held_out(toy.classifier_task(), held_out)
+    task = dataclasses.replace(task, model=dataclasses.replace(task.model, build=_NoOpinion))
+    found = _scores(task, (), KnnPer((max(2, len(at)),), (coefficient,)), "evaluation")
+    losses = [curves["loss"] for curves in found.values()]
+    np.testing.assert_allclose(losses, [(np.log(3), -np.log(p)) for p in expected], rtol=1e-4)
+
+
+def test_a_neighbour_at_distance_zero_silences_the_others():
+    found = knn_per.Neighbours(
+        tf.constant([[0.0, 0.0, 1.0], [1.0, 3.0, 9.0]]), tf.zeros([2, 3]),
+        tf.constant([[True, True, True], [True, True, False]]),
+    )  # fmt: skip
+    shares = knn_per.inverse_distance_shares(found)
+    np.testing.assert_allclose(shares, [[0.5, 0.5, 0], [0.75, 0.25, 0]])
 
 
 def test_distances_by_matrix_product_are_the_same():
@@ -127,57 +166,6 @@ def test_distances_by_matrix_product_are_the_same():
     distances, places = reference.kneighbors(embeddings)
     np.testing.assert_array_equal(one.values, places)
     np.testing.assert_allclose(one.distances, distances, rtol=1e-5)
-
-
-def test_a_client_with_one_example_and_a_client_with_none():
-    data = toy.classifier_task().train.fetch("t3")["train"]
-    one, none = ({f: v[:n] for f, v in data.items()} for n in (1, 0))
-    held_out = clients_lib.InMemoryClients(
-        {
-            "one": {"personalization": one, "evaluation": data},
-            "none": {"personalization": none, "evaluation": data},
-        }
-    )
-    task = toy.with_held_out(toy.classifier_task(), held_out)
-    weights = task.model.initial_weights(2)
-    params = KnnPer((10,), (0.5, 1.0))
-    found = _scores(task, "sequential", weights, params, ("evaluation",), "personalization")
-    alone = found["none"]["curves"]["evaluation"]
-    np.testing.assert_allclose(alone["accuracy"], alone["accuracy"][0])
-    np.testing.assert_allclose(alone["loss"], alone["loss"][0], rtol=1e-5)
-    # At coefficient 1 all examples get the one label there is.
-    share = np.mean(data["y"] == one["y"][0])
-    assert found["one"]["curves"]["evaluation"]["accuracy"][2] == pytest.approx(share)
-
-
-def test_equal_embeddings():
-    """Everything at distance 0: the first k examples count the same."""
-    memory = knn_per.Memory(
-        tf.ones([5, 2]), tf.constant([0, 0, 1, 2, 0]), tf.constant([1.0, 1.0, 1.0, 1.0, 0.0]),
-        tf.constant(4),
-    )  # fmt: skip
-    for exact in (True, False):
-        found = knn_per.nearest(memory, tf.ones([1, 2]), 4, exact)
-        mix = knn_per._label_mixer(found, tf.zeros([1, 4]), tf.constant([False]))
-        np.testing.assert_allclose(np.exp(mix(1.0)[0]), [0.5, 0.25, 0.25, 0.0], atol=1e-6)
-    shares = knn_per.inverse_distance_shares(found)
-    np.testing.assert_allclose(shares, [[0.25] * 4])
-
-
-def test_a_label_that_was_never_seen_in_training():
-    """The model gives it next to nothing; the client's own examples know it."""
-    x = np.array([[5.0, 0.0, 0.0, 0.0], [-5.0, 0.0, 0.0, 0.0]] * 6, np.float32)
-    y = np.array([2, 0] * 6, np.int32)
-    half = {"x": x, "y": y}
-    held_out = clients_lib.InMemoryClients({"a": {"personalization": half, "evaluation": half}})
-    task = toy.with_held_out(toy.without_dropout(toy.classifier_task()), held_out)
-    weights = list(task.model.initial_weights(2))
-    weights[-1] = np.array([0.0, 0.0, -50.0], np.float32)  # The bias of label 2.
-    params = KnnPer((3,), (0.5, 1.0))
-    found = _scores(task, "sequential", weights, params, ("evaluation",), "personalization")
-    curve = found["a"]["curves"]["evaluation"]
-    assert curve["accuracy"][0] <= 0.5 and np.isfinite(curve["loss"]).all()
-    np.testing.assert_allclose(curve["accuracy"][2], 1.0)
 
 
 def test_labels_of_candidates():

@@ -7,37 +7,43 @@ import pytest
 import tensorflow as tf
 
 from motley_tff.algorithms import FineTuning, PersFL, ProximalFineTuning, optimizers
-from motley_tff.backends import base, sequential, vectorized
-from motley_tff.core import random_streams
+from motley_tff.backends import vectorized
+from motley_tff.core import clients, functional_model
 from motley_tff.core.errors import UserError
 from tests import toy
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 _RATE = optimizers.OptimizerConfig("sgd", 0.1)
 _PERSFL = PersFL(
-    train_batch_size=4, student_epochs=3, distillation_weights=(0.0, 0.5), temperatures=(2.0,)
+    train_batch_size=4, student_epochs=2, distillation_weights=(0.0, 0.5), temperatures=(2.0,)
 )
-_BACKENDS = {
-    "sequential": sequential.SequentialBackend,
-    "vectorized": vectorized.VectorizedBackend,
-}
+_LOCAL = FineTuning(_RATE, (0.1,), 2, 4)
 
 
 @pytest.fixture(scope="module")
 def silos():
-    return toy.classifier_silos()
+    return toy.without_keras(toy.classifier_silos((4, 9)))
 
 
-def _taught_by(task, weights):
-    """Returns the silos' states, a list in their order, with these weights as every teacher."""
-    first = PersFL().build(task, weights).initial_client_state(0)
-    return [first] * len(task.train)
+@pytest.fixture(scope="module")
+def weights(silos):
+    """The first weights, and others that were trained."""
+    first = silos.model.initial_weights(1)
+    return first, tuple(w + np.float32(0.3) for w in first)
 
 
-def _curves(backend, task, personalization, weights, states=None):
-    work = personalization.work(("valid", "test"), "train")
-    key = random_streams.key(3, "personalization", 1)
-    call = base.ClientCall(task, work, weights, task.test, task.test.ids, key, states)
-    return [metrics["curves"]["test"]["loss"] for _, metrics in backend.map_clients(call)]
+def _curves(task, personalization, weights, states=None, backend=None):
+    work = personalization.work(("test",), "train")
+    found = toy.evaluate(task, work, weights, None, states, backend)
+    return np.array([metrics["curves"]["test"]["loss"] for metrics in found.values()])
+
+
+def _students(task, params, first, now, teacher, backend=None):
+    """Returns the curves of silos that began with `first` and have this teacher now."""
+    states = [PersFL().build(task, teacher).initial_client_state(0)] * len(task.train)
+    built = params.build(task, first)
+    return _curves(task, params.personalization(task, built), now, states, backend)
 
 
 def test_the_teacher_is_the_model_of_least_validation_loss_of_the_silos_own_rounds():
@@ -45,19 +51,11 @@ def test_the_teacher_is_the_model_of_least_validation_loss_of_the_silos_own_roun
     task = toy.scalar_task({"near": [1.0], "far": [9.0]}, setting="cross_silo")
     start = (np.array([[4.0]], np.float32),)
     built = PersFL(_RATE, train_batch_size=1).build(task, start)
-    process = sequential.SequentialBackend().training(task, built)
-    plan = [
-        base.Round(n, cohort, random_streams.key(0, "local_training", n))
-        for n, cohort in enumerate([("near", "far"), ("far",), ("near", "far")], 1)
-    ]
-    after = []
-    process.run(
-        process.initialize(), plan, lambda _, state: after.append(process.client_states(state))
-    )
+    run = toy.train(task, built, [("near", "far"), ("far",), ("near", "far")])
     # From 4 the near one moves by .1 * 3, the far one by -.1 * 5: 4.1; then far alone: 4.59.
     seen = [
         {i: (teacher.weights[0].item(), float(teacher.loss)) for i, teacher in states.items()}
-        for states in after
+        for states in map(run.process.client_states, run.states)
     ]
     assert seen[0]["near"] == pytest.approx((4.0, 4.5))
     assert seen[1]["near"] == pytest.approx((4.0, 4.5))  # Absent.
@@ -66,20 +64,22 @@ def test_the_teacher_is_the_model_of_least_validation_loss_of_the_silos_own_roun
     assert seen[2]["far"] == pytest.approx((4.59, 0.5 * 4.41**2))
 
 
-@pytest.mark.parametrize("name", _BACKENDS)
-def test_of_weight_zero_is_local_training_bit_for_bit(name, silos):
-    backend, weights = _BACKENDS[name](), silos.model.initial_weights(1)
-    trained = tuple(w + np.float32(0.3) for w in weights)
-    built = _PERSFL.build(silos, weights)
-    states = _taught_by(silos, trained)
-    students = _curves(backend, silos, _PERSFL.personalization(silos, built), trained, states)
-    local = FineTuning(_RATE, (0.1,), 3, 4).build(silos)
-    alone = _curves(backend, silos, local, weights)
-    global_model = _curves(backend, silos, local, trained)
-    for student, own, teacher in zip(students, alone, global_model, strict=True):
-        np.testing.assert_array_equal(student[1:4], own[1:])
-        np.testing.assert_array_equal(student[0], teacher[0])
-        assert np.all(student[4:] != own[1:])
+def test_of_weight_zero_is_local_training_bit_for_bit(silos, weights):
+    first, trained = weights
+    students = _students(silos, _PERSFL, first, trained, trained)
+    alone = _curves(silos, _LOCAL.build(silos), first)
+    np.testing.assert_array_equal(students[:, 1:3], alone[:, 1:])
+    assert np.all(students[:, 3:] != alone[:, 1:])
+    global_model = _curves(silos, _LOCAL.build(silos), trained)
+    np.testing.assert_array_equal(students[:, 0], global_model[:, 0])
+
+
+def test_students_are_the_same_where_silos_are_stacked(silos, weights):
+    first, trained = weights
+    expected = _students(silos, _PERSFL, first, trained, trained)
+    tf.config.run_functions_eagerly(False)  # Stacks are faster compiled.
+    found = _students(silos, _PERSFL, first, trained, trained, vectorized.VectorizedBackend())
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_of_weight_zero_is_local_training_bit_for_bit(name, silos):
         ("knowledge", (0.75 * 0.5 - 0.25 * 0.25 * 2)),
     ],
 )
-def test_one_step_of_a_student_by_hand(kind, expected):
+def test_one_step_of_a_student_by_hand(kind, expected, silos):
     class Bias(tf.keras.Model):
         """Two logits, the same for every example."""
 
@@ -107,12 +107,10 @@ def test_one_step_of_a_student_by_hand(kind, expected):
         def call(self, x, training=False, key=None):
             return self.layer(tf.ones([tf.shape(x)[0], 1]))
 
-    from motley_tff.core import clients, functional_model
-
     part = {"x": np.zeros([1, 4], np.float32), "y": np.ones(1, np.int32)}
     source = clients.InMemoryClients({"a": dict.fromkeys(("train", "valid", "test"), part)})
     task = dataclasses.replace(
-        toy.classifier_silos(), train=source, valid=source, test=source,
+        silos, train=source, valid=source, test=source,
         model=functional_model.from_keras(Bias, np.zeros([1, 4], np.float32)),
     )  # fmt: skip
     params = PersFL(
@@ -120,27 +118,18 @@ def test_one_step_of_a_student_by_hand(kind, expected):
         temperatures=(2.0,), student_epochs=1,
     )  # fmt: skip
     zeros = task.model.initial_weights(0)
-    built = params.build(task, zeros)
     teacher = (np.log([[9.0, 1.0]]).astype(np.float32),)
-    states = _taught_by(task, teacher)
-    (curve,) = _curves(
-        sequential.SequentialBackend(), task, params.personalization(task, built), zeros, states
-    )
+    (curve,) = _students(task, params, zeros, zeros, teacher)
     # After a step against it the logits are (-g, g).
     assert curve[1] == pytest.approx(np.log1p(np.exp(-2 * expected)), rel=1e-5)
     assert curve[0] == pytest.approx(np.log(10.0), rel=1e-5)
 
 
-def test_a_student_can_start_from_its_teacher(silos):
-    weights = silos.model.initial_weights(1)
-    trained = tuple(w + np.float32(0.3) for w in weights)
+def test_a_student_can_start_from_its_teacher(silos, weights):
+    first, trained = weights
     params = dataclasses.replace(_PERSFL, student="teacher", teacher="last")
-    built, backend = params.build(silos, weights), sequential.SequentialBackend()
-    states = _taught_by(silos, weights)
-    students = _curves(backend, silos, params.personalization(silos, built), trained, states)
-    tuned = _curves(backend, silos, FineTuning(_RATE, (0.1,), 3, 4).build(silos), trained)
-    for student, expected in zip(students, tuned, strict=True):
-        np.testing.assert_array_equal(student[:4], expected)
+    students = _students(silos, params, first, trained, first)
+    np.testing.assert_array_equal(students[:, :3], _curves(silos, _LOCAL.build(silos), trained))
 
 
 def test_needs_classes():
@@ -150,22 +139,18 @@ def test_needs_classes():
         PersFL().personalization(task, built)
 
 
-@pytest.mark.parametrize("name", _BACKENDS)
-def test_proximal_strength_zero_is_fine_tuning_bit_for_bit(name, silos):
-    backend, weights = _BACKENDS[name](), silos.model.initial_weights(1)
-    plain = _curves(backend, silos, FineTuning(_RATE, (0.1,), 3, 4).build(silos), weights)
+def test_proximal_strength_zero_is_fine_tuning_bit_for_bit(silos, weights):
     none, some = (
-        _curves(backend, silos, ProximalFineTuning(_RATE, (0.1,), 3, 4, strength=s).build(silos),
-                weights)
+        _curves(silos, ProximalFineTuning(_RATE, (0.1,), 2, 4, strength=s).build(silos), weights[0])
         for s in (0.0, 2.0)
-    )  # fmt: skip
-    np.testing.assert_array_equal(none, plain)
-    assert not np.array_equal(some, plain)
+    )
+    np.testing.assert_array_equal(none, _curves(silos, _LOCAL.build(silos), weights[0]))
+    assert not np.array_equal(some, none)
 
 
 def test_the_pull_by_hand():
     """w = 0, x = 1, rate .1, strength 2: w = .1, then .1 + .1 * (.9 - 2 * .1) = .17."""
     task = toy.scalar_task({"a": [1.0]}, setting="cross_silo")
     tuned = ProximalFineTuning(_RATE, (0.1,), 2, 1, strength=2.0).build(task)
-    (curve,) = _curves(sequential.SequentialBackend(), task, tuned, task.model.initial_weights(0))
+    (curve,) = _curves(task, tuned, task.model.initial_weights(0))
     np.testing.assert_allclose(curve, [0.5, 0.5 * 0.9**2, 0.5 * 0.83**2], rtol=1e-5)

@@ -6,8 +6,7 @@ from sklearn import metrics
 
 from datasets import classification, vehicle
 from motley_tff.algorithms import FineTuning, optimizers
-from motley_tff.backends import base
-from motley_tff.core import random_streams
+from tests import toy
 from tests.contracts import registry
 
 
@@ -21,18 +20,16 @@ def task():
     return vehicle.create_task_from_data(features, [*labels, np.ones(40)], seed=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in registry.BACKENDS if n != "parallel"])
-def test_roc_auc_is_scikit_learns(task, name):
+@pytest.mark.parametrize("name", ["sequential", pytest.param("vectorized", marks=pytest.mark.slow)])
+def test_roc_auc_is_scikit_learns(task, name, request):
+    if name == "sequential":
+        request.getfixturevalue("eagerly")
     sgd = optimizers.OptimizerConfig("sgd", 1.0)
     parts = ("valid", "test")
     work = FineTuning(sgd, (0.1,), 1, 32).build(task).work(parts, "train")
     weights = (np.array([[0.3], [-0.2], [0.1]], np.float32), np.array([0.4], np.float32))
-    key = random_streams.key(0, "personalization", 1)
     with registry.BACKENDS[name]() as backend:
-        found = dict(
-            backend.map_clients(base.ClientCall(task, work, weights, task.test, task.test.ids, key))
-        )
+        found = toy.evaluate(task, work, weights, backend=backend)
     moved = []
     for client_id in task.test.ids:
         for part in parts:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from motley_tff import algorithms
 from motley_tff.algorithms import Centralized, FedAvg, optimizers, stragglers
@@ -12,115 +13,81 @@ from tests.contracts import registry
 
 _SGD = optimizers.OptimizerConfig("sgd", 0.5)
 _SERVER = optimizers.OptimizerConfig("sgd", 1.0)
-_NUMBERS = {f"c{i}": np.full(20, 1.0) for i in range(40)}
+_PARAMS = FedAvg(_SGD, _SERVER, train_batch_size=1)
 
 
-def _fedavg(task, epochs=1, size=1):
-    params = FedAvg(_SGD, _SERVER, train_epochs=epochs, train_batch_size=size)
-    return params.build(task, (np.zeros([1, 1], np.float32),))
+def _trained_alone(task, params, rate):
+    """Yields (server weights, the client's state) after a round of each client by itself.
 
-
-def _updates(task, algorithm, backend="sequential"):
-    """Returns each client's final weight in one round."""
-    finals = []
-    with registry.BACKENDS[backend]() as one:
-        process = one.training(task, algorithm)
+    All numbers are 1: at rate 1/2, s steps from 0 end at 1 - 2^-s.
+    """
+    built = stragglers.slowed(params.build(task, task.model.initial_weights(0)), rate)
+    with registry.BACKENDS["sequential"]() as backend:
+        process = backend.training(task, built)
         for client_id in task.train.ids:
             rounds = [base.Round(1, (client_id,), np.array([5, 6], np.int32))]
             state = process.run(process.initialize(), rounds, lambda *_: None)
-            finals.append(float(process.weights(state)[0][0, 0]))
-    return np.array(finals)
+            yield process.weights(state), process.client_states(state).get(client_id)
 
 
-def test_a_straggler_stops_after_some_of_its_steps():
-    """At rate 1/2 towards 1, s steps from 0 end at 1 - 2^-s."""
-    task = toy.scalar_task(_NUMBERS)
-    steps = -np.log2(1.0 - _updates(task, stragglers.slowed(_fedavg(task), 1.0)))
+def _steps(weights):
+    return -np.log2(1.0 - float(weights[0][0, 0]))
+
+
+def test_half_of_the_clients_straggle_and_stop_after_some_of_their_steps():
+    task = toy.scalar_task({f"c{i}": np.full(20, 1.0) for i in range(40)})
+    steps = np.array([_steps(weights) for weights, _ in _trained_alone(task, _PARAMS, 0.5)])
     np.testing.assert_allclose(steps, np.round(steps), atol=1e-3)
-    assert steps.min() >= 1 and steps.max() <= 20
-    # Uniform on 1..20: mean 10.5, standard error 0.91 of 40 clients; these keys draw 13.0.
-    assert steps.mean() == pytest.approx(13.0, abs=1e-3)
-
-
-def test_half_of_the_clients_straggle():
-    task = toy.scalar_task(_NUMBERS)
-    finals = _updates(task, stragglers.slowed(_fedavg(task), 0.5))
-    in_time = np.sum(finals > 1.0 - 2.0**-19.5)
     # Of 40; expected are 20 and a straggler's 1/20, with a standard error of 3.
-    assert in_time == 24
+    assert np.sum(steps > 19.5) == 24
+    # Uniform on 1..20: mean 10.5, standard error 1.4 of 16 clients.
+    late = steps[steps < 19.5]
+    assert late.min() >= 1 and late.mean() == pytest.approx(11.5, abs=0.01)
 
 
 def test_without_stragglers_nothing_changes():
-    algorithm = _fedavg(toy.scalar_task(_NUMBERS))
+    task = toy.scalar_task({"a": [1.0]})
+    algorithm = _PARAMS.build(task, task.model.initial_weights(0))
     assert stragglers.slowed(algorithm, 0.0) is algorithm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, backend", [("fedavg_adam", "tff"), ("ditto", "vectorized"), ("hypcluster", "tff")]
-)
+@pytest.mark.parametrize(("name", "backend"), [("ditto", "vectorized"), ("hypcluster", "tff")])
 def test_backends_agree(name, backend):
-    is_stateful = name in registry.STATEFUL
-    task = toy.classifier_silos() if is_stateful else toy.classifier_task()
-    weights = task.model.initial_weights(1)
-    build = (registry.STATEFUL if is_stateful else registry.TRAINING)[name]
+    numbers = {f"c{i}": np.linspace(i, 1.0, 9) for i in range(4)}
+    task = toy.scalar_task(numbers, setting="cross_silo", initial=0.3)
+    build = {**registry.STATEFUL, **registry.TRAINING}[name]
+    slow = stragglers.slowed(build(task, task.model.initial_weights(1)), 0.7)
     found = []
     for which in ("sequential", backend):
         with registry.BACKENDS[which]() as one:
-            process = one.training(task, stragglers.slowed(build(task, weights), 0.7))
-            rounds = [base.Round(n, task.train.ids, np.array([n, 3], np.int32)) for n in (1, 2)]
-            state = process.run(process.initialize(), rounds, lambda *_: None)
-            found.append(process.weights(state))
-    flat = [np.concatenate([np.ravel(leaf) for leaf in _leaves(w)]) for w in found]
-    np.testing.assert_allclose(*flat, rtol=1e-5, atol=1e-6)
+            found.append(tf.nest.flatten(toy.train(task, slow, 2, one).weights))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["local", "ditto", "mocha", "fedper"])
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("name", ["local", "mocha"])
 def test_every_training_pass_is_cut_by_the_same_share(name):
-    """FedAvg's model, which stays with no silo, and each silo's own do as many steps.
-
-    Both step at rate 1/2 towards 1, so s steps from 0 end at 1 - 2^-s. (Once, half of the silos'
-    own models did not move.)
+    """FedAvg's model, which stays with no silo, and each silo's own do as many steps. (Once, half
+    of the silos' own models did not move.)
     """
-    numbers = {f"s{i}": np.full(20, 1.0) for i in range(30)}
+    numbers = {f"s{i}": np.full(8, 1.0) for i in range(8)}
     task = toy.scalar_task(numbers, setting="cross_silo")
-    params = FedAvg(_SGD, _SERVER, train_batch_size=1)
-    own = {} if name in ("local", "fedper") else {"regularization": 0.0}
-    kind = algorithms.TRAINING[name]
-    algorithm = toy.like(params, kind, personal_optimizer=_SGD, **own).build(
-        task, (np.zeros([1, 1], np.float32),)
-    )
-    steps = []
-    with registry.BACKENDS["sequential"]() as one:
-        process = one.training(task, stragglers.slowed(algorithm, 1.0))
-        for client_id in task.train.ids:
-            rounds = [base.Round(1, (client_id,), np.array([5, 6], np.int32))]
-            state = process.run(process.initialize(), rounds, lambda *_: None)
-            models = process.weights(state)[0], process.client_states(state)[client_id]
-            steps.append([-np.log2(1.0 - float(model[0][0, 0])) for model in models])
-    steps = np.array(steps)
+    own = {} if name == "local" else {"regularization": 0.0}
+    params = toy.like(_PARAMS, algorithms.TRAINING[name], personal_optimizer=_SGD, **own)
+    steps = np.array([[_steps(w[0]), _steps(v)] for w, v in _trained_alone(task, params, 1.0)])
     np.testing.assert_allclose(steps[:, 1], steps[:, 0], atol=1e-3)
-    assert steps.min() > 0.99 and steps.max() > 15
-
-
-def _leaves(nest):
-    import tensorflow as tf
-
-    return tf.nest.flatten(nest)
+    assert set(steps[:, 0].round()) == {1, 2, 5, 6}  # Of 8.
 
 
 def test_central_training_is_gradient_descent_on_everything():
     """Full batches at rate 1/2 from 0: the mean of (1, 2, 9) is 4, so 2 and then 3."""
     task = partition.centralize(toy.scalar_task({"a": [1.0, 2.0], "b": [9.0]}), 1e9)
     params = Centralized(_SGD, optimizers.OptimizerConfig("adam", 9.0), 1, 10)
-    algorithm = params.build(task, (np.zeros([1, 1], np.float32),))
-    with registry.BACKENDS["sequential"]() as one:
-        process = one.training(task, algorithm)
-        rounds = [base.Round(n, task.train.ids, np.array([n, 3], np.int32)) for n in (1, 2)]
-        finals = []
-        process.run(
-            process.initialize(), rounds, lambda _, s: finals.append(process.weights(s)[0][0, 0])
-        )
+    algorithm = params.build(task, task.model.initial_weights(0))
+    run = toy.train(task, algorithm, rounds=2)
+    finals = [run.process.weights(state)[0][0, 0] for state in run.states]
     np.testing.assert_allclose(finals, [2.0, 3.0])
     assert algorithm.bytes_per_client == (0, 0)
 
@@ -129,4 +96,4 @@ def test_central_training_wants_one_client():
     task = toy.scalar_task({"a": [1.0], "b": [2.0]})
     params = Centralized(_SGD, _SERVER)
     with pytest.raises(ValueError, match="one training client, found 2"):
-        params.build(task, (np.zeros([1, 1], np.float32),))
+        params.build(task, task.model.initial_weights(0))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from motley_tff.algorithms import FedAvg, FedProx, FedSgd, optimizers
-from motley_tff.backends import base, sequential
-from motley_tff.core import random_streams
+from motley_tff.backends import base
+from motley_tff.core.errors import UserError
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -19,16 +19,10 @@ def _params(client_rate=0.5, server=None, epochs=1, batch_size=100):
     return FedAvg(_config(rate=client_rate), server or _config(), epochs, batch_size)
 
 
-def train(task, algorithm, rounds=1, ids=None):
-    """Returns (server weights, round results) of the sequential backend."""
-    process = sequential.SequentialBackend().training(task, algorithm)
-    results = []
-    plan = [
-        base.Round(r, ids or task.train.ids, random_streams.key(0, "local_training", r))
-        for r in range(1, rounds + 1)
-    ]
-    state = process.run(process.initialize(), plan, lambda result, _: results.append(result))
-    return process.weights(state), results
+def train(task, params, rounds=1):
+    """Returns (server weights, round results)."""
+    run = toy.train(task, params.build(task, task.model.initial_weights(0)), rounds)
+    return run.weights, run.results
 
 
 def _value(weights):
@@ -39,7 +33,7 @@ def test_fedavg_by_hand():
     # a: mean 1, b: mean 4 (3 examples). A full-batch step at rate .5 from 0 gives .5 and 2;
     # weighted by 1 and 3 examples: .125 + 1.5.
     task = toy.scalar_task({"a": [1.0], "b": [3.0, 4.0, 5.0]})
-    weights, results = train(task, _params().build(task, task.model.initial_weights(0)))
+    weights, results = train(task, _params())
     assert _value(weights) == pytest.approx(1.625)
     # The loss at w = 0 over all four examples: (1 + 9 + 16 + 25) / 8.
     assert results[0].means["loss"] == pytest.approx(51 / 8)
@@ -50,7 +44,7 @@ def test_epochs_and_batches_by_hand():
     # Batches of one example, all 2.0: w -> (w + 2) / 2, four times.
     task = toy.scalar_task({"a": [2.0, 2.0]})
     params = _params(epochs=2, batch_size=1)
-    weights, _ = train(task, params.build(task, task.model.initial_weights(0)))
+    weights, _ = train(task, params)
     assert _value(weights) == pytest.approx(2 * (1 - 0.5**4))
 
 
@@ -58,17 +52,17 @@ def test_last_batch_is_dropped_for_silos():
     # Three examples in batches of two: one step of the mean of some two, all equal.
     task = toy.scalar_task({"a": [2.0] * 3}, drop_remainder=True)
     params = _params(batch_size=2)
-    weights, _ = train(task, params.build(task, task.model.initial_weights(0)))
+    weights, _ = train(task, params)
     assert _value(weights) == pytest.approx(1.0)
     kept = toy.scalar_task({"a": [2.0] * 3})
-    weights, _ = train(kept, params.build(kept, kept.model.initial_weights(0)))
+    weights, _ = train(kept, params)
     assert _value(weights) == pytest.approx(1.5)
 
 
 def test_a_client_smaller_than_a_batch_has_one_batch():
     task = toy.scalar_task({"a": [2.0] * 3}, drop_remainder=True)
     params = _params(batch_size=10)
-    weights, _ = train(task, params.build(task, task.model.initial_weights(0)))
+    weights, _ = train(task, params)
     assert _value(weights) == pytest.approx(1.0)
 
 
@@ -76,7 +70,7 @@ def test_fedavgm_is_an_exponential_average():
     # One client at 1, client rate 1: delta is 1 - w. m = .9 m + .1 delta, w = w + 2 m.
     task = toy.scalar_task({"a": [1.0]})
     params = _params(1.0, _config("fedavgm", 2.0, momentum=0.9))
-    weights, _ = train(task, params.build(task, task.model.initial_weights(0)), rounds=3)
+    weights, _ = train(task, params, rounds=3)
     w = m = 0.0
     for _ in range(3):
         m = 0.9 * m + 0.1 * (1 - w)
@@ -87,7 +81,7 @@ def test_fedavgm_is_an_exponential_average():
 def test_momentum_is_heavy_ball():
     task = toy.scalar_task({"a": [1.0]})
     params = _params(1.0, _config("momentum", 0.5, momentum=0.9))
-    weights, _ = train(task, params.build(task, task.model.initial_weights(0)), rounds=2)
+    weights, _ = train(task, params, rounds=2)
     # m = 1, w = .5; then m = .9 + .5, w = .5 + .7.
     assert _value(weights) == pytest.approx(1.2, rel=1e-5)
 
@@ -96,7 +90,7 @@ def test_adam_by_hand():
     # The first step of Adam is its learning rate in the gradient's direction (epsilon aside).
     task = toy.scalar_task({"a": [1.0]})
     params = _params(1.0, _config("adam", 0.01, beta_1=0.9, beta_2=0.99, epsilon=1e-8))
-    weights, _ = train(task, params.build(task, task.model.initial_weights(0)))
+    weights, _ = train(task, params)
     assert _value(weights) == pytest.approx(0.01, rel=1e-4)
 
 
@@ -108,48 +102,31 @@ def test_fedprox_by_hand_and_at_zero():
     # Two steps at rate .5 towards 2 with mu = 1: w1 = 1; then gradient (1 - 2) + (1 - 0) = 0.
     task = toy.scalar_task({"a": [2.0]})
     params = _params(epochs=2)
-    initial = task.model.initial_weights(0)
-    weights, results = train(task, _prox(params, 1.0).build(task, initial))
+    weights, results = train(task, _prox(params, 1.0))
     assert _value(weights) == pytest.approx(1.0)
     # The reported loss leaves the penalty out: 2 at w = 0 and .5 at w = 1.
     assert results[0].means["loss"] == pytest.approx(1.25)
-    without, _ = train(task, _prox(params, 0.0).build(task, initial))
-    plain, _ = train(task, params.build(task, initial))
+    without, _ = train(task, _prox(params, 0.0))
+    plain, _ = train(task, params)
     assert _value(without) == _value(plain) == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
 def test_fedsgd_is_one_full_batch_step(batch_size):
     task = toy.scalar_task({"a": [1.0], "b": [3.0, 4.0, 5.0]})
-    initial = task.model.initial_weights(0)
     params = _params(server=_config(rate=0.5), batch_size=batch_size)
-    weights, _ = train(task, toy.like(params, FedSgd).build(task, initial))
+    weights, _ = train(task, toy.like(params, FedSgd))
     # The gradient at 0 is minus the mean of all four numbers, 13 / 4.
     assert _value(weights) == pytest.approx(0.5 * 13 / 4)
 
 
-def test_fedsgd_equals_fedavg_with_one_step():
-    task = toy.classifier_task()
-    initial = task.model.initial_weights(3)
-    task = toy.without_dropout(task)
-    at_once = toy.like(_params(server=_config(rate=0.3)), FedSgd)
-    fed_sgd, _ = train(task, at_once.build(task, initial))
-    params = _params(client_rate=1.0, server=_config(rate=0.3))
-    fed_avg, _ = train(task, params.build(task, initial))
-    for a, b in zip(fed_sgd, fed_avg, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
-
-
 def test_divergence_names_round_and_client():
     task = toy.scalar_task({"good": [1.0], "bad": [np.inf]})
-    algorithm = _params().build(task, task.model.initial_weights(0))
     with pytest.raises(base.DivergedError, match="round 1.*'bad'"):
-        train(task, algorithm)
+        train(task, _params())
 
 
 def test_bad_optimizer_values_are_user_errors():
-    from motley_tff.core.errors import UserError
-
     with pytest.raises(UserError, match="momentum"):
         optimizers.build(_config("momentum", 1.0, momentum=2.0))
     with pytest.raises(UserError, match="unknown optimizer"):
