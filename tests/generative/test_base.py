@@ -5,86 +5,68 @@ import itertools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-import datasets
-from datasets import generators
-from datasets.options import DataOptions, GeneratorOptions
 from motley_tff import generative
-from motley_tff.algorithms import FineTuning
-from motley_tff.backends import base, sequential
-from motley_tff.core import clients as clients_lib, random_streams
+from motley_tff.algorithms import FineTuning, OptimizerConfig
+from motley_tff.core import clients as clients_lib
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import scoring
+from motley_tff.generative import Ddpm, WganGp
+from tests import toy
+from tests.generative import tiny
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+_MOMENTUM = OptimizerConfig("momentum", 0.1, {"momentum": 0.5})
 
 
-def _task(kind, is_silos=True, **options):
-    silos = {"setting": "cross_silo", "partition": "classes:5", "num_clients": 2}
-    given = DataOptions("mnist", use_synthetic_data=True, **(silos if is_silos else {}))
-    return generators.as_generative(
-        datasets.create_task(given),
-        GeneratorOptions(kind, width=8, diffusion_steps=20, **options),
-    )
+@pytest.mark.parametrize(("keeps", "second"), [(True, 0.1 + 0.5 * 0.1 + 0.09), (False, 0.1 + 0.09)])
+def test_a_silos_optimizer_goes_on_by_hand(keeps, second):
+    """From 0 towards 1 at rate .1: a step of .1, then one of .09 and half of the one before."""
+    task = toy.scalar_task({"a": [1.0]}, setting="cross_silo")
+    params = Ddpm(_MOMENTUM, server_decay=0.0, keep_optimizer_state=keeps)
+    run = toy.train(task, params.build(task, task.model.initial_weights(0)), rounds=2)
+    found = [run.process.weights(state)["mean"][0].item() for state in run.states]
+    assert found == pytest.approx([0.1, second])
 
 
-def _trained(task, kind, rounds, absent=(), **params):
-    """Returns the process and its state after each round of two batches a client; of the pairs
-    (round, client) in `absent` the client takes no part in the round.
-    """
-    params = {"train_steps": 2, "train_batch_size": 4, **params}
-    algorithm = generative.KINDS[kind](**params).build(task, task.model.initial_weights(0))
-    process = sequential.SequentialBackend(1).training(task, algorithm)
-    plan = [
-        base.Round(
-            n,
-            tuple(i for i in task.train.ids if (n, i) not in absent),
-            random_streams.key(0, "local_training", n),
-        )
-        for n in range(1, rounds + 1)
-    ]
-    states = []
-    process.run(process.initialize(), plan, lambda result, state: states.append(state))
-    return process, states
-
-
-@pytest.mark.parametrize("kind", generative.KINDS)
-def test_silos_optimizers_go_on(kind):
-    task = _task(kind)
-    more = {"n_critic": 1} if kind == "wgan_gp" else {"server_decay": 0.0}
-    process, states = _trained(task, kind, 3, keep_optimizer_state=True, **more)
-    clients = process.client_states(states[-1])
-    assert set(clients) == set(task.train.ids)
-    # Every one of Adam's steps is counted: three rounds of two batches.
-    steps = {float(leaf) for leaf in tf.nest.flatten(list(clients.values())) if np.ndim(leaf) == 0}
-    assert 6 in steps and 2 not in steps
-    fresh, others = _trained(task, kind, 3, **more)
-    first, second, _ = _rounds(process, states, fresh, others)
-    for a, b in first:
-        np.testing.assert_array_equal(a, b)
-    assert any(not np.array_equal(a, b) for a, b in second)
+def test_both_nets_optimizers_go_on():
+    task = tiny.task("wgan_gp")
+    found = []
+    for keeps in (True, False):
+        params = WganGp(_MOMENTUM, train_steps=1, n_critic=1, keep_optimizer_state=keeps)
+        run = toy.train(task, params.build(task, task.model.initial_weights(0)), [["s0"], ["s0"]])
+        found.append([run.process.weights(state) for state in run.states])
+    for first, other in zip(found[0][0], found[1][0], strict=True):
+        np.testing.assert_array_equal(first, other)
+    moved = [not np.array_equal(a, b) for a, b in zip(found[0][1], found[1][1], strict=True)]
+    assert moved[0] and moved[-2]  # A kernel of the generator, one of the critic.
 
 
 def test_silos_count_steps_on_each_its_own():
     """One batch a round, the generator's step after three: of the silo that misses the first round
     a round later.
     """
-    task = _task("wgan_gp")
-    first, _ = task.train.ids
-    params = {"n_critic": 3, "keep_optimizer_state": True, "train_steps": 1}
-    process, states = _trained(task, "wgan_gp", 6, [(1, first)], **params)
-    weights = [process.weights(state)[0] for state in states]
-    moved = [not np.array_equal(a, b) for a, b in itertools.pairwise(weights)]
-    assert moved == [False, True, True, False, True]
+    task = tiny.task("wgan_gp")
+    first, second, _ = task.train.ids
+    params = WganGp(
+        _MOMENTUM, n_critic=3, keep_optimizer_state=True, train_steps=1, train_batch_size=2
+    )
+    cohorts = [(second,), *[(first, second)] * 3]
+    initial = task.model.initial_weights(0)
+    run = toy.train(task, params.build(task, initial), cohorts)
+    kernels = [initial[0], *(run.process.weights(state)[0] for state in run.states)]
+    moved = [not np.array_equal(a, b) for a, b in itertools.pairwise(kernels)]
+    assert moved == [False, False, True, True]
     # Of a batch a round, by epochs.
-    params = generative.KINDS["wgan_gp"](keep_optimizer_state=True, train_batch_size=10**6)
-    params.build(task, task.model.initial_weights(0))
+    WganGp(keep_optimizer_state=True, train_batch_size=10**6).build(task, initial)
 
 
-def _rounds(process, states, fresh, others):
-    """Yields for each round the pairs of weights of two processes."""
-    for kept, new in zip(states, others, strict=True):
-        a, b = (tf.nest.flatten(p.weights(s)) for p, s in ((process, kept), (fresh, new)))
-        yield list(zip(a, b, strict=True))
+def _task(kind, is_silos=True, is_central=False):
+    """Returns a task for a generator; DDPM takes any."""
+    if kind == "wgan_gp":
+        return tiny.task(kind, is_silos, is_central=is_central)
+    numbers = {name: [1.0] for name in "abc"[: 1 if is_central else 3]}
+    return toy.scalar_task(numbers, setting="cross_silo" if is_silos else "cross_device")
 
 
 @pytest.mark.parametrize("kind", generative.KINDS)
@@ -97,31 +79,28 @@ def test_devices_keep_nothing(kind):
 
 @pytest.mark.parametrize("kind", generative.KINDS)
 def test_in_one_place_nothing_is_sent(kind):
-    task = _task(kind, is_central=True)
-    built = generative.KINDS[kind]().build(task, task.model.initial_weights(0))
-    assert built.bytes_per_client == (0, 0)
-    task = _task(kind)
-    built = generative.KINDS[kind]().build(task, weights := task.model.initial_weights(0))
-    size = sum(w.nbytes for w in weights)
-    assert built.bytes_per_client == (size, size)
+    for is_central in (True, False):
+        task = _task(kind, is_central=is_central)
+        weights = task.model.initial_weights(0)
+        built = generative.KINDS[kind](train_steps=5).build(task, weights)
+        size = 0 if is_central else sum(w.nbytes for w in weights)
+        assert built.bytes_per_client == (size, size)
 
 
 @pytest.mark.parametrize("kind", generative.KINDS)
 def test_noise_differs_in_each_batch_of_an_evaluation(kind, monkeypatch):
     """The same picture twice as often is not the same error: it meets other noise."""
     monkeypatch.setattr("motley_tff.algorithms.scoring.EVALUATION_BATCH_SIZE", 2)
-    task = _task(kind, is_silos=False)
-    one, two = (_held_out_mean(task, copies) for copies in (2, 4))
-    assert abs(one - two) > 1e-6
-
-
-def _held_out_mean(task, copies):
-    first = task.test.fetch(task.test.ids[0])["evaluation"]
-    copied = {name: np.repeat(array[:1], copies, axis=0) for name, array in first.items()}
-    clients = clients_lib.InMemoryClients({"a": dict.fromkeys(task.test.spec, copied)})
-    task = dataclasses.replace(task, valid=clients, test=clients)
-    work = FineTuning(max_epochs=0).build(task)
-    evaluator = scoring.Evaluator(sequential.SequentialBackend(1), task, work)
-    ids = dict.fromkeys(("valid", "test"), ("a",))
-    scores = evaluator.score(task.model.initial_weights(0), None, ids, np.array([1, 2], np.int32))
-    return float(scores["test"].values[task.metric.name][0, 0])
+    task = tiny.task(kind, is_silos=False)
+    one = task.test.fetch(task.test.ids[0])["evaluation"]["pixels"][:1]
+    data = {
+        f"c{n}": {part: {"pixels": np.repeat(one, n, axis=0)} for part in task.test.spec}
+        for n in (2, 4)
+    }
+    task = dataclasses.replace(task, test=clients_lib.InMemoryClients(data))
+    work = FineTuning(max_epochs=0).build(task).work(("evaluation",), "personalization")
+    # At first a U-Net says 0; a critic and a generator do not.
+    weights = [w + np.float32(0.1) for w in task.model.initial_weights(0)]
+    found = toy.evaluate(task, work, tuple(weights))
+    few, many = (of["curves"]["evaluation"][task.metric.name][0] for of in found.values())
+    assert abs(few - many) > 1e-6

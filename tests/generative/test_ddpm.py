@@ -1,29 +1,20 @@
 """DDPM: noise as defined, sampling that finds what a perfect net knows, the server's mean."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import datasets
-from datasets import generators
 from datasets.models import image_unet
-from datasets.options import DataOptions, GeneratorOptions
-from motley_tff.algorithms import FedAvg, attacks
-from motley_tff.backends import base, sequential
-from motley_tff.core import random_streams
+from motley_tff.algorithms import OptimizerConfig, attacks
 from motley_tff.generative import Ddpm, ddpm
+from tests import toy
+from tests.generative import tiny
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 _KEY = tf.constant([3, 5])
-
-
-@pytest.fixture(scope="module")
-def task():
-    digits = datasets.create_task(DataOptions("mnist", use_synthetic_data=True))
-    return generators.as_generative(
-        digits, GeneratorOptions("ddpm", width=8, diffusion_steps=20, sampling_steps=4)
-    )
+_HALF = OptimizerConfig("sgd", 0.5)
+_ZERO = (np.zeros([1, 1], np.float32),)
 
 
 def test_the_published_schedule():
@@ -83,7 +74,7 @@ def test_one_step_begins_at_the_last_time():
 def test_a_distribution_is_drawn():
     """Of a normal distribution the best prediction is known; both samplers give it back."""
     mean, deviation = 0.2, 0.3
-    kept = np.cumprod(1 - ddpm.betas(1000)).astype(np.float32)
+    kept = np.cumprod(1 - ddpm.betas(200)).astype(np.float32)
 
     def predict(x, t):
         a = kept[int(t[0])]
@@ -91,8 +82,8 @@ def test_a_distribution_is_drawn():
         return np.sqrt(1 - a) * (x - np.sqrt(a) * mean) / total
 
     # DDIM of few steps draws too narrowly.
-    for steps, error in ((50, 0.05), (500, 0.02), (None, 0.02)):
-        drawn = ddpm.sample(predict, (4000, 1, 1, 1), _KEY, steps).numpy()
+    for steps, error in ((40, 0.05), (200, 0.02), (None, 0.02)):
+        drawn = ddpm.sample(predict, (4000, 1, 1, 1), _KEY, steps, 200).numpy()
         assert drawn.mean() == pytest.approx(mean, abs=0.02), steps
         assert drawn.std() == pytest.approx(deviation, abs=error), steps
 
@@ -105,67 +96,46 @@ def test_waves_tell_times_apart():
     assert distances.min() > 0.1
 
 
-def _trained(task, params, rounds=3):
-    algorithm = params.build(task, task.model.initial_weights(0))
-    process = sequential.SequentialBackend(1).training(task, algorithm)
-    plan = [
-        base.Round(n, task.train.ids[:2], random_streams.key(0, "local_training", n))
-        for n in range(1, rounds + 1)
-    ]
-    seen = []
-    process.run(process.initialize(), plan, lambda result, state: seen.append((result, state)))
-    return algorithm, [process.weights(state) for _, state in seen if state is not None], seen
+def _trained(algorithm, task, rounds):
+    """Returns each round's weights of a model of one number, and of their mean."""
+    run = toy.train(task, algorithm, rounds)
+    weights = [run.process.weights(state) for state in run.states]
+    return [[w[name][0].item() for w in weights] for name in ("net", "mean")]
 
 
-def test_the_nets_are_fedavgs_and_their_mean_is_the_servers(task):
-    how = {"train_batch_size": 8, "client_optimizer": Ddpm().client_optimizer}
-    algorithm, states, _ = _trained(task, Ddpm(server_decay=0.75, train_steps=2, **how))
-    plain, _, _ = _trained(task, FedAvg(**how), 1)
-    first = task.model.initial_weights(0)
-    mean = first[0]
-    for state in states:
-        mean = 0.75 * mean + 0.25 * state["net"][0]
-    np.testing.assert_allclose(states[-1]["mean"][0], mean, atol=1e-6)
-    np.testing.assert_array_equal(algorithm.global_model(states[-1])[0], states[-1]["mean"][0])
-    assert not np.allclose(states[-1]["net"][0], states[-1]["mean"][0])
-    # What is not sent is not counted.
-    assert algorithm.bytes_per_client == plain.bytes_per_client
+@pytest.mark.parametrize("decay", [0.75, 0.0])
+def test_the_net_is_fedavgs_and_its_mean_is_the_servers(decay):
+    """Two full steps a round at rate 1/2 leave a quarter of the way to 1 and to 4, whose mean by
+    their examples is 3.
+    """
+    task = toy.scalar_task({"a": [1.0], "b": [3.0, 5.0]})
+    algorithm = Ddpm(_HALF, server_decay=decay, train_steps=2).build(task, _ZERO)
+    nets, means = _trained(algorithm, task, 2)
+    assert nets == pytest.approx([3 * (1 - 1 / 4), 3 * (1 - 1 / 16)])
+    first = (1 - decay) * nets[0]
+    assert means == pytest.approx([first, decay * first + (1 - decay) * nets[1]])
+    assert algorithm.global_model({"net": "n", "mean": "m"}) == "m"
 
 
-def test_without_decay_and_steps_it_is_fedavg(task):
-    how = {"train_batch_size": 8, "client_optimizer": Ddpm().client_optimizer}
-    _, states, _ = _trained(task, Ddpm(server_decay=0.0, **how), 1)
-    _, expected, _ = _trained(task, FedAvg(**how), 1)
-    for a, b, c in zip(states[0]["net"], states[0]["mean"], expected[0], strict=True):
-        np.testing.assert_allclose(a, c, atol=1e-6)
-        np.testing.assert_array_equal(a, b)
-
-
-def test_who_attacks_sends_one_models_change(task):
-    how = {"train_batch_size": 8, "client_optimizer": Ddpm().client_optimizer}
-    weights = task.model.initial_weights(0)
+def test_who_attacks_sends_one_models_change():
+    """Of two clients at 2 and 4, which would move to 1 and 2, one sends -3 times its change."""
+    task = toy.scalar_task({"a": [2.0], "b": [4.0]})
     attack = attacks.parse("sign_flip:0.5:3")
-    plain, found = (
-        _trained(task, Attacked(kind(**how), attack), 1)[1][0] for kind in (FedAvg, Ddpm)
-    )
-    for a, b in zip(plain, found["net"], strict=True):
-        np.testing.assert_allclose(b, a, atol=1e-6)
-    assert not np.allclose(plain[-1], weights[-1])
-    for mean, net, first in zip(found["mean"], found["net"], weights, strict=True):
-        np.testing.assert_allclose(mean, 0.9 * first + 0.1 * net, atol=1e-6)
+    built = Ddpm(_HALF, server_decay=0.9).build(task, _ZERO)
+    (net,), (mean,) = _trained(attacks.attacked(built, task, attack, 0), task, 1)
+    (attacker,) = attacks.attackers(task, attack, 0)
+    assert net == pytest.approx({"a": (-3 + 2) / 2, "b": (1 - 6) / 2}[attacker])
+    assert mean == pytest.approx(0.1 * net)
 
 
-class Attacked(NamedTuple):
-    params: FedAvg
-    attack: attacks.Attack
-
-    def build(self, task, weights):
-        return attacks.attacked(self.params.build(task, weights), task, self.attack, 0)
-
-
-def test_errors_fall_and_pictures_are_made(task):
-    _, states, seen = _trained(task, Ddpm(train_steps=20, train_batch_size=8), 4)
-    errors = [result.means["noise_error"] for result, _ in seen]
-    assert errors[-1] < errors[0] and errors[0] < 1.3
-    made = task.generate(states[-1]["mean"], 5, np.array([1, 2], np.int32))
-    assert made.shape == (5, 28, 28, 1) and made.dtype == np.uint8
+def test_errors_fall_and_pictures_are_made():
+    task = tiny.task("ddpm")
+    params = Ddpm(OptimizerConfig("sgd", 0.1), train_batch_size=4, train_steps=2)
+    run = toy.train(task, params.build(task, task.model.initial_weights(0)), [["s0"], ["s0"]])
+    first, last = (result.means["noise_error"] for result in run.results)
+    assert last < first < 1.3
+    made = task.generate(run.weights["mean"], 5, np.array([1, 2], np.int32))
+    assert made.shape == (5, 4, 4, 1) and made.dtype == np.uint8
+    colored = tiny.task("ddpm", shape=(8, 8, 3), sampling_steps=1)
+    made = colored.generate(colored.model.initial_weights(0), 2, np.array([1, 2], np.int32))
+    assert made.shape == (2, 8, 8, 3)

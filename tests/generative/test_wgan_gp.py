@@ -7,12 +7,15 @@ import pytest
 import tensorflow as tf
 
 from datasets import generators
-from datasets.options import DataOptions, GeneratorOptions
+from datasets.options import GeneratorOptions
 from motley_tff.algorithms import OptimizerConfig
-from motley_tff.backends import base, sequential
-from motley_tff.core import client_work, random_streams, tensor_random
+from motley_tff.core import client_work, tensor_random
 from motley_tff.core.errors import UserError
 from motley_tff.generative import WganGp, wgan_gp
+from tests import toy
+from tests.generative import tiny
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 _KEY = tf.constant([3, 5])
 _SGD = OptimizerConfig("sgd", 0.05, {})
@@ -20,14 +23,7 @@ _SGD = OptimizerConfig("sgd", 0.05, {})
 
 @pytest.fixture(scope="module")
 def task():
-    return _task()
-
-
-def _task(**options):
-    import datasets
-
-    digits = datasets.create_task(DataOptions("mnist", use_synthetic_data=True))
-    return generators.as_generative(digits, GeneratorOptions("wgan_gp", width=4, **options))
+    return tiny.task("wgan_gp")
 
 
 def _start(algorithm, weights, examples=8):
@@ -53,8 +49,10 @@ def _build(task, **params):
 
 def test_pictures_are_in_range(task):
     x = _batch(task).x
-    assert x.shape == (8, 28, 28, 1)
+    assert x.shape == (8, 4, 4, 1)
     assert (np.min(x), np.max(x)) == (-1.0, 1.0)
+    colored = generators.pixels_in_range(tf.constant([[[[0.0, 0.5, 1.0]]]]))
+    np.testing.assert_array_equal(colored, [[[[-1.0, 0.0, 1.0]]]])
 
 
 def test_a_step_by_hand(task):
@@ -93,7 +91,7 @@ def test_a_step_by_hand(task):
 
 
 def test_the_generator_moves_every_n_critic_th_step(task):
-    algorithm, weights = _build(task, n_critic=3, train_batch_size=4)
+    algorithm, weights = _build(task, n_critic=3, train_steps=3)
     carry, moved = _start(algorithm, weights), []
     for _ in range(6):
         before = carry.generator
@@ -139,50 +137,39 @@ def test_the_update_is_of_both_nets_and_weighs_the_clients_pictures(task):
         np.testing.assert_array_equal(u, w - new)
 
 
-def test_training_brings_real_and_made_pictures_apart_then_together(task):
+def test_training_brings_real_and_made_pictures_apart(task):
     """The critic alone finds a gap; what is made is of the task's kind, and by key."""
-    params = WganGp(train_steps=20, train_batch_size=8, n_critic=100)
-    algorithm = params.build(task, task.model.initial_weights(0))
-    process = sequential.SequentialBackend(1).training(task, algorithm)
-    rounds = [base.Round(1, task.train.ids[:3], random_streams.key(0, "local_training", 1))]
-    seen = []
-    state = process.run(process.initialize(), rounds, lambda result, _: seen.append(result.means))
-    assert seen[0]["critic_gap"] > 0
-    weights = process.weights(state)
+    rate = OptimizerConfig("sgd", 0.3)
+    params = WganGp(rate, train_steps=4, train_batch_size=8, keep_optimizer_state=True)
+    params = dataclasses.replace(params, n_critic=100, penalty=0.1)
+    run = toy.train(task, params.build(task, task.model.initial_weights(0)), [["s0"], ["s0"]])
+    assert run.results[1].means["critic_gap"] > max(0.0, run.results[0].means["critic_gap"])
+    weights = run.weights
     made = task.generate(weights, 7, np.array([1, 2], np.int32))
-    assert made.shape == (7, 28, 28, 1) and made.dtype == np.uint8
+    assert made.shape == (7, 4, 4, 1) and made.dtype == np.uint8
     np.testing.assert_array_equal(made, task.generate(weights, 7, np.array([1, 2], np.int32)))
     assert not np.array_equal(made, task.generate(weights, 7, np.array([1, 3], np.int32)))
 
 
-def test_one_client_alone_and_all_in_one_place():
-    alone = _task(only_client=_task().train.ids[2])
-    assert alone.train.ids == (_task().train.ids[2],) and len(alone.test) > 1
-    assert len(_task(is_central=True).train) == 1
-    with pytest.raises(UserError, match="--only_client=nobody: no such training client of mnist"):
-        _task(only_client="nobody")
+@pytest.mark.parametrize("is_silos", [True, False])
+def test_one_client_alone(is_silos):
+    every = tiny.task("wgan_gp", is_silos)
+    chosen = every.train.ids[1]
+    alone = tiny.task("wgan_gp", is_silos, only_client=chosen)
+    assert alone.train.ids == (chosen,)
+    assert alone.test.ids == ((chosen,) if is_silos else every.test.ids)  # A silo has its own.
+    with pytest.raises(UserError, match="--only_client=nobody: no such training client of toy"):
+        tiny.task("wgan_gp", is_silos, only_client="nobody")
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "words"),
+    ("task", "words"),
     [
-        ("school", {}, "--dataset_name=school: its examples are no pictures; give emnist"),
-        ("stackoverflow", {}, "its examples are no pictures"),
-        ("images", {"image_size": 30}, "found pictures of"),
+        (toy.classifier_silos((5,)), "--dataset_name=toy: its examples are no pictures; give emni"),
+        (tiny.pictures(shape=(6, 6)), "found pictures of 6x6 pixels"),
+        (tiny.pictures(shape=(4, 8)), "found pictures of 8x4 pixels"),
     ],
 )
-def test_tasks_of_no_such_pictures(name, options, words, tmp_path):
-    import datasets
-
-    if name == "images":
-        rng = np.random.default_rng(0)
-        path = tmp_path / "a.npz"
-        np.savez(
-            path, images=rng.integers(0, 255, (60, 30, 30), np.uint8),
-            labels=np.arange(60) % 3, client_id=np.arange(60) % 12,
-        )  # fmt: skip
-        task = datasets.create(name, data_file=str(path))
-    else:
-        task = datasets.create(name, use_synthetic_data=True)
+def test_tasks_of_no_such_pictures(task, words):
     with pytest.raises(UserError, match=words):
         generators.as_generative(task, GeneratorOptions("wgan_gp"))
