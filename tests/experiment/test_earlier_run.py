@@ -9,12 +9,12 @@ import pytest
 from launch.metrics import tables
 from motley_tff.report import runs
 from motley_tff.tables import client_tables
-from tests.trainers import programs
+from tests.contracts import in_process
 
 _EARLIER = pathlib.Path(__file__).parent / "earlier_run"
 _FLAGS = (
     "--dataset_name=vehicle", "--total_rounds=2", "--rounds_per_evaluation=2",
-    "--finetune_max_epochs=1", "--finetune_tuning=per_client",
+    "--finetune_max_epochs=1", "--finetune_tuning=per_client", "--v=1",
 )  # fmt: skip
 
 
@@ -34,16 +34,11 @@ def test_its_statistics_are_computed_again():
             assert computed[name] == pytest.approx(row[name], rel=1e-6)
 
 
-def test_its_trainer_shows_it_again_and_trains_nothing(tmp_path):
+def test_its_trainer_shows_it_again_and_trains_nothing(tmp_path, capsys):
     shutil.copytree(_EARLIER, tmp_path / "earlier")
     before = (tmp_path / "earlier" / "clients.csv").read_bytes()
-    stdout, _ = programs.run(
-        "finetuning_trainer",
-        tmp_path,
-        "--experiment_name=earlier",
-        "--use_synthetic_data",
-        "--v=1",
-        *_FLAGS,
-    )
-    assert "accuracy, mean and std over clients; backend: vectorized" in stdout
+    with in_process.opened("finetuning_trainer") as trainer:
+        trainer(tmp_path, "earlier", *_FLAGS)
+    said = capsys.readouterr().out
+    assert "accuracy, mean and std over clients; backend: vectorized" in said
     assert (tmp_path / "earlier" / "clients.csv").read_bytes() == before

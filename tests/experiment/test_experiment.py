@@ -30,17 +30,19 @@ class Interrupted(progress.Silent):
         raise KeyboardInterrupt
 
 
-def run(root, server=_SGD, reporter=None, **config):
+_TASK = toy.scalar_task({"a": [1.0]})
+_TUNED = FineTuning(_SGD, (0.5,), max_epochs=0).build(_TASK)
+_TRAINED = FedAvg(_SGD, _SGD).build(_TASK, _TASK.model.initial_weights(0))
+
+
+def run(root, training=_TRAINED, reporter=None, **config):
     """Runs, or goes on with, four rounds of a scalar model."""
-    task = toy.scalar_task({"a": [1.0], "b": [3.0]})
-    training = FedAvg(_SGD, server).build(task, task.model.initial_weights(0))
-    tuned = FineTuning(_SGD, (0.5,), 1).build(task)
     with contextlib.closing(run_directory.RunDirectory(str(root), "run", {})) as directory:
         directory.write_record(status="running")
         backend = sequential.SequentialBackend()
         changed = dataclasses.replace(_CONFIG, **config)
         experiment.Experiment(
-            changed, task, training, tuned, backend, directory, "toy", reporter
+            changed, _TASK, training, _TUNED, backend, directory, "toy", reporter
         ).run()
 
 
@@ -80,9 +82,9 @@ def test_a_checkpoint_that_was_not_yet_removed_does_not_stay(tmp_path):
 @pytest.mark.parametrize(("rate", "saved"), [(0.5, [1]), (float("inf"), [])])
 def test_an_interruption_saves_no_model_that_blew_up(tmp_path, rate, saved):
     """A run that resumed from it would stop at once, whatever it is given."""
-    server = optimizers.OptimizerConfig("sgd", rate)
+    server = optimizers.build(optimizers.OptimizerConfig("sgd", rate))
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, server, Interrupted())
+        run(tmp_path, dataclasses.replace(_TRAINED, server_optimizer=server), Interrupted())
     assert checkpoints.rounds(tmp_path / "run" / "checkpoints") == saved
     assert [row["round"] for row in csv_files.read(tmp_path / "run" / "rounds.csv")] == ["1"]
     run(tmp_path)

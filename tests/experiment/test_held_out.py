@@ -1,17 +1,18 @@
 """Smaller personalization sets, held-out parts, and other clients' examples."""
 
-import contextlib
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from motley_tff.backends import base, sequential
+from motley_tff.algorithms import FineTuning, OptimizerConfig
 from motley_tff.core import clients
 from motley_tff.experiment import held_out
 from tests import toy
 from tests.contracts import registry
+
+_ZERO = (np.zeros([1, 1], np.float32),)
 
 
 def _task(sizes=(10, 5, 1)):
@@ -96,25 +97,17 @@ def _in_graph(task):
     return toy.with_held_out(task, clients.InGraphClients(task.test.ids, load))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sequential", "tff"])
-def test_clients_loaded_by_id_are_cut_alike(backend):
+@pytest.mark.parametrize("name", ["sequential", pytest.param("tff", marks=pytest.mark.slow)])
+def test_clients_loaded_by_id_are_cut_alike(name, request):
+    if name == "sequential":
+        request.getfixturevalue("eagerly")
     arrays = _task((10, 10, 10))
-    work = registry.PERSONALIZATIONS["finetuning"](arrays).work(
-        ("evaluation", held_out.HOLDOUT, held_out.OOD), "personalization"
-    )
+    tuned = FineTuning(OptimizerConfig("sgd", 1.0), (0.1,), 1).build(arrays)
+    work = tuned.work(("evaluation", held_out.HOLDOUT, held_out.OOD), "personalization")
     found = []
     for task in (arrays, _in_graph(arrays)):
         task = held_out.with_ood(held_out.with_holdout(task, 0.3, 7), 6, 7)
-        with registry.BACKENDS[backend]() if task.test.in_graph else _sequential() as one:
-            outputs = one.map_clients(base.ClientCall(
-                task, work, (np.zeros([1, 1], np.float32),), task.test, task.test.ids,
-                np.array([1, 2], np.int32),
-            ))  # fmt: skip
-            found.append([metrics for _, metrics in outputs])
+        with registry.BACKENDS[name if task.test.in_graph else "sequential"]() as backend:
+            found.append(toy.evaluate(task, work, _ZERO, backend=backend))
     tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), *found)
-    assert int(found[1][0]["num_examples"][held_out.HOLDOUT]) == 3
-
-
-def _sequential():
-    return contextlib.nullcontext(sequential.SequentialBackend())
+    assert int(found[1]["c0"]["num_examples"][held_out.HOLDOUT]) == 3

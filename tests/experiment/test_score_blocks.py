@@ -5,40 +5,18 @@ import dataclasses
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import FineTuning, optimizers
+from motley_tff.algorithms import FineTuning
 from motley_tff.backends import sequential
 from motley_tff.experiment import client_scores, held_out, score_blocks, scoring
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("eagerly")
-
 _KEY = np.array([1, 2], np.int32)
+_IDS = {"valid": ("v0", "v1", "v2", "v3", "v4"), "test": ("e0", "e1", "e2", "e3", "e4")}
 
 
-@pytest.fixture()
-def evaluator(monkeypatch):
-    monkeypatch.setattr(scoring, "BLOCK", 2)
-    task = held_out.with_ood(toy.without_keras(toy.classifier_task()), 10, seed=1)
-    rate = optimizers.OptimizerConfig("sgd", 0.1)
-    tuned = FineTuning(rate, (0.1,), 1, 16).build(task)
-    return scoring.Evaluator(sequential.SequentialBackend(), task, tuned)
+class _Noting(sequential.SequentialBackend):
+    """Notes whom it is asked to score."""
 
-
-def _score(evaluator, on_client=lambda: None, blocks=None):
-    task = evaluator._task
-    ids = {split: task.splits[split].ids for split in client_scores.SPLITS}
-    return evaluator.score(task.model.initial_weights(0), None, ids, _KEY, on_client, blocks)
-
-
-def _bytes(scores):
-    return {
-        (split, name): array.tobytes()
-        for split, one in scores.items()
-        for name, array in client_scores.to_arrays(one).items()
-    }
-
-
-class _Counting(sequential.SequentialBackend):
     def __init__(self):
         super().__init__()
         self.scored = []
@@ -48,86 +26,103 @@ class _Counting(sequential.SequentialBackend):
         return super().map_clients(call)
 
 
-def test_blocks_of_any_size_give_the_same_scores(evaluator, monkeypatch):
-    in_twos = _score(evaluator)
-    monkeypatch.setattr(scoring, "BLOCK", 256)
-    assert _bytes(_score(evaluator)) == _bytes(in_twos)
-    assert in_twos["test"].client_ids == evaluator._task.test.ids
+@pytest.fixture(scope="module")
+def scene():
+    """A backend, and an evaluator of five clients on it: its function is traced once."""
+    valid, test = (
+        toy.scalar_task({"t": [1.0]}, {name: ([i, 2.0], [y, i]) for i, name in enumerate(names)})
+        for y, names in enumerate(_IDS.values())
+    )
+    task = held_out.with_ood(dataclasses.replace(test, valid=valid.valid), 10, seed=1)
+    tuned = FineTuning(max_epochs=0).build(task)
+    backend = _Noting()
+    return backend, scoring.Evaluator(backend, task, tuned)
 
 
-def test_an_evaluation_that_was_cut_goes_on_after_its_last_whole_block(evaluator, tmp_path):
-    whole = _bytes(_score(evaluator))
-    done = []
+@pytest.fixture()
+def backend(scene, monkeypatch):
+    monkeypatch.setattr(scoring, "BLOCK", 2)
+    scene[0].scored.clear()
+    return scene[0]
 
-    def cut():
+
+@pytest.fixture()
+def score(scene, backend):
+    def score(blocks=None, on_client=lambda: None):
+        """Returns the bytes of all scores."""
+        weights = (np.zeros([1, 1], np.float32),)
+        scores = scene[1].score(weights, None, _IDS, _KEY, on_client, blocks)
+        return {
+            (split, name): array.tobytes()
+            for split, one in scores.items()
+            for name, array in client_scores.to_arrays(one).items()
+        }
+
+    return score
+
+
+def _cutting_at(number, done):
+    """Returns what presses Ctrl-C when so many clients are done."""
+
+    def on_client():
         done.append(1)
-        if len(done) == 8:  # The third test client of five; the validation clients are done.
+        if len(done) == number:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        _score(evaluator, cut, score_blocks.ScoreBlocks(tmp_path, 3))
-    backend = evaluator._backend = _Counting()
+    return on_client
+
+
+def test_blocks_of_any_size_give_the_same_scores(score, monkeypatch):
+    in_twos = score()
+    monkeypatch.setattr(scoring, "BLOCK", 256)
+    assert score() == in_twos and any("ood" in name for _, name in in_twos)
+
+
+def test_an_evaluation_that_was_cut_goes_on_after_its_last_whole_block(score, backend, tmp_path):
+    whole = score()
+    with pytest.raises(KeyboardInterrupt):  # At the third test client; validation is done.
+        score(score_blocks.ScoreBlocks(tmp_path, 3), _cutting_at(8, []))
+    backend.scored.clear()
     seen = []
-    again = _score(evaluator, lambda: seen.append(1), score_blocks.ScoreBlocks(tmp_path, 3))
+    assert score(score_blocks.ScoreBlocks(tmp_path, 3), lambda: seen.append(1)) == whole
     # Of each split the short last block is not kept.
-    assert backend.scored == ["v4", "e2", "e3", "e4"]
-    assert len(seen) == 10 and _bytes(again) == whole
+    assert backend.scored == ["v4", "e2", "e3", "e4"] and len(seen) == 10
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
-def test_clients_that_take_long_are_kept(evaluator, monkeypatch, tmp_path, one_by_one):
-    whole = _bytes(_score(evaluator))
+def test_clients_that_take_long_are_kept(score, backend, monkeypatch, tmp_path, one_by_one):
+    whole = score()
     monkeypatch.setattr(scoring, "BLOCK", 256)
     monkeypatch.setattr(scoring, "SECONDS", -1.0)
-    monkeypatch.setattr(_Counting, "one_by_one", one_by_one)
-    done = []
-
-    def cut():
-        done.append(1)
-        if len(done) == 8:  # The third test client.
-            raise KeyboardInterrupt
-
+    monkeypatch.setattr(backend, "one_by_one", one_by_one, raising=False)
     with pytest.raises(KeyboardInterrupt):
-        evaluator._backend = _Counting()
-        _score(evaluator, cut, score_blocks.ScoreBlocks(tmp_path, 3))
-    backend = evaluator._backend = _Counting()
-    again = _score(evaluator, cut, score_blocks.ScoreBlocks(tmp_path, 3))
+        score(score_blocks.ScoreBlocks(tmp_path, 3), _cutting_at(8, []))
+    backend.scored.clear()
+    seen = []
+    assert score(score_blocks.ScoreBlocks(tmp_path, 3), lambda: seen.append(1)) == whole
     # The validation clients all the same, though their block is short.
-    kept = 2 if one_by_one else 0
-    assert backend.scored == ["e0", "e1", "e2", "e3", "e4"][kept:]
-    assert len(done) == 8 + 10 and _bytes(again) == whole
+    assert backend.scored == ["e0", "e1", "e2", "e3", "e4"][2 if one_by_one else 0 :]
+    assert len(seen) == 10
 
 
-def test_blocks_of_others_or_damaged_ones_are_scored_again(evaluator, tmp_path):
+def test_blocks_of_others_or_damaged_ones_are_scored_again(score, backend, tmp_path):
     blocks = score_blocks.ScoreBlocks(tmp_path, 3)
-    whole = _bytes(_score(evaluator, blocks=blocks))
+    whole = score(blocks)
     files = sorted((tmp_path / "evaluation").iterdir())
     assert len(files) == 4
     files[0].write_bytes(files[0].read_bytes()[:-100])
     files[1].rename(files[2])  # e2, e3 where v0, v1 were; v2, v3 are left.
-    evaluator._backend = _Counting()
-    assert _bytes(_score(evaluator, blocks=blocks)) == whole
-    assert evaluator._backend.scored == ["v0", "v1", "v4", "e0", "e1", "e2", "e3", "e4"]
+    backend.scored.clear()
+    assert score(blocks) == whole
+    assert backend.scored == ["v0", "v1", "v4", "e0", "e1", "e2", "e3", "e4"]
 
 
-def test_what_is_whole_is_forgotten(evaluator, tmp_path):
+def test_what_is_whole_is_forgotten(score, tmp_path):
     for number in (3, 12):
-        _score(evaluator, blocks=score_blocks.ScoreBlocks(tmp_path, number))
+        score(score_blocks.ScoreBlocks(tmp_path, number))
     folder = tmp_path / "evaluation"
     (folder / ".round_00000012.main.npz.x.tmp").touch()
     score_blocks.forget(tmp_path, {3})
     assert {path.name[:14] for path in folder.iterdir()} == {"round_00000012"}
     score_blocks.forget(tmp_path, {3, 12})
     assert not folder.exists()
-
-
-def test_scores_come_back_from_arrays(evaluator):
-    scores = _score(evaluator)["test"]
-    examples = [(np.arange(n), np.ones((n, 3))) for n in scores.num_evaluation_examples]
-    full = dataclasses.replace(scores, clusters=np.arange(5), examples=examples)
-    again = client_scores.from_arrays(client_scores.to_arrays(full))
-    assert again.client_ids == full.client_ids and held_out.OOD in again.beside
-    assert [len(labels) for labels, _ in again.examples] == [len(e[0]) for e in examples]
-    assert _bytes({"": again}) == _bytes({"": full})
-    assert _bytes({"": client_scores.join([full, full])}).keys() == _bytes({"": full}).keys()
-    assert list(client_scores.join([full, again]).clusters) == [0, 1, 2, 3, 4] * 2
