@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from motley_tff.backends import stacked_loop
-from motley_tff.core import tensor_random
+from motley_tff.backends import stacked_loop, vectorized
+from motley_tff.core import client_work
+from tests import toy
 
 
 def _step(row):
@@ -55,12 +56,22 @@ def test_counted_ranks_are_those_of_a_stable_sort(n):
     np.testing.assert_array_equal(found, np.argsort(order, axis=1))
 
 
-@pytest.mark.parametrize("limit", [0, 12])
-def test_orders_are_permutations_of_what_a_client_has(monkeypatch, limit):
-    monkeypatch.setattr(stacked_loop, "_MAX_COUNTED", limit)
-    keys = tf.constant(np.random.default_rng(1).integers(2**31, size=[4, 2]), tf.int32)
-    sizes = [12, 1, 0, 7]
-    orders = stacked_loop._orders(keys, tf.constant(sizes), 12).numpy()
-    for order, key, size in zip(orders, keys, sizes, strict=True):
-        expected = tensor_random.permutation(key, size)
-        np.testing.assert_array_equal(order[:size], expected)
+def test_examples_too_many_to_count_ranks_come_in_the_sequential_backends_order(monkeypatch):
+    monkeypatch.setattr(stacked_loop, "_MAX_COUNTED", 0)
+    task = toy.scalar_task({c: range(1, 2 + n) for c, n in zip("abc", (5, 0, 3), strict=True)},
+                           setting="cross_silo")  # fmt: skip
+
+    def add_a_digit(digits, batch):
+        return 10.0 * digits + batch.x[0]
+
+    walk = client_work.Pass("train", add_a_digit, batch_size=1, shuffle=True)
+    work = client_work.ClientWork(
+        lambda *_: tf.constant(0.0), (walk,),
+        lambda digits: client_work.ClientOutput((), tf.constant(1.0), (), {"digits": digits}),
+    )  # fmt: skip
+    weights = task.model.initial_weights(0)
+    expected = toy.evaluate(task, work, weights)
+    found = toy.evaluate(task, work, weights, backend=vectorized.VectorizedBackend())
+    assert found == expected
+    assert sorted(str(int(expected["a"]["digits"]))) == list("123456")
+    assert expected["a"]["digits"] != 123456 and expected["b"]["digits"] == 1
