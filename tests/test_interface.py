@@ -1,5 +1,6 @@
 """The public interface gives what the trainers give, and loads nothing before it is needed."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -10,14 +11,15 @@ import pytest
 
 import datasets
 import motley_tff as motley
-from motley_tff.algorithms import HypCluster, Mocha, OptimizerConfig, PerFedAvg
-from motley_tff.core import plugins
+from motley_tff.algorithms import HypCluster, Mocha, OptimizerConfig
+from motley_tff.core import clients, plugins
 from tests import toy
 from tests.contracts import in_process
 from tests.trainers import programs
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 _SEQUENTIAL = motley.BackendConfig(name="sequential")
+_SILOS = toy.scalar_task({"a": [1.0, 2.0], "b": [3.0]}, setting="cross_silo")
 
 
 def test_importing_it_loads_no_tensorflow():
@@ -42,8 +44,6 @@ def test_every_name_is_there():
 def test_it_gives_what_the_trainer_gives(tmp_path):
     flags = ("--algorithm=ditto", "--total_rounds=2", "--backend=sequential", "--lambda=0.5",
              "--client_learning_rate=0.2")  # fmt: skip
-    with in_process.opened("mtl_trainer") as trainer:
-        left = trainer(tmp_path, "run", *flags, "--rounds_per_evaluation=1")
     optimizer = motley.algorithms.OptimizerConfig("sgd", 0.2)
     result = motley.run(
         in_process.silos(),
@@ -52,6 +52,8 @@ def test_it_gives_what_the_trainer_gives(tmp_path):
         rounds_per_evaluation=1,
         backend=_SEQUENTIAL,
     )
+    with in_process.opened("mtl_trainer") as trainer:
+        left = trainer(tmp_path, "run", *flags, "--rounds_per_evaluation=1")
     assert result.directory is None and set(result.history["round"]) == {1, 2}
     assert set(result.clients["round"]) == {2} and set(result.rounds["round"]) == {1, 2}
     for name, frame in {
@@ -82,7 +84,7 @@ def test_devices_take_ten_a_round_and_are_fine_tuned():
 def test_files_are_kept_and_found_again(tmp_path):
     def run(rounds):
         return motley.run(
-            toy.classifier_silos(), motley.algorithms.Local(), rounds=rounds, backend=_SEQUENTIAL,
+            _SILOS, motley.algorithms.Local(), rounds=rounds, backend=_SEQUENTIAL,
             root_output_dir=str(tmp_path), experiment_name="local",
         )  # fmt: skip
 
@@ -97,9 +99,7 @@ def test_files_are_kept_and_found_again(tmp_path):
 
 def test_a_personalization_too_many():
     with pytest.raises(motley.UserError, match="Ditto has models for clients"):
-        motley.run(
-            toy.classifier_silos(), motley.algorithms.Ditto(), motley.algorithms.FineTuning()
-        )
+        motley.run(_SILOS, motley.algorithms.Ditto(), motley.algorithms.FineTuning())
 
 
 def test_clusters_take_no_personalization():
@@ -115,13 +115,12 @@ def test_clusters_take_no_personalization():
     [
         (Mocha(), "robust", "every silo's row"),
         (HypCluster(num_clusters=2), "differentially_private", "cannot leave out those outside"),
-        (PerFedAvg(personal_optimizer=OptimizerConfig("adam", 0.1)), "mean", "plain SGD"),
     ],
 )
 def test_what_an_algorithm_cannot_have_is_refused(tmp_path, algorithm, aggregator, message):
     with pytest.raises(motley.UserError, match=message):
         motley.run(
-            toy.classifier_silos(),
+            _SILOS,
             algorithm,
             backend=motley.BackendConfig(name="sequential", aggregator=aggregator),
             root_output_dir=str(tmp_path),
@@ -131,8 +130,10 @@ def test_what_an_algorithm_cannot_have_is_refused(tmp_path, algorithm, aggregato
 
 def test_options_of_the_data_belong_to_a_run(tmp_path):
     def run(**options):
+        task = motley.create_task("school", use_synthetic_data=True, **options)
+        some = clients.subset(task.train, task.train.ids[:2])
         return motley.run(
-            motley.create_task("school", use_synthetic_data=True, **options),
+            dataclasses.replace(task, train=some, valid=some, test=some),
             motley.algorithms.Local(), rounds=1, backend=_SEQUENTIAL,
             root_output_dir=str(tmp_path), experiment_name="local",
         )  # fmt: skip
@@ -148,7 +149,7 @@ def test_options_of_the_data_belong_to_a_run(tmp_path):
 def test_a_run_that_did_not_record_its_datas_options_is_known_again(tmp_path):
     def run():
         return motley.run(
-            toy.classifier_silos(), motley.algorithms.Local(), rounds=1, backend=_SEQUENTIAL,
+            _SILOS, motley.algorithms.Local(), rounds=1, backend=_SEQUENTIAL,
             root_output_dir=str(tmp_path), experiment_name="local",
         )  # fmt: skip
 
@@ -211,7 +212,7 @@ _CLASSES = motley.algorithms
     ],
 )
 def test_what_no_run_could_use_is_one_line(tmp_path, arguments, message):
-    given = {"task": toy.classifier_silos(), "algorithm": motley.algorithms.FedAvg(), **arguments}
+    given = {"task": _SILOS, "algorithm": motley.algorithms.FedAvg(), **arguments}
     with pytest.raises(motley.UserError, match=message) as error:
         motley.run(**given, root_output_dir=str(tmp_path))
     assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
@@ -219,7 +220,7 @@ def test_what_no_run_could_use_is_one_line(tmp_path, arguments, message):
 
 def test_numpys_numbers_and_whole_rates_are_numbers():
     result = motley.run(
-        toy.classifier_silos(),
+        _SILOS,
         motley.algorithms.FedAvg(OptimizerConfig("adam", 1)),
         motley.algorithms.FineTuning(learning_rates=np.array([1, 2]), max_epochs=np.int64(1)),
         rounds=np.int64(1), seed=np.int64(2), backend=_SEQUENTIAL,
@@ -251,9 +252,10 @@ def test_a_finished_run_of_other_clients_is_not_given_back(tmp_path):
 
 def test_a_run_that_came_to_nothing_may_be_begun_anew(tmp_path):
     def run(rate):
+        algorithm = motley.algorithms.FedAvg(OptimizerConfig("sgd", rate), train_batch_size=1)
         return motley.run(
-            toy.classifier_silos(), motley.algorithms.FedAvg(OptimizerConfig("sgd", rate)),
-            rounds=1, backend=_SEQUENTIAL, root_output_dir=str(tmp_path),
+            _SILOS, algorithm, motley.algorithms.FineTuning(max_epochs=1), rounds=1,
+            backend=_SEQUENTIAL, root_output_dir=str(tmp_path),
         )  # fmt: skip
 
     with pytest.raises(motley.UserError, match="ower the learning rate"):
