@@ -53,13 +53,6 @@ def test_one_round_by_hand(task):
     assert results[0]["cluster_2_share"] == pytest.approx(2 / 3)
 
 
-def test_one_cluster_is_fedavg(task):
-    params = _params("adam", 0.1, beta_1=0.9, beta_2=0.99, epsilon=1e-3)
-    found, _ = _train(task, params, [0.3], rounds=2)
-    ((expected,),) = toy.train(task, params.build(task, _model(0.3)), rounds=2).weights
-    np.testing.assert_allclose(found, expected.ravel(), rtol=1e-6)
-
-
 def test_shared_base_layers_by_hand(task):
     """The base is the first model's and moves by everybody's mean; heads by their own clients'."""
     task = toy.with_pair(task)

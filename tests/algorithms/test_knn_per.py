@@ -44,26 +44,32 @@ def _linear_data(seed, kind):
     return features, targets
 
 
+def _candidates(parts, outputs):
+    """Yields the model's outputs, and each mixture of them with scikit-learn's neighbours."""
+    yield outputs
+    train = parts["train"]
+    for k in PARAMS.num_neighbors:
+        model = neighbors.KNeighborsRegressor(min(k, len(train["target"])), weights="distance")
+        said = model.fit(train["features"], train["target"]).predict(parts["test"]["features"])
+        yield from (c * said + (1 - c) * outputs for c in PARAMS.coefficients)
+
+
+_LINEAR = (np.array([[0.3], [-0.2], [0.1]], np.float32), np.array([0.4], np.float32))
+
+
+def _outputs(parts):
+    return parts["test"]["features"] @ _LINEAR[0][:, 0] + _LINEAR[1]
+
+
 def test_svm_is_scikit_learns_classifier(backend):
     task = vehicle.create_task_from_data(*_linear_data(0, "svm"), seed=1)
-    weights = (np.array([[0.3], [-0.2], [0.1]], np.float32), np.array([0.4], np.float32))
-    found = _scores(task, weights, PARAMS, "test", backend)
-    for client_id in task.test.ids:
+    for client_id, found in _scores(task, _LINEAR, PARAMS, "test", backend).items():
         parts = task.test.fetch(client_id)
-        train, test = parts["train"], parts["test"]
-        margins = test["features"] @ weights[0][:, 0] + weights[1]
-        expected = [np.mean(np.where(margins >= 0, 1, -1) == test["target"])]
-        areas = [_area(test["target"], margins)]
-        for k in PARAMS.num_neighbors:
-            model = neighbors.KNeighborsRegressor(min(k, len(train["target"])), weights="distance")
-            said = model.fit(train["features"], train["target"]).predict(test["features"])
-            for c in PARAMS.coefficients:
-                score = c * said + (1 - c) * margins
-                expected.append(np.mean(np.where(score >= 0, 1, -1) == test["target"]))
-                areas.append(_area(test["target"], score))
-        curves = found[client_id]
-        np.testing.assert_allclose(curves["accuracy"], expected, atol=1e-6)
-        np.testing.assert_allclose(curves["roc_auc"], areas, atol=1e-6)
+        labels, scores = parts["test"]["target"], [*_candidates(parts, _outputs(parts))]
+        expected = [np.mean(np.where(score >= 0, 1, -1) == labels) for score in scores]
+        np.testing.assert_allclose(found["accuracy"], expected, atol=1e-6)
+        areas = [_area(labels, score) for score in scores]
+        np.testing.assert_allclose(found["roc_auc"], areas, atol=1e-6)
 
 
 def _area(labels, scores):
@@ -76,20 +82,11 @@ def _area(labels, scores):
 @pytest.mark.usefixtures("eagerly")
 def test_regression_is_scikit_learns():
     task = school.create_task_from_data(*_linear_data(1, "regression"), seed=1)
-    weights = (np.array([[0.3], [-0.2], [0.1]], np.float32), np.array([0.4], np.float32))
-    found = _scores(task, weights, PARAMS, "test")
-    for client_id in task.test.ids:
+    for client_id, found in _scores(task, _LINEAR, PARAMS, "test").items():
         parts = task.test.fetch(client_id)
-        train, test = parts["train"], parts["test"]
-        model = test["features"] @ weights[0][:, 0] + weights[1]
-        expected = [np.mean(0.5 * (model - test["target"]) ** 2)]
-        for k in PARAMS.num_neighbors:
-            knn = neighbors.KNeighborsRegressor(min(k, len(train["target"])), weights="distance")
-            said = knn.fit(train["features"], train["target"]).predict(test["features"])
-            for c in PARAMS.coefficients:
-                score = c * said + (1 - c) * model
-                expected.append(np.mean(0.5 * (score - test["target"]) ** 2))
-        np.testing.assert_allclose(found[client_id]["loss"], expected, rtol=2e-5, atol=1e-7)
+        errors = [score - parts["test"]["target"] for score in _candidates(parts, _outputs(parts))]
+        expected = [np.mean(0.5 * error**2) for error in errors]
+        np.testing.assert_allclose(found["loss"], expected, rtol=2e-5, atol=1e-7)
 
 
 class _NoOpinion:

@@ -39,14 +39,6 @@ def test_sgd_is_kerass(momentum, nesterov):
             np.testing.assert_allclose(one, other.numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_nesterov_by_hand():
-    # Gradients 1: m is 1, then 1.5; steps are .5 m + 1 = 1.5, then 1.75.
-    ones = [tuple(np.ones_like(w) for w in START)] * 2
-    first, second = steps("sgd", ones, momentum=0.5, nesterov=True)
-    np.testing.assert_allclose(first[1], START[1] - 1.5 * RATE, rtol=1e-5)
-    np.testing.assert_allclose(second[1], START[1] - 3.25 * RATE, rtol=1e-5)
-
-
 @pytest.mark.parametrize(("momentum", "factor"), [(0.0, 1.0), (0.5, 1.5)])
 def test_sgd_takes_sparse_and_absent_gradients(momentum, factor):
     row = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), tf.constant([3, 2]))

@@ -3,12 +3,9 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import example, given, strategies as st
 
 from motley_tff.core import candidates
-from motley_tff.core.errors import UserError
-from motley_tff.experiment import acceptance
 
 # Multiples of 1/64, of which means of 1, 2, 4 or 8 clients have no rounding.
 FINITE = st.integers(-8, 8).map(lambda n: n / 64)
@@ -86,49 +83,3 @@ def test_the_best_round_is_the_first_of_the_best_validation_means(found, higher_
     }
     expected = min((i for i in known if known[i] == max(known.values())), default=len(found) - 1)
     assert best == str(expected)
-
-
-EVIDENCE = st.lists(
-    st.tuples(st.integers(0, 20), *[FINITE | st.just(math.nan)] * 4), min_size=1, max_size=8
-)
-
-
-def _evidence(rows):
-    sizes, *columns = map(np.array, zip(*rows, strict=True))
-    before, after = columns[:2], columns[2:]
-    names = ("metric", "loss")
-    return acceptance.Evidence(
-        sizes, dict(zip(names, before, strict=True)), dict(zip(names, after, strict=True))
-    )
-
-
-def _accepts(text, rows):
-    rule = acceptance.parse(text, is_silo=False)
-    return list(acceptance.accepts(rule, _evidence(rows)))
-
-
-@given(EVIDENCE, st.integers(0, 21), st.integers(0, 21))
-def test_more_examples_accept_at_least_as_well(rows, number, other):
-    low, high = (_accepts(f"min_examples:{n}", rows) for n in sorted((number, other)))
-    assert all(a or not b for a, b in zip(low, high, strict=True))
-    assert low == [row[0] >= min(number, other) for row in rows]
-
-
-@given(EVIDENCE, st.sampled_from(["validated", "validated_loss"]))
-def test_a_validated_model_is_strictly_better(rows, text):
-    turned = [(size, c, d, a, b) for size, a, b, c, d in rows]
-    one, other = _accepts(text, rows), _accepts(text, turned)
-    assert not np.any(np.logical_and(one, other))
-    for row, accepted, refused in zip(rows, one, other, strict=True):
-        before, after = (row[1], row[3]) if text == "validated" else (row[2], row[4])
-        assert accepted == (after < before) and refused == (before < after)
-
-
-@given(st.sampled_from(["validated", "validated_loss"]), st.floats(allow_nan=False))
-def test_a_fraction_lies_between_0_and_1(kind, fraction):
-    text = f"{kind}:{fraction!r}"
-    if 0 < fraction < 1:
-        assert acceptance.parse(text, is_silo=False) == acceptance.Rule(text, kind, fraction)
-    else:
-        with pytest.raises(UserError):
-            acceptance.parse(text, is_silo=False)
