@@ -2,151 +2,129 @@
 
 import collections
 import contextlib
-from typing import ClassVar
+import itertools
 
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import FedAvg, FineTuning, optimizers
-from motley_tff.backends import base, sequential
+from motley_tff.algorithms import FedAvg, FineTuning
+from motley_tff.backends import sequential
 from motley_tff.core import random_streams
 from motley_tff.experiment import experiment, run_directory, schedule
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("eagerly")
-
 _TRAIN = {f"t{i}": [float(i)] for i in range(10)}
-_HELD_OUT = {f"v{i}": ([1.0], [float(i)]) for i in range(6)}
-_SGD = optimizers.OptimizerConfig("sgd", 0.5)
+_TASK = toy.scalar_task(_TRAIN, {f"v{i}": ([1.0], [float(i)]) for i in range(6)})
+_SPLITS = ("valid", "test")
 
 
-class _Backend(sequential.SequentialBackend):
-    """Writes down who takes part in a round; every client it evaluates is like the first."""
+def _config(**changes):
+    given = {"total_rounds": 8, "rounds_per_evaluation": 1, "clients_per_train_round": 3} | changes
+    return LoopConfig(rounds_per_checkpoint=1000, **given)
 
-    first: ClassVar[dict] = {}
+
+def _cohorts(rounds, **changes):
+    config = _config(**changes)
+    return [schedule.round_of(config, _TASK, n).client_ids for n in range(1, rounds + 1)]
+
+
+def _looked_at(task=_TASK, **changes):
+    """Returns `{(round, split): clients}`."""
+    config = _config(**changes)
+    return {(n, s): schedule.evaluated(config, task, s, n) for n in range(1, 9) for s in _SPLITS}
+
+
+class _Noting(sequential.SequentialBackend):
+    """Notes who is asked to work."""
 
     def __init__(self):
         super().__init__()
-        self.cohorts = {}
+        self.asked = []
 
-    def map_clients(self, call):
-        setting = call.task.setting
-        if setting not in self.first:
-            some = super().map_clients(call._replace(client_ids=call.client_ids[:1]))
-            ((_, self.first[setting]),) = some
-        return ((client_id, self.first[setting]) for client_id in call.client_ids)
-
-    def training(self, task, algorithm):
-        process = super().training(task, algorithm)
-
-        def run(state, rounds, on_round):
-            for one in rounds:
-                self.cohorts[one.number] = one.client_ids
-                means = {"loss": 1.0, "half_squared_error": 1.0}
-                on_round(base.RoundResult(one.number, len(one.client_ids), means, 0.0), state)
-            return state
-
-        process.run = run
-        return process
+    def run_clients(self, call, *others):
+        self.asked.append(call.client_ids)
+        return super().run_clients(call, *others)
 
 
-def _run(root, setting="cross_device", **config):
-    """Returns ({round: cohort}, {(round, split): evaluated clients})."""
-    config = {"total_rounds": 4, "rounds_per_evaluation": 2, "clients_per_train_round": 3} | config
-    task = toy.scalar_task(_TRAIN, _HELD_OUT, setting=setting)
-    training = FedAvg(_SGD, _SGD).build(task, task.model.initial_weights(0))
-    tuned, backend = FineTuning(_SGD, (0.5,), 1).build(task), _Backend()
-    name = f"run{len(list(root.iterdir()))}"
-    with contextlib.closing(run_directory.RunDirectory(str(root), name, {})) as directory:
+@pytest.mark.usefixtures("eagerly")
+def test_a_run_keeps_to_the_schedule(tmp_path):
+    config = _config(total_rounds=2, valid_clients_per_evaluation=2, final_evaluation_clients=1)
+    training, backend = FedAvg().build(_TASK, _TASK.model.initial_weights(0)), _Noting()
+    tuned = FineTuning(max_epochs=0).build(_TASK)
+    with contextlib.closing(run_directory.RunDirectory(str(tmp_path), "run", {})) as directory:
         directory.write_record(status="running")
-        made = LoopConfig(rounds_per_checkpoint=1000, **config)
-        experiment.Experiment(made, task, training, tuned, backend, directory, "toy").run()
+        experiment.Experiment(config, _TASK, training, tuned, backend, directory, "toy").run()
     looked_at = collections.defaultdict(list)
-    for row in csv_files.read(root / name / "clients.csv"):
+    for row in csv_files.read(tmp_path / "run" / "clients.csv"):
         looked_at[int(row["round"]), row["split"]].append(row["client_id"].partition(":")[2])
-    return backend.cohorts, dict(looked_at)
+    for n, split in itertools.product((1, 2), _SPLITS):
+        assert looked_at[n, split] == [*schedule.evaluated(config, _TASK, split, n)]
+    cohorts = [asked for asked in backend.asked if asked[0] in _TRAIN]
+    assert cohorts == [[*schedule.round_of(config, _TASK, n).client_ids] for n in (1, 2)]
 
 
-def test_cohorts_are_random_and_of_different_clients(tmp_path):
-    rounds, size = 400, 3
-    found, _ = _run(tmp_path, total_rounds=rounds, rounds_per_evaluation=rounds)
-    assert sorted(found) == list(range(1, rounds + 1))
-    assert all(len(set(cohort)) == len(cohort) == size for cohort in found.values())
-    assert sum(a != b for a, b in zip(found.values(), list(found.values())[1:], strict=False)) > 390
+def test_cohorts_are_random_and_of_different_clients():
+    found = _cohorts(400)
+    assert all(len(set(cohort)) == len(cohort) == 3 for cohort in found)
+    assert sum(a != b for a, b in itertools.pairwise(found)) > 390
     # Each of 10 clients is in 3 of 10 rounds: 120 of 400, with a standard deviation of
     # sqrt(400 * 0.3 * 0.7) = 9.2. Four of them either way.
-    often = collections.Counter(client for cohort in found.values() for client in cohort)
+    often = collections.Counter(client for cohort in found for client in cohort)
     assert set(often) == set(_TRAIN)
     assert all(120 - 37 < number < 120 + 37 for number in often.values())
     # Any two in a cohort with probability 3 / 10 * 2 / 9 = 1 / 15: 27 rounds, deviation 5.
     pairs = collections.Counter(
-        frozenset((a, b)) for cohort in found.values() for a in cohort for b in cohort if a < b
+        pair for cohort in found for pair in itertools.combinations(sorted(cohort), 2)
     )
     assert len(pairs) == 45 and all(27 - 20 < number < 27 + 20 for number in pairs.values())
 
 
-def test_the_seed_and_the_round_decide_a_cohort(tmp_path):
-    found, _ = _run(tmp_path, total_rounds=8)
-    assert _run(tmp_path, total_rounds=8)[0] == found
+def test_the_seed_and_the_round_decide_a_cohort():
+    found = _cohorts(8)
     # Neither how long the run is nor how often one looks.
-    longer, _ = _run(tmp_path, total_rounds=12, rounds_per_evaluation=5)
-    assert {number: longer[number] for number in found} == found
-    other, _ = _run(tmp_path, total_rounds=8, base_random_seed=1)
-    assert sum(other[number] != found[number] for number in found) >= 7
+    assert _cohorts(8, total_rounds=12, rounds_per_evaluation=5) == found
+    other = _cohorts(8, base_random_seed=1)
+    assert sum(a != b for a, b in zip(other, found, strict=True)) >= 7
+    keys = {tuple(schedule.round_of(_config(), _TASK, n).key) for n in range(1, 9)}
+    assert len(keys) == 8
 
 
 @pytest.mark.parametrize("size", [None, len(_TRAIN)])
-def test_a_cohort_of_all_is_everybody_in_order(tmp_path, size):
-    found, _ = _run(tmp_path, clients_per_train_round=size)
-    assert set(found.values()) == {tuple(_TRAIN)} and len(found) == 4
+def test_a_cohort_of_all_is_everybody_in_order(size):
+    assert set(_cohorts(4, clients_per_train_round=size)) == {tuple(_TRAIN)}
 
 
-def test_an_evaluation_looks_at_a_sample_and_the_last_at_all(tmp_path):
-    sizes = {"valid_clients_per_evaluation": 2, "test_clients_per_evaluation": 4}
-    config = {"total_rounds": 8, "rounds_per_evaluation": 1, **sizes}
-    _, found = _run(tmp_path, **config)
-    for number in range(1, 8):
-        valid, test = (found[number, split] for split in ("valid", "test"))
-        assert (len(set(valid)), len(set(test))) == (len(valid), len(test)) == (2, 4)
-        assert set(valid) | set(test) <= set(_HELD_OUT)
-    for split in ("valid", "test"):
-        assert found[8, split] == list(_HELD_OUT)
-        samples = [tuple(found[number, split]) for number in range(1, 8)]
-        assert len(set(samples)) >= 4 and set().union(*samples) == set(_HELD_OUT)
-    assert _run(tmp_path, **config)[1] == found
+def test_an_evaluation_looks_at_a_sample_and_the_last_at_all():
+    sizes = {"valid_clients_per_evaluation": 2, "test_clients_per_evaluation": 3}
+    found = _looked_at(**sizes)
+    for split, size in (("valid", 2), ("test", 3)):
+        assert tuple(found[8, split]) == _TASK.test.ids
+        samples = [found[n, split] for n in range(1, 8)]
+        assert all(len(set(ids)) == len(ids) == size for ids in samples)
+        assert len(set(samples)) >= 4 and set().union(*samples) == set(_TASK.test.ids)
     # A sample is its round's, however often one looks; another seed has others.
-    _, rarely = _run(tmp_path, **config | {"rounds_per_evaluation": 3})
-    assert {key: found[key] for key in rarely} == rarely and len(rarely) == 6
-    _, other = _run(tmp_path, **config, base_random_seed=1)
+    assert _looked_at(rounds_per_evaluation=3, **sizes) == found
+    other = _looked_at(base_random_seed=1, **sizes)
     assert sum(other[key] != found[key] for key in found if key[0] < 8) >= 10
-
-
-def test_splits_are_sampled_apart(tmp_path):
-    """Of one list of clients, validation and test do not get the same sample every time."""
-    sizes = {"valid_clients_per_evaluation": 3, "test_clients_per_evaluation": 3}
-    _, found = _run(tmp_path, total_rounds=8, rounds_per_evaluation=1, **sizes)
-    assert sum(found[n, "valid"] != found[n, "test"] for n in range(1, 8)) >= 4
+    # Of one list of clients, validation and test do not get the same sample every time.
+    same = _looked_at(**dict.fromkeys(sizes, 3))
+    assert sum(same[n, "valid"] != same[n, "test"] for n in range(1, 8)) >= 4
 
 
 @pytest.mark.parametrize(("asked", "number"), [(0, 6), (2, 2), (5, 5), (6, 6), (100, 6)])
-def test_how_many_the_last_evaluation_looks_at(tmp_path, asked, number):
-    _, found = _run(tmp_path, final_evaluation_clients=asked, valid_clients_per_evaluation=1)
-    assert {split: len(set(found[4, split])) for split in ("valid", "test")} == {
-        "valid": number,
-        "test": number,
-    }
-    assert (len(found[2, "valid"]), len(found[2, "test"])) == (1, 6)
+def test_how_many_the_last_evaluation_looks_at(asked, number):
+    found = _looked_at(final_evaluation_clients=asked, valid_clients_per_evaluation=1)
+    assert [len(set(found[8, split])) for split in _SPLITS] == [number] * 2
+    assert [len(found[2, split]) for split in _SPLITS] == [1, 6]
 
 
-def test_silos_are_all_looked_at(tmp_path):
-    sizes = dict.fromkeys(
-        ("valid_clients_per_evaluation", "test_clients_per_evaluation", "final_evaluation_clients"),
-        2,
-    )
-    _, found = _run(tmp_path, "cross_silo", **sizes)
-    assert len(found) == 4 and all(ids == list(_TRAIN) for ids in found.values())
+def test_silos_are_all_looked_at():
+    names = ("valid_clients_per_evaluation", "test_clients_per_evaluation")
+    sizes = dict.fromkeys((*names, "final_evaluation_clients"), 2)
+    silos = toy.scalar_task(_TRAIN, setting="cross_silo")
+    assert set(map(tuple, _looked_at(silos, **sizes).values())) == {tuple(_TRAIN)}
 
 
 def test_who_drops_out():
