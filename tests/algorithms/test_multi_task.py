@@ -72,12 +72,6 @@ def test_a_model_of_one_layer_that_stays_is_trained_locally(name, task):
     )
 
 
-def test_local_trains_fedavg_beside(task):
-    weights, _, _ = _train(task, _built("local", task))
-    expected, _, _ = _train(task, _PARAMS.build(task, task.model.initial_weights(0)))
-    assert weights[0] == expected
-
-
 def test_fedper_shares_all_but_the_last_layer(silos):
     _, states, models = _train(silos, _built("fedper", silos))
     first, *others = models.values()
