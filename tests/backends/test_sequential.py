@@ -112,7 +112,7 @@ def test_first_calls_are_not_what_clients_and_server_take(monkeypatch, parallel_
     slow = dataclasses.replace(algorithm, work=dataclasses.replace(algorithm.work, init=init))
     run = toy.train(task, slow, 2, backend)
     first = run.results[0]
-    assert first.seconds > 4 * 0.5
+    assert 4 * 0.5 < first.seconds < 60
     assert max(first.slowest_client_seconds, first.server_seconds) < 0.5
     n = len(task.train.ids)
     made = collections.Counter(calls)
