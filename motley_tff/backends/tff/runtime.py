@@ -12,6 +12,7 @@ import asyncio
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
@@ -82,8 +83,12 @@ def installed(context: tff.framework.AsyncContext, end: Callable[[], None]) -> I
 
 def execution_context(
     stub: tff.framework.RemoteExecutorStub,
+    compile_: Callable[[tff.Computation], tff.Computation] | None = None,
 ) -> tff.framework.AsyncExecutionContext:
-    """Returns TFF's native execution context on a worker we are connected to."""
+    """Returns TFF's native execution context on a worker we are connected to.
+
+    `compile_` is by default `compiled`.
+    """
 
     def executor(cardinalities: dict[Any, int]) -> tff.framework.RemoteExecutor:
         remote = tff.framework.RemoteExecutor(stub)
@@ -92,13 +97,13 @@ def execution_context(
 
     return tff.framework.AsyncExecutionContext(
         executor_fn=_Executors(executor),
-        compiler_fn=_compile,
+        compiler_fn=compile_ or compiled,
         transform_args=tff.tensorflow.transform_args,
         transform_result=tff.tensorflow.transform_result,
     )
 
 
-def _compile(computation: tff.Computation) -> tff.Computation:
+def compiled(computation: tff.Computation) -> tff.Computation:
     """Compiles for the native runtime; a secure sum becomes its arithmetic without the protocol."""
     computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
     return tff.backends.native.desugar_and_transform_to_native(computation)
@@ -114,6 +119,7 @@ class LocalWorker(tff.framework.AsyncContext):
     def __init__(self, on_restart: Callable[[str], None], options: dict[str, Any]):
         """Starts the first worker; see `tff_runtime`."""
         self._on_restart, self._options = on_restart, options
+        self._compile = functools.lru_cache(compiled)  # Once for all workers.
         self._closing, self._is_closed = threading.Lock(), False
         self._resources = contextlib.ExitStack()
         self._start()
@@ -154,7 +160,8 @@ class LocalWorker(tff.framework.AsyncContext):
             with self._closing:
                 if self._is_closed:
                     raise WorkerError(f"{process} was closed before it was used; open it again")
-                self._process, self._context = process, execution_context(stub)
+                self._process = process
+                self._context = execution_context(stub, self._compile)
                 self._resources = resources.pop_all()
 
     def close(self) -> None:

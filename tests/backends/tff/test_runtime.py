@@ -22,7 +22,6 @@ from tensorflow.python.data.experimental.ops import testing
 
 from motley_tff.backends import base
 from motley_tff.backends.tff import (
-    aggregators,
     backend as tff_backend,
     process as process_lib,
     runtime as runtime_lib,
@@ -349,17 +348,12 @@ def test_a_worker_that_dies_is_started_again():
 def test_a_training_whose_workers_die_gives_the_same_bytes(name):
     """The worker is dead when the second round begins, and the next one when the third does."""
     task = toy.scalar_task({"a": [1.0, 2.0], "b": [3.0]}, setting="cross_silo")
-    algorithm = {**registry.TRAINING, **registry.STATEFUL}[name](
-        task, [np.ones([1, 1], np.float32)]
-    )
+    build = {**registry.TRAINING, **registry.STATEFUL}[name]
+    process = tff_backend.TffBackend().training(task, build(task, [np.ones([1, 1], np.float32)]))
+    keys = [random_streams.key(7, "local_training", number) for number in (1, 2, 3)]
+    plan = [base.Round(number, task.train.ids, key) for number, key in enumerate(keys, 1)]
 
     def trained(on_round):
-        backend = tff_backend.TffBackend(aggregators.build("secure", 0.0, 2))
-        process = backend.training(task, algorithm)
-        plan = [
-            base.Round(n, task.train.ids, random_streams.key(7, "local_training", n))
-            for n in (1, 2, 3)
-        ]
         state = process.run(process.initialize(), plan, lambda *_: on_round())
         return tf.nest.flatten((process.weights(state), process.client_states(state)))
 
