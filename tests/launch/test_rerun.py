@@ -23,11 +23,12 @@ _RUNS = {
 _PYTHON = """#!{python}
 import json, os, pathlib, shutil, sys
 folder = pathlib.Path("{folder}")
-if "trainers.flag_defaults" in sys.argv:
-    if not (folder / "defaults.json").exists():
-        os.execv("{python}", ["{python}", *sys.argv[1:]])
+option, *given = sys.argv[1:]
+asked = given[0] == "trainers.flag_defaults" and (folder / "defaults.json").exists()
+if asked:
     sys.exit(print((folder / "defaults.json").read_text()))
-given = sys.argv[sys.argv.index("-m") + 1 :]
+if option != "-m" or given[0] == "trainers.flag_defaults":
+    os.execv("{python}", ["{python}", *sys.argv[1:]])
 (folder / "given.json").write_text(json.dumps(given))
 flag = dict(word.split("=", 1) for word in given if "=" in word)
 shutil.copytree(folder / "now", flag["--root_output_dir"] + "/" + flag["--experiment_name"])

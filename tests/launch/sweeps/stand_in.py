@@ -14,7 +14,7 @@ _PYTHON = sys.executable  # Which tests replace.
 _TEXT = """#!{python}
 import json, os, pathlib, sys, time
 words = sys.argv[1:]
-module = words[words.index("-m") + 1] if "-m" in words else ""
+module = words[1] if words[0] == "-m" else ""
 if module == "launch.sweeps.flag_check":  # It imports a trainer.
     sys.exit(print("null"))
 if not module.startswith("trainers."):
