@@ -3,11 +3,12 @@
 import base64
 import contextlib
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from motley_tff.report import building, comparisons, explorer, page as report_page, runs
+from motley_tff.report import building, comparisons, explorer, figures, page as report_page, runs
 from tests.report import browsers, written
 
 NASTY = "<img src=x onerror=alert(1)>"
@@ -122,46 +123,50 @@ def test_ids_count_and_no_run_may_fit(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def browser():
+def opened():
+    """Returns what opens a report; afterwards sees that its page said and asked for nothing."""
     path = browsers.find()
     if path is None:
         pytest.skip("no Chromium on this machine: the explorer was not opened")
     from playwright import sync_api
 
-    with sync_api.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@contextlib.contextmanager
-def _opened(browser, folder, tmp_path):
-    """Opens a report; afterwards sees that its page said and asked for nothing."""
-    built = building.build([str(folder)], tmp_path / "report", "svg")
-    page = browser.new_page()
     said, asked = [], []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(dialog.message))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(built.page.as_uri())
-    page.wait_for_selector("#explorer-app canvas")
-    yield page
-    assert said == []
-    assert [url for url in asked if not url.startswith("data:")] == [built.page.as_uri()]
-    page.close()
 
-
-@pytest.fixture
-def shown(browser, folder, tmp_path):
-    with _opened(browser, folder, tmp_path) as page:
+    @contextlib.contextmanager
+    def show(address):
+        said.clear()
+        asked.clear()
+        page.goto(address)
+        page.wait_for_selector("#explorer-app canvas")
         yield page
+        assert said == []
+        assert [url for url in asked if not url.startswith("data:")] == [address]
+
+    with sync_api.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("request", lambda request: asked.append(request.url))
+        yield show
+        browser.close()
 
 
-@pytest.fixture
-def of_errors(browser, tmp_path):
-    """The page of a run where less is better, a client has no baseline and another diverged."""
-    root = tmp_path / "runs"
+def _report(folder):
+    """Returns the address of a report's page; of its figures, which take long, there is one."""
+    with mock.patch.object(figures, "KINDS", figures.KINDS[:1]):
+        return building.build([str(folder)], folder / "report", "svg").page.as_uri()
+
+
+@pytest.fixture(scope="module")
+def report(folder):
+    return _report(folder)
+
+
+@pytest.fixture(scope="module")
+def report_of_errors(tmp_path_factory):
+    root = tmp_path_factory.mktemp("errors")
     # Baseline, candidates 1 and 2 (the chosen one), personalization examples.
     clients = {
         "a": (4.0, 1.0, 1.0, 5), "b": (1.0, 2.0, 2.5, 5), "c": (2.0, 2.0, 4.0, 5),
@@ -177,7 +182,13 @@ def of_errors(browser, tmp_path):
         tables={"candidates": written.candidates({"test": values})},
         more={"num_personalization_examples": {c: row[3] for c, row in clients.items()}},
     )  # fmt: skip
-    with _opened(browser, root, tmp_path) as page:
+    return _report(root)
+
+
+@pytest.fixture
+def of_errors(opened, report_of_errors):
+    """The page of a run where less is better, a client has no baseline and another diverged."""
+    with opened(report_of_errors) as page:
         yield page
 
 
@@ -189,15 +200,13 @@ def _listed(page):
     return page.locator("#explorer tbody").first.locator("tr").all_inner_texts()
 
 
-def _choose(page, name):
-    page.get_by_label("Runs").select_option(label=name)
-
-
 @pytest.fixture
-def one(shown):
-    names = shown.get_by_label("Runs").locator("option").all_inner_texts()
-    _choose(shown, next(name for name in names if name.endswith(" one")))
-    return shown
+def one(opened, report):
+    with opened(report) as page:
+        names = page.get_by_label("Runs").locator("option").all_inner_texts()
+        label = next(name for name in names if name.endswith(" one"))
+        page.get_by_label("Runs").select_option(label=label)
+        yield page
 
 
 def test_who_is_hurt_most(one):
@@ -270,13 +279,6 @@ def test_several_runs_and_axes(one):
     assert "4 of 12" in _status(one)
 
 
-def test_thirds_have_all_that_tie(of_errors):
-    assert (
-        "Hurt in the third of a run's clients (and those tied) with fewest personalization "
-        "examples: 2 of 3 (66.7%), with most: 1 of 2 (50.0%)."
-    ) in _status(of_errors)
-
-
 def _select_sizes(page, most):
     """Selects clients of up to so many personalization examples, whatever their value."""
     page.get_by_label("Horizontal axis").select_option(label="personalization examples")
@@ -285,7 +287,11 @@ def _select_sizes(page, most):
     page.keyboard.press("Tab")
 
 
-def test_who_has_no_known_gain_comes_last(of_errors):
+def test_thirds_have_all_that_tie_and_who_has_no_known_gain_comes_last(of_errors):
+    assert (
+        "Hurt in the third of a run's clients (and those tied) with fewest personalization "
+        "examples: 2 of 3 (66.7%), with most: 1 of 2 (50.0%)."
+    ) in _status(of_errors)
     _select_sizes(of_errors, 9)
     rows = [row.split("\t") for row in _listed(of_errors)]
     assert [row[1] for row in rows] == ["c", "b", "f", "a", "d"]
@@ -295,17 +301,21 @@ def test_who_has_no_known_gain_comes_last(of_errors):
         "5 of 6 (83.3%) selected: mean 2.25 before, 2.125 now "
         "(without 1 whose gain is not known), hurt 2 of 5 (40.0%)"
     ) in _status(of_errors)
+    gains = [row.split("\t")[7] for row in _listed(of_errors)]
+    assert [float(gain) for gain in gains[:4]] == pytest.approx([-2, -1.5, 1, 3], abs=1e-4)
+    # A candidate that diverges is an unlike range: the others can be read beside it.
+    every = [float(x) for x in _listed(of_errors)[1].split("\t")[9].split(", ")]
+    assert every[:3] + every[4:] == pytest.approx([1, 2, 2.5, 2.5], abs=1e-4)
+    assert every[3] == pytest.approx(5e30, rel=1e-3)
+    # Of those of whom nothing is known there is no mean.
+    of_errors.get_by_label("Select horizontally to").fill("7")
+    of_errors.get_by_label("Select horizontally from").fill("6")
+    of_errors.keyboard.press("Tab")
+    assert "1 of 6 (16.7%) selected: mean unknown (without 1 whose" in _status(of_errors)
     # One who diverged is hurt: it comes first.
     of_errors.get_by_role("button", name="Select none").click()
     of_errors.get_by_label("Select the hurt only").check()
     assert [row.split("\t")[1] for row in _listed(of_errors)] == ["e", "c", "b"]
-
-
-def test_no_mean_of_clients_of_whom_nothing_is_known(of_errors):
-    _select_sizes(of_errors, 7)
-    of_errors.get_by_label("Select horizontally from").fill("6")
-    of_errors.keyboard.press("Tab")
-    assert "1 of 6 (16.7%) selected: mean unknown (without 1 whose" in _status(of_errors)
 
 
 def test_paper_has_the_figures_without_the_explorer(one):
@@ -316,16 +326,7 @@ def test_paper_has_the_figures_without_the_explorer(one):
     sections = one.locator("section").all()
     hidden = [section.get_attribute("id") for section in sections if not section.is_visible()]
     assert hidden == ["explorer"]
-
-
-def test_gains_of_an_error_are_what_it_falls_by(of_errors):
-    _select_sizes(of_errors, 9)
-    gains = [row.split("\t")[7] for row in _listed(of_errors)]
-    assert [float(gain) for gain in gains[:4]] == pytest.approx([-2, -1.5, 1, 3], abs=1e-4)
-    # A candidate that diverges is an unlike range: the others can be read beside it.
-    every = [float(x) for x in _listed(of_errors)[1].split("\t")[9].split(", ")]
-    assert every[:3] + every[4:] == pytest.approx([1, 2, 2.5, 2.5], abs=1e-4)
-    assert every[3] == pytest.approx(5e30, rel=1e-3)
+    one.emulate_media(media="screen")
 
 
 def test_the_slider_changes_rows_and_thirds(of_errors):
