@@ -34,13 +34,14 @@ def opened(module, *positional):
 class _Command:
     def __init__(self, name, module, positional):
         self._name, self._module, self._positional = name, module, positional
+        self.printed = io.StringIO()  # Of the last call.
 
     def __call__(self, *arguments):
-        printed = io.StringIO()
+        self.printed = io.StringIO()
         argv = [self._name, *map(str, arguments)]
-        with flagsaver.flagsaver(), contextlib.redirect_stdout(printed):
+        with flagsaver.flagsaver(), contextlib.redirect_stdout(self.printed):
             status = self._module.main(*commandline.parse(argv, self._positional, self._name))
-        return status or 0, printed.getvalue()
+        return status or 0, self.printed.getvalue()
 
     def refused(self, *arguments):
         """Returns the one line that the command says of wrong input."""

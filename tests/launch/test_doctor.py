@@ -3,12 +3,14 @@
 import importlib.metadata
 import os
 import pathlib
+import platform
 import subprocess
 import sys
 
 import pytest
 
-from launch import doctor
+from motley_tff.core.errors import UserError
+from tests.launch import commands
 from tests.trainers import programs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -42,18 +44,10 @@ def test_all_is_well(tmp_path):
     assert lines[-1].endswith("contains emnist_all.sqlite (4 bytes), school/")
 
 
-@pytest.mark.slow
-def test_what_is_wrong_is_the_last_line(tmp_path):
-    result = _doctor(f"--data_dir={tmp_path / 'nowhere'}")
-    assert result.returncode == 1
-    assert "FAIL data_dir: " in result.stdout.splitlines()[-1]
-    assert result.stderr.count("\n") == 1
-    assert "nowhere: expected something readable, found No such file" in result.stderr
-
-
 def test_a_wrong_flag_does_not_wait_for_tensorflow(tmp_path):
     environment = programs.environment_without_tensorflow(tmp_path)
-    assert "TensorFlow was imported" in str(_doctor(environment=environment))
+    result = _doctor(environment=environment)
+    assert result.returncode == 1 and "TensorFlow was imported" in str(result)
     result = _doctor("--data_dri=/data", environment=environment)
     assert result.returncode == 2
     assert result.stderr == "doctor: unknown flag --data_dri; did you mean --data_dir?\n"
@@ -73,71 +67,88 @@ def test_a_wrong_data_set_does_not_wait_for_tensorflow(tmp_path):
     assert "did you mean 'school'?" in result.stderr
 
 
-def test_help():
-    result = _doctor("--help")
-    assert result.returncode == 0
-    assert "--data_dir=" in result.stdout
-    assert "--worker_timeout_seconds=" in result.stdout
+@pytest.fixture
+def checks(monkeypatch):
+    """Returns what runs the quick checks: `(*flags) -> (lines printed, the failure)`."""
+    monkeypatch.setitem(sys.modules, "motley_tff.core.lazy", None)  # TensorFlow cannot be imported.
+    with commands.opened("launch.doctor") as doctor:
+
+        def run(*flags):
+            with pytest.raises(UserError) as failure:
+                doctor(*flags)
+            assert failure.value.exit_status == 1
+            return doctor.printed.getvalue().splitlines(), str(failure.value)
+
+        yield run
 
 
-def test_a_data_directory_with_a_dead_link(tmp_path):
-    os.symlink(tmp_path / "gone", tmp_path / "link")
-    with pytest.raises(doctor.CheckFailed, match=r"link: expected something readable, found No"):
-        doctor.data_directory(tmp_path)
+_NO_TENSORFLOW = "tensorflow: ModuleNotFoundError: import of motley_tff.core.lazy halted"
 
 
-def test_a_data_directory_that_is_a_file(tmp_path):
-    path = tmp_path / "file"
-    path.touch()
-    with pytest.raises(doctor.CheckFailed, match="Not a directory"):
-        doctor.data_directory(path)
+def test_every_failure_is_counted_and_the_first_is_told(checks, tmp_path):
+    lines, failure = checks(f"--data_dir={tmp_path / 'nowhere'}")
+    assert [line[:11] for line in lines] == [
+        "ok   python", "ok   packag", "ok   machin", "FAIL tensor", "FAIL data_d"
+    ]  # fmt: skip
+    assert failure.startswith(_NO_TENSORFLOW) and failure.endswith(" (and 1 more)")
+    _, failure = checks()
+    assert failure.startswith(_NO_TENSORFLOW) and "more" not in failure
 
 
-def test_long_listings_are_cut(tmp_path):
+def test_data_directories(checks, tmp_path):
+    def found():
+        return checks(f"--data_dir={tmp_path / 'data'}")[0][-1]
+
+    (tmp_path / "data").touch()
+    assert found().startswith("FAIL data_dir: ") and "Not a directory" in found()
+    (tmp_path / "data").unlink()
+    (tmp_path / "data").mkdir()
+    assert found().startswith("ok   data_dir: ") and found().endswith("contains nothing")
     for number in range(25):
-        (tmp_path / f"{number:02}").touch()
-    assert doctor.data_directory(tmp_path).endswith("19 (0 bytes) and 5 more")
+        (tmp_path / "data" / f"{number:02}").touch()
+    assert found().endswith("19 (0 bytes) and 5 more")
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "gone")
+    assert "link: expected something readable, found No" in found()
 
 
-def test_an_empty_data_directory(tmp_path):
-    assert doctor.data_directory(tmp_path).endswith("contains nothing")
+def test_packages_that_are_missing_or_not_as_pinned(checks, monkeypatch):
+    version = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda n: version(n) if n != "numpy" else "1"
+    )
+    found = checks()[0][1]
+    assert found.count("(not as pinned)") == 1 and "numpy 1 (not as pinned), scipy " in found
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    lines, failure = checks()
+    assert lines[1].startswith("FAIL packages: not installed: tensorflow, tensorflow-federated, ")
+    assert failure.startswith("packages: ") and failure.endswith("(and 1 more)")
 
 
-def test_every_failure_is_counted_and_the_first_is_told(capsys):
-    report = doctor._Report()
-
-    def broken():
-        raise ZeroDivisionError("one\ntwo")
-
-    assert report.check("fine", lambda: "found")
-    assert not report.check("first", broken)
-    assert not report.check("second", broken)
-    with pytest.raises(doctor.CheckFailed, match=r"first: ZeroDivisionError: one two \(and 1 more"):
-        report.conclude()
-    assert capsys.readouterr().out.splitlines()[:2] == [
-        "ok   fine: found",
-        "FAIL first: ZeroDivisionError: one two",
-    ]
+def test_another_python_is_refused(checks, monkeypatch):
+    monkeypatch.setattr(platform, "python_version_tuple", lambda: ("3", "12", "1"))
+    assert checks()[0][0].startswith("FAIL python: expected Python 3.10 or 3.11, found")
 
 
-def test_a_missing_package_fails(monkeypatch):
-    monkeypatch.setattr(doctor, "_PACKAGES", ("numpy", "no-such-package"))
-    with pytest.raises(doctor.CheckFailed, match="not installed: no-such-package"):
-        doctor._packages()
+@pytest.fixture
+def machine(checks, monkeypatch):
+    """Returns what `machine` says where these files of the system have these texts."""
 
+    def told(files):
+        def read(path):
+            if str(path).startswith(("/proc/", "/sys/")):
+                if str(path) not in files:
+                    raise FileNotFoundError
+                return files[str(path)]
+            return path.read_bytes().decode()
 
-def test_a_version_that_is_not_the_pinned_one_is_said(monkeypatch):
-    monkeypatch.setattr(doctor, "_PACKAGES", ("numpy", "scipy"))
-    installed = {"numpy": "0.1", "scipy": importlib.metadata.version("scipy")}
-    monkeypatch.setattr(importlib.metadata, "version", installed.get)
-    expected = f"numpy 0.1 (not as pinned), scipy {installed['scipy']}"
-    assert doctor._packages() == expected
+        monkeypatch.setattr(pathlib.Path, "read_text", read)
+        return checks()[0][2]
 
-
-def test_another_python_is_refused(monkeypatch):
-    monkeypatch.setattr(doctor.platform, "python_version_tuple", lambda: ("3", "12", "1"))
-    with pytest.raises(doctor.CheckFailed, match=r"expected Python 3\.10 or 3\.11, found"):
-        doctor._python()
+    return told
 
 
 @pytest.mark.parametrize(
@@ -145,24 +156,19 @@ def test_another_python_is_refused(monkeypatch):
     [
         ("0::/job/step", {"job": 2**31, "job/step": "max"}, " (limited to 2.0 GiB), "),
         ("0::/job/step", {"job": 2**31, "job/step": 2**30}, " (limited to 1.0 GiB), "),
-        ("9:cpu:/\n0::/", {".": 2**30}, " (limited to 1.0 GiB), "),
+        ("9:cpu:/\n0::/", {"": 2**30}, " (limited to 1.0 GiB), "),
         ("0::/job", {"job": 2**60}, " GiB of memory, "),
         ("0::/job", {"job": "max"}, " GiB of memory, "),
         ("0::/job", {}, " GiB of memory, "),
         ("4:memory:/job", {}, " GiB of memory, "),
     ],
 )
-def test_the_smallest_memory_limit_of_all_groups_is_told(
-    tmp_path, monkeypatch, group, limits, told
-):
-    own = tmp_path / "cgroup"
-    own.write_text(f"{group}\n")
-    for name, limit in limits.items():
-        (tmp_path / name).mkdir(parents=True, exist_ok=True)
-        (tmp_path / name / "memory.max").write_text(f"{limit}\n")
-    monkeypatch.setattr(doctor, "_OWN_GROUP", own)
-    monkeypatch.setattr(doctor, "_GROUPS", tmp_path)
-    assert told in doctor._machine()
+def test_the_smallest_memory_limit_of_all_groups_is_told(machine, group, limits, told):
+    files = {
+        str(pathlib.Path("/sys/fs/cgroup", name, "memory.max")): f"{limit}\n"
+        for name, limit in limits.items()
+    }
+    assert told in machine({"/proc/self/cgroup": f"{group}\n", **files})
 
 
 @pytest.mark.parametrize(
@@ -175,14 +181,12 @@ def test_the_smallest_memory_limit_of_all_groups_is_told(
         (None, {}, False),
     ],
 )
-def test_faster_convolutions_are_told_of(tmp_path, monkeypatch, flags, environment, is_told):
-    information = tmp_path / "cpuinfo"
-    information.write_text("" if flags is None else f"processor\t: 0\nflags\t\t: {flags}\n" * 2)
-    monkeypatch.setattr(doctor, "_CPU_INFO", information)
+def test_faster_convolutions_are_told_of(machine, monkeypatch, flags, environment, is_told):
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert ("TF_ENABLE_ONEDNN_OPTS=1" in doctor._machine()) == is_told
+    text = "" if flags is None else f"processor\t: 0\nflags\t\t: {flags}\n" * 2
+    assert ("TF_ENABLE_ONEDNN_OPTS=1" in machine({"/proc/cpuinfo": text})) == is_told
 
 
 @pytest.mark.slow
