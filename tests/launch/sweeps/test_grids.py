@@ -240,6 +240,7 @@ _LAST = ["true", "false"]
 _C, _S, _E = "client_learning_rate", "server_learning_rate", "server_adam_epsilon"
 _P, _F, _K, _W = "personal_learning_rate", "finetune_learning_rate", "num_clusters", "coefficients"
 _FL, _WARM = "finetune_last_layer", "warmstart_fraction"
+_WARMUP = "num_warmstart_fedavg_rounds"
 # {grid: (its values, the paper's best ones, where it marks them)}: Appendix F, read by hand.
 APPENDIX_F = {
     "finetuning.emnist": (
@@ -325,6 +326,15 @@ ROUNDS = {
     "ted_multi": (1500, 16, 32), "vehicle": (500, 64, None), "school": (500, 32, None),
     "adni": (70, 64, None),
 }  # fmt: skip
+# Appendix F.1, and Motley's published README for TedMulti's epsilon. {devices' data set: (FedAvg's
+# client and server rate and epsilon; clients of an evaluation, valid and test; rounds between
+# evaluations, between checkpoints; epochs of fine-tuning, of local training; rounds of warm start)}
+DEVICES = {
+    "emnist": (0.1, 0.001, 0.001, 100, 100, 100, 100, 20, 200, 100),
+    "stackoverflow": (1.0, 0.1, 0.001, 200, 200, 100, 100, 20, 200, 100),
+    "landmark": (0.01, 10**-2.5, 1e-5, 32, 96, 1000, 1000, 10, 50, 8000),
+    "ted_multi": (0.1, 0.01, 0.001, 98, 117, 30, 50, 20, 50, 100),
+}
 _OTHER_ROUNDS = {"ditto.adni": 100, "hypcluster.adni": 50}
 # Tables 6 and 7, test clients after personalization: (mean, std over clients, % hurt).
 TABLES = {
@@ -379,10 +389,46 @@ def test_the_papers_grids(name):
         fixed = {**fixed, "total_rounds": fixed["num_warmstart_fedavg_rounds"]}
     assert int(fixed["total_rounds"]) == _OTHER_ROUNDS.get(name, rounds)
     assert fixed.get("clients_per_train_round") == (str(cohort) if cohort else None)
-    server = ("adam", "0.9", "0.99") if cohort else ("fedavgm", None, None)
-    betas = [fixed.get(f"server_adam_beta_{i}") for i in (1, 2)]
-    assert (fixed["server_optimizer"], *betas) == server
+    server = ("adam", "0.9", "0.99", None) if cohort else ("fedavgm", None, None, "0.9")
+    names = ("server_adam_beta_1", "server_adam_beta_2", "server_fedavgm_momentum")
+    assert (fixed["server_optimizer"], *map(fixed.get, names)) == server
     assert (fixed["client_optimizer"], fixed["train_epochs"]) == ("sgd", "1")
+
+
+@pytest.mark.parametrize("name", [n for n in APPENDIX_F if n.partition(".")[2] in DEVICES])
+def test_the_papers_fixed_values_of_devices(name):
+    grid, _ = grids.parse(FOLDER / f"{name}.yaml")
+    flags = {**grid.fixed, **grid.paper.get("best", {})}
+
+    def values(*names):
+        return pytest.approx([float(flags[name]) for name in names])
+
+    *rates, valid, test, evaluation, checkpoint, epochs, local, warm = DEVICES[grid.dataset]
+    assert [valid, test] == values("valid_clients_per_evaluation", "test_clients_per_evaluation")
+    if grid.algorithm in ("finetuning", "local"):
+        of = epochs if grid.algorithm == "finetuning" else local
+        assert [of] == values("finetune_max_epochs") and flags["finetune_optimizer"] == "sgd"
+    if grid.algorithm == "local":
+        return
+    assert [evaluation, checkpoint] == values("rounds_per_evaluation", "rounds_per_checkpoint")
+    start = "warmstart_" if grid.algorithm == "hypcluster" else ""
+    assert rates == values(*(f"{start}{rate}" for rate in (_C, _S, _E)))
+    if start:
+        assert [warm] == values(_WARMUP)
+        assert flags["step_empty_clusters"] == "true" and "aggregator" not in flags
+    else:
+        assert flags["aggregator"] == "robust"  # As Motley's code has it.
+
+
+def test_the_papers_fixed_values_of_silos():
+    for name in ("school", "vehicle", "adni"):
+        fixed = grids.parse(FOLDER / f"finetuning.{name}.yaml")[0].fixed
+        assert fixed["finetune_tuning"] == "per_client" and fixed["finetune_optimizer"] == "sgd"
+        if name != "adni":
+            assert (fixed["finetune_max_epochs"], fixed["finetune_every"]) == ("100", "50")
+    assert grids.parse(FOLDER / "hypcluster.adni.yaml")[0].fixed[_WARMUP] == "20"
+    for path in FOLDER.glob("knn_per.*.yaml"):
+        assert grids.parse(path)[0].fixed["num_neighbors"] == "10"
 
 
 _NOT_MOTLEYS = ("celeba", "sent140", "shakespeare")
