@@ -67,6 +67,14 @@ def test_a_candidate_does_not_depend_on_what_is_scored_beside():
     np.testing.assert_array_equal(*found)
 
 
+def test_dropout_is_drawn_where_a_model_trains_and_not_where_it_is_scored(classes):
+    weights, params = classes.model.initial_weights(0), FineTuning(_SGD, (0.3,), 1)
+    found, plain = (
+        curves(task, params, weights)["loss"] for task in (classes, toy.without_dropout(classes))
+    )
+    assert found[0] == pytest.approx(plain[0], rel=1e-6) and found[1] != pytest.approx(plain[1])
+
+
 def test_last_layer_leaves_the_rest_alone(classes):
     """With the last layer at zero and frozen features, only the last layer's bias can learn."""
     weights = list(classes.model.initial_weights(0))

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from motley_tff.algorithms import FedAvg, HypCluster, hypcluster, optimizers
+from motley_tff.core.errors import UserError
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -51,6 +52,17 @@ def test_one_round_by_hand(task):
     np.testing.assert_allclose(found, [-0.5, (2 * 1.5 + 2.25) / 3], rtol=1e-6)
     assert results[0]["cluster_1_share"] == pytest.approx(1 / 3)
     assert results[0]["cluster_2_share"] == pytest.approx(2 / 3)
+
+
+def test_one_cluster_is_trained_by_all(task):
+    found, _ = _train(task, _params(), [0.3])
+    np.testing.assert_allclose(found, (0.3 + np.mean([2.0, 2.0, 3.5, -1.0])) / 2, rtol=1e-6)
+
+
+def test_as_many_clusters_as_clients_at_most(task):
+    HypCluster(num_clusters=3).check_clients(task)
+    with pytest.raises(UserError, match="give at most that many"):
+        HypCluster(num_clusters=4).check_clients(task)
 
 
 def test_shared_base_layers_by_hand(task):
