@@ -18,29 +18,40 @@ _INSTALLED_UV = pathlib.Path(sys.prefix) / ".uv" / "bin" / "uv"
 UV = str(_INSTALLED_UV) if _INSTALLED_UV.exists() else shutil.which("uv") or "no uv"
 BASE_PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
-# Builds the editable wheel of a tiny project without setuptools.
+# Builds the editable wheel of a project without setuptools: its name, what it needs as comments of
+# pyproject.toml, and the commands of its setup.py if it has one.
 BACKEND = """
     import pathlib, re, zipfile
 
     def build_editable(folder, config_settings=None, metadata_directory=None):
-        text = pathlib.Path("setup.py").read_text()
-        scripts = "".join(line + "\\n" for line in re.findall(r'^    "(.*)",$', text, re.M))
-        name = "tiny-1.0-py3-none-any.whl"
-        with zipfile.ZipFile(pathlib.Path(folder) / name, "w") as wheel:
-            info = "tiny-1.0.dist-info/"
-            wheel.writestr("tiny.pth", str(pathlib.Path.cwd()) + "\\n")
-            wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: tiny\\n"
-                           "Version: 1.0\\n")
+        text = pathlib.Path("pyproject.toml").read_text()
+        name, needs = (re.search(f'# {key}: *(.*)', text)[1] for key in ("name", "needs"))
+        setup = pathlib.Path("setup.py")
+        commands = re.findall(r'^    "(.*)",$', setup.read_text(), re.M) if setup.exists() else []
+        info = f"{name}-1.0.dist-info/"
+        wheel_name = f"{name}-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(pathlib.Path(folder) / wheel_name, "w") as wheel:
+            requires = "".join(f"Requires-Dist: {n}\\n" for n in needs.split())
+            wheel.writestr(f"{name}.pth", str(pathlib.Path.cwd()) + "\\n")
+            wheel.writestr(info + "METADATA", f"Metadata-Version: 2.1\\nName: {name}\\n"
+                           f"Version: 1.0\\n{requires}")
             wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nGenerator: tiny\\n"
                            "Root-Is-Purelib: true\\nTag: py3-none-any\\n")
-            wheel.writestr(info + "entry_points.txt", "[console_scripts]\\n" + scripts)
+            wheel.writestr(info + "entry_points.txt",
+                           "[console_scripts]\\n" + "".join(c + "\\n" for c in commands))
             wheel.writestr(info + "RECORD", "")
-        return name
+        return wheel_name
+"""
+_BUILD_SYSTEM = """
+[build-system]
+requires = []
+build-backend = "tiny_backend"
+backend-path = ["."]
 """
 
 
 def make_wheel(folder, name, version, program=None):
-    """Writes a pure Python wheel, with a program of its name; returns its line of a lock."""
+    """Writes a wheel, with a program of its name; returns its line of a lock."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     files = {
@@ -50,10 +61,12 @@ def make_wheel(folder, name, version, program=None):
         f"{info}/RECORD": "",
     }
     if program is not None:
-        files[f"{name}-{version}.data/scripts/{name}"] = f"#!python\n{program}"
+        files[f"{name}-{version}.data/scripts/{name}"] = program
     with zipfile.ZipFile(path, "w") as wheel:
         for file, content in files.items():
-            wheel.writestr(file, content)
+            entry = zipfile.ZipInfo(file)
+            entry.external_attr = 0o100755 << 16
+            wheel.writestr(entry, content)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return f"{name}=={version} \\\n    --hash=sha256:{digest}\n"
 
@@ -72,15 +85,7 @@ class Project:
         (tools / "uv").symlink_to(UV)
         self.path = f"{tools}:{os.environ['PATH']}"
         self.write("tiny_backend.py", BACKEND)
-        self.write(
-            "pyproject.toml",
-            """
-            [build-system]
-            requires = []
-            build-backend = "tiny_backend"
-            backend-path = ["."]
-            """,
-        )
+        self.write("pyproject.toml", "# name: tiny\n# needs:\n" + _BUILD_SYSTEM)
         self.write("setup.py", 'COMMANDS = [\n    "hello=greeting:hello",\n]\n')
         (self.root / "datasets").mkdir()
         self.write("datasets/__init__.py", "REGISTRY = {}\n")
@@ -88,7 +93,7 @@ class Project:
         self.pins = {v: make_wheel(self.wheels, "pebble", v) for v in ("1.0", "2.0")}
         self.extra = make_wheel(self.wheels, "gravel", "1.0")
         self.lock(self.pins["1.0"] + self.extra)
-        tool = make_wheel(self.wheels, "ruff", "3.0", "print('a tool')\n")
+        tool = make_wheel(self.wheels, "ruff", "3.0", "#!python\nprint('a tool')\n")
         self.write("launch/developers.txt", self.extra + tool)
 
     def write(self, name, text):
@@ -242,7 +247,9 @@ def test_a_developers_tool_brings_its_packages_which_then_stay(project):
     project.lock(project.pins["2.0"] + project.extra)
     assert "updating" in project.run("hello").stderr_text
     assert project.run("ruff").stderr_text == ""
-    project.write("launch/developers.txt", make_wheel(project.wheels, "ruff", "4.0", "print(4)\n"))
+    project.write(
+        "launch/developers.txt", make_wheel(project.wheels, "ruff", "4.0", "#!python\nprint(4)\n")
+    )
     assert project.run("hello").stderr_text == ""
     assert project.run("ruff").stdout_text == "4\n"
 
@@ -254,44 +261,15 @@ def test_a_new_data_set_is_installed(installed):
     assert installed.run("hello").stderr_text == ""
 
 
-# Builds the editable wheel of a plug-in without setuptools, from its pyproject.toml.
-PLUGIN_BACKEND = """
-    import pathlib, re, zipfile
-
-    def build_editable(folder, config_settings=None, metadata_directory=None):
-        text = pathlib.Path("pyproject.toml").read_text()
-        name, needs = (re.search(f'# {key}: (.*)', text)[1] for key in ("name", "needs"))
-        wheel_name, info = f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info/"
-        requires = "".join(f"Requires-Dist: {n}\\n" for n in needs.split())
-        with zipfile.ZipFile(pathlib.Path(folder) / wheel_name, "w") as wheel:
-            wheel.writestr(f"{name}.pth", str(pathlib.Path.cwd()) + "\\n")
-            wheel.writestr(info + "METADATA", f"Metadata-Version: 2.1\\nName: {name}\\n"
-                           f"Version: 1.0\\n{requires}")
-            wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nGenerator: tiny\\n"
-                           "Root-Is-Purelib: true\\nTag: py3-none-any\\n")
-            wheel.writestr(info + "RECORD", "")
-        return wheel_name
-"""
-
-
 def make_plugin(folder, name, needs="", version=1):
     """Writes the sources of a package with one module."""
     folder.mkdir(exist_ok=True)
-    (folder / "plugin_backend.py").write_text(textwrap.dedent(PLUGIN_BACKEND))
+    (folder / "tiny_backend.py").write_text(textwrap.dedent(BACKEND))
     (folder / f"{name}.py").write_text("here = __file__\n")
-    project = f'''# name: {name}
-        # needs: {needs}
-        # version of this file: {version}
-        [project]
-        name = "{name}"
-        version = "1.0"
-        dependencies = {needs.split()}
-        [build-system]
-        requires = []
-        build-backend = "plugin_backend"
-        backend-path = ["."]
-        '''
-    (folder / "pyproject.toml").write_text(textwrap.dedent(project))
+    (folder / "pyproject.toml").write_text(
+        f"# name: {name}\n# needs: {needs}\n# version of this file: {version}\n[project]\n"
+        f'name = "{name}"\nversion = "1.0"\ndependencies = {needs.split()}\n{_BUILD_SYSTEM}'
+    )
 
 
 _FOUND = """
@@ -447,25 +425,9 @@ def test_neither_uv_nor_pip_is_one_line(project, tmp_path):
     assert_one_line_and_status_2(process, "neither uv", "nor a Python 3 with pip")
 
 
-def _uv_wheel(folder, version):
-    """Writes a wheel whose program is the real uv, and returns its line of launch/uv.txt."""
-    path = folder / f"uv-{version}-py3-none-any.whl"
-    info = f"uv-{version}.dist-info"
-    with zipfile.ZipFile(path, "w") as wheel:
-        program = zipfile.ZipInfo(f"uv-{version}.data/scripts/uv")
-        program.external_attr = 0o100755 << 16
-        wheel.writestr(program, f'#!/bin/sh\nexec {UV} "$@"\n')
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: uv\nVersion: {version}\n")
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-    return f"uv=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
-
-
 @pytest.mark.parametrize("on_path", [None, "uv 0.7.2"])
 def test_uv_is_installed_by_pip_where_there_is_none_or_an_old_one(project, tmp_path, on_path):
-    pin = _uv_wheel(project.wheels, "9.9.9")
+    pin = make_wheel(project.wheels, "uv", "9.9.9", f'#!/bin/sh\nexec {UV} "$@"\n')
     project.write("launch/uv.txt", pin)
     shown = [("python3", sys.executable)]
     if on_path:

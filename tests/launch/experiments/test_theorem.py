@@ -59,7 +59,7 @@ def test_the_barycenter_solves_its_equation_and_nothing_is_nearer():
     )
     np.testing.assert_allclose(inner, s, rtol=1e-8, atol=1e-8)
     least = theorem.average(clients, middle)
-    for _ in range(50):
+    for _ in range(20):
         other = frechet.Gaussian(
             middle.mean + 0.05 * rng.normal(size=5), middle.root + 0.05 * rng.normal(size=(5, 5))
         )
@@ -101,11 +101,3 @@ def test_elsewhere_its_right_side_is_too_large():
         )
     assert max(ratios) < 1 and np.mean(ratios) < 0.99
     assert theorem.average(clients, middle) / constant == pytest.approx(1)
-
-
-def test_clients_of_few_examples_have_one_too():
-    rng = np.random.default_rng(5)
-    clients = _clients(rng, rank=1)
-    middle = theorem.barycenter(clients)
-    assert np.isfinite(middle.root).all()
-    assert theorem.average(clients, middle) <= theorem.average(clients, theorem.mixture(clients))
