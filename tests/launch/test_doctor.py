@@ -70,8 +70,8 @@ def test_a_wrong_data_set_does_not_wait_for_tensorflow(tmp_path):
 @pytest.fixture
 def checks(monkeypatch):
     """Returns what runs the quick checks: `(*flags) -> (lines printed, the failure)`."""
-    monkeypatch.setitem(sys.modules, "motley_tff.core.lazy", None)  # TensorFlow cannot be imported.
     with commands.opened("launch.doctor") as doctor:
+        monkeypatch.setitem(sys.modules, "motley_tff.core.lazy", None)  # No TensorFlow.
 
         def run(*flags):
             with pytest.raises(UserError) as failure:

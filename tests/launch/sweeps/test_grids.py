@@ -178,7 +178,6 @@ def changed(old, new):
         (changed("[0.1, 1e-4]", "[0.1, -1]"), 8, "--lambda=-1"),
         (changed("total_rounds: 2", "total_rounds: many"), 6, "--total_rounds=many"),
         (changed("total_rounds: 2", "lambda: 1"), 8, "lambda is in fixed and in grid"),
-        (changed("total_rounds: 2", "base_random_seed: 2"), 6, "is for motley_sweep to say"),
         (changed("total_rounds: 2", "algorithm: local"), 6, "stands here a second time"),
         (GRID + "paper:\n  personalized_mean: [a, 2]\n", 11, "expected [mean, std over seeds]"),
         (GRID + "choose_by: test\n", 10, "expected one of personalized, baseline, nothing"),
@@ -192,6 +191,15 @@ def test_what_is_wrong_is_said_with_its_line(file, text, line, said):
     with pytest.raises(UserError, match=re.escape(said)) as caught:
         grids.read(path)
     assert str(caught.value).startswith(f"{path} line {line}: ") and "\n" not in str(caught.value)
+
+
+def test_flags_that_a_sweep_itself_gives_are_refused(file):
+    for flag in (
+        "experiment_name", "root_output_dir", "dataset_name", "base_random_seed", "data_dir",
+        "data_file", "use_synthetic_data", "tensorboard", "flagfile", "verbosity", "help",
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=f"line 6: fixed: --{flag} is for motley_sweep"):
+            grids.read(file(changed("total_rounds: 2", f"{flag}: 2")))
 
 
 @pytest.mark.parametrize(
