@@ -6,7 +6,6 @@ import json
 import pytest
 
 from launch.sweeps import grids, plans, results
-from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.tables import columns
@@ -94,12 +93,6 @@ def test_every_column_of_the_tables_is_documented(directory):
     for name in ("sweep", "best", "tasks"):
         found = set(table(folder / f"{name}.csv")[0])
         assert found - set(GRID.grid) == set(columns.names(name)), name
-
-
-def test_the_rows_of_the_sweep_come_back(directory):
-    folder = directory(kept(*VALUES))
-    rows = results.write(folder, PLAN)
-    assert [row["run_id"] for row in rows] == [r["run_id"] for r in table(folder / "sweep.csv")]
 
 
 def test_what_lacks_something_is_refused(directory):
@@ -202,20 +195,6 @@ def test_a_mean_that_is_not_finite_is_a_failure():
     assert row["status"] == "failed" and "not finite" in row["reason"]
 
 
-def test_the_round_of_best_validation_mean():
-    def row(number, split, mean):
-        return {"round": number, "split": split, "personalized_mean": mean}
-
-    rows = [row("0", "valid", ""), row("5", "valid", "3"), row("5", "test", "9")]
-    rows += [row("9", "valid", "3"), row("9", "test", "1")]
-    assert candidates.best_round(rows, True) == candidates.best_round(rows, False) == "5"
-    assert candidates.best_round([*rows, row("10", "valid", "4")], True) == "10"
-    assert candidates.best_round([*rows, row("10", "valid", "4")], False) == "5"
-    assert candidates.best_round([*rows, row("10", "valid", "2")], False) == "10"
-    nothing = [row(number, "valid", "") for number in ("0", "5", "9", "12")]
-    assert candidates.best_round(nothing, True) == "12"
-
-
 def test_runs_of_different_data_are_refused(directory):
     batches = grids.Grid(
         "ditto", "school", "mtl_trainer", {"algorithm": "ditto"}, {},
@@ -254,14 +233,6 @@ def test_a_grids_words_are_no_formulas(directory):
     assert {row["paper_source"] for row in table(folder / "best.csv")} == {"'@x"}
 
 
-def test_a_cut_file_is_named(directory):
-    folder = directory(kept(*VALUES))
-    path = folder / "tasks" / "0000.json"
-    path.write_text(json.dumps({"runs": 3}), encoding="utf-8")
-    with pytest.raises(UserError, match=r"0000.json cannot be read.*take it away"):
-        results.write(folder, PLAN)
-
-
 def test_where_clients_are(tmp_path):
     (group,) = PLAN.tasks
     found = results.clients_path(tmp_path, group, group.runs[0])
@@ -286,6 +257,7 @@ _RUN = {"run_id": "p0000_s100", "status": "failed"}
     "content",
     [
         [],
+        {"runs": 3},
         {"runs": []},
         {"runs": [], "status": 1},
         {"runs": [], "status": "finished", "host": {}},

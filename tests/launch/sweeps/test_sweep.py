@@ -211,14 +211,11 @@ def test_groups_give_what_single_trainers_give(tmp_path, name, status, point):
     sweep(tmp_path, f"{name}.yaml", "--seeds=2", "--use_synthetic_data", status=status)
     directory = tmp_path / "results" / name
     rows = table(directory / "sweep.csv")
-    # What diverges fails alone: rates of 1e25 and more.
-    assert [row["status"] == "failed" for row in rows] == [
-        len(row["client_learning_rate"]) == 4 and row["client_learning_rate"][1] == "e"
-        for row in rows
-    ]
-    assert len({row["test_personalized_mean"] for row in rows if row["round"]}) == sum(
-        row["status"] == "finished" for row in rows
-    )
+    for row in rows:  # What diverges fails alone.
+        failed = row["client_learning_rate"] in ("1e25", "1e30")
+        assert row["status"] == ("failed" if failed else "finished")
+    means = [row["test_personalized_mean"] for row in rows if row["status"] == "finished"]
+    assert len(set(means)) == len(means)
     plan = plans.Plan(grids.read(tmp_path / f"{name}.yaml"), 2, use_synthetic_data=True)
     programs.run(plan.grid.trainer, tmp_path, *plan.arguments(plans.Run(point, 1100), tmp_path))
     alone = tmp_path / "runs" / f"p{point:04d}_s1100"
