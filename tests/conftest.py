@@ -74,11 +74,10 @@ def eagerly():
 
     Tracing takes longer than a few small clients do; `contracts` compares what is compiled.
     """
-    import tensorflow as tf  # Not where no test needs it.
+    from tests import eager  # TensorFlow: not where no test needs it.
 
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+    with eager.running():
+        yield
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -107,6 +107,8 @@ class SequentialBackend:
         """Has a function's first call over, on some of a client's examples and for nothing: that
         TensorFlow makes its graph ready then is not what a client takes.
         """
+        if tf.config.functions_run_eagerly():  # There is no graph.
+            return
         with self._warming:  # Or other threads would wait for that inside their own calls.
             if function in self._warm:
                 return

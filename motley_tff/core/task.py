@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -108,7 +109,8 @@ class Task:
                     f"Clients of split {split!r} of {self.dataset!r} lack the parts "
                     f"{sorted(missing)}; found {sorted(clients.spec)}."
                 )
-        self._check_model_reads_data()
+        fields = tuple(self.train.spec["train"].items())
+        check_model_reads_data(self.dataset, self.model, self.loss, self.preprocess, fields)
 
     @property
     def metric(self) -> Metric:
@@ -158,24 +160,36 @@ class Task:
                 f"expected at most {_MAX_SCORED_CLASSES}, as each example has a row for each class"
             )
 
-    def _check_model_reads_data(self) -> None:
-        """Traces the model on an abstract batch of the data: a mismatch fails here, by name."""
-        spec = self.train.spec["train"]
 
-        def forward(examples, key, *weights):
-            x, y = self.preprocess(examples, True, key)
-            values, _ = self.loss(y, self.model.predict(weights, x, True, key))
-            return values
+@functools.lru_cache(maxsize=1)  # A task is changed several times before it is used.
+def check_model_reads_data(
+    dataset: str,
+    model: functional_model.FunctionalModel,
+    loss: EntryFunction,
+    preprocess: Callable[..., tuple[Any, tf.Tensor]],
+    fields: tuple[tuple[str, tf.TensorSpec], ...],
+) -> None:
+    """Traces a model on an abstract batch of its data: a mismatch fails here, by name.
 
-        weights = [tf.TensorSpec(shape, tf.float32) for shape in self.model.shapes]
-        try:
-            tf.function(forward, autograph=False).get_concrete_function(
-                spec, tf.TensorSpec([2], tf.int32), *weights
-            )
-        except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
-            raise ValueError(
-                f"The model of {self.dataset!r} cannot read its data {spec}: {error}"
-            ) from error
+    Raises:
+      ValueError: The model's, the loss's or the preprocessing's own error.
+    """
+    spec = dict(fields)
+
+    def forward(examples, key, *weights):
+        x, y = preprocess(examples, True, key)
+        values, _ = loss(y, model.predict(weights, x, True, key))
+        return values
+
+    weights = [tf.TensorSpec(shape, tf.float32) for shape in model.shapes]
+    try:
+        tf.function(forward, autograph=False).get_concrete_function(
+            spec, tf.TensorSpec([2], tf.int32), *weights
+        )
+    except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+        raise ValueError(
+            f"The model of {dataset!r} cannot read its data {spec}: {error}"
+        ) from error
 
 
 def masked_sum(

@@ -13,7 +13,6 @@ import sys
 from unittest import mock
 
 import pandas as pd
-import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
@@ -21,7 +20,7 @@ import datasets
 from datasets import options as data_options, vehicle
 from motley_tff import commandline
 from motley_tff.experiment import run_directory
-from tests import toy
+from tests import eager, toy
 
 TRAINERS = ("finetuning_trainer", "hypcluster_trainer", "knn_per_trainer", "mtl_trainer")
 _NUM_SENSORS = 3
@@ -48,7 +47,8 @@ def opened(trainer):
             argv.append("--dataset_name=school")
         with flagsaver.flagsaver(), _small():
             commandline.parse([*argv, "--use_synthetic_data", *given])
-            with _eagerly(known["backend"].value == "sequential"):
+            one_by_one = known["backend"].value == "sequential"
+            with eager.running() if one_by_one else contextlib.nullcontext():
                 module.main()
         return root / name
 
@@ -68,15 +68,6 @@ def declared():
     by_module = flags.FLAGS.flags_by_module_dict()
     found = {f.name for m, fs in by_module.items() if m.partition(".")[0] in ours for f in fs}
     return sorted(name for name in found if name in flags.FLAGS)
-
-
-@contextlib.contextmanager
-def _eagerly(really):
-    tf.config.run_functions_eagerly(really)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(False)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ _OWN = {
     _FINETUNING: ("--finetune_max_epochs=1", "--finetune_learning_rate=0.2"),
     _HYPCLUSTER: ("--num_clusters=2",),
     _KNN_PER: ("--num_neighbors=3", "--coefficients=0.5"),
-    _MTL: _TWO_ROUNDS,
+    _MTL: (),
 }
 _DEVICE = ("--dataset_name=emnist", "--clients_per_train_round=3")
 
@@ -118,10 +118,7 @@ REACHES = (
     Reaches("--algorithm=per_fedavg", "clients", "baseline_loss"),
     Reaches("--finetune_learning_rate=0.4", "clients", "baseline_loss", beside=_of("per_fedavg")),
     Reaches("--algorithm=centralized", "rounds", "num_clients"),
-    Reaches("--algorithm=fedsgd", "clients", "baseline_loss", _KNN_PER),
     Reaches("--proximal_strength=5", "clients", "baseline_loss", beside=_of(
-        "fedprox", "--train_epochs=3")),
-    Reaches("--proximal_strength=5", "clients", "baseline_loss", _KNN_PER, _of(
         "fedprox", "--train_epochs=3")),
     Reaches("--finetune_max_epochs=2", "candidates", "candidate"),
     Reaches("--finetune_last_layer", "candidates", "loss"),
@@ -148,12 +145,11 @@ REACHES = (
     Reaches("--adaptation_epochs=2", "candidates", "candidate", _MTL, _of("per_fedavg")),
     Reaches("--personal_layers=0", "clients", "personalized_loss", _MTL, _of("fedper")),
     Reaches("--distillation=knowledge", "candidates", "loss", _MTL, _STUDENT),
-    Reaches("--teacher=last", "clients", "baseline_loss", _MTL, _STUDENT),
+    Reaches("--teacher=last", "clients", "baseline_loss", _MTL, (*_STUDENT, *_TWO_ROUNDS)),
     Reaches("--student=teacher", "candidates", "loss", _MTL, _STUDENT),
     Reaches("--distillation_weights=0.9", "candidates", "loss", _MTL, _STUDENT),
     Reaches("--temperatures=5", "candidates", "loss", _MTL, _STUDENT),
-    Reaches("--student_epochs=2", "candidates", "candidate", _MTL, _of(
-        "persfl", "--distillation_weights=0.5", "--temperatures=2")),
+    Reaches("--student_epochs=2", "candidates", "candidate", _MTL, _STUDENT),
     # hypcluster_trainer.
     Reaches("--num_clusters=3", "rounds", "train_loss", _HYPCLUSTER),
     Reaches("--num_warmstart_fedavg_rounds=1", "summary", "bytes_down_total", _HYPCLUSTER),

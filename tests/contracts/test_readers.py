@@ -13,6 +13,7 @@ import pytest
 
 from motley_tff.report import building, comparisons, figures, paper_tables, runs
 from tests.contracts import in_process
+from tests.launch import commands
 from tests.launch.experiments import test_radar
 from tests.report import test_page
 
@@ -126,7 +127,9 @@ def test_a_scorecard_says_what_the_runs_say(reported, tmp_path):
     _run_all(tmp_path, others)
     paths = [reported / "tuned0", reported / "alone", *(tmp_path / name for name in others)]
     for model, column in (("personalized", "personalized"), ("global", "baseline")):
-        rows = {row["run_id"]: row for row in test_radar.scores(tmp_path, *paths, model=model)}
+        with commands.opened("launch.experiments.fedeval.radar", "RUN...") as radar:
+            scores = test_radar.score(radar, tmp_path, *paths, model=model)
+        rows = {row["run_id"]: row for row in scores}
         assert list(rows) == ["tuned0", "one_step"]
         row, (mine, alone, *rest) = rows["tuned0"], (_summary(path) for path in paths)
         rest = dict(zip(others, rest, strict=True))

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from motley_tff.core import random_streams, tensor_random
+from tests import eager
 
 
 def test_unknown_stream():
@@ -40,6 +41,14 @@ def test_same_draws_eager_and_vectorized_and_compiled():
     for i, key in enumerate(keys):
         for ours, theirs in zip(one(key), many, strict=True):
             np.testing.assert_array_equal(ours, theirs[i])
+
+
+@pytest.mark.parametrize("number", [0, 7, -1, 2**31 - 1])
+def test_a_fold_by_hand(number):
+    for key in ([1, 2], [-5, 2**31 - 1]):
+        expected = eager.fold(tf.constant(key), tensor_random.STEP, number)
+        found = tensor_random.fold(tf.constant(key), tensor_random.STEP, number)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_permutation_is_one():

@@ -9,6 +9,7 @@ the exit status, or minus the number of the signal that ended it.
 """
 
 import atexit
+import contextlib
 import json
 import os
 import runpy
@@ -20,20 +21,19 @@ import traceback
 def main():
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     # Imported, not used: what has run an operation has threads, and cannot be forked.
-    import tensorflow as tf
     import tensorflow_federated  # noqa: F401
 
     import motley_tff.experiment.runner  # noqa: F401
+    from tests import eager
 
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
         if not child:
-            tf.config.run_functions_eagerly(request["eagerly"])
-            return _become(request)
+            with eager.running() if request["eagerly"] else contextlib.nullcontext():
+                _become(request)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
-    return None
 
 
 def _become(request):

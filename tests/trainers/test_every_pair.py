@@ -12,7 +12,7 @@ from tests.trainers import programs
 
 _FEW = (
     "--use_synthetic_data", "--total_rounds=1", "--final_evaluation_clients=1",
-    "--experiment_name=x", "--backend=sequential",
+    "--experiment_name=x", "--backend=sequential", "--max_examples_per_client=6",
 )  # fmt: skip
 # (trainer, data set, flags of the trainer's own work, cut short). Landmarks take minutes.
 _PAIRS = (
@@ -31,10 +31,8 @@ def test_a_round(trainer, task, own, tmp_path):
     if task in datasets.DEALT:
         flags += ["--partition=dirichlet:1", "--num_clients=3"]
     is_silos = task in datasets.CROSS_SILO or trainer == "mtl_trainer"
-    if not is_silos:
-        flags.append("--clients_per_train_round=1")
-    # Many clients are traced sooner than they are run one operation after the other.
-    programs.run(trainer, tmp_path, *flags, eagerly=not is_silos)
+    flags.append("--max_clients=2" if is_silos else "--clients_per_train_round=1")
+    programs.run(trainer, tmp_path, *flags, eagerly=True)
     clients = programs.table(tmp_path, "x", "clients")
     assert set(clients.split) == {"valid", "test"} and set(clients.dataset) == {task}
     assert np.isfinite(clients[["baseline", "personalized", "baseline_loss"]]).all().all()

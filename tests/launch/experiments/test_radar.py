@@ -1,6 +1,7 @@
 """launch/experiments/fedeval/radar.py on small run directories, as trainers write them."""
 
 import csv
+import functools
 import math
 
 import pytest
@@ -24,18 +25,17 @@ def radar():
 
 @pytest.fixture
 def scores(radar, tmp_path):
-    """Returns what returns the rows of scorecard.csv, with numbers where cells are some."""
+    """Returns what returns the rows of scorecard.csv."""
+    return functools.partial(score, radar, tmp_path)
 
-    def score(*paths, **given):
-        card, texts = tmp_path / "card", {"method", "run_id", "exchange"}
-        radar(*paths, f"--output_dir={card}", *(f"--{k}={v}" for k, v in given.items()))
-        with open(card / "scorecard.csv", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return [
-            {k: v if {k, v} & {*texts, ""} else float(v) for k, v in row.items()} for row in rows
-        ]
 
-    return score
+def score(radar, tmp_path, *paths, **given):
+    """Returns the rows of scorecard.csv, with numbers where cells are some."""
+    card, texts = tmp_path / "card", {"method", "run_id", "exchange"}
+    radar(*paths, f"--output_dir={card}", *(f"--{k}={v}" for k, v in given.items()))
+    with open(card / "scorecard.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v if {k, v} & {*texts, ""} else float(v) for k, v in row.items()} for row in rows]
 
 
 def _write(root, run_id, before, after, *, sent=400, seconds=1.0, done=4, table="fedavg", **flags):
