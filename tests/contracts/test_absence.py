@@ -16,9 +16,12 @@ from motley_tff.core import algorithm as algorithm_lib, random_streams
 from tests import toy
 from tests.contracts import registry
 
-SIZES = {"a": 11, "b": 3, "c": 24, "d": 4}
+SIZES = {"a": 6, "b": 3, "c": 9, "d": 4}
 COHORTS = (("a", "c", "d"), ("b", "c"), ("d",), ("a", "b", "d"))
 STRAGGLER_RATE = 0.5
+
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 class Run(NamedTuple):

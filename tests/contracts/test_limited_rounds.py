@@ -63,7 +63,7 @@ def task():
     )
 
 
-@pytest.fixture(scope="module", params=registry.BACKENDS)
+@pytest.fixture(scope="module", params=["sequential", "vectorized", "tff"])
 def backend(request):
     with registry.BACKENDS[request.param]() as opened:
         yield opened

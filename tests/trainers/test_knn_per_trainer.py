@@ -8,6 +8,7 @@ from tests.trainers import programs
 SCHOOL = (
     "--dataset_name=school",
     "--use_synthetic_data",
+    "--max_clients=8",
     "--train_batch_size=32",
     "--client_learning_rate=0.03",
     "--rounds_per_evaluation=8",
