@@ -29,16 +29,29 @@ def silos():
     return toy.scalar_task(numbers, initial=0.3, drop_remainder=True, setting="cross_silo")
 
 
-@pytest.fixture(scope="module", params=_OTHERS)
+@pytest.fixture(scope="module")
 def backend(request):
     with registry.BACKENDS[request.param]() as opened:
         yield opened
 
 
-def _first_quick(first, *names):
-    """Returns a name for the default tier, and the others."""
-    others = [name for name in names if name != first]
-    return [first, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
+def _compared(names, quick=(), on_tff=()):
+    """Parametrizes over every name on the vectorized backend, some on TFF's, slow but for `quick`.
+
+    TFF runs a client as the reference does (`client_loop`); what may go wrong there is how models,
+    states and updates of one structure or another come and go.
+    """
+    on_tff = [*on_tff, *(name for name in names if name in registry.INSTALLED)]
+    cases = [("vectorized", name) for name in names] + [("tff", name) for name in on_tff]
+    return pytest.mark.parametrize(
+        ("backend", "name"),
+        [pytest.param(*c, marks=[] if c[1] in quick else pytest.mark.slow) for c in cases],
+        indirect=["backend"],
+        scope="module",
+    )
+
+
+_on_both = pytest.mark.parametrize("backend", _OTHERS, indirect=True, scope="module")
 
 
 @pytest.fixture()
@@ -76,7 +89,7 @@ def _train_stateful(backend, task, build, changing):
     return process.weights(state), process.client_states(state)
 
 
-@pytest.mark.parametrize("name", _first_quick("mr_mtl", *registry.STATEFUL))
+@_compared(registry.STATEFUL, ["mr_mtl"], ["mr_mtl", "fedstc", "mocha", "persfl"])
 def test_stateful_training(backend, name, silos, request):
     if name == "mr_mtl":
         request.getfixturevalue("several_groups")
@@ -102,7 +115,7 @@ def _assert_close(found, expected):
 
 
 # A model that is the state itself, a mixture with the global one, a last layer.
-@pytest.mark.parametrize("name", _first_quick("ditto", "apfl", "fedper"))
+@_compared(["ditto", "apfl", "fedper"], ["ditto"], ["fedper"])
 def test_personal_models_are_scored_alike(backend, name, silos):
     def compute(backend):
         algorithm = registry.STATEFUL[name](silos, silos.model.initial_weights(7))
@@ -158,13 +171,10 @@ def test_every_registered_algorithm_is_compared(task, silos):
     assert compared == federated
 
 
-# As fedavg_fedavgm to the backends; clusters are in the trainer's own tests.
-_SAME = ("hypcluster", "hypcluster_shared", "fedprox", "fedsgd", "fedavg_adam", "fedbabu")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow if n in _SAME else []) for n in registry.TRAINING],
+@_compared(
+    registry.TRAINING,
+    ["fedavg_fedavgm", "fedstc_server", "per_fedavg", *registry.INSTALLED],
+    ["fedavg_fedavgm", "fedavg_adam", "hypcluster_shared"],
 )
 def test_training(backend, name, task, request):
     if name == "fedavg_fedavgm":
@@ -182,7 +192,7 @@ def test_training(backend, name, task, request):
         assert b.means == pytest.approx(a.means, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", _first_quick("finetuning", *registry.PERSONALIZATIONS))
+@_compared(registry.PERSONALIZATIONS, ["finetuning"], ["finetuning", "knn_per"])
 def test_personalization(backend, name, task):
     group = ("evaluation",)
 
@@ -201,6 +211,7 @@ def test_personalization(backend, name, task):
 
 
 @pytest.mark.slow
+@_on_both
 def test_personalization_of_silos(backend, silos):
     def compute(backend):
         return _personalize(backend, silos, "finetuning", ("valid", "test"), "train")
@@ -213,6 +224,7 @@ def test_personalization_of_silos(backend, silos):
             )
 
 
+@_on_both
 @pytest.mark.usefixtures("several_groups")
 def test_divergence(backend):
     task = toy.scalar_task({"good": [1.0], "bad": [1.0, 2.0, np.inf]})
