@@ -118,30 +118,20 @@ def test_fine_tuning_on_a_worker(alone, small, tmp_path):
 
 
 @pytest.mark.slow
-def test_multi_task_learning_on_two_workers(two, small, tmp_path):
-    flags = ("--algorithm=ditto", *small)
-    given = ("--experiment_name=alone", "--backend=sequential")
-    programs.run("mtl_trainer", tmp_path, *given, *flags)
-    _assert_same_tables(_train_on(two[1], "mtl_trainer", tmp_path, *flags), tmp_path / "alone")
-
-
-@pytest.mark.slow
 def test_a_run_goes_on_elsewhere(two, small, tmp_path):
     """Its workers are no part of an experiment, the backend is."""
     long = ("--total_rounds=20", "--rounds_per_evaluation=20", "--rounds_per_checkpoint=1")
     flags = ["--experiment_name=moved", *small, _TUNED, *long]
-    cut, record = 0, tmp_path / "moved" / "run.json"
-    for target in two[1]:
-        process = programs.start("finetuning_trainer", tmp_path, *flags, f"--tff_workers={target}")
-        while programs.last_checkpoint(tmp_path / "moved") < cut + 2:
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=60)
-        assert process.returncode == 143 and json.loads(record.read_text())["status"] == "stopped"
-        assert (f"train: goes on after {cut}/20" in stderr) == bool(cut)
-        cut = programs.last_checkpoint(tmp_path / "moved")
-        assert cut < 20
+    record, there = tmp_path / "moved" / "run.json", f"--tff_workers={','.join(two[1])}"
+    process = programs.start("finetuning_trainer", tmp_path, *flags, there)
+    while programs.last_checkpoint(tmp_path / "moved") < 2:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143 and json.loads(record.read_text())["status"] == "stopped"
+    cut = programs.last_checkpoint(tmp_path / "moved")
+    assert cut < 20
     _, stderr = programs.run("finetuning_trainer", tmp_path, *flags, "--backend=tff")
     assert f"train: goes on after {cut}/20" in stderr
     rounds = programs.table(tmp_path, "moved", "rounds")

@@ -5,10 +5,7 @@ import pytest
 from tests.reliability import disturbances, verdicts
 
 _SHORT = (
-    "disk with 120 kB left",
     "disk that fills in round_00000002.npz",
-    "second run on a directory",
-    "TFF's worker killed",
     "stdout's reader left",
 )
 

@@ -9,6 +9,7 @@ from tests.trainers import programs
 VEHICLE = (
     "--dataset_name=vehicle",
     "--use_synthetic_data",
+    "--max_clients=4",
     "--total_rounds=2",
     "--clients_per_train_round=3",
     "--client_learning_rate=0.3",
@@ -21,10 +22,10 @@ VEHICLE = (
 def test_robust_trains_another_model(tmp_path):
     rounds, clients = [], []
     for name in ("mean", "robust"):
-        flags = ("--backend=tff",) if name == "mean" else ()
+        flags = ("--backend=sequential",) if name == "mean" else ()
         programs.run(
             "finetuning_trainer", tmp_path, f"--experiment_name={name}", f"--aggregator={name}",
-            *VEHICLE, *flags,
+            *VEHICLE, *flags, eagerly=bool(flags),
         )  # fmt: skip
         rounds.append(programs.table(tmp_path, name, "rounds").train_loss)
         clients.append(programs.table(tmp_path, name, "clients").baseline_loss)

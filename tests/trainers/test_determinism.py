@@ -10,6 +10,7 @@ from tests.trainers import programs
 FLAGS = (
     "--dataset_name=emnist",
     "--use_synthetic_data",
+    "--max_examples_per_client=20",
     "--total_rounds=2",
     "--clients_per_train_round=3",
     "--final_evaluation_clients=3",

@@ -96,19 +96,13 @@ fixed:
   train_batch_size: 32
   total_rounds: 4
   num_clusters: 2
+  warmstart_fraction: 0.5
 grid:
   client_learning_rate: [0.01, 0.1]
-  warmstart_fraction: [0, 0.5]
 """
-# Without rounds of its own it is the ensemble of FedAvg models; at the last rate they diverge.
-ENSEMBLE = (
-    HYPCLUSTER.replace("total_rounds: 4", "total_rounds: 0\n  num_warmstart_fedavg_rounds: 3")
-    .replace("  warmstart_fraction: [0, 0.5]\n", "")
-    .replace("[0.01, 0.1]", "[0.01, 0.1, 1e25]")
-)  # fmt: skip
 GRIDS = {
     "fedavg": FEDAVG, "settings": SETTINGS, "group": GROUP, "ditto": DITTO,
-    "finetuning": FINETUNING, "hypcluster": HYPCLUSTER, "ensemble": ENSEMBLE,
+    "finetuning": FINETUNING, "hypcluster": HYPCLUSTER,
 }  # fmt: skip
 
 
@@ -204,7 +198,7 @@ def test_a_report_shows_it(real, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "status", "point"),
-    [("ditto", 1, 2), ("hypcluster", 0, 3), ("ensemble", 1, 1), ("finetuning", 0, 1)],
+    [("ditto", 1, 2), ("hypcluster", 0, 1), ("finetuning", 0, 1)],
 )
 def test_groups_give_what_single_trainers_give(tmp_path, name, status, point):
     _write_grids(tmp_path)
@@ -212,7 +206,7 @@ def test_groups_give_what_single_trainers_give(tmp_path, name, status, point):
     directory = tmp_path / "results" / name
     rows = table(directory / "sweep.csv")
     for row in rows:  # What diverges fails alone.
-        failed = row["client_learning_rate"] in ("1e25", "1e30")
+        failed = row["client_learning_rate"] == "1e30"
         assert row["status"] == ("failed" if failed else "finished")
     means = [row["test_personalized_mean"] for row in rows if row["status"] == "finished"]
     assert len(set(means)) == len(means)
@@ -488,7 +482,7 @@ def test_a_scheduler_that_does_not_answer(refused, cluster, tmp_path, monkeypatc
     lines = pathlib.Path(cluster["SLURM_CONF"]).read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if not line.startswith("SlurmctldPort")]
     config = tmp_path / "slurm.conf"
-    config.write_text("\n".join([*lines, "SlurmctldPort=1", ""]), encoding="utf-8")
+    config.write_text("\n".join([*lines, "SlurmctldPort=1", "MessageTimeout=2", "TCPTimeout=1", ""]), encoding="utf-8")
     monkeypatch.setenv("SLURM_CONF", str(config))
     assert "Slurm does not answer" in refused(*_SLURM)
 
