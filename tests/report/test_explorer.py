@@ -71,32 +71,23 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
     assert len(set(names)) == 2 and all(name.endswith("same") for name in names)
 
 
-def test_candidates_that_change_nothing_stay(tmp_path):
-    values = {"a": {"0": 0.5, "1": 0.5, "2": 0.75}}
-    tables = {"candidates": written.candidates({"test": values})}
-    written.run(tmp_path, "one", "ditto", {"a": (0.5, 0.75)}, tables=tables)
-    assert _data(tmp_path)["one"]["candidates"] == [
-        "baseline", "candidate 1", "candidate 2", "personalized"
-    ]  # fmt: skip
-
-
 def test_a_candidate_that_diverges_leaves_the_others_as_they_are(tmp_path):
     clients = {"a": (0.5, 0.25), "b": (0.25, 0.75), "c": (0.75, 0.5)}
     large = {"a": 1e30, "b": "", "c": 2e30}
-    values = {c: {"0": one, "1": large[c], "2": two} for c, (one, two) in clients.items()}
+    values = {
+        c: {"0": one, "1": large[c], "2": "", "3": one, "4": two}
+        for c, (one, two) in clients.items()
+    }
     tables = {"candidates": written.candidates({"test": values})}
     written.run(tmp_path, "one", "ditto", clients, tables=tables)
-    baseline, diverged, *sane = _read(_data(tmp_path)["one"])
-    np.testing.assert_allclose(baseline, [0.5, 0.25, 0.75], rtol=0, atol=0.5 / 65534)
-    np.testing.assert_allclose(diverged, [1e30, np.nan, 2e30], rtol=1e-4)
-    for row in sane:
-        np.testing.assert_allclose(row, [0.25, 0.75, 0.5], rtol=0, atol=0.5 / 65534)
-
-
-def test_a_row_of_nothing_known_is_empty():
-    codes, lows, highs = explorer._coded(np.array([[np.nan, np.inf], [3.0, 3.0]]))
-    assert codes.tolist() == [[65535, 65535], [0, 0]]
-    assert lows.tolist() == highs.tolist() == [0.0, 3.0]
+    run = _data(tmp_path)["one"]
+    # The first is the baseline itself; another one that changes nothing stays.
+    assert run["candidates"] == ["baseline", *(f"candidate {i}" for i in "1234"), "personalized"]
+    before, now = [0.5, 0.25, 0.75], [0.25, 0.75, 0.5]
+    expected = [before, [1e30, np.nan, 2e30], [np.nan] * 3, before, now, now]
+    for row, values in zip(_read(run), expected, strict=True):
+        np.testing.assert_allclose(row, values, rtol=1e-4, atol=0.5 / 65534)
+    assert run["lows"][2] == run["highs"][2] == 0.0
 
 
 def test_a_run_that_is_too_large_is_named_and_takes_no_room(tmp_path, monkeypatch):
@@ -223,39 +214,6 @@ def test_who_is_hurt_most(one):
     assert "fewest personalization examples: 1 of 2 (50.0%), with most: 1 of 2" in _status(one)
 
 
-def test_a_box_is_dragged_and_typed(one):
-    one.locator("#explorer canvas").scroll_into_view_if_needed()
-    area = one.locator("#explorer canvas").bounding_box()
-    one.mouse.move(area["x"] + 30, area["y"] + 2)
-    one.mouse.down()
-    one.mouse.move(area["x"] + area["width"] - 2, area["y"] + area["height"] - 30)
-    one.mouse.up()
-    assert "6 of 6 (100.0%) selected" in _status(one)
-    one.get_by_role("button", name="Select none").click()
-    assert "Nothing is selected" in _status(one)
-    field = one.get_by_label("Select horizontally from")
-    field.focus()
-    one.keyboard.type("0.6")
-    one.keyboard.press("Tab")
-    assert "1 of 6" in _status(one) and _listed(one)[0].split("\t")[1] == "c"
-    # Limits of one axis are none of another's.
-    one.get_by_label("Horizontal axis").select_option(label="evaluation examples")
-    assert field.input_value() == "" and "Nothing is selected" in _status(one)
-
-
-def test_the_slider_moves_over_candidates(one):
-    slider = one.get_by_label("Candidate")
-    slider.focus()
-    one.keyboard.press("ArrowLeft")
-    one.keyboard.press("ArrowLeft")
-    current = one.locator("#explorer tr[aria-current]").inner_text().split("\t")
-    assert current[1:3] == ["candidate 1", "0.5"]
-    # Everyone has 0.5 then: only the third had more.
-    assert current[3] == "16.7"
-    one.get_by_label("Select the hurt only").check()
-    assert [row.split("\t")[1] for row in _listed(one)] == ["c"]
-
-
 def test_several_runs_and_axes(one):
     options = one.get_by_label("Runs").locator("option").all_inner_texts()
     one.get_by_label("Runs").select_option(label=options)
@@ -321,6 +279,7 @@ def test_thirds_have_all_that_tie_and_who_has_no_known_gain_comes_last(of_errors
 def test_paper_has_the_figures_without_the_explorer(one):
     explorer_, figure = one.locator("#explorer"), one.locator("figure img").first
     assert explorer_.is_visible() and figure.is_visible()
+    assert figure.evaluate("image => image.naturalWidth") > 300, "the picture can be shown"
     one.emulate_media(media="print")
     assert not explorer_.is_visible() and figure.is_visible()
     sections = one.locator("section").all()
@@ -336,6 +295,8 @@ def test_the_slider_changes_rows_and_thirds(of_errors):
     for _ in range(3):  # Past candidates 3 and 2.
         of_errors.keyboard.press("ArrowLeft")
     assert slider.locator("xpath=following-sibling::output").inner_text() == "candidate 1"
+    current = of_errors.locator("#explorer tr[aria-current]").inner_text().split("\t")
+    assert (current[1], current[3]) == ("candidate 1", "33.3")
     rows = [row.split("\t") for row in _listed(of_errors)]
     assert [row[1] for row in rows] == ["b", "e"]
     now_and_gain = [[float(x) for x in row[5:8]] for row in rows]
@@ -345,7 +306,7 @@ def test_the_slider_changes_rows_and_thirds(of_errors):
     assert "examples: 1 of 3 (33.3%), with most: 1 of 2 (50.0%)." in status
 
 
-def test_limits_are_filled_in_after_a_drag(of_errors):
+def test_limits_are_filled_in_after_a_drag_and_typed(of_errors):
     canvas = of_errors.locator("#explorer canvas")
     canvas.scroll_into_view_if_needed()
     area = canvas.bounding_box()
@@ -365,6 +326,16 @@ def test_limits_are_filled_in_after_a_drag(of_errors):
     limits = [float(of_errors.get_by_label(f"Select {of}").input_value()) for of in labels]
     assert limits == pytest.approx([0.9, 2.5, -2.1, 0.5], abs=0.02)
     assert [row.split("\t")[1] for row in _listed(of_errors)] == ["c", "b"]
+    of_errors.get_by_role("button", name="Select none").click()
+    assert "Nothing is selected" in _status(of_errors)
+    field = of_errors.get_by_label("Select horizontally from")
+    field.focus()
+    of_errors.keyboard.type("3.5")
+    of_errors.keyboard.press("Tab")
+    assert "1 of 6" in _status(of_errors) and _listed(of_errors)[0].split("\t")[1] == "a"
+    # Limits of one axis are none of another's.
+    of_errors.get_by_label("Horizontal axis").select_option(label="evaluation examples")
+    assert field.input_value() == "" and "Nothing is selected" in _status(of_errors)
 
 
 def test_less_than_rounding_is_no_gain_and_the_hurt_come_first(one):

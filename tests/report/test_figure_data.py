@@ -36,11 +36,8 @@ def test_boxes(tmp_path):
     written.run(tmp_path, "alone", "local", {"a": (0.0, 0.25)}, number=0)
     local, tuned = box_plots.data(compare(tmp_path))
     # A model that nobody trained is no global model.
-    assert (local.label, local.baseline.size, list(local.personalized)) == (
-        "Local training",
-        0,
-        [0.25],
-    )
+    assert (local.label, local.baseline.size) == ("Local training", 0)
+    assert list(local.personalized) == [0.25]
     assert list(tuned.baseline) == [0.5, 0.5, 1.0, 0.25]
     assert list(tuned.personalized) == [0.75, 0.5, 0.75, 0.5]
 
@@ -49,11 +46,12 @@ def test_whiskers_and_limits():
     # Quartiles 2 and 4, so that whiskers reach to -1 and 7.
     values = np.array([1.0, 2.0, 3.0, 4.0, 20.0])
     assert box_plots.whiskers(values) == (1.0, 4.0)
-    near = box_plots.Boxes("near", np.array([2.0, 6.0]), values)
-    assert box_plots._limits([near]) == pytest.approx((1.0 - 0.3, 6.0 + 0.3))
+    error = comparisons.Comparison("toy", "error", False, False, ())
     # A baseline 100 away would make lines of the other boxes.
-    far = box_plots.Boxes("far", values + 100.0, values)
-    assert box_plots._limits([far]) == pytest.approx((1.0 - 0.18, 4.0 + 0.18))
+    for baseline, limits in ((np.array([2.0, 6.0]), (0.7, 6.3)), (values + 100, (0.82, 4.18))):
+        boxes = [box_plots.Boxes("a", baseline, values)]
+        (ax,) = box_plots.draw(boxes, error, style.styles("a")).axes
+        assert ax.get_xlim() == pytest.approx(limits)
 
 
 def test_gains_by_rank(tmp_path):
@@ -65,46 +63,22 @@ def test_gains_by_rank(tmp_path):
     assert list(panel.x) == [12.5, 37.5, 62.5, 87.5]
 
 
-def test_diverged_clients_are_hurt_and_not_drawn(tmp_path):
-    clients = {**CLIENTS, "e": (0.5, float("nan"))}
-    written.run(tmp_path, "one", "ditto", clients)
+def test_clients_without_a_finite_gain_or_a_known_size_count(tmp_path):
+    # Who diverged is hurt, who has no baseline is not.
+    clients = {**CLIENTS, "e": (0.5, float("nan")), "f": (float("nan"), 0.5)}
+    sizes = {
+        "num_personalization_examples": dict(zip("abcdef", (1, None, 3, 4, 5, 6), strict=True))
+    }
+    written.run(tmp_path, "one", "ditto", clients, valid=CLIENTS, more=sizes)
     comparison = compare(tmp_path)
     data = deltas.by_rank(comparison)
     (panel,) = data.panels
-    assert np.isnan(panel.delta[0]) and list(panel.delta[1:]) == [-0.25, 0.0, 0.25, 0.25]
-    assert panel.pct_hurt == 40.0 and "Diverged and counted, not drawn: 1." in deltas.caption(
-        data, comparison
-    )
-
-
-def test_clients_without_a_finite_baseline_count(tmp_path):
-    clients = {**CLIENTS, "e": (float("nan"), 0.5)}
-    written.run(tmp_path, "one", "ditto", clients)
-    comparison = compare(tmp_path)
-    data = deltas.by_rank(comparison)
-    (panel,) = data.panels
-    assert len(panel.delta) == 5 and np.isfinite(panel.x).all()
-    assert panel.pct_hurt == hurt.pct_clients_hurt(comparison.series[0].runs[0].values) == 20.0
-    assert "(5 a panel)" in deltas.caption(data, comparison)
-
-
-def test_clients_of_unknown_size_are_drawn_by_rank_alone(tmp_path):
-    sizes = {"num_personalization_examples": {"a": 10, "b": None, "c": 30, "d": 40}}
-    written.run(tmp_path, "one", "ditto", CLIENTS, valid=CLIENTS, more=sizes)
-    comparison = compare(tmp_path)
-    assert list(deltas.by_examples(comparison).panels[0].x) == [10.0, 30.0, 40.0]
-    assert len(deltas.by_rank(comparison).panels[0].x) == 4
-
-
-def test_the_name_of_an_axis_fits_one_row(tmp_path):
-    options = {"metric": "half_squared_error", "higher_is_better": False}
-    written.run(tmp_path, "one", "ditto", CLIENTS, **options)
-    with style.settings():
-        comparison = compare(tmp_path)
-        figure = deltas.draw(deltas.by_rank(comparison), comparison, {})
-        figure.draw_without_rendering()
-        box = figure._supylabel.get_window_extent()
-    assert box.y0 >= 0 and box.y1 <= figure.bbox.height
+    np.testing.assert_array_equal(panel.delta, [np.nan, -0.25, 0.0, 0.25, 0.25, np.nan])
+    assert panel.pct_hurt == hurt.pct_clients_hurt(comparison.series[0].runs[0].values)
+    assert panel.pct_hurt == pytest.approx(100 / 3) and np.isfinite(panel.x).all()
+    caption = deltas.caption(data, comparison)
+    assert "(6 a panel)" in caption and "Diverged and counted, not drawn: 2." in caption
+    assert list(deltas.by_examples(comparison).panels[0].x) == [1, 3, 4, 5, 6]
 
 
 def test_gains_by_examples_of_an_error(tmp_path):
@@ -117,10 +91,11 @@ def test_gains_by_examples_of_an_error(tmp_path):
     assert "less error" in label and not data.log_x
 
 
-# Two rates, two epochs. Validation: at 0.1 the second epoch is best, at 1 the first.
+# Three rates, two epochs. Validation: at 0.1 the second epoch is best, at 1 and 10 the first; the
+# last rate has the best mean, of test clients the second.
 SCORES = {
     "valid": {"v": {"0": 0.5, "lr0.1_epoch1": 0.6, "lr0.1_epoch2": 0.7, "lr1.0_epoch1": 0.9,
-                    "lr1.0_epoch2": 0.1, "lr10.0_epoch1": 0.2, "lr10.0_epoch2": 0.1}},
+                    "lr1.0_epoch2": 0.1, "lr10.0_epoch1": 0.95, "lr10.0_epoch2": 0.1}},
     "test": {
         "a": {"0": 0.5, "lr0.1_epoch1": 1.0, "lr0.1_epoch2": 0.5, "lr1.0_epoch1": 0.25,
               "lr1.0_epoch2": 1.0, "lr10.0_epoch1": 0.0, "lr10.0_epoch2": 1.0},
@@ -141,23 +116,13 @@ def test_rates_take_the_epoch_that_validation_clients_choose(tmp_path):
     # One seed has no standard deviation over seeds.
     assert all(np.isnan(v.std) for v in curve.metric)
     best, least = candidate_curves.rate_deltas(comparison).panels
-    assert (best.label, list(best.delta)) == ("rate 1 (best mean in validation)", [-0.25, 0.75])
+    assert (best.label, list(best.delta)) == ("rate 10 (best mean in validation)", [-0.5, -0.25])
     assert (least.label, list(least.delta)) == ("rate 0.1 (fewest hurt in validation)", [0.0, 0.25])
     caption = deltas.caption(candidate_curves.rate_deltas(comparison), comparison)
     assert caption.startswith(
         "rate 0.1 (fewest hurt in validation) hurts the fewest clients (0.0%), "
-        "rate 1 (best mean in validation) the most (50.0%)."
+        "rate 10 (best mean in validation) the most (100.0%)."
     )
-
-
-def test_rates_of_gains_are_chosen_on_validation_clients(tmp_path):
-    turned = {"valid": {"v": dict(SCORES["valid"]["v"])}, "test": SCORES["test"]}
-    turned["valid"]["v"] |= {"lr10.0_epoch1": 2.0, "lr1.0_epoch1": 0.3, "lr1.0_epoch2": 0.3}
-    tables = {"candidates": written.candidates(turned)}
-    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
-    best, least = candidate_curves.rate_deltas(compare(tmp_path)).panels
-    assert best.label == "rate 10 (best mean in validation)"
-    assert least.label == "rate 0.1 (fewest hurt in validation)"
 
 
 def test_a_rate_at_which_clients_diverge_is_not_the_best_and_hurts(tmp_path):
@@ -193,14 +158,9 @@ def test_no_rate_is_the_best_if_clients_diverge_at_each(tmp_path):
 
 
 def test_a_best_value_at_the_end_of_what_was_tried_is_said_to_be(tmp_path):
-    written.run(
-        tmp_path, "one", "fedavg+finetuning", CLIENTS,
-        tables={"candidates": written.candidates(SCORES)},
-    )  # fmt: skip
-    comparison = compare(tmp_path)
-    curve = candidate_curves.rates(comparison).curves[0]
-    better = [v._replace(mean=float(place)) for place, v in enumerate(curve.metric)]
-    last = candidate_curves.Data("rate", [curve._replace(metric=better)])
+    comparison = comparisons.Comparison("toy", "accuracy", True, False, ())
+    values = [comparisons.Value(mean, 0.0) for mean in (0.25, 0.5)]
+    last = candidate_curves.Data("rate", [candidate_curves.Curve("a", [1, 10], values, values)])
     assert "best mean at 10 (the last one tried)" in candidate_curves.caption(last, comparison)
     coefficients = last._replace(kind="coefficient")
     assert "best mean at 10, fewest" in candidate_curves.caption(coefficients, comparison)
@@ -211,9 +171,9 @@ def test_epochs_take_the_rate_that_validation_clients_choose(tmp_path):
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
     (curve,) = candidate_curves.epochs(compare(tmp_path)).curves
     assert curve.x == [0.0, 1.0, 2.0]
-    # Epoch 1: rate 1 has 0.9 on validation clients; epoch 2: rate 0.1 has 0.7.
-    assert [v.mean for v in curve.metric] == [0.5, 0.75, 0.625]
-    assert [v.mean for v in curve.pct_hurt] == [0.0, 50.0, 0.0]
+    # Epoch 1: rate 10 has 0.95 on validation clients; epoch 2: rate 0.1 has 0.7.
+    assert [v.mean for v in curve.metric] == [0.5, 0.125, 0.625]
+    assert [v.mean for v in curve.pct_hurt] == [0.0, 100.0, 0.0]
     assert candidate_curves.coefficients(compare(tmp_path)) is None
 
 
@@ -239,16 +199,7 @@ def test_coefficients_over_two_seeds(tmp_path):
     ],
 )
 def test_labels_of_candidates(kind, expected):
-    labels = [
-        "0",
-        "lr0.1_epoch1",
-        "lr0.1_epoch2",
-        "lr1e-05_epoch1",
-        "7",
-        "k5_c0.5",
-        "c0.5",
-        "chosen",
-    ]
+    labels = "0 lr0.1_epoch1 lr0.1_epoch2 lr1e-05_epoch1 7 k5_c0.5 c0.5 chosen".split()
     assert candidate_curves.group(labels, kind) == expected
 
 
@@ -351,12 +302,10 @@ def test_communication_adds_both_ways(tmp_path):
         written.run(tmp_path, f"s{seed}", "ditto", CLIENTS, seed=seed, tables=tables)
     (curve,) = communication.data(compare(tmp_path))
     assert list(curve.bytes) == [400.0, 800.0] and list(curve.metric) == [0.25, 0.75]
-
-
-def test_one_evaluation_is_no_curve(tmp_path):
+    # One evaluation is no curve.
     tables = {"summary": _summary([(10, 0.5, 300, 100)])}
-    written.run(tmp_path, "one", "ditto", CLIENTS, tables=tables)
-    assert communication.data(compare(tmp_path)) == []
+    written.run(tmp_path / "other", "one", "ditto", CLIENTS, tables=tables)
+    assert communication.data(compare(tmp_path / "other")) == []
 
 
 @pytest.mark.parametrize(
@@ -373,34 +322,22 @@ def test_composition(tmp_path):
         {"split": "test", "cluster_id": 1, "group": "es", "num_clients": 1},
         {"split": "valid", "cluster_id": 1, "group": "en", "num_clients": 9},
     ]
-    written.run(tmp_path, "one", "hypcluster", CLIENTS, tables={"clusters": rows})
+    # Of three clusters nobody chose the last.
+    given = {"tables": {"clusters": rows}, "flags": {"num_clusters": 3}}
+    written.run(tmp_path, "one", "hypcluster", CLIENTS, **given)
     data = composition.data(compare(tmp_path))
     (panel,) = data
     assert list(panel.clusters) == [1, 2] and composition.groups(data) == ["en", "es"]
-    assert panel.num_clusters == 2
+    assert panel.num_clusters == 3
     assert {name: list(counts) for name, counts in panel.counts.items()} == {
         "en": [4.0, 0.0], "es": [1.0, 3.0],
     }  # fmt: skip
 
 
-def test_composition_counts_clusters_that_nobody_chose(tmp_path):
-    rows = [{"split": "test", "cluster_id": 1, "group": "en", "num_clients": 4}]
-    flags = {"num_clusters": 3}
-    written.run(tmp_path, "one", "hypcluster", CLIENTS, tables={"clusters": rows}, flags=flags)
-    (panel,) = composition.data(compare(tmp_path))
-    assert panel.num_clusters == 3 and list(panel.clusters) == [1]
-
-
 def test_sizes(tmp_path):
-    rows = [
-        {
-            "split": "test",
-            "personalization_fraction": f,
-            "personalized_mean": m,
-            "pct_clients_hurt": h,
-        }
-        for f, m, h in ((1.0, 0.75, 5.0), (0.25, 0.5, 20.0))
-    ]
+    names = ("split", "personalization_fraction", "personalized_mean", "pct_clients_hurt")
+    values = (("test", 1.0, 0.75, 5.0), ("test", 0.25, 0.5, 20.0))
+    rows = [dict(zip(names, row, strict=True)) for row in values]
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables={"sizes": rows})
     (curve,) = candidate_curves.sizes(compare(tmp_path)).curves
     assert curve.x == [25.0, 100.0]
@@ -422,28 +359,13 @@ def test_acceptance(tmp_path):
     )  # fmt: skip
 
 
-def test_tuning_of_an_error(tmp_path):
+@pytest.mark.parametrize("value", [3.0, None])
+def test_tuning_of_an_error_also_where_a_silo_diverged(tmp_path, value):
     clients = {"a": (4.0, 1.0), "b": (2.0, 3.0)}
     more = {
         "candidate_global": {"a": "3", "b": "3"},
         "candidate_per_client": {"a": "3", "b": "0"},
-        "personalized_global": {"a": 1.0, "b": 3.0},
-        "personalized_per_client": {"a": 1.0, "b": 2.0},
-    }
-    options = {"valid": clients, "metric": "error", "higher_is_better": False}
-    written.run(tmp_path, "one", "fedavg+finetuning", clients, more=more, **options)
-    (panel,) = tuning.data(compare(tmp_path))
-    assert [v.mean for v in panel.means] == [3.0, 2.0, 1.5]
-    assert list(panel.gain_global) == [3.0, -1.0] and list(panel.gain_per_client) == [3.0, 0.0]
-    assert panel.pct_hurt == (50.0, 0.0)
-
-
-def test_tuning_of_silos_that_diverged(tmp_path):
-    clients = {"a": (4.0, 1.0), "b": (2.0, 3.0)}
-    more = {
-        "candidate_global": {"a": "3", "b": "3"},
-        "candidate_per_client": {"a": "3", "b": "0"},
-        "personalized_global": {"a": 1.0, "b": None},
+        "personalized_global": {"a": 1.0, "b": value},
         "personalized_per_client": {"a": 1.0, "b": 2.0},
     }
     options = {"valid": clients, "metric": "error", "higher_is_better": False}
@@ -451,8 +373,13 @@ def test_tuning_of_silos_that_diverged(tmp_path):
     comparison = compare(tmp_path)
     data = tuning.data(comparison)
     (panel,) = data
+    assert panel.pct_hurt == (50.0, 0.0)
+    if value is not None:
+        assert [v.mean for v in panel.means] == [3.0, 2.0, 1.5]
+        assert list(panel.gain_global) == [3.0, -1.0] and list(panel.gain_per_client) == [3.0, 0.0]
+        return
     assert list(panel.gain_global) == list(panel.gain_per_client) == [3.0]
-    assert panel.pct_hurt == (50.0, 0.0) and np.isnan(panel.means[1].mean)
+    assert np.isnan(panel.means[1].mean)
     tuning.draw(data, comparison, {})
     caption = tuning.caption(data, comparison)
     assert "as good or better for none; not both means are finite for FedAvg + FT; " in caption
@@ -471,7 +398,8 @@ def test_quantum_of_improvement_joins_runs_by_seed_and_client(tmp_path):
     local = {"c": (0.0, 0.5), "b": (0.0, 0.25), "a": (0.0, 1.0), "other": (0.0, 0.0)}
     for seed in (1, 2):
         written.run(tmp_path, f"alone{seed}", "local", local, number=0, seed=seed)
-    written.run(tmp_path, "ft", "fedavg+finetuning", CLIENTS, seed=1)
+    written.run(tmp_path / "alone", "ft", "fedavg+finetuning", CLIENTS, seed=1)
+    assert improvement.data(compare(tmp_path / "alone")) == [], "without local training"
     # Clusters have no FedAvg model of their own: it is that of the fine-tuning run of the seed.
     clusters = {"a": (0.0, 0.5), "b": (0.0, 1.0), "c": (0.0, 1.0)}
     written.run(tmp_path, "hc", "hypcluster", clusters, seed=1)
@@ -482,8 +410,3 @@ def test_quantum_of_improvement_joins_runs_by_seed_and_client(tmp_path):
     assert list(clustered.values) == [-0.5, 0.5, 0.0] and clustered.pct_improved == pytest.approx(
         100 / 3
     )
-
-
-def test_no_quantum_without_local_training(tmp_path):
-    written.run(tmp_path, "ft", "fedavg+finetuning", CLIENTS)
-    assert improvement.data(compare(tmp_path)) == []
