@@ -203,17 +203,10 @@ def test_colour_is_never_the_only_cue():
     assert len({s.marker for s in styles[:8]}) == len({s.colour for s in styles[:8]}) == 8
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("HypCluster, warm start 10", "HypCluster,\nwarm start 10"),
-        ("Ditto", "Ditto"),
-        ("something much longer than a line", "something much\nlonger than a\nline"),
-        ("cost $5", r"cost \$5"),
-    ],
-)
-def test_names_are_broken_after_commas(text, expected):
-    assert style.wrapped(text, 16) == expected
+def test_names_are_broken_after_commas():
+    assert style.wrapped("HypCluster, warm start 10", 16) == "HypCluster,\nwarm start 10"
+    long = "something for $5 longer than a line"
+    assert style.wrapped(long, 16) == "something for \\$5\nlonger than a\nline"
 
 
 def test_files_of_the_same_data_are_the_same_bytes(tmp_path):
@@ -227,12 +220,10 @@ def test_files_of_the_same_data_are_the_same_bytes(tmp_path):
     assert written[0] == written[1] and written[0][0].startswith(b"%PDF")
 
 
-def test_thousands_of_points_are_pixels_in_the_vector_file():
-    def size(number):
-        gain = _RNG.normal(size=number)
-        panel = deltas.Deltas("many", np.arange(number), gain, gain < 0)
-        data = deltas.Data([panel], "x", False)
-        with style.settings():
-            return len(style.rendered(deltas.draw(data, _ACCURACY, {}), "svg"))
-
-    assert size(100_000) < size(4000) < 2e6
+@pytest.mark.parametrize("number", [100, style.MAX_VECTOR_POINTS + 1])
+def test_thousands_of_points_are_pixels_in_the_vector_file(number):
+    gain = _RNG.normal(size=number)
+    panel = deltas.Deltas("many", np.arange(number), gain, gain < 0)
+    with style.settings():
+        figure = deltas.draw(deltas.Data([panel], "x", False), _ACCURACY, {})
+        assert (b"<image" in style.rendered(figure, "svg")) == (number > 100)

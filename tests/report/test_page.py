@@ -96,10 +96,6 @@ def test_figures_are_inside():
     assert kind == "data:image/svg+xml;base64" and base64.b64decode(data) == b"<svg/>"
 
 
-def test_the_policy_forbids_requests():
-    assert _policies(_page()) == [_POLICY]
-
-
 def test_data_of_an_app_are_data_and_its_script_alone_is_allowed():
     data = {"ids": ["</script><b>", "<!--", "\u2028&amp;", NASTY]}
     app = page.App(data, "let a = 1 < 2;")

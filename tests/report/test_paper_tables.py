@@ -1,7 +1,5 @@
 """Tables 4 to 7 from two seeds of few clients."""
 
-import pytest
-
 from motley_tff.report import building, comparisons, paper_tables, runs
 from motley_tff.report.comparisons import Value
 from tests.report import written
@@ -67,11 +65,6 @@ def test_a_run_that_was_repeated_is_no_second_seed(tmp_path):
     assert "FedAvg + FT 2 in 3 runs, those of a seed averaged" in section.body
 
 
-def test_seeds_are_averaged_first():
-    assert Value.of([1, 1, 4], [0, 0, 1]) == (2.5, 1.5)
-    assert Value.of([1, 1, 4]) == (2.0, pytest.approx(2**0.5))
-
-
 def test_silos_have_tables_of_their_own(tmp_path):
     _tuned(tmp_path, dataset="device")
     _tuned(tmp_path, dataset="silo", silo=True)
@@ -111,15 +104,5 @@ def test_an_algorithm_that_one_data_set_lacks_and_one_that_diverged(tmp_path):
     assert cells["MTL (Mocha)", "Per-client metric"] == ["–", "0.500 ± .00"]
 
 
-@pytest.mark.parametrize(
-    ("value", "digits", "expected"),
-    [
-        (Value(0.8444, 0.1), (3, 2), "0.844 ± .10"),
-        (Value(0.0121, 0.0059), (4, 4), "0.0121 ± .0059"),
-        (Value(12.0, 3.25), (1, 1), "12.0 ± 3.2"),
-        (Value(0.5, float("nan")), (3, 2), "0.500"),
-        (Value(float("nan"), 0.1), (3, 2), "–"),
-    ],
-)
-def test_numbers_are_written_as_in_the_paper(value, digits, expected):
-    assert paper_tables.over_seeds(value, *digits) == expected
+def test_a_deviation_of_one_or_more_has_its_figure_before_the_point():
+    assert paper_tables.over_seeds(Value(12.0, 3.25), 1, 1) == "12.0 ± 3.2"
