@@ -16,6 +16,8 @@ from motley_tff.core.errors import UserError
 from motley_tff.report import names
 from tests import plugin_package
 from tests.contracts import in_process
+from tests.launch import commands
+from tests.launch.sweeps import stand_in
 from tests.trainers import programs
 from trainers import config
 
@@ -52,31 +54,6 @@ def test_the_pages_package_is_trained_and_recorded(example, tmp_path):
     assert record["flags"]["clip_norm"] == 0.001
     clients = programs.table(tmp_path, "rooms", "clients")
     assert set(clients.algorithm) == {"clipped_fedavg+finetuning"}
-
-
-@pytest.mark.slow
-def test_the_pages_package_is_swept_and_reported(example, tmp_path):
-    grid = tmp_path / "rooms.yaml"
-    grid.write_text(
-        "algorithm: clipped\ndataset: thermostats\ntrainer: finetuning_trainer\n"
-        "fixed: {algorithm: clipped_fedavg, total_rounds: 2, finetune_max_epochs: 1}\n"
-        "grid: {clip_norm: [0.001, 10]}\n"
-    )
-    sweep = ("launch.sweeps.command", grid, "--use_synthetic_data", "--seeds=1")
-    root = f"--root_output_dir={tmp_path / 'out'}"
-    stdout, _ = _run(example, *sweep, root)
-    assert "chosen on validation clients: clip_norm=10" in stdout
-    path = tmp_path / "out" / "rooms" / "run.json"
-    record = json.loads(path.read_text())
-    origin = "thermostats 1.0"
-    assert record["plan"]["plugins"] == {"clipped_fedavg": origin, "thermostats": origin}
-    record["plan"]["plugins"]["thermostats"] = "thermostats 0.9"
-    path.write_text(json.dumps(record))
-    _, stderr = _run(example, *sweep, root, status=2)
-    assert "holds results of plugins" in stderr and "thermostats 0.9" in stderr
-    runs = path.parent / "runs"
-    _run(example, "launch.report", runs, f"--output_dir={tmp_path / 'report'}")
-    assert "Clipped FedAvg + FT" in (tmp_path / "report" / "report.html").read_text()
 
 
 @pytest.mark.slow
@@ -303,6 +280,27 @@ def test_nothing_goes_on_under_another_version(install, tmp_path):
         words = "begun with other versions of plug-ins.*x 1"
         with pytest.raises(UserError, match=words):
             run(tmp_path, "x", *given, "--backend=sequential")
+
+
+def test_a_sweep_does_not_go_on_under_another_version(install, tmp_path, monkeypatch):
+    install(_TASK + _CLASS, tasks={"rooms": "M:create"}, kinds={"toy": "M:Toy"})
+    grid = tmp_path / "rooms.yaml"
+    grid.write_text(
+        "algorithm: toy\ndataset: rooms\ntrainer: finetuning_trainer\n"
+        "fixed: {algorithm: toy, client_learning_rate: 1}\ngrid: {strength: [0.5]}\n"
+    )
+    monkeypatch.setattr(sys, "executable", stand_in.write(tmp_path)[0])
+    given = (grid, "--seeds=1", f"--root_output_dir={tmp_path / 'out'}")
+    with commands.opened("launch.sweeps.command", "GRID...") as sweep:
+        assert sweep(*given)[0] == 0
+        path = tmp_path / "out" / "rooms" / "run.json"
+        record = json.loads(path.read_text())
+        plugins_of = record["plan"]["plugins"]
+        assert plugins_of == {"toy": "toys 2.5", "rooms": "toys 2.5"}
+        plugins_of["rooms"] = "toys 2.4"
+        path.write_text(json.dumps(record))
+        said = sweep.refused(*given)
+        assert "holds results of plugins" in said and "toys 2.4" in said
 
 
 def test_runs_do_not_hang_on_what_is_installed_beside_them(install):

@@ -12,6 +12,7 @@ from launch.metrics import secure_averages
 from motley_tff import metrics
 from motley_tff.files import csv_files
 from motley_tff.tables import columns as columns_lib
+from tests.contracts import in_process
 from tests.launch import commands
 from tests.trainers import programs
 
@@ -58,19 +59,20 @@ def _run(folder, name, values, **more):
 
 # --- summary --------------------------------------------------------------------------------------
 
-SCHOOL = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=2")
 
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trainer", "flags"),
     [
-        ("finetuning_trainer", ("--finetune_tuning=per_client", "--rounds_per_evaluation=1")),
+        (
+            "finetuning_trainer",
+            ("--finetune_tuning=per_client", "--finetune_every=1", "--finetune_max_epochs=1"),
+        ),
         ("mtl_trainer", ("--algorithm=ditto",)),
     ],
 )
 def test_a_run_gives_its_own_summary(motley_metrics, tmp_path, trainer, flags):
-    programs.run(trainer, tmp_path, *SCHOOL, "--experiment_name=run", *flags)
+    with in_process.opened(trainer) as run:
+        run(tmp_path, "run", "--total_rounds=2", "--backend=sequential", *flags)
     output = tmp_path / "again.csv"
     motley_metrics(tmp_path / "run", "--round=all", f"--output={output}")
     expected = _rows(tmp_path / "run" / "summary.csv")

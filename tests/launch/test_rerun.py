@@ -1,6 +1,5 @@
 """motley_rerun: the same run again, and what it says of one that is another."""
 
-import fcntl
 import json
 import shutil
 import signal
@@ -21,7 +20,7 @@ _RUNS = {
 }
 # Stands for the Python that trains: keeps its arguments, and leaves what `now` has as the new run.
 _PYTHON = """#!{python}
-import json, os, pathlib, shutil, sys
+import json, os, pathlib, shutil, signal, sys
 folder = pathlib.Path("{folder}")
 option, *given = sys.argv[1:]
 asked = given[0] == "trainers.flag_defaults" and (folder / "defaults.json").exists()
@@ -29,6 +28,10 @@ if asked:
     sys.exit(print((folder / "defaults.json").read_text()))
 if option != "-m" or given[0] == "trainers.flag_defaults":
     os.execv("{python}", ["{python}", *sys.argv[1:]])
+if (folder / "wait").exists():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit((folder / "ended").touch() or 143))
+    print("train: ", flush=True)
+    signal.pause()
 (folder / "given.json").write_text(json.dumps(given))
 flag = dict(word.split("=", 1) for word in given if "=" in word)
 shutil.copytree(folder / "now", flag["--root_output_dir"] + "/" + flag["--experiment_name"])
@@ -41,6 +44,9 @@ _RECORD = {
     "status": "finished", "run_id": "mine", "command": ["mtl_trainer"], "trainer": "mtl_trainer",
     "flags": {}, "git_commit": "abc", "cpu": "Z80", "versions": {"numpy": "1"},
 }  # fmt: skip
+
+
+_REAL_PYTHON = sys.executable  # Which `folder` replaces.
 
 
 @pytest.fixture(scope="module")
@@ -227,67 +233,31 @@ def test_a_trainers_run_is_the_same_with_the_flags_of_its_record(rerun, folder, 
     assert flags[0] == flags[1]
 
 
-def _rerun(run, root, status=0):
-    command = [sys.executable, "-m", "launch.rerun", str(run), f"--root_output_dir={root}"]
-    result = subprocess.run(
-        command, capture_output=True, text=True, env=programs.environment(), timeout=300
-    )
-    assert result.returncode == status, (result.stdout, result.stderr)
-    return result
-
-
-def test_a_run_is_the_same_again(tmp_path):
+def test_a_run_is_the_same_again(rerun, tmp_path):
     data = tmp_path / "rows.csv"
     rows = [f"u{i % 6},{i / 7:.3f},{i % 5}\n" for i in range(60)]
     data.write_text("user,x,y\n" + "".join(rows))
-    _check_that_it_is_the_same(
-        tmp_path, "finetuning_trainer", "--dataset_name=table", f"--data_file={data}",
-        "--client_column=user", "--label_column=y", "--total_rounds=1", "--finetune_max_epochs=1",
-        "--clients_per_train_round=2",
+    programs.run(
+        "finetuning_trainer", tmp_path, "--experiment_name=run", "--dataset_name=table",
+        f"--data_file={data}", "--client_column=user", "--label_column=y", "--total_rounds=1",
+        "--finetune_max_epochs=1", "--clients_per_train_round=2", "--backend=sequential",
     )  # fmt: skip
+    status, printed = rerun(tmp_path / "run", f"--root_output_dir={tmp_path / 'again'}")
+    assert (status, printed) == (0, f"\nequal: every table of {tmp_path / 'run'} but for times\n")
+    programs.same_tables(tmp_path / "run", tmp_path / "again" / "run")
 
 
-@pytest.mark.slow
-def test_a_generators_run_is_the_same_again(tmp_path):
-    _check_that_it_is_the_same(
-        tmp_path, "generative_trainer", "--dataset_name=mnist", "--use_synthetic_data",
-        "--total_rounds=1", "--train_steps=6", "--generator_width=4", "--num_generated=4",
-        "--train_batch_size=4", "--clients_per_train_round=2",
-    )  # fmt: skip
-
-
-def _check_that_it_is_the_same(folder, trainer, *flags):
-    programs.run(trainer, folder, *flags, "--experiment_name=run")
-    printed = _rerun(folder / "run", folder / "again").stdout
-    assert f"equal: every table of {folder / 'run'} but for times" in printed
-    assert "another" not in printed
-    tables = {path.name for path in (folder / "again" / "run").glob("*.csv")}
-    assert {"clients.csv", "candidates.csv", "rounds.csv", "summary.csv"} <= tables
-
-
-@pytest.mark.slow
-def test_an_end_by_signal_ends_the_trainer_after_its_checkpoint(tmp_path):
-    flags = {
-        "algorithm": "local", "dataset_name": "school", "use_synthetic_data": True,
-        "total_rounds": 100_000, "rounds_per_evaluation": 100_000,
-    }  # fmt: skip
-    run, again = tmp_path / "run", tmp_path / "again"
-    run.mkdir()
-    (run / "clients.csv").write_text(_CLIENTS)
-    _record(run, flags=flags)
-    command = [sys.executable, "-m", "launch.rerun", str(run), f"--root_output_dir={again}"]
-    process = subprocess.Popen(
-        command, env=programs.environment(), stderr=subprocess.PIPE, text=True, bufsize=1
-    )
-    for line in process.stderr:
-        if "train: " in line:
-            break
-    process.terminate()
-    _, error = process.communicate(timeout=120)
+def test_an_end_by_signal_ends_the_trainer_and_waits_for_it(folder):
+    (folder / "wait").touch()
+    code = f"import sys; sys.executable = {sys.executable!r}; from launch import rerun; rerun.run()"
+    command = [_REAL_PYTHON, "-c", code, folder / "before", f"--root_output_dir={folder / 'again'}"]
+    with subprocess.Popen(
+        command, env=programs.environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "train: \n"
+        process.terminate()
     assert process.returncode == 128 + signal.SIGTERM
-    assert "mtl_trainer: ended by SIGTERM; the same command goes on from there" in error
-    with open(again / "mine" / ".lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Nobody runs it any more.
+    assert (folder / "ended").exists()
 
 
 def test_bad_input_is_one_line(rerun, folder):
@@ -314,10 +284,9 @@ def test_bad_input_is_one_line(rerun, folder):
     assert "found no run.json that can be read" in rerun.refused(run, again)
 
 
-def test_a_trainer_that_ends_with_an_error_is_said(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "clients.csv").write_text(_CLIENTS)
-    _record(tmp_path / "run", flags={"dataset_name": "nowhere"})
-    error = _rerun(tmp_path / "run", tmp_path / "again", status=2).stderr
-    assert "mtl_trainer: --dataset_name=nowhere: " in error
-    assert error.endswith("the trainer ended with status 2; its message is above\n")
+def test_a_trainer_that_ends_with_an_error_is_said(rerun, folder, capfd):
+    _record(folder / "before")
+    shutil.rmtree(folder / "now")
+    said = rerun.refused(folder / "before", f"--root_output_dir={folder / 'again'}")
+    assert said == "the trainer ended with status 1; its message is above"
+    assert "FileNotFoundError" in capfd.readouterr().err

@@ -331,20 +331,15 @@ def test_unknown_command_names_the_known_ones(installed, project):
 
 
 @pytest.mark.slow
-def test_interrupted_install_is_made_again(project):
-    venv = project.root / ".venv"
-    (venv / "bin").mkdir(parents=True)
-    (venv / ".motley-stamp").touch()
-    (venv / "bin" / "hello").write_text("#!/bin/sh\necho half-made\n")
-    (venv / "bin" / "hello").chmod(0o755)
-    assert project.run("hello").stdout_text == "hello\n"
-
-
-@pytest.mark.slow
-def test_eight_first_uses_at_once_make_one_install(project):
-    processes = [project.start("hello") for _ in range(8)]
+def test_first_uses_at_once_make_one_install_of_one_that_was_interrupted(project):
+    (project.root / ".venv" / "bin").mkdir(parents=True)
+    (project.root / ".venv" / ".motley-stamp").touch()
+    half_made = project.root / ".venv" / "bin" / "hello"
+    half_made.write_text("#!/bin/sh\necho half-made\n")
+    half_made.chmod(0o755)
+    processes = [project.start("hello") for _ in range(4)]
     answers = [process.communicate(timeout=120) for process in processes]
-    assert [answer[0] for answer in answers] == ["hello\n"] * 8, answers
+    assert [answer[0] for answer in answers] == ["hello\n"] * 4, answers
     errors = [answer[1] for answer in answers]
     assert sum("installing 2 packages" in error for error in errors) == 1
     assert all(len(error.splitlines()) <= 1 for error in errors)
@@ -374,8 +369,6 @@ def test_wrong_hash_and_unreachable_index_are_one_line_each(project):
         "hello", PIP_NO_INDEX="0", PIP_INDEX_URL="http://127.0.0.1:9/", UV_HTTP_RETRIES="0"
     )
     assert_one_line_and_status_2(process, "the package index cannot be reached")
-    project.lock(good)
-    assert project.run("hello").stdout_text == "hello\n"
 
 
 def _program(path, text):
