@@ -58,11 +58,12 @@ def test_the_pages_package_is_trained_and_recorded(example, tmp_path):
 
 @pytest.mark.slow
 def test_the_contract_tests_run_over_the_pages_package(example):
-    words = ("-q", "-n", "0", "-p", "no:cacheprovider", "-k", "thermostats or clipped_fedavg")
+    words = ("-q", "-n", "0", "-p", "no:cacheprovider", "-k")
+    chosen = "(thermostats or clipped_fedavg) and not tff"
     paths = [f"tests/contracts/test_{name}.py" for name in ("absence", "agreement", "datasets")]
-    stdout, _ = _run(example, "pytest", *words, *paths)
-    # Absent clients; three rounds on two backends; the task's own.
-    assert int(stdout.splitlines()[-1].split()[0]) >= 8, stdout
+    stdout, _ = _run(example, "pytest", *words, chosen, *paths)
+    # Absent clients; three rounds on another backend; the task's own.
+    assert int(stdout.splitlines()[-1].split()[0]) >= 7, stdout
 
 
 def test_names_are_known_without_tensorflow(example):

@@ -73,9 +73,3 @@ def test_every_grid_that_needs_one_has_a_preset():
         "ensemble.school", "fedavg.adni", "fedavg.school", "fedavg.ted_multi", "fedavg.vehicle",
         "mr_mtl.school", "mr_mtl.vehicle",
     }  # fmt: skip
-
-
-def test_each_names_its_source():
-    for path in FOLDER.iterdir():
-        source = "Divi et al. 2021" if path.match("*.cifar10.flags") else "Appendix F"
-        assert source in path.read_text(encoding="utf-8"), path

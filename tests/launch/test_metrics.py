@@ -176,6 +176,7 @@ def test_bad_files(motley_metrics, tmp_path, text, flags, words):
         (("--output=table.xls",), "expected a name that ends in .csv, .md, .tex"),
         (("--per_client",), "--per_client: expected with --output"),
         (("--per_client", "--output=x.csv"), "--per_client: expected with --compare"),
+        (("--per_client", "--output=x.xlsx"), "has a sheet of clients anyway"),
         (("--compare", "--local=r"), "--compare: expected without"),
         (("--compare", "--round=all"), "--round=all: expected one round"),
         (("--local=nowhere",), "nowhere is not there"),
@@ -186,7 +187,7 @@ def test_bad_files(motley_metrics, tmp_path, text, flags, words):
 def test_bad_flags(motley_metrics, tmp_path, flags, words):
     run = _run(tmp_path, "r", {"d:a": (0.5, 0.75)})
     assert words in motley_metrics(run, *flags, fails=True)
-    assert not (tmp_path / "x.csv").exists()
+    assert not list(tmp_path.glob("x.*"))
 
 
 # --- runs side by side ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tests.launch import commands, generated_runs
 from tests.report import test_page, written
 
 ROOT = pathlib.Path(__file__).parents[2]
-NASTY = "x<img src=x onerror=alert(1)>"
+NASTY = "=x<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,7 @@ def test_files_and_messages(made):
     assert [(row["statistic"], row["num_seeds"]) for row in rows] == [
         ("Per-client metric", "2"), ('% clients "hurt"', "2"),
     ]  # fmt: skip
+    assert {row["algorithm"] for row in rows} == {f"'{NASTY}"}, "no formula"
     assert float(rows[0]["mean"]) == pytest.approx(0.6) and rows[1]["mean"] == "20"
 
 
@@ -72,14 +73,8 @@ def test_the_page_is_whole_and_what_is_missing_is_named(made):
         (("{root}/empty",), "no clients.csv or sweep.csv in it or below"),
         (("{root}/bad",), "clients.csv line 3, column 'baseline': found 'much', expected a number"),
         (("{root}/good", "--vector=gif"), "--vector=gif: expected one of svg, pdf"),
-        (
-            ("{root}/good", "--output_dir={root}/good/r/clients.csv/x"),
-            "choose another --output_dir",
-        ),
-        (
-            ("{root}/good", "--outptu_dir=x"),
-            "unknown flag --outptu_dir; did you mean --output_dir?",
-        ),
+        (("{root}/good", "--output_dir={root}/good/r/clients.csv/x"), "another --output_dir"),
+        (("{root}/good", "--outptu_dir=x"), "--outptu_dir; did you mean --output_dir?"),
     ],
 )
 def test_bad_input_is_one_line(report, tmp_path, arguments, message):
@@ -127,13 +122,6 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(report, tmp_path):
     assert "figures: 4" in printed
 
 
-def test_names_that_are_formulas_are_text_in_tables(tmp_path):
-    written.run(tmp_path, "run", "=1+1", {"a": (0.5, 0.75), "b": (0.5, 0.25)})
-    building.build([str(tmp_path)], tmp_path / "out", "svg")
-    rows = list(csv.DictReader((tmp_path / "out/tables.csv").open()))
-    assert {row["algorithm"] for row in rows} == {"'=1+1"}
-
-
 def test_names_that_would_be_the_same_file_are_told_apart():
     def one(name):
         return comparisons.Comparison(name, "accuracy", True, False, [])
@@ -149,10 +137,6 @@ def test_nothing_waits_for_tensorflow():
     )
     result = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert result.stdout == "\n"

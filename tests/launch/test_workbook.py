@@ -36,6 +36,15 @@ def _sheets(path):
     return {sheet.title: [[cell.value for cell in row] for row in sheet] for sheet in book}, book
 
 
+def _is_the_same(row, text_of):
+    """Asserts that cells, numbers or text, are those of a CSV's row."""
+    for name, cell in row.items():
+        if isinstance(cell, int | float):
+            assert float(text_of[name]) == pytest.approx(cell, rel=1e-8), name
+        else:
+            assert (cell or "") == text_of[name], name
+
+
 def test_every_row_as_the_csvs_have_it(metrics, runs, tmp_path):
     metrics(runs, f"--output={tmp_path / 'x.xlsx'}")
     sheets, book = _sheets(tmp_path / "x.xlsx")
@@ -47,16 +56,10 @@ def test_every_row_as_the_csvs_have_it(metrics, runs, tmp_path):
     found = [row for row in ours if row["run_id"] == "one"]
     assert len(found) == len(expected) == 5 and len(ours) == 10
     for row, same in zip(found, expected, strict=True):
-        for name, text in same.items():
-            cell = row[name]
-            if isinstance(cell, int | float):
-                assert float(text) == cell, name
-            else:
-                assert (cell or "") == text, name
+        _is_the_same({name: row[name] for name in same}, same)
     # Numbers are numbers, names and keys are text; nothing is a formula.
-    assert isinstance(found[0]["baseline"], float) and isinstance(
-        found[0]["num_evaluation_examples"], int
-    )
+    assert isinstance(found[0]["baseline"], float)
+    assert isinstance(found[0]["num_evaluation_examples"], int)
     assert {row["client_id"] for row in found} == {"v0", "v1", "007", "=1+1", "@a"}
     assert all(isinstance(row["base_random_seed"], str) for row in found)
     kinds = {cell.data_type for sheet in book for row in sheet for cell in row}
@@ -97,15 +100,6 @@ def test_a_table_without_a_run_and_leafs(metrics, tmp_path):
     header, row = _sheets(tmp_path / "y.xlsx")[0]["clients"]
     found = dict(zip(header, row, strict=True))
     assert (found["round"], found["split"], found["baseline"]) == (20, "test", 0.5)
-
-
-def test_runs_of_one_name_are_told_apart(metrics, runs, tmp_path):
-    for root in ("s0", "s1"):
-        written.run(tmp_path / root, "same", "ditto", {"a": (0.5, 0.75)})
-    metrics(tmp_path / "s0", tmp_path / "s1", "--compare", f"--output={tmp_path / 'x.xlsx'}")
-    sheets = _sheets(tmp_path / "x.xlsx")[0]
-    names = {row[0] for row in sheets["clients"][1:]}
-    assert names == {row[0] for row in sheets["summary"][1:]} and len(names) == 2
 
 
 def test_a_sweep_s_rows_stand_once_and_its_runs_under_their_own_names(metrics, tmp_path):
@@ -150,11 +144,7 @@ def test_the_summary_is_the_printed_table(metrics, runs, tmp_path):
         expected = list(csv.DictReader(file))
     assert header == list(expected[0]) and len(rows) == len(expected) == 2
     for row, same in zip(rows, expected, strict=True):
-        for name, cell in zip(header, row, strict=True):
-            if isinstance(cell, int | float):
-                assert float(same[name]) == pytest.approx(cell, rel=1e-8), name
-            else:
-                assert (cell or "") == same[name], name
+        _is_the_same(dict(zip(header, row, strict=True)), same)
 
 
 def test_what_excel_cannot_hold_is_one_line(tmp_path):
@@ -185,8 +175,3 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [p.name for p in tmp_path.iterdir()] == ["x.xlsx"] and path.read_text() == "old"
-
-
-def test_a_workbook_has_its_sheet_of_clients(metrics, runs, tmp_path):
-    words = metrics.refused(runs, "--per_client", f"--output={tmp_path / 'x.xlsx'}")
-    assert "has a sheet of clients anyway" in words
