@@ -151,9 +151,7 @@ def machine(checks, monkeypatch):
         ("0::/job/step", {"job": 2**31, "job/step": 2**30}, " (limited to 1.0 GiB), "),
         ("9:cpu:/\n0::/", {"": 2**30}, " (limited to 1.0 GiB), "),
         ("0::/job", {"job": 2**60}, " GiB of memory, "),
-        ("0::/job", {"job": "max"}, " GiB of memory, "),
         ("0::/job", {}, " GiB of memory, "),
-        ("4:memory:/job", {}, " GiB of memory, "),
     ],
 )
 def test_the_smallest_memory_limit_of_all_groups_is_told(machine, group, limits, told):

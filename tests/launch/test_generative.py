@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from launch.generative import printed, scoring, sets as sets_lib
 from motley_tff.metrics.generative import client_features, scores
 from tests.launch import generated_runs
-from tests.trainers import programs
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +30,11 @@ def _flags(files, *generated):
     return [f"--clients={files / 'clients.npz'}", *(f"--generated={files / g}" for g in generated)]
 
 
+def _rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def test_scores_and_ranks(tmp_path):
     """Clients of mean -2 and 2, variance 1; what is generated is the right one, and all."""
     left, right = np.array([[-3.0], [-1]]), np.array([[1.0], [3]])
@@ -43,8 +45,7 @@ def test_scores_and_ranks(tmp_path):
         *_flags(tmp_path, "right.npz", "all.npz"), "--num_neighbors=1",
         f"--output={tmp_path / 'table.csv'}",
     ).stdout  # fmt: skip
-    with open(tmp_path / "table.csv", newline="") as file:
-        of_right, of_all = csv.DictReader(file)
+    of_right, of_all = _rows(tmp_path / "table.csv")
     assert (of_right["generated"], of_all["generated"]) == ("right", "all")
     assert tuple(of_right) == (*scores.COLUMNS, "source", "file")
     assert of_right["features"] == "as given" and of_right["file"] == str(tmp_path / "right.npz")
@@ -59,7 +60,7 @@ def test_scores_and_ranks(tmp_path):
     assert f"{apart:.5g} (2)       8 (2)" in printed and "kid 0 of 1, kid_biased 0 of 1" in printed
 
 
-def test_markdown_without_neighbours(files, tmp_path):
+def test_markdown_without_neighbours_and_a_name_that_is_no_formula(files, tmp_path):
     output = tmp_path / "table.md"
     generated_runs.score(
         *_flags(files, "middle.npz", "=wide.npz"), "--num_neighbors=0", f"--output={output}"
@@ -72,9 +73,6 @@ def test_markdown_without_neighbours(files, tmp_path):
     assert all(line.startswith("|") for line in table)
     assert of_sizes.startswith("sets have 9 to 40 examples")
     assert "fid of =wide is too high: fewer than 10 examples a feature, of 2" in note
-
-
-def test_names_are_no_formulas(files, tmp_path):
     generated_runs.score(*_flags(files, "=wide.npz"), f"--output={tmp_path / 'table.csv'}")
     assert (tmp_path / "table.csv").read_text().splitlines()[1].startswith("'=wide,")
 
@@ -114,8 +112,7 @@ def test_checkpoints_of_runs(runs, tmp_path):
     printed = generated_runs.score(
         *given, "--resamples=3", "--num_neighbors=2", f"--output={output}"
     ).stdout
-    with open(output, newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = _rows(output)
     assert [row["generated"] for row in rows[:3]] == ["one round 0", "one round 2", "one round 10"]
     assert [(row["source"], row["series"], row["parameter"]) for row in rows[3:]] == [
         ("checkpoint", "two", n) for n in ("0", "2", "10")
@@ -126,51 +123,46 @@ def test_checkpoints_of_runs(runs, tmp_path):
     assert "note: sets have 40 to 50 examples" in printed and " ± " in printed
     given += ["--num_examples=30"]
     printed = generated_runs.score(*given, "--num_neighbors=0", f"--output={output}").stdout
-    with open(output, newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = _rows(output)
     assert [row["num_examples"] for row in rows] == ["30"] * 6
     assert "sets have" not in printed and "fid_all_std" not in rows[0]
 
 
-def test_bad_runs_are_one_line(runs, tmp_path):
-    (other := tmp_path / "other" / "generated").mkdir(parents=True)
-    bad = [
-        ([f"--run={tmp_path}", "--features=pca:2"], "no generated/round_*.npz in it; give the"),
-        ([f"--run={runs / 'one'}"], "say of what features are, such as --features=pca:64"),
-        ([f"--run={runs / 'one'}", "--features=pca:2", "--num_examples=41"],
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--run={}", "--features=pca:2"], "no generated/round_*.npz in it; give the"),
+        (["--run={}/one"], "say of what features are, such as --features=pca:64"),
+        (["--run={}/one", "--features=pca:2", "--num_examples=41"],
          "--num_examples=41: one round 0 has 40; give at most that"),
-        ([f"--run={runs / 'one'}"] * 2 + ["--features=pca:2"], "is given twice"),
-        ([f"--run={runs / 'one'}", f"--run={runs}/one/", "--features=pca:2"], "is given twice"),
-        ([f"--run={runs / 'one'}", f"--generated={runs}/one round 0.npy", "--features=pca:2"],
+        (["--run={}/one", "--run={}/one/", "--features=pca:2"], "is given twice"),
+        (["--run={}/one", "--generated={}/one round 0.npy", "--features=pca:2"],
          "one round 0.npy is named as a checkpoint of --run=one; give the file another name"),
-    ]  # fmt: skip
-    np.savez(other / "round_00001.npz", images=np.zeros((9, 4, 4), np.uint8))
-    two = [f"--run={runs / 'one'}", f"--run={tmp_path / 'other'}", "--features=pca:2"]
-    bad.append((two, "cannot be read: No such file or directory"))
-    for flags, words in bad:
-        result = generated_runs.score(*flags, status=2)
-        assert result.stderr.count("\n") == 1 and words in result.stderr, result.stderr
-    for name, flags in (
-        ("one", {"dataset_name": "mnist", "generator": "ddpm"}),
-        ("two", {"dataset_name": "emnist"}),
-    ):
-        (runs / name / "run.json").write_text(json.dumps({"flags": flags}))
-    words = f"{runs / 'one'}: a run with --dataset_name=mnist, expected emnist as --features="
-    of_clients = [
-        f"--clients={runs / 'one/generated/clients.npz'}",
-        f"--generated={runs / 'one/generated/round_00000.npz'}",
-    ]
-    link = tmp_path / "link.npz"
-    link.symlink_to(runs / "one/generated/clients.npz")
-    of_link = [f"--clients={link}", f"--generated={runs / 'one/generated/round_00000.npz'}"]
-    for flags in ([f"--run={runs / 'one'}"], of_clients, of_link):
-        unlike = [*flags, f"--features={runs / 'two'}"]
-        assert words in generated_runs.score(*unlike, status=2).stderr
-    np.savez(other / "clients.npz", a=np.zeros((9, 4, 4), np.uint8))
-    assert (
-        "the runs had other clients; give --clients=FILE"
-        in generated_runs.score(*two, status=2).stderr
-    )
+        (["--run={}/one", "--run={}/none", "--features=pca:2"], "cannot be read: No such file or"),
+        (["--run={}/one", "--run={}/other", "--features=pca:2"],
+         "the runs had other clients; give --clients=FILE"),
+        (["--run={}/one", "--features={}/two"],
+         "/one: a run with --dataset_name=mnist, expected emnist as --features="),
+        (["--clients={}/one/generated/clients.npz",
+          "--generated={}/one/generated/round_00000.npz", "--features={}/two"],
+         "/one: a run with --dataset_name=mnist, expected emnist as --features="),
+        (["--clients={}/link.npz", "--generated={}/one/generated/round_00000.npz",
+          "--features={}/two"],
+         "/one: a run with --dataset_name=mnist, expected emnist as --features="),
+    ],
+)  # fmt: skip
+def test_bad_runs_are_one_line(tmp_path, flags, words):
+    runs = generated_runs.write(tmp_path)
+    pictures = np.zeros((9, 4, 4), np.uint8)
+    for name in ("other", "none"):
+        (runs / name / "generated").mkdir(parents=True)
+        np.savez(runs / name / "generated" / "round_00001.npz", images=pictures)
+    np.savez(runs / "other" / "generated" / "clients.npz", a=pictures)
+    (runs / "link.npz").symlink_to(runs / "one" / "generated" / "clients.npz")
+    for name, dataset in (("one", "mnist"), ("two", "emnist")):
+        record = {"flags": {"dataset_name": dataset, "generator": "ddpm"}}
+        (runs / name / "run.json").write_text(json.dumps(record))
+    assert words in generated_runs.score(*(flag.format(runs) for flag in flags), status=2).stderr
 
 
 def test_clients_of_one_example_are_noted(files, tmp_path):
@@ -179,8 +171,7 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
     flags = [f"--clients={tmp_path / 'clients.npz'}", f"--generated={files / 'middle.npz'}"]
     printed = generated_runs.score(*flags, f"--output={tmp_path / 'table.csv'}").stdout
     assert "note: fid_avg and kid_avg are undefined: 1 client (single)" in printed
-    with open(tmp_path / "table.csv", newline="") as file:
-        (row,) = csv.DictReader(file)
+    (row,) = _rows(tmp_path / "table.csv")
     assert row["kid_avg"] == row["fid_avg_rank"] == "" and row["kid_biased_avg"] and row["kid_all"]
 
 
@@ -192,17 +183,11 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
         (["--clients={}/none.npz", "--generated={}/middle.npz"], "none.npz cannot be read"),
         (["--generated={}/wide.npz"], "wide.npz: found 3 features, expected 2"),
         (["--generated={}/middle.npz", "--generated={}/middle.npz"], "is given twice"),
-        (
-            ["--generated={}/middle.npz", "--features=pca:2"],
-            "[left]: found an array [30, 2], expect",
-        ),
+        (["--generated={}/middle.npz", "--features=pca:2"], "[left]: found an array [30, 2], exp"),
         (["--generated={}/middle.npz", "--features=pca:x"], "with a whole number, such as pca:64"),
         (["--generated={}/middle.npz", "--features={}"], "expected pca:K, or the directory of a"),
         (["--generated={}/middle.npz", "--features=pca:2", "--inception_weights=x"], "give one"),
-        (
-            ["--generated={}/middle.npz", "--classifier={}"],
-            "--classifier={}: expected the directory",
-        ),
+        (["--generated={}/middle.npz", "--classifier={}"], "--classifier={}: expected the direct"),
         (["--generated={}/middle.npz", "--num_neighbors=40"], "middle: found 40 examples"),
         (["--generated={}/middle.npz", "--output=table.txt"], "ends in .csv, .md, .tex"),
         (["--generated={}/middle.npz", "--output={}/no/table.md"], "cannot be written"),
@@ -219,11 +204,3 @@ def test_bad_input_is_one_line(files, flags, words):
     assert words.format(files) in result.stderr
     assert result.stdout == ""
     assert sorted(files.iterdir()) == before
-
-
-def test_features_need_no_tensorflow(files):
-    code = (
-        "import sys; from motley_tff.metrics.generative import scores, client_features; "
-        "assert not {'tensorflow', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], env=programs.environment(), check=True)

@@ -249,11 +249,10 @@ def test_runs_of_one_name_go_by_their_paths(motley_metrics, tmp_path):
     found = _printed(motley_metrics(f"{tmp_path}/*", "--compare"))
     assert found["run_id"] == [str(tmp_path / "one/r"), str(tmp_path / "two/r")]
     assert found["difference_mean"] == ["-0.25"]
-    # Tables that are not in directories of their own go by their files.
-    files = [(tmp_path / name / "r/clients.csv").rename(tmp_path / f"{name}.csv")
-             for name in ("one", "two")]  # fmt: skip
-    found = _printed(motley_metrics(*files, "--compare"))
-    assert found["run_id"] == [str(file) for file in files]
+    # A table that is not in a directory of its own goes by its file.
+    file = (tmp_path / "two/r/clients.csv").rename(tmp_path / "two.csv")
+    found = _printed(motley_metrics(tmp_path / "one", file, "--compare"))
+    assert found["run_id"] == [str(tmp_path / "one/r"), str(file)]
 
 
 def test_quantum_of_improvement(motley_metrics, tmp_path):

@@ -184,13 +184,18 @@ def changed(old, new):
         (GRID + "  - 3: [\n", 10, "not YAML"),
         (GRID.partition("fixed")[0] + "grid: {}\n", 4, "grid is empty"),
         ("- a\n- b\n", 1, "expected lines of key: value"),
+        ("", None, "is empty"),
+        (GRID.partition("grid")[0], None, "the grid is empty; give grid"),
+        (changed("dataset: school\n", ""), None, "missing keys: dataset; give each"),
+        (f"{GRID}paper: {'[' * 2000}", None, "nests far too deeply"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(file, text, line, said):
+def test_what_is_wrong_is_said_with_its_line_if_it_has_one(file, text, line, said):
     path = file(text)
     with pytest.raises(UserError, match=re.escape(said)) as caught:
         grids.read(path)
-    assert str(caught.value).startswith(f"{path} line {line}: ") and "\n" not in str(caught.value)
+    place = f"{path} line {line}: " if line else str(path)
+    assert str(caught.value).startswith(place) and "\n" not in str(caught.value)
 
 
 def test_flags_that_a_sweep_itself_gives_are_refused(file):
@@ -200,24 +205,6 @@ def test_flags_that_a_sweep_itself_gives_are_refused(file):
     ):  # fmt: skip
         with pytest.raises(UserError, match=f"line 6: fixed: --{flag} is for motley_sweep"):
             grids.read(file(changed("total_rounds: 2", f"{flag}: 2")))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "is empty"),
-        (GRID.partition("grid")[0], "the grid is empty; give grid"),
-        (GRID.replace("dataset: school\n", ""), "missing keys: dataset; give each"),
-    ],
-)
-def test_what_is_missing_is_said(file, text, said):
-    with pytest.raises(UserError, match=said):
-        grids.read(file(text))
-
-
-def test_nested_beyond_all_measure(file):
-    with pytest.raises(UserError, match="nests far too deeply"):
-        grids.read(file(f"{GRID}paper: {'[' * 2000}"))
 
 
 def test_files_that_are_none(tmp_path, monkeypatch):
@@ -464,12 +451,6 @@ def unasked(monkeypatch):
     monkeypatch.setattr(flag_check, "first_complaint", lambda *given: None)
 
 
-def test_each_names_its_source():
-    for path in FOLDER.glob("*.yaml"):
-        source = "mrmtl.fish" if path.stem.startswith("mr_mtl") else "Appendix F"
-        assert source in path.read_text(encoding="utf-8").partition("\nalgorithm")[0], path
-
-
 def test_a_setting_whose_algorithm_would_not_be_itself_is_refused(tmp_path):
     text = (FOLDER / "mr_mtl.school.yaml").read_text(encoding="utf-8")
     path = tmp_path / "mr_mtl.yaml"
@@ -483,22 +464,24 @@ def test_a_setting_whose_algorithm_would_not_be_itself_is_refused(tmp_path):
         grids.read(path)
 
 
-OURS = [
-    p for f in ("fedeval", "generative", "shakespeare") for p in (EXPERIMENTS / f).glob("*.yaml")
-]
-
-
-@pytest.mark.parametrize("path", sorted(OURS), ids=lambda p: p.stem)
-def test_grids_that_are_ours_are_read(unasked, path):
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.rglob("*.yaml")), ids=lambda p: p.stem)
+def test_grids_of_experiments_are_read(unasked, path):
     grid = grids.read(path)
     assert grid.dataset == path.stem.split(".")[1]
     assert grid.num_points > 1 or grid.inside
+    if path.parent.name == "divi":
+        assert grid.num_points == 6 and grid.fixed["num_clients"] == "10"
+        assert grid.fixed["partition"] == "classes:4"
+    if path.stem == "radar.emnist":  # All of 836: the round that counts need not be the last.
+        assert grid.fixed["test_clients_per_evaluation"] == "1000"
+        assert grid.fixed["valid_clients_per_evaluation"] == "1000"
 
 
-def test_the_radar_of_writers_scores_all_of_them_in_each_evaluation(unasked):
-    """Of 836; the round that counts need not be the last, which alone scores all by default."""
-    fixed = grids.read(EXPERIMENTS / "fedeval" / "radar.emnist.yaml").fixed
-    assert {int(fixed[f"{split}_clients_per_evaluation"]) for split in ("valid", "test")} == {1000}
+def test_a_flag_given_on_the_command_line_is_searched_no_more(unasked):
+    given = {"lambda": "0.3", "partition": "dirichlet:0.9"}
+    grid = grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", given)
+    assert {**grid.fixed, **given} == grid.fixed
+    assert list(grid.grid) == ["personal_learning_rate"]
 
 
 def test_settings_that_a_fixed_flag_makes_equal_are_one(unasked):
@@ -508,44 +491,17 @@ def test_settings_that_a_fixed_flag_makes_equal_are_one(unasked):
 
 
 @pytest.mark.parametrize(
-    "path", sorted((EXPERIMENTS / "fedeval").glob("radar.*.yaml")), ids=lambda p: p.stem
-)
-def test_radars_say_in_what_they_are_not_fedevals(path):
-    header = path.read_text().partition("algorithm:")[0]
-    assert "v begins at 0" in header and "FedEval's begins at tau^2" in header
-    assert (path.stem == "radar.emnist") == ("stand-in for FEMNIST" in header)
-
-
-@pytest.mark.parametrize(
-    "path", sorted((EXPERIMENTS / "divi").glob("*.yaml")), ids=lambda p: p.stem
-)
-def test_grids_of_cifar10_have_six_settings_and_take_other_partitions(unasked, path):
-    grid = grids.read(path, {"partition": "dirichlet:0.9"})
-    assert grid.num_points == 6 and grid.dataset == "cifar10"
-    assert grid.fixed["partition"] == "dirichlet:0.9" and grid.fixed["num_clients"] == "10"
-    assert grids.read(path).fixed["partition"] == "classes:4"
-
-
-@pytest.mark.parametrize(
     ("fixed", "words"),
     [
         ({"lambda": "-3"}, ".yaml, --fixed: --lambda=-3"),
         ({"data_dir": "x"}, "--fixed=data_dir=...: it is for motley_sweep to say"),
         ({"partition": "classes:0"}, ".yaml, --fixed: --partition=classes:0: found 0 classes"),
-        (
-            {"totl_rounds": "3"},
-            ".yaml, --fixed: unknown flag --totl_rounds; did you mean --total_rounds",
-        ),
+        ({"totl_rounds": "3"}, "--fixed: unknown flag --totl_rounds; did you mean --total_rounds"),
     ],
 )
 def test_flags_that_the_command_line_cannot_fix(fixed, words):
     with pytest.raises(UserError, match=words):
         grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", fixed)
-
-
-def test_a_fixed_flag_is_searched_no_more(unasked):
-    grid = grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", {"lambda": "0.3"})
-    assert grid.fixed["lambda"] == "0.3" and list(grid.grid) == ["personal_learning_rate"]
 
 
 def test_results_of_other_flags_have_a_directory_of_their_own():

@@ -12,13 +12,9 @@ from motley_tff.core.errors import UserError
 from tests.launch.sweeps.test_grids import FOLDER
 
 DITTO = grids.Grid(
-    "ditto",
-    "school",
-    "mtl_trainer",
-    {"algorithm": "ditto", "train_batch_size": "32"},
-    {},
+    "ditto", "school", "mtl_trainer", {"algorithm": "ditto", "train_batch_size": "32"}, {},
     {"mocha_outer": ("2", "1"), "lambda": ("1", "0.1"), "personal_learning_rate": ("0.01",)},
-)
+)  # fmt: skip
 EMNIST = grids.Grid(
     "finetuning", "emnist", "finetuning_trainer", {"total_rounds": "7"},
     {"finetune_learning_rate": ("0.1", "0.2")}, {"finetune_last_layer": ("true", "false")},
@@ -70,6 +66,7 @@ def test_one_trainer_a_run():
     ]  # fmt: skip
 
 
+_WARM = "num_warmstart_fedavg_rounds"
 CLUSTERS = {"trainer": "hypcluster_trainer", "grid": {"warmstart_fraction": ("0", "1")}}
 
 
@@ -81,10 +78,7 @@ CLUSTERS = {"trainer": "hypcluster_trainer", "grid": {"warmstart_fraction": ("0"
         ({**CLUSTERS, "fixed": {"num_clusters": "2"}}, True),
         ({**CLUSTERS, "fixed": {"cluster_initialization": "updates"}}, False),
         ({**CLUSTERS, "fixed": {"total_rounds": "0"}}, False),
-        (
-            {**CLUSTERS, "fixed": {"total_rounds": "0", "num_warmstart_fedavg_rounds": "5"}},
-            True,
-        ),
+        ({**CLUSTERS, "fixed": {"total_rounds": "0", _WARM: "5"}}, True),
         ({"fixed": {**DITTO.fixed, "aggregator": "secure"}}, False),
         ({"fixed": {**DITTO.fixed, "clients_per_train_round": "5"}}, False),
         ({"fixed": {**DITTO.fixed, "server_adam_epsilon": "1"}}, True),

@@ -85,14 +85,16 @@ def test_the_best_on_validation_is_reported_on_test(directory):
     assert (mean["paper_mean"], mean["paper_std_over_seeds"]) == ("0.5", "0.25")
     assert mean["client_learning_rate"] == "0.2" and mean["paper_source"] == "Table 7"
     assert best["pct_clients_hurt"]["mean"] == "25" and best["baseline_std"]["paper_mean"] == ""
-
-
-def test_every_column_of_the_tables_is_documented(directory):
-    folder = directory(kept(*VALUES))
-    results.write(folder, PLAN)
+    (task,) = table(folder / "tasks.csv")
+    assert (task["task"], task["runs"], task["status"]) == ("0000", "6", "finished")
+    assert (task["seconds"], task["host"], task["cpu_seconds"]) == ("12", "here", "")
     for name in ("sweep", "best", "tasks"):
         found = set(table(folder / f"{name}.csv")[0])
         assert found - set(GRID.grid) == set(columns.names(name)), name
+    # What the paper says is of no synthetic data.
+    synthetic = dataclasses.replace(PLAN, use_synthetic_data=True)
+    rows = results.best_rows(synthetic, kept(*VALUES), 0)
+    assert all(row["paper_mean"] is None for row in rows)
 
 
 def test_what_lacks_something_is_refused(directory):
@@ -122,14 +124,6 @@ def test_a_setting_with_a_failed_run_is_not_chosen(directory):
     assert table(folder / "best.csv")[0]["client_learning_rate"] == "0.3"
 
 
-def test_tasks_say_what_they_took(directory):
-    folder = directory(kept(*VALUES))
-    results.write(folder, PLAN)
-    (task,) = table(folder / "tasks.csv")
-    assert (task["task"], task["runs"], task["status"]) == ("0000", "6", "finished")
-    assert (task["seconds"], task["host"], task["cpu_seconds"]) == ("12", "here", "")
-
-
 def test_what_is_finished_and_what_is_not(directory):
     folder, (task,) = directory(kept(*VALUES)), PLAN.tasks
     path = results.path_of(folder, task)
@@ -151,16 +145,11 @@ def test_the_same_is_saved_as_the_same_bytes(tmp_path):
     assert not (tmp_path / "c").exists()
 
 
-def test_one_seed_that_always_works_is_no_setting_that_does(directory):
-    rows = kept(VALUES[0], None, VALUES[2], None, VALUES[4], None)
-    assert results.best_point(PLAN, rows) is None
-    results.write(directory(rows), PLAN)
-
-
 def test_nothing_to_choose_from(directory):
     folder = directory(kept(*VALUES))
     results.write(folder, PLAN)
-    results.write(directory(kept(None, *VALUES[1:3], None, None, None)), PLAN)
+    # One seed that always works is no setting that does.
+    results.write(directory(kept(VALUES[0], None, VALUES[2], None, VALUES[4], None)), PLAN)
     assert table(folder / "best.csv") == [] and not (folder / "clients.csv").exists()
 
 
@@ -184,12 +173,6 @@ def test_chosen_by_the_baseline():
     assert results.best_point(plans.Plan(of_nothing, 2), rows) is None
 
 
-def test_synthetic_data_compare_with_nothing():
-    plan = plans.Plan(GRID, 2, use_synthetic_data=True)
-    rows = [{**row} for row in kept(*VALUES)]
-    assert all(row["paper_mean"] is None for row in results.best_rows(plan, rows, 0))
-
-
 def test_a_mean_that_is_not_finite_is_a_failure():
     row = results.of_run(plans.Run(0, 100), summary("", 3), "mse", False)
     assert row["status"] == "failed" and "not finite" in row["reason"]
@@ -207,9 +190,9 @@ def test_runs_of_different_data_are_refused(directory):
         results.save(results.path_of(folder, task), content)
     with pytest.raises(UserError, match="different data files"):
         results.write(folder, plan)
+    # The order of files is nothing.
     for task, files in zip(plan.tasks, ({"a": "1", "b": "2"}, {"b": "2", "a": "1"}), strict=True):
-        content = {"runs": [], "status": "finished", "data_files": files}
-        results.save(results.path_of(folder, task), content)
+        results.save(results.path_of(folder, task), {**content, "data_files": files})
     results.write(folder, plan)
 
 
@@ -231,16 +214,6 @@ def test_a_grids_words_are_no_formulas(directory):
     assert (first["algorithm"], second["reason"]) == ("'=1+1", "'--lambda: no")
     assert (first["test_personalized_mean"], second["client_learning_rate"]) == ("-2", "-1")
     assert {row["paper_source"] for row in table(folder / "best.csv")} == {"'@x"}
-
-
-def test_where_clients_are(tmp_path):
-    (group,) = PLAN.tasks
-    found = results.clients_path(tmp_path, group, group.runs[0])
-    assert found == tmp_path / "tasks" / "0000.clients.csv"
-    grid = grids.Grid("x", "school", "knn_per_trainer", {}, {}, GRID.grid)
-    lone = plans.Plan(grid, 1).tasks[1]
-    expected = tmp_path / "runs" / "p0001_s100" / "clients.csv"
-    assert results.clients_path(tmp_path, lone, lone.runs[0]) == expected
 
 
 def test_clients_without_their_run(directory):
