@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from launch.generative import printed, scoring, sets as sets_lib
 from motley_tff.metrics.generative import client_features, scores
 from tests.launch import generated_runs
+from tests.trainers import programs
 
 
 @pytest.fixture(scope="module")
@@ -204,3 +207,11 @@ def test_bad_input_is_one_line(files, flags, words):
     assert words.format(files) in result.stderr
     assert result.stdout == ""
     assert sorted(files.iterdir()) == before
+
+
+def test_features_need_no_tensorflow():
+    code = (
+        "import sys; from motley_tff.metrics.generative import scores, client_features; "
+        "assert not {'tensorflow', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], env=programs.environment(), check=True)
