@@ -369,19 +369,8 @@ def test_help_and_errors_as_a_program(tmp_path):
 
 @pytest.mark.slow
 def test_400_000_clients(tmp_path):
-    rng = np.random.default_rng(0)
-    pairs = rng.random((400_000, 2)).astype(np.float32)
-    constant = ",".join(str(RUN[c]) for c in columns_lib.RUN[1:])
-    header = (
-        *columns_lib.RUN, "client_id", "metric", "higher_is_better", "num_evaluation_examples",
-        "baseline", "personalized", "delta", "candidate",
-    )  # fmt: skip
-    with open(tmp_path / "clients.csv", "w") as file:
-        file.write(",".join(header) + "\n")
-        file.writelines(
-            f"big,{constant},d:{i},accuracy,1,{i % 50},{b:.9g},{p:.9g},{p - b:.9g},19\n"
-            for i, (b, p) in enumerate(pairs)
-        )
+    pairs = np.random.default_rng(0).random((400_000, 2))
+    run = _run(tmp_path, "big", {f"d:{i}": pair for i, pair in enumerate(pairs)})
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = (
         "import sys; from launch.metrics import command as metrics\n"
@@ -393,7 +382,7 @@ def test_400_000_clients(tmp_path):
         "assert int(peak) < 2**20, peak\n"  # In kibibytes.
     )
     result = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
+        [sys.executable, "-c", code, str(run)],
         env=programs.environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -108,14 +108,10 @@ def test_times_alone_may_differ(folder, compared):
     assert compared() == (0, [*equal, "another cpu: Z80 before, 6502 now"])
 
 
-def test_the_first_cell_that_differs_is_named(folder, compared):
-    _differ(folder)
-    assert compared() == (1, [_DIFFERS, _REPORT])
-
-
 @pytest.mark.parametrize(
     ("now", "words"),
     [
+        (_CLIENTS.replace("b,1,,", "b,1,0.5,"), _DIFFERS.removeprefix("differs: ")),
         (_CLIENTS + "1,test,c,1,,4\n", "clients.csv line 4: no line before, a line now"),
         (_CLIENTS.rpartition("1,")[0].rpartition("1,")[0],
          "clients.csv line 3: a line before, no line now"),
@@ -125,7 +121,7 @@ def test_the_first_cell_that_differs_is_named(folder, compared):
          "clients.csv, columns: with round before, with no more now"),
     ],
 )  # fmt: skip
-def test_lines_and_columns_of_one_side(folder, compared, now, words):
+def test_the_first_cell_line_or_column_that_differs_is_named(folder, compared, now, words):
     (folder / "now" / "clients.csv").write_text(now)
     assert compared() == (1, [f"differs: {words}", _REPORT])
 

@@ -85,21 +85,13 @@ def test_foreign_ids_stay_text(metrics, tmp_path, name):
     assert [(row["client_id"], row["baseline"]) for row in found] == expected
 
 
-def test_a_table_without_a_run_and_leafs(metrics, tmp_path):
+def test_a_table_without_a_run(metrics, tmp_path):
     path = written.run(tmp_path, "x", "ditto", {"a": (0.5, 0.75)}) / "clients.csv"
     lines = [line.split(",")[4:] for line in path.read_text().splitlines()]  # Without the run's.
     path.write_text("".join(",".join(cells) + "\n" for cells in lines))
     metrics(path, f"--output={tmp_path / 'x.xlsx'}")
     header, *_, row = _sheets(tmp_path / "x.xlsx")[0]["clients"]
     assert dict(zip(header, row, strict=True))["personalized"] == 0.75
-    path.write_text(
-        "client_id,round_number,num_samples,set,accuracy,loss\n"
-        "a,0,5,test,0.25,1\na,20,5,test,0.5,1\na,20,5,train,0.75,1\n"
-    )
-    metrics(path, "--splits=test", f"--output={tmp_path / 'y.xlsx'}")
-    header, row = _sheets(tmp_path / "y.xlsx")[0]["clients"]
-    found = dict(zip(header, row, strict=True))
-    assert (found["round"], found["split"], found["baseline"]) == (20, "test", 0.5)
 
 
 def test_a_sweep_s_rows_stand_once_and_its_runs_under_their_own_names(metrics, tmp_path):

@@ -187,29 +187,32 @@ def test_data_sets_and_metrics_are_kept_apart(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        # Only the first rule is a setting; equal numbers are one.
+        ([{"acceptance": ["always"]}, {"acceptance": ["always", "x"]}, {"acceptance": ["x"]}],
+         [("Ditto, acceptance always", ["0", "1"]), ("Ditto, acceptance x", ["2"])]),
+        ([{"finetune_learning_rate": ["0.1"], "server_learning_rate": 3},
+          {"finetune_learning_rate": ["0.1", "1"], "server_learning_rate": 3.0},
+          {"finetune_learning_rate": ["0.1"], "server_learning_rate": "3"}],
+         [("Ditto, rate 0.1", ["0", "2"]), ("Ditto, rate 0.1/1", ["1"])]),
+        ([{"something_long": "x" * 50}, {"something_long": "y" * 50}],
+         [("Ditto A", ["0"]), ("Ditto B", ["1"])]),
+    ],
+)  # fmt: skip
+def test_what_settings_are_called(tmp_path, flags, expected):
+    for name, given in enumerate(flags):
+        written.run(tmp_path, str(name), "ditto", CLIENTS, flags=given)
+    assert _labels(tmp_path) == {"toy": expected}
+
+
 def test_seeds_are_one_series_and_settings_several(tmp_path):
     for name, seed, warm in (("d", 1, 0), ("c", 0, 0), ("b", 1, 8), ("a", 0, 8)):
         flags = {"num_warmstart_fedavg_rounds": warm, "base_random_seed": seed, "backend": name}
         written.run(tmp_path, name, "hypcluster", CLIENTS, seed=seed, flags=flags)
     assert _labels(tmp_path) == {
         "toy": [("HypCluster", ["c", "d"]), ("HypCluster, warm start 8", ["a", "b"])]
-    }
-
-
-def test_only_the_first_rule_and_fraction_are_a_setting(tmp_path):
-    for name, rules in (("a", ["always"]), ("b", ["always", "validated"]), ("c", ["validated"])):
-        written.run(tmp_path, name, "ditto", CLIENTS, flags={"acceptance": rules})
-    assert _labels(tmp_path) == {
-        "toy": [("Ditto, acceptance always", ["a", "b"]), ("Ditto, acceptance validated", ["c"])]
-    }
-
-
-def test_lists_and_equal_numbers_in_labels(tmp_path):
-    for name, rates, rate in (("a", ["0.1"], 3), ("b", ["0.1", "1"], 3.0), ("c", ["0.1"], "3")):
-        flags = {"finetune_learning_rate": rates, "server_learning_rate": rate}
-        written.run(tmp_path, name, "ditto", CLIENTS, flags=flags)
-    assert _labels(tmp_path) == {
-        "toy": [("Ditto, rate 0.1", ["a", "c"]), ("Ditto, rate 0.1/1", ["b"])]
     }
 
 
@@ -223,12 +226,6 @@ def test_runs_of_a_seed_that_start_from_other_models_are_several(tmp_path):
     assert [names for _, names in _labels(tmp_path)["toy"]] == [["one", "two"]]
     write("three", 1, "longer_1")
     assert [names for _, names in _labels(tmp_path)["toy"]] == [["one"], ["two"], ["three"]]
-
-
-def test_long_settings_get_letters(tmp_path):
-    for name in ("first", "second"):
-        written.run(tmp_path, name, "ditto", CLIENTS, flags={"something_long": name * 9})
-    assert [label for label, _ in _labels(tmp_path)["toy"]] == ["Ditto A", "Ditto B"]
 
 
 def test_algorithms_have_the_order_of_the_paper(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 
 from launch.sweeps import grids, plans
 from motley_tff.core.errors import UserError
-from tests.launch.sweeps.test_grids import FOLDER
 
 DITTO = grids.Grid(
     "ditto", "school", "mtl_trainer", {"algorithm": "ditto", "train_batch_size": "32"}, {},
@@ -75,6 +74,7 @@ CLUSTERS = {"trainer": "hypcluster_trainer", "grid": {"warmstart_fraction": ("0"
     [
         ({}, True),
         ({"dataset": "adni"}, False),
+        ({"algorithm": "mr_mtl", "fixed": {"algorithm": "mr_mtl"}}, True),
         ({**CLUSTERS, "fixed": {"num_clusters": "2"}}, True),
         ({**CLUSTERS, "fixed": {"cluster_initialization": "updates"}}, False),
         ({**CLUSTERS, "fixed": {"total_rounds": "0"}}, False),
@@ -119,11 +119,3 @@ def test_a_job_queued_before_an_update_is_refused():
 def test_another_order_of_flags_is_another_sweep():
     turned = dataclasses.replace(DITTO, grid=dict(reversed(DITTO.grid.items())))
     assert plans.Plan(turned, 2).identity() != plans.Plan(DITTO, 2).identity()
-
-
-def test_mr_mtls_grids_are_trained_together():
-    """35 settings and 5 seeds in one call, as the other algorithms that keep a model in a silo."""
-    for name in ("school", "vehicle"):
-        grid, _ = grids.parse(FOLDER / f"mr_mtl.{name}.yaml")
-        (task,) = plans.Plan(grid, 5).tasks
-        assert len(task.runs) == 175 and len(task.group.settings) == 35
