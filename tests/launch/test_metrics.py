@@ -368,8 +368,8 @@ def test_help_and_errors_as_a_program(tmp_path):
 
 
 @pytest.mark.slow
-def test_400_000_clients(tmp_path):
-    pairs = np.random.default_rng(0).random((400_000, 2))
+def test_100_000_clients(tmp_path):
+    pairs = np.random.default_rng(0).random((100_000, 2))
     run = _run(tmp_path, "big", {f"d:{i}": pair for i, pair in enumerate(pairs)})
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = (
@@ -379,7 +379,7 @@ def test_400_000_clients(tmp_path):
         "assert 'tensorflow' not in sys.modules\n"
         # Not ru_maxrss, which a process has from the one that started it.
         "peak = next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1]\n"
-        "assert int(peak) < 2**20, peak\n"  # In kibibytes.
+        "assert int(peak) < 2**18, peak\n"  # In kibibytes.
     )
     result = subprocess.run(
         [sys.executable, "-c", code, str(run)],
@@ -387,7 +387,7 @@ def test_400_000_clients(tmp_path):
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert result.returncode == 0, result.stderr
-    assert _printed(result.stdout)["num_clients"] == ["400000"]
+    assert _printed(result.stdout)["num_clients"] == ["100000"]
     # Of the processor, whatever else the machine does: three seconds of an idle one. Work that
     # grows with the square of the clients takes hours.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 60

@@ -29,11 +29,6 @@ def test_text():
     ]
 
 
-def test_wide_tables_are_turned():
-    wide = metrics_output.Table(("a", "b", "c", "d"), [{"a": "r", "b": 1, "c": 2, "d": 3}])
-    assert list(metrics_output.text(wide)) == ["a  r", "b  1", "c  2", "d  3"]
-
-
 def test_markdown():
     assert list(metrics_output.markdown(TABLE)) == [
         "| name            |       x | number |",

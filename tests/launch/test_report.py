@@ -23,21 +23,15 @@ def report():
         yield run
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A report of two runs whose names would be dangerous if they were taken for HTML."""
-    root = tmp_path_factory.mktemp("results")
+def test_files_messages_and_the_page_of_names_that_would_be_dangerous(tmp_path):
+    """If they were taken for HTML, or for formulas."""
+    root = tmp_path
     clients = {f"c{i}": (0.5, 0.4 + i / 10) for i in range(5)}
     for seed in (0, 1):
         written.run(root, f"run{seed}", NASTY, clients, seed=seed, dataset="toy <b>")
     target = root / "out" / "report"
     command = [sys.executable, "-m", "launch.report", root, f"--output_dir={target}"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    return result, target
-
-
-def test_files_and_messages(made):
-    result, target = made
     assert result.returncode == 0, result.stderr
     assert result.stderr == "drawing toy <b>\n"
     first, second = result.stdout.splitlines()
@@ -53,13 +47,8 @@ def test_files_and_messages(made):
     ]  # fmt: skip
     assert {row["algorithm"] for row in rows} == {f"'{NASTY}"}, "no formula"
     assert float(rows[0]["mean"]) == pytest.approx(0.6) and rows[1]["mean"] == "20"
-
-
-def test_the_page_is_whole_and_what_is_missing_is_named(made):
-    _, target = made
     text = (target / "report.html").read_text(encoding="utf-8")
-    found = test_page.check(text)
-    assert len(found.sources) == 3 and "<img src=x" not in text
+    assert len(test_page.check(text).sources) == 3 and "<img src=x" not in text
     left_out = text[text.index("Left out</h2>") :]
     assert "Communication (Figures 5(b), 5(c)): needs a run that was evaluated in two" in left_out
     assert "0.600 ± .14" in text and "From clients.csv of run0, run1. Files: toy_b_" in text

@@ -105,7 +105,7 @@ SCORES = {
 }  # fmt: skip
 
 
-def test_rates_take_the_epoch_that_validation_clients_choose(tmp_path):
+def test_rates_take_the_epoch_that_validation_clients_choose_and_epochs_the_rate(tmp_path):
     tables = {"candidates": written.candidates(SCORES)}
     written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
     comparison = compare(tmp_path)
@@ -115,6 +115,12 @@ def test_rates_take_the_epoch_that_validation_clients_choose(tmp_path):
     assert [v.mean for v in curve.pct_hurt] == [0.0, 50.0, 100.0]
     # One seed has no standard deviation over seeds.
     assert all(np.isnan(v.std) for v in curve.metric)
+    (of_epochs,) = candidate_curves.epochs(comparison).curves
+    assert of_epochs.x == [0.0, 1.0, 2.0]
+    # Epoch 1: rate 10 has 0.95 on validation clients; epoch 2: rate 0.1 has 0.7.
+    assert [v.mean for v in of_epochs.metric] == [0.5, 0.125, 0.625]
+    assert [v.mean for v in of_epochs.pct_hurt] == [0.0, 100.0, 0.0]
+    assert candidate_curves.coefficients(comparison) is None
     best, least = candidate_curves.rate_deltas(comparison).panels
     assert (best.label, list(best.delta)) == ("rate 10 (best mean in validation)", [-0.5, -0.25])
     assert (least.label, list(least.delta)) == ("rate 0.1 (fewest hurt in validation)", [0.0, 0.25])
@@ -164,17 +170,6 @@ def test_a_best_value_at_the_end_of_what_was_tried_is_said_to_be(tmp_path):
     assert "best mean at 10 (the last one tried)" in candidate_curves.caption(last, comparison)
     coefficients = last._replace(kind="coefficient")
     assert "best mean at 10, fewest" in candidate_curves.caption(coefficients, comparison)
-
-
-def test_epochs_take_the_rate_that_validation_clients_choose(tmp_path):
-    tables = {"candidates": written.candidates(SCORES)}
-    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
-    (curve,) = candidate_curves.epochs(compare(tmp_path)).curves
-    assert curve.x == [0.0, 1.0, 2.0]
-    # Epoch 1: rate 10 has 0.95 on validation clients; epoch 2: rate 0.1 has 0.7.
-    assert [v.mean for v in curve.metric] == [0.5, 0.125, 0.625]
-    assert [v.mean for v in curve.pct_hurt] == [0.0, 100.0, 0.0]
-    assert candidate_curves.coefficients(compare(tmp_path)) is None
 
 
 def test_coefficients_over_two_seeds(tmp_path):
@@ -303,11 +298,9 @@ def test_communication_adds_both_ways(tmp_path):
     assert communication.data(compare(tmp_path / "other")) == []
 
 
-@pytest.mark.parametrize(
-    ("largest", "expected"), [(999.0, (1.0, "bytes")), (1e6, (1e6, "MB")), (3e13, (1e12, "TB"))]
-)
-def test_units(largest, expected):
-    assert communication.unit(largest) == expected
+def test_units():
+    found = [communication.unit(largest) for largest in (999.0, 1e6, 3e13)]
+    assert found == [(1.0, "bytes"), (1e6, "MB"), (1e12, "TB")]
 
 
 def test_composition(tmp_path):

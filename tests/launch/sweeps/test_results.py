@@ -162,9 +162,7 @@ def test_direction_and_ties(higher, point):
 
 
 def test_chosen_by_the_baseline():
-    grid = grids.Grid(
-        "finetuning", "school", "mtl_trainer", {}, {}, GRID.grid, choose_by="baseline"
-    )
+    grid = dataclasses.replace(GRID, choose_by="baseline")
     rows = kept(*VALUES)
     for row, value in zip(rows, (3, 3, 4, 4, 1, 1), strict=True):
         row["valid_baseline_mean"] = str(value)
@@ -179,11 +177,8 @@ def test_a_mean_that_is_not_finite_is_a_failure():
 
 
 def test_runs_of_different_data_are_refused(directory):
-    batches = grids.Grid(
-        "ditto", "school", "mtl_trainer", {"algorithm": "ditto"}, {},
-        {"train_batch_size": ("1", "2")},
-    )  # fmt: skip
-    plan = plans.Plan(batches, 1)
+    batches = {"train_batch_size": ("1", "2")}
+    plan = plans.Plan(dataclasses.replace(GRID, grid=batches), 1)
     folder = directory([])
     for task, data in zip(plan.tasks, "xy", strict=True):
         content = {"runs": [], "status": "finished", "data_files": {"school.mat": data}}
@@ -197,16 +192,13 @@ def test_runs_of_different_data_are_refused(directory):
 
 
 def test_a_grids_words_are_no_formulas(directory):
-    grid = grids.Grid(
-        "=1+1", "school", "mtl_trainer", {"algorithm": "ditto"}, {},
-        {"client_learning_rate": ("0.1", "-1")},
-        paper={"source": "@x"},
-    )  # fmt: skip
+    values = {"client_learning_rate": ("0.1", "-1")}
+    grid = dataclasses.replace(GRID, algorithm="=1+1", grid=values, paper={"source": "@x"})
     plan = plans.Plan(grid, 1)
-    runs = [plans.Run(point, 100) for point in range(2)]
+    first, second = sorted(plan.tasks[0].runs)
     rows = [
-        results.of_run(runs[0], summary(-1, -2), "score", True),
-        results.failed_run(runs[1], "--lambda: no"),
+        results.of_run(first, summary(-1, -2), "score", True),
+        results.failed_run(second, "--lambda: no"),
     ]
     folder = directory(rows, plan)
     results.write(folder, plan)
