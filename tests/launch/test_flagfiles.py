@@ -1,14 +1,16 @@
 """The presets: each is a point of the shipped grid of its name, of which `test_grids` is."""
 
 import functools
-import json
-import subprocess
-import sys
 
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
 from launch.sweeps import grids
+from motley_tff import commandline
+from tests.contracts import in_process
 from tests.trainers import programs
+from trainers import optimizer_flags
 
 FOLDER = programs.ROOT / "launch" / "flagfiles"
 # The paper's, and of Divi et al.'s ten silos.
@@ -17,31 +19,20 @@ GRIDS = {
     for folder in ("grids", "experiments/divi")
     for path in (programs.ROOT / "launch" / folder).glob("*.yaml")
 }
-# Prints what a trainer's flags are with each of the presets.
-_CODE = """import importlib, json, sys
-from absl.testing import flagsaver
-from motley_tff import commandline
-importlib.import_module(f"trainers.{sys.argv[1]}")
-from trainers import optimizer_flags
-found = {}
-for path in sys.argv[2:]:
-    with flagsaver.flagsaver():
-        commandline.parse(["x", f"--flagfile={path}", "--experiment_name=x"])
-        optimizer_flags.check_given(commandline.given())
-        found[path] = {n: flagsaver.flags.FLAGS[n].value for n in flagsaver.flags.FLAGS}
-print(json.dumps(found, default=str))
-"""
 
 
 @functools.cache
 def _all_of(trainer):
-    """Returns {preset: flags as the trainer reads them}, in a process of its own."""
-    paths = [str(p) for p in FOLDER.iterdir() if grids.parse(GRIDS[p.stem])[0].trainer == trainer]
-    result = subprocess.run(
-        [sys.executable, "-c", _CODE, trainer, *paths],
-        capture_output=True, text=True, env=programs.environment(), check=True,
-    )  # fmt: skip
-    return json.loads(result.stdout)
+    """Returns {preset: flags as the trainer reads them}."""
+    found = {}
+    with in_process.opened(trainer):
+        for path in FOLDER.iterdir():
+            if grids.parse(GRIDS[path.stem])[0].trainer == trainer:
+                with flagsaver.flagsaver():
+                    commandline.parse(["x", f"--flagfile={path}", "--experiment_name=x"])
+                    optimizer_flags.check_given(commandline.given())
+                    found[path] = {name: flags.FLAGS[name].value for name in flags.FLAGS}
+    return found
 
 
 def _value(value):
@@ -52,12 +43,12 @@ def _value(value):
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.stem)
 def test_a_preset_is_a_point_of_its_grid_the_papers_best_where_it_marks_one(path):
     grid, _ = grids.parse(GRIDS[path.stem])
-    found, best = _all_of(grid.trainer)[str(path)], grid.paper.get("best", {})
+    found, best = _all_of(grid.trainer)[path], grid.paper.get("best", {})
     assert found["dataset_name"] == grid.dataset
 
-    def has(flags):
-        values = {f: found[f][0] if isinstance(found[f], list) else found[f] for f in flags}
-        return {f: _value(v) for f, v in values.items()} == {f: _value(v) for f, v in flags.items()}
+    def has(given):
+        values = {f: found[f][0] if isinstance(found[f], list) else found[f] for f in given}
+        return {f: _value(v) for f, v in values.items()} == {f: _value(v) for f, v in given.items()}
 
     assert has(grid.fixed)
     assert any(map(has, grid.points)) and has({f: v for f, v in best.items() if f in grid.grid})

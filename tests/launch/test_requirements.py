@@ -58,9 +58,5 @@ def test_console_scripts_name_modules_of_this_project():
         match = re.fullmatch(r"[a-z0-9_]+=([a-z0-9_.]+):([a-z_]+)", command)
         assert match, command
         module = ROOT.joinpath(*match.group(1).split(".")).with_suffix(".py")
-        assert module.is_file(), f"{command}: no file {module.relative_to(ROOT)}"
-        nodes = ast.parse(module.read_text()).body
-        assigned = [t for node in nodes if isinstance(node, ast.Assign) for t in node.targets]
-        names = {getattr(node, "name", None) for node in nodes}
-        names |= {target.id for target in assigned if isinstance(target, ast.Name)}
-        assert match.group(2) in names, f"{command}: no function {match.group(2)}"
+        found = re.search(rf"^(def {match[2]}\(|{match[2]} = )", module.read_text(), re.MULTILINE)
+        assert found, f"{command}: no function {match[2]}"

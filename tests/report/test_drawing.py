@@ -55,25 +55,6 @@ def _panels():
     return [deltas.Deltas(n, np.arange(1, 81), g, g < 0) for n, g in zip(NAMES, gains, strict=True)]
 
 
-def _shift():
-    names = ["global model", "1", "lr0.05_epoch15"]
-    return [
-        distribution_shift.Curve(
-            n, names, 0.6 + 0.1 * np.arange(3) + i / 40, 0.5 - 0.1 * np.arange(3)
-        )
-        for i, n in enumerate(NAMES)
-    ]
-
-
-def _collapse():
-    rounds, share = np.arange(1, 1501), 50 + 50 * _RNG.random(1500)
-    return [collapse.Curve(n, rounds, share - 9, share, share + 9, 3) for n in NAMES]
-
-
-def _communication():
-    return [communication.Curve(n, 1e9 * _X, _X / 2 + i / 20) for i, n in enumerate(NAMES)]
-
-
 def _composition():
     groups = ("English", "Spanish", "italic", "print", "cost $5 and $6")
     counts = {group: np.array([30.0, 20.0, i]) for i, group in enumerate(groups)}
@@ -97,15 +78,6 @@ def _tuning():
     return [tuning.Panel(n, means, gain[0], gain[1], (33.0, 26.1)) for n in NAMES[:2]]
 
 
-def _improvement():
-    return [improvement.Curve(n, _RNG.normal(-0.001, 0.003, 99)) for n in NAMES]
-
-
-def _sweep():
-    names = ("client_learning_rate", "server_learning_rate", "personal_learning_rate", "lambda")
-    return [sweep_curves.Panel(name, _curves(), True) for name in names]
-
-
 _ERROR = Comparison("toy", "half_squared_error", False, False, ())
 _ACCURACY = Comparison("toy", "accuracy", True, False, ())
 # The others' axes have the longer name of the error.
@@ -119,16 +91,21 @@ DATA = {
     "rate_curves": candidate_curves.Data("rate", _curves()),
     "rate_deltas": deltas.Data(_panels()[:2], "test clients, worst first (%)", False),
     "epoch_curves": candidate_curves.Data("epoch", _curves()),
-    "sweep_curves": _sweep(),
-    "distribution_shift": _shift(),
-    "collapse": _collapse(),
-    "communication": _communication(),
+    "sweep_curves": [sweep_curves.Panel(f"{of}_rate", _curves(), True) for of in ("a", "b")],
+    "distribution_shift": [
+        distribution_shift.Curve(n, ["global model", "1", "lr0.05_epoch15"], 0.6 + _X[:3], -_X[:3])
+        for n in NAMES
+    ],
+    "collapse": [
+        collapse.Curve(n, np.arange(1, 1501), *50 + 50 * _RNG.random((3, 1500)), 3) for n in NAMES
+    ],
+    "communication": [communication.Curve(n, 1e9 * _X, _X / 2) for n in NAMES],
     "composition": _composition(),
     "coefficient_curves": candidate_curves.Data("coefficient", _curves()),
     "size_curves": candidate_curves.Data("size", _curves()),
     "tuning": _tuning(),
     "acceptance": _acceptance(),
-    "improvement": _improvement(),
+    "improvement": [improvement.Curve(n, _RNG.normal(-0.001, 0.003, 99)) for n in NAMES],
 }
 
 

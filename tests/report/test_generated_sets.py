@@ -22,20 +22,16 @@ def runs(tmp_path):
     return generated_runs.write(tmp_path)
 
 
-@pytest.fixture
-def draw():
-    def drawn(path):
-        with style.settings():
-            return {figure.name: figure for figure in generated_sets.draw(path)}
-
-    return drawn
+def draw(path):
+    with style.settings():
+        return {figure.name: figure for figure in generated_sets.draw(path)}
 
 
 def _line(ax, label):
     return next(line for line in ax.get_lines() if line.get_label() == label)
 
 
-def test_checkpoints_stand_beside_what_has_no_rounds(tmp_path, draw, runs):
+def test_checkpoints_stand_beside_what_has_no_rounds(tmp_path, runs):
     np.savez(tmp_path / "level.npz", images=np.full((40, 4, 4, 1), 128, np.uint8))
     np.savez(tmp_path / "black.npz", images=np.zeros((40, 4, 4, 1), np.uint8))
     given = [f"--run={runs / 'one'}", f"--run={runs / 'two'}", "--features=pca:2"]
@@ -56,7 +52,7 @@ def test_checkpoints_stand_beside_what_has_no_rounds(tmp_path, draw, runs):
     assert pictures[7].get_images()[0].get_array().max() == 0
 
 
-def test_pictures_that_are_gone_are_left_out(tmp_path, draw, runs):
+def test_pictures_that_are_gone_are_left_out(tmp_path, runs):
     path = _table(tmp_path, f"--run={runs / 'one'}", "--features=pca:2", "--num_neighbors=0")
     path.write_text(path.read_text().replace("round_000", "gone_"))
     assert set(draw(path)) == {"checkpoint"}
@@ -75,7 +71,7 @@ def _written(path, *rows):
     return path
 
 
-def test_what_rounding_tells_apart_is_in_no_order(tmp_path, draw):
+def test_what_rounding_tells_apart_is_in_no_order(tmp_path):
     path = _written(
         tmp_path / "generative.csv",
         ("a", "file", "", "", "", 0.1, 0.2 + 1e-13),
@@ -86,7 +82,7 @@ def test_what_rounding_tells_apart_is_in_no_order(tmp_path, draw):
 
 
 @pytest.mark.parametrize("name", ["generative", "generative2", "generative-x"])
-def test_tables_of_another_kind_are_passed_over(tmp_path, draw, name):
+def test_tables_of_another_kind_are_passed_over(tmp_path, name):
     rows = [("r 0", "checkpoint", "r", 0, "", 1, 2), ("b", "file", "", "", "", 3, 4)]
     kept = _written(tmp_path / f"{name}.csv", *rows)
     for other in ("generative_older", "generative_theorem"):
@@ -100,7 +96,7 @@ def test_tables_of_another_kind_are_passed_over(tmp_path, draw, name):
         draw(separated)
 
 
-def test_figures_of_no_score_are_left_out(tmp_path, draw, runs):
+def test_figures_of_no_score_are_left_out(tmp_path, runs):
     """As of a client of one example: fid_avg and kid_avg are undefined."""
     file = runs / "one" / "generated" / "round_00000.npz"
     undefined = _written(
@@ -112,7 +108,7 @@ def test_figures_of_no_score_are_left_out(tmp_path, draw, runs):
     assert set(draw(undefined)) == {"pictures"}
 
 
-def test_eight_sets_are_read_and_ten_pictures_kept(tmp_path, draw, runs, monkeypatch):
+def test_eight_sets_are_read_and_ten_pictures_kept(tmp_path, runs, monkeypatch):
     file = runs / "one" / "generated" / "round_00000.npz"
     rows = [(f"r {n}", "checkpoint", "r", n, file, 1, 2) for n in range(15)]
     path = _written(tmp_path / "generative.csv", *rows)

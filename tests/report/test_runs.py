@@ -12,12 +12,15 @@ _CURVE = "round,split,client_id,candidate,value\n"
 
 def test_runs_and_roots_are_found_once(tmp_path):
     first = written.run(tmp_path / "results", "one", "fedavg+finetuning", CLIENTS, seed=1)
-    written.run(tmp_path / "results" / "below", "two", "local", CLIENTS, number=0)
+    below = tmp_path / "results" / "below"
+    written.run(below, "two", "local", CLIENTS, number=0, valid=CLIENTS)
     found = runs.find([str(tmp_path), str(first)])
     assert [run.run_id for run in found.runs] == ["two", "one"]
     run = found.runs[1]
     assert (run.dataset, run.seed, run.round, run.metric) == ("toy", 1, 10, "accuracy")
-    assert list(run.values.client_ids) == ["a", "b", "c"] and not run.is_silo
+    assert list(run.values.client_ids) == ["a", "b", "c"]
+    # Silos are those that are in both splits.
+    assert found.runs[0].is_silo and not run.is_silo
     assert not found.runs[0].has_trained_baseline and run.has_trained_baseline
 
 
@@ -40,11 +43,6 @@ def test_links_lead_to_a_run_once_and_end(tmp_path):
     assert len(runs.find([str(tmp_path)]).runs) == 1
 
 
-def test_silos_are_those_that_are_in_both_splits(tmp_path):
-    written.run(tmp_path, "one", "ditto", CLIENTS, valid=CLIENTS)
-    assert runs.find([str(tmp_path)]).runs[0].is_silo
-
-
 def _two_rounds(path, first, second):
     """Appends a second round to a run: clients' personalized values in both."""
     lines = (path / "clients.csv").read_text().splitlines()
@@ -58,19 +56,19 @@ def _two_rounds(path, first, second):
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"),
-    [({}, 20), ({"finetune_every": 10}, 10), ({"reported_round": "best"}, 10)],
+    ("flags", "second", "expected"),
+    [
+        ({}, 0.5, 20),
+        ({"finetune_every": 10}, 0.5, 10),
+        ({"reported_round": "best"}, 0.5, 10),
+        ({"reported_round": "best"}, 0.9, 20),
+        ({"reported_round": "best"}, "", 10),  # Somebody diverged.
+    ],
 )
-def test_which_round_is_reported(tmp_path, flags, expected):
+def test_which_round_is_reported(tmp_path, flags, second, expected):
     path = written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, flags=flags)
-    _two_rounds(path, first=0.75, second=0.5)
+    _two_rounds(path, first=0.75, second=second)
     assert runs.find([str(path)]).runs[0].round == expected
-
-
-def test_a_round_in_which_a_client_diverged_is_not_the_best(tmp_path):
-    path = written.run(tmp_path, "one", "a", CLIENTS, flags={"finetune_every": 10})
-    _two_rounds(path, first=0.5, second="")
-    assert runs.find([str(path)]).runs[0].round == 10
 
 
 def test_clusters_of_no_round_are_an_ensemble_and_synthetic_data_have_their_name(tmp_path):

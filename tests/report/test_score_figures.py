@@ -13,17 +13,22 @@ from motley_tff.tables import client_tables, columns
 from tests.report import written as runs
 
 
+def _write(path, rows):
+    """Writes examples of a run from their clients, labels and scores."""
+    keys = dict.fromkeys(("run_id", "dataset", "algorithm", "class"), "x")
+    keys |= {"base_random_seed": 0, "round": 1, "split": "test"}
+    csv_files.write(path, columns.names("scores"), [keys | row for row in rows])
+
+
 def _write_scores(path, *rounds):
     """Writes test examples from each round's `{client: {label: scores}}`, both models' alike."""
-    keys = dict.fromkeys(("run_id", "dataset", "algorithm", "class"), "x")
-    keys |= {"base_random_seed": 0, "split": "test"}
     rows = [
-        {**keys, "round": number, "client_id": client, "label": label, "baseline_score": score,
+        {"round": number, "client_id": client, "label": label, "baseline_score": score,
          "personalized_score": score}
         for number, scores_of in enumerate(rounds, 1) for client, labels in scores_of.items()
         for label, scores in labels.items() for score in scores
     ]  # fmt: skip
-    csv_files.write(path, columns.names("scores"), rows)
+    _write(path, rows)
 
 
 def test_figures(tmp_path):
@@ -97,17 +102,15 @@ def test_the_round_is_the_one_that_the_page_reports(tmp_path, monkeypatch):
 
 def test_figures_of_classes(tmp_path):
     rng = np.random.default_rng(1)
-    keys = dict.fromkeys(("run_id", "dataset", "algorithm"), "x")
-    keys |= {"base_random_seed": 0, "round": 1, "split": "test"}
     shifts = {"one": (0, 0), "two": (0, 9), "three": (1, 1)}  # Scores of class two shift by client.
     rows = [
-        {**keys, "client_id": f"c{c}", "class": name, "label": i % 2,
+        {"client_id": f"c{c}", "class": name, "label": i % 2,
          "baseline_score": (score := i % 2 + shifts[name][c] + rng.normal()),
          "personalized_score": score}
         for name in shifts for c in range(2) for i in range(100)
     ]  # fmt: skip
     path = tmp_path / "scores.csv"
-    csv_files.write(path, columns.names("scores"), rows)
+    _write(path, rows)
     with style.settings():
         drawn = {d.name: d for d in score_figures.draw(path)}
     assert list(drawn) == ["classes", "densities", "roc_curves", "averages"]
@@ -121,15 +124,13 @@ def test_figures_of_classes(tmp_path):
 
 
 def test_scores_that_are_not_finite_are_said(tmp_path):
-    keys = dict.fromkeys(("run_id", "dataset", "algorithm"), "x")
-    keys |= {"base_random_seed": 0, "round": 1, "split": "test", "class": "$x^$"}
     rows = [
-        {**keys, "client_id": f"c{c}", "label": i % 2, "baseline_score": i + c,
+        {"client_id": f"c{c}", "class": "$x^$", "label": i % 2, "baseline_score": i + c,
          "personalized_score": None if c == 2 else i}
         for c in range(3) for i in range(10)
     ]  # fmt: skip
     rows += [{**row, "class": "y"} for row in rows]
-    csv_files.write(tmp_path / "scores.csv", columns.names("scores"), rows)
+    _write(tmp_path / "scores.csv", rows)
     with style.settings():
         drawn = {d.name: d for d in score_figures.draw(tmp_path / "scores.csv")}
         style.rendered(drawn["classes"].figure, "svg")  # No name begins a formula.
