@@ -11,7 +11,6 @@ TABLE = metrics_output.Table(
         {"name": "=a_b|c\\", "x": 1 / 3, "empty": float("nan"), "number": 400000},
         {"name": "50%_\x1b[2J<b>", "x": -0.5, "number": None},
         {"name": "_c_", "x": 1e-12, "empty": None},
-        {"name": "d", "x": 0.0},
     ],
     ["a note\non two_lines 5%"],
 )
@@ -23,7 +22,6 @@ def test_text():
         "=a_b|c\\      0.33333  400000",
         "50%_ [2J<b>     -0.5",
         "_c_            1e-12",
-        "d                  0",
         "",
         "a note on two_lines 5%",
     ]
@@ -36,7 +34,6 @@ def test_markdown():
         "| =a_b\\|c\\\\       | 0.33333 | 400000 |",
         "| 50%\\_ \\[2J\\<b\\> |    -0.5 |        |",
         "| \\_c\\_           |   1e-12 |        |",
-        "| d               |       0 |        |",
         "",
         "a note on two_lines 5%",
     ]
@@ -51,7 +48,6 @@ def test_latex():
         r"=a\_b\textbar{}c\textbackslash{} & 0.33333 & 400000 \\",
         r"50\%\_ [2J\textless{}b\textgreater{} & -0.5 &  \\",
         r"\_c\_ & 1e-12 &  \\",
-        r"d & 0 &  \\",
         r"\bottomrule",
         r"\end{tabular}",
         "% a note on two_lines 5%",

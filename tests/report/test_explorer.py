@@ -207,6 +207,12 @@ def test_who_is_hurt_most(one):
     # Ids are text, whatever they say.
     assert one.locator("#explorer img").count() == 0
     assert "fewest personalization examples: 1 of 2 (50.0%), with most: 1 of 2" in _status(one)
+    # Less than rounding is no gain, and the hurt come first.
+    one.get_by_role("button", name="Select none").click()
+    one.get_by_label("Select horizontally from").fill("0.3")
+    one.keyboard.press("Tab")
+    found = [[row.split("\t")[k] for k in (1, 7, 8)] for row in _listed(one)]
+    assert found[1:3] == [["e", "0", "yes"], ["c", "0", "no"]]
 
 
 def test_several_runs_and_axes(one):
@@ -331,10 +337,3 @@ def test_limits_are_filled_in_after_a_drag_and_typed(of_errors):
     # Limits of one axis are none of another's.
     of_errors.get_by_label("Horizontal axis").select_option(label="evaluation examples")
     assert field.input_value() == "" and "Nothing is selected" in _status(of_errors)
-
-
-def test_less_than_rounding_is_no_gain_and_the_hurt_come_first(one):
-    one.get_by_label("Select horizontally from").fill("0.3")
-    one.keyboard.press("Tab")
-    found = [[row.split("\t")[k] for k in (1, 7, 8)] for row in _listed(one)]
-    assert found[1:3] == [["e", "0", "yes"], ["c", "0", "no"]]
