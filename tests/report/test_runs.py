@@ -212,6 +212,9 @@ def test_seeds_are_one_series_and_settings_several(tmp_path):
     assert _labels(tmp_path) == {
         "toy": [("HypCluster", ["c", "d"]), ("HypCluster, warm start 8", ["a", "b"])]
     }
+    (comparison,) = comparisons.compare(runs.find([str(tmp_path)]))
+    section = building.section_of_comparison(comparison, "anchor", [], [])
+    assert "HypCluster, warm start 8: num_warmstart_fedavg_rounds=8" in section.body
 
 
 def test_runs_of_a_seed_that_start_from_other_models_are_several(tmp_path):

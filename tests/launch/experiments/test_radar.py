@@ -3,6 +3,7 @@
 import csv
 import functools
 import math
+import re
 
 import pytest
 
@@ -87,7 +88,9 @@ def test_all_axes_by_hand(radar, scores, tmp_path):
     # FedSGD is 10.1% below the central one, but below local models, too.
     assert [sgd[n] for n in ("efficiency", "robustness", "effectiveness")] == [1, "", 0]
     assert {p.name for p in (tmp_path / "card").glob("radar.*")} == {"radar.svg", "radar.png"}
-    assert "robustness of fedsgd is not measured" in radar(root, "--model=global")[1]
+    printed = radar(root, "--model=global")[1]
+    assert "robustness of fedsgd is not measured" in printed
+    assert re.search(r"^fedavg .* 0\.6 ", printed, re.MULTILINE)
     assert scores(root, model="global")[0]["value"] == pytest.approx(0.6)
 
 
