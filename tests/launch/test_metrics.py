@@ -147,26 +147,6 @@ def test_a_foreign_file_in_every_form(motley_metrics, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "flags", "words"),
-    [
-        ("", (), "is empty; expected a header line"),
-        ("user,G\na,1\n", (), "lacks columns client_id, round"),
-        ("user,G\na,1\n", ("--columns=client=user,baseline=G",), "higher values are better"),
-        ("user,G\na,1\n", ("--columns=client",), "expected our name=the file's"),
-        ("user,G\na,1\n", ("--columns=client=user,baseline=F", "--metric=accuracy"), "columns F"),
-        (
-            "user,G\na,0.5\nb,85\n", ("--columns=client=user,baseline=G", "--metric=accuracy"),
-            "line 3, column 'G': found 85, expected an accuracy within [0, 1]",
-        ),
-    ],
-)  # fmt: skip
-def test_bad_files(motley_metrics, tmp_path, text, flags, words):
-    path = tmp_path / "x.csv"
-    path.write_text(text)
-    assert words in motley_metrics(path, *flags, fails=True)
-
-
-@pytest.mark.parametrize(
     ("flags", "words"),
     [
         (("--round=first",), "--round=first: expected last, all or a whole number"),
@@ -179,6 +159,7 @@ def test_bad_files(motley_metrics, tmp_path, text, flags, words):
         (("--compare", "--local=r"), "--compare: expected without"),
         (("--compare", "--round=all"), "--round=all: expected one round"),
         (("--local=nowhere",), "nowhere is not there"),
+        (("--columns=client",), "expected our name=the file's"),
         (("--columns=client=a,baseline=b,client=c",), "separated by commas, each of ours once"),
         (("--comapre",), "did you mean --compare?"),
     ],

@@ -94,23 +94,15 @@ def test_a_table_without_a_run(metrics, tmp_path):
     assert dict(zip(header, row, strict=True))["personalized"] == 0.75
 
 
-def test_a_sweep_s_rows_stand_once_and_its_runs_under_their_own_names(metrics, tmp_path):
-    client = {"a": (0.5, 0.75)}
-    for root in ("s0", "s1"):
-        tables = []
-        for name in ("p0", "p1"):
-            run = written.run(tmp_path / "all" / root / "runs", name, "ditto", client)
-            tables.append((run / "clients.csv").read_text().splitlines(keepends=True))
-        table = [tables[0][0], *(line for lines in tables for line in lines[1:])]
-        (tmp_path / "all" / root / "clients.csv").write_text("".join(table))
-        (tmp_path / "all" / root / "sweep.csv").touch()
-    metrics(tmp_path / "all", "--splits=test", f"--output={tmp_path / 'x.xlsx'}")
+def test_runs_of_one_name_are_told_apart(metrics, tmp_path):
+    roots = [tmp_path / "s0", tmp_path / "s1"]
+    for root in roots:
+        written.run(root, "same", "ditto", {"a": (0.5, 0.75)})
+    metrics(*roots, "--splits=test", f"--output={tmp_path / 'x.xlsx'}")
     sheets = _sheets(tmp_path / "x.xlsx")[0]
-    names = [row[0] for row in sheets["clients"][1:]]
-    assert names == [
-        f"{tmp_path}/all/{root}/{run}" for root in ("s0", "s1") for run in ("p0", "p1")
-    ]
-    assert [row[0] for row in sheets["summary"][1:]] == names
+    expected = [str(root / "same") for root in roots]
+    assert [row[0] for row in sheets["clients"][1:]] == expected
+    assert [row[0] for row in sheets["summary"][1:]] == expected
 
 
 def test_scores_have_sheets_of_clients_and_of_examples(metrics, tmp_path):

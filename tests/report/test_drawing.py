@@ -109,11 +109,6 @@ DATA = {
 }
 
 
-def test_all_kinds_are_here():
-    assert [kind.name for kind in figures.KINDS] == list(DATA)
-    assert len({kind.title for kind in figures.KINDS}) == len(figures.KINDS)
-
-
 @pytest.mark.parametrize("kind", figures.KINDS, ids=lambda kind: kind.name)
 def test_nothing_is_cut_off_or_covered(kind):
     with style.settings():

@@ -41,10 +41,9 @@ def test_an_axis_that_nobody_measured_is_hatched(ax):
         assert np.flatnonzero(np.isnan(line.get_ydata())).tolist() == missing
 
 
-def test_files_have_all_words_and_the_same_bytes_again(tmp_path):
+def test_files_have_all_words_as_they_are(tmp_path):
     values = {"$one$": [1, None, 3, 4]}
     paths = radar.save(tmp_path, AXES, values, 5.0)
     assert [path.name for path in paths] == ["radar.svg", "radar.png"]
     text = paths[0].read_text(encoding="utf-8")
     assert all(f"<!-- {word} -->" in text for word in (*AXES, "$one$", "not measured"))
-    assert radar.save(tmp_path, AXES, values, 5.0)[0].read_text(encoding="utf-8") == text

@@ -51,15 +51,6 @@ def test_the_papers_winners_from_its_own_table(table_3, name, lowest, value):
     assert [winners.winners(table_3[name], kind) for kind in kinds] == [["PersFL"]] * 5
 
 
-def test_the_papers_table_4(table_3):
-    """To its own rounding: accuracies of Table 3 have one decimal."""
-    of = table_3["DS-1"]
-    assert of["PersFL"]["pui"] == 100
-    assert of["PersFL"]["mpi"] == pytest.approx(38.74, abs=0.1)
-    assert of["PersFL"]["api"] == pytest.approx(36.87, abs=0.05)
-    assert table_3["DS-3"]["pFedMe"]["api"] == pytest.approx(31.44, abs=0.05)
-
-
 def test_equal_methods_share_a_rank_and_nobodys_loss_is_the_best():
     kinds = {kind.name: kind for kind in winners.KINDS}
     hurts, one, other = [1.0, -1.0], [1.0, 2.0], [2.0, 1.0]
