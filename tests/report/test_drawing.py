@@ -109,6 +109,10 @@ DATA = {
 }
 
 
+def test_titles_tell_figures_apart():
+    assert len({kind.title for kind in figures.KINDS}) == len(figures.KINDS)
+
+
 @pytest.mark.parametrize("kind", figures.KINDS, ids=lambda kind: kind.name)
 def test_nothing_is_cut_off_or_covered(kind):
     with style.settings():
