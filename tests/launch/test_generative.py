@@ -22,7 +22,6 @@ def files(tmp_path_factory):
         "right": rng.normal(size=(20, 2)) + [2, 0],
     }
     np.savez(folder / "clients.npz", **clients)
-    np.savez(folder / "one_client.npz", rng.normal(size=(40, 2)) + [2, 0])
     np.savez(folder / "middle.npz", rng.normal(size=(40, 2)) * [2, 1])
     np.savez(folder / "wide.npz", np.ones((4, 3)))
     np.savez(folder / "=wide.npz", rng.normal(size=(9, 2)))

@@ -54,7 +54,15 @@ def test_whiskers_and_limits():
         assert ax.get_xlim() == pytest.approx(limits)
 
 
-def test_gains_by_rank(tmp_path):
+def test_gains(tmp_path):
+    clients = {"a": (4.0, 1.0), "b": (1.0, 2.0)}
+    written.run(tmp_path / "e", "one", "ditto", clients, metric="error", higher_is_better=False)
+    error = compare(tmp_path / "e")
+    data = deltas.by_examples(error)
+    assert list(data.panels[0].delta) == [3.0, -1.0] and list(data.panels[0].x) == [10.0, 20.0]
+    (label,) = (t.get_text() for t in deltas.draw(data, error, {}).texts if "gain" in t.get_text())
+    assert "less error" in label and not data.log_x
+    tmp_path = tmp_path / "a"
     written.run(tmp_path, "one", "ditto", CLIENTS)
     written.run(tmp_path, "alone", "local", CLIENTS, number=0)
     (panel,) = deltas.by_rank(compare(tmp_path)).panels
@@ -79,16 +87,6 @@ def test_clients_without_a_finite_gain_or_a_known_size_count(tmp_path):
     caption = deltas.caption(data, comparison)
     assert "(6 a panel)" in caption and "Diverged and counted, not drawn: 2." in caption
     assert list(deltas.by_examples(comparison).panels[0].x) == [1, 3, 4, 5, 6]
-
-
-def test_gains_by_examples_of_an_error(tmp_path):
-    clients = {"a": (4.0, 1.0), "b": (1.0, 2.0)}
-    written.run(tmp_path, "one", "ditto", clients, metric="error", higher_is_better=False)
-    comparison = compare(tmp_path)
-    data = deltas.by_examples(comparison)
-    assert list(data.panels[0].delta) == [3.0, -1.0] and list(data.panels[0].x) == [10.0, 20.0]
-    label = deltas.draw(data, comparison, {})._supylabel.get_text()
-    assert "less error" in label and not data.log_x
 
 
 # Three rates, two epochs. Validation: at 0.1 the second epoch is best, at 1 and 10 the first; the

@@ -71,14 +71,6 @@ def test_which_round_is_reported(tmp_path, flags, second, expected):
     assert runs.find([str(path)]).runs[0].round == expected
 
 
-def test_clusters_of_no_round_are_an_ensemble_and_synthetic_data_have_their_name(tmp_path):
-    written.run(
-        tmp_path, "one", "hypcluster", CLIENTS, number=0, flags={"use_synthetic_data": True}
-    )
-    run = runs.find([str(tmp_path)]).runs[0]
-    assert (run.algorithm, run.dataset) == ("ensemble", "toy (synthetic)")
-
-
 def test_a_sweep_and_its_best_runs(tmp_path):
     rows = [
         {"lambda": x, "name": "x", "base_random_seed": 1, "status": status, "reason": ""}

@@ -91,20 +91,15 @@ def test_the_best_on_validation_is_reported_on_test(directory):
     for name in ("sweep", "best", "tasks"):
         found = set(table(folder / f"{name}.csv")[0])
         assert found - set(GRID.grid) == set(columns.names(name)), name
+    # Clients are those of the chosen setting's rounds.
+    assert [tuple(row.values()) for row in table(folder / "clients.csv")] == [
+        (run, "7", split, "a") for run in ("p0001_s100", "p0001_s1100")
+        for split in ("valid", "test")
+    ]  # fmt: skip
     # What the paper says is of no synthetic data.
     synthetic = dataclasses.replace(PLAN, use_synthetic_data=True)
     rows = results.best_rows(synthetic, kept(*VALUES), 0)
     assert all(row["paper_mean"] is None for row in rows)
-
-
-def test_clients_are_those_of_the_chosen_settings_rounds(directory):
-    folder = directory(kept(*VALUES))
-    results.write(folder, PLAN)
-    clients = [tuple(row.values()) for row in table(folder / "clients.csv")]
-    assert clients == [
-        (run, "7", split, "a") for run in ("p0001_s100", "p0001_s1100")
-        for split in ("valid", "test")
-    ]  # fmt: skip
 
 
 def test_a_setting_with_a_failed_run_is_not_chosen(directory):
