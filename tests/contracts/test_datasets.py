@@ -79,7 +79,9 @@ def test_loss_and_metrics_have_an_entry_an_example(task):
         assert np.all(np.isfinite(values)) and np.all(weights >= 0)
 
 
+# Landmarks are drawn as other pictures are, and take long.
 @pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in _names() if n != "landmark"], scope="module")
 def test_the_seed_decides(name, task):
     def first(task):
         return task.train.fetch(task.train.ids[0])["train"]

@@ -1,4 +1,3 @@
-import functools
 import io
 import pathlib
 
@@ -8,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from datasets import landmark, splits, synthetic_photographers, tfrecord_clients
-from datasets.models import mobilenet_v2
 from datasets.options import DataOptions
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
@@ -82,15 +80,6 @@ def cache_dir(tmp_path_factory, taken):
 
 @pytest.fixture(scope="module")
 def task(cache_dir):
-    return create(cache_dir)
-
-
-@pytest.fixture
-def small_task(cache_dir, monkeypatch):
-    """Of few pixels, and without kinks: at ReLU6's a sum's last digit decides a gradient."""
-    monkeypatch.setattr(landmark, "IMAGE_SIZE", 32)
-    norm = functools.partial(mobilenet_v2.GroupNorm, with_relu6=False)
-    monkeypatch.setattr(mobilenet_v2, "GroupNorm", norm)
     return create(cache_dir)
 
 
@@ -260,9 +249,12 @@ def test_training_on_large_data_reads_headers_and_decodes_what_it_draws(
     ids = few_clients(tmp_path, c=[*bad, good, behind])
     task = create(tmp_path)
     assert len(task.train.fetch(ids["c"])["train"]["label"]) == 2
-    backend = sequential.SequentialBackend()
+    sgd = optimizers.OptimizerConfig("sgd", 0.1, {})
+    algorithm = FedAvg(sgd, sgd, 1, 2).build(task, task.model.initial_weights(0))
+    process = sequential.SequentialBackend().training(task, algorithm)
+    cohort = base.Round(1, (ids["c"],), np.array([3, 4], np.int32))
     with pytest.raises(errors.UserError, match=f"client '{ids['c']}'.*[Ii]nvalid JPEG"):
-        _one_round(backend, task, (ids["c"],))
+        process.run(process.initialize(), [cohort], lambda *_: None)
 
 
 def test_labels_of_the_small_variant(tmp_path):
@@ -360,33 +352,3 @@ def test_a_photographer_depends_on_the_seed_and_the_number_alone():
     )
     other = synthetic_photographers.take_photos(1, 1, 2028).photos["photographer_000"]
     assert other["image"][0] != few["photographer_000"]["image"][0]
-
-
-def _one_round(backend, task, client_ids=None, batch_size=2):
-    """Returns (the weights' change, the round's means)."""
-    sgd = optimizers.OptimizerConfig("sgd", 0.1, {})
-    server = optimizers.OptimizerConfig("sgd", 1.0, {})
-    params = FedAvg(sgd, server, train_epochs=1, train_batch_size=batch_size)
-    initial = task.model.initial_weights(0)
-    process = backend.training(task, params.build(task, initial))
-    results = []
-    cohort = base.Round(1, client_ids or task.train.ids[1:3], np.array([3, 4], np.int32))
-    state = process.run(process.initialize(), [cohort], lambda r, s: results.append(r.means))
-    changes = [w - i for w, i in zip(process.weights(state), initial, strict=True)]
-    return changes, results[0]
-
-
-@pytest.mark.slow
-def test_a_round_from_files_is_the_same_in_tffs_worker(small_task):
-    from motley_tff.backends.tff import backend as tff_backend
-    from motley_tff.backends.tff.runtime import tff_runtime
-
-    task = small_task
-    changes, means = _one_round(sequential.SequentialBackend(), task)
-    with tff_runtime():
-        others, other_means = _one_round(tff_backend.TffBackend(), task)
-    assert means == pytest.approx(other_means, rel=1e-5)
-    for one, other in zip(changes, others, strict=True):
-        # Of each weight array's largest change, a thousandth.
-        np.testing.assert_allclose(other, one, atol=1e-3 * np.abs(one).max())
-        assert np.abs(one).max() > 0

@@ -98,8 +98,8 @@ def test_a_classifier_of_ours(tmp_path):
     programs.run(
         "finetuning_trainer", tmp_path, "--dataset_name=emnist", "--only_digits", "--model=lenet",
         "--use_synthetic_data", "--total_rounds=2", "--finetune_max_epochs=0",
-        "--experiment_name=lenet", "--valid_clients_per_evaluation=2",
-        "--test_clients_per_evaluation=2", "--final_evaluation_clients=2",
+        "--experiment_name=lenet", "--final_evaluation_clients=1", "--clients_per_train_round=2",
+        "--backend=sequential", eagerly=True,
     )  # fmt: skip
     found = picture_features.classifier(tmp_path / "lenet")
     assert (found.name, found.shape) == ("emnist's classifier lenet", (28, 28, 1))
