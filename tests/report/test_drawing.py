@@ -114,10 +114,11 @@ def test_titles_tell_figures_apart():
 
 
 @pytest.mark.parametrize("kind", figures.KINDS, ids=lambda kind: kind.name)
-def test_nothing_is_cut_off_or_covered(kind):
+def test_series_are_named_and_nothing_is_cut_off_or_covered(kind):
     with style.settings():
         comparison = _ACCURACY if kind.name in _OF_ACCURACY else _ERROR
         figure = kind.draw(DATA[kind.name], comparison, style.styles(NAMES))
+        assert any("Local training" in text.get_text() for text in figure.findobj(Text))
         assert _faults(figure) == []
 
 
