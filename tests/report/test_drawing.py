@@ -82,7 +82,7 @@ _ERROR = Comparison("toy", "half_squared_error", False, False, ())
 _ACCURACY = Comparison("toy", "accuracy", True, False, ())
 # The others' axes have the longer name of the error.
 _OF_ACCURACY = (
-    "box_plots", "delta_by_rank", "rate_deltas", "distribution_shift", "collapse", "communication",
+    "box_plots", "rate_deltas", "distribution_shift", "collapse", "communication",
 )  # fmt: skip
 DATA = {
     "box_plots": _boxes(),
