@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from datasets import landmark, splits, synthetic_photographers, tfrecord_clients
+from datasets.models import mobilenet_v2
 from datasets.options import DataOptions
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
