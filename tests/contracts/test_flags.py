@@ -137,8 +137,8 @@ REACHES = (
     Reaches("--noinclude_baseline_candidate", "clients", "candidate", _KNN_PER, (
         "--coefficients=0.000001",)),
     # mtl_trainer.
-    Reaches("--algorithm=local", "clients", "personalized_loss", _MTL),
-    Reaches("--lambda=0.3", "clients", "personalized_loss", _MTL),
+    Reaches("--algorithm=local", "clients", "personalized_loss", _MTL, _TWO_ROUNDS),
+    Reaches("--lambda=0.3", "clients", "personalized_loss", _MTL, _TWO_ROUNDS),
     Reaches("--mocha_outer=2", "clients", "personalized_loss", _MTL, _of("mocha")),
     Reaches("--alpha=0.9", "clients", "personalized_loss", _MTL, _of("apfl")),
     Reaches("--inner_steps=1", "clients", "personalized_loss", _MTL, _of("pfedme")),
@@ -146,7 +146,7 @@ REACHES = (
     Reaches("--personal_layers=0", "clients", "personalized_loss", _MTL, _of("fedper")),
     Reaches("--distillation=knowledge", "candidates", "loss", _MTL, _STUDENT),
     Reaches("--teacher=last", "clients", "baseline_loss", _MTL, (*_STUDENT, *_TWO_ROUNDS)),
-    Reaches("--student=teacher", "candidates", "loss", _MTL, _STUDENT),
+    Reaches("--student=teacher", "candidates", "loss", _MTL, (*_STUDENT, *_TWO_ROUNDS)),
     Reaches("--distillation_weights=0.9", "candidates", "loss", _MTL, _STUDENT),
     Reaches("--temperatures=5", "candidates", "loss", _MTL, _STUDENT),
     Reaches("--student_epochs=2", "candidates", "candidate", _MTL, _STUDENT),
@@ -248,7 +248,7 @@ def test_the_cells_change(opened):
             reached = list(without.get(one.column, [])) != list(given[one.column])
         if not reached:
             unmoved.append(f"{one.flag} {' '.join(one.beside)}")
-    assert unmoved == []
+    assert not unmoved, unmoved
 
 
 def test_parameters_reach_their_optimizer(opened):

@@ -89,12 +89,33 @@ def test_classes_alone_and_in_pairs():
     assert len(sets["class 3"]) == 60 and len(sets["class 3 + class 7"]) == 120
 
 
-def test_the_papers_curves():
+def test_fid_orders_extremes_in_two_ways_and_kid_in_one():
+    """Of spread clients, half the covariance is nearer to each alone, and not to all together."""
+    rng = np.random.default_rng(1)
+    clients = _clients(rng, 400, 8)
+    sets = controlled.extremes(clients, "class 3")
+    rows = {row["generated"]: row for row in scores.table(clients, sets, 0).rows}
+    half, whole = rows["mixture of half the covariance"], rows["mixture"]
+    assert whole["fid_all"] < half["fid_all"] and whole["fid_avg"] > half["fid_avg"]
+    gaps = [row["kid_avg"] - row["kid_all"] for row in rows.values()]
+    assert gaps == pytest.approx([gaps[0]] * 3, rel=1e-9)
+    with pytest.raises(KeyError):
+        controlled.extremes(clients, "nobody")
+
+
+_IDEAL = "ideal"
+
+
+@pytest.fixture(scope="module")
+def experiment():
     clients, by_variance = controlled.gaussian(np.random.default_rng(0))
     generated = {f"var_x={v:g}": features for v, features in by_variance.items()}
-    generated["ideal"] = clients.features
+    generated[_IDEAL] = clients.features
     rows = scores.table(clients, generated, num_neighbors=0).rows
-    experiment = {row["generated"]: row for row in rows}
+    return {row["generated"]: row for row in rows}
+
+
+def test_the_papers_curves(experiment):
     assert len(experiment) == 17 + 1 and controlled.NUM_EXAMPLES == 50_000
     assert controlled.VARIANCES[[0, 8, 16]].tolist() == [0, 2, 4]
     for variance in controlled.VARIANCES:
@@ -106,8 +127,11 @@ def test_the_papers_curves():
         expected = {"fid_all": fid_all, "fid_avg": fid_avg, "kid_all": kid_all, "kid_avg": kid_avg}
         for column, value in expected.items():
             assert row[column] == pytest.approx(value, abs=0.1), (column, variance)
-    # All examples themselves are not the best by the average.
-    ideal = experiment["ideal"]
+
+
+def test_the_papers_ideal_estimator_is_not_the_best_by_fid_avg(experiment):
+    ideal = experiment[_IDEAL]
     assert ideal["fid_all"] == pytest.approx(0, abs=1e-9)
+    assert ideal["kid_biased_all"] == pytest.approx(0, abs=1e-9)
     assert ideal["fid_avg"] == pytest.approx((np.sqrt(2) - 1) ** 2 + 1, abs=0.01)
     assert ideal["fid_avg"] > experiment["var_x=1"]["fid_avg"] + 0.1

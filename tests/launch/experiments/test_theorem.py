@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 from launch.experiments.generative import theorem
 from motley_tff.metrics.generative import client_features, frechet
@@ -45,10 +46,18 @@ def test_the_mixture_is_that_of_all_examples():
     assert row["gap"] == pytest.approx(row["gap_of_traces"], rel=1e-9)
 
 
-def test_nothing_is_nearer_than_the_barycenter():
+def test_the_barycenter_solves_its_equation_and_nothing_is_nearer():
     rng = np.random.default_rng(2)
     clients = _clients(rng)
     middle = theorem.barycenter(clients)
+    s = middle.root @ middle.root.T
+    half = scipy.linalg.sqrtm(s)
+    covariances = [of.root @ of.root.T for _, of in clients]
+    shares = [share for share, _ in clients]
+    inner = sum(
+        w * scipy.linalg.sqrtm(half @ c @ half) for w, c in zip(shares, covariances, strict=True)
+    )
+    np.testing.assert_allclose(inner, s, rtol=1e-8, atol=1e-8)
     least = theorem.average(clients, middle)
     for _ in range(20):
         other = frechet.Gaussian(
@@ -72,6 +81,23 @@ def test_the_printed_equation_holds_where_all_commute():
     np.testing.assert_allclose(
         np.sort(np.linalg.eigvalsh(middle.root @ middle.root.T)), expected, rtol=1e-9
     )
-    model = commuting()
-    whole = frechet.distance(middle, model) + theorem.average(clients, middle)
-    assert theorem.average(clients, model) == pytest.approx(whole, rel=1e-9)
+    constant = theorem.average(clients, middle)
+    for _ in range(5):
+        model = commuting()
+        whole = frechet.distance(middle, model) + constant
+        assert theorem.average(clients, model) == pytest.approx(whole, rel=1e-9)
+
+
+def test_elsewhere_its_right_side_is_too_large():
+    rng = np.random.default_rng(4)
+    clients = _clients(rng)
+    middle = theorem.barycenter(clients)
+    constant = theorem.average(clients, middle)
+    ratios = []
+    for _ in range(30):
+        model = _random(rng)
+        ratios.append(
+            theorem.average(clients, model) / (frechet.distance(middle, model) + constant)
+        )
+    assert max(ratios) < 1 and np.mean(ratios) < 0.99
+    assert theorem.average(clients, middle) / constant == pytest.approx(1)
