@@ -2,14 +2,18 @@
 
 import dataclasses
 import importlib
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import datasets
+from datasets import dealing
 from motley_tff.core import client_work, clients as clients_lib, learning
 from tests import synthetic
+from tests.contracts import in_process
+from tests.trainers import programs
 
 
 def _names():
@@ -79,17 +83,56 @@ def test_loss_and_metrics_have_an_entry_an_example(task):
         assert np.all(np.isfinite(values)) and np.all(weights >= 0)
 
 
-# Landmarks are drawn as other pictures are, and take long.
+_FEW = (
+    "--total_rounds=1", "--final_evaluation_clients=1", "--backend=sequential",
+    "--max_examples_per_client=6",
+)  # fmt: skip
+# {data set: (trainer, flags of its own work)}, where it is not fine-tuning
+_TRAINERS = {
+    "adni": ("mtl_trainer", "--algorithm=ditto"),
+    "celeba": ("hypcluster_trainer", "--num_clusters=2"),
+    "table": ("knn_per_trainer", "--coefficients=0.5"),
+}
+# Landmarks take minutes.
+_QUICK = [name for name in _names() if name != "landmark"]
+
+
+@pytest.mark.parametrize("name", _QUICK)
+def test_a_round_of_a_trainer(name, tmp_path):
+    task = synthetic.task(name)
+    trainer, own = _TRAINERS.get(name, ("finetuning_trainer", "--finetune_max_epochs=1"))
+    flags = [f"--dataset_name={name}", *_FEW, own]
+    if name in datasets.DEALT:
+        flags += ["--partition=dirichlet:1", "--num_clients=3"]
+    is_silos = task.setting == "cross_silo"
+    flags.append("--max_clients=2" if is_silos else "--clients_per_train_round=1")
+    with (
+        mock.patch.object(datasets, "create_task", lambda options: dealing.cut(task, options)),
+        in_process.opened(trainer) as run,
+    ):
+        run(tmp_path, "x", *flags)
+    clients = programs.table(tmp_path, "x", "clients")
+    assert set(clients.split) == {"valid", "test"} and set(clients.dataset) == {name}
+    assert np.isfinite(clients[["baseline", "personalized", "baseline_loss"]]).all().all()
+    if not is_silos:
+        assert clients.groupby("split").size().tolist() == [1, 1]
+    summary = programs.table(tmp_path, "x", "summary").set_index("split")
+    for split, rows in clients.groupby("split"):
+        assert summary.num_clients[split] == len(rows)
+        assert summary.baseline_mean[split] == pytest.approx(rows.baseline.mean(), rel=1e-6)
+        assert summary.pct_clients_hurt[split] == pytest.approx(100 * rows.is_hurt.mean())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in _names() if n != "landmark"], scope="module")
-def test_the_seed_decides(name, task):
+@pytest.mark.parametrize("name", _QUICK)
+def test_the_seed_decides(name):
     def first(task):
         return task.train.fetch(task.train.ids[0])["train"]
 
     def made(**options):
         return datasets.create_task(synthetic.options_of(name, **options))
 
-    one, same, other = first(task), first(made()), first(made(base_random_seed=7))
+    one, same, other = first(synthetic.task(name)), first(made()), first(made(base_random_seed=7))
     for field in one:
         np.testing.assert_array_equal(one[field], same[field])
     assert any(

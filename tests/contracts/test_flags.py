@@ -19,7 +19,9 @@ from tests.contracts import in_process
 from trainers import algorithm_flags, config, optimizer_flags
 
 _FINETUNING, _HYPCLUSTER, _KNN_PER, _MTL = in_process.TRAINERS
-_SHORT = ("--total_rounds=1", "--rounds_per_evaluation=1", "--backend=sequential")
+_SHORT = (
+    "--total_rounds=1", "--rounds_per_evaluation=1", "--backend=sequential", "--max_clients=2",
+)  # fmt: skip
 _TWO_ROUNDS = ("--total_rounds=2", "--rounds_per_evaluation=2")
 # Smallest form of each trainer's own work; what a line gives comes after and so wins.
 _OWN = {
@@ -28,7 +30,8 @@ _OWN = {
     _KNN_PER: ("--num_neighbors=3", "--coefficients=0.5"),
     _MTL: (),
 }
-_DEVICE = ("--dataset_name=emnist", "--clients_per_train_round=3")
+_ALL = "--max_clients=9"
+_DEVICE = ("--dataset_name=emnist", "--clients_per_train_round=3", _ALL)
 
 
 class Reaches(NamedTuple):
@@ -61,24 +64,25 @@ REACHES = (
     # Data and rounds.
     Reaches("--base_random_seed=5", "rounds", "train_loss"),
     Reaches("--dataset_name=emnist", "clients", "client_id", beside=(
-        "--clients_per_train_round=2",)),
+        "--clients_per_train_round=2", _ALL)),
     Reaches("--total_rounds=2", "rounds", "round"),
     Reaches("--rounds_per_evaluation=1", "summary", "round", beside=_TWO_ROUNDS),
     Reaches("--train_epochs=2", "clients", "baseline_loss"),
     Reaches("--train_batch_size=3", "clients", "baseline_loss"),
-    Reaches("--clients_per_train_round=2", "rounds", "num_clients"),
+    Reaches("--clients_per_train_round=1", "rounds", "num_clients"),
     Reaches("--clients_fraction=0.1", "rounds", "num_clients"),
     # Who trains, and on what.
     Reaches("--partition=iid", "rounds", "train_loss"),
     Reaches("--evaluation_partition=iid", "clients", "baseline"),
-    Reaches("--num_clients=2", "clients", "client_id", beside=("--partition=iid",)),
+    Reaches("--num_clients=2", "clients", "client_id", beside=("--partition=iid", _ALL)),
     Reaches("--min_examples=20", "clients", "num_evaluation_examples", beside=(
         "--partition=dirichlet:1",)),
-    Reaches("--max_clients=2", "clients", "client_id"),
+    Reaches("--max_clients=3", "clients", "client_id"),
     Reaches("--max_examples_per_client=4", "clients", "num_personalization_examples"),
-    Reaches("--dropout_rate=0.6", "rounds", "num_clients"),
+    Reaches("--dropout_rate=0.6", "rounds", "num_clients", beside=(_ALL,)),
     Reaches("--attack=sign_flip:0.1:2", "clients", "baseline_loss"),
-    Reaches("--trim_share=0.4", "clients", "baseline_loss", beside=("--aggregator=trimmed_mean",)),
+    Reaches("--trim_share=0.4", "clients", "baseline_loss", beside=(
+        "--aggregator=trimmed_mean", _ALL)),
     Reaches("--straggler_rate=0.9", "clients", "baseline_loss", beside=("--train_epochs=3",)),
     # Evaluation.
     Reaches("--valid_clients_per_evaluation=2", "summary", "num_clients", beside=(
@@ -151,7 +155,7 @@ REACHES = (
     Reaches("--temperatures=5", "candidates", "loss", _MTL, _STUDENT),
     Reaches("--student_epochs=2", "candidates", "candidate", _MTL, _STUDENT),
     # hypcluster_trainer.
-    Reaches("--num_clusters=3", "rounds", "train_loss", _HYPCLUSTER),
+    Reaches("--num_clusters=3", "rounds", "train_loss", _HYPCLUSTER, (_ALL,)),
     Reaches("--num_warmstart_fedavg_rounds=1", "summary", "bytes_down_total", _HYPCLUSTER),
     Reaches("--warmstart_fraction=0.5", "rounds", "round", _HYPCLUSTER, _TWO_ROUNDS),
     Reaches("--warmstart_client_learning_rate=0.7", "rounds", "train_loss", _HYPCLUSTER, (
@@ -162,12 +166,13 @@ REACHES = (
         "--num_warmstart_fedavg_rounds=1", "--server_optimizer=adam")),
     Reaches("--cluster_initialization=updates", "rounds", "train_loss", _HYPCLUSTER),
     Reaches("--balance=20", "rounds", "train_loss", _HYPCLUSTER, (
-        "--total_rounds=6", "--num_clusters=3", "--base_random_seed=2", "--train_epochs=2")),
+        "--total_rounds=6", "--num_clusters=3", "--base_random_seed=2", "--train_epochs=2", _ALL)),
     Reaches("--share_base_layers", "rounds", "train_loss", _HYPCLUSTER),
     # Its clients change between clusters: one that is left moves on by its momentum.
     Reaches("--step_empty_clusters", "clients", "baseline_loss", _HYPCLUSTER, (
-        "--num_clusters=3", "--total_rounds=5", "--rounds_per_evaluation=5", "--train_epochs=2",
-        "--server_optimizer=momentum", "--clients_per_train_round=1", "--base_random_seed=2")),
+        _ALL, "--num_clusters=3", "--total_rounds=5", "--rounds_per_evaluation=5",
+        "--train_epochs=2", "--server_optimizer=momentum", "--clients_per_train_round=1",
+        "--base_random_seed=2")),
 )  # fmt: skip
 
 # Flags that say where, how fast, or what is written, not which numbers.

@@ -56,10 +56,16 @@ class _Counted:
         self._stages.pop()
 
 
-@pytest.fixture(params=RUNS, ids=lambda case: "-".join((case[0], *case[1])))
+# Without warning, in round 4, after the checkpoint of round 2; on a signal, after round 3. Each kind
+# of state meets one of them.
+_ENDINGS = ((4, _Killed, 2), (3, KeyboardInterrupt, 3))
+_CASES = [(*run, _ENDINGS[i % 2]) for i, run in enumerate(RUNS)]
+
+
+@pytest.fixture(params=_CASES, ids=lambda case: "-".join((case[0], *case[1])))
 def begun(request, tmp_path):
-    """Runs a trainer once more under a progress that counts; returns that."""
-    trainer, flags = request.param
+    """Runs a trainer once more under a progress that counts; returns (what does, the ending)."""
+    trainer, flags, ending = request.param
     with in_process.opened(trainer) as run:
 
         def again(name, *counted):
@@ -76,21 +82,20 @@ def begun(request, tmp_path):
                     run(tmp_path, name, *_FLAGS, *flags)
             return progress
 
-        yield again
+        yield again, ending
 
 
 def test_only_the_rounds_that_are_left_are_trained(begun, tmp_path, capsys):
-    whole = begun("whole")
+    run, (last, error, kept) = begun
+    whole = run("whole")
     assert whole.steps["train"] == 4 and whole.went_on_after["train"] == 0
-    # Without warning, in round 4, after the checkpoint of round 2; on a signal, after round 3.
-    for name, last, error, kept in (("killed", 4, _Killed, 2), ("ended", 3, KeyboardInterrupt, 3)):
-        begun(name, "train", last, error)
-        progress = begun(name)
-        assert (progress.went_on_after["train"], progress.steps["train"]) == (kept, 4 - kept)
-        assert not [stage for stage in progress.steps if stage.startswith("warm start")]
-        programs.same_tables(tmp_path / "whole", _renamed(tmp_path, name))
+    run("ended", "train", last, error)
+    progress = run("ended")
+    assert (progress.went_on_after["train"], progress.steps["train"]) == (kept, 4 - kept)
+    assert not [stage for stage in progress.steps if stage.startswith("warm start")]
+    programs.same_tables(tmp_path / "whole", _renamed(tmp_path, "ended"))
     capsys.readouterr()
-    assert begun("whole").steps == {}, "a finished run trains and evaluates nothing"
+    assert run("whole").steps == {}, "a finished run trains and evaluates nothing"
     assert "whole" in capsys.readouterr().out
 
 
