@@ -56,8 +56,8 @@ class _Counted:
         self._stages.pop()
 
 
-# Without warning, in round 4, after the checkpoint of round 2; on a signal, after round 3. Each kind
-# of state meets one of them.
+# Without warning, in round 4, after the checkpoint of round 2; on a signal, after round 3. Each
+# kind of state meets one of them.
 _ENDINGS = ((4, _Killed, 2), (3, KeyboardInterrupt, 3))
 _CASES = [(*run, _ENDINGS[i % 2]) for i, run in enumerate(RUNS)]
 
