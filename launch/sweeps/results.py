@@ -95,8 +95,11 @@ def _check(content: Any) -> None:
         raise ValueError(f"expected numbers or text for {', '.join(_TASK_COLUMNS[2:])}")
     float(content.get("seconds", 0.0))
     for row in content["runs"]:
-        if not all(isinstance(cell, str) for cell in (row["run_id"], row["status"], *row.values())):
+        always = (row["run_id"], row["status"], row["reason"])
+        if not all(isinstance(cell, str) for cell in (*always, *row.values())):
             raise ValueError("expected text in runs")
+        if unknown := row.keys() - {"run_id", "status", "reason", *_OF_RUN, *_NUMBERS}:
+            raise ValueError(f"a run has {', '.join(sorted(unknown))}, of which nothing is known")
         if row["status"] == "finished":
             if lacking := [name for name in (*_OF_RUN, *_NUMBERS) if name not in row]:
                 raise ValueError(f"a finished run lacks {', '.join(lacking)}")

@@ -1,6 +1,5 @@
 """What may happen to a run from outside: disks, clocks, memory, streams, other processes."""
 
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -8,7 +7,7 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -236,31 +235,6 @@ def no_more_memory(bench: Bench, kind: int, megabytes: int) -> Ending:
     return started.ending()
 
 
-def killed_for_memory(bench: Bench) -> Ending:
-    """The kernel kills the trainer, whose control group has no memory left."""
-    with _memory_group() as (group, usage, limit):
-        started = bench.start_training(prefix=["sh", "-c", 'echo $$ > "$0" && exec "$@"', group])
-        limit.write_text(str(int(usage.read_text()) + _MEGABYTE))
-        return started.ending()
-
-
-@contextlib.contextmanager
-def _memory_group() -> Iterator[tuple[str, pathlib.Path, pathlib.Path]]:
-    """Yields a control group's (processes, usage, limit)."""
-    top, usage, limit = pathlib.Path("/sys/fs/cgroup"), "memory.current", "memory.max"
-    if (top / "memory").is_dir():  # The first version of control groups.
-        top, usage, limit = top / "memory", "memory.usage_in_bytes", "memory.limit_in_bytes"
-    group = top / f"motley_{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        raise UnavailableError(f"no control groups: {error.strerror}") from error
-    try:
-        yield str(group / "cgroup.procs"), group / usage, group / limit
-    finally:
-        group.rmdir()
-
-
 # --- streams --------------------------------------------------------------------------------------
 
 
@@ -333,7 +307,6 @@ FAULTS = (
     Fault("8 MB more address space", partial(no_more_memory, kind=_AS, megabytes=8), **_NO_MEMORY),
     Fault("0 MB more data", partial(no_more_memory, kind=_DATA, megabytes=0), **_NO_MEMORY),
     Fault("8 MB more data", partial(no_more_memory, kind=_DATA, megabytes=8), **_NO_MEMORY),
-    Fault("killed for its memory", killed_for_memory, (-9,)),
     Fault("stdout's reader left", partial(reader_that_left, stream="stdout"), (141,)),
     Fault("stderr's reader left", partial(reader_that_left, stream="stderr"), (0,)),
     Fault("stdout on a full disk", partial(full_stream, stream="stdout"), (2,), "No space left"),

@@ -1,4 +1,14 @@
-"""A few damaged files of each kind, the same each time; `fuzz` tries more, others."""
+"""A few damaged files of each kind, the same each time; others for as long as one likes.
+
+    MOTLEY_FUZZ_SECONDS=60 ./launch/run pytest tests/reliability/test_fuzz.py -m slow
+
+tries new ones, for so many seconds a kind. MOTLEY_FUZZ_SEED tries the one that a failure names.
+"""
+
+import itertools
+import os
+import random
+import time
 
 import pytest
 
@@ -12,12 +22,22 @@ _SLOW = (
 )  # fmt: skip
 
 
+def _seeds(name):
+    if seed := os.environ.get("MOTLEY_FUZZ_SEED"):
+        return [int(seed)]
+    if seconds := os.environ.get("MOTLEY_FUZZ_SECONDS"):
+        end, seeds = time.monotonic() + float(seconds), random.SystemRandom()
+        others = (seeds.randrange(2**32) for _ in itertools.count())
+        return itertools.takewhile(lambda _: time.monotonic() < end, others)
+    return range(1 if name in _SLOW else 15)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", subjects.SUBJECTS)
 def test_damaged_files_are_taken_or_refused_in_one_line(name, tmp_path):
     subject = subjects.SUBJECTS[name]
     subject.make(tmp_path)
-    for seed in range(1 if name in _SLOW else 15):
+    for seed in _seeds(name):
         assert fuzz.example(subject, seed, tmp_path) in (fuzz.TAKEN, fuzz.REFUSED), seed
 
 

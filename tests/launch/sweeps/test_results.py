@@ -219,6 +219,8 @@ _RUN = {"run_id": "p0000_s100", "status": "failed"}
         {"runs": [{"run_id": "x"}], "status": "finished"},
         {"runs": [{**_RUN, "reason": 1}], "status": "finished"},
         {"runs": [{**_RUN, "status": "finished"}], "status": "finished"},
+        {"runs": [{**_RUN, "seen": "x"}], "status": "finished"},
+        {"runs": [{"run_id": "x", "status": "failed"}], "status": "finished"},
         {"runs": [{**kept(*VALUES)[0], "test_baseline_mean": "0.u"}], "status": "finished"},
     ],
 )
