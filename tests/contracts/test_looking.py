@@ -73,7 +73,6 @@ def _assert_shared_cells_are_equal(first, second, rtol=0.0):
 def _cases():
     for case in RUNS:
         yield case, "sequential", 0.0
-    yield pytest.param(RUNS[-1], "tff", 0.0, marks=pytest.mark.slow)
     yield pytest.param(RUNS[-1], "vectorized", 1e-6, marks=pytest.mark.slow)
 
 
