@@ -255,14 +255,6 @@ def test_other_arrays_end_in_one_line(tmp_path, case):
     assert str(tmp_path / "bad.npz") in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kept", [0, 4, 1000, -40])
-def test_truncated_array_file(tmp_path, kept):
-    path = _npz(tmp_path / "a.npz")
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(UserError, match=r"a\.npz: cannot be read"):
-        _create(path)
-
-
 def test_missing_files(tmp_path):
     for options in ({}, {"data_dir": str(tmp_path)}):
         with pytest.raises(UserError, match=r"no adni\.npz or labels\.csv .*--use_synthetic_data"):
@@ -325,7 +317,6 @@ def test_png_folder(tmp_path):
         ("CPS,gone.png,S,I,1.0", "line 12 has the file 'gone.png', which is not there"),
         ("CPS,SIEMENS/0.png,S,I,1.0", "line 12 lists the file 'SIEMENS/0.png' a second time"),
         ("CPS,broken.png,S,I,1.0", "cannot be decoded as a PNG .*line 12 of labels.csv"),
-        ("CPS,cut.png,S,I,1.0", "cannot be decoded as a PNG"),
         ("CPS,wide.png,S,I,1.0", "cannot be decoded as a PNG .*5000 x 1 pixels"),
         ("CPS,photo.png,S,I,1.0", "cannot be decoded as a PNG"),
         ("CPS,../outside.png,S,I,1.0", "expected one beside it"),
@@ -338,7 +329,6 @@ def test_png_folder(tmp_path):
 def test_bad_tables_and_images_end_in_one_line(tmp_path, row, words):
     path = _png_folder(tmp_path / "a", [row])
     (tmp_path / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 100)
-    (tmp_path / "a" / "cut.png").write_bytes((tmp_path / "a/SIEMENS/3.png").read_bytes()[:-60])
     PIL.Image.new("L", (5000, 1), 9).save(tmp_path / "a" / "wide.png")
     PIL.Image.new("L", (32, 32), 9).save(tmp_path / "a" / "photo.png", format="JPEG")
     with pytest.raises(UserError, match=words) as caught:
@@ -377,16 +367,11 @@ def test_synthetic_scanners_are_seeded_and_planted():
     )
 
 
-def test_a_scanners_own_uptake_decides_the_brightness():
-    for scans in adni.synthesize(5).vendors.values():
+def test_a_scanners_uptake_and_its_group_decide_the_brightness():
+    made, brightness = adni.synthesize(5), {}
+    for vendor, scans in made.vendors.items():
         light = scans.images.astype(float).sum(axis=(1, 2)) / (scans.images > 0).sum(axis=(1, 2))
         assert np.corrcoef(light, scans.suvr)[0, 1] > 0.85
-
-
-def test_scanners_of_a_group_show_the_same_uptake_alike():
-    made = adni.synthesize(5)
-    brightness = {}
-    for vendor, scans in made.vendors.items():
         low = scans.images[np.abs(scans.suvr - 1.0) < 0.1].astype(float)
         # At the brain's left and right edge is nothing but cortex.
         middle = low[:, 14:18].reshape(len(low), -1)

@@ -31,7 +31,10 @@ def _write(path, people=5, side=84):
     return write_tables(path, clients)
 
 
-def test_reads_tffs_file(tmp_path):
+def test_reads_tffs_file_and_attributes(tmp_path):
+    from tensorflow_federated.python.simulation.datasets import celeba as tff_celeba
+
+    assert list(celeba.ATTRIBUTES) == tff_celeba.ATTRIBUTE_NAMES
     (tmp_path / "celeba").mkdir()
     path = _write(tmp_path / "celeba" / "celeba.sqlite")
     task = datasets.create("celeba", data_dir=str(tmp_path))
@@ -45,12 +48,6 @@ def test_reads_tffs_file(tmp_path):
     male = datasets.create("celeba", data_file=str(path), label_column="male")
     assert set(np.ravel(male.train.fetch(male.train.ids[0])["train"]["label"])) == {1}
     assert male.label_names == ("not male", "male")
-
-
-def test_attributes_are_tffs():
-    from tensorflow_federated.python.simulation.datasets import celeba as tff_celeba
-
-    assert list(celeba.ATTRIBUTES) == tff_celeba.ATTRIBUTE_NAMES
 
 
 def test_what_is_refused(tmp_path):

@@ -60,21 +60,15 @@ def test_ids_that_look_alike():
     clients = {i: {"a": np.array([i])} for i in ("Ann", "ann ", "007", "7", "0", "Bob")}
     (line,) = data_checks.findings(clients)
     assert line.endswith("'Ann' and 'ann ', '007' and '7'")
+    assert data_checks.listed(list("abcde")) == "a, b, c and 2 more"
 
 
 def test_a_tasks_examples_are_all_parts_of_all_clients():
     task = toy.scalar_task({"a": [1.0, 2.0]}, {"v": ([3.0], [4.0])})
     examples = data_checks.task_examples(task)
-    assert list(examples) == ["a", "v"] and next(iter(examples["v"].values())).tolist() == [
-        3.0,
-        4.0,
-    ]
+    assert list(examples) == ["a", "v"]
+    assert next(iter(examples["v"].values())).tolist() == [3.0, 4.0]
     school = synthetic.task("school")
     sizes = {i: len(x["target"]) for i, x in data_checks.task_examples(school).items()}
-    assert sizes == dict(school.train.sizes) and set(school.train.fetch("school_000")) == {
-        *silos.PARTS
-    }
-
-
-def test_names_are_cut():
-    assert data_checks.listed(list("abcde")) == "a, b, c and 2 more"
+    assert sizes == dict(school.train.sizes)
+    assert set(school.train.fetch("school_000")) == {*silos.PARTS}

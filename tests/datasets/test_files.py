@@ -5,6 +5,7 @@ import http.server
 import lzma
 import os
 import socket
+import sqlite3
 import threading
 import time
 
@@ -121,8 +122,6 @@ def test_broken_databases(tmp_path, sqlite_dir, change, message):
 
 
 def test_database_without_tffs_tables(tmp_path):
-    import sqlite3
-
     path = tmp_path / "b.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE other (x)")
@@ -143,8 +142,6 @@ def test_database_without_tffs_tables(tmp_path):
     ],
 )
 def test_cells_of_other_types(tmp_path, sqlite_dir, statement, message):
-    import sqlite3
-
     path = tmp_path / "b.sqlite"
     path.write_bytes((sqlite_dir / "emnist" / "emnist_all.sqlite").read_bytes())
     with contextlib.closing(sqlite3.connect(path)) as connection:

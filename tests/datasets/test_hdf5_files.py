@@ -16,16 +16,10 @@ def path(tmp_path):
     return tmp_path / "weights.h5"
 
 
-def test_a_whole_file(path):
+def test_a_whole_file_a_cut_one_and_another(path):
     assert hdf5_files.problem(path) == ""
-
-
-def test_a_cut_file(path):
     path.write_bytes(path.read_bytes()[:-1000])
     assert "truncated" in hdf5_files.problem(path)
-
-
-def test_no_hdf5(path):
     path.write_bytes(b"nothing of the kind")
     assert "signature" in hdf5_files.problem(path)
 

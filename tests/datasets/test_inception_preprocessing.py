@@ -70,16 +70,13 @@ def test_no_black_borders(kind):
     assert np.ptp(crops, axis=(1, 2)).max() < 1e-5
 
 
-def test_evaluation_shows_the_centre():
+def test_evaluation_shows_the_centre_and_grey_as_rgb():
     image = tf.constant([encode(ramp(161, 241))])
     x = inception.for_evaluation(image, 32).numpy()[0]
     expected = 2 * 240 / 255 * np.linspace(0.0625, 0.9375, 32) - 1
     np.testing.assert_allclose(x[0, :, 0], expected, atol=0.01)
     np.testing.assert_allclose(x[:, 0, 1], expected, atol=0.01)
     np.testing.assert_allclose(x[..., 2], -1.0)
-
-
-def test_grey_images_become_rgb():
     grey = tf.constant([encode(np.full((20, 20), 128, np.uint8), "JPEG")])
     assert inception.for_evaluation(grey, 16).shape == (1, 16, 16, 3)
 

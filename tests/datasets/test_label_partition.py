@@ -88,8 +88,6 @@ def test_draws_that_leave_a_client_too_little_are_drawn_again():
         ("classes:x", "found 'x', expected a finite number"),
         ("classes:4,5", "expected natural, iid"),
         ("dirichlet:0", "alpha 0"),
-        ("dirichlet:-1", "alpha -1"),
-        ("dirichlet:nan", "finite"),
         ("dirichlet:inf", "finite"),
         ("dirichlet:2e6", "found alpha 2e+06, expected 0.001"),
         ("classes:2+lognormal:0,-1", "sigma -1"),
@@ -125,12 +123,7 @@ def test_of_unequal_classes_totals_are_as_equal_as_can_be():
         ("classes:2+lognormal:0,2", [15] * 10, 10, "a class of 15 examples for 2 owners, expected"),
         # Neighbours own the first classes more often than the mean.
         ("classes:6+lognormal:0,2", [49] * 10, 5, "a class of 49 examples for 5 owners, expected"),
-        (
-            "classes:4+lognormal:0,2",
-            [60] * 9 + [59],
-            15,
-            "lognormal:0,2: found a class of 60",
-        ),
+        ("classes:4+lognormal:0,2", [60] * 9 + [59], 15, "lognormal:0,2: found a class of 60"),
         ("classes:2", [1] + [50] * 4, 6, "a class of 1 examples for 3 owners, expected 1 for each"),
     ],
 )

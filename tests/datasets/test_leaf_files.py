@@ -34,8 +34,10 @@ def convert(x, y):
 _TWO = {"ann": ([[1.5], [2]], [0, 2]), 'o\'neil, "bo"': ([[3]], [1])}
 
 
-def test_users_in_order(tmp_path):
-    found = leaf_files.read(write(tmp_path / "a.json", {**_TWO, "nobody": ([], [])}), convert)
+def test_users_in_order_behind_a_byte_order_mark(tmp_path):
+    path = write(tmp_path / "a.json", {**_TWO, "nobody": ([], [])})
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    found = leaf_files.read(path, convert)
     assert list(found) == list(_TWO)
     np.testing.assert_array_equal(found["ann"]["x"], [[1.5], [2.0]])
     np.testing.assert_array_equal(found["ann"]["y"], [0, 2])
@@ -45,13 +47,15 @@ def test_a_folders_files_and_its_train_and_test_are_joined(tmp_path):
     write(tmp_path / "flat" / "1.json", {"b": ([[1]], [0])})
     write(tmp_path / "flat" / "0.json", {"c": ([[2]], [0])})
     assert list(leaf_files.read(tmp_path / "flat", convert)) == ["c", "b"]
+    write(tmp_path / "flat" / "2.json", {"b": ([[2]], [0])})
+    words = r"2\.json: found user 'b', who is in 1\.json, too; expected each in"
+    with pytest.raises(UserError, match=words):
+        leaf_files.read(tmp_path / "flat", convert)
     write(tmp_path / "both" / "test" / "x.json", {"b": ([[3]], [0]), "d": ([[4]], [1])})
     write(tmp_path / "both" / "train" / "x.json", {"b": ([[1], [2]], [1, 2])})
     found = leaf_files.read(tmp_path / "both", convert)
-    assert {user: of["x"][:, 0].tolist() for user, of in found.items()} == {
-        "b": [1, 2, 3],
-        "d": [4],
-    }
+    assert list(found) == ["b", "d"]
+    assert [of["x"][:, 0].tolist() for of in found.values()] == [[1, 2, 3], [4]]
     with pytest.raises(UserError, match="found no .json file"):
         leaf_files.read(tmp_path, convert)
 
@@ -64,21 +68,6 @@ def test_users_without_examples_are_counted(tmp_path):
     assert leaf_files.facts(tmp_path)["users_without_examples_left_out"] == 2
     alone = leaf_files.facts(write(tmp_path / "a.json", _TWO))
     assert alone == {"source": "leaf", "files": [str(tmp_path / "a.json")]}
-
-
-def test_a_user_in_two_files(tmp_path):
-    write(tmp_path / "0.json", {"b": ([[1]], [0])})
-    write(tmp_path / "1.json", {"b": ([[2]], [0])})
-    with pytest.raises(
-        UserError, match=r"1\.json: found user 'b', who is in 0\.json, too; expected each in"
-    ):
-        leaf_files.read(tmp_path, convert)
-
-
-def test_a_byte_order_mark_is_passed_over(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(document(_TWO)).encode())
-    assert list(leaf_files.read(path, convert)) == list(_TWO)
 
 
 @pytest.mark.parametrize("text", ["[" * 10**6, '{"users": [[' + '{"a":[' * 10**5])
@@ -113,10 +102,7 @@ def test_brackets_in_texts_are_texts(tmp_path):
         ({"user_data": {"ann": {"x": [[1]], "y": [0, 1]}}}, "found 1 x and 2 y of user 'ann'"),
         ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, 3]}}}, "found label 3, expected 0 to 2"),
         ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, 0.5]}}}, "found label 0.5, expected"),
-        (
-            {"user_data": {"ann": {"x": [[1], [1]], "y": [0, [1]]}}},
-            r"found label \[1\], expected 0",
-        ),
+        ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, [1]]}}}, r"found label \[1\], expected"),
         ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, "a"]}}}, "found label a, expected 0 to"),
     ],
 )
@@ -162,7 +148,6 @@ def test_a_user_twice_in_the_data(tmp_path):
         ([[1, 2], 3], "found x 3, expected 2 pixels each"),
         ([[1, 2], [1, "a"]], "found 'a' among pixels of x, expected numbers"),
         ([[1, 2], [1, [2]]], r"found '\[2\]' among pixels of x, expected numbers"),
-        ([[1, 2], [1, {}]], "found '{}' among pixels of x, expected numbers"),
     ],
 )
 def test_x_that_are_no_table(x, words):
@@ -269,11 +254,9 @@ def test_femnist_has_a_light_background(tmp_path):
 @pytest.mark.parametrize(
     ("x", "y", "words"),
     [
-        ([[0.0] * 783], [1], "user 'a': found x of 783, expected 784 pixels each"),
         ([[-0.5] * 784], [1], "found pixels from -0.5 to -0.5, expected 0 to 1, or to 255"),
         ([[256] * 784], [1], "found pixels from 256 to 256"),
         ([[0.0] * 784], [10], "found label 10, expected 0 to 9"),
-        ([["0"] * 783 + ["x"]], [1], "user 'a': found 'x' among pixels of x, expected numbers"),
     ],
 )
 def test_what_are_no_digits(tmp_path, x, y, words):

@@ -6,8 +6,7 @@ import pytest
 
 import datasets
 from motley_tff.core import errors
-
-PROJECT = pathlib.Path(__file__).resolve().parents[2]
+from tests.datasets.conftest import PROJECT
 
 
 def test_importing_the_package_loads_no_tensorflow():

@@ -7,6 +7,8 @@ from datasets import sent140
 from motley_tff.core.errors import UserError
 from tests.datasets import test_leaf_files as leaf
 
+_CELLS = ["1", "Mon", "NO_QUERY", "u", "it is bad"]
+_LABELS = "expected 0 or 1, or the archive's 0, 2 or 4"
 _NAME = "training.1600000.processed.noemoticon.csv"
 
 
@@ -45,21 +47,13 @@ def test_the_archives_columns(tmp_path):
         ([("4", "9", "Mon", "NO_QUERY", "u1", ""), *_rows()], "no text in line 1 of 61"),
         ([*_rows(), ("0", "9", "Mon", "NO_QUERY", " ", "hm")], "no text in line 61 of 61"),
         ([("polarity", "id", "date", "query", "user", "text"), *_rows()], "found 'polarity' as"),
+        ([], "csv: found no rows, expected 0, 2 or 4"),
     ],
 )
 def test_other_columns(tmp_path, rows, words):
     path = _csv(tmp_path, rows)
     with pytest.raises(UserError, match=words):
         datasets.create("sent140", data_file=str(path))
-
-
-@pytest.mark.parametrize("end", ["", "\n"])
-def test_a_file_of_nothing(tmp_path, end):
-    path = tmp_path / _NAME
-    path.write_text(end)
-    with pytest.raises(UserError, match="csv: found no rows, expected 0, 2 or 4") as caught:
-        datasets.create("sent140", data_file=str(path))
-    assert "\n" not in str(caught.value)
 
 
 def test_leafs_cells(tmp_path):
@@ -88,23 +82,18 @@ def test_leafs_labels_may_be_the_archives(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("labels", "found"),
-    [([3, 0], "3"), ([7, 0], "7"), ([1, 4], "labels 1, 4"), ([0, 1, 2], "labels 0, 1, 2")],
+    ("x", "labels", "words"),
+    [
+        (_CELLS, [3, 0], f"3, {_LABELS}"),
+        (_CELLS, [1, 4], f"labels 1, 4, {_LABELS}"),
+        (_CELLS, [0, 1, 2], f"labels 0, 1, 2, {_LABELS}"),
+        ("a text", [1], "found x a text, expected id, date"),
+        (["1", "2"], [1], "found x of 2 cells"),
+    ],
 )
-def test_leafs_labels_of_two_kinds(tmp_path, labels, found):
-    cells = ["1", "Mon", "NO_QUERY", "u", "it is bad"]
-    users = {f"u{i}": ([cells], [label]) for i, label in enumerate(labels)}
+def test_leafs_other_labels_and_cells(tmp_path, x, labels, words):
+    users = {f"u{i}": ([x], [label]) for i, label in enumerate(labels)}
     path = leaf.write(tmp_path / "three.json", users)
-    with pytest.raises(UserError, match=f"{found}, expected 0 or 1, or the archive's 0, 2 or 4"):
-        datasets.create("sent140", data_file=str(path))
-
-
-@pytest.mark.parametrize(
-    ("x", "words"),
-    [("a text", "found x a text, expected id, date"), (["1", "2"], "found x of 2 cells")],
-)
-def test_leafs_other_cells(tmp_path, x, words):
-    path = leaf.write(tmp_path / "s.json", {"u": ([x], [1])})
     with pytest.raises(UserError, match=words):
         datasets.create("sent140", data_file=str(path))
 

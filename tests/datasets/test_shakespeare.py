@@ -12,6 +12,7 @@ from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
 from tests.datasets.conftest import write_tables
 
+_SNIPPETS = "ROLE_0/snippets"
 SNIPPETS = [
     "Yonder comes my master, your brother.",
     "",
@@ -196,41 +197,24 @@ def test_both_forms_of_tffs_file_are_the_same_task(tmp_path):
     assert found.facts["files"] == [str(tmp_path / "shakespeare.sqlite")]
 
 
-def without_snippets(folder):
-    with h5py.File(folder / "shakespeare_test.h5", "a") as file:
-        file.move("examples/ROLE_3/snippets", "examples/ROLE_3/lines")
-        file["examples/ROLE_3"][b"\xe9"] = 1
+def with_in_place_of(place, value=None):
+    """Returns what puts a value, or a group, in place of what stands below `examples`."""
 
+    def damage(folder):
+        with h5py.File(folder / "shakespeare_train.h5", "a") as file:
+            del file[f"examples/{place}"]
+            if value is None:
+                file.create_group(f"examples/{place}/lines")
+                file[f"examples/{place}"][b"\xe9"] = 1  # Such a name does not compare with text.
+            else:
+                file[f"examples/{place}"] = value
 
-def not_utf8(folder):
-    write_hdf5(folder, roles()._replace(test={"ROLE_1": [b"caf\xe9 "]}))
+    return damage
 
 
 def a_name_not_utf8(folder):
     with h5py.File(folder / "shakespeare_train.h5", "a") as file:
         file["examples"].move("ROLE_0", b"caf\xe9")
-
-
-def snippets_that_are(value):
-    def damage(folder):
-        with h5py.File(folder / "shakespeare_train.h5", "a") as file:
-            del file["examples/ROLE_0/snippets"]
-            if value is None:
-                file.create_group("examples/ROLE_0/snippets")
-            else:
-                file["examples/ROLE_0/snippets"] = value
-
-    return damage
-
-
-numbers, a_number = snippets_that_are(np.arange(3)), snippets_that_are("one")
-nothing, a_group = snippets_that_are(h5py.Empty("S10")), snippets_that_are(None)
-
-
-def a_role_of_numbers(folder):
-    with h5py.File(folder / "shakespeare_train.h5", "a") as file:
-        del file["examples/ROLE_0"]
-        file["examples/ROLE_0"] = np.zeros((3, 4))
 
 
 def without_examples(folder):
@@ -247,14 +231,14 @@ def truncated(folder):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (without_snippets, r"test\.h5: found \[b'.xe9', 'lines'\] of role ROLE_3"),
-        (not_utf8, r"test\.h5: a snippet of role ROLE_1 is not UTF-8"),
+        (with_in_place_of("ROLE_0"), r"train\.h5: found \[b'.xe9', 'lines'\] of role ROLE_0"),
+        (with_in_place_of(_SNIPPETS, [b"caf\xe9 "]), "a snippet of role ROLE_0 is not UTF-8"),
         (a_name_not_utf8, r"train\.h5: found a role b'caf\\xe9', expected a name in UTF-8"),
-        (numbers, r"train\.h5: found int64 \[3\] of role ROLE_0, expected snippets, text \[n\]"),
-        (a_number, r"train\.h5: found object \[\] of role ROLE_0, expected snippets, text \[n\]"),
-        (nothing, r"found \['snippets'\] of role ROLE_0, expected snippets, text \[n\]"),
-        (a_group, r"found \['snippets'\] of role ROLE_0, expected snippets, text \[n\]"),
-        (a_role_of_numbers, r"found float64 \[3, 4\] of role ROLE_0, expected snippets"),
+        (with_in_place_of(_SNIPPETS, np.arange(3)), r"int64 \[3\] of .*, expected snippets, text"),
+        (with_in_place_of(_SNIPPETS, "one"), r"object \[\] of .*, expected snippets, text \[n\]"),
+        (with_in_place_of(_SNIPPETS, h5py.Empty("S10")), r"found \['snippets'\] of .*, expected s"),
+        (with_in_place_of(_SNIPPETS), r"found \['snippets'\] of .*, expected snippets, text \[n\]"),
+        (with_in_place_of("ROLE_0", np.zeros(3)), r"found float64 \[3\] of role ROLE_0, expected"),
         (without_examples, r"train\.h5: found \[b'.xe9', 'x'\], expected a group examples"),
         (truncated, r"train\.h5: cannot be read as HDF5"),
         (lambda folder: (folder / "shakespeare_test.h5").unlink(), "found no shakespeare_test.h5"),
@@ -274,10 +258,7 @@ def test_broken_files_are_refused(tmp_path, damage, words):
         ({"shakespeare_split": "snippets", "min_characters": 5}, "leave one of them out"),
         ({"shakespeare_split": "snippets", "partition": "iid"}, "leave one of them out"),
         ({"shakespeare_split": "snippets", "evaluation_partition": "iid"}, "leave one of them out"),
-        (
-            {"min_characters": 10**6},
-            "found 0 roles of --min_characters=1000000 or more, expected 3",
-        ),
+        ({"min_characters": 10**6}, "found 0 roles of --min_characters=1000000 or more, expected"),
     ],
 )
 def test_options_that_make_no_sense(options, words):

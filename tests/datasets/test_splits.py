@@ -45,11 +45,8 @@ def test_clients_that_cannot_be_halved_are_left_out_by_name():
         "no examples": ["6"],
         "fewer than 2 examples: cannot be halved": ["5"],
     }
-
-
-def test_a_split_without_clients_is_refused():
     with pytest.raises(errors.UserError, match="no valid client is left"):
-        splits.split_population({str(i): 1 for i in range(10)}, 2, 3)
+        splits.split_population(dict.fromkeys(sizes, 1), 2, 3)
 
 
 def published_order(num_examples):
@@ -111,14 +108,10 @@ def test_halves_in_order():
     assert halves["evaluation"]["x"].tolist() == [2, 3, 4]
 
 
-def test_silo_split_by_hand_and_by_seed():
+def test_silo_split_by_hand():
     parts = splits.split_silo(7, 100)
     assert parts["test"].tolist() == [1, 2]
     assert parts["valid"].tolist() == [4]
-    assert sorted(np.concatenate(list(parts.values()))) == list(range(7))
-    assert (
-        splits.split_silo(20, 100)["test"].tolist() != splits.split_silo(20, 1100)["test"].tolist()
-    )
 
 
 def test_shares_that_leave_a_silo_nothing_to_train_on():

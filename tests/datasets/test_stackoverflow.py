@@ -33,10 +33,7 @@ def examples(sentences, dates):
     return {
         "creation_date": np.array(dates, object),
         "score": np.arange(n, dtype=np.int64),
-        "tags": np.array(["python|pandas"] * n, object),
-        "title": np.array(["what is it ?"] * n, object),
         "tokens": np.array(sentences, object),
-        "type": np.array(["answer"] * n, object),
     }
 
 
@@ -370,7 +367,7 @@ def posts(*sentences, newest_first=False):
 
 @pytest.fixture(scope="module")
 def hand_made():
-    """Twenty users; permuted, two validate and the next three test."""
+    """Twenty users (ids, posts, task); permuted, two validate and the next three test."""
     order = [f"u{i:02d}" for i in np.random.RandomState(13).permutation(20)]
     data = {client_id: posts("the table of the model", "the table") for client_id in sorted(order)}
     # 'table' is the older half's word; 'is' is none that training clients use.
@@ -379,17 +376,11 @@ def hand_made():
     data[order[2]] = posts("table", "the", newest_first=True)
     data[order[3]] = posts("the")
     data[order[4]] = posts("xyzzy", "the table")
-    return order, data
+    return order, data, stackoverflow.create_task_from_data(data)
 
 
-@pytest.fixture(scope="module")
-def hand_made_task(hand_made):
-    return stackoverflow.create_task_from_data(hand_made[1])
-
-
-def test_vocabulary_counts_training_users(hand_made, hand_made_task):
-    order, data = hand_made
-    task = hand_made_task
+def test_vocabulary_counts_training_users(hand_made):
+    order, data, task = hand_made
     assert task.facts["vocabulary"] == {"asked": 10_000, "found": 4}
     # Every training user has all four; ties go to the more frequent, then by the alphabet.
     words = ["the", "table", "model", "of"]
@@ -405,9 +396,8 @@ def test_most_common_words():
         next_words.most_common_words([[""]], 10)
 
 
-def test_clients_that_cannot_be_scored_are_left_out_by_name(hand_made, hand_made_task):
-    order, data = hand_made
-    task = hand_made_task
+def test_clients_that_cannot_be_scored_are_left_out_by_name(hand_made):
+    order, data, task = hand_made
     assert task.valid.ids == (order[0],)
     assert task.test.ids == (order[2], order[4])
     assert task.facts["clients_left_out"] == {
@@ -420,9 +410,8 @@ def test_clients_that_cannot_be_scored_are_left_out_by_name(hand_made, hand_made
         )
 
 
-def test_unigram_by_hand(hand_made, hand_made_task):
-    order, _ = hand_made
-    task = hand_made_task
+def test_unigram_by_hand(hand_made):
+    order, _, task = hand_made
     assert next_words.unigram_accuracy(task, "valid") == {order[0]: pytest.approx(1 / 3)}
     # The older half says 'the', the newer 'table'; nothing known in the older half scores nothing.
     assert next_words.unigram_accuracy(task, "test") == {order[2]: 0.0, order[4]: 0.0}

@@ -1,4 +1,4 @@
-"""Tables of a few rows, by hand; and School's rows as a table are School."""
+"""Tables of a few rows, by hand."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from scipy import special
 from sklearn import metrics
 
 import datasets
-from datasets import school, table
+from datasets import table
 from datasets.options import DataOptions
 from motley_tff import BackendConfig, interface
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
@@ -56,8 +56,10 @@ def test_devices_are_scaled_by_training_clients_alone():
 
 def test_silos_are_imputed_and_scaled_by_their_own_training_part():
     # Seed 0 cuts seven rows into test [6, 2], valid [0], train [1, 3, 5, 4].
-    frame = _frame(2, 7, x=["1", "9", "10", "", "3", "5", "8"] + [str(i) for i in range(7)])
-    parts = _task(frame, _SILOS).train.fetch("c0")
+    x = ["1", "9", "10", "", "3", "5", "8"] + [str(i) for i in range(7)]
+    task = _task(_frame(2, 7, x=x, y=[str(i / 2) for i in range(14)]), _SILOS)
+    assert task.facts["label_range"] == [0.5, 6.0]  # Of rows 1 to 12.
+    parts = task.train.fetch("c0")
     found = {part: examples["features"][:, 0] for part, examples in parts.items()}
     # Of 9, 5, 3 and the mean in place of the missing one: 17 / 3; variance 56 / 9 * 3 / 4 = 14 / 3.
     expected = {"train": [9, 17 / 3, 5, 3], "valid": [1], "test": [8, 10]}
@@ -305,35 +307,6 @@ def test_models_by_name_and_size():
         _task(_frame(), dataclasses.replace(_DEVICES, model_sizes=(5,)))
     with pytest.raises(UserError, match="--model=cnn: table offers linear, mlp here"):
         _task(_frame(), dataclasses.replace(_DEVICES, model="cnn"))
-
-
-def test_schools_rows_as_a_table_are_school(tmp_path):
-    made = school.synthesize(0, num_schools=6)
-    frames = [
-        pd.DataFrame(x).assign(school=f"school_{i:03d}", score=y)
-        for i, (x, y) in enumerate(zip(made.features, made.targets, strict=True))
-    ]
-    pd.concat(frames).to_csv(tmp_path / "school.csv", index=False)
-    options = dataclasses.replace(
-        _SILOS, data_file=str(tmp_path / "school.csv"), client_column="school",
-        label_column="score", base_random_seed=100,
-    )  # fmt: skip
-    found = datasets.create_task(options)
-    expected = school.create_task_from_data(made.features, made.targets, seed=100)
-    assert found.train.ids == expected.train.ids and found.model.shapes == expected.model.shapes
-    for client in found.train.ids:
-        for part, examples in expected.train.fetch(client).items():
-            own = found.train.fetch(client)[part]
-            np.testing.assert_allclose(own["features"], examples["features"], atol=1e-5)
-            # Its scores are scaled by all students', a table's labels by those that train.
-            scores = [
-                low + (high - low) * np.asarray(of["target"], float)
-                for of, (low, high) in (
-                    (own, found.facts["label_range"]), (examples, expected.facts["score_range"])
-                )
-            ]  # fmt: skip
-            np.testing.assert_allclose(scores[0], scores[1], atol=1e-4)
-    assert found.loss is expected.loss
 
 
 def test_raw_examples_are_the_files_cells(tmp_path):

@@ -96,22 +96,15 @@ def test_clients_of_one_class_only():
     assert roc_auc.equals_pooled(clients, alike, unlike) == "weighted_by_positives"
 
 
-@pytest.mark.parametrize("ids", ["ab", "aab", "abc", "abcdef"])
-def test_too_few_examples_to_tell_whether_clients_are_alike(ids):
-    scores = np.arange(len(ids), dtype=float)
-    found = roc_auc.homogeneity(np.array(list(ids)), scores)
-    assert found.is_alike is None and math.isnan(found.statistic)
-    assert roc_auc.homogeneity(np.array(list("aabb")), np.arange(4.0)).is_alike is not None
-
-
 def test_two_values_are_enough_and_nobody_is_warned_where_the_table_ends():
     ids = np.array(list("aabb"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert roc_auc.homogeneity(ids, np.array([0.0, 1.0, 0.0, 1.0])).p_value == 0.25
     assert roc_auc.homogeneity(ids, np.zeros(4)).is_alike is None
-    assert roc_auc.homogeneity(np.array(list("aaaa")), np.arange(4.0)).is_alike is None
-    assert roc_auc.homogeneity(ids[:0], np.zeros(0)).is_alike is None
+    for few in ("", "ab", "aab", "abc", "aaaa", "abcdef"):
+        found = roc_auc.homogeneity(np.array(list(few)), np.arange(float(len(few))))
+        assert found.is_alike is None and math.isnan(found.statistic)
 
 
 def test_scores_that_are_not_finite():

@@ -34,12 +34,6 @@ def test_costs_beside_a_baseline_without_any():
     assert scorecard.cost_scores(scorecard.Cost(2, 5, 5), nothing) == (math.exp(-1), 0, 0)
 
 
-def test_nothing_is_made_of_what_was_not_measured():
-    assert scorecard.efficiency(None) is None
-    assert scorecard.robustness([3, 1, None]) is None
-    assert scorecard.robustness([None]) is None
-
-
 def test_disparity():
     assert scorecard.disparity(0.9, 1.0, True) == pytest.approx(0.1)
     assert scorecard.disparity(1.1, 1.0, False) == pytest.approx(0.1)
@@ -81,6 +75,9 @@ def test_robustness_goes_from_0_to_5():
     assert scorecard.robustness([3, 1, 1]) == 5 == scorecard.MOST
     assert scorecard.robustness([0, 0, 0]) == 0
     assert scorecard.robustness([2, 0, 1]) == 3
+    # Nothing is made of what was not measured.
+    assert scorecard.robustness([3, 1, None]) is None and scorecard.robustness([None]) is None
+    assert scorecard.efficiency(None) is None
 
 
 def test_privacy_and_security_mirror_each_other():

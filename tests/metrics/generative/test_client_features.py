@@ -19,36 +19,21 @@ def save(tmp_path):
     return write
 
 
-def _assert_a_and_b(clients, ids):
-    assert clients.ids == ids
-    assert clients.parts == (slice(0, 3), slice(3, 4))
+def test_an_array_a_client(save):
+    clients = client_features.read_clients(save(b=B, a=A))
+    assert clients.ids == ("a", "b") and clients.parts == (slice(0, 3), slice(3, 4))
     np.testing.assert_array_equal(clients.features, np.concatenate([A, B]))
     assert clients.shares.tolist() == [0.75, 0.25]
-    assert len(clients.features) == 4
+    largest = client_features.read_clients(save(a=np.array([[1e30], [-1e30]])))
+    assert largest.features.tolist() == [[1e30], [-1e30]]
 
 
-def test_an_array_a_client(save):
-    _assert_a_and_b(client_features.read_clients(save(b=B, a=A)), ("a", "b"))
-
-
-@pytest.mark.parametrize(("first", "second"), [("a", "b"), (7, 8)])
-def test_a_column_of_clients(save, first, second):
-    path = save(
-        features=np.array([A[0], B[0], A[1], A[2]]),
-        client_id=np.array([first, second, first, first]),
-    )
-    _assert_a_and_b(client_features.read_clients(path), (str(first), str(second)))
-
-
-def test_the_largest_numbers(save):
-    features = client_features.read_clients(save(a=np.array([[1e30], [-1e30]]))).features
-    assert features.tolist() == [[1e30], [-1e30]]
-
-
-def test_a_column_of_three_clients(save):
-    path = save(features=np.arange(8.0).reshape(4, 2), client_id=np.array(["c", "a", "b", "a"]))
+@pytest.mark.parametrize("ids", ["abc", (7, 8, 9)])
+def test_a_column_of_three_clients(save, ids):
+    a, b, c = ids
+    path = save(features=np.arange(8.0).reshape(4, 2), client_id=np.array([c, a, b, a]))
     clients = client_features.read_clients(path)
-    assert clients.ids == ("a", "b", "c")
+    assert clients.ids == tuple(map(str, ids))
     assert clients.parts == (slice(0, 2), slice(2, 3), slice(3, 4))
     assert clients.features.tolist() == [[2, 3], [6, 7], [4, 5], [0, 1]]
 
@@ -77,6 +62,8 @@ def test_images_become_features(save):
     assert client_features.read_clients(both).features.tolist() == A[1::-1].tolist()
     coloured = client_features.read_clients(save(a=images[..., None]), embed)
     assert coloured.features.tolist() == [[0, 1], [9, 10]]
+    with pytest.raises(UserError, match=r"found an array \[3, 2\], expected images \[examples"):
+        client_features.read_clients(save(a=A), embed)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +125,6 @@ def test_files_that_are_none(tmp_path):
         (tmp_path / "x.npz").write_bytes(content)
         with pytest.raises(UserError, match=r"x.npz: .*; expected an .npz file"):
             client_features.read_clients(tmp_path / "x.npz")
-
-
-def test_one_array_is_no_clients_file(tmp_path):
     np.save(tmp_path / "x.npy", A)
     with pytest.raises(UserError, match="has arrays features; expected client_id and features"):
         client_features.read_clients(tmp_path / "x.npy")
-
-
-def test_features_where_images_are_expected(save):
-    with pytest.raises(UserError, match=r"found an array \[3, 2\], expected images \[examples"):
-        client_features.read_clients(save(a=A), np.asarray)

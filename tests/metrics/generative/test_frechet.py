@@ -73,26 +73,20 @@ def test_rotating_into_more_features_changes_nothing(num, width):
     assert wide == pytest.approx(_distance(first, second), rel=1e-9)
 
 
-@pytest.mark.parametrize("num", [2, 10, 11, 500])
-def test_a_set_is_at_no_distance_from_itself(num):
-    features = np.random.default_rng(2).normal(size=(num, 10)).astype(np.float32) * 100 + 1000
-    assert 0 <= _distance(features, features) < 1e-6
-    assert 0 <= _distance(features, features[::-1]) < 1e-6
-
-
 def test_one_example_has_no_covariance():
     with pytest.raises(ValueError, match="two examples"):
         _fit(np.ones((1, 3)))
 
 
 def test_moments_in_blocks_and_merged(monkeypatch):
-    features = np.random.default_rng(4).normal(size=(101, 5)) + 1e3
+    single = (np.random.default_rng(4).normal(size=(101, 5)) + 1e3).astype(np.float32)
+    features = single.astype(float)
     monkeypatch.setattr(blocks, "NUM_ROWS", 7)
-    whole = frechet.moments(features)
+    whole = frechet.moments(single)
     assert whole.num == 101
     np.testing.assert_allclose(whole.mean, features.mean(0), rtol=1e-13)
     np.testing.assert_allclose(whole.scatter, np.cov(features.T) * 100, rtol=1e-9)
-    first, second = frechet.moments(features[:30]), frechet.moments(features[30:])
+    first, second = frechet.moments(single[:30]), frechet.moments(single[30:])
     for merged in (frechet.merged(first, second), frechet.merged(second, first)):
         assert merged.num == 101
         np.testing.assert_allclose(merged.mean, whole.mean, rtol=1e-13)
