@@ -87,7 +87,7 @@ def test_draws_that_leave_a_client_too_little_are_drawn_again():
         ("classes:2.5", "whole number"),
         ("classes:x", "found 'x', expected a finite number"),
         ("classes:4,5", "expected natural, iid"),
-        ("dirichlet:0", "alpha 0"),
+        ("dirichlet:1e-300", "found alpha 1e-300, expected 0.001"),
         ("dirichlet:inf", "finite"),
         ("dirichlet:2e6", "found alpha 2e+06, expected 0.001"),
         ("classes:2+lognormal:0,-1", "sigma -1"),

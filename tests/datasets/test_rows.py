@@ -128,7 +128,8 @@ def test_numbers_and_what_stands_for_none():
 
 def test_decimal_commas():
     np.testing.assert_array_equal(_numbers("1,5", "2", "-0,25", ""), [1.5, 2, -0.25, np.nan])
-    for text in ("1.234,5", "1,234.5", "1\u00a0234", "1'234.5", "1.234.567", "12%", "3.5 €", "$3"):
+    grouped = ("1.234,5", "1,234.5", "1\u00a0234 567", "1'234.5", "1.234.567")
+    for text in (*grouped, "12%", "3.5 €", "$3"):
         with pytest.raises(UserError, match="'x' has .*, no plain number; write numbers"):
             _numbers(text, "5")
     assert _numbers("1.234", "192.168.1.1") is None

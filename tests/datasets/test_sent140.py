@@ -85,6 +85,7 @@ def test_leafs_labels_may_be_the_archives(tmp_path):
     ("x", "labels", "words"),
     [
         (_CELLS, [3, 0], f"3, {_LABELS}"),
+        (_CELLS, [7, 0], f"7, {_LABELS}"),
         (_CELLS, [1, 4], f"labels 1, 4, {_LABELS}"),
         (_CELLS, [0, 1, 2], f"labels 0, 1, 2, {_LABELS}"),
         ("a text", [1], "found x a text, expected id, date"),
