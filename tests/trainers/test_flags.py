@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
+from motley_tff import algorithms
 from motley_tff.algorithms import optimizers
 from motley_tff.core.errors import UserError
 from tests.trainers import programs
-from trainers import config, program
+from trainers import algorithm_flags, config, program
 
 # Motley's flags and their published defaults.
 PUBLISHED = {
@@ -109,3 +110,11 @@ def test_no_temporary_directory_is_one_line(monkeypatch):
     monkeypatch.setattr("tempfile.gettempdir", none)
     with pytest.raises(UserError, match=r"found in \['/tmp'\]; make room there, or set TMPDIR"):
         program.train("finetuning_trainer")
+
+
+def test_the_help_lists_algorithms_in_two_columns():
+    lines = algorithm_flags.listing("mtl_trainer").splitlines()
+    names = list(algorithms.offered_by("mtl_trainer"))
+    second = 4 + max(map(len, names))
+    assert [line[:second].strip() for line in lines if line[:second].strip()] == names
+    assert all(line[second - 2 : second] == "  " and line[second] != " " for line in lines)

@@ -119,3 +119,12 @@ def test_a_job_queued_before_an_update_is_refused():
 def test_another_order_of_flags_is_another_sweep():
     turned = dataclasses.replace(DITTO, grid=dict(reversed(DITTO.grid.items())))
     assert plans.Plan(turned, 2).identity() != plans.Plan(DITTO, 2).identity()
+
+
+def test_own_tables_have_the_setting_that_their_trainer_wants_unless_the_grid_says_another():
+    for trainer, setting in (("mtl_trainer", "cross_silo"), ("knn_per_trainer", "cross_device")):
+        grid = dataclasses.replace(EMNIST, dataset="table", trainer=trainer)
+        assert plans.Plan(grid, 1).setting == setting
+        other = dataclasses.replace(grid, fixed={"setting": "cross_silo"})
+        assert plans.Plan(other, 1).setting == "cross_silo"
+    assert plans.Plan(DITTO, 1).setting is None
