@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -161,7 +161,11 @@ class Task:
             )
 
 
-@functools.lru_cache(maxsize=1)  # A task is changed several times before it is used.
+# What was checked last: a task is changed several times before it is used. By identity, as what a
+# package hands in may have no hash.
+_checked: list[Any] = []
+
+
 def check_model_reads_data(
     dataset: str,
     model: functional_model.FunctionalModel,
@@ -174,6 +178,9 @@ def check_model_reads_data(
     Raises:
       ValueError: The model's, the loss's or the preprocessing's own error.
     """
+    parts = [model, loss, preprocess]
+    if _checked and fields == _checked[-1] and all(map(operator.is_, parts, _checked)):
+        return
     spec = dict(fields)
 
     def forward(examples, key, *weights):
@@ -190,6 +197,7 @@ def check_model_reads_data(
         raise ValueError(
             f"The model of {dataset!r} cannot read its data {spec}: {error}"
         ) from error
+    _checked[:] = [*parts, fields]
 
 
 def masked_sum(

@@ -1,5 +1,7 @@
 """Functional models: the same outputs as Keras, weights from a seed."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -56,3 +58,17 @@ def test_batch_statistics_are_refused():
 
     with pytest.raises(ValueError, match="trainable"):
         functional_model.from_keras(Normalized, np.zeros([1, 4], np.float32))
+
+
+class _Preprocess(list):  # Has no hash, as what a package hands in may have none.
+    def __call__(self, raw, *_):
+        self.append("called")
+        return raw["x"], raw["y"]
+
+
+def test_a_task_that_is_changed_traces_its_model_once_for_each_preprocessing():
+    changed = dataclasses.replace(toy.classifier_task(2, (3,)), preprocess=(own := _Preprocess()))
+    dataclasses.replace(changed, facts={"more": 1})
+    assert len(own) == 1
+    with pytest.raises(ValueError, match="cannot read its data"):
+        dataclasses.replace(changed, preprocess=lambda raw, *_: (raw["x"][:, :2], raw["y"]))
