@@ -70,10 +70,7 @@ def pytest_xdist_auto_num_workers(config):
 
 @pytest.fixture()
 def eagerly():
-    """Runs TensorFlow's functions without tracing them, for tests of what they compute.
-
-    Tracing takes longer than a few small clients do; `contracts` compares what is compiled.
-    """
+    """Runs functions without tracing, for what they compute: `contracts` compares compiled ones."""
     from tests import eager  # TensorFlow: not where no test needs it.
 
     with eager.running():

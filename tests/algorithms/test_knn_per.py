@@ -170,7 +170,5 @@ def test_labels_of_candidates():
     assert PARAMS.candidates == ("0", "k3_c0.25", "k3_c1", "k10_c0.25", "k10_c1")
 
 
-def test_the_trainers_defaults_are_pythons():
-    params = KnnPer()
-    assert params.num_neighbors == (10,)
-    assert params.coefficients == tuple(i / 10 for i in range(1, 11))
+def test_defaults():
+    assert KnnPer() == KnnPer((10,), tuple(i / 10 for i in range(1, 11)))

@@ -19,8 +19,6 @@ from tests.contracts import registry
 SIZES = {"a": 6, "b": 3, "c": 9, "d": 4}
 COHORTS = (("a", "c", "d"), ("b", "c"), ("d",), ("a", "b", "d"))
 STRAGGLER_RATE = 0.5
-
-
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 

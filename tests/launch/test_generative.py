@@ -220,5 +220,5 @@ def test_features_need_no_tensorflow():
 def test_a_flag_of_the_papers_script_is_told_where_it_went(flag, is_moved):
     command = [sys.executable, "-m", "launch.generative.command", flag]
     done = subprocess.run(command, env=programs.environment(), capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert ("generative/sets.py --help" in done.stderr) == is_moved

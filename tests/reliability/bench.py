@@ -60,9 +60,9 @@ class Bench:
         """Runs the trainer as `"$@"` of a shell script, which gets the output directory as `$0`."""
         return self.run(["sh", "-c", script, str(self.root)], **options)
 
-    def start_training(self, **options: Any) -> trainer_runs.Started:
+    def start_training(self) -> trainer_runs.Started:
         """Starts the trainer and waits for its first checkpoint."""
-        started = self.start(**options)
+        started = self.start()
         self._await(started, lambda: any(self.directory.glob("checkpoints/*.npz")))
         return started
 

@@ -4,10 +4,7 @@ import pytest
 
 from tests.reliability import disturbances, verdicts
 
-_SHORT = (
-    "disk that fills in round_00000002.npz",
-    "stdout's reader left",
-)
+_SHORT = ("disk that fills in round_00000002.npz", "stdout's reader left")
 
 
 @pytest.fixture(scope="module")

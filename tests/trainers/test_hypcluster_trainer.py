@@ -103,11 +103,8 @@ def test_a_warm_start_has_rates_of_its_own(tmp_path):
 
 @pytest.mark.slow
 def test_collapse_is_said_and_remedies_help(tmp_path):
-    flags = [
-        f
-        for f in SCHOOL
-        if not f.startswith(("--backend", "--max_clients", "--num_warm", "--rounds_per"))
-    ]
+    left_out = ("--backend", "--max_clients", "--num_warm", "--rounds_per")
+    flags = [flag for flag in SCHOOL if not flag.startswith(left_out)]
     flags.append("--total_rounds=12")
     stdout, _ = run(tmp_path, "--experiment_name=collapsed", *flags, "--balance=0.001")
     assert "mode collapse" in stdout

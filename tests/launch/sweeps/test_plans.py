@@ -125,6 +125,6 @@ def test_own_tables_have_the_setting_that_their_trainer_wants_unless_the_grid_sa
     for trainer, setting in (("mtl_trainer", "cross_silo"), ("knn_per_trainer", "cross_device")):
         grid = dataclasses.replace(EMNIST, dataset="table", trainer=trainer)
         assert plans.Plan(grid, 1).setting == setting
-        other = dataclasses.replace(grid, fixed={"setting": "cross_silo"})
-        assert plans.Plan(other, 1).setting == "cross_silo"
+    grid = dataclasses.replace(grid, fixed={"setting": "cross_silo"})
+    assert plans.Plan(grid, 1).setting == "cross_silo"
     assert plans.Plan(DITTO, 1).setting is None

@@ -482,10 +482,8 @@ def test_a_scheduler_that_does_not_answer(refused, cluster, tmp_path, monkeypatc
     lines = pathlib.Path(cluster["SLURM_CONF"]).read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if not line.startswith("SlurmctldPort")]
     config = tmp_path / "slurm.conf"
-    config.write_text(
-        "\n".join([*lines, "SlurmctldPort=1", "MessageTimeout=2", "TCPTimeout=1", ""]),
-        encoding="utf-8",
-    )
+    lines += ["SlurmctldPort=1", "MessageTimeout=2", "TCPTimeout=1", ""]
+    config.write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.setenv("SLURM_CONF", str(config))
     assert "Slurm does not answer" in refused(*_SLURM)
 
