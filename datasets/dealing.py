@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import datasets
-from datasets import assignment, label_partition, splits
+from datasets import assignment, label_partition, next_words, splits
 from datasets.options import DataOptions
 from motley_tff import commandline
 from motley_tff.core import clients as clients_lib, partition, random_streams
@@ -58,7 +58,8 @@ def apply(task: Task, options: DataOptions) -> Task:
         task = _dealt(task, options, memory, on_client)
     if options.evaluation_partition == "iid":
         task = partition.deal_evaluation(task, options.base_random_seed, memory, on_client)
-    return cut(task, options)
+    # Last: whom dealing and cutting leave without a word to be scored on is known only now.
+    return next_words.with_unigram(cut(task, options))
 
 
 def _dealt(task: Task, options: DataOptions, memory: float, on_client: Callable[[], None]) -> Task:

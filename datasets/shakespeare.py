@@ -120,7 +120,7 @@ def _task(
 ) -> task_lib.Task:
     split, sources, left_out = of
     clients = splits.make_clients(split, sources, _trained, _evaluated)
-    task = task_lib.Task(
+    return task_lib.Task(
         dataset="shakespeare",
         setting="cross_device",
         model=functional_model.from_keras(
@@ -138,7 +138,6 @@ def _task(
         valid=clients["valid"],
         test=clients["test"],
     )
-    return next_words.with_unigram(task, "give a text in Latin letters")
 
 
 def synthesize(seed: int) -> tuple[Plays, dict[str, str]]:

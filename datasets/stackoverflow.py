@@ -29,9 +29,9 @@ Card
     and the rest test (of a smaller file the same share); its test split is not used. Other
     populations: permuted with seed 13, 12% valid, 15% test, the rest train. A valid or test
     client's sentences are sorted by date, oldest first; the first half personalizes, the rest
-    evaluates. Clients that cannot be halved are left out of those splits, and in other populations
-    than TFF's whole one those without a word of the vocabulary to be scored on, all named in the
-    task's facts; so is `unigram_accuracy` there: what a client's own most frequent word scores.
+    evaluates. Clients that cannot be halved are left out of those splits, as are those without a
+    word of the vocabulary to be scored on (`datasets.next_words.with_unigram`: not of TFF's whole
+    population), all named in the task's facts.
   Citation: The TensorFlow Federated Authors 2019, "TensorFlow Federated Stack Overflow dataset";
     Reddi et al. 2020, "Adaptive Federated Optimization" (https://arxiv.org/abs/2003.00295).
 """
@@ -139,7 +139,6 @@ def _task(
     sizes: Mapping[str, int],
     vocabulary: Sequence[str],
     facts: Mapping[str, Any],
-    with_unigram: bool = True,
 ) -> task_lib.Task:
     """Returns the task on the clients' (sentences, dates), which each split's source gives."""
     tokens = next_words.make_tokens(vocabulary, VOCABULARY_SIZE)
@@ -161,8 +160,7 @@ def _task(
         "clients_left_out": split.left_out,
     }
     model = next_words.model_of(stackoverflow_lstm.StackoverflowLstm, tokens)
-    task = next_words.next_word_task("stackoverflow", model, tokens, clients, all_facts)
-    return next_words.with_unigram(task, "give posts in one language") if with_unigram else task
+    return next_words.next_word_task("stackoverflow", model, tokens, clients, all_facts)
 
 
 def _load_posts(source: sqlite_clients.SqliteSplit, client_id: tf.Tensor) -> list[tf.Tensor]:
@@ -176,10 +174,7 @@ def _create_tff_task(path: Path, counts: Path, vocabulary: Sequence[str]) -> tas
     sources = {"train": functools.partial(_load_posts, trained), "valid": load, "test": load}
     split = _split_tff(trained.sizes, held_out.sizes)
     facts = {"source": "sqlite", "files": [str(path), str(counts)]}
-    sizes = {**trained.sizes, **held_out.sizes}
-    # Of the published ones each has a hundred sentences or more: no need to read them all now.
-    with_unigram = len(held_out.sizes) != _PUBLISHED_HELD_OUT
-    return _task(split, sources, sizes, vocabulary, facts, with_unigram)
+    return _task(split, sources, {**trained.sizes, **held_out.sizes}, vocabulary, facts)
 
 
 def _split_tff(trained: Mapping[str, int], held_out: Mapping[str, int]) -> splits.ClientSplit:

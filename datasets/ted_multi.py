@@ -96,6 +96,7 @@ def _task(
 
     expected = "a string tokens, as datasets.prepare.ted_multi writes them"
     clients = splits.make_clients(split, sources, trained, halved, expected)
+    languages = synthetic_talks.LANGUAGES
     all_facts = {
         **facts,
         "vocabulary_size": len(vocabulary),
@@ -104,24 +105,20 @@ def _task(
         ),
         # By how ids begin, as the published code tells languages.
         "client_groups": {i: i[:2] for of in clients.values() for i in of.ids},
+        "clients_by_language": {
+            name: {code: sum(i.startswith(code) for i in of.ids) for code in languages}
+            for name, of in clients.items()
+        },
         "clients_left_out": split.left_out,
     }
-    task = next_words.with_unigram(
-        next_words.next_word_task(
-            "ted_multi",
-            next_words.model_of(ted_transformer.TedTransformer, tokens),
-            tokens,
-            clients,
-            all_facts,
-            classification.cross_entropy,  # Padding is a word to predict.
-        ),
-        "prepare the data again with a lower --min_clients_per_word",
+    return next_words.next_word_task(
+        "ted_multi",
+        next_words.model_of(ted_transformer.TedTransformer, tokens),
+        tokens,
+        clients,
+        all_facts,
+        classification.cross_entropy,  # Padding is a word to predict.
     )
-    by_language = {
-        name: {code: sum(i.startswith(code) for i in of.ids) for code in synthetic_talks.LANGUAGES}
-        for name, of in task.splits.items()
-    }
-    return dataclasses.replace(task, facts={**task.facts, "clients_by_language": by_language})
 
 
 def _create_synthetic_task(seed: int) -> task_lib.Task:

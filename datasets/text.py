@@ -209,7 +209,7 @@ def _next_word_task(
     clients, client_facts = rows.repeated(_num_pieces(words)).clients_with(encoded)
     model_facts = choice.ModelFacts(tokens.eos + 1, (length,), num_ids=tokens.eos + 1)
     example = np.zeros((1, length), np.int32)
-    task = next_words.next_word_task(
+    return next_words.next_word_task(
         "text",
         choice.build(options, _NEXT_WORD_MODELS, model_facts, example),
         tokens,
@@ -217,7 +217,6 @@ def _next_word_task(
         {**facts, **client_facts},
         setting=datasets.setting("text", options.setting),
     )
-    return next_words.with_unigram(task, "give longer texts in one language")
 
 
 def _class_task(

@@ -96,7 +96,10 @@ def _print_closing_table(directory: run_directory.RunDirectory, wanted: config.C
         title += f" after round {rows[0]['round']} (the best on validation clients)"
     backend = f"{directory.record['backend']} ({directory.record['backend_reason']})"
     constant = directory.record.get("constant_prediction", {})
-    warnings = terminal.worse_than_nothing(rows, metric, higher_is_better, constant)
+    warnings = [
+        *terminal.values_that_do_not_exist(rows),
+        *terminal.worse_than_nothing(rows, metric, higher_is_better, constant),
+    ]
     paths = [*first, *others, directory.path / "run.json"]
     if wanted.generator is None:
         sentence = terminal.hurt_clients(summaries.test_clients(directory, rows[0]["round"]))

@@ -161,6 +161,7 @@ def hurt_clients(rows: Sequence[Mapping[str, str]]) -> str:
             f"no test client's value changed (of {len(rows)}): with their own model they are where "
             "they are with the global one"
         )
+    rows = [row for row in rows if row["is_hurt"]]  # Others are unscored.
     hurt = sorted((row for row in rows if row["is_hurt"] == "1"), key=_gain)
     share = f"{100 * len(hurt) / len(rows):.1f}% of the test clients ({len(hurt)} of {len(rows)})"
     if not hurt:
@@ -208,11 +209,38 @@ def worse_than_nothing(
     return warnings
 
 
+def values_that_do_not_exist(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Returns a line for clients without a score, and for models that diverged, of each row of
+    `summary.csv` that has some.
+    """
+    lines = []
+    for row in rows:
+        split, number = row["split"], row["num_clients"]
+        if int(row.get("num_unscored") or 0):
+            lines.append(
+                f"{row['num_unscored']} of {number} {split} clients have nothing to be scored on; "
+                "they are in no mean, no choice and no share (num_unscored)"
+            )
+        for column, model in (("baseline_num_diverged", "global"), ("num_diverged", "own")):
+            if int(row.get(column) or 0):
+                lines.append(
+                    f"the {model} model diverged for {row[column]} of {number} {split} clients; "
+                    f"the mean is over the others ({column}). Lower the learning rates"
+                )
+        if split == "valid" and row.get("diverged_candidates"):
+            labels = ", ".join(row["diverged_candidates"].split(" "))
+            lines.append(
+                f"candidates that diverged for some validation client: {labels}; they are not "
+                "chosen for all while another is left"
+            )
+    return lines
+
+
 def _summary_cells(row: Mapping[str, str]) -> tuple[str, ...]:
     def mean_and_std(which: str) -> str:
         mean, std = row[f"{which}_mean"], row[f"{which}_std"]
         return f"{float(mean):.5g} ± {float(std):.3g}" if mean and std else "-"
 
     models = map(mean_and_std, ("baseline", "personalized"))
-    hurt = f"{float(row['pct_clients_hurt']):.1f}"
+    hurt = f"{float(row['pct_clients_hurt']):.1f}" if row["pct_clients_hurt"] else "-"
     return (row["split"], row["num_clients"], row["candidate"], *models, hurt)

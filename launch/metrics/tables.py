@@ -12,7 +12,12 @@ from launch.metrics.output import Table
 from motley_tff import metrics
 from motley_tff.core import candidate_labels
 from motley_tff.core.errors import UserError
-from motley_tff.metrics import client_values, quantum_of_improvement as quantum_lib, roc_auc
+from motley_tff.metrics import (
+    client_values,
+    quantum_of_improvement as quantum_lib,
+    roc_auc,
+    statistics,
+)
 from motley_tff.tables import client_tables, columns as columns_lib
 
 if TYPE_CHECKING:
@@ -30,7 +35,7 @@ _DIFFERENCES = {
 }
 _COMPARED = ("run_id", "algorithm", "round", "split")
 _ROC_AUC = (
-    "num_clients", "num_one_class_clients", "num_not_finite", *roc_auc.RocAuc._fields,
+    "num_clients", "num_one_class_clients", "num_diverged", *roc_auc.RocAuc._fields,
     "negatives_statistic", "negatives_p", "positives_statistic", "positives_p", "equals_pooled",
 )  # fmt: skip
 _ROC_AUC_CLIENT = ("client_id", "roc_auc", "num_positives", "num_negatives")
@@ -64,8 +69,7 @@ def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
     row["candidate"] = _candidate(rows, "candidate")
     for column in ("reference", "ood_baseline", "ood_personalized"):
         if column in rows:
-            cells = rows[column].dropna() if column == "reference" else rows[column]
-            row[f"{column}_mean"] = np.mean(cells.to_numpy()) if len(cells) else np.nan
+            row[f"{column}_mean"] = rows[column].mean()  # Of the cells that are not empty.
     for how in columns_lib.WAYS:
         if f"personalized_{how}" in rows:  # What silos have under one way of choosing.
             tuned = dataclasses.replace(values, personalized=rows[f"personalized_{how}"].to_numpy())
@@ -84,11 +88,13 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
         return
     if values.clusters is not None and values.groups is None:
         yield f"{name}: {' and '.join(_GROUPED)} need a column 'group', which its clients lack"
-    for column in columns_lib.MODELS:
-        diverged = int(np.sum(~np.isfinite(getattr(values, column))))
-        if diverged:
-            yield f"{name}: {diverged} clients have no finite {column} value: no statistics of it"
-    if not np.any(values.delta):
+    models: tuple[client_values.Column, ...] = ("baseline", "personalized")
+    for column in models:
+        if diverged := int(np.sum(values.has_diverged(column))):
+            yield f"{name}: the {column} model of {diverged} clients diverged; no mean is over them"
+    if unscored := int(np.sum(~values.is_scored)):
+        yield f"{name}: {unscored} clients have nothing to be scored on and count nowhere"
+    if not np.any(values.finite("delta")):
         yield f"{name}: no client's value changes, so there is no wilcoxon_p"
 
 
@@ -122,7 +128,8 @@ def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Tab
             if name != first and joined[name].equals(joined[first]):
                 notes.append(f"{_name(run)}: no client differs from {first}: no wilcoxon_p")
         clients.append(_client_rows({"split": split}, joined))
-    columns = (*_COMPARED, "num_clients", "num_left_out", "mean", "std", *_DIFFERENCES)
+    counts = ("num_clients", "num_left_out", "num_diverged")
+    columns = (*_COMPARED, *counts, "mean", "std", *_DIFFERENCES)
     return (
         Table(_present(columns, rows), rows, notes),
         Table(("split", "client_id", *names), itertools.chain.from_iterable(clients)),
@@ -164,7 +171,9 @@ def _join(
     for name, run in runs.items():
         is_personal = run.is_personalized and name not in baselines
         model = "personalized" if is_personal else "baseline"
-        columns[name] = run.rows.set_index("client_id")[model]
+        columns[name] = pd.Series(
+            getattr(run.values, model), index=pd.Index(run.values.client_ids, name="client_id")
+        )
     joined = pd.concat(columns, axis=1, join="inner")
     if joined.empty:
         raise UserError(f"no client is in all of {', '.join(columns)}; expected the same clients")
@@ -180,12 +189,20 @@ def _compared(
     run: client_tables.Evaluation, values: "pd.Series", first: "pd.Series | None"
 ) -> dict[str, Any]:
     numbers = values.to_numpy()
-    row = _counted(run, values) | {"mean": np.mean(numbers), "std": np.std(numbers)}
+    pair = client_values.ClientValues(
+        values.index.to_numpy(),
+        numbers if first is None else first.to_numpy(),
+        numbers,
+        run.values.higher_is_better,
+        None,
+    )
+    row = _counted(run, values) | {
+        "num_diverged": int(np.sum(pair.has_diverged("personalized"))),
+        "mean": statistics.mean(pair, "personalized"),
+        "std": statistics.std(pair, "personalized"),
+    }
     if first is None:
         return row
-    pair = client_values.ClientValues(
-        values.index.to_numpy(), first.to_numpy(), numbers, run.values.higher_is_better, None
-    )
     return row | {name: metrics.POPULATION[metric](pair) for name, metric in _DIFFERENCES.items()}
 
 
@@ -294,9 +311,9 @@ def _roc_auc_row(
 ) -> dict[str, Any]:
     negatives, positives = roc_auc.homogeneities(ids, labels, scores)
     return {
-        "num_clients": len(aucs.client_ids),
+        "num_clients": len(np.unique(ids)),
         "num_one_class_clients": int(np.sum(aucs.num_positives * aucs.num_negatives == 0)),
-        "num_not_finite": int(np.sum(~np.isfinite(scores))),
+        "num_diverged": len(np.unique(ids)) - len(aucs.client_ids),
         **roc_auc.summarize(ids, labels, scores)._asdict(),
         "negatives_statistic": negatives.statistic,
         "negatives_p": negatives.p_value,
@@ -310,8 +327,11 @@ def _roc_auc_notes(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     for row in rows:
         words = (row["run_id"], row["split"], row["class"], row["model"])
         model = " ".join(word for word in words if word)
-        if row["num_not_finite"]:
-            yield f"{model}: {row['num_not_finite']} scores are not finite, so there is no ROC-AUC"
+        if row["num_diverged"]:
+            yield (
+                f"{model}: {row['num_diverged']} clients have scores that are not finite; no value "
+                "is over them"
+            )
         if row["num_one_class_clients"]:
             yield (
                 f"{model}: {row['num_one_class_clients']} clients have one class only; "

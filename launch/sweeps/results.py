@@ -29,7 +29,7 @@ _BEST_COLUMNS = (
 )  # fmt: skip
 # Settings this near to the best one of a group may be the sweep's best.
 NEAR = 1e-6
-DIVERGED = "diverged: a loss or a mean over clients is not finite; lower the rates"
+DIVERGED = "diverged: a loss or a client's score is not finite; lower the rates"
 
 
 def of_run(
@@ -43,7 +43,13 @@ def of_run(
         for name in columns_lib.STATISTICS
     }
     models = ("baseline", "personalized")
-    if "" in (statistics[f"{split}_{model}_mean"] for split in SPLITS for model in models):
+    has_diverged = any(
+        int(row.get(f"{prefix}num_diverged") or 0)
+        for row in by_split.values()
+        for prefix in ("", "baseline_")
+    )
+    means = (statistics[f"{split}_{model}_mean"] for split in SPLITS for model in models)
+    if has_diverged or "" in means:
         return failed_run(run, DIVERGED)
     test = by_split["test"]
     about = {name: test[name] for name in ("round", "candidate", "num_clients")}

@@ -142,7 +142,10 @@ class _Group:
         metric = self._first.metric
         values = scores["valid"].values[metric.name].astype(np.float64)
         chosen = candidates.choose(values, metric.higher_is_better, *self._choice)
-        mean = float(csv_files.cell(candidates.take(values, chosen).mean()) or "nan")
+        taken = candidates.take(values, chosen)
+        if np.isinf(taken).any():
+            return float("nan")
+        mean = float(csv_files.cell(np.nanmean(taken)) or "nan")
         return mean if metric.higher_is_better else -mean
 
     def _report(self, best: _BestRound) -> Any:

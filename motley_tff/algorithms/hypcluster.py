@@ -214,7 +214,8 @@ def loss_pass(task: Task, part: str) -> Pass:
         for j in range(k):
             weights = tuple(leaf[j] for leaf in carry.models)
             outputs = task.model.predict(weights, batch.x, False, batch.key)
-            total, weight = masked_sum(task.loss, batch.y, outputs, batch.mask)
+            is_finite = learning.rows_are_finite(outputs)
+            total, weight = masked_sum(task.loss, batch.y, outputs, batch.mask, is_finite)
             if task.regularizer is not None:
                 total += weight * task.regularizer(weights)
             sums.append((total, weight))

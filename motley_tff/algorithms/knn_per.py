@@ -33,7 +33,7 @@ from motley_tff.core import candidate_labels, checks, learning
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.client_work import Batch, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
-from motley_tff.core.task import Task, masked_sum
+from motley_tff.core.task import Task
 
 _SMALLEST = 1e-30
 # Distances of a batch to all of a client's examples are held at once: of tokens there are many.
@@ -224,21 +224,23 @@ def _score(task, params: KnnPer, part: str, carry: Carry, batch: Batch) -> Carry
     carry = carry._replace(sums={**carry.sums, part: sums})
     if part not in carry.examples:
         return carry
-    scores = tf.concat([task.scores_of(candidate) for candidate in candidates], axis=1)
+    scores = tf.concat([scoring.example_scores(task, c) for c in candidates], axis=1)
     columns = tf.range(scores.shape[1])
     examples = scoring.append(carry.examples[part], batch, scores, columns)
     return carry._replace(examples={**carry.examples, part: examples})
 
 
 def _add(task, batch, candidates, sums: learning.Sums) -> learning.Sums:
-    functions = learning.entry_functions(task)
-    scored = {
-        name: [masked_sum(function, batch.y, outputs, batch.mask) for outputs in candidates]
-        for name, function in functions.items()
-    }
+    added = [learning.entry_sums(task, batch, outputs) for outputs in candidates]
     return learning.Sums(
-        {name: sums.totals[name] + tf.stack([t for t, _ in s]) for name, s in scored.items()},
-        {name: sums.weights[name] + tf.stack([w for _, w in s]) for name, s in scored.items()},
+        {
+            name: total + tf.stack([a[name][0] for a in added])
+            for name, total in sums.totals.items()
+        },
+        {
+            name: total + tf.stack([a[name][1] for a in added])
+            for name, total in sums.weights.items()
+        },
     )
 
 
@@ -290,7 +292,7 @@ def _label_mixer(neighbours: Neighbours, logits: tf.Tensor, has_no_neighbour: tf
 
 
 def _finish(task, carry: Carry) -> ClientOutput:
-    curves = {part: learning.means(sums) for part, sums in carry.sums.items()}
+    curves = {part: learning.scores(task, sums) for part, sums in carry.sums.items()}
     for part, examples in carry.examples.items():
         columns = range(0, examples.outputs.shape[1], task.num_scores)
         each = [scoring.ranking_metrics(task, examples, column) for column in columns]

@@ -108,7 +108,20 @@ def ranking_metrics(
         return {}
     is_real = tf.range(tf.shape(examples.labels)[0]) < examples.count
     outputs = tf.gather(examples.outputs, column, axis=1)
-    return {m.name: m.function(examples.labels, outputs, is_real) for m in ranking(task)}
+    is_finite = tf.math.is_finite(outputs)
+    finite = tf.where(is_finite, outputs, 0.0)
+    values = {m: m.function(examples.labels, finite, is_real) for m in ranking(task)}
+    # Not-a-number of examples that cannot be compared (of one class), whatever their outputs are.
+    is_kept = tf.reduce_all(is_finite | ~is_real)
+    return {m.name: tf.where(is_kept | tf.math.is_nan(v), v, m.worst) for m, v in values.items()}
+
+
+def example_scores(task: Task, outputs: tf.Tensor) -> tf.Tensor:
+    """Returns the scores of a batch's examples, float32 [batch, num_scores]; not-a-number of one
+    whose outputs are not all finite.
+    """
+    is_finite = learning.rows_are_finite(outputs)
+    return tf.where(is_finite[:, None], task.scores_of(outputs), float("nan"))
 
 
 def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.Weights]) -> Pass:
@@ -130,13 +143,13 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
         board = board._replace(sums=learning.add(task, batch, outputs, board.sums))
         if part in board.examples:
             columns = first_column(board) + tf.range(task.num_scores)
-            examples = append(board.examples[part], batch, task.scores_of(outputs), columns)
+            examples = append(board.examples[part], batch, example_scores(task, outputs), columns)
             board = board._replace(examples={**board.examples, part: examples})
         return carry._replace(board=board)
 
     def end(carry):
         board = carry.board
-        values = learning.means(board.sums)
+        values = learning.scores(task, board.sums)
         if part in board.examples:
             values |= ranking_metrics(task, board.examples[part], first_column(board))
         # Not `==`, which compares Python objects in the graphs that TFF traces.

@@ -1,6 +1,7 @@
 """The one selection rule: which candidate a client's personalized model is.
 
-Choices use validation values only; test values never enter this file's functions.
+Choices use validation values only; test values never enter this file's functions. Clients without
+a score (`metrics.client_values`) have no say, and a model that diverged gives way to any other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,15 +24,18 @@ def choose(
     """Returns the chosen candidate of each client, or of all clients alike.
 
     Args:
-      validation_values: The metric, [num_clients, num_candidates]; candidate 0 is the baseline.
+      validation_values: The metric, [num_clients, num_candidates]; candidate 0 is the baseline. A
+        client whose values are all not-a-number is unscored and left out; any other value that is
+        not finite is of a candidate that diverged for that client.
       tuning: `global` takes the candidate of best *unweighted mean over validation clients* and
         returns one number; `per_client` takes each client's own best and returns [num_clients].
       include_baseline: Whether the baseline may be chosen (it is when it is the only candidate).
 
     Returns:
       int array, [] for `global` or [num_clients] for `per_client`. Ties, to float32's precision,
-      go to the lower index (the smaller epoch). A candidate with a value that is not finite
-      (diverged) is never taken while another is left.
+      go to the lower index (the smaller epoch). Of candidates that diverged for some client those
+      are left that diverged for fewest; a client that chooses for itself takes the first if all
+      diverged for it.
 
     Raises:
       ValueError: If the array is not two-dimensional or empty.
@@ -40,10 +44,30 @@ def choose(
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(f"Expected [clients >= 1, candidates >= 1], found {values.shape}.")
     first = 0 if include_baseline or values.shape[1] == 1 else 1
-    scores = values if tuning == "per_client" else values.mean(axis=0, keepdims=True)
-    scores = scores[:, first:] if higher_is_better else -scores[:, first:]
+    scores = values[:, first:] if higher_is_better else -values[:, first:]
+    if tuning == "global":
+        scores = _mean_scores(scores[~np.isnan(values).all(axis=1)])
     chosen = first + _first_best(np.where(np.isfinite(scores), scores, -np.inf))
     return chosen if tuning == "per_client" else chosen[0]
+
+
+def diverged_for(validation_values: np.ndarray) -> np.ndarray:
+    """Returns for how many clients each candidate diverged: [clients, candidates] -> [candidates].
+    Arguments are those of `choose`.
+    """
+    is_scored = ~np.isnan(validation_values).all(axis=1)
+    return np.sum(~np.isfinite(validation_values[is_scored]), axis=0)
+
+
+def _mean_scores(scores: np.ndarray) -> np.ndarray:
+    """Returns candidates' mean scores, [1, candidates], of those that diverged for fewest clients;
+    of the others, and where nobody has a score, -inf.
+    """
+    is_finite = np.isfinite(scores)
+    counts = is_finite.sum(axis=0)
+    sums = np.where(is_finite, scores, 0.0).sum(axis=0)
+    means = np.divide(sums, counts, out=np.full(len(counts), -np.inf), where=counts > 0)
+    return np.where(counts == counts.max(), means, -np.inf)[None]
 
 
 def _first_best(scores: np.ndarray) -> np.ndarray:
@@ -62,11 +86,17 @@ def take(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 def best_round(rows: Sequence[Mapping[str, str]], higher_is_better: bool) -> str:
     """Returns the round of best validation mean, the first of equals; the last if there is none.
+    Rounds after which fewest clients' models diverged come before all others.
 
-    `rows` are those of `summary.csv`: `round`, `split` and `personalized_mean`, as text.
+    `rows` are those of `summary.csv`: `round`, `split`, `personalized_mean` and `num_diverged` (not
+    in tables of earlier versions), as text.
     """
     valid = [row for row in rows if row["split"] == "valid" and row["personalized_mean"]]
     if not valid:
         return rows[-1]["round"]
     sign = 1 if higher_is_better else -1
-    return max(valid, key=lambda row: sign * float(row["personalized_mean"]))["round"]
+
+    def rank(row: Mapping[str, str]) -> tuple[int, float]:
+        return -int(row.get("num_diverged") or 0), sign * float(row["personalized_mean"])
+
+    return max(valid, key=rank)["round"]

@@ -52,15 +52,42 @@ def means(sums: Sums) -> dict[str, tf.Tensor]:
     return {name: sums.totals[name] / sums.weights[name] for name in sums.totals}
 
 
-def add(task: task_lib.Task, batch: Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
-    """Adds a batch's loss and metrics under the model's outputs to the running sums."""
+def scores(task: task_lib.Task, sums: Sums) -> dict[str, tf.Tensor]:
+    """Returns the loss and every metric by name, float32 [] or [candidates]: not-a-number of what
+    has no entries, and the worst infinity of a model that diverged.
+    """
+    worst = {"loss": float("inf"), **{metric.name: metric.worst for metric in task.metrics}}
+    return {
+        name: tf.where(tf.math.is_finite(mean) | (sums.weights[name] == 0.0), mean, worst[name])
+        for name, mean in means(sums).items()
+    }
+
+
+def entry_sums(
+    task: task_lib.Task, batch: Batch, outputs: tf.Tensor
+) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+    """Returns (total, weight) of a batch's loss and metrics by name. The total is not-a-number
+    where an output of an example that counts is not finite, whatever a metric makes of it: the
+    largest of scores that are no numbers would be the first.
+    """
+    is_finite = rows_are_finite(outputs)
     functions = entry_functions(task)
     # A metric that is the loss itself is summed once.
     distinct = {
-        function: task_lib.masked_sum(function, batch.y, outputs, batch.mask)
+        function: task_lib.masked_sum(function, batch.y, outputs, batch.mask, is_finite)
         for function in functions.values()
     }
-    added = {name: distinct[function] for name, function in functions.items()}
+    return {name: distinct[function] for name, function in functions.items()}
+
+
+def rows_are_finite(outputs: tf.Tensor) -> tf.Tensor:
+    """Returns whether all outputs of an example are finite: [batch, ...] -> bool [batch]."""
+    return tf.reduce_all(tf.math.is_finite(outputs), axis=list(range(1, outputs.shape.rank)))
+
+
+def add(task: task_lib.Task, batch: Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
+    """Adds a batch's loss and metrics under the model's outputs to the running sums."""
+    added = entry_sums(task, batch, outputs)
     return Sums(
         {name: sums.totals[name] + total for name, (total, _) in added.items()},
         {name: sums.weights[name] + weight for name, (_, weight) in added.items()},

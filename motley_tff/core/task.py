@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -33,6 +34,11 @@ class Metric(NamedTuple):
     function: Callable[..., Any]
     higher_is_better: bool
     ranks: bool = False
+
+    @property
+    def worst(self) -> float:
+        """What stands for the value of a model that diverged, see `metrics.client_values`."""
+        return -math.inf if self.higher_is_better else math.inf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,11 +207,19 @@ def check_model_reads_data(
 
 
 def masked_sum(
-    function: EntryFunction, y: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor
+    function: EntryFunction,
+    y: tf.Tensor,
+    outputs: tf.Tensor,
+    mask: tf.Tensor,
+    is_finite: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (weighted sum of the entries, sum of their weights) over the real rows."""
+    """Returns (weighted sum of the entries, sum of their weights) over the real rows; the entries
+    of rows that are not `is_finite`, bool [batch], are not-a-number.
+    """
     values, weights = function(y, outputs)
-    row = tf.reshape(mask, [-1] + [1] * (len(weights.shape) - 1))
-    weights = weights * row
+    by_row = [-1] + [1] * (len(weights.shape) - 1)
+    weights = weights * tf.reshape(mask, by_row)
+    if is_finite is not None:
+        values = tf.where(tf.reshape(is_finite, by_row), values, float("nan"))
     # A padded row's value may be anything, also infinite; zero times that must stay zero.
     return tf.reduce_sum(tf.where(weights > 0, values, 0.0) * weights), tf.reduce_sum(weights)

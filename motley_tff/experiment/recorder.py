@@ -189,7 +189,8 @@ class Recorder:
             if first is not None:  # A table that has nothing to say is not written.
                 rows = itertools.chain([first], without_keys)
                 full = ({**keys_of_table, **row} for row in rows)
-                csv_files.append(self._directory.table(name), names, full, columns.OPTIONAL)
+                path = self._directory.table(name)
+                csv_files.append(path, names, full, columns.OPTIONAL, columns.LATER)
         return number
 
     def _bytes_so_far(self) -> Bytes:

@@ -79,9 +79,10 @@ def summarize(
     return {
         "split": split,
         "candidate": _label(labels, chosen),
+        "diverged_candidates": _diverged(task, labels, scores),
         **metrics_lib.summarize(values),
         "reference_mean": np.mean(references) if references else None,
-        **{f"ood_{name}_mean": np.mean(column) for name, column in ood.items()},
+        **{f"ood_{name}_mean": _finite_mean(column) for name, column in ood.items()},
     }
 
 
@@ -240,8 +241,13 @@ def _tuning_cells(labels: Sequence[str], tunings: Mapping[Any, Any], i: int) -> 
     for how, (chosen, values) in tunings.items():
         cells[f"candidate_{how}"] = labels[chosen[i]]
         cells[f"personalized_{how}"] = values.personalized[i]
-        cells[f"is_hurt_{how}"] = values.is_hurt[i]
+        cells[f"is_hurt_{how}"] = values.is_hurt[i] if values.is_scored[i] else None
     return cells
+
+
+def _diverged(task: Task, labels: Sequence[str], scores: Scores) -> str:
+    numbers = candidates_lib.diverged_for(scores.values[task.metric.name])
+    return " ".join(label for label, number in zip(labels, numbers, strict=True) if number)
 
 
 def _label(labels: Sequence[str], chosen: np.ndarray) -> str:
@@ -293,7 +299,7 @@ def _client_rows(task: Task, labels: Sequence[str], view: _SplitView) -> Iterato
             "baseline": values.baseline[i],
             "personalized": values.personalized[i],
             "delta": values.delta[i],
-            "is_hurt": values.is_hurt[i],
+            "is_hurt": values.is_hurt[i] if values.is_scored[i] else None,
             "reference": task.reference.get(client_id),
             "group": None if values.groups is None else values.groups[i],
         }
@@ -310,6 +316,11 @@ def _ood_values(task: Task, scores: Scores, chosen: np.ndarray) -> dict[str, np.
         return {}
     values = scores.beside[held_out.OOD].values[task.metric.name].astype(np.float64)
     return {"baseline": values[:, 0], "personalized": candidates_lib.take(values, chosen)}
+
+
+def _finite_mean(values: np.ndarray) -> float | None:
+    values = values[np.isfinite(values)]
+    return float(np.mean(values)) if len(values) else None
 
 
 def _candidate_rows(

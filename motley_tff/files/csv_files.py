@@ -169,10 +169,12 @@ def append(
     columns: Sequence[str],
     rows: Iterable[Mapping[str, Any]],
     optional: Collection[str] = (),
+    later: Collection[str] = (),
 ) -> None:
     """Adds rows to a table, or starts it; the file is replaced whole. See `write`.
 
-    Raises a UserError if the table that is there has other columns.
+    Raises a UserError if the table that is there has other columns. If it lacks columns that are
+    `later`, those of an earlier version's do, its rows get empty cells.
     """
     if not path.exists():
         write(path, columns, rows, optional)
@@ -182,6 +184,9 @@ def append(
         is_same = old.read(len(header)) == header
         old.seek(0)
         found = old.readline().decode(errors="replace").strip().split(",")
+    if not is_same and found == [name for name in columns if name in found or name not in later]:
+        write(path, columns, itertools.chain(read(path), rows), [*optional, *later])
+        return
     if not is_same:
         unlike = sorted(set(found) ^ set(columns)) or columns
         raise UserError(

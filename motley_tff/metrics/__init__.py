@@ -56,22 +56,24 @@ def meaning(name: str) -> str:
 
 def summarize(values: client_values.ClientValues) -> dict[str, float]:
     """Returns what `summary.csv` says of some clients: every registered metric and more."""
-    with np.errstate(invalid="ignore"):  # Infinities make infinite means and undefined deviations.
-        return {
-            "num_clients": len(values.client_ids),
-            "baseline_mean": np.mean(values.baseline),
-            "baseline_std": np.std(values.baseline),
-            "personalized_mean": np.mean(values.personalized),
-            "personalized_std": np.std(values.personalized),
-            **{name: function(values) for name, function in POPULATION.items()},
-        }
+    return {
+        "num_clients": len(values.client_ids),
+        "num_unscored": int(np.sum(~values.is_scored)),
+        "baseline_num_diverged": int(np.sum(values.has_diverged("baseline"))),
+        "num_diverged": int(np.sum(values.has_diverged("personalized"))),
+        "baseline_mean": statistics.mean(values, "baseline"),
+        "baseline_std": statistics.std(values, "baseline"),
+        "personalized_mean": statistics.mean(values, "personalized"),
+        "personalized_std": statistics.std(values, "personalized"),
+        **{name: function(values) for name, function in POPULATION.items()},
+    }
 
 
 def of_way(way: str, label: str | None, values: client_values.ClientValues) -> dict[str, Any]:
     """Returns what `summary.csv` says of silos' values under one way to choose candidates."""
     return {
         f"candidate_{way}": label,
-        f"personalized_mean_{way}": np.mean(values.personalized),
-        f"personalized_std_{way}": np.std(values.personalized),
+        f"personalized_mean_{way}": statistics.mean(values, "personalized"),
+        f"personalized_std_{way}": statistics.std(values, "personalized"),
         f"pct_clients_hurt_{way}": hurt.pct_clients_hurt(values),
     }

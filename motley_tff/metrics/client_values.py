@@ -1,4 +1,15 @@
-"""The columns of the per-client table that population metrics are functions of."""
+"""The columns of the per-client table that population metrics are functions of.
+
+Values that do not exist have one rule, here and in `core.candidates`:
+
+- *Unscored* is a client with nothing to score: no example, no known word, examples of one class
+  where a metric compares two. Its values are not-a-number. It is in no mean, choice or share.
+- *Diverged* is a client of whose model an output, or the score, is not finite. The value is the
+  worst infinity. It is in no mean, but it is hurt if the global model did not diverge for it.
+
+Tables have an empty cell for both; there `is_hurt` is empty of an unscored client alone. Where one
+model has a value, the other's empty cell or not-a-number is of a model that diverged.
+"""
 
 import dataclasses
 from typing import Literal
@@ -15,9 +26,9 @@ def gain(baseline: np.ndarray, personalized: np.ndarray, higher_is_better: bool)
 
 
 def is_hurt(baseline: np.ndarray, personalized: np.ndarray, higher_is_better: bool) -> np.ndarray:
-    """Returns whether each client is strictly worse off; a diverged personalized model hurts."""
-    diverged = ~np.isfinite(personalized) & np.isfinite(baseline)
-    return (gain(baseline, personalized, higher_is_better) < 0) | diverged
+    """Returns whether each client is strictly worse off, bool: an unscored one is not."""
+    with np.errstate(invalid="ignore"):  # Both diverged.
+        return gain(baseline, personalized, higher_is_better) < 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +36,7 @@ class ClientValues:
     """One (round, split) of `clients.csv`, columns [num_clients], None where nobody knows.
 
     Attributes:
-      baseline: The metric under the global model, float64.
+      baseline: The metric under the global model, float64; see above for what does not exist.
       personalized: The metric under each client's personalized model, float64.
       num_evaluation_examples: int64.
       clusters: The cluster of each client, int64.
@@ -40,20 +51,43 @@ class ClientValues:
     clusters: np.ndarray | None = None
     groups: np.ndarray | None = None
 
+    def __post_init__(self):
+        worst = -np.inf if self.higher_is_better else np.inf
+        is_empty = {
+            column: np.isnan(getattr(self, column)) for column in ("baseline", "personalized")
+        }
+        is_unscored = is_empty["baseline"] & is_empty["personalized"]
+        for column, empty in is_empty.items():
+            values = np.asarray(getattr(self, column), np.float64)
+            has_diverged = np.isinf(values) | (empty & ~is_unscored)
+            object.__setattr__(self, column, np.where(has_diverged, worst, values))
+
     @property
     def delta(self) -> np.ndarray:
-        """What each client gained: positive is better, for errors too."""
-        return gain(self.baseline, self.personalized, self.higher_is_better)
+        """What each client gained: positive is better, for errors too; infinite or not-a-number
+        where one of the models, or both, diverged.
+        """
+        with np.errstate(invalid="ignore"):
+            return gain(self.baseline, self.personalized, self.higher_is_better)
 
     @property
     def is_hurt(self) -> np.ndarray:
-        """Whether each client is strictly worse off; a diverged personalized model hurts."""
+        """Whether each client is strictly worse off, bool: an unscored one is not."""
         return is_hurt(self.baseline, self.personalized, self.higher_is_better)
 
-    def finite(self, column: Column) -> np.ndarray:
-        """Returns a column if all of it is finite, else not-a-number throughout, [num_clients].
+    @property
+    def is_scored(self) -> np.ndarray:
+        """Whether there is something to score each client on, bool."""
+        return ~np.isnan(self.baseline)
 
-        An infinite value is an empty cell in the CSV, so both have to mean the same.
-        """
-        values = getattr(self, column)
-        return values if np.isfinite(values).all() else np.full(len(values), np.nan)
+    def has_diverged(self, column: Column) -> np.ndarray:
+        """Returns whether each client's model of this column diverged, bool."""
+        return np.isinf(getattr(self, column))
+
+    def is_finite(self, column: Column) -> np.ndarray:
+        """Returns whether each client has a value in this column, bool."""
+        return np.isfinite(getattr(self, column))
+
+    def finite(self, column: Column) -> np.ndarray:
+        """Returns the values of a column that exist, [clients that have one]."""
+        return getattr(self, column)[self.is_finite(column)]

@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from motley_tff.metrics import client_values
+from motley_tff.metrics import client_values, statistics
 
 _RESAMPLES, _BLOCKS, _SEED = 1000, 1024, 0
 _TAIL = 0.025
@@ -31,7 +31,7 @@ _ROUNDING = 2.0**-22
 
 def delta_mean(values: client_values.ClientValues) -> float:
     """Returns the mean gain, in units of the metric."""
-    return float(np.mean(values.finite("delta")))
+    return statistics.mean(values, "delta")
 
 
 def delta_mean_low(values: client_values.ClientValues) -> float:
@@ -46,7 +46,7 @@ def delta_mean_high(values: client_values.ClientValues) -> float:
 
 def _bootstrap_quantile(gains: np.ndarray, fraction: float) -> float:
     """Returns a quantile of the resamples' means; undefined with fewer than two clients."""
-    if len(gains) < 2 or np.isnan(gains).any():
+    if len(gains) < 2:
         return float("nan")
     count = len(gains)
     # Sorted: the same clients in another order give the same resamples.
@@ -72,9 +72,10 @@ def wilcoxon_p(values: client_values.ClientValues) -> float:
     """Returns the p-value of the paired test; undefined where no client's value changes."""
     gains = values.finite("delta")
     moved = gains[gains != 0]
-    if not len(moved) or np.isnan(moved).any():
+    if not len(moved):
         return float("nan")
-    largest = np.abs([values.baseline, values.personalized]).max()
+    has_gain = values.is_finite("delta")
+    largest = np.abs([values.baseline[has_gain], values.personalized[has_gain]]).max()
     ranks = _doubled_ranks(_tied(np.abs(moved), _ROUNDING * largest))
     rank_sum = int(ranks[moved > 0].sum())
     return _normal_p(ranks, rank_sum) if len(moved) > _COUNTED else _signed_rank_p(ranks, rank_sum)

@@ -5,7 +5,8 @@
 of Divi, Lin, Farrukh and Celik, "New Metrics to Evaluate the Performance and Fairness of
 Personalized Federated Learning" (FL-ICML 2021, arXiv:2107.13173), equation 1. Clients with F > 0
 are U+, those with F < 0 are U-, of which absolute values are taken; clients with F = 0 are in
-neither, and count among all clients in PUI only.
+neither, and count among all clients in PUI only; so do those whose model diverged. Clients without
+a score (F is not-a-number) count nowhere.
 
 `QUANTUM` is the registry. Performance (equations 2, 3): PUI, and the median and the average over U+
 (MPI, API) and over U- (MPD, APD). Fairness (equations 5, 8, 10, 11), over U+ (`_improved`) and over
@@ -35,22 +36,24 @@ def quantum(
     best = sign * global_model
     if local_model is not None:
         best = np.maximum(best, sign * local_model)
-    return sign * personalized - best
+    with np.errstate(invalid="ignore"):  # Both diverged.
+        return np.where(sign * personalized == best, 0.0, sign * personalized - best)
 
 
 def improved(gains: np.ndarray) -> np.ndarray:
     """Returns U+: the gains of the clients that gain."""
-    return gains[gains > 0]
+    return gains[(gains > 0) & np.isfinite(gains)]
 
 
 def decreased(gains: np.ndarray) -> np.ndarray:
     """Returns U-: the losses of the clients that lose, positive."""
-    return -gains[gains < 0]
+    return -gains[(gains < 0) & np.isfinite(gains)]
 
 
 def pui(gains: np.ndarray) -> float:
     """Returns the percentage of clients improved, 0..100 (equation 2)."""
-    return 100.0 * float(np.mean(gains > 0))
+    scored = gains[~np.isnan(gains)]
+    return 100.0 * float(np.mean(scored > 0)) if len(scored) else float("nan")
 
 
 def average_variance(part: np.ndarray) -> float:

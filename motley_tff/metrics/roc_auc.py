@@ -13,7 +13,7 @@ asks when an average over clients equals the ROC-AUC of the pooled examples:
 
 `homogeneity` tests both. Weighting by pairs, P_m N_m, gives the chance for a pair drawn from one
 client. Clients of one class only have no ROC-AUC: averages leave them out, the pooled value does
-not.
+not. Both leave out clients of whom a score is not finite, whose model diverged.
 """
 
 import warnings
@@ -76,7 +76,10 @@ def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:
 
 
 def of_clients(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> Clients:
-    """Returns every client's ROC-AUC; ids say whose each example is, the rest as of `roc_auc`."""
+    """Returns the ROC-AUC of every client whose scores are finite; ids say whose each example is,
+    the rest as of `roc_auc`.
+    """
+    client_ids, labels, scores = of_finite(client_ids, labels, scores)
     ids, parts = _parts(client_ids)
     positives = np.array([np.sum(labels[part] == 1) for part in parts], np.int64)
     sizes = np.array([len(part) for part in parts], np.int64)
@@ -88,7 +91,16 @@ def summarize(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) ->
     """Returns the pooled ROC-AUC and the averages; arguments as of `of_clients`."""
     clients = of_clients(client_ids, labels, scores)
     averages = {name: _average(clients, of) for name, of in weights(clients).items()}
+    _, labels, scores = of_finite(client_ids, labels, scores)
     return RocAuc(roc_auc(labels, scores), **averages)
+
+
+def of_finite(
+    client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the examples of clients whose scores are all finite; arguments as of `of_clients`."""
+    is_kept = ~np.isin(client_ids, client_ids[~np.isfinite(scores)])
+    return client_ids[is_kept], labels[is_kept], scores[is_kept]
 
 
 def weights(clients: Clients) -> dict[str, np.ndarray]:
@@ -135,6 +147,7 @@ def homogeneities(
     client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray
 ) -> tuple[Homogeneity, Homogeneity]:
     """Returns the tests of the negatives and of the positives; arguments as of `of_clients`."""
+    client_ids, labels, scores = of_finite(client_ids, labels, scores)
     negatives, positives = (labels != 1, labels == 1)
     return (
         homogeneity(client_ids[negatives], scores[negatives]),

@@ -1,4 +1,4 @@
-"""Statistics of a column over clients, not-a-number where a value of it is not finite.
+"""Statistics of a column over the clients that have a value in it; of none not-a-number.
 
 - Variance of all clients, (1 / n) * sum_i (v_i - mean(v))^2: the spread by which Li et al. 2019
   ("Fair resource allocation in federated learning") compare methods, the lower, the fairer. The
@@ -13,40 +13,60 @@
   why Motley reports means over clients.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from motley_tff.metrics.client_values import ClientValues, Column
 
 
+def mean(values: ClientValues, column: Column) -> float:
+    """Returns the mean of a column, in units of the metric."""
+    return _over(values, column, np.mean)
+
+
+def std(values: ClientValues, column: Column) -> float:
+    """Returns the standard deviation of a column (of n), in units of the metric."""
+    return _over(values, column, np.std)
+
+
 def variance(values: ClientValues, column: Column) -> float:
     """Returns the variance of a column, in squared units of the metric."""
-    return float(np.var(values.finite(column)))
+    return _over(values, column, np.var)
 
 
 def quantile(values: ClientValues, column: Column, fraction: float) -> float:
     """Returns the quantile of a column, in units of the metric."""
-    return float(np.quantile(values.finite(column), fraction))
+    return _over(values, column, lambda numbers: np.quantile(numbers, fraction))
 
 
 def worst_10pct_mean(values: ClientValues, column: Column) -> float:
     """Returns the mean of the ceil(n / 10) worst values of a column, in units of the metric."""
-    return _mean_of_tenth(values.finite(column), lowest=values.higher_is_better)
+    return _mean_of_tenth(values, column, lowest=values.higher_is_better)
 
 
 def best_10pct_mean(values: ClientValues, column: Column) -> float:
     """Returns the mean of the ceil(n / 10) best values of a column, in units of the metric."""
-    return _mean_of_tenth(values.finite(column), lowest=not values.higher_is_better)
+    return _mean_of_tenth(values, column, lowest=not values.higher_is_better)
 
 
-def _mean_of_tenth(numbers: np.ndarray, lowest: bool) -> float:
-    count = -(-len(numbers) // 10)
-    ordered = np.sort(numbers)
-    return float(np.mean(ordered[:count] if lowest else ordered[-count:]))
+def _mean_of_tenth(values: ClientValues, column: Column, lowest: bool) -> float:
+    def mean_of_tenth(numbers: np.ndarray) -> float:
+        count = -(-len(numbers) // 10)
+        ordered = np.sort(numbers)
+        return np.mean(ordered[:count] if lowest else ordered[-count:])
+
+    return _over(values, column, mean_of_tenth)
+
+
+def _over(values: ClientValues, column: Column, statistic: Callable[[np.ndarray], float]) -> float:
+    numbers = values.finite(column)
+    return float(statistic(numbers)) if len(numbers) else float("nan")
 
 
 def example_weighted_mean(values: ClientValues, column: Column) -> float:
     """Returns the mean of a column weighted by evaluation examples, in units of the metric."""
-    sizes = values.num_evaluation_examples
-    if sizes is None or not sizes.sum():
+    if values.num_evaluation_examples is None:
         return float("nan")
-    return float(np.average(values.finite(column), weights=sizes))
+    sizes = values.num_evaluation_examples[values.is_finite(column)]
+    return float(np.average(values.finite(column), weights=sizes)) if sizes.any() else float("nan")

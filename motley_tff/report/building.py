@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
-from motley_tff.metrics import scorecard
+from motley_tff.metrics import hurt as hurt_lib, scorecard, statistics
 from motley_tff.report import (
     comparisons,
     explorer,
@@ -324,7 +324,7 @@ def section_of_runs(compared: Iterable[comparisons.Comparison]) -> page.Section:
 def _run_cells(label: str, run: runs.Run) -> list[str]:
     values = run.values
     facts = (run.seed, run.round, len(values.client_ids))
-    mean, hurt = float(values.personalized.mean()), 100.0 * float(values.is_hurt.mean())
+    mean, hurt = statistics.mean(values, "personalized"), hurt_lib.pct_clients_hurt(values)
     name = f"{run.dataset}: {label}"
     shown = f"{mean:.5g}" if np.isfinite(mean) else "diverged"
     return [run.run_id, name, *map(str, facts), shown, f"{hurt:.1f}", str(run.path)]

@@ -6,6 +6,7 @@ needs a run of its own. Where candidates have two hyperparameters, the other one
 value of the first, by the mean over validation clients.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -16,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from motley_tff.core import candidate_labels, candidates as candidates_lib
-from motley_tff.metrics import client_values
+from motley_tff.metrics import client_values, hurt, statistics
 from motley_tff.report import deltas, findings, style
 from motley_tff.report.comparisons import Comparison, Series, Value
 from motley_tff.report.runs import Run
@@ -79,8 +80,8 @@ def _at_sizes(run: Run) -> dict[float, tuple[float, float]]:
 def _curve(series: Series, kind: candidate_labels.Kind, split: str = "test") -> Curve | None:
     def measures(run: Run) -> dict[float, tuple[float, float]]:
         return {
-            x: (np.mean(p), 100.0 * np.mean(client_values.is_hurt(b, p, run.higher_is_better)))
-            for x, (p, b) in values_at(run, kind, split).items()
+            x: (statistics.mean(values, "personalized"), hurt.pct_clients_hurt(values))
+            for x, values in values_at(run, kind, split).items()
         }
 
     # The global model and one candidate make no curve.
@@ -99,8 +100,8 @@ def _curve_through(
 
 def values_at(
     run: Run, kind: candidate_labels.Kind, split: str = "test"
-) -> dict[float, tuple[np.ndarray, np.ndarray]]:
-    """Returns `{x: (personalized, baseline)}` of a split, each [clients], {} without candidates.
+) -> dict[float, client_values.ClientValues]:
+    """Returns `{x: the clients' values}` of a split, {} without candidates.
 
     What is not `kind` is chosen on validation clients in any case. Coefficients and epochs have the
     global model at 0.
@@ -108,12 +109,14 @@ def values_at(
     valid, table = _pivot(run, "valid"), _pivot(run, split)
     if valid is None or table is None or not run.has_trained_baseline:
         return {}
-    baseline, values = candidate_labels.BASELINE, {}
+    baseline = table[candidate_labels.BASELINE].to_numpy()
+    clients = dataclasses.replace(run.evaluations[split].values, baseline=baseline)
+    values = {}
     for x, labels in group(list(valid.columns), kind).items():
         chosen = candidates_lib.choose(valid[labels].to_numpy(), run.higher_is_better)
-        values[x] = (table[labels[int(chosen)]].to_numpy(), table[baseline].to_numpy())
+        values[x] = dataclasses.replace(clients, personalized=table[labels[int(chosen)]].to_numpy())
     if values and kind != "rate":
-        values[0.0] = (table[baseline].to_numpy(), table[baseline].to_numpy())
+        values[0.0] = dataclasses.replace(clients, personalized=baseline)
     return values
 
 
@@ -128,12 +131,24 @@ def group(labels: Sequence[str], kind: candidate_labels.Kind) -> dict[float, lis
 
 
 def _pivot(run: Run, split: str):
-    """Returns a table [clients, candidates] of the metric, candidates in the file's order."""
+    """Returns a table [clients, candidates] of the metric, candidates in the file's order; see
+    `metrics.client_values` for values that do not exist.
+    """
+    import pandas as pd  # Takes 0.3 s.
+
     rows = run.reported("candidates", split)
     if rows is None:
         return None
     table = rows.pivot(index="client_id", columns="candidate", values="value")
-    return table[list(dict.fromkeys(rows["candidate"]))]
+    clients = run.evaluations[split].values
+    columns = {
+        label: dataclasses.replace(
+            clients, personalized=table[label].reindex(clients.client_ids).to_numpy()
+        )
+        for label in dict.fromkeys(rows["candidate"])
+    }
+    values = {label: of_label.personalized for label, of_label in columns.items()}
+    return pd.DataFrame(values, index=clients.client_ids)
 
 
 def draw(data: Data, comparison: Comparison, styles: style.Styles) -> Figure:
@@ -210,10 +225,10 @@ def best_of(curve: Curve, comparison: Comparison) -> float | None:
 
 
 def _preferences(curve: Curve, comparison: Comparison, kind: str) -> str:
-    hurt = np.array([v.mean for v in curve.pct_hurt])
+    pct_hurt = np.array([v.mean for v in curve.pct_hurt])
     best = best_of(curve, comparison)
     moved = np.flatnonzero(np.array(curve.x) > 0)
-    least = int(moved[np.argmin(hurt[moved])])
+    least = int(moved[np.argmin(pct_hurt[moved])])
     # A coefficient ends at 1; beyond the last epoch or rate may lie a better one.
     end = " (the last one tried)" if best == curve.x[-1] and kind != "coefficient" else ""
     found = "no finite mean" if best is None else f"best mean at {best:g}{end}"
@@ -239,9 +254,8 @@ def rate_deltas(comparison: Comparison) -> deltas.Data | None:
 
 
 def _panel(series: Series, rate: float, why: str) -> deltas.Deltas:
-    pairs = [values_at(run, "rate")[rate] for run in series.runs]
-    personalized, baseline = (np.concatenate(column) for column in zip(*pairs, strict=True))
-    higher = series.runs[0].higher_is_better
-    gain = client_values.gain(baseline, personalized, higher)
-    hurt = client_values.is_hurt(baseline, personalized, higher)
-    return deltas.Deltas(f"rate {rate:g} ({why} in validation)", gain, gain, hurt)
+    each = [values_at(run, "rate")[rate] for run in series.runs]
+    gain = np.concatenate([values.delta[values.is_scored] for values in each])
+    gain = np.where(np.isfinite(gain), gain, np.nan)
+    is_hurt = np.concatenate([values.is_hurt[values.is_scored] for values in each])
+    return deltas.Deltas(f"rate {rate:g} ({why} in validation)", gain, gain, is_hurt)

@@ -76,7 +76,7 @@ def _panels(comparison: Comparison, column: str | None = None) -> list[Deltas]:
         x = np.zeros(len(delta))
         if column:
             x = np.concatenate([run.rows[column].to_numpy(float) for run in runs])
-        known = np.isfinite(x)
+        known = np.isfinite(x) & np.concatenate([run.values.is_scored for run in runs])
         delta = np.where(np.isfinite(delta), delta, np.nan)
         if np.isfinite(delta[known]).any():
             panels.append(Deltas(series.label, x[known], delta[known], hurt[known]))

@@ -8,13 +8,14 @@ exact. What would make the page too large is left out and named.
 
 import base64
 import collections
+import dataclasses
 import pathlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from motley_tff.metrics import client_values
+from motley_tff.metrics import hurt as hurt_lib, statistics
 from motley_tff.report import page
 from motley_tff.report.comparisons import Comparison
 from motley_tff.report.runs import Run
@@ -107,10 +108,10 @@ def _encoded(name: str, run: Run, of: _Values) -> dict[str, Any]:
     values = of.values
     codes, lows, highs = _coded(values)
     higher = run.higher_is_better
-    hurt = np.array([client_values.is_hurt(values[0], row, higher) for row in values])
-    with np.errstate(invalid="ignore"):
-        means = values.mean(axis=1)
     rows, clients = run.rows, run.values
+    each = [dataclasses.replace(clients, personalized=row) for row in values]
+    hurt = np.array([of_model.is_hurt for of_model in each])
+    means = [statistics.mean(of_model, "personalized") for of_model in each]
     return {
         "name": name,
         "metric": run.metric,
@@ -125,7 +126,7 @@ def _encoded(name: str, run: Run, of: _Values) -> dict[str, Any]:
         "values": _base64(codes),
         "hurt": _base64(np.packbits(hurt, axis=1)),
         "means": [float(mean) if np.isfinite(mean) else None for mean in means],
-        "pctHurt": np.round(100.0 * hurt.mean(axis=1), 1).tolist(),
+        "pctHurt": [round(hurt_lib.pct_clients_hurt(of_model), 1) for of_model in each],
     }
 
 

@@ -31,14 +31,17 @@ def of_clients(series: Series) -> Measured:
     values: dict[str, list[float]] = {}
     for run in series.runs:
         for client, value in zip(run.values.client_ids, run.values.personalized, strict=True):
-            values.setdefault(client, []).append(value)
+            if not np.isnan(value):  # Of an unscored client.
+                values.setdefault(client, []).append(value)
     means = {client: float(np.mean(of_client)) for client, of_client in values.items()}
     return Measured(series.label, *_interval(list(means.values())), means)
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
     """Returns a mean and the half width of its interval of 95%."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    if len(values) < 2 or not np.isfinite(values).all():
+        return float(np.mean(values)) if len(values) else float("nan"), float("nan")
+    error = np.std(values, ddof=1) / np.sqrt(len(values))
     return float(np.mean(values)), _QUANTILE * float(error)
 
 

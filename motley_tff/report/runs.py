@@ -18,7 +18,7 @@ import pandas as pd
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
-from motley_tff.metrics import client_values
+from motley_tff.metrics import client_values, statistics
 from motley_tff.report import names
 from motley_tff.tables import client_tables, columns, reading
 
@@ -292,7 +292,11 @@ def _reported_round(evaluations: Sequence[client_tables.Evaluation], selects: bo
     if not selects:
         return max(e.keys["round"] for e in evaluations)
     rows = [
-        {**e.keys, "personalized_mean": csv_files.cell(np.mean(e.values.personalized))}
+        {
+            **e.keys,
+            "personalized_mean": csv_files.cell(statistics.mean(e.values, "personalized")),
+            "num_diverged": str(np.sum(e.values.has_diverged("personalized"))),
+        }
         for e in sorted(evaluations, key=lambda e: e.keys["round"])
     ]
     return int(candidates.best_round(rows, evaluations[0].values.higher_is_better))

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from motley_tff.metrics import statistics
 from motley_tff.report import findings, style
 from motley_tff.report.comparisons import Comparison, Series, Value
 
@@ -45,10 +46,13 @@ def _panel(series: Series) -> Panel | None:
     shown = np.isfinite(gains).all(axis=0)
     if not shown.any():
         return None
-    hurt = [100.0 * float(np.mean(np.concatenate([v.is_hurt for v in way]))) for way in ways]
+    scored = np.concatenate([r.values.is_scored for r in runs])
+    hurt = [
+        100.0 * float(np.mean(np.concatenate([v.is_hurt for v in way])[scored])) for way in ways
+    ]
     means = [
-        [float(np.mean(run.values.baseline)) for run in runs],
-        *([float(np.mean(values.personalized)) for values in way] for way in ways),
+        [statistics.mean(run.values, "baseline") for run in runs],
+        *([statistics.mean(values, "personalized") for values in way] for way in ways),
     ]
     gain_global, gain_per_client = (gain[shown] for gain in gains)
     values = [Value.of(m, [run.seed for run in runs]) for m in means]

@@ -158,14 +158,17 @@ def _clients(
         [i.partition(":")[2] or i, *(_number(factor * c.get(i, np.nan)) for c in columns.values())]
         for i in fedavg.client_ids
     ]
-    every = [np.array(list(c.values())) * factor for c in columns.values()]
-    means = ["mean", *(_number(float(np.mean(c))) for c in every)]
-    stds = ["sample std", *(_number(float(np.std(c, ddof=min(1, len(c) - 1)))) for c in every)]
+    every = [np.array([v for v in c.values() if np.isfinite(v)]) * factor for c in columns.values()]
+    means = ["mean", *(_number(float(np.mean(c))) if len(c) else "" for c in every)]
+    stds = [
+        "sample std",
+        *(_number(float(np.std(c, ddof=min(1, len(c) - 1)))) if len(c) else "" for c in every),
+    ]
     return [header, *rows, means, stds]
 
 
 def _number(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.4g}"
+    return f"{value:.4g}" if np.isfinite(value) else ""
 
 
 def section(title: str, splits: Sequence[Split], images: Sequence[page.Image]) -> page.Section:

@@ -59,8 +59,8 @@ class Evaluation:
 
     Attributes:
       keys: What it has of the run's keys (`columns.RUN`): `run_id`, `round` and so on.
-      values: What metrics are functions of; without personalized models beside the baseline,
-        `personalized` is not-a-number throughout.
+      values: What metrics are functions of; without personalized models `personalized` has the
+        baseline's values.
       is_personalized: Whether there are any.
     """
 
@@ -304,13 +304,26 @@ def _values(rows: "pd.DataFrame") -> client_values.ClientValues:
     has_groups = "group" in rows and (rows["group"] != "").all()
     has_clusters = "cluster_id" in rows and rows["cluster_id"].notna().all()
     sizes = rows.get("num_evaluation_examples")
-    personalized = rows["personalized"] if "personalized" in rows else rows["baseline"] * np.nan
+    higher = bool(rows["higher_is_better"].iloc[0])
+    baseline, personalized = _models(rows, higher)
     return client_values.ClientValues(
         client_ids=rows["client_id"].to_numpy(),
-        baseline=rows["baseline"].to_numpy(np.float64),
-        personalized=personalized.to_numpy(np.float64),
-        higher_is_better=bool(rows["higher_is_better"].iloc[0]),
+        baseline=baseline,
+        personalized=personalized,
+        higher_is_better=higher,
         num_evaluation_examples=None if sizes is None else sizes.to_numpy(np.int64),
         clusters=rows["cluster_id"].to_numpy(np.int64) if has_clusters else None,
         groups=rows["group"].to_numpy() if has_groups else None,
     )
+
+
+def _models(rows: "pd.DataFrame", higher_is_better: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns both models' values, float64: the one's twice where there is no other. Of a client
+    with a cell `is_hurt`, two empty cells are of models that diverged.
+    """
+    worst = -np.inf if higher_is_better else np.inf
+    cells = rows[_present(rows, ("baseline", "personalized"))].to_numpy(np.float64)
+    if "is_hurt" in rows:
+        has_diverged = np.isnan(cells).all(axis=1) & rows["is_hurt"].notna().to_numpy()
+        cells = np.where(has_diverged[:, None], worst, cells)
+    return cells[:, 0], cells[:, -1]

@@ -77,6 +77,16 @@ _CANDIDATE = (
 _SHARED_CANDIDATE = "the candidate all clients have; `per_client` where theirs differ"
 _OOD = "on examples of other clients (`--evaluate_ood`; test clients only)"
 _NUM_CLIENTS = Column("num_clients", "count", "clients in the row")
+_COUNTS = (
+    Column("num_unscored", "count", "clients with nothing to score: in no mean, no share", True),
+    Column(
+        "num_diverged",
+        "count",
+        "clients whose own model has outputs or a score that are not finite: in no mean, but hurt "
+        "unless the global model diverged for them, too",
+        True,
+    ),
+)
 # Of a row over clients.
 _BASELINE = (
     Column("candidate", "text", _SHARED_CANDIDATE, True),
@@ -179,6 +189,14 @@ TABLES: Mapping[str, Table] = {
         (
             *_KEYS,
             _NUM_CLIENTS,
+            *_COUNTS,
+            Column("baseline_num_diverged", "count", "the same of the global model", True),
+            Column(
+                "diverged_candidates",
+                "text",
+                "candidates that diverged for some client: not chosen while another is left",
+                True,
+            ),
             *_BASELINE,
             *_PERSONALIZED,
             *(Column(name, "number", metrics.meaning(name), True) for name in metrics.POPULATION),
@@ -243,6 +261,7 @@ TABLES: Mapping[str, Table] = {
             *_KEYS,
             Column("personalization_fraction", "number", "share each client personalizes on"),
             _NUM_CLIENTS,
+            *_COUNTS,
             *_BASELINE,
             *_PERSONALIZED,
             _HURT,
@@ -255,6 +274,7 @@ TABLES: Mapping[str, Table] = {
             *_KEYS,
             Column("rule", "text", "which clients take their own model"),
             _NUM_CLIENTS,
+            *_COUNTS,
             Column("num_accepted", "count", "clients that take it"),
             *_PERSONALIZED,
             _HURT,
@@ -411,6 +431,10 @@ TABLES: Mapping[str, Table] = {
 # What an evaluation writes, in this order: the summary comes last and vouches for the others.
 EVALUATION_TABLES = (
     "candidates", "clients", "clusters", "sizes", "acceptance", "scores", "summary"
+)  # fmt: skip
+# What tables of earlier versions lack: a run that goes on has empty cells there.
+LATER = (
+    "num_unscored", "num_diverged", "baseline_num_diverged", "diverged_candidates"
 )  # fmt: skip
 OPTIONAL = frozenset(
     column.name.partition("<")[0]

@@ -40,6 +40,21 @@ def test_diverged_candidates_are_not_taken(bad):
     assert candidates.choose(values, True, "per_client")[0] == 2
 
 
+def test_a_client_without_a_score_has_no_say():
+    values = np.array([[0.1, 0.5], [0.1, 0.6], [np.nan, np.nan]])
+    assert candidates.choose(values, True) == 1
+    assert candidates.choose(values[2:], True) == 0
+
+
+def test_of_candidates_that_all_diverged_for_somebody_those_are_left_that_did_for_fewest():
+    values = np.array(
+        [[0.1, np.nan, 0.9], [-np.inf, 0.6, 0.5], [0.2, 0.3, np.nan], [0, 0.9, -np.inf]]
+    )
+    np.testing.assert_array_equal(candidates.diverged_for(values), [1, 1, 2])
+    assert candidates.choose(values, True) == 1  # Means .1 and .6 of three clients each.
+    assert candidates.choose(values, True, include_baseline=False) == 1
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, -1e3])
 @pytest.mark.parametrize(("apart", "chosen"), [(8e-8, 0), (2e-7, 1)])
 def test_a_tie_is_relative(scale, apart, chosen):

@@ -25,39 +25,53 @@ def choose(values, higher_is_better=True, tuning="global", include_baseline=True
         return candidates.choose(values, higher_is_better, tuning, include_baseline)
 
 
-def _first_best(scores):
-    """The rule in words: the first that none is above, of those that are finite."""
-    finite = [score for score in scores if math.isfinite(score)]
-    return next(
-        (i for i, score in enumerate(scores) if score in finite and score == max(finite)), 0
-    )
+def _first_best(columns):
+    """The rule in words: of the candidates that diverged for fewest clients the first whose mean
+    over the others none is above.
+    """
+    fewest = min(sum(not math.isfinite(v) for v in column) for column in columns)
+    means = {}
+    for i, column in enumerate(columns):
+        finite = [v for v in column if math.isfinite(v)]
+        if finite and len(column) - len(finite) == fewest:
+            means[i] = sum(finite) / len(finite)
+    return next((i for i in means if math.isclose(means[i], max(means.values()))), 0)
 
 
 @given(tables(ANY), st.booleans(), st.booleans())
 def test_the_first_of_the_best_is_chosen(values, higher_is_better, include_baseline):
     first = 0 if include_baseline or values.shape[1] == 1 else 1
     sign = 1 if higher_is_better else -1
-    with np.errstate(invalid="ignore"):
-        means = sign * values.mean(axis=0)
+    scored = [sign * row[first:] for row in values if not all(math.isnan(v) for v in row)]
     chosen = choose(values, higher_is_better, "global", include_baseline)
-    assert chosen == first + _first_best(list(means[first:]))
+    assert chosen == first + (_first_best(list(zip(*scored, strict=True))) if scored else 0)
     own = choose(values, higher_is_better, "per_client", include_baseline)
-    assert list(own) == [first + _first_best(list(sign * row[first:])) for row in values]
+    each = [[[v] if math.isfinite(v) else [] for v in sign * row[first:]] for row in values]
+    assert list(own) == [
+        first + (_first_best([v or [math.nan] for v in row]) if any(row) else 0) for row in each
+    ]
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["valid", "test"]), st.none() | FINITE), min_size=1),
+    st.lists(
+        st.tuples(st.sampled_from(["valid", "test"]), st.none() | FINITE, st.integers(0, 2)),
+        min_size=1,
+    ),
     st.booleans(),
 )
 def test_the_best_round_is_the_first_of_the_best_validation_means(found, higher_is_better):
     rows = [
-        {"round": str(i), "split": split, "personalized_mean": "" if v is None else f"{v:.9g}"}
-        for i, (split, v) in enumerate(found)
-    ]
+        {
+            "round": str(i), "split": split, "num_diverged": str(number) if number else "",
+            "personalized_mean": "" if v is None else f"{v:.9g}",
+        }
+        for i, (split, v, number) in enumerate(found)
+    ]  # fmt: skip
     best = candidates.best_round(rows, higher_is_better)
     sign = 1 if higher_is_better else -1
-    known = {
-        i: sign * v for i, (split, v) in enumerate(found) if split == "valid" and v is not None
-    }
-    expected = min((i for i in known if known[i] == max(known.values())), default=len(found) - 1)
-    assert best == str(expected)
+    known = [
+        (number, -sign * v, i)
+        for i, (split, v, number) in enumerate(found)
+        if split == "valid" and v is not None
+    ]
+    assert best == str(min(known)[2] if known else len(found) - 1)

@@ -159,12 +159,35 @@ def test_the_bootstrap_interval():
 
 
 @pytest.mark.parametrize("diverged", [np.nan, np.inf])
-def test_what_is_not_finite_makes_statistics_undefined(diverged):
-    found = metrics.summarize(_values([0.5, 0.5, 0.6], [0.4, diverged, 0.7], False, [1, 1, 1]))
-    defined = {name for name, value in found.items() if np.isfinite(value)}
-    assert {name for name in defined if name.startswith(("personalized", "delta", "wil"))} == set()
-    assert {"baseline_mean", "baseline_worst_10pct_mean", "pct_clients_hurt_low"} <= defined
-    assert found["pct_clients_hurt"] == pytest.approx(200 / 3)
+def test_whoever_diverged_is_in_no_mean_but_hurt_and_whoever_is_unscored_is_nowhere(diverged):
+    values = _values(
+        [0.5, 0.5, 0.6, diverged, np.nan], [0.4, diverged, 0.7, 0.9, np.nan], False, [1, 1, 1, 1, 9]
+    )
+    found = metrics.summarize(values)
+    counts = ("num_clients", "num_unscored", "num_diverged", "baseline_num_diverged")
+    assert [found[name] for name in counts] == [5, 1, 1, 1]
+    assert found["pct_clients_hurt"] == pytest.approx(100 * 2 / 4)
+    # Without either, the same statistics of the others.
+    others = {"baseline": [0.5, 0.5, 0.6], "personalized": [0.4, 0.7, 0.9], "delta": [0.1, -0.1]}
+    for column, finite in others.items():
+        alone = metrics.summarize(_values(finite, finite, False, [1] * len(finite)))
+        for name in ("mean", "std", "variance", "median", "max", "worst_10pct_mean",
+                     "example_weighted_mean"):  # fmt: skip
+            if column != "delta":
+                assert found[f"{column}_{name}"] == alone[f"{column}_{name}"]
+    assert found["delta_mean"] == pytest.approx(np.mean(others["delta"]))
+
+
+def test_without_any_value_statistics_are_not_a_number():
+    found = metrics.summarize(_values([np.nan] * 2, [np.nan] * 2, True, [0, 0]))
+    assert {name for name, value in found.items() if not np.isnan(value)} == {
+        "num_clients", "num_unscored", "num_diverged", "baseline_num_diverged"
+    }  # fmt: skip
+
+
+def test_both_models_diverged():
+    found = metrics.summarize(_values([np.inf, 0.5], [np.inf, 0.25], False, [1, 1]))
+    assert (found["num_diverged"], found["num_unscored"], found["pct_clients_hurt"]) == (1, 0, 0)
 
 
 def test_examples_that_nobody_counted():

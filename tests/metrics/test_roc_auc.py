@@ -107,9 +107,11 @@ def test_two_values_are_enough_and_nobody_is_warned_where_the_table_ends():
         assert found.is_alike is None and math.isnan(found.statistic)
 
 
-def test_scores_that_are_not_finite():
-    labels, scores = np.array([0, 1, 0, 1]), np.array([0.1, np.nan, 0.2, 0.3])
+def test_clients_whose_scores_are_not_finite_are_left_out():
+    labels, scores = np.array([0, 1, 0, 1]), np.array([0.9, np.nan, 0.2, 0.3])
     assert math.isnan(roc_auc.roc_auc(labels, scores))
     ids = np.array(["a", "a", "b", "b"])
-    assert np.isnan(roc_auc.summarize(ids, labels, scores)).all()
+    assert roc_auc.summarize(ids, labels, scores) == roc_auc.RocAuc(1, 1, 1, 1, 1)
+    assert list(roc_auc.of_clients(ids, labels, scores).client_ids) == ["b"]
+    assert np.isnan(roc_auc.summarize(ids, labels, np.full(4, np.inf))).all()
     assert roc_auc.homogeneity(ids, scores).is_alike is None
