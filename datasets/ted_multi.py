@@ -96,7 +96,6 @@ def _task(
 
     expected = "a string tokens, as datasets.prepare.ted_multi writes them"
     clients = splits.make_clients(split, sources, trained, halved, expected)
-    languages = synthetic_talks.LANGUAGES
     all_facts = {
         **facts,
         "vocabulary_size": len(vocabulary),
@@ -105,10 +104,6 @@ def _task(
         ),
         # By how ids begin, as the published code tells languages.
         "client_groups": {i: i[:2] for of in clients.values() for i in of.ids},
-        "clients_by_language": {
-            name: {code: sum(i.startswith(code) for i in of.ids) for code in languages}
-            for name, of in clients.items()
-        },
         "clients_left_out": split.left_out,
     }
     return next_words.next_word_task(

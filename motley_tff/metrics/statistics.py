@@ -25,6 +25,13 @@ def mean(values: ClientValues, column: Column) -> float:
     return _over(values, column, np.mean)
 
 
+def mean_of_all(values: ClientValues, column: Column) -> float:
+    """Returns the mean of a column, not-a-number if a client's model diverged: means that stand
+    beside each other are over the same clients.
+    """
+    return float("nan") if values.has_diverged(column).any() else mean(values, column)
+
+
 def std(values: ClientValues, column: Column) -> float:
     """Returns the standard deviation of a column (of n), in units of the metric."""
     return _over(values, column, np.std)

@@ -86,7 +86,8 @@ def _values(run: Run) -> _Values:
     """Returns every candidate's value for every client, and the chosen one's, which comes last."""
     ids = run.values.client_ids
     table = run.reported("candidates")
-    columns = {"baseline": run.values.baseline}
+    baseline = run.values.baseline
+    columns = {"baseline": np.where(np.isfinite(baseline), baseline, np.nan)}
     if table is not None:
         wide = table.assign(candidate=table["candidate"].astype(str)).pivot_table(
             index="client_id", columns="candidate", values="value", sort=False, dropna=False

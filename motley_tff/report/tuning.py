@@ -51,8 +51,8 @@ def _panel(series: Series) -> Panel | None:
         100.0 * float(np.mean(np.concatenate([v.is_hurt for v in way])[scored])) for way in ways
     ]
     means = [
-        [statistics.mean(run.values, "baseline") for run in runs],
-        *([statistics.mean(values, "personalized") for values in way] for way in ways),
+        [statistics.mean_of_all(run.values, "baseline") for run in runs],
+        *([statistics.mean_of_all(values, "personalized") for values in way] for way in ways),
     ]
     gain_global, gain_per_client = (gain[shown] for gain in gains)
     values = [Value.of(m, [run.seed for run in runs]) for m in means]

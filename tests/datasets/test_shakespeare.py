@@ -113,7 +113,7 @@ def test_who_says_little_is_left_out_and_named():
 def test_by_snippets_all_roles_train_and_are_tested_on_others():
     plays = roles()
     plays.train["EMPTY"], plays.test["EMPTY"] = ["x" * 300], [""]
-    task = shakespeare.create_task_from_data(plays, "snippets")
+    task = next_words.with_unigram(shakespeare.create_task_from_data(plays, "snippets"))
     assert set(task.train.ids) == {*plays.train} and "EMPTY" not in task.test.ids
     for role in task.test.ids:
         for part, of in (("personalization", plays.train), ("evaluation", plays.test)):
@@ -138,7 +138,7 @@ def test_what_always_saying_ones_own_most_frequent_character_scores():
     plays = roles()
     for role in plays.train:
         plays.train[role], plays.test[role] = ["e" * 60 + "x" * 50], ["y" * 22 + "e" * 77]
-    task = shakespeare.create_task_from_data(plays)
+    task = next_words.with_unigram(shakespeare.create_task_from_data(plays))
     # 210 characters with the line's end: the second half begins 6 before the test snippet.
     (value,) = {*task.reference.values()}
     assert value == pytest.approx(77 / 105)

@@ -376,7 +376,7 @@ def hand_made():
     data[order[2]] = posts("table", "the", newest_first=True)
     data[order[3]] = posts("the")
     data[order[4]] = posts("xyzzy", "the table")
-    return order, data, stackoverflow.create_task_from_data(data)
+    return order, data, next_words.with_unigram(stackoverflow.create_task_from_data(data))
 
 
 def test_vocabulary_counts_training_users(hand_made):
@@ -404,10 +404,9 @@ def test_clients_that_cannot_be_scored_are_left_out_by_name(hand_made):
         "fewer than 2 examples: cannot be halved": [order[3]],
         "no word of the vocabulary in the half that evaluates": [order[1]],
     }
-    with pytest.raises(errors.UserError, match="no word of the vocabulary.*posts in one"):
-        stackoverflow.create_task_from_data(
-            {i: posts("xyzzy", i) if i in order[:2] else p for i, p in data.items()}
-        )
+    unknown = {i: posts("xyzzy", i) if i in order[:2] else p for i, p in data.items()}
+    with pytest.raises(errors.UserError, match="no word of the vocabulary.*texts in one"):
+        next_words.with_unigram(stackoverflow.create_task_from_data(unknown))
 
 
 def test_unigram_by_hand(hand_made):

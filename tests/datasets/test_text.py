@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from datasets import text
+from datasets import next_words, text
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
 
@@ -106,9 +106,9 @@ def test_older_texts_personalize():
 
 
 def test_silos_say_the_unigram_as_a_fact_and_devices_as_a_reference():
-    devices = text.create_task_from_data(_frame(), _NEXT, _DEVICES)
+    devices = next_words.with_unigram(text.create_task_from_data(_frame(), _NEXT, _DEVICES))
     assert set(devices.reference) == {*devices.valid.ids, *devices.test.ids}
-    silos = text.create_task_from_data(_frame(), _NEXT, _SILOS)
+    silos = next_words.with_unigram(text.create_task_from_data(_frame(), _NEXT, _SILOS))
     assert silos.reference == {} and set(silos.facts["unigram_accuracy"]) == {"valid", "test"}
 
 
@@ -117,7 +117,7 @@ def test_clients_that_cannot_be_scored_are_left_out_and_named():
         ids = text.create_task_from_data(_frame(20), _NEXT, options).test.ids
         frame = _frame(20)
         frame.loc[frame.who == ids[0], "what"] = "zzz"
-        task = text.create_task_from_data(frame, _NEXT, options)
+        task = next_words.with_unigram(text.create_task_from_data(frame, _NEXT, options))
         assert [ids[0]] in task.facts["clients_left_out"].values()
         assert ids[0] not in task.test.ids
 

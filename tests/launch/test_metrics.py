@@ -122,9 +122,10 @@ def test_leaf_has_a_baseline_only(motley_metrics, tmp_path):
 def test_diverged_clients_are_counted(motley_metrics, tmp_path):
     run = _run(tmp_path, "r", {"d:a": (0.5, 0.75), "d:b": (0.5, np.nan)})
     stdout = motley_metrics(run)
-    assert "1 clients have no finite personalized value" in stdout
-    assert _printed(stdout)["pct_clients_hurt"] == ["50"]
-    assert "personalized_mean" not in _printed(stdout)
+    assert "the personalized model of 1 clients diverged" in stdout
+    printed = _printed(stdout)
+    assert printed["num_diverged"] == ["1"] and printed["personalized_mean"] == ["0.75"]
+    assert printed["pct_clients_hurt"] == ["50"]
 
 
 # --- foreign files --------------------------------------------------------------------------------
@@ -290,8 +291,8 @@ def test_roc_auc(motley_metrics, tmp_path):
     rows[-1]["baseline_score"] = None
     csv_files.write(path, names, rows)
     stdout = motley_metrics(path)
-    assert "r test baseline: 1 scores are not finite" in stdout
-    assert _printed(stdout)["pooled"] == ["1"]  # The personalized model's.
+    assert "r test baseline: 1 clients have scores that are not finite" in stdout
+    assert _printed(stdout)["num_diverged"] == ["1", "0"]
     run = _run(tmp_path, "r", {"d:a": (0.5, 0.75)})
     assert "give one kind" in motley_metrics(path, run, fails=True)
 
@@ -319,13 +320,13 @@ def test_secure_averages_are_the_averages(motley_metrics, tmp_path):
         assert [row[name] for row in found[4:]] == ["", ""]
         pairs = [(float(row[name]), float(row[plain])) for row in found[:4]]
         assert all(secure == pytest.approx(exact, abs=1e-6) for secure, exact in pairs)
-    # A client whose scores are not finite has no ROC-AUC, and no average can do without it.
+    # A client whose scores are not finite is in neither.
     lost = [{**row, "baseline_score": None} if row["client_id"] == "d:1" else row for row in rows]
     csv_files.write(path, columns_lib.names("scores"), lost)
     motley_metrics(path, "--secure_average", f"--output={output}")
     found = _rows(output)
-    assert found[0]["secure_mean_over_clients"] == found[0]["mean_over_clients"] == ""
-    assert found[1]["secure_mean_over_clients"] != ""
+    secure, plain = (float(found[0][f"{p}mean_over_clients"]) for p in ("secure_", ""))
+    assert secure == pytest.approx(plain, abs=1e-6) and found[0]["num_diverged"] == "1"
     assert secure_averages.averages([]) == []
     clients = _run(tmp_path, "c", {"d:a": (0.5, 0.75)})
     assert "expected a scores.csv" in motley_metrics(clients, "--secure_average", fails=True)
