@@ -10,7 +10,10 @@ import tensorflow as tf
 
 import datasets
 from datasets import dealing
+from datasets.options import DataOptions
+from motley_tff.algorithms import scoring
 from motley_tff.core import client_work, clients as clients_lib, learning
+from motley_tff.core.errors import UserError
 from tests import synthetic
 from tests.contracts import in_process
 from tests.trainers import programs
@@ -71,16 +74,92 @@ def test_sizes_are_those_of_the_clients(task):
             assert clients.sizes[client_id] == sum(map(clients_lib.num_rows, parts))
 
 
-def test_loss_and_metrics_have_an_entry_an_example(task):
+@pytest.fixture(scope="module")
+def scored(task):
+    """Four training examples in a batch, and what a new model says of them."""
     examples = task.train.fetch(task.train.ids[0])["train"]
     rows = {field: tf.convert_to_tensor(values[:4]) for field, values in examples.items()}
     key = tf.constant([1, 2])
     x, y = task.preprocess(rows, False, key)
     outputs = task.model.predict(task.model.initial_weights(0), x, False, key)
+    return client_work.Batch(x, y, tf.ones([4]), key), outputs.numpy()
+
+
+def test_loss_and_metrics_have_an_entry_an_example(task, scored):
+    batch, outputs = scored
     for function in learning.entry_functions(task).values():
-        values, weights = function(y, outputs)
+        values, weights = function(batch.y, tf.constant(outputs))
         assert values.shape == weights.shape and len(values) == 4
         assert np.all(np.isfinite(values)) and np.all(weights >= 0)
+
+
+def _scores(task, batch, outputs, labels=(1.0, 0.0, 1.0, 0.0)):
+    """Every metric of these outputs, also those that compare examples, of two classes."""
+    outputs = tf.constant(outputs)
+    sums = learning.add(task, batch, outputs, learning.zero_sums(task))
+    scores = learning.scores(task, sums)
+    if scoring.ranking(task):
+        of_examples = scoring.example_scores(task, outputs)
+        kept = scoring.RankedExamples(tf.constant(labels), of_examples, tf.constant(4))
+        scores |= scoring.ranking_metrics(task, kept, 0)
+    return {name: float(score) for name, score in scores.items() if name != "loss"}
+
+
+def test_no_metric_has_a_score_of_outputs_that_are_not_finite(task, scored):
+    batch, outputs = scored
+    worst = {metric.name: metric.worst for metric in task.metrics}
+    for bad in (np.nan, np.inf, -np.inf):
+        one = outputs.copy()
+        one.reshape(4, -1)[0, 0] = bad
+        assert _scores(task, batch, one) == worst
+        assert _scores(task, batch, np.full_like(outputs, bad)) == worst
+        # What stands in rows that are padding says nothing.
+        padded = batch._replace(mask=tf.constant([0.0, 1.0, 1.0, 1.0]))
+        entries = learning.entry_functions(task)
+        expected = {n: v for n, v in _scores(task, padded, outputs).items() if n in entries}
+        found = {n: v for n, v in _scores(task, padded, one).items() if n in entries}
+        assert found == expected
+    assert np.isfinite([*_scores(task, batch, np.zeros_like(outputs)).values()]).all()
+
+
+def test_no_metric_has_a_score_of_nothing(task, scored):
+    batch, outputs = scored
+    nothing = batch._replace(mask=tf.zeros([4]))
+    assert np.isnan([*_scores(task, nothing, outputs, labels=(1.0,) * 4).values()]).all()
+    # Nor of nothing that a model made which diverged.
+    bad = np.full_like(outputs, np.nan)
+    assert np.isnan([*_scores(task, nothing, bad, labels=(1.0,) * 4).values()]).all()
+
+
+# How examples are dealt and cut; whoever is evaluated has a score then.
+_DEALT = {
+    "natural": {},
+    "iid": {"partition": "iid", "num_clients": 4},
+    "dirichlet": {"partition": "dirichlet:0.1", "num_clients": 4},
+    "evaluation_iid": {"evaluation_partition": "iid"},
+    "max_examples": {"max_examples_per_client": 4},
+}
+
+
+@pytest.mark.parametrize("how", _DEALT)
+def test_every_evaluated_client_has_a_score(task, scored, how):
+    options = DataOptions(task.dataset, use_synthetic_data=True, max_clients=4, **_DEALT[how])
+    few = dealing.cut(task, DataOptions(task.dataset, max_clients=8))
+    if how == "dirichlet" and task.label_field is None:
+        with pytest.raises(UserError, match="no classes to deal by"):
+            dealing.apply(few, options)
+        return
+    dealt = dealing.apply(few, options)
+    key, shape = tf.constant([1, 2]), scored[1].shape[1:]
+    for split in ("valid", "test"):
+        clients = dealt.splits[split]
+        for client_id in clients.ids:
+            rows = clients.fetch(client_id)[dealt.evaluation_part(split)]
+            x, y = dealt.preprocess({f: tf.constant(v) for f, v in rows.items()}, False, key)
+            outputs = tf.zeros([len(y), *shape])
+            batch = client_work.Batch(x, y, tf.ones([len(y)]), key)
+            sums = learning.add(dealt, batch, outputs, learning.zero_sums(dealt))
+            assert np.isfinite(learning.scores(dealt, sums)[dealt.metric.name]), (split, client_id)
 
 
 _FEW = (

@@ -1,12 +1,13 @@
 """Texts of a few words: pieces, vocabulary, classes, by hand."""
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from datasets import next_words, text
+from datasets import dealing, next_words, text
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
 
@@ -120,6 +121,41 @@ def test_clients_that_cannot_be_scored_are_left_out_and_named():
         task = next_words.with_unigram(text.create_task_from_data(frame, _NEXT, options))
         assert [ids[0]] in task.facts["clients_left_out"].values()
         assert ids[0] not in task.test.ids
+
+
+@pytest.mark.parametrize("setting", [_DEVICES, _SILOS])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"partition": "iid", "num_clients": 12}, {"evaluation_partition": "iid"},
+     {"max_examples_per_client": 3}, {"max_clients": 30}],
+)  # fmt: skip
+def test_who_has_no_known_word_after_dealing_and_cutting_is_left_out(setting, options):
+    # Of eight texts of a client none, two, four or six are known words.
+    texts = ["the dog" if 3 * i % 8 < 2 * (i // 8 % 4) else f"only{i // 8}" for i in range(320)]
+    task = text.create_task_from_data(_frame(40, 8, what=texts), _NEXT, setting)
+    options = dataclasses.replace(setting, **options)
+    with mock.patch.object(next_words, "with_unigram", lambda task: task):
+        everybody = dealing.apply(task, options)
+
+    def can_be_scored(client):
+        return all(
+            {"the", "dog"}
+            & {w for row in _words(everybody, client, part, split) for w in row.split()}
+            for split in (["valid", "test"] if setting is _SILOS else [_split(everybody, client)])
+            for part in [everybody.evaluation_part(split)]
+        )
+
+    scored = dealing.apply(task, options)
+    left_out = {i for ids in scored.facts["clients_left_out"].values() for i in ids}
+    for split in ("valid", "test"):
+        expected = [i for i in everybody.splits[split].ids if can_be_scored(i)]
+        assert list(scored.splits[split].ids) == expected
+        assert {*everybody.splits[split].ids} - {*expected} <= left_out
+    assert options.max_examples_per_client is None or left_out
+
+
+def _split(task, client):
+    return "valid" if client in task.valid.ids else "test"
 
 
 def test_classes_of_a_texts_first_words():
