@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from motley_tff.report import findings, style
 from motley_tff.report.comparisons import Comparison, Series
-from motley_tff.report.runs import Run
+from motley_tff.report.runs import Run, mean_of_all
 
 _BYTES = ("bytes_down_total", "bytes_up_total")
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
@@ -47,7 +47,8 @@ def _points(run: Run) -> dict[int, tuple[float, float]] | None:
         return None
     rows = summary[(summary["split"] == "test") & (summary["run_id"] == run.run_id)]
     sent = rows[list(_BYTES)].sum(axis=1)
-    values = zip(rows["round"].astype(int), sent, rows["personalized_mean"], strict=True)
+    means = mean_of_all(rows, "personalized")
+    values = zip(rows["round"].astype(int), sent, means, strict=True)
     return {number: (total, value) for number, total, value in values}
 
 

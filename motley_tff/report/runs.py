@@ -363,3 +363,14 @@ def read(path: pathlib.Path, required: Sequence[str], table_name: str = "") -> p
     if set(keys) <= set(required) and table.duplicated(keys).any():
         raise UserError(f"{path}: a client has two rows of one candidate; expected one")
     return table
+
+
+def mean_of_all(summary: pd.DataFrame, model: str) -> np.ndarray:
+    """Returns a model's means of rows of `summary.csv`, [rows]; not-a-number where it diverged for
+    some client, as means that stand beside each other are over the same clients.
+    """
+    means = summary[f"{model}_mean"].to_numpy(float)
+    counts = "num_diverged" if model == "personalized" else f"{model}_num_diverged"
+    if counts not in summary:  # Of an earlier version, which had no mean then.
+        return means
+    return np.where(summary[counts].to_numpy(float) > 0, np.nan, means)

@@ -260,7 +260,7 @@ def _last_counted(run: Run, column: str) -> pd.Series | None:
         return None
     rows = table[(table["run_id"] == run.run_id) & (table["split"] == "valid")].sort_values("round")
     sign = 1.0 if run.higher_is_better else -1.0
-    means, numbers = sign * rows[f"{column}_mean"].to_numpy(float), rows["round"].to_numpy()
+    means, numbers = sign * run_directories.mean_of_all(rows, column), rows["round"].to_numpy()
     if FLAGS.target is not None:
         rows = rows[means >= sign * FLAGS.target][:1]
     elif FLAGS.patience is not None and not np.isnan(means).all():
@@ -304,11 +304,13 @@ def _value(run: Run, column: str) -> float:
         raise UserError(f"{run.path}: found {len(ids[0])} test clients in round {then.round}, the "
                         f"best, and {len(ids[1])} in round {run.round}; train with "
                         f"--test_clients_per_evaluation={len(ids[0] | ids[1])}")  # fmt: skip
-    values = getattr(then.values, column)
-    if missing := int(np.isnan(values).sum()):
-        raise UserError(f"{run.path}: {missing} of {len(values)} test clients have no {column} "
-                        f"{run.metric}; if training has diverged, lower the rates")  # fmt: skip
-    return float(values.mean())
+    values: np.ndarray = getattr(then.values, column)
+    if missing := int(np.isinf(values).sum()):
+        raise UserError(
+            f"{run.path}: the {column} model of {missing} of {len(values)} test clients diverged; "
+            "lower the rates"
+        )
+    return float(np.nanmean(values))  # Others are unscored.
 
 
 def _print(rows: Sequence[Mapping[str, Any]], metric: str, attacked: Sequence[str]) -> None:
