@@ -59,6 +59,7 @@ def test_tables_have_the_columns_of_the_design(school):
     both_ways = ("candidate", "personalized_mean", "personalized_std", "pct_clients_hurt")
     assert list(programs.table(root, "school", "summary")) == [
         "run_id", "dataset", "algorithm", "base_random_seed", "round", "split", "num_clients",
+        "num_unscored", "num_diverged", "baseline_num_diverged", "diverged_candidates",
         "candidate", "baseline_mean", "baseline_std", "personalized_mean", "personalized_std",
         *metrics.POPULATION, "reference_mean", "bytes_down_total", "bytes_up_total",
         *(f"{c}_{how}" for how in ("global", "per_client") for c in both_ways),
