@@ -11,6 +11,9 @@
 - The mean over examples, sum_i n_i v_i / sum_i n_i with n_i evaluation examples: what the metric
   would be on all of them pooled, if it is a mean over examples. Large clients dominate it, which is
   why Motley reports means over clients.
+- The interval of a mean, of fewer than 15 values Student's t's (Gosset 1908): mean +- t s / sqrt(n)
+  with s of n - 1 and the 97.5% quantile t of n - 1 degrees of freedom. It is exact if values are
+  normal; of values that are not, it may end beyond the lowest and the highest.
 """
 
 from collections.abc import Callable
@@ -18,6 +21,9 @@ from collections.abc import Callable
 import numpy as np
 
 from motley_tff.metrics.client_values import ClientValues, Column
+
+# Below so many values, other intervals of a mean are too narrow.
+FEW = 15
 
 
 def mean(values: ClientValues, column: Column) -> float:
@@ -77,3 +83,13 @@ def example_weighted_mean(values: ClientValues, column: Column) -> float:
         return float("nan")
     sizes = values.num_evaluation_examples[values.is_finite(column)]
     return float(np.average(values.finite(column), weights=sizes)) if sizes.any() else float("nan")
+
+
+def t_half_width(values: np.ndarray) -> float:
+    """Returns half the width of Student's t's 95% interval of a mean; undefined of under two."""
+    if len(values) < 2:
+        return float("nan")
+    from scipy import special  # Takes 70 ms.
+
+    error = np.std(values, ddof=1) / np.sqrt(len(values))
+    return float(special.stdtrit(len(values) - 1, 0.975) * error)

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from motley_tff.metrics import statistics
 from motley_tff.report.comparisons import Series
 
 _MOST = 4
-_QUANTILE = 1.96  # Of a normal distribution, for intervals of 95%.
+_QUANTILE = 1.96  # Of a normal distribution, for 95%; with few clients of Student's t's.
 
 
 class Measured(NamedTuple):
@@ -41,6 +42,8 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     """Returns a mean and the half width of its interval of 95%."""
     if len(values) < 2 or not np.isfinite(values).all():
         return float(np.mean(values)) if len(values) else float("nan"), float("nan")
+    if len(values) < statistics.FEW:
+        return float(np.mean(values)), statistics.t_half_width(np.array(values))
     error = np.std(values, ddof=1) / np.sqrt(len(values))
     return float(np.mean(values)), _QUANTILE * float(error)
 

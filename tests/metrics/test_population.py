@@ -1,5 +1,6 @@
 """The columns of summary.csv by hand on three clients, their laws, where they are undefined."""
 
+import itertools
 import math
 
 import numpy as np
@@ -127,6 +128,30 @@ def test_wilcoxon_without_ties_is_the_libraries(count):
     assert _of("wilcoxon_p", _values(np.zeros(count), gains)) == pytest.approx(expected, rel=1e-9)
 
 
+def test_the_p_of_ties_and_few_clients_is_scipys_since_1_15():
+    """SciPy 1.13.1 says .4609 (the normal distribution), 1.15.3 .4375: all signs are counted."""
+    gains = np.array([1, 1, 2, -3, 4, 5, 6, -7])
+    ranks = stats.rankdata(abs(gains))
+    sums = np.array(list(itertools.product([0, 1], repeat=8))) @ ranks
+    least = min(ranks[gains > 0].sum(), ranks[gains < 0].sum())
+    assert _of("wilcoxon_p", _values(0 * gains, gains)) == 2 * np.mean(sums <= least) == 0.4375
+
+
+def test_ties_are_of_each_clients_own_rounding():
+    def p_of(gains):
+        return _of("wilcoxon_p", _values(np.zeros(len(gains)), gains))
+
+    # From 0 to 0.1 is as from 0.7 to 0.6 and from 0.8 to 0.9: ranks 2, 2, 2, 4, 5.
+    before, after = np.float32([0, 0.7, 0.8, 0, 0]), np.float32([0.1, 0.6, 0.9, 0.2, 0.3])
+    assert _of("wilcoxon_p", _values(before, after)) == p_of([1, -1, 1, 2, 3]) == 8 / 32
+    # Steps of 0.7 of what 1 may be off by: the third is not as the first; ranks 1.5, 1.5, 3, 4, 5.
+    near = (1 + 0.7 * 2.0**-22 * np.arange(3)) * [1, 1, -1]
+    assert p_of([*near, 3, 4]) == 10 / 32
+    # Of a million a gain of 0.5 is uncertain by 0.24: it is as the nearest, and joins no two.
+    with_large = _values([1e6, 0, 0, 0, 0], [1e6 + 0.5, 0.52, -0.6, 3, 4])
+    assert _of("wilcoxon_p", with_large) == p_of([0.52, 0.52, -0.6, 3, 4]) == 10 / 32
+
+
 def test_wilcoxon_of_many_ties():
     # Above 50, mean n(n+1)/4, variance n(n+1)(2n+1)/24 - (t^3 - t)/48, here with W = 0, n = t = 60.
     z = -(60 * 61 / 4) / math.sqrt(60 * 61 * 121 / 24 - (60**3 - 60) / 48)
@@ -145,17 +170,37 @@ def _interval(gains):
     return np.array([_of("delta_mean_low", values), _of("delta_mean_high", values)])
 
 
+@pytest.mark.parametrize("count", [2, 3, 14])
+def test_the_interval_of_few_clients_is_students(count):
+    gains = np.random.default_rng(count).normal(0.1, 1, count)
+    expected = stats.t.interval(0.95, count - 1, gains.mean(), stats.sem(gains))
+    np.testing.assert_allclose(_interval(gains), expected, rtol=1e-9)
+    np.testing.assert_array_equal(_interval(np.full(count, 0.25)), 0.25)
+    assert np.isnan(_interval(gains[:1])).all()
+
+
 def test_the_bootstrap_interval():
-    # Resamples of two clients have means 0, 1/2, 1 in 1, 2, 1 of 4 cases.
-    np.testing.assert_allclose(_interval([0.0, 1.0]), [0, 1])
-    np.testing.assert_allclose(_interval([0.25] * 5), [0.25, 0.25], rtol=1e-12)
-    assert np.isnan(_interval([0.25])).all()
+    np.testing.assert_allclose(_interval([0.25] * 15), [0.25, 0.25], rtol=1e-12)
+    # Of one client in fifteen: (14/15)^15 = 0.355 of the resamples lack it.
+    assert _interval([0] * 14 + [15])[0] == 0
     # In blocks (above 1,024 clients), with a heavy tail, as drawn one client at a time.
     rng = np.random.default_rng(0)
     for gains in (rng.normal(0.1, 1, 500), rng.lognormal(0, 2, 5000)):
         expected = _direct_bootstrap(gains)
         width = expected[1] - expected[0]
         np.testing.assert_allclose(_interval(gains), expected, atol=0.08 * width)
+
+
+@pytest.mark.parametrize("count", [1024, 1025, 5000, 100_000])
+def test_a_few_who_gain_among_many_who_do_not(count):
+    """How often k clients are drawn is as good as Poisson's; nobody loses, so no end is below 0."""
+    for k in (1, 3, 40):
+        expected = stats.poisson(k).ppf([0.025, 0.975])
+        found = _interval([0.0] * (count - k) + [1.0] * k) * count
+        np.testing.assert_allclose(found, expected, atol=1 if k < 40 else 2)
+        # As many lose a thousandth; where none of those who gain is drawn, they alone count.
+        low, _ = _interval([-0.001] * k + [0.0] * (count - 2 * k) + [1.0] * k) * count
+        assert low > -0.01 if k < 4 else low > 0
 
 
 @pytest.mark.parametrize("diverged", [np.nan, np.inf])

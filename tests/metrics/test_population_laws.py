@@ -9,6 +9,7 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from scipy import stats
 
 from motley_tff import metrics
 from motley_tff.metrics import client_values
@@ -123,9 +124,11 @@ def test_what_lies_between_what(values):
         assert ascend(*(sign * of_column[n] for n in towards_best))
     names = ("pct_clients_hurt_low", "pct_clients_hurt", "pct_clients_hurt_high")
     assert ascend(0, *(found[n] for n in names), 100)
-    if len(values.baseline) > 1:
-        low, high = found["delta_mean_low"], found["delta_mean_high"]
+    low, high = found["delta_mean_low"], found["delta_mean_high"]
+    if len(values.baseline) >= metrics.statistics.FEW:
         assert ascend(values.delta.min(), low, high, values.delta.max())
+    elif len(values.baseline) > 1:
+        assert (low + high) / 2 == close(found["delta_mean"])
     assert 0 < found["wilcoxon_p"] <= 1 or not values.delta.any()
 
 
@@ -149,3 +152,85 @@ def test_what_clusters_can_tell_of_groups(values):
         assert sum(row.values()) == np.sum(values.clusters == cluster)
     for group in np.unique(values.groups):
         assert sum(row[group] for row in table.values()) == np.sum(values.groups == group)
+
+
+# What one client more may move. Of gains: whatever the value that it keeps, the same.
+OF_GAINS = ("pct_clients_hurt", "pct_clients_hurt_low", "pct_clients_hurt_high", "delta_mean",
+            "delta_mean_low", "delta_mean_high", "wilcoxon_p")  # fmt: skip
+# Of an order: of a value beyond all others it does not matter how far beyond.
+OF_ORDER = ("pct_clients_hurt", "pct_clients_hurt_low", "pct_clients_hurt_high", "wilcoxon_p")
+OF_COLUMN_ORDER = ("lower_quartile", "median", "upper_quartile")
+# Means over what it is part of: its value counts like any other's.
+OF_COLUMN = ("variance", "example_weighted_mean")
+# Of one end of a column, which the other end does not move.
+OF_AN_END = ("min", "max", "worst_10pct_mean", "best_10pct_mean")
+OF_CLUSTERS = ("largest_cluster_pct", "cluster_ari", "cluster_purity")
+MILLION = 2.0**20
+
+
+def test_every_statistic_has_a_law():
+    of_column = (*OF_COLUMN_ORDER, *OF_COLUMN, *OF_AN_END)
+    expected = {f"{column}_{name}" for name in of_column for column in ("baseline", "personalized")}
+    assert {*OF_GAINS, *OF_CLUSTERS, *expected} == set(metrics.POPULATION)
+
+
+def with_client(values, baseline, personalized):
+    more = {"baseline": baseline, "personalized": personalized, "clusters": 0, "groups": "x",
+            "num_evaluation_examples": 3, "client_ids": "more"}  # fmt: skip
+    columns = {name: np.append(getattr(values, name), value) for name, value in more.items()}
+    return dataclasses.replace(values, **columns)
+
+
+@given(clients(), NUMBERS)
+def test_a_client_that_keeps_its_value(values, kept):
+    count, before = len(values.baseline), metrics.summarize(values)
+    found, far = (metrics.summarize(with_client(values, v, v)) for v in (kept, MILLION))
+    for name in (*OF_GAINS, *OF_CLUSTERS):
+        assert far[name] == found[name] or np.isnan(found[name])
+    assert found["wilcoxon_p"] == before["wilcoxon_p"] or not values.delta.any()
+    for name in ("pct_clients_hurt", "delta_mean"):
+        assert found[name] == close(before[name] * count / (count + 1))
+    hurt = stats.binomtest(int(np.sum(values.is_hurt)), count + 1).proportion_ci()
+    assert found["pct_clients_hurt_low"] == pytest.approx(100 * hurt.low, abs=1e-6)
+    assert found["pct_clients_hurt_high"] == pytest.approx(100 * hurt.high, abs=1e-6)
+    for column, numbers in (("baseline", values.baseline), ("personalized", values.personalized)):
+        numbers, weights = np.append(numbers, kept), np.append(values.num_evaluation_examples, 3)
+        assert found[f"{column}_variance"] == close(np.var(numbers))
+        mean = np.sum(numbers * weights) / np.sum(weights)
+        assert found[f"{column}_example_weighted_mean"] == close(mean)
+
+
+@given(clients(least=4), st.sampled_from([1, -1]))
+def test_a_client_a_million_times_larger(values, sign):
+    """It gains or loses the most; all else is as beside a client whose values are the largest."""
+    found, far = (
+        metrics.summarize(with_client(values, sign * 4.0 * s, sign * 9.0 * s)) for s in (1, MILLION)
+    )
+    same = [*OF_ORDER, *OF_CLUSTERS]
+    is_best = (sign == 1) == values.higher_is_better
+    other_end = ("min" if sign == 1 else "max", f"{'worst' if is_best else 'best'}_10pct_mean")
+    for column in ("baseline", "personalized"):
+        same += [f"{column}_{name}" for name in (*OF_COLUMN_ORDER, *other_end)]
+    for name in same:
+        assert far[name] == found[name], name
+
+
+@given(clients(least=4), st.sampled_from([1, -1]))
+def test_the_ties_of_others_beside_large_values_with_a_gain_as_theirs(values, sign):
+    """Of 1,048,576 a gain of 2.5 is uncertain by 0.25: it is as the nearest, and joins no two."""
+    sizes = np.unique(np.abs(values.delta[values.delta != 0]))
+    near = min(sizes[abs(sizes - 2.5) <= 0.25], key=lambda size: abs(size - 2.5), default=2.5)
+    found = with_client(values, MILLION, MILLION + 2.5 * sign)
+    turned = sign if values.higher_is_better else -sign
+    assert of("wilcoxon_p", found) == _p_of([*values.delta, turned * near])
+
+
+def _p_of(gains):
+    """SciPy counts all signs where no size is twice there; this does for ranks that are shared."""
+    moved = np.array(gains)[np.array(gains) != 0]
+    ranks = (2 * stats.rankdata(np.abs(moved))).astype(int)
+    chance = np.ones(1)
+    for rank in ranks:  # How likely each rank sum is.
+        chance = np.convolve(chance, np.eye(1, rank + 1)[0] / 2 + np.eye(1, rank + 1, rank)[0] / 2)
+    plus = ranks[moved > 0].sum()
+    return close(min(1, 2 * chance[: min(plus, ranks.sum() - plus) + 1].sum()))

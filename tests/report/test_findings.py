@@ -28,13 +28,13 @@ def test_who_leads():
     assert findings.leading(far, False) == (
         "A leads with 0.5, before B (0.6); their 95% intervals over clients do not overlap."
     )
-    # Client by client: differences of .1, .2 and .3, a standard error of .1 / sqrt(3).
+    # Client by client: differences of .1, .2 and .3, a standard error of .1 / sqrt(3), t = 4.303.
     pairs = [
         Measured("A", 0.5, 0.1, {"a": 0.4, "b": 0.5, "c": 0.6}),
         Measured("B", 0.3, 0.1, {"c": 0.3, "b": 0.3, "a": 0.3, "d": 9.0}),
     ]
     assert findings.leading(pairs, True).endswith(
-        "overlap, and client by client they differ by 0.2 (95%: 0.0868 to 0.313)."
+        "overlap, and client by client they differ by 0.2 (95%: -0.0484 to 0.448)."
     )
     unknown = [Measured("A", 0.5), Measured("B", 0.6, 0.05)]
     assert findings.leading(unknown, True) == "B leads with 0.6, before A (0.5)."
@@ -48,7 +48,9 @@ def test_a_client_of_two_seeds_counts_once():
     found = findings.of_clients(_Series(_Run(a=0.2, b=0.6), _Run(a=0.4, c=0.9)))
     means = [0.3, 0.6, 0.9]
     assert found.mean == pytest.approx(0.6)
-    assert found.half_width == pytest.approx(1.96 * np.std(means, ddof=1) / np.sqrt(3))
+    assert found.half_width == pytest.approx(4.302653 * np.std(means, ddof=1) / np.sqrt(3))
+    many = findings.of_clients(_Series(_Run(**{f"c{i}": float(i) for i in range(15)})))
+    assert many.half_width == pytest.approx(1.96 * np.sqrt(20) / np.sqrt(15))
     assert np.isnan(findings.of_clients(_Series(_Run(a=0.5))).half_width)
 
 

@@ -277,4 +277,5 @@ def ranks(values: np.ndarray) -> np.ndarray:
 def _differences(values: np.ndarray) -> np.ndarray:
     """Returns row minus column, 0 where that is rounding: the forms add up in other orders."""
     apart = np.subtract.outer(values, values)
-    return np.where(np.abs(apart) > _ROUNDING * np.abs(values).max(initial=0.0), apart, 0.0)
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    return np.where(np.abs(apart) > _ROUNDING * largest, apart, 0.0)

@@ -63,6 +63,11 @@ def test_ranks():
     assert sorted(row["fid_all_rank"] for row in rows.values()) in ([1, 1, 3, 4], [1, 2, 2, 4])
 
 
+def test_a_score_that_does_not_exist_makes_no_others_equal():
+    found = scores.ranks(np.array([2, np.nan, 1, 1 + 1e-15]))
+    np.testing.assert_array_equal(found, [3, np.nan, 1, 1])
+
+
 def test_neighbours_by_hand():
     # k = 1. Radii of 0, 1, 2, 3 are 1; of 0.5, 0.6 they are 0.1, of 100 it is 99.4.
     real, generated = np.arange(4.0)[:, None], np.array([[0.5], [0.6], [100.0]])
