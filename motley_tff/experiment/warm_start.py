@@ -1,25 +1,27 @@
 """Where HypCluster's models come from: independent FedAvg runs, or clients' first updates.
 
 Each model that is trained is kept in the run's directory, so that a run that is cut does not begin
-again.
+again. `warm_start.csv` has what its rounds took.
 """
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import threadpoolctl
 
-from motley_tff.backends.base import Backend, ClientCall, Round
+from motley_tff.backends.base import Backend, ClientCall, Round, RoundResult
 from motley_tff.core import random_streams
 from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes
 from motley_tff.core.client_work import ClientWork
 from motley_tff.core.task import Task
 from motley_tff.experiment import schedule
 from motley_tff.experiment.progress import Progress
-from motley_tff.files import model_files
+from motley_tff.files import csv_files, model_files
+from motley_tff.tables import columns
 
 Weights = tuple[np.ndarray, ...]
 # initial weights -> FedAvg
@@ -95,15 +97,44 @@ class WarmStart:
             return model_files.load(str(path), self.task.model.shapes)
         process = self.backend.training(self.task, algorithm)
         self.progress.start(f"warm start of model {j + 1}", num_rounds)
-        state = process.run(
-            process.initialize(),
-            rounds,
-            lambda result, _: self.progress.advance(loss=result.means["loss"]),
-        )
+        results = []
+
+        def after_round(result: RoundResult, _: Any) -> None:
+            results.append(result)
+            self.progress.advance(loss=result.means["loss"])
+
+        state = process.run(process.initialize(), rounds, after_round)
         self.progress.finish()
+        self._write(j + 1, algorithm, asked // num_rounds, results)
         weights = tuple(process.weights(state))
         model_files.save(path, self.task.model.names, weights)
         return weights
+
+    def _write(
+        self, model: int, algorithm: Algorithm, asked: int, results: Sequence[RoundResult]
+    ) -> None:
+        """Writes what a model's rounds took, in place of an earlier process's rows of it."""
+        path, one = self.directory / "warm_start.csv", algorithm.bytes_per_client
+        rows: list[Mapping[str, Any]] = [
+            {
+                "run_id": self.directory.name,
+                "model": model,
+                "round": result.number,
+                "num_clients": result.num_clients,
+                "train_loss": result.means["loss"],
+                "seconds": result.seconds,
+                "slowest_client_seconds": result.slowest_client_seconds,
+                "server_seconds": result.server_seconds,
+                "bytes_down": one.down * asked,
+                "bytes_up": one.up * result.num_clients,
+                "largest_bytes_down": one.down,
+                "largest_bytes_up": one.up,
+            }
+            for result in results
+        ]
+        known = csv_files.read(path) if path.exists() else ()
+        before = [row for row in known if row["model"] != str(model)]
+        csv_files.write(path, columns.names("warm_start"), [*before, *rows])
 
     def _round(self, j: int, number: int) -> Round:
         ids = self.task.train.ids
@@ -125,8 +156,9 @@ class WarmStart:
         2^14 numbers), and each group's mean update is applied to the model. Leaves that `is_shared`
         marks (by default none) are common to all models: the mean update of all clients moves them.
         """
-        ids = self._sample()
-        self._count(self.build(weights), len(ids), len(ids))
+        ids, start = self._sample(), time.monotonic()
+        algorithm = self.build(weights)
+        self._count(algorithm, len(ids), len(ids))
         paths = [self.directory / f"warm_start_cluster_{j + 1}.npz" for j in range(k)]
         if all(path.exists() for path in paths):
             return [model_files.load(str(path), self.task.model.shapes) for path in paths]
@@ -156,6 +188,8 @@ class WarmStart:
             tuple((w - m).astype(np.float32) for w, m in zip(weights, mean, strict=True))
             for mean in means
         ]
+        took = RoundResult(1, len(ids), {"loss": np.nan}, time.monotonic() - start)
+        self._write(0, algorithm, len(ids), [took])
         for path, model in zip(paths, models, strict=True):
             model_files.save(path, self.task.model.names, model)
         return models

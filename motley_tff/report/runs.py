@@ -36,6 +36,7 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "rounds": (),
     "sizes": ("split", "personalization_fraction", "personalized_mean", "pct_clients_hurt"),
     "summary": ("run_id", "split"),
+    "warm_start": ("model", "seconds", "bytes_down", "bytes_up"),
 }  # fmt: skip
 
 

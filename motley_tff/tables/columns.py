@@ -65,7 +65,9 @@ _KEYS = (
     Column("dataset", "text", "the task"),
     Column("algorithm", "text", "what was trained, and how it was personalized"),
     Column("base_random_seed", "text", "seed of every random choice; a key, not a quantity"),
-    Column("round", "count", "training rounds before this evaluation; of `rounds.csv` its number"),
+    Column(
+        "round", "count", "training rounds before this evaluation; of a table of rounds its number"
+    ),
     Column("split", "text", "`valid` or `test`: which clients, of silos which part of their data"),
 )
 RUN = tuple(column.name for column in _KEYS)
@@ -129,6 +131,21 @@ def _keys(*names: str) -> tuple[Column, ...]:
 def _ood(name: str, meaning: str) -> Column:
     return Column(f"ood_{name}<ood>", "float32", f"{meaning}, {_OOD}", True, True)
 
+
+_OF_A_ROUND = (
+    Column("seconds", "number", "seconds of wall time"),
+    Column(
+        "slowest_client_seconds",
+        "number",
+        "what the slowest client took; empty where they are not trained one by one",
+        True,
+    ),
+    Column("server_seconds", "number", "what adding updates and the server's step took", True),
+    Column("bytes_down", "count", "bytes the server sent to all of the cohort"),
+    Column("bytes_up", "count", "bytes it got back"),
+    Column("largest_bytes_down", "count", "the most it sent to one client", True),
+    Column("largest_bytes_up", "count", "the most it got back from one", True),
+)
 
 TABLES: Mapping[str, Table] = {
     "clients": Table(
@@ -224,24 +241,20 @@ TABLES: Mapping[str, Table] = {
             Column("num_clients", "count", "clients that answered"),
             Column("train_loss", "number", "mean loss over their examples, as they trained", True),
             Column("train_<metric>", "number", "the metric, as they trained", True),
-            Column("seconds", "number", "seconds of wall time"),
-            Column(
-                "slowest_client_seconds",
-                "number",
-                "what the slowest client took; empty where they are not trained one by one",
-                True,
-            ),
-            Column(
-                "server_seconds",
-                "number",
-                "what adding updates and the server's step took",
-                True,
-            ),
-            Column("bytes_down", "count", "bytes the server sent to all of the cohort"),
-            Column("bytes_up", "count", "bytes it got back"),
-            Column("largest_bytes_down", "count", "the most it sent to one client", True),
-            Column("largest_bytes_up", "count", "the most it got back from one", True),
+            *_OF_A_ROUND,
             Column("cluster_<i>_share", "number", "the cluster's share of the clients", True),
+        ),
+    ),
+    "warm_start": Table(
+        "round of a warm start and model",
+        "of algorithms with clusters, with a warm start",
+        (
+            *_keys("run_id"),
+            Column("model", "count", "the cluster's, from 1; 0: updates that one was split by"),
+            *_keys("round"),
+            Column("num_clients", "count", "clients that answered"),
+            Column("train_loss", "number", "mean loss over their examples, as they trained", True),
+            *_OF_A_ROUND,
         ),
     ),
     "clusters": Table(

@@ -6,6 +6,7 @@ import pytest
 from motley_tff.algorithms import FedAvg, OptimizerConfig
 from motley_tff.backends import sequential
 from motley_tff.experiment import progress, warm_start
+from motley_tff.files import csv_files
 from tests import toy
 
 _FEDAVG = FedAvg(OptimizerConfig("sgd", 0.5), OptimizerConfig("sgd", 1.0))
@@ -86,6 +87,11 @@ def test_a_split_moves_a_model_towards_its_groups(tmp_path):
     # A run that is cut afterwards goes on from the same models, whatever machine computes.
     again = start.split((np.ones([1, 1], np.float32),), 2)
     np.testing.assert_array_equal([w[0] for w in again], [w[0] for w in models])
+    # One that was cut before it had written them makes them again, and is in the table once.
+    (tmp_path / "warm_start_cluster_2.npz").unlink()
+    start.split((np.zeros([1, 1], np.float32),), 2)
+    (row,) = csv_files.read(tmp_path / "warm_start.csv")
+    assert [row[name] for name in ("model", "round", "bytes_up")] == ["0", "1", "16"]
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -61,6 +61,12 @@ def test_a_warm_start_is_counted(tmp_path):
     total = programs.table(tmp_path, "x", "summary").iloc[-1].bytes_down_total
     # Three models in each of two rounds, and four rounds of FedAvg for each of the three before.
     np.testing.assert_allclose(total, rounds.bytes_down.sum() * (1 + 4 / 2))
+    before = programs.table(tmp_path, "x", "warm_start")
+    assert before[["model", "round"]].values.tolist() == [
+        [j, n] for j in (1, 2, 3) for n in (1, 2, 3, 4)
+    ]
+    assert before.bytes_down.sum() + rounds.bytes_down.sum() == total
+    assert (before[["seconds", "num_clients", "train_loss"]] > 0).all(axis=None)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ r"""FedEval's five scores of methods, from run directories, and their radar char
     ./launch/run python launch/experiments/fedeval/radar.py results/* --output_dir=DIR
 
 Flags say what each run is for: the table `ROLES`. motley_tff/metrics/scorecard.py has the formulas.
-Rounds and seconds of HypCluster's warm start are in no table and are not counted; its bytes are.
+A warm start's rounds, bytes and seconds count. Its models are trained side by side: a round of each
+is one round.
 """
 
 import os
@@ -64,10 +65,13 @@ _EXCHANGES = {
     "secure aggregation": {"secure"},
     "plain, one step of training": {"fedsgd"},
 }
-_SLOWEST = ["largest_bytes_down", "largest_bytes_up", "slowest_client_seconds", "server_seconds"]
+_OF_ONE_CLIENT = ("largest_bytes_down", "largest_bytes_up", "slowest_client_seconds")
+_SLOWEST = [*_OF_ONE_CLIENT, "server_seconds"]
+_TOOK = (*_SLOWEST, "bytes_down", "bytes_up", "seconds")
 # {axis: what it takes}
 _NEEDS = {
-    "efficiency": "a FedSGD run or --baseline=RUN; with --target, both runs get there",
+    "efficiency": "a FedSGD run or --baseline=RUN; with --target, both runs get there; of a warm "
+    "start its table, which earlier versions did not leave",
     "robustness": "the method's runs with --partition=iid, --dropout_rate and --straggler_rate",
     "effectiveness": "a run with --algorithm=centralized and one of local training",
 }
@@ -188,8 +192,7 @@ def _check(run: Run, first: Run) -> None:
         raise UserError(f"{run.path} has {metric} of {data}, and {first.path} has {other_metric} "
                         f"of {other_data}; give runs of one data set and metric")  # fmt: skip
     rounds, total = run.table("rounds"), int(run.flags.get("total_rounds", 0))
-    # A warm start is not in `rounds.csv`.
-    total -= round(total * float(run.flags.get("warmstart_fraction") or 0.0))
+    total -= round(total * float(run.flags.get("warmstart_fraction") or 0.0))  # No `rounds.csv`.
     count = 0 if rounds is None else int(rounds["round"].max())
     if count < total:
         raise UserError(f"{run.path} has {count} of {total} rounds; run it to its end, or leave it")
@@ -274,16 +277,16 @@ def _last_counted(run: Run, column: str) -> pd.Series | None:
 
 
 def _cost(run: Run, column: str) -> scorecard.Cost | None:
-    """Returns what a run took as far as it counts; None if the target is never there."""
-    rounds, last = run.table("rounds"), _last_counted(run, column)
+    """Returns what a run took as far as it counts; None if the target is never there, or nobody
+    knows what its warm start took.
+    """
+    rounds, last, before = run.table("rounds"), _last_counted(run, column), _warm_start(run)
     if rounds is None or run.table("summary") is None:
         raise UserError(f"{run.path} has no rounds, which costs are counted in; leave it out")
-    if last is None:
+    if last is None or before is None:
         return None
-    counted = rounds[rounds["round"] <= last["round"]]
-    # The summary's totals know of a warm start as well.
-    sent = [last.get(f"bytes_{way}_total", counted[f"bytes_{way}"].sum()) for way in ("down", "up")]
-    seconds = float(counted["seconds"].sum())
+    counted = pd.concat([before, rounds[rounds["round"] <= last["round"]]])
+    sent, seconds = counted[["bytes_down", "bytes_up"]].sum(axis=1), float(counted["seconds"].sum())
     if FLAGS.time == "federated":
         of_rounds = counted.reindex(columns=_SLOWEST)
         if of_rounds.isna().any(axis=None):
@@ -292,7 +295,21 @@ def _cost(run: Run, column: str) -> scorecard.Cost | None:
         network = scorecard.Network(*(FLAGS[name].value for name in _NETWORK))
         each = (scorecard.federated_seconds(a, b, c, d, network) for a, b, c, d in of_rounds.values)
         seconds = float(sum(each))
-    return scorecard.Cost(len(counted), float(sum(sent)), seconds)
+    return scorecard.Cost(len(counted), float(sent.sum()), seconds)
+
+
+def _warm_start(run: Run) -> pd.DataFrame | None:
+    """Returns what the rounds before the first took, all models together; None if it is unknown."""
+    flags, rows = run.flags, run.table("warm_start")
+    fraction = float(flags.get("warmstart_fraction") or 0.0)
+    expected = round(int(flags.get("total_rounds", 0)) * fraction)
+    expected += int(flags.get("num_warmstart_fedavg_rounds") or 0)
+    expected += flags.get("cluster_initialization") == "updates"
+    if rows is None:
+        return None if expected else pd.DataFrame()
+    ways = {name: "max" if name in _OF_ONE_CLIENT else "sum" for name in _TOOK if name in rows}
+    found = rows.groupby([rows["model"] == 0, "round"]).agg(ways)
+    return found if len(found) == expected else None
 
 
 def _value(run: Run, column: str) -> float:

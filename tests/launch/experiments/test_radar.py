@@ -39,7 +39,9 @@ def score(radar, tmp_path, *paths, **given):
     return [{k: v if {k, v} & {*texts, ""} else float(v) for k, v in row.items()} for row in rows]
 
 
-def _write(root, run_id, before, after, *, sent=400, seconds=1.0, done=4, table="fedavg", **flags):
+def _write(
+    root, run_id, before, after, *, sent=400, seconds=1.0, done=4, table="fedavg", warm=(), **flags
+):
     """Writes a run of two test clients with these values; validation's are half after round 2."""
     metric = flags.pop("metric", "accuracy")
     flags = FLAGS | flags
@@ -49,6 +51,8 @@ def _write(root, run_id, before, after, *, sent=400, seconds=1.0, done=4, table=
     ]  # fmt: skip
     each = {"seconds": seconds, "bytes_down": 3 * sent / 4, "bytes_up": sent / 4}
     tables = {"summary": half, "rounds": [{"round": n + 1} | each for n in range(done)]}
+    if warm:
+        tables["warm_start"] = [{"model": m, "round": n} | each for m, n in warm]
     return written.run(
         root, run_id, table, {"toy:0": (before, after), "toy:1": (before, after)}, flags=flags,
         number=flags["total_rounds"], tables=tables if flags["total_rounds"] else {}, metric=metric,
@@ -107,6 +111,23 @@ def test_costs_until_a_target_and_until_the_best_round(radar, scores, tmp_path):
     assert "no test clients of round 2" in found
     base = scores(tmp_path / "runs", baseline=tmp_path / "runs" / "avg")
     assert base[1]["bytes_score"] == pytest.approx(math.exp(-1))
+
+
+def test_a_warm_start_counts_in_rounds_bytes_and_seconds(radar, scores, tmp_path):
+    """Two models side by side for 3 rounds, split by updates, then 4 rounds of 400 bytes each."""
+    _methods(tmp_path / "runs")
+    warm = {"num_warmstart_fedavg_rounds": 3, "cluster_initialization": "updates"}
+    rounds = [(0, 1), *((m, n) for m in (1, 2) for n in (1, 2, 3))]
+    _write(tmp_path / "runs", "warm", 0.6, 0.9, warm=rounds, algorithm="hypcluster", **warm)
+    _write(tmp_path / "runs", "cold", 0.6, 0.9, algorithm="hypcluster", **warm)
+    rows = {row["run_id"]: row for row in scores(tmp_path / "runs")}
+    found, cold = rows["warm"], rows["cold"]
+    assert [found[name] for name in ("rounds", "bytes", "seconds")] == [8, 4400, 11]
+    assert found["efficiency"] == pytest.approx(
+        sum(math.exp(1 - ratio) for ratio in (8 / 4, 4400 / 3200, 11 / 2)) / 3
+    )
+    assert [cold[name] for name in ("rounds", "efficiency")] == ["", ""]
+    assert "of a warm start its table" in radar(tmp_path / "runs")[1]
 
 
 @pytest.mark.parametrize(
