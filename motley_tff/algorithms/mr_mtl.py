@@ -132,19 +132,23 @@ class Memory(NamedTuple):
 
 
 class _Server:
-    """Applies a server optimizer to the change of the mean over all silos' `num_examples`."""
+    """Applies a server optimizer to the change of the mean over all silos' `num_examples`.
+
+    Their number is part of the state: of several seeds' runs in one call each has its own.
+    """
 
     def __init__(self, optimizer: ServerOptimizer, num_examples: int):
         self._optimizer, self._num_examples = optimizer, num_examples
 
     def initialize(self, specs):
-        return self._optimizer.initialize(specs[0])
+        return self._optimizer.initialize(specs[0]), tf.constant(self._num_examples, tf.float32)
 
     def next(self, state, weights, update):
+        state, num_examples = state
         model, places = weights
         change, present = update
         # Every silo that answered has 1 / (the cohort's examples) in its place.
-        share = tf.math.divide_no_nan(1.0, tf.reduce_max(present) * self._num_examples)
+        share = tf.math.divide_no_nan(1.0, tf.reduce_max(present) * num_examples)
         scaled = tuple(share * leaf for leaf in change)
         state, model = self._optimizer.next(state, model, scaled)
-        return state, (tuple(model), places)
+        return (state, num_examples), (tuple(model), places)

@@ -45,7 +45,7 @@ def opened(trainer):
         argv = [trainer, f"--root_output_dir={root}", f"--experiment_name={name}"]
         if not any(flag.startswith("--dataset_name") for flag in given):
             argv.append("--dataset_name=school")
-        with flagsaver.flagsaver(), _small():
+        with flagsaver.flagsaver(), small():
             commandline.parse([*argv, "--use_synthetic_data", *given])
             one_by_one = known["backend"].value == "sequential"
             with eager.running() if one_by_one else contextlib.nullcontext():
@@ -71,7 +71,8 @@ def declared():
 
 
 @contextlib.contextmanager
-def _small():
+def small():
+    """Runs on few clients, in this process."""
     from motley_tff.experiment import runner
 
     with (

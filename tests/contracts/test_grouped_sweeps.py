@@ -1,0 +1,95 @@
+"""A sweep's group is what trainers do alone: all columns, under the second seed.
+
+Silos' sizes, groups and reference values differ from seed to seed: what is taken from the first
+seed's task, where each has its own, shows.
+"""
+
+import contextlib
+import dataclasses
+import functools
+from unittest import mock
+
+import pandas as pd
+import pytest
+import tensorflow as tf
+from absl.testing import flagsaver
+
+from launch.sweeps import grids, plans, results, train_group
+from motley_tff import algorithms, commandline
+from motley_tff.backends import stacked_loop
+from motley_tff.tables import columns
+from tests import eager, toy
+from tests.contracts import in_process
+from trainers import config
+
+SIZES = {100: (4, 3), 1100: (3, 6)}
+COMMON = {"total_rounds": "1", "train_batch_size": "3", "client_learning_rate": "0.25"}
+TUNING = {"finetune_max_epochs": "1", "finetune_learning_rate": "0.25"}
+# Few steps; and relations that the first round has learned.
+OF_ALGORITHM = {
+    "hypcluster": {"num_clusters": "2", "num_warmstart_fedavg_rounds": "1"},
+    "fedrep": {"head_epochs": "1"},
+    "pfedme": {"inner_steps": "2"},
+    "mocha": {"total_rounds": "2"},
+}
+KINDS = {n: kind for n, kind in algorithms.TRAINING.items() if kind.card.can_be_grouped}
+
+
+@functools.cache
+def silos(options):
+    """Returns the silos of a seed, whose groups and reference values are its own."""
+    seed = options.base_random_seed
+    task = toy.without_keras(toy.classifier_silos(SIZES[seed], seed))
+    sizes = dict(zip(task.train.ids, SIZES[seed], strict=True))
+    groups = {silo: f"of {size}" for silo, size in sizes.items()}
+    reference = {silo: size / 10 for silo, size in sizes.items()}
+    return dataclasses.replace(task, facts={"client_groups": groups}, reference=reference)
+
+
+def map_rows(function, elements):
+    """Returns what `stacked_loop.map_rows` does, row by row: tracing would take longer."""
+    leaves = zip(*map(tf.unstack, tf.nest.flatten(elements)), strict=True)
+    mapped = [function(tf.nest.pack_sequence_as(elements, row)) for row in leaves]
+    return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *mapped)
+
+
+@contextlib.contextmanager
+def row_by_row():
+    with (
+        flagsaver.flagsaver(),
+        in_process.small(),
+        eager.running(),
+        mock.patch.object(stacked_loop, "map_rows", map_rows),
+    ):
+        yield
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_group_is_its_trainers(name, tmp_path):
+    trainer = KINDS[name].card.trainers[0]
+    tuning = TUNING if trainer == "finetuning_trainer" else {}
+    fixed = {**COMMON, **tuning, **OF_ALGORITHM.get(name, {})}
+    if len(algorithms.offered_by(trainer)) > 1:
+        fixed["algorithm"] = name
+    plan = plans.Plan(grids.Grid(name, "school", trainer, fixed, {}, {}), 2)
+    (task,) = plan.tasks
+    first, second = task.runs
+    (tmp_path / "tasks").mkdir()
+    with in_process.opened(trainer) as train, mock.patch.object(in_process, "_load", silos):
+        with row_by_row():
+            commandline.parse([trainer, *plan.arguments(first, tmp_path)])
+            train_group._Group(tmp_path, plan, task, config.read(trainer)).run()
+        arguments = plan.arguments(second, tmp_path)
+        alone = train(tmp_path, second.run_id, *arguments[2:], "--backend=sequential")
+    _, row = results.load(results.path_of(tmp_path, task))["runs"]
+    of_group = pd.read_csv(results.clients_path(tmp_path, task, second))
+    clients, summary = (pd.read_csv(alone / f"{table}.csv") for table in ("clients", "summary"))
+    found = of_group[of_group["run_id"] == second.run_id]
+    expected = clients[clients["round"] == int(fixed["total_rounds"])]
+    found, expected = (table.reset_index(drop=True) for table in (found, expected))
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False, rtol=1e-5, atol=1e-6)
+    for _, of_split in summary[-2:].iterrows():
+        numbers = [float(row[f"{of_split['split']}_{n}"] or "nan") for n in columns.STATISTICS]
+        alone_numbers = of_split[list(columns.STATISTICS)].astype(float).tolist()
+        assert numbers == pytest.approx(alone_numbers, rel=1e-5, abs=1e-6, nan_ok=True)
+        assert row["candidate"] == str(of_split["candidate"])
