@@ -38,7 +38,7 @@ def find_images(folder: Path, skipped: Skipped) -> dict[int, list[Path]]:
 def read_slices(paths: Sequence[Path], first: int, last: int, skipped: Skipped) -> list[np.ndarray]:
     """Returns the slices `first` to `last`, uint8 [32, 32] each; counts those that are missing,
     broken or blank. A slice's number is in its file's name, as the archive writes them, or its
-    InstanceNumber; a frame's is its place in the file, from 1.
+    InstanceNumber; a frame's is its place in the stack if all frames say it, else in the file.
     """
     images = []
     for source in _sources(paths, first, last, skipped):
@@ -56,23 +56,27 @@ def read_slices(paths: Sequence[Path], first: int, last: int, skipped: Skipped) 
 
 def _sources(
     paths: Sequence[Path], first: int, last: int, skipped: Skipped
-) -> Iterator[tuple[Path, int] | None]:
-    """Yields (file, frame from 0) of each wanted slice, None where there is none."""
-    slices: dict[int, list[tuple[Path, int]]] = {}
+) -> Iterator[tuple[Path, int | None] | None]:
+    """Yields (file, frame from 0, or None of the only one) of each wanted slice; None if there is
+    none.
+    """
+    slices: dict[int, list[tuple[Path, int | None]]] = {}
     if len(paths) == 1:
         try:
-            frames = int(_header(paths[0]).get("NumberOfFrames") or 1)
-        except (Unusable, TypeError, ValueError):
-            frames = 0
+            header = _header(paths[0])
+            frames, in_stack = int(header.get("NumberOfFrames") or 1), _places_in_stack(header)
+        except (Unusable, AttributeError, TypeError, ValueError):
+            frames, in_stack = 0, []
             skipped["files: cannot be read as DICOM"] += 1
         if frames != 1:
             # A file may declare more of them than memory has room for.
             there = range(first, min(frames, last) + 1)
-            slices = {number: [(paths[0], number - 1)] for number in there}
+            are_all = len(in_stack) == frames and {*in_stack} == {*range(1, len(in_stack) + 1)}
+            slices = {n: [(paths[0], in_stack.index(n) if are_all else n - 1)] for n in there}
             paths = ()
     for path in paths:
         try:
-            slices.setdefault(_number(path), []).append((path, 0))
+            slices.setdefault(_number(path), []).append((path, None))
         except Unusable as reason:
             skipped[f"files: {reason}"] += 1
     for number in range(first, last + 1):
@@ -80,6 +84,19 @@ def _sources(
         if len(same) > 1:
             skipped["files: a slice number that another file of the image has"] += len(same) - 1
         yield same[0] if same else None
+
+
+def _places_in_stack(header: pydicom.Dataset) -> list[int | None]:
+    """Returns each frame's place in the stack of an enhanced object, from 1; None if it says none.
+
+    DICOM PS3.3, C.7.6.16.2.2, Frame Content.
+    """
+    contents = (frame.get("FrameContentSequence") for frame in _functional_groups(header))
+    return [content[0].get("InStackPositionNumber") if content else None for content in contents]
+
+
+def _functional_groups(header: pydicom.Dataset) -> Sequence[pydicom.Dataset]:
+    return header.get("PerFrameFunctionalGroupsSequence") or ()
 
 
 def _number(path: Path) -> int:
@@ -99,8 +116,10 @@ def _header(path: Path) -> pydicom.Dataset:
         raise Unusable("cannot be read as DICOM") from error
 
 
-def _pixels(path: Path, frame: int) -> np.ndarray:
-    """Returns a frame as numbers [rows, columns], in the units of its rescaling."""
+def _pixels(path: Path, frame: int | None) -> np.ndarray:
+    """Returns a frame as numbers [rows, columns], in the units of its rescaling; None is the only
+    one.
+    """
     try:
         header = pydicom.dcmread(path)
         sides = int(header.Rows), int(header.Columns)
@@ -108,11 +127,24 @@ def _pixels(path: Path, frame: int) -> np.ndarray:
             raise Unusable(f"not 1 to {adni_files.MAX_SIDE} pixels a side")
         if header.get("PhotometricInterpretation") != "MONOCHROME2":
             raise Unusable("not grey with black as zero (MONOCHROME2)")
-        values = pixels.pixel_array(header, index=frame)
+        if frame is None and int(header.get("NumberOfFrames") or 1) > 1:
+            raise Unusable("a file of several frames beside others of the scan")
+        values = pixels.pixel_array(header, index=frame or 0)
         if values.shape != sides:
             raise Unusable("not one grey picture a frame")
-        return pixels.apply_rescale(values, header)
+        return pixels.apply_rescale(values, _transformation(header, frame or 0))
     except Unusable:
         raise
     except Exception as error:  # as above, and each decoder its own
         raise Unusable("their pixels cannot be decoded") from error
+
+
+def _transformation(header: pydicom.Dataset, frame: int) -> pydicom.Dataset:
+    """Returns what says how a frame is rescaled: in enhanced objects its own functional group, or
+    that of all frames (DICOM PS3.3, C.7.6.16.2.9); in others the file itself.
+    """
+    of_all = header.get("SharedFunctionalGroupsSequence") or ()
+    for group in (*_functional_groups(header)[frame : frame + 1], *of_all[:1]):
+        if group.get("PixelValueTransformationSequence"):
+            return group.PixelValueTransformationSequence[0]
+    return header

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from pydicom.dataset import Dataset
 
 import datasets
 from datasets import adni_files
@@ -157,6 +158,64 @@ def test_one_file_of_many_frames(tmp_path):
     np.testing.assert_array_equal(images, [adni_files.shrink(f) for f in frames[1:4]])
     images, skipped = _slices([tmp_path / "x_1_S1_I5.dcm"], 6, 7)
     assert len(images) == 1 and skipped == {"slices: missing from their scan": 1}
+
+
+def _enhanced(path, brains, rescales, places=None, shared=None):
+    """Writes frames of an enhanced object, which stand in the file as their rescaling undoes."""
+    stored = [
+        (b / slope - offset / slope) for b, (slope, offset) in zip(brains, rescales, strict=True)
+    ]
+    groups = []
+    for i, rescale in enumerate(rescales):
+        group, content = Dataset(), Dataset()
+        if shared is None:
+            group.PixelValueTransformationSequence = [_rescaling(*rescale)]
+        if places is not None:
+            content.InStackPositionNumber = places[i]
+            group.FrameContentSequence = [content]
+        groups.append(group)
+    of_all = Dataset()
+    of_all.PixelValueTransformationSequence = [_rescaling(*(shared or (7, -7000)))]
+    archive.dicom(
+        path, np.rint(stored), frames=len(brains), RescaleSlope="3", RescaleIntercept="-300",
+        PerFrameFunctionalGroupsSequence=groups, SharedFunctionalGroupsSequence=[of_all],
+    )  # fmt: skip
+
+
+def _rescaling(slope, offset):
+    step = Dataset()
+    step.RescaleSlope, step.RescaleIntercept, step.RescaleType = slope, offset, "US"
+    return step
+
+
+def test_frames_are_rescaled_as_each_says_or_as_all_do(tmp_path):
+    """A frame's own functional group comes first, then that of all, then the file's."""
+    path, brains = tmp_path / "x_I5.dcm", [archive.brain(n) for n in range(1, 5)]
+    expected = [adni_files.shrink(b) for b in brains]
+    for shared in (None, (2, -100)):
+        rescales = [(1, 0), (2, 0), (1, -200), (4, -400)] if shared is None else [shared] * 4
+        _enhanced(path, brains, rescales, shared=shared)
+        images, skipped = _slices([path], 1, 4)
+        np.testing.assert_array_equal(images, expected)
+        assert skipped == {}
+
+
+def test_frames_are_where_the_stack_has_them(tmp_path):
+    path, brains = tmp_path / "x_I5.dcm", [archive.brain(n) for n in range(1, 4)]
+    # Second and third place by the stack; by the file, where two frames have one place.
+    for places, which in (([3, 1, 2], [2, 0]), ([1, 1, 2], [1, 2]), ([0, 1, 2], [1, 2])):
+        _enhanced(path, brains, [(1, 0)] * 3, places)
+        np.testing.assert_array_equal(
+            _slices([path], 2, 3)[0], [adni_files.shrink(brains[i]) for i in which]
+        )
+
+
+def test_a_file_of_many_frames_among_others_has_no_slice(tmp_path):
+    archive.dicom(tmp_path / "x_2_S1_I5.dcm", archive.brain(2))
+    archive.dicom(tmp_path / "x_3_S1_I5.dcm", np.stack([archive.brain(3)] * 2), frames=2)
+    images, skipped = _slices(sorted(tmp_path.iterdir()), 2, 3)
+    assert len(images) == 1
+    assert skipped == {"slices: a file of several frames beside others of the scan": 1}
 
 
 def test_more_frames_declared_than_anybody_has(tmp_path):
