@@ -52,6 +52,8 @@ REQUIREMENTS = [
 
 # What builds source distributions, and this project. launch/developers.in lists what tests it.
 BUILD = ["setuptools", "wheel"]
+# What reads Parquet; those who want it install it (`datasets.rows` says how), and tests do.
+PARQUET = ["pyarrow==20.0.0"]
 
 
 def tasks() -> list[str]:
@@ -77,7 +79,7 @@ setuptools.setup(
     license="Apache-2.0",
     python_requires=">=3.10,<3.12",
     install_requires=REQUIREMENTS,
-    extras_require={"build": BUILD},
+    extras_require={"build": BUILD, "parquet": PARQUET},
     package_dir={"": "."},
     packages=setuptools.find_packages(
         include=[

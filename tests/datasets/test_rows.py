@@ -4,6 +4,7 @@ import importlib.util
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 
 from datasets import rows
@@ -59,22 +60,65 @@ def test_windows_letters_are_read_wherever_the_first_stands(file):
         assert rows.read(file(content.encode("cp1252"))).client.iloc[-1] == "Zoë"
 
 
-def test_parquet_is_the_csv(file, monkeypatch):
-    # As pyarrow has it, which is not among the pins; with it, the file itself.
-    frame = pd.DataFrame({"client": ["00511", None], "x": [3.0, 1.5], "n": [1, 2]})
-    path = file(b"PAR1...PAR1")
-    if importlib.util.find_spec("pyarrow"):
-        frame.to_parquet(path)
-    else:
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: "there")
-        monkeypatch.setattr(pd, "read_parquet", lambda path: frame.copy())
-    found = rows.read(path)
-    assert _cells(found) == [["client", "x", "n"], ["00511", "3", "1"], ["", "1.5", "2"]]
+@pytest.fixture
+def parquet(tmp_path):
+    """Returns what writes a frame as Parquet, and reads it again: its names, then its rows."""
+
+    def written(frame, **options):
+        frame.to_parquet(tmp_path / "t.parquet", **options)
+        return _cells(rows.read(tmp_path / "t.parquet"))
+
+    return written
+
+
+def test_parquet_is_the_csv(parquet):
+    many = 2**60 + 1  # As a float, which a gap makes of it elsewhere, it would be 2**60.
+    frame = pd.DataFrame({
+        "client": ["00511", None], "x": [3.0, 1.5], "n": [1, 2], "is": [True, False],
+        "k": pd.array([many, None], "Int64"), "when": pd.to_datetime(["2024-03-31", None]),
+    })  # fmt: skip
+    assert parquet(frame) == [
+        ["client", "x", "n", "is", "k", "when"],
+        ["00511", "3", "1", "True", str(many), "2024-03-31"],
+        ["", "1.5", "2", "False", "", ""],
+    ]
+
+
+def test_a_named_index_of_parquet_is_a_column(parquet):
+    frame = pd.DataFrame({"school": ["a", "b"], "age": [10, 11], "x": [1, 2]})
+    plain = [["school", "age", "x"], ["a", "10", "1"], ["b", "11", "2"]]
+    assert parquet(frame) == plain
+    for turned in (frame[::-1], frame.take([1, 0])):  # The latter's index, 1 and 0, is stored.
+        assert parquet(turned) == [plain[0], plain[2], plain[1]]
+    for index in (["school"], ["x"], ["school", "x"], ["age", "school"]):
+        found = parquet(frame.set_index(index))
+        places = [found[0].index(name) for name in plain[0]]
+        assert [[row[i] for i in places] for row in found] == plain
+    assert parquet(frame[["x"]].rename_axis("row")) == [["x", "row"], ["1", "0"], ["2", "1"]]
+    with pytest.raises(UserError, match="several columns 'age'; rename all but one"):
+        parquet(frame.set_index("age", drop=False))
+    with pytest.raises(UserError, match="found an index of string without a name, expected one"):
+        parquet(frame.set_index("school").rename_axis(None))
+
+
+@pytest.mark.parametrize("indices", ["uint8", "uint32", "int32"])
+def test_parquet_with_dictionaries(tmp_path, indices):
+    """Polars writes categories with indices of no sign, which pandas does not take."""
+    codes = pyarrow.array([1, None, 0], indices)
+    words = pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(["a", "b"], "large_string"))
+    numbers = pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array([2.0, 0.5]))
+    pyarrow.parquet.write_table(pyarrow.table({"c": words, "x": numbers}), tmp_path / "t.parquet")
+    found = _cells(rows.read(tmp_path / "t.parquet"))
+    assert found == [["c", "x"], ["b", "0.5"], ["", ""], ["a", "2"]]
 
 
 def test_parquet_without_pyarrow_is_a_line(file, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"takes pyarrow; save it as CSV, or put pyarrow==20"):
+    said = f"takes pyarrow; put a line {rows.PYARROW} into plugins.txt .*, or save the table as CSV"
+    with pytest.raises(UserError, match=said):
+        rows.read(file(b"PAR1...PAR1"))
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="cannot be read as a Parquet file, truncated"):
         rows.read(file(b"PAR1...PAR1"))
 
 

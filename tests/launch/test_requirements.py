@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from datasets import rows
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 USERS, DEVELOPERS = LOCKS = ("requirements.txt", "launch/developers.txt")
 
@@ -44,7 +46,14 @@ def test_every_direct_dependency_is_locked():
     direct = _setup_constant("REQUIREMENTS") + _setup_constant("BUILD")
     assert [name for name in map(_normalized, direct) if name not in _pins()] == []
     developers = (ROOT / "launch/developers.in").read_text(encoding="utf-8").split()
-    assert [name for name in developers if name not in _pins(DEVELOPERS)] == []
+    assert [name for name in map(_normalized, developers) if name not in _pins(DEVELOPERS)] == []
+
+
+def test_parquet_is_an_extra_of_one_version_that_tests_install():
+    assert (
+        _setup_constant("PARQUET") == [rows.PYARROW] == [f"pyarrow=={_pins(DEVELOPERS)['pyarrow']}"]
+    )
+    assert "pyarrow" not in _pins()
 
 
 def test_the_locks_agree():
