@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from datasets import files
+from datasets import files, picture_files
 from motley_tff.core.errors import UserError
 from motley_tff.files import array_files
 
@@ -205,9 +205,12 @@ def _png(labels: Path, line: int, file: str) -> np.ndarray:
         with Image.open(path, formats=("PNG",)) as image:
             if max(image.size) > MAX_SIDE:
                 raise ValueError(f"{image.size[0]} x {image.size[1]} pixels")
+            picture_files.check(path, image, takes_deep_grey=True)
             # 16-bit grey keeps its depth; colours and palettes become 8-bit grey.
             grey = image if image.mode.startswith(("I", "L;")) else image.convert("L")
             return np.asarray(grey, np.float32)
+    except UserError:
+        raise
     except Exception as error:  # Pillow raises whatever a broken file makes it trip over
         raise UserError(
             f"{path}: cannot be decoded as a PNG of a slice, truncated or of another kind "

@@ -33,7 +33,14 @@ import PIL.ImageOps
 import tensorflow as tf
 
 import datasets
-from datasets import assignment, classification, files, rows as rows_lib, synthetic_writers
+from datasets import (
+    assignment,
+    classification,
+    files,
+    picture_files,
+    rows as rows_lib,
+    synthetic_writers,
+)
 from datasets.models import choice, cnn, linear, mlp
 from datasets.options import DataOptions
 from motley_tff.core import task as task_lib
@@ -43,7 +50,6 @@ from motley_tff.core.errors import UserError
 _SYNTHETIC_WRITERS = 40
 _IGNORED = ("thumbs.db", "desktop.ini")
 _GREY_MODES = ("1", "L", "LA")
-_DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 # Pillow reads others, too, of which EPS would be run as a program by Ghostscript.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _EXPECTED = "expected <client>/<label>/<file> in it"
@@ -266,10 +272,7 @@ def _is_ignored(entry: os.DirEntry[str]) -> bool:
 def _read(path: str, image_size: int | None) -> np.ndarray:
     """Returns a picture, uint8 [height, width] if it is grey, else [height, width, 3]."""
     with _reading(path), PIL.Image.open(path, formats=_FORMATS) as file:
-        if file.mode in _DEEP_MODES:
-            raise UserError(
-                f"{path}: found {file.mode} pixels of more than 8 bits; save it as 8-bit picture"
-            )
+        picture_files.check(path, file)
         mode = "L" if file.mode in _GREY_MODES else "RGB"
         PIL.ImageOps.exif_transpose(file, in_place=True)
         picture: PIL.Image.Image = file

@@ -319,6 +319,8 @@ def test_png_folder(tmp_path):
         ("CPS,broken.png,S,I,1.0", "cannot be decoded as a PNG .*line 12 of labels.csv"),
         ("CPS,wide.png,S,I,1.0", "cannot be decoded as a PNG .*5000 x 1 pixels"),
         ("CPS,photo.png,S,I,1.0", "cannot be decoded as a PNG"),
+        ("CPS,deep.png,S,I,1.0", "deep.png: found RGB pixels of more than 8 bits"),
+        ("CPS,frames.png,S,I,1.0", "frames.png: found 2 pages or frames, expected one picture"),
         ("CPS,../outside.png,S,I,1.0", "expected one beside it"),
         ("CPS,SIEMENS/x.png,S,I,high", "line 12 has the suvr 'high', expected a number"),
         ("CPS,SIEMENS/x.png,S,I,nan", "line 12 has the suvr 'nan', expected a number"),
@@ -330,7 +332,12 @@ def test_bad_tables_and_images_end_in_one_line(tmp_path, row, words):
     path = _png_folder(tmp_path / "a", [row])
     (tmp_path / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 100)
     PIL.Image.new("L", (5000, 1), 9).save(tmp_path / "a" / "wide.png")
-    PIL.Image.new("L", (32, 32), 9).save(tmp_path / "a" / "photo.png", format="JPEG")
+    picture = PIL.Image.new("L", (32, 32), 9)
+    picture.save(tmp_path / "a" / "photo.png", format="JPEG")
+    deep = tf.io.encode_png(np.full((32, 32, 3), 3000, np.uint16)).numpy()
+    (tmp_path / "a" / "deep.png").write_bytes(deep)
+    other = PIL.Image.new("L", (32, 32), 200)
+    picture.save(tmp_path / "a" / "frames.png", save_all=True, append_images=[other])
     with pytest.raises(UserError, match=words) as caught:
         _create(path)
     assert "\n" not in str(caught.value)

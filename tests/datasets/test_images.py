@@ -1,11 +1,14 @@
 """Pictures of a folder and of an archive, and what is none."""
 
 import dataclasses
+import io
 import os
+import struct
 
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 
 import datasets
 from datasets import images
@@ -120,9 +123,6 @@ def test_what_is_no_folder_of_pictures(folder, tmp_path, monkeypatch):
     text.write_text("no picture")
     assert complaint().startswith(f"{text} cannot be read as a picture")
     text.unlink()
-    _picture(deep := folder / "05" / "1" / "deep.png", 70000, "I")
-    assert "more than 8 bits" in complaint() and str(deep) in complaint()
-    deep.unlink()
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 30)
     assert "found too large a picture" in complaint()
     monkeypatch.undo()
@@ -143,6 +143,73 @@ def test_what_is_no_folder_of_pictures(folder, tmp_path, monkeypatch):
     empty.mkdir()
     with pytest.raises(UserError, match="found no pictures, expected <client>/<label>/<file>"):
         _create(empty)
+
+
+def _png(*shape):
+    """Returns a PNG of 16 bits that holds values of 12."""
+    ramp = np.arange(np.prod(shape), dtype=np.uint16).reshape(shape)
+    return tf.io.encode_png(ramp * (4095 // ramp.max())).numpy()
+
+
+def _pages(kind, **options):
+    pages = [PIL.Image.new("RGB", (_SIDE, _SIDE), (value, 0, 0)) for value in (0, 100, 200)]
+    file = io.BytesIO()
+    pages[0].save(file, kind, save_all=True, append_images=pages[1:], **options)
+    return file.getvalue()
+
+
+def _tiff(*shape):
+    file = io.BytesIO()
+    PIL.Image.fromarray(np.full(shape, 3000, np.uint16)).save(file, "TIFF")
+    return file.getvalue()
+
+
+def _coloured_tiff(is_planar):
+    """Returns 6 x 6 pixels of 3 x 16 bits, which Pillow reads and does not write."""
+    bits = struct.pack("<3H", 16, 16, 16)
+    places = struct.pack("<6I", *(range(200, 416, 72) if is_planar else (200, 0, 0)), 72, 72, 72)
+    strips = ((273, 4, 3, 150), (279, 4, 3, 162)) if is_planar else ((273, 4, 1, 200),)
+    tags = [(256, 4, 1, 6), (257, 4, 1, 6), (258, 3, 3, 144), (262, 3, 1, 2), (277, 3, 1, 3),
+            (284, 3, 1, 1 + is_planar), *strips]  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", *tag) for tag in sorted(tags))
+    head = struct.pack("<4sIH", b"II*\0", 8, len(tags)) + entries
+    return (head.ljust(144, b"\0") + bits + places).ljust(200, b"\0") + bytes(216)
+
+
+_DEEP, _SEVERAL = (
+    "of more than 8 bits; save it as 8-bit picture",
+    "found 3 pages or frames, expected",
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        *((_png(_SIDE, _SIDE, channels), _DEEP) for channels in (1, 2, 3, 4)),
+        *((kind + b" 6 6 65535 " + body, _DEEP) for kind, body in (
+            (b"P6", bytes(216)), (b"P5", bytes(72)), (b"P3", b"3000 " * 108))),
+        (b"Pf 6 6 1.0 " + bytes(144), _DEEP),
+        (_tiff(_SIDE, _SIDE), _DEEP),
+        (_coloured_tiff(is_planar=False), _DEEP),
+        (_coloured_tiff(is_planar=True), _DEEP),
+        *((_pages(kind), _SEVERAL) for kind in ("TIFF", "GIF", "PNG", "WEBP")),
+    ],
+)  # fmt: skip
+def test_what_pillow_would_cut_is_refused(folder, content, words):
+    path = folder / "05" / "1" / "x"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        _create(folder)
+    assert str(error.value).startswith(f"{path}: ") and words in str(error.value)
+
+
+def test_a_phones_jpeg_with_a_preview_and_a_netpbm_that_says_its_largest_value(folder):
+    (folder / "05" / "1" / "x").write_bytes(_pages("MPO", quality=95))
+    (folder / "05" / "1" / "y").write_bytes(b"P6 6 6 15 " + bytes([15, 5, 0]) * 36)
+    parts = _create(folder, setting="cross_silo").train.fetch("05").values()
+    pixels = np.concatenate([part["pixels"] for part in parts])
+    found = {tuple(colour) for colour in pixels[:, 0, 0].tolist()}
+    assert found == {(50, 50, 50), (51, 51, 51), (0, 0, 0), (255, 85, 0)}
 
 
 def test_a_folder_that_changed_below_is_another_and_names_that_tables_cannot_hold(folder):
