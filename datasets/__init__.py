@@ -64,6 +64,7 @@ OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "lam_svm": ("vehicle",),
     "mask_padding": ("ted_multi",),
     "min_characters": ("shakespeare",),
+    "missing_values": ("table", "text"),
     "model": _WITH_MODELS,
     "model_sizes": _WITH_MODELS,
     "only_digits": ("emnist",),
@@ -74,6 +75,7 @@ OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "time_column": ("table", "text"),
     "val_split": ("school", "vehicle", *EITHER_SETTING),
 }
+_LISTS = ("categorical_columns", "feature_columns", "missing_values", "model_sizes")
 # Options that some data sets cannot do without, unless they are synthetic.
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "table": ("data_file", "client_column", "label_column"),
@@ -228,6 +230,9 @@ def create(name: str, **options: Any) -> "Task":
             f"task {name!r} has no option {', '.join(unknown)}; expected some of "
             f"{', '.join(sorted(fields))}"
         )
+    for option in _LISTS:
+        if isinstance(value := options.get(option), str):  # It would be a list of letters.
+            raise UserError(f"{option}={value!r}: expected a list, such as [{value!r}]")
     return create_task(DataOptions(name, **options))
 
 

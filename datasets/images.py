@@ -330,11 +330,12 @@ def _read_npz(path: Path, image_size: int | None) -> Pictures:
     images = images if images.ndim == 4 else images[..., None]
     if image_size is not None:
         images = _scaled(images, image_size)
-    clients = np.char.strip(arrays["client_id"].astype(str))
-    if (clients == "").any():
-        raise UserError(f"{path}: found no client_id for image {int(np.argmin(clients != ''))}")
+    labels, clients = (np.char.strip(arrays[name].astype(str)) for name in names[1:])
+    for name, values in (("label", labels), ("client_id", clients)):
+        if (values == "").any():
+            raise UserError(f"{path}: found no {name} for image {int(np.argmin(values != ''))}")
     groups = _groups(path, clients, arrays["group"].astype(str)) if "group" in arrays else {}
-    return Pictures(images, arrays["labels"].astype(str), clients, groups)
+    return Pictures(images, labels, clients, groups)
 
 
 def _check_column(path: Path, name: str, array: np.ndarray, count: int) -> None:

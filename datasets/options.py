@@ -16,6 +16,8 @@ class SiloShares(NamedTuple):
 
 
 PUBLISHED_SHARES = SiloShares()  # Motley's silo code: 15% validate, 15% test.
+# In small letters, what most cells say that have no value; as a class or a text it is a word.
+MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "?", "-", "#n/a")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,8 @@ class DataOptions:
       text_column: `text` only: the column that holds the texts.
       time_column: `table` and `text` only: a column of dates or numbers; what is older personalizes
         or trains, what is newer evaluates.
+      missing_values: `table` and `text` only: what a cell says that has no value, in capitals or
+        not, beside an empty one; None is nothing of labels and texts, else `MISSING_WORDS`.
       image_size: `images` only: height and width in pixels to scale pictures to; None leaves them.
       model: `emnist`, `mnist`, `table`, `images` and `text` only: a name that the data set offers,
         or `module:function` of a model of one's own; None is the data set's default.
@@ -94,6 +98,7 @@ class DataOptions:
     categorical_columns: tuple[str, ...] = ()
     text_column: str | None = None
     time_column: str | None = None
+    missing_values: tuple[str, ...] | None = None
     image_size: int | None = None
     model: str | None = None
     model_sizes: tuple[int, ...] | None = None
@@ -101,6 +106,16 @@ class DataOptions:
     test_split: float | None = None
     lam_svm: float | None = None
     l2_reg: float | None = None
+
+    @property
+    def missing_labels(self) -> frozenset[str]:
+        """What stands for no label or text, in small letters; an empty cell does, too."""
+        return frozenset(word.strip().lower() for word in self.missing_values or ())
+
+    @property
+    def missing_cells(self) -> frozenset[str]:
+        """What stands for no value of a feature, no client and no time, in small letters."""
+        return frozenset(MISSING_WORDS) if self.missing_values is None else self.missing_labels
 
     @property
     def silo_shares(self) -> SiloShares:

@@ -13,7 +13,7 @@ import io
 import itertools
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from datasets import files
+from datasets.options import MISSING_WORDS
 from motley_tff.core.errors import UserError
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -31,7 +32,6 @@ _MEMORY_FACTOR = 8
 # What reads Parquet; setup.py and launch/developers.in have it, too.
 PYARROW = "pyarrow==20.0.0"
 LARGEST_WHOLE = 1e15  # Below it a float64 stands for one whole number, and is written as that.
-_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", "#n/a"})
 _DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
 _THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3})+"
 _POINTED_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+"
@@ -299,28 +299,31 @@ def check_columns(
             raise UserError(f"column {name!r} is both --{flag} and --{other_flag}; leave one out")
 
 
-def client_ids(path: object, frame: pd.DataFrame, column: str) -> pd.Series:
-    """Returns whose each row is, without blanks around; UserError if a row says nothing."""
+def client_ids(path: object, frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.Series:
+    """Returns whose each row is, without blanks around; UserError if a row says nothing, or one of
+    the `words` of `is_missing`.
+    """
     ids = frame[column].str.strip()
-    if (missing := is_missing(ids)).any():
+    if (missing := is_missing(ids, words)).any():
         first = ids[missing].iloc[0]
         found = f"no client (but {first!r})" if first else "no client"
+        advice = ", or give --missing_values without it if it is a client" if first else ""
         raise UserError(
             f"{path}: found {found} in {int(missing.sum()):,} of {len(ids):,} rows, the first in "
             f"row {row_number(missing)} (the header is row 1); fill column {column!r}, or take "
-            "those rows out"
+            f"those rows out{advice}"
         )
     return ids
 
 
 def examples(
-    path: object, frame: pd.DataFrame, client: str, names: Iterable[str]
+    path: object, frame: pd.DataFrame, client: str, names: Iterable[str], words: Collection[str]
 ) -> dict[str, dict[str, np.ndarray]]:
     """Returns `{client id: {column: its cells as they stand}}` of some columns."""
     cells = {name: frame[name].to_numpy() for name in names}
     return {
         client_id: {name: values[rows] for name, values in cells.items()}
-        for client_id, rows in by_client(client_ids(path, frame, client))
+        for client_id, rows in by_client(client_ids(path, frame, client, words))
     }
 
 
@@ -329,20 +332,32 @@ def row_number(is_there: pd.Series) -> int:
     return int(np.argmax(is_there.to_numpy())) + 2
 
 
-def is_missing(column: pd.Series) -> pd.Series:
-    """Returns where a cell says that it has no value: empty, NA, NaN, null, None, ? or -."""
+def is_missing(column: pd.Series, words: Collection[str]) -> pd.Series:
+    """Returns where a cell has no value: empty, or one of the words, which are in small letters."""
     codes, values = pd.factorize(column)
-    known = np.array([value.strip().lower() in _MISSING for value in values], bool)
+    known = np.array([value.strip().lower() in ("", *words) for value in values], bool)
     return pd.Series(known[codes], column.index)
 
 
-def numbers(path: object, column: pd.Series) -> np.ndarray | None:
-    """Returns a column's values, float64 with not-a-number where missing; None if some are no
-    numbers. UserError if they are formulas, infinite, or could be read in two ways.
+def label_notes(labels: pd.Series) -> list[str]:
+    """Returns a line for each class that is called as cells of other columns that have no value."""
+    texts = labels.str.strip()
+    named = texts[is_missing(texts, MISSING_WORDS)]
+    return [
+        f"{count:,} of {len(labels):,} rows have the label {word!r}, which is a class as others; "
+        f"if they have no label, give --missing_values={word}"
+        for word, count in named.value_counts().items()
+    ]
+
+
+def numbers(path: object, column: pd.Series, words: Collection[str]) -> np.ndarray | None:
+    """Returns a column's values, float64 with not-a-number where missing, as `is_missing` says by
+    `words`; None if some are no numbers. UserError if they are formulas, infinite, or could be read
+    in two ways.
     """
     codes, distinct = pd.factorize(column)
     texts = pd.Series(distinct, dtype=str).str.strip()
-    missing = is_missing(texts)
+    missing = is_missing(texts, words)
     values = pd.to_numeric(texts.where(~missing, "nan"), errors="coerce")
     odd = values.isna() & ~missing
     if odd.any() and texts[odd].str.fullmatch(_DECIMAL_COMMA).all():
@@ -387,18 +402,18 @@ def _check_formulas(path: object, column: pd.Series, texts: pd.Series) -> None:
         )
 
 
-def times(path: object, column: pd.Series) -> np.ndarray:
+def times(path: object, column: pd.Series, words: Collection[str]) -> np.ndarray:
     """Returns when each row was, float64 that sorts by time, of numbers or ISO dates; UserError for
-    others and where one is missing.
+    others and where one is missing, as `is_missing` says by `words`.
     """
-    if (missing := is_missing(column)).any():
+    if (missing := is_missing(column, words)).any():
         raise UserError(
             f"{path}: column {column.name!r} says no time in {int(missing.sum()):,} rows, the "
             f"first in row {row_number(missing)}; fill it, or leave --time_column out"
         )
     values = None
     with contextlib.suppress(UserError):
-        values = numbers(path, column)
+        values = numbers(path, column, words)
     if values is None:
         dates = pd.to_datetime(column.str.strip(), format="ISO8601", errors="coerce", utc=True)
         if dates.isna().any():

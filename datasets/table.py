@@ -26,7 +26,7 @@ Card
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ import tensorflow as tf
 import datasets
 from datasets import assignment, classification, files, rows as rows_lib, silos, users_table
 from datasets.models import choice, linear, mlp
-from datasets.options import DataOptions
+from datasets.options import MISSING_WORDS, DataOptions
 from motley_tff.core import clients as clients_lib, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -99,7 +99,7 @@ def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     frame = users_table.read(path)
     _check_columns(str(path), frame, columns)
     names = [*_feature_names(frame, columns), columns.label]
-    return rows_lib.examples(path, frame, columns.client, names)
+    return rows_lib.examples(path, frame, columns.client, names, options.missing_cells)
 
 
 def _columns(options: DataOptions) -> Columns:
@@ -124,27 +124,32 @@ def create_task_from_data(
     are missing or are none to learn from, or too few clients or rows are left.
     """
     _check_columns(where, frame, columns)
-    is_unlabelled = rows_lib.is_missing(frame[columns.label])
+    is_unlabelled = rows_lib.is_missing(frame[columns.label], options.missing_labels)
     counts = {"rows_without_label_left_out": int(is_unlabelled.sum())}
     frame = frame[~is_unlabelled].reset_index(drop=True)
     if frame.empty:
         raise UserError(f"{where}: found no row with a {columns.label}; expected labels")
-    ids = rows_lib.client_ids(where, frame, columns.client)
-    order = None if columns.time is None else rows_lib.times(where, frame[columns.time])
+    words = options.missing_cells
+    ids = rows_lib.client_ids(where, frame, columns.client, words)
+    order = None if columns.time is None else rows_lib.times(where, frame[columns.time], words)
     by_client = dict(rows_lib.by_client(ids, order))
     with files.named(where):
         rows = assignment.assign(by_client, options, by_time=columns.time is not None)
-    features, feature_facts = _features(where, frame, columns, rows)
+    features, feature_facts = _features(where, frame, columns, rows, words)
     labels = _labels(where, frame[columns.label], options.label_kind, rows.train)
     field = "target" if labels.classes is None else "label"
     if (unknown := int((labels.values == -1).sum())) and labels.classes is not None:
         counts["rows_with_a_label_of_no_training_part"] = unknown
+    notes = []
+    if labels.classes is not None and options.missing_values is None:
+        notes = rows_lib.label_notes(frame[columns.label])
     with files.named(where):
         clients, client_facts = rows.clients_with({"features": features, field: labels.values})
     all_facts = {
         **(facts or {}),
         "rows": len(frame),
         **{name: count for name, count in counts.items() if count},
+        **({"notes": notes} if notes else {}),
         **feature_facts,
         **client_facts,
     }
@@ -180,17 +185,24 @@ def _feature_names(frame: pd.DataFrame, columns: Columns) -> list[str]:
 
 
 def _features(
-    where: str, frame: pd.DataFrame, columns: Columns, rows: assignment.Rows
+    where: str,
+    frame: pd.DataFrame,
+    columns: Columns,
+    rows: assignment.Rows,
+    words: Collection[str],
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Returns float32 [n, columns that a model sees], and facts about them."""
+    """Returns float32 [n, columns that a model sees], and facts about them; `words` are those of
+    missing cells.
+    """
     numbers, categories = {}, {}
     for name in _feature_names(frame, columns):
         values = None
         if name not in columns.categorical:
-            values = rows_lib.numbers(where, frame[name])
+            values = rows_lib.numbers(where, frame[name], words)
         if values is None:
-            _check_categories(where, frame[name], name in columns.categorical)
-            categories[name] = frame[name]
+            texts = frame[name].str.strip()
+            categories[name] = texts.where(~rows_lib.is_missing(texts, words), "")
+            _check_categories(where, categories[name], name in columns.categorical)
         else:
             _check_range(where, name, values)
             numbers[name] = values
@@ -234,7 +246,7 @@ def _check_categories(where: str, cells: pd.Series, is_named: bool) -> None:
     """Refuses a column that is free text, an identifier or a date rather than a category, or that
     has numbers but for a few texts.
     """
-    distinct = cells[~rows_lib.is_missing(cells)].drop_duplicates()
+    distinct = cells[cells != ""].drop_duplicates()
     if rows_lib.looks_like_dates(distinct):
         raise UserError(
             f"{where}: column {cells.name!r} has dates, such as {distinct.iloc[0][:30]!r}, which "
@@ -245,7 +257,8 @@ def _check_categories(where: str, cells: pd.Series, is_named: bool) -> None:
     if is_many and not is_named and pd.to_numeric(distinct, errors="coerce").notna().mean() > 0.8:
         raise UserError(
             f"{where}: column {cells.name!r} has numbers but for {_other_than_number(distinct)!r} "
-            "and the like; leave such cells empty, or name it in --categorical_columns"
+            "and the like; leave such cells empty, name them in --missing_values, or the column in "
+            "--categorical_columns"
         )
     if number > _MAX_CATEGORIES or (not is_named and is_many and number > 0.8 * len(cells)):
         raise UserError(
@@ -316,15 +329,14 @@ def _scaled_each(
 def encode(
     categories: Mapping[str, pd.Series], train: np.ndarray
 ) -> tuple[np.ndarray, dict[str, list[str]], dict[str, int]]:
-    """Returns categories as 0 and 1, float32 [n, all of them], their names, of the training rows,
-    by column, and how many cells have another one. A missing one is the category `""`.
+    """Returns categories, a missing one being `""`, as 0 and 1, float32 [n, all of them], their
+    names, of the training rows, by column, and how many cells have another one.
     """
     from sklearn import preprocessing  # Takes 0.3 s.
 
     blocks, names, unseen = [], {}, {}
     for name, cells in categories.items():
-        texts = cells.str.strip().where(~rows_lib.is_missing(cells), "")
-        codes, distinct = pd.factorize(texts, sort=True)
+        codes, distinct = pd.factorize(cells, sort=True)
         encoder = preprocessing.OneHotEncoder(
             handle_unknown="ignore", sparse_output=False, dtype=np.float32
         ).fit(codes[train, None])
@@ -338,11 +350,12 @@ def encode(
 
 def _labels(where: str, cells: pd.Series, kind: str | None, train: np.ndarray) -> Labels:
     """Returns the labels, as classes or numbers; UserError if they leave nothing to learn."""
-    numbers = None if kind == "classes" else rows_lib.numbers(where, cells)
+    numbers = None if kind == "classes" else rows_lib.numbers(where, cells, ())
     if kind == "numbers" and numbers is None:
         raise UserError(
             f"--label_kind=numbers: column {cells.name!r} of {where} has other labels, such as "
-            f"{_other_than_number(cells)!r}; give --label_kind=classes"
+            f"{_other_than_number(cells)!r}; give --label_kind=classes, or name what stands for no "
+            "label in --missing_values"
         )
     are_numbers = numbers is not None and _are_numbers(numbers[train])
     if numbers is not None and (kind == "numbers" or are_numbers):
@@ -366,17 +379,23 @@ def _labels(where: str, cells: pd.Series, kind: str | None, train: np.ndarray) -
 
 
 def _check_are_classes(where: str, cells: pd.Series) -> None:
-    """Refuses labels that are numbers but for a few texts."""
+    """Refuses labels that are numbers but for a few texts, or for what often says that there is no
+    number.
+    """
     distinct = cells.drop_duplicates()
-    share = pd.to_numeric(distinct, errors="coerce").notna().mean()
-    if len(distinct) > _MAX_WHOLE_CLASSES and 0.8 < share < 1:
+    numbers = pd.to_numeric(distinct, errors="coerce")
+    others = distinct[numbers.isna()]
+    are_few = len(distinct) > _MAX_WHOLE_CLASSES and len(others) < 0.2 * len(distinct)
+    are_none = _are_numbers(numbers.dropna()) and rows_lib.is_missing(others, MISSING_WORDS).all()
+    if len(others) and (are_few or are_none):
         raise UserError(
-            f"{where}: column {cells.name!r} has numbers but for {_other_than_number(distinct)!r} "
-            "and the like; leave such cells empty, or give --label_kind=classes"
+            f"{where}: column {cells.name!r} has numbers but for {others.iloc[0][:30]!r} and the "
+            "like; leave such cells empty, name them in --missing_values, or give "
+            "--label_kind=classes"
         )
 
 
-def _are_numbers(values: np.ndarray) -> bool:
+def _are_numbers(values: np.ndarray | pd.Series) -> bool:
     distinct = np.unique(values)
     return len(distinct) > _MAX_WHOLE_CLASSES or bool((distinct % 1 != 0).any())
 

@@ -100,7 +100,7 @@ def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     frame = users_table.read(path)
     _check_columns(str(path), frame, columns)
     names = [columns.text, *([columns.label] if columns.label else [])]
-    return rows_lib.examples(path, frame, columns.client, names)
+    return rows_lib.examples(path, frame, columns.client, names, options.missing_cells)
 
 
 def _columns(options: DataOptions) -> Columns:
@@ -132,9 +132,10 @@ def create_task_from_data(
     _check_columns(where, frame, columns)
     words = [_WORD.findall(text.lower()) for text in frame[columns.text]]
     is_used = np.array([bool(of_text) for of_text in words])
+    is_used &= ~rows_lib.is_missing(frame[columns.text], options.missing_labels).to_numpy()
     counts = {"texts_without_words_left_out": int((~is_used).sum())}
     if columns.label is not None:
-        is_labelled = ~rows_lib.is_missing(frame[columns.label]).to_numpy()
+        is_labelled = ~rows_lib.is_missing(frame[columns.label], options.missing_labels).to_numpy()
         counts["texts_without_label_left_out"] = int((is_used & ~is_labelled).sum())
         is_used &= is_labelled
     if not is_used.any():
@@ -142,8 +143,9 @@ def create_task_from_data(
         raise UserError(f"{where}: found no words in column {columns.text!r}{needed}; give others")
     frame = frame[is_used].reset_index(drop=True)
     words = list(itertools.compress(words, is_used))
-    ids = rows_lib.client_ids(where, frame, columns.client)
-    order = None if columns.time is None else rows_lib.times(where, frame[columns.time])
+    missing = options.missing_cells
+    ids = rows_lib.client_ids(where, frame, columns.client, missing)
+    order = None if columns.time is None else rows_lib.times(where, frame[columns.time], missing)
     by_client = dict(rows_lib.by_client(ids, order))
     if columns.label is None:
         length = _MAX_PIECES_OF_TEXT * next_words.SENTENCE_LENGTH
@@ -163,6 +165,8 @@ def create_task_from_data(
     if columns.label is None:
         return _next_word_task(words, rows, tokens, options, all_facts)
     labels = frame[columns.label].str.strip()
+    if options.missing_values is None and (notes := rows_lib.label_notes(labels)):
+        all_facts["notes"] = notes
     return _class_task(where, words, labels, rows, tokens, options, all_facts)
 
 

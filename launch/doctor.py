@@ -45,7 +45,7 @@ _PACKAGES = (
 )  # fmt: skip
 _MAX_LISTED = 20
 # Facts that the words before them tell.
-_TOLD = ("clients_left_out", "clients_not_evaluable")
+_TOLD = ("clients_left_out", "clients_not_evaluable", "notes")
 _GIBIBYTE = 2**30
 _OWN_GROUP, _GROUPS = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgroup")
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
@@ -244,6 +244,7 @@ def _dataset(options: datasets.DataOptions, figures_dir: pathlib.Path) -> str:
         f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights",
         *_what_will_happen(task),
         *_left_out(task),
+        *task.facts.get("notes", ()),
         *(f"{k}: {_short(v)}" for k, v in task.facts.items() if k not in _TOLD and (v or v == 0)),
         *_sizes(task, sizes),
         *(f"example {field}: {value}" for field, value in description.sample(task).items()),

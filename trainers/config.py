@@ -132,7 +132,7 @@ def data_options(trainer: str = "") -> DataOptions:
     options = DataOptions(**_flags_of(DataOptions))
     lists: dict[str, Any] = {
         name: tuple(value)
-        for name in ("feature_columns", "categorical_columns")
+        for name in ("feature_columns", "categorical_columns", "missing_values")
         if (value := getattr(options, name)) is not None
     }
     if options.model_sizes is not None:

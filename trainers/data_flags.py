@@ -7,6 +7,7 @@ from absl import flags
 
 import datasets
 from datasets import label_partition
+from datasets.options import MISSING_WORDS
 from motley_tff.core.errors import UserError
 
 
@@ -86,6 +87,11 @@ def _define_users_data() -> None:
     flags.DEFINE_list(
         "categorical_columns", [], "table: feature columns whose numbers name categories."
     )
+    flags.DEFINE_list(
+        "missing_values", None, "table, text: what cells say that have no value, in capitals or "
+        "not, such as NA,-9; empty ones have none, too (default: of labels and texts nothing else, "
+        f"of other columns {', '.join(MISSING_WORDS)}).",
+    )  # fmt: skip
     flags.DEFINE_integer(
         "image_size", None, "images: scale pictures to so many pixels a side.", lower_bound=4,
         upper_bound=1024,

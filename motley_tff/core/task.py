@@ -61,6 +61,7 @@ class Task:
       drop_remainder: Whether training leaves out an epoch's short last batch.
       regularizer: `weights -> scalar` added to the training loss, or None.
       facts: What a reader of `run.json` should know: clients left out and why, the data's files.
+        A user is told of `..._left_out`, a count, or counts by reason, and of lines in `notes`.
       neighbours: What neighbours say in kNN-Per; see `algorithms.knn_per`.
       reference: `{client id: value}` on the metric's scale, for valid and test clients: what takes
         no model, such as always saying a client's most frequent word. Empty if there is none.

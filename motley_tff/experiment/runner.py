@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,7 @@ def run(
     task = _centralized(task, config)
     task = attacks.unevaluated(task, config.attack, config.loop.base_random_seed)
     facts = {**check_data(task, directory), **_check_plugins(task, config, directory)}
+    say_what_is_left_out(task, warn)
     loop = _cut_to_population(task, config.loop, warn)
     _say_who_is_trimmed(task, config.backend, loop, warn)
     experiment.check_config(loop, task)
@@ -124,6 +125,19 @@ def check_data(task: Task, directory: run_directory.RunDirectory) -> dict[str, A
     clients = {"number": len(task.train), "sha256": ids}
     directory.check_same("clients", clients, "clients")
     return {"data_files": digests, "clients": clients}
+
+
+def say_what_is_left_out(task: Task, warn: Callable[[str], None]) -> None:
+    """Warns of examples that take no part, which a task's facts count by what they are, or by why,
+    and of what else its data set has to say.
+    """
+    for fact, counts in task.facts.items():
+        for reason, count in (counts if isinstance(counts, Mapping) else {"": counts}).items():
+            if "left_out" in fact and isinstance(count, int) and count:
+                what = fact.replace("_", " ").replace("left out", "are left out")
+                warn(f"of the data, {count:,} {what}" + (f": {reason}" if reason else ""))
+    for note in task.facts.get("notes", ()):
+        warn(note)
 
 
 def _check_plugins(

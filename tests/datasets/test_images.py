@@ -102,6 +102,7 @@ def test_an_archive_with_groups(tmp_path):
         ({"images": np.zeros((40, 5, 5, 4), np.uint8)}, "1 or 3 channels"),
         ({"labels": np.zeros((40, 1), int)}, "labels of type int64, shape [40, 1]"),
         ({"client_id": np.array(["a"] * 39 + [" "])}, "no client_id for image 39"),
+        ({"labels": np.array(["none"] * 38 + ["", "b"])}, "no label for image 38"),
         ({"client_id": np.zeros(40, int)}, "found 1 client,"),
         ({"group": np.arange(40)}, "several groups (0, 1, 2) of client 000"),
     ],

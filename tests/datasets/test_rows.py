@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from datasets import rows
+from datasets.options import MISSING_WORDS
 from motley_tff.core.errors import UserError
 
 
@@ -160,7 +161,7 @@ def test_a_table_that_does_not_fit_is_not_read(file, monkeypatch):
 
 
 def _numbers(*cells):
-    return rows.numbers("t.csv", pd.Series(cells, name="x"))
+    return rows.numbers("t.csv", pd.Series(cells, name="x"), MISSING_WORDS)
 
 
 def test_numbers_and_what_stands_for_none():
@@ -200,19 +201,19 @@ def test_infinite_numbers_and_formulas_are_refused():
 
 def test_clients_are_text_without_blanks_around():
     frame = pd.DataFrame({"c": ["00511", " a ", "a"]})
-    assert rows.client_ids("t", frame, "c").tolist() == ["00511", "a", "a"]
+    assert rows.client_ids("t", frame, "c", MISSING_WORDS).tolist() == ["00511", "a", "a"]
     frame.loc[1, "c"] = "  "
     with pytest.raises(UserError, match=r"no client in 1 of 3 rows, the first in row 3"):
-        rows.client_ids("t", frame, "c")
+        rows.client_ids("t", frame, "c", MISSING_WORDS)
     frame.loc[1, "c"] = "NULL"  # All rows of nobody are not those of one client.
     with pytest.raises(
         UserError, match=r"no client \(but 'NULL'\) in 1 of 3 rows, .* or take those"
     ):
-        rows.client_ids("t", frame, "c")
+        rows.client_ids("t", frame, "c", MISSING_WORDS)
 
 
 def _times(*cells):
-    return rows.times("t.csv", pd.Series(cells, name="when"))
+    return rows.times("t.csv", pd.Series(cells, name="when"), MISSING_WORDS)
 
 
 def test_times_are_numbers_or_iso_dates():

@@ -260,9 +260,66 @@ def test_small_clients_are_counted_and_named():
 
 def test_rows_without_a_label_are_left_out_and_counted():
     frame = _frame()
-    frame.loc[3, "y"] = " NA"
+    frame.loc[3, "y"] = "  "
     task = _task(frame)
     assert task.facts["rows_without_label_left_out"] == 1 and task.facts["rows"] == 39
+
+
+def _naming(*words, **options):
+    return dataclasses.replace(_DEVICES, missing_values=words, **options)
+
+
+@pytest.mark.parametrize("word", ["none", "NA", "null", "-", "?", "NaN", "n/a", "#N/A"])
+def test_a_class_may_be_called_as_what_is_missing_elsewhere(word):
+    frame = _frame(rows=8, y=[word, "yes", " " + word, "no", ""] * 16)
+    task = _task(frame)
+    assert task.label_names == tuple(sorted({word, "yes", "no"}))
+    assert task.facts["rows"] == 64 and task.facts["rows_without_label_left_out"] == 16
+    assert task.facts["notes"] == [
+        f"32 of 64 rows have the label {word!r}, which is a class as others; if they have no "
+        f"label, give --missing_values={word}"
+    ]
+    other = _task(frame, _naming("other"))
+    assert other.label_names == task.label_names and "notes" not in other.facts
+    named = _task(frame, _naming("other", f" {word.swapcase()} "))
+    assert named.label_names == ("no", "yes")
+    assert named.facts["rows"] == 32 and named.facts["rows_without_label_left_out"] == 48
+
+
+def test_what_is_named_as_missing_is_so_in_every_column():
+    frame = _frame(x=["1", "NA", "-9", "3"] * 10, colour=["red", "none", "?", "-9"] * 10)
+    plain, named = _task(frame), _task(frame, _naming("-9", "na"))
+    assert plain.facts["category_columns"] == {"colour": 3}  # red, -9 and what is missing.
+    assert named.facts["category_columns"] == {"colour": 4}
+    # Of 1, 3 and two imputed by 2 the variance is 1 / 2.
+    for client in named.train.ids:
+        x = named.train.fetch(client)["train"]["features"][:, 0]
+        np.testing.assert_allclose(x, [-(2**0.5), 0, 0, 2**0.5], rtol=1e-6)
+    who = _frame().who.replace("c2", "NA")
+    with pytest.raises(
+        UserError, match=r"no client \(but 'NA'\) in 4 .* give --missing_values with"
+    ):
+        _task(_frame(who=who))
+    splits = _task(_frame(who=who), _naming("?")).splits.values()
+    assert "NA" in set().union(*(clients.ids for clients in splits))
+    times = _frame(when=["-1", *map(str, range(39))])
+    _task(times, time="when")
+    with pytest.raises(UserError, match="column 'when' says no time in 1 rows"):
+        _task(times, _naming("-1"), time="when")
+
+
+def test_numbers_with_a_word_among_them_are_not_taken_for_classes():
+    numbers = [str(i % 5 + 0.5) for i in range(39)]
+    frame = _frame(y=[*numbers, "NA"])
+    with pytest.raises(UserError, match="numbers but for 'NA' and the like; leave .* --missing_va"):
+        _task(frame)
+    with pytest.raises(UserError, match="other labels, such as 'NA'; give .* in --missing_values"):
+        _task(frame, dataclasses.replace(_DEVICES, label_kind="numbers"))
+    task = _task(frame, _naming("NA"))
+    assert task.label_names == () and task.facts["rows_without_label_left_out"] == 1
+    classes = _task(frame, dataclasses.replace(_DEVICES, label_kind="classes"))
+    assert classes.facts["num_classes"] == 6
+    assert _task(_frame(y=["0", "1", "NA", "1"] * 10)).label_names == ("0", "1", "NA")
 
 
 @pytest.mark.parametrize(

@@ -181,17 +181,25 @@ def test_bags_of_words_are_means_of_the_words_that_are_there():
 
 def test_texts_without_words_or_labels_are_counted():
     frame = _frame()
-    frame.loc[3, "what"], frame.loc[5, "kind"] = " --- ", "?"
+    frame.loc[3, "what"], frame.loc[5, "kind"], frame.loc[6, "kind"] = " --- ", " ", "None"
     task = text.create_task_from_data(frame, _CLASSES, _DEVICES)
     assert task.facts["texts_without_words_left_out"] == 1
     assert task.facts["texts_without_label_left_out"] == 1 and task.facts["texts"] == 38
+    assert "None" in task.label_names and "label 'None', which is" in task.facts["notes"][0]
+    frame.loc[7, "what"] = "none"  # A word, unless it is named as missing.
+    facts = text.create_task_from_data(frame, _CLASSES, _DEVICES).facts
+    assert facts["texts_without_words_left_out"] == 1
+    named = dataclasses.replace(_DEVICES, missing_values=("none",))
+    task = text.create_task_from_data(frame, _CLASSES, named)
+    assert task.facts["texts_without_words_left_out"] == 2
+    assert task.facts["texts_without_label_left_out"] == 2 and "None" not in task.label_names
 
 
 @pytest.mark.parametrize(
     ("change", "columns", "words"),
     [
         ({"what": ["---"] * 40}, _NEXT, "found no words in column 'what'; give others"),
-        ({"kind": ["?"] * 40}, _CLASSES, "no words in column 'what' with a label in column 'kind'"),
+        ({"kind": [""] * 40}, _CLASSES, "no words in column 'what' with a label in column 'kind'"),
         ({"what": [f"w{i}" for i in range(40)]}, _NEXT, "no word that two training clients share"),
         ({}, text.Columns("who", "texts"), "no such column; give one of who"),
         ({"who": ["a"] * 40}, _NEXT, "^the table: found 1 client,"),

@@ -1,5 +1,8 @@
 """What tables, pictures and texts of a user share: settings, options, backends that agree."""
 
+import dataclasses
+import warnings
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,7 @@ from motley_tff import interface
 from motley_tff.algorithms import FedAvg
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import BackendConfig
-from tests import synthetic
+from tests import synthetic, toy
 
 _SMALL = {
     "table": {},
@@ -59,6 +62,30 @@ def test_what_is_needed_is_said_before_anything_is_read():
     with pytest.raises(UserError, match="--dataset_name=text needs --data_file"):
         datasets.check_options(DataOptions("text"))
     datasets.check_options(DataOptions("text", use_synthetic_data=True))
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_whoever_runs_is_told_what_is_left_out():
+    facts = {
+        "rows_without_label_left_out": 1211, "texts_left_out_beyond_1024_pieces": 2, "rows": 3,
+        "images_left_out": {"no label": 4, "blank": 0}, "clients_left_out": {"too few": ["a"]},
+        "files_left_out": 0, "notes": ["7 rows are odd"],
+    }  # fmt: skip
+    task = dataclasses.replace(toy.classifier_silos(), facts=facts)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        interface.run(task, FedAvg(), rounds=1, backend=BackendConfig("sequential"))
+    assert [str(one.message) for one in said if "threads_per_client" not in str(one.message)] == [
+        "of the data, 1,211 rows without label are left out",
+        "of the data, 2 texts are left out beyond 1024 pieces",
+        "of the data, 4 images are left out: no label",
+        "7 rows are odd",
+    ]
+
+
+def test_a_text_is_no_list_of_letters():
+    with pytest.raises(UserError, match=r"missing_values='NA': expected a list, such as \['NA'\]"):
+        datasets.create("table", use_synthetic_data=True, missing_values="NA")
 
 
 def test_sizes_a_model_does_not_have():
