@@ -20,6 +20,11 @@ _COMPLEX = 0x800
 _MOST_BYTES = 2**32
 
 
+def is_hdf5(data: bytes) -> bool:
+    """Returns whether a file is HDF5, as MATLAB's v7.3 is behind a header of its own."""
+    return data.startswith((b"MATLAB 7.3 ", b"\x89HDF\r\n\x1a\n"))
+
+
 def check(data: bytes, names: Collection[str]) -> None:
     """Raises ValueError unless what will be read is whole, of known types, and in its place.
     `names` are the variables that will be read; of others, which SciPy passes over, only the

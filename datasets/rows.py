@@ -5,15 +5,19 @@ Excel writes "Unicode text", Windows's cp1252; a first line `sep=;`; line breaks
 is refused is refused in one line.
 """
 
+import bz2
 import contextlib
 import csv
 import difflib
+import gzip
 import importlib.util
 import io
 import itertools
+import lzma
 import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +28,7 @@ from datasets import files
 from datasets.options import MISSING_WORDS
 from motley_tff.core.errors import UserError
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _DELIMITERS = (",", ";", "\t", "|")
 _HEAD_BYTES = 2**18
@@ -45,10 +50,22 @@ SIGNATURES = {
     b"\x1f\x8b": "a gzip archive; unpack it first",
     b"BZh": "a bzip2 archive; unpack it first",
     b"\xfd7zXZ": "an xz archive; unpack it first",
+    b"\x28\xb5\x2f\xfd": "a zstd archive; unpack it first",
     b"%PDF": "a PDF; save its table as CSV",
     b"SQLite format 3": "an SQLite database; export its table as CSV",
     b"\x93NUMPY": "a NumPy array; save a table as CSV",
+    b"<?xml": "XML; save its table as CSV",
+    b"<html": "a web page; save its table as CSV",
+    b"<!DOCTYPE": "a web page; save its table as CSV",
 }
+_PACKED: Mapping[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
+# R's own, of one object or several, binary or text.
+_R = re.compile(rb"(RD[AX]\d\n)?(X\n\0\0|A\n\d\n\d{5,}\n)")
+_AS_CSV = "save it as CSV, as {}.to_csv('t.csv', index=False) does"
 _FORMULA = r"=[^=].*|@[A-Za-z.]+\(.*|[+-][A-Za-z(].*[(|!*/+-].*"
 
 
@@ -74,9 +91,7 @@ def read(path: Path) -> pd.DataFrame:
     check_file_size(path, [path], "give fewer rows or columns")
     if head.startswith(b"PAR1"):
         return _checked(path, _parquet(path))
-    for signature, what in SIGNATURES.items():
-        if head.startswith(signature):
-            raise UserError(f"{path} is {what}")
+    check_kind(path)
     if not head.startswith(_UTF16_MARKS):
         _check_no_zeros(path)
     how = _format(path, head)
@@ -96,6 +111,37 @@ def read(path: Path) -> pd.DataFrame:
 def _head(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(_HEAD_BYTES)
+
+
+def check_kind(path: Path) -> None:
+    """Raises UserError if a file begins as none of a table's text does, and says what to do."""
+    head = _head(path)
+    lines = [line.strip() for line in head.removeprefix(_BYTE_ORDER_MARK).splitlines()]
+    first, second = ([line for line in lines if line] + [b"", b""])[:2]
+    reading = f"pandas.read_json({path.name!r}{', lines=True' if first.startswith(b'{') else ''})"
+    if first == b"[" or first.startswith((b"[{", b"[[")):
+        raise UserError(f"{path} is a list in JSON; {_AS_CSV.format(reading)}")
+    if first.startswith(b"{") and first.endswith(b"}") and second.startswith(b"{"):
+        raise UserError(f"{path} is JSON Lines; {_AS_CSV.format(reading)}")
+    for signature, what in SIGNATURES.items():
+        if head.startswith(signature):
+            head = _unpacked_head(path, signature)
+            if not _R.match(head):
+                raise UserError(f"{path} is {what}")
+    if _R.match(head):
+        raise UserError(
+            f"{path} has R's data; save its table as CSV in R, as write.csv(x, 't.csv', "
+            "row.names=FALSE, na='') does"
+        )
+
+
+def _unpacked_head(path: Path, signature: bytes) -> bytes:
+    """Returns how an archive's content begins, nothing of what is none."""
+    if (opener := _PACKED.get(signature)) is not None:
+        errors = (OSError, EOFError, zlib.error, lzma.LZMAError)
+        with contextlib.suppress(*errors), opener(path) as file:
+            return file.read(64)
+    return b""
 
 
 def _check_no_zeros(path: Path) -> None:

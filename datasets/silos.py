@@ -193,6 +193,11 @@ def read_cells(path: Path, expected: Source) -> Arrays:
     # SciPy raises whatever its parser trips over in a broken file.
     with files.reading_as(path, "a MATLAB 5 file", Exception):
         data = path.read_bytes()
+        if matlab_files.is_hdf5(data):
+            raise UserError(
+                f"{path} is a MATLAB v7.3 file, which is HDF5; expected one of v5 to v7: load it "
+                f"in MATLAB, and save -v7 {path.name} {' '.join(_ARRAYS)}"
+            )
         matlab_files.check(data, _ARRAYS)
         listed = scipy.io.whosmat(io.BytesIO(data))
         arrays = scipy.io.loadmat(io.BytesIO(data), variable_names=_ARRAYS)

@@ -34,6 +34,8 @@ def read(path: Path) -> pd.DataFrame:
     """
     if not leaf_files.is_leaf(path):
         return rows.read(path)
+    if path.is_file():
+        rows.check_kind(path)
     rows.check_file_size(path, leaf_files.paths(path), "give fewer users")
     users = leaf_files.read(path, _convert)
     widths = {user: arrays["x"].shape[1:] for user, arrays in users.items()}

@@ -239,6 +239,19 @@ def test_what_are_no_rows(tmp_path, users, words):
         users_table.read(write(tmp_path / "all.json", users))
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"user": "a", "y": 1}\n{"user": "b", "y": 2}\n', "is JSON Lines; save it as CSV, as "),
+        ('[{"user": "a", "y": 1}]', "is a list in JSON; save it as CSV, as pandas.read_json"),
+    ],
+)
+def test_json_of_others_can_be_saved_as_a_table(tmp_path, text, words):
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(UserError, match=f"t.json {words}"):
+        users_table.read(tmp_path / "t.json")
+
+
 def test_femnist_has_a_light_background(tmp_path):
     users = _digits(1, 1)
     users["w00"][1][0] = 61

@@ -1,6 +1,9 @@
 """Tables as people have them, read as text or refused in a line."""
 
+import bz2
+import gzip
 import importlib.util
+import lzma
 
 import numpy as np
 import pandas as pd
@@ -123,6 +126,10 @@ def test_parquet_without_pyarrow_is_a_line(file, monkeypatch):
         rows.read(file(b"PAR1...PAR1"))
 
 
+# As R's saveRDS begins, of version 3; save() packs it behind a line of its own.
+_R = b"X\n\0\0\0\x03\0\4\3\2\0\3\5\0" + bytes(50)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -143,6 +150,25 @@ def test_parquet_without_pyarrow_is_a_line(file, monkeypatch):
         ("a" * 300_000, "field larger than field limit"),
         (b"PK\x03\x04rest", "a workbook or a ZIP archive; save its sheet as CSV"),
         (b"\x1f\x8brest", "gzip archive; unpack it"),
+        (gzip.compress(b"a,b\n1,2\n"), "gzip archive; unpack it"),
+        *(
+            (pack(_R), "has R's data; save its table as CSV in R, as write.csv(x, 't.csv'")
+            for pack in (bytes, gzip.compress)
+        ),
+        *((pack(b"RDX3\n" + _R), "has R's data; save") for pack in (bz2.compress, lzma.compress)),
+        ("A\n3\n262402\n197888\n5\nUTF-8\n", "has R's data; save"),
+        (
+            '{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n',
+            "is JSON Lines; save it as CSV, as "
+            "pandas.read_json('t.csv', lines=True).to_csv('t.csv', index=False) does",
+        ),
+        (
+            '\ufeff[{"a": 1},\n {"a": 2}]',
+            "is a list in JSON; save it as CSV, as pandas.read_json('t.",
+        ),
+        ('[\n  {"a": 1}\n]\n', "is a list in JSON; save it as CSV"),
+        ("<?xml version='1.0'?>\n<a/>\n", "is XML; save its table"),
+        ("<!DOCTYPE html>\n<p>x</p>\n", "a web page; save its table"),
     ],
 )
 def test_what_is_no_table(file, content, words):

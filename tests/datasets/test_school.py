@@ -1,3 +1,4 @@
+import h5py
 import numpy as np
 import pytest
 import scipy.io
@@ -179,6 +180,18 @@ def test_a_wrong_bit_is_refused_before_scipy_reads_it(tmp_path, old, new, words)
     place = content.rindex(old) if len(old) > 2 else content.index(old)
     path.write_bytes(content[:place] + new + content[place + len(old) :])
     with pytest.raises(errors.UserError, match=words):
+        create(path)
+
+
+@pytest.mark.parametrize("header", [b"MATLAB 7.3 MAT-file, Platform: GLNXA64", b""])
+def test_a_file_of_matlab_7_3_can_be_saved_as_an_older_one(tmp_path, header):
+    path = tmp_path / "school.mat"
+    with h5py.File(path, "w", userblock_size=512 if header else 0) as file:
+        file["X"] = np.zeros(3)
+    content = path.read_bytes()
+    if header:
+        path.write_bytes(header.ljust(512, b"\0") + content[512:])
+    with pytest.raises(errors.UserError, match="a MATLAB v7.3 file, .* save -v7 school.mat X Y"):
         create(path)
 
 
