@@ -3,15 +3,17 @@
 import contextlib
 import functools
 import os
+import pathlib
 import shlex
 import tempfile
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import datasets
 from motley_tff import commandline, interface
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory, summaries
-from trainers import config, published_flags, terminal
+from trainers import config, published_flags, sentences, terminal
 
 
 def run(main: Any) -> None:
@@ -95,21 +97,55 @@ def _print_closing_table(directory: run_directory.RunDirectory, wanted: config.C
         rows = summaries.selected(directory, higher_is_better)
         title += f" after round {rows[0]['round']} (the best on validation clients)"
     backend = f"{directory.record['backend']} ({directory.record['backend_reason']})"
-    constant = directory.record.get("constant_prediction", {})
+    record = directory.record
+    constant, own = (record.get(f"{of}constant_prediction", {}) for of in ("", "own_"))
     warnings = [
         *terminal.values_that_do_not_exist(rows),
-        *terminal.worse_than_nothing(rows, metric, higher_is_better, constant),
+        *terminal.worse_than_nothing(rows, metric, higher_is_better, constant, own),
     ]
+    references = {r["split"]: float(r["reference_mean"]) for r in rows if r.get("reference_mean")}
+    named = {"one constant": constant, **own, "own frequent word": references}
     paths = [*first, *others, directory.path / "run.json"]
     if wanted.generator is None:
-        sentence = terminal.hurt_clients(summaries.test_clients(directory, rows[0]["round"]))
-    elif any(directory.generated.glob("round_*.npz")):
-        sentence = (
-            f"to score its pictures, in {directory.generated.name}: "
-            f"motley_generative --run={shlex.quote(str(directory.path))} --features=pca:64"
-        )
-        paths += [directory.generated, directory.figures]
-    else:  # --num_generated=0
-        sentence = ""
-        paths.append(directory.generated)
-    terminal.print_summary(rows, title, backend, paths, warnings, sentence)
+        more, said = _on_clients(directory, wanted, rows)
+        warnings += more
+    else:
+        said, pictures = _on_pictures(directory)
+        paths += pictures
+    constants = {name: by_split for name, by_split in named.items() if by_split}
+    terminal.print_summary(rows, title, backend, paths, warnings, said, constants)
+
+
+def _on_clients(
+    directory: run_directory.RunDirectory,
+    wanted: config.Config,
+    rows: Sequence[Mapping[str, str]],
+) -> tuple[list[str], list[str]]:
+    """Returns warnings and sentences of an evaluation, by its rows of `summary.csv`."""
+    record, evaluation = directory.record, wanted.run.loop.evaluation
+    clients = summaries.test_clients(directory, rows[0]["round"])
+    # Earlier versions did not write down what was tried.
+    labels, reason, said = record.get("candidates", []), "", []
+    valid = next(row for row in rows if row["split"] == "valid")
+    if labels and valid["personalized_mean"]:  # Without a score nothing is the best.
+        diverged = (valid.get("diverged_candidates") or "").split(" ")
+        said = sentences.last_tried(clients, labels)
+        if terminal.nobody_changed(clients):
+            rule = evaluation.acceptance[0]
+            reason = sentences.unchanged(clients, labels, record["metric"], diverged, rule)
+    if wanted.selects_round:
+        said += sentences.last_round(summaries.rounds(directory), rows[0]["round"])
+    num_clusters = getattr(wanted.run.algorithm, "num_clusters", 1)
+    hurt = terminal.hurt_clients(clients, reason)
+    return sentences.mode_collapse(clients, num_clusters), [*([hurt] if hurt else []), *said]
+
+
+def _on_pictures(directory: run_directory.RunDirectory) -> tuple[list[str], list[pathlib.Path]]:
+    """Returns a sentence on what scores a generator's pictures, if it made some, and paths."""
+    if not any(directory.generated.glob("round_*.npz")):  # --num_generated=0
+        return [], [directory.generated]
+    sentence = (
+        f"to score its pictures, in {directory.generated.name}: "
+        f"motley_generative --run={shlex.quote(str(directory.path))} --features=pca:64"
+    )
+    return [sentence], [directory.generated, directory.figures]

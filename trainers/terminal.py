@@ -5,6 +5,7 @@ import math
 import shutil
 import sys
 import time
+import types
 from collections.abc import Mapping, Sequence
 
 import tqdm
@@ -14,12 +15,12 @@ from motley_tff.files import text_tables
 
 # A log file gets a stage's first line after so many seconds, then at most one every so many.
 _SECONDS_TO_FIRST_LINE, _SECONDS_BETWEEN_LINES = 2.0, 30.0
-# From here on one cluster has, as good as, all clients.
-_COLLAPSED_PCT = 95.0
 # What a bar counts in stages that do not count clients.
 _UNITS = {"train": "round", "score": "set", "critics": "critic"}
 # How many of the clients that are worse off the closing sentence names.
 _NAMED_CLIENTS = 5
+_NO_ERROR = 1e-6  # Cells have nine digits.
+_HURT = "% hurt (95% interval)"
 
 
 class TerminalProgress:
@@ -127,41 +128,49 @@ def print_summary(
     backend: str,
     paths: Sequence[object],
     warnings: Sequence[str] = (),
-    sentence: str = "",
+    sentences: Sequence[str] = (),
+    constants: Mapping[str, Mapping[str, float]] = types.MappingProxyType({}),
 ) -> None:
-    """Prints the closing table, of rows of `summary.csv`, warnings, a sentence on who is worse off,
-    and where the files are.
+    """Prints the closing table, of rows of `summary.csv` and of constants by their name and split,
+    warnings, sentences, and where the files are.
     """
     print(f"\n{metric}, mean and std over clients; backend: {backend}\n")
-    columns = ("split", "clients", "candidate", "baseline", "personalized", "% hurt")
-    for line in text_tables.aligned([columns, *map(_summary_cells, rows)], gap="   "):
-        print(f"  {line}")
-    for row in rows:
-        share = float(row.get("largest_cluster_pct") or 0)
-        if row["split"] == "test" and share >= _COLLAPSED_PCT:
-            print(
-                f"\nwarning: {share:.0f}% of the test clients are in one cluster (mode collapse); "
-                "see --num_warmstart_fedavg_rounds, --cluster_initialization=updates and --balance"
-            )
+    columns = ("split", "clients", "candidate", "baseline", "personalized", _HURT)
+    _print_table([columns, *map(_summary_cells, rows)])
+    if constants:
+        splits = [row["split"] for row in rows]
+        cells = [[name, *_constant_cells(values, splits)] for name, values in constants.items()]
+        print()
+        _print_table([["without a model", *splits], *cells])
     for warning in warnings:
         print(f"\nwarning: {warning}")
-    if sentence:
+    for sentence in sentences:
         print(f"\n{sentence}")
     print("", *paths, sep="\n", flush=True)
 
 
-def hurt_clients(rows: Sequence[Mapping[str, str]]) -> str:
+def _print_table(cells: Sequence[Sequence[str]]) -> None:
+    for line in text_tables.aligned(cells, gap="   "):
+        print(f"  {line}")
+
+
+def _constant_cells(values: Mapping[str, float], splits: Sequence[str]) -> list[str]:
+    return [f"{values[split]:.5g}" if split in values else "-" for split in splits]
+
+
+def hurt_clients(rows: Sequence[Mapping[str, str]], reason: str = "") -> str:
     """Returns a sentence on who is worse off with their own model, of test clients' rows of
-    `clients.csv`: the share, and the clients that lose most.
+    `clients.csv`: the share, and the clients that lose most; or, where nobody's value changed, that
+    and the reason.
     """
+    rows = [row for row in rows if row["is_hurt"]]  # Others are unscored.
     if not rows:
         return ""
-    if all(row["baseline"] == row["personalized"] != "" for row in rows):
+    if nobody_changed(rows):
         return (
             f"no test client's value changed (of {len(rows)}): with their own model they are where "
-            "they are with the global one"
+            f"they are with the global one{reason and f'; {reason}'}"
         )
-    rows = [row for row in rows if row["is_hurt"]]  # Others are unscored.
     hurt = sorted((row for row in rows if row["is_hurt"] == "1"), key=_gain)
     share = f"{100 * len(hurt) / len(rows):.1f}% of the test clients ({len(hurt)} of {len(rows)})"
     if not hurt:
@@ -174,6 +183,11 @@ def hurt_clients(rows: Sequence[Mapping[str, str]]) -> str:
     )
 
 
+def nobody_changed(rows: Sequence[Mapping[str, str]]) -> bool:
+    """Returns whether all clients that are scored have the same value under both models."""
+    return all(row["baseline"] == row["personalized"] != "" for row in rows if row["is_hurt"])
+
+
 def _gain(row: Mapping[str, str]) -> float:
     return float(row["delta"] or "-inf")  # An empty cell: the personalized model diverged.
 
@@ -183,30 +197,45 @@ def worse_than_nothing(
     metric: str,
     higher_is_better: bool,
     constant: Mapping[str, float],
+    own: Mapping[str, Mapping[str, float]] = types.MappingProxyType({}),
 ) -> list[str]:
     """Returns a warning for each model that is no better on test clients than predicting nothing.
 
-    Of rows of `summary.csv`, and what `experiment.constant_prediction` found, by split.
+    Of rows of `summary.csv`, and what `experiment.constant_prediction` found, by split. Clients'
+    own models are compared with clients' own constants, where these are the better ones.
     """
     warnings = []
-    names = {"baseline_mean": "the global model", "personalized_mean": "the personalized model"}
     for row in (row for row in rows if row["split"] == "test"):
-        nothing, what = constant.get("test"), "one constant for every example"
+        shared = (
+            [(constant["test"], "one constant for every example")] if "test" in constant else []
+        )
         if row.get("reference_mean"):
-            nothing, what = float(row["reference_mean"]), "a client's own most frequent word"
-        for column, name in names.items():
-            is_untrained = row.get("round") == "0" and row.get("algorithm") == "local"
-            if nothing is None or (column == "baseline_mean" and is_untrained):
-                continue  # Nobody expects anything of an untrained model.
-            value = float(row[column] or "nan")  # An empty cell is a mean that is not finite.
-            is_same = math.isclose(value, nothing, rel_tol=1e-6)  # Cells have nine digits.
-            if is_same or not (value > nothing if higher_is_better else value < nothing):
-                than = "no better" if is_same else "worse"
-                warnings.append(
-                    f"{name} ({metric} {value:.4g}) is {than} than predicting nothing "
-                    f"({nothing:.4g}: {what}); try other learning rates or more rounds"
-                )
+            shared = [(float(row["reference_mean"]), "a client's own most frequent word")]
+        owns = [(v["test"], f"each client's {name}") for name, v in own.items() if "test" in v]
+        is_untrained = row.get("round") == "0" and row.get("algorithm") == "local"
+        models = [("the personalized model", "personalized_mean", [*shared, *owns])]
+        if not is_untrained:  # Nobody expects anything of an untrained model.
+            models.insert(0, ("the global model", "baseline_mean", shared))
+        for model, column, nothings in models:
+            if nothings:
+                nothing, kind = (max if higher_is_better else min)(nothings)
+                value = float(row[column] or "nan")  # An empty cell is a mean that is not finite.
+                if than := _compared(value, nothing, higher_is_better):
+                    warnings.append(
+                        f"{model} ({metric} {value:.4g}) is {than} than predicting nothing "
+                        f"({nothing:.4g}: {kind}); try other learning rates or more rounds"
+                    )
     return warnings
+
+
+def _compared(value: float, nothing: float, higher_is_better: bool) -> str:
+    """Returns in which way a value is not above that of predicting nothing, or an empty string: of
+    a model without an error, too, where nothing is as good.
+    """
+    is_perfect = nothing == float(higher_is_better) and abs(value - nothing) < _NO_ERROR
+    if is_perfect or (value > nothing if higher_is_better else value < nothing):
+        return ""
+    return "no better" if math.isclose(value, nothing, rel_tol=_NO_ERROR) else "worse"
 
 
 def values_that_do_not_exist(rows: Sequence[Mapping[str, str]]) -> list[str]:
@@ -243,4 +272,7 @@ def _summary_cells(row: Mapping[str, str]) -> tuple[str, ...]:
 
     models = map(mean_and_std, ("baseline", "personalized"))
     hurt = f"{float(row['pct_clients_hurt']):.1f}" if row["pct_clients_hurt"] else "-"
+    ends = [row.get(f"pct_clients_hurt_{end}") for end in ("low", "high")]
+    if all(ends):  # Earlier versions wrote none.
+        hurt += " ({:.1f} to {:.1f})".format(*map(float, filter(None, ends)))
     return (row["split"], row["num_clients"], row["candidate"], *models, hurt)

@@ -19,11 +19,12 @@ from typing import Literal
 BASELINE = "0"
 PERSONAL = (BASELINE, "personal")
 CLUSTER = (BASELINE, "chosen")
-Kind = Literal["rate", "epoch", "coefficient"]
+Kind = Literal["rate", "epoch", "neighbors", "coefficient"]
 _NUMBER = r"[-+.\de]+"
 _PATTERNS: dict[Kind, re.Pattern[str]] = {
     "rate": re.compile(rf"lr({_NUMBER})_epoch\d+"),
     "epoch": re.compile(rf"(?:(?:lr{_NUMBER}|w{_NUMBER}_t{_NUMBER})_epoch)?(\d+)"),
+    "neighbors": re.compile(rf"k(\d+)_c{_NUMBER}"),
     "coefficient": re.compile(rf"(?:k\d+_)?c({_NUMBER})"),
 }
 
@@ -54,6 +55,8 @@ def of_clients(different: Sequence[str]) -> str:
 
 
 def value(label: str, kind: Kind) -> float | None:
-    """Returns a candidate's rate, epoch or coefficient; None of the baseline, or without such."""
+    """Returns a candidate's rate, epoch, neighbours or coefficient; None of the baseline, or
+    without such.
+    """
     match = _PATTERNS[kind].fullmatch(label)
     return float(match[1]) if match and label != BASELINE else None

@@ -1,10 +1,12 @@
-"""What predicting nothing is worth: the score of one constant, said of every example.
+"""What predicting nothing is worth: the score of one constant, said of every example, and of a
+constant of each client's own.
 
 A model that is worse has learned nothing of use, however much better than it a personalized one is;
 reports say so.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +15,7 @@ from motley_tff.core.clients import DerivedClients
 from motley_tff.core.task import Task
 
 _MAX_DEVICES = 500
+_SCORED = ("valid", "test")
 
 
 def scores(task: Task) -> dict[str, float]:
@@ -24,42 +27,77 @@ def scores(task: Task) -> dict[str, float]:
     is right once in n. Where the task has a reference of its own (text), reports have that
     (`reference_mean`), and this is empty, as it is of generators, which have nothing to predict.
     """
-    if task.reference or task.generate is not None:
-        return {}
     label = _label_spec(task)
-    if len(label.shape) != 1:
+    if label is None:
         return {}
-    is_in_memory = task.train.nbytes is not None and not isinstance(task.train, DerivedClients)
-    if task.setting == "cross_device" and not is_in_memory:
+    if not _is_in_memory(task):
         is_class = task.metric.name == "accuracy" and label.dtype.is_integer
         chance = 1.0 / task.model.shapes[-1][-1]
         return dict.fromkeys(("valid", "test"), chance) if is_class else {}
-    constant = _constant(task)
-    return {
-        split: float(np.mean([_score(task, y, constant) for y in _labels(task, split)]))
-        for split in ("valid", "test")
-    }
+    constant = _constant(_labels(task, "train", "train"), task)
+    return _means(
+        (split, _score(task, y, constant)) for split in _SCORED for y in _evaluated(task, split)
+    )
 
 
-def _label_spec(task: Task) -> tf.TensorSpec:
-    """Returns the type and shape of a batch's labels."""
+def own_scores(task: Task) -> dict[str, dict[str, float]]:
+    """Returns `{its name: {split: mean over its clients}}` of a constant of each client's own: the
+    mean, or the most frequent class, of its personalization set. A client without one takes the
+    constant of all.
+
+    Empty unless examples are in memory, and where `scores` is; of which clients, see there.
+    """
+    label = _label_spec(task)
+    if label is None or not _is_in_memory(task):
+        return {}
+    of_all = functools.cache(lambda: _constant(_labels(task, "train", "train"), task))
+    means = _means(
+        (split, _score(task, y, _constant([known], task) if len(known) else of_all()))
+        for split in _SCORED
+        for known, y in zip(
+            _labels(task, split, task.personalization_part(split)),
+            _evaluated(task, split),
+            strict=True,
+        )
+    )
+    return {"own majority" if _is_class(task, label) else "own mean": means}
+
+
+def _is_class(task: Task, label: tf.TensorSpec) -> bool:
+    return label.dtype.is_integer or task.metric.name == "accuracy"
+
+
+def _is_in_memory(task: Task) -> bool:
+    is_in_memory = task.train.nbytes is not None and not isinstance(task.train, DerivedClients)
+    return task.setting == "cross_silo" or is_in_memory
+
+
+def _label_spec(task: Task) -> tf.TensorSpec | None:
+    """Returns the type and shape of a batch's labels, None where no constant stands for them."""
+    if task.reference or task.generate is not None:
+        return None
     part = task.evaluation_part("valid")
     key, spec = tf.TensorSpec([2], tf.int32), task.valid.spec[part]
     traced = tf.function(lambda raw, key: task.preprocess(raw, False, key)[1], autograph=False)
-    return traced.get_concrete_function(spec, key).structured_outputs
+    label = traced.get_concrete_function(spec, key).structured_outputs
+    return label if len(label.shape) == 1 else None
 
 
-def _labels(task: Task, split: str) -> Iterator[tf.Tensor]:
-    clients, part = task.splits[split], task.evaluation_part(split)
+def _evaluated(task: Task, split: str) -> Iterator[tf.Tensor]:
+    return _labels(task, split, task.evaluation_part(split))
+
+
+def _labels(task: Task, split: str, part: str) -> Iterator[tf.Tensor]:
+    clients = task.splits[split]
     limit = len(clients) if task.setting == "cross_silo" else _MAX_DEVICES
     for i in np.unique(np.linspace(0, len(clients) - 1, limit).astype(int)):
         examples = clients.fetch(clients.ids[i])[part]
         yield task.preprocess(examples, False, tf.zeros([2], tf.int32))[1]
 
 
-def _constant(task: Task) -> np.ndarray:
+def _constant(of_clients: Iterable[tf.Tensor], task: Task) -> np.ndarray:
     """Returns the one output: a number, or logits of the most frequent class."""
-    labels = np.concatenate([np.asarray(y) for y in _labels(task, "train")])
+    labels = np.concatenate([np.asarray(y) for y in of_clients])
     if labels.dtype.kind == "f":
         return labels.mean(dtype=np.float64).astype(np.float32)
     counts = np.bincount(labels[labels >= 0], minlength=task.model.shapes[-1][-1])
@@ -67,6 +105,16 @@ def _constant(task: Task) -> np.ndarray:
 
 
 def _score(task: Task, labels: tf.Tensor, constant: np.ndarray) -> float:
+    """Returns a client's score, not-a-number where it has nothing to be scored on."""
     outputs = np.repeat(constant[None], len(labels), axis=0)
     values, weights = task.metric.function(labels, outputs)
     return float(tf.reduce_sum(values * weights) / tf.reduce_sum(weights))
+
+
+def _means(scores: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Returns the mean of each split's scores that are a number; a split may have none."""
+    of_split: dict[str, list[float]] = {}
+    for split, score in scores:
+        if np.isfinite(score):
+            of_split.setdefault(split, []).append(score)
+    return {split: float(np.mean(values)) for split, values in of_split.items()}

@@ -75,6 +75,7 @@ def run(
             higher_is_better=task.metric.higher_is_better,
             num_weights=task.model.num_weights,
             constant_prediction=constant_prediction.scores(task),
+            own_constant_prediction=constant_prediction.own_scores(task),
             **facts,
         )
         try:
@@ -85,9 +86,9 @@ def run(
                 )
             start = {"sha256": _digest(weights)}
             directory.check_same("initial_weights", start, "initial weights")
-            directory.write_record(initial_weights=start)
             built = config.algorithm.build(task, weights)
             personalization = config.build_personalization(task, built)
+            directory.write_record(initial_weights=start, candidates=personalization.candidates)
             experiment.Experiment(
                 loop, task, _disturbed(task, config, built), personalization,
                 backend, directory, config.algorithm_name, reporter, bytes_before=sent,

@@ -20,6 +20,11 @@ def selected(directory: RunDirectory, higher_is_better: bool) -> list[dict[str, 
     return [row for row in rows if row["round"] == best]
 
 
+def rounds(directory: RunDirectory) -> list[str]:
+    """Returns the rounds that were evaluated, as text."""
+    return list(dict.fromkeys(row["round"] for row in _summary_rows(directory)))
+
+
 def test_clients(directory: RunDirectory, round_number: str) -> list[dict[str, str]]:
     """Returns the test clients' rows of one evaluation in `clients.csv`, as text."""
     rows = csv_files.read(directory.table("clients"))

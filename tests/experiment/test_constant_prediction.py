@@ -56,3 +56,31 @@ def test_clients_on_disk_are_not_read():
     assert constant_prediction.scores(with_reference) == {}
     of_generator = dataclasses.replace(task, generate=lambda weights, count, key: None)
     assert constant_prediction.scores(of_generator) == {}
+
+
+def test_a_clients_own_constant_is_of_its_personalization_set():
+    """Silos' own means are 2 and 8, errors (.5 + .5) / 2 and 0; of the device, 9 before 5: 8."""
+    silos = toy.scalar_task({"a": [1.0, 3.0], "b": [8.0]}, setting="cross_silo")
+    expected = {"own mean": pytest.approx({"valid": 0.25, "test": 0.25})}
+    assert constant_prediction.own_scores(silos) == expected
+    device = toy.scalar_task({"a": [1.0, 3.0]}, {"v": ([9.0], [5.0])})
+    expected = {"own mean": pytest.approx({"valid": 8.0, "test": 8.0})}
+    assert constant_prediction.own_scores(device) == expected
+    device = toy.scalar_task({"a": [1.0, 3.0]}, {"v": ([], [5.0])})  # The mean of all, 2.
+    expected = {"own mean": pytest.approx({"valid": 4.5, "test": 4.5})}
+    assert constant_prediction.own_scores(device) == expected
+
+
+def test_a_clients_own_majority():
+    task = toy.classifier_silos()
+    labels = [task.train.fetch(i)["train"]["y"] for i in task.train.ids]
+    expected = np.mean([np.mean(y == np.bincount(y).argmax()) for y in labels])
+    assert constant_prediction.own_scores(task)["own majority"]["test"] == pytest.approx(expected)
+
+
+def test_clients_without_a_score_are_in_no_mean():
+    """Of v, scored on 5 where the constant is 2, and w, on nothing."""
+    task = toy.scalar_task({"a": [1.0, 3.0]}, {"v": ([9.0], [5.0]), "w": ([9.0], [])})
+    assert constant_prediction.scores(task) == pytest.approx({"valid": 4.5, "test": 4.5})
+    nobody = toy.scalar_task({"a": [1.0, 3.0]}, {"w": ([9.0], [])})
+    assert constant_prediction.scores(nobody) == {}

@@ -77,6 +77,11 @@ _CONSTANT, _WORD = "one constant for every example", "a client's own most freque
         (_row("test", "0.1", "0.3", reference_mean="0.2"), True,
          ("global model", "0.1", "worse", _WORD)),
         (_row("test", "0.01", "0.01"), False, None),
+        # Without an error, where there is none to make: nothing could be better.
+        (_row("test", "1", "1", reference_mean="1"), True, None),
+        (_row("test", "0", "1e-08", reference_mean="0"), False, None),
+        (_row("test", "1", "0.99", reference_mean="1"), True,
+         ("personalized model", "0.99", "worse", _WORD)),
     ],
 )  # fmt: skip
 def test_a_model_that_is_worse_than_nothing_is_named(row, higher_is_better, expected):
@@ -88,6 +93,17 @@ def test_a_model_that_is_worse_than_nothing_is_named(row, higher_is_better, expe
                  f"{what}); try other learning rates or more rounds"]  # fmt: skip
     found = terminal.worse_than_nothing(rows, "error", higher_is_better, {"test": 0.0213})
     assert found == lines
+
+
+def test_clients_own_models_are_compared_with_their_own_constants():
+    own = {"own mean": {"test": 0.14}}
+    for constant, expected in ((0.304, "0.14: each client's own mean"), (0.1, "0.1: one constant")):
+        found = terminal.worse_than_nothing(
+            [_row("test", "0.05", "0.279")], "error", False, {"test": constant}, own
+        )
+        assert (
+            len(found) == 1 and f"0.279) is worse than predicting nothing ({expected}" in found[0]
+        )
 
 
 def test_without_a_constant_nothing_is_compared():
@@ -120,5 +136,9 @@ def test_nobody_worse_off_and_nothing_changed_are_two_sentences():
     assert terminal.hurt_clients([better, same]) == (
         "0.0% of the test clients (0 of 2) are worse off with their own model"
     )
-    assert terminal.hurt_clients([same, same]).startswith("no test client's value changed (of 2)")
-    assert terminal.hurt_clients([]) == ""
+    unscored = _client("f", "", "", "", "")
+    assert terminal.hurt_clients([same, unscored, same], "why").startswith(
+        "no test client's value changed (of 2)"
+    )
+    assert terminal.hurt_clients([same], "why").endswith("with the global one; why")
+    assert terminal.hurt_clients([]) == terminal.hurt_clients([unscored]) == ""
