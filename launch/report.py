@@ -23,6 +23,7 @@ flags.DEFINE_string(
     "output_dir", "report", "Where the report goes; files of an earlier one are replaced."
 )
 flags.DEFINE_enum("vector", "svg", ["svg", "pdf"], "Kind of the figures' vector files.")
+flags.DEFINE_bool("anyway", False, "Compare runs, too, that are not scored on the same; warns.")
 
 
 def main(*paths: str) -> None:
@@ -30,7 +31,9 @@ def main(*paths: str) -> None:
     from motley_tff.report import building  # pandas and Matplotlib take 0.8 s.
 
     folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir))
-    built = building.build(paths, folder, FLAGS.vector, _show)
+    built = building.build(paths, folder, FLAGS.vector, _show, FLAGS.anyway)
+    for warning in built.warnings:
+        print(warning, file=sys.stderr)
     figures = sum(path.suffix == ".png" for path in built.files)
     print(f"{built.page}; beside it, as .{FLAGS.vector} and .png, figures: {figures}")
     if built.absent:

@@ -32,7 +32,7 @@ def mode_collapse(clients: _Rows, num_clusters: int) -> list[str]:
     """
     scored = [row for row in clients if row.get("cluster_id") and row["personalized"]]
     groups = {row.get("group") or "" for row in scored}
-    if not scored or num_clusters < 2 or (len(groups) == 1 and "" not in groups):
+    if not scored or (len(groups) == 1 and "" not in groups):
         return []
     largest = max(Counter(row["cluster_id"] for row in scored).values())
     pct = 100.0 * largest / len(scored)

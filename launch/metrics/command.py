@@ -49,6 +49,7 @@ flags.DEFINE_list("splits", None, "Which splits, separated by commas; all withou
 flags.DEFINE_bool("compare", False, "Runs side by side, on the clients that all of them have.")
 flags.DEFINE_string("global", None, "Run with the global model; each PATH's own baseline without.")
 flags.DEFINE_string("local", None, "Run with a model trained on each client alone.")
+flags.DEFINE_bool("anyway", False, "Compare runs, too, that are not scored on the same; warns.")
 flags.DEFINE_bool("per_client", False, "Write a row per client to --output, not the table.")
 flags.DEFINE_bool(
     "secure_average",
@@ -91,6 +92,7 @@ class _Settings:
     per_client: bool
     output: str | None
     secure_average: bool
+    anyway: bool
 
     @property
     def is_quantum(self) -> bool:
@@ -112,6 +114,8 @@ class _Settings:
             raise UserError("--per_client: a workbook has a sheet of clients anyway; leave it out")
         if self.per_client and not self.output:
             raise UserError("--per_client: expected with --output; name a file")
+        if self.anyway and not self.compare and not self.is_quantum:
+            raise UserError("--anyway: expected with --compare, --global or --local; leave it out")
         if self.round == "all" and (self.compare or self.is_quantum):
             raise UserError("--round=all: expected one round of each run to compare")
 
@@ -123,7 +127,7 @@ def main(*paths: str) -> None:
     settings = _Settings(
         columns, FLAGS.metric, FLAGS.higher_is_better, number, FLAGS.splits, FLAGS.compare,
         FLAGS["global"].value, FLAGS.local, FLAGS.per_client, FLAGS.output,
-        FLAGS.secure_average,
+        FLAGS.secure_average, FLAGS.anyway,
     )  # fmt: skip
     settings.check()
     files = client_tables.find(paths)
@@ -185,13 +189,13 @@ def _of_clients(
     """Returns the table and, where asked for, one with a row per client."""
     evaluations = _evaluations(paths, settings)
     if settings.compare:
-        return metrics_tables.compare(evaluations)
+        return metrics_tables.compare(evaluations, settings.anyway)
     if settings.is_quantum:
-        references = (
+        global_runs, local_runs = (
             _evaluations(client_tables.find([path]), settings) if path is not None else None
             for path in (settings.global_path, settings.local_path)
         )
-        return metrics_tables.quantum(evaluations, *references)
+        return metrics_tables.quantum(evaluations, global_runs, local_runs, settings.anyway)
     if settings.per_client:
         raise UserError("--per_client: expected with --compare, --global, --local or a scores.csv")
     return metrics_tables.summary(evaluations), None
@@ -202,7 +206,7 @@ def _evaluations(
 ) -> list[client_tables.Evaluation]:
     """Returns the chosen evaluations of all files."""
     tables = _chosen(paths, settings)
-    return [e for table in tables.values() for e in client_tables.evaluations(table)]
+    return [e for path, table in tables.items() for e in client_tables.evaluations(table, path)]
 
 
 def _chosen(

@@ -18,7 +18,7 @@ from motley_tff.metrics import (
     roc_auc,
     statistics,
 )
-from motley_tff.tables import client_tables, columns as columns_lib
+from motley_tff.tables import client_tables, columns as columns_lib, comparable
 
 if TYPE_CHECKING:
     import pandas as pd  # Takes 0.3 s.
@@ -98,20 +98,27 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
         yield f"{name}: no client's value changes, so there is no wilcoxon_p"
 
 
-def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Table]:
+def compare(
+    evaluations: Sequence[client_tables.Evaluation], anyway: bool = False
+) -> tuple[Table, Table]:
     """Returns runs side by side on the clients that all have, and a row for each client.
 
-    Differences are from the first run of the same split, positive where a run is better. A split of
-    one run only is left out. UserError if there is one run, no split or no client is in several,
-    metrics differ, or a run has several rounds.
+    Differences are from the first run of the same split and seed, positive where a run is better. A
+    split of one run only is left out. UserError if there is one run, no split or no client is in
+    several, metrics differ, a run has several rounds, or, unless they are compared `anyway`, runs
+    are not scored on the same.
     """
     names = dict.fromkeys(str(e.keys["run_id"]) for e in evaluations)
     if len(names) < 2:
         raise UserError(f"--compare: expected two runs or more, found {', '.join(names)}")
-    splits = _by_split(evaluations)
+    has_seeds = len({e.keys.get("base_random_seed") for e in evaluations}) > 1
+    splits = _by_split(evaluations, has_seeds)
+    if anyway and all(len(runs) < 2 for runs in splits.values()):
+        splits = _by_split(evaluations, has_seeds=False)
     if all(len(runs) < 2 for runs in splits.values()):
         listed = ", ".join(f"{next(iter(runs))} has {split}" for split, runs in splits.items())
-        raise UserError(f"--compare: expected a split that two runs have; {listed}")
+        advice = "; give runs of one seed, or --anyway" if has_seeds else ""
+        raise UserError(f"--compare: expected a split that two runs have; {listed}{advice}")
     rows: list[dict[str, Any]] = []
     clients, notes = [], []
     for split, runs in splits.items():
@@ -120,29 +127,34 @@ def compare(evaluations: Sequence[client_tables.Evaluation]) -> tuple[Table, Tab
             notes.append(f"split {split}: not in {', '.join(absent)}")
         if len(runs) < 2:
             continue
-        joined, left_out = _join(split, runs)
+        joined, left_out = _join(split, runs, anyway)
         notes.extend(left_out)
         first = next(iter(runs))
         for name, run in runs.items():
             rows.append(_compared(run, joined[name], None if name == first else joined[first]))
             if name != first and joined[name].equals(joined[first]):
                 notes.append(f"{_name(run)}: no client differs from {first}: no wilcoxon_p")
-        clients.append(_client_rows({"split": split}, joined))
+        keys = {name: runs[first].keys.get(name, "") for name in ("base_random_seed", "split")}
+        clients.append(_client_rows(keys, joined))
     counts = ("num_clients", "num_left_out", "num_diverged")
-    columns = (*_COMPARED, *counts, "mean", "std", *_DIFFERENCES)
+    seeds = ("base_random_seed",) if has_seeds else ()
+    columns = (*_COMPARED, *seeds, *counts, "mean", "std", *_DIFFERENCES)
     return (
         Table(_present(columns, rows), rows, notes),
-        Table(("split", "client_id", *names), itertools.chain.from_iterable(clients)),
+        Table((*seeds, "split", "client_id", *names), itertools.chain.from_iterable(clients)),
     )
 
 
 def _by_split(
-    evaluations: Sequence[client_tables.Evaluation],
+    evaluations: Sequence[client_tables.Evaluation], has_seeds: bool
 ) -> dict[str, dict[str, client_tables.Evaluation]]:
-    """Returns `{split: {run: evaluation}}`."""
+    """Returns `{split: {run: evaluation}}`; those of several seeds are apart."""
     by_split: dict[str, dict[str, client_tables.Evaluation]] = {}
     for evaluation in evaluations:
-        runs = by_split.setdefault(evaluation.keys.get("split", ""), {})
+        split = evaluation.keys.get("split", "")
+        if has_seeds:
+            split = f"{split} of seed {evaluation.keys.get('base_random_seed', '')}".strip()
+        runs = by_split.setdefault(split, {})
         run = str(evaluation.keys["run_id"])
         if run in runs:
             raise UserError(f"{run}: expected one round to compare, found several; name one")
@@ -151,12 +163,16 @@ def _by_split(
 
 
 def _join(
-    split: str, runs: Mapping[str, client_tables.Evaluation], baselines: Sequence[str] = ()
+    split: str,
+    runs: Mapping[str, client_tables.Evaluation],
+    anyway: bool,
+    baselines: Sequence[str] = (),
 ) -> tuple["pd.DataFrame", list[str]]:
     """Returns a column a run of the clients that all have, and notes on the others.
 
     Of each run the metric under each client's own model; of those named in `baselines`, and where
-    there is no other, under the baseline. UserError if no client is in all, or metrics differ.
+    there is no other, under the baseline. UserError if no client is in all, metrics differ, or,
+    unless they are compared `anyway`, runs are not scored on the same.
     """
     import pandas as pd  # Takes 0.3 s.
 
@@ -177,7 +193,12 @@ def _join(
     joined = pd.concat(columns, axis=1, join="inner")
     if joined.empty:
         raise UserError(f"no client is in all of {', '.join(columns)}; expected the same clients")
-    return joined, [
+    unlike = comparable.check(
+        {name: run.data for name, run in runs.items()},
+        {name: run.rows for name, run in runs.items()},
+        anyway,
+    )
+    return joined, unlike + [
         f"{name} {split}: {len(absent)} clients are not in all runs and left out: "
         f"{', '.join(absent[:_LISTED])}{', ...' if len(absent) > _LISTED else ''}"
         for name, column in columns.items()
@@ -215,12 +236,14 @@ def quantum(
     evaluations: Sequence[client_tables.Evaluation],
     global_runs: Sequence[client_tables.Evaluation] | None,
     local_runs: Sequence[client_tables.Evaluation] | None,
+    anyway: bool = False,
 ) -> tuple[Table, Table]:
     """Returns the quantum of improvement of each evaluation, and a row for each client.
 
     The global models are the baselines of `global_runs`, of each evaluation without them; the local
     ones are the personalized (or only) models of `local_runs`, and are left out without them.
-    UserError if one of them lacks a split, or clients or metrics do not fit.
+    UserError if one of them lacks a split, clients or metrics do not fit, or, unless they are
+    compared `anyway`, runs are not scored on the same.
     """
     rows: list[dict[str, Any]] = []
     clients, notes = [], []
@@ -230,7 +253,7 @@ def quantum(
         for model, references in (("global", global_runs), ("local", local_runs)):
             if references is not None:
                 runs[model] = _of_split(model, references, split)
-        joined, left_out = _join(split, runs, baselines=("global",))
+        joined, left_out = _join(split, runs, anyway, baselines=("global",))
         arrays = {name: column.to_numpy() for name, column in joined.items()}
         gains = quantum_lib.quantum(
             arrays["personalized"], arrays["global"], arrays.get("local"),

@@ -49,11 +49,14 @@ _MAX_LISTED_RUNS = 200
 
 
 class Built(NamedTuple):
-    """What was written: the page, other files, and (title, what it needs) of absent figures."""
+    """What was written: the page, other files, and (title, what it needs) of absent figures; and
+    warnings of runs that should not be compared.
+    """
 
     page: pathlib.Path
     files: list[pathlib.Path]
     absent: list[tuple[str, str]]
+    warnings: list[str]
 
 
 def build(
@@ -61,15 +64,16 @@ def build(
     folder: pathlib.Path,
     vector: str,
     on_comparison: Callable[[str], None] = lambda name: None,
+    anyway: bool = False,
 ) -> Built:
     """Draws and writes a report of directories of runs and sweeps; `vector` is `svg` or `pdf`.
 
     The folder is made if it is not there; `on_comparison` is called with each data set's name
-    before it is drawn. A UserError if a path or a table is not as it should be, or the folder
-    cannot be written.
+    before it is drawn. A UserError if a path or a table is not as it should be, the folder cannot
+    be written, or, unless they are compared `anyway`, runs are not scored on the same.
     """
     inputs = runs.find(paths)
-    compared = comparisons.compare(inputs)
+    compared = comparisons.compare(inputs, anyway)
     report = _Report(folder, vector)
     report.add_explorer(compared)
     report.add_tables(compared)
@@ -246,7 +250,7 @@ class _Report:
         with csv_files.replacing(target) as file:
             file.write(page.page(title, [*self._sections, *closing]))
         files = [*self._files, *(path for image in images for path in image.files)]
-        return Built(target, files, absent)
+        return Built(target, files, absent, [w for c in compared for w in c.warnings])
 
 
 def _highest(table: "pd.DataFrame", axis: str) -> str:
@@ -292,7 +296,7 @@ def section_of_comparison(
         for series in comparison.series
         if series.setting
     ]
-    parts = [page.figures(images)]
+    parts = [*map(page.paragraph, comparison.warnings), page.figures(images)]
     if settings:
         parts.append(page.paragraph("Settings in which runs of one algorithm differ:"))
         parts.append(page.items(settings))

@@ -1,12 +1,14 @@
 """Runs that can stand in one figure: of one data set and metric, by algorithm and setting."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from motley_tff.report import names, runs as runs_lib
+from motley_tff.tables import comparable
 
 # Flags that name no other method: seeds, places, speed, how often and on whom one looks.
 _NO_SETTING = re.compile(
@@ -93,6 +95,7 @@ class Comparison(NamedTuple):
     """All that is known of one data set ("NAME (synthetic)" of made-up data) under one metric.
 
     `is_silo`: whether the same clients train and test. Series are in the order of figures.
+    `warnings`: lines on what runs differ in that should be the same.
     """
 
     dataset: str
@@ -101,6 +104,7 @@ class Comparison(NamedTuple):
     is_silo: bool
     series: Sequence[Series]
     sweeps: Sequence[runs_lib.Sweep] = ()
+    warnings: Sequence[str] = ()
 
     @property
     def metric_name(self) -> str:
@@ -128,8 +132,10 @@ class Comparison(NamedTuple):
         return [item for series in self.series if (item := function(series)) is not None]
 
 
-def compare(inputs: runs_lib.Inputs) -> list[Comparison]:
-    """Returns a comparison for each data set and metric that is there."""
+def compare(inputs: runs_lib.Inputs, anyway: bool = False) -> list[Comparison]:
+    """Returns a comparison for each data set and metric that is there; UserError if runs are not
+    scored on the same, unless they are compared `anyway`.
+    """
     groups: dict[tuple[str, str], tuple[list[runs_lib.Run], list[runs_lib.Sweep]]] = {}
     for run in inputs.runs:
         groups.setdefault((run.dataset, run.metric), ([], []))[0].append(run)
@@ -143,9 +149,28 @@ def compare(inputs: runs_lib.Inputs) -> list[Comparison]:
             all(run.is_silo for run in runs),
             _series(runs),
             sweeps,
+            _unlike(runs, anyway),
         )
         for (dataset, metric), (runs, sweeps) in sorted(groups.items())
     ]
+
+
+def _unlike(runs: Sequence[runs_lib.Run], anyway: bool) -> list[str]:
+    """Returns warnings of what runs differ in; of several seeds rows and scales may differ."""
+    times = Counter(run.run_id for run in runs)
+    named = {r.run_id if times[r.run_id] == 1 else f"{r.path}/{r.run_id}": r for r in runs}
+    by_seed: dict[int, dict[str, runs_lib.Run]] = {}
+    for name, run in named.items():
+        by_seed.setdefault(run.seed, {})[name] = run
+    firsts = {}
+    for of_seed in by_seed.values():
+        name, run = next(iter(of_seed.items()))
+        firsts[name] = {k: v for k, v in run.data.items() if k != comparable.LABEL_RANGE}
+    warnings = comparable.check(firsts, {}, anyway)
+    for of_seed in by_seed.values():
+        data, rows = ({n: getattr(r, k) for n, r in of_seed.items()} for k in ("data", "rows"))
+        warnings += comparable.check(data, rows, anyway)
+    return warnings
 
 
 def _series(runs: Iterable[runs_lib.Run]) -> list[Series]:

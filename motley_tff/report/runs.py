@@ -20,7 +20,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.metrics import client_values, statistics
 from motley_tff.report import names
-from motley_tff.tables import client_tables, columns, reading
+from motley_tff.tables import client_tables, columns, comparable, reading
 
 _Taken = TypeVar("_Taken")
 _SWEEP = (
@@ -52,6 +52,7 @@ class Run:
         on validation clients.
       flags: What `run.json` says, and the digests of its `data_files`; empty without one.
       evaluations: `{split: its clients}` at that round.
+      data: What `comparable.of_table` says.
     """
 
     path: pathlib.Path
@@ -64,6 +65,7 @@ class Run:
     higher_is_better: bool
     flags: Mapping[str, Any]
     evaluations: Mapping[str, client_tables.Evaluation] = dataclasses.field(repr=False)
+    data: Mapping[str, Any] = dataclasses.field(repr=False, default_factory=dict)
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -281,6 +283,7 @@ def _run(
         higher_is_better=by_split["test"].values.higher_is_better,
         flags=flags,
         evaluations=by_split,
+        data=comparable.of_table(path / "clients.csv"),
     )
 
 

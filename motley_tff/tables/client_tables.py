@@ -20,7 +20,7 @@ import numpy as np
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.metrics import client_values
-from motley_tff.tables import columns as columns_lib, reading
+from motley_tff.tables import columns as columns_lib, comparable, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +62,7 @@ class Evaluation:
       values: What metrics are functions of; without personalized models `personalized` has the
         baseline's values.
       is_personalized: Whether there are any.
+      data: What `comparable.of_table` says of the table.
     """
 
     keys: Mapping[str, Any]
@@ -69,6 +70,7 @@ class Evaluation:
     values: client_values.ClientValues
     is_personalized: bool
     rows: "pd.DataFrame"
+    data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> list[pathlib.Path]:
@@ -284,8 +286,11 @@ def choose(
     return table
 
 
-def evaluations(table: "pd.DataFrame") -> list[Evaluation]:
-    """Returns a table's evaluations, in the order of the file."""
+def evaluations(table: "pd.DataFrame", path: pathlib.Path | None = None) -> list[Evaluation]:
+    """Returns a table's evaluations, in the order of the file; of a table that was read from a
+    path with what is known of its data.
+    """
+    data = {} if path is None else comparable.of_table(path)
     keys = _present(table, columns_lib.RUN)
     groups = table.groupby(keys, sort=False, dropna=False)
     return [
@@ -295,6 +300,7 @@ def evaluations(table: "pd.DataFrame") -> list[Evaluation]:
             values=_values(rows),
             is_personalized="personalized" in rows,
             rows=rows,
+            data=data,
         )
         for key, rows in groups
     ]

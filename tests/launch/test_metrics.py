@@ -1,6 +1,7 @@
 """motley_metrics as a user starts it, on real small runs and on files made by hand."""
 
 import csv
+import json
 import resource
 import subprocess
 import sys
@@ -212,6 +213,41 @@ def test_runs_that_cannot_be_compared(motley_metrics, tmp_path):
     assert "--local: expected one run with a split 'test'" in motley_metrics(
         run, f"--local={valid}", fails=True
     )
+
+
+def test_runs_that_are_not_scored_on_the_same(motley_metrics, tmp_path):
+    values = {"d:a": (0.5, 0.75), "d:b": (0.5, 0.25)}
+    one, two = _run(tmp_path, "one", values), _run(tmp_path, "two", values)
+    for run, limit in ((one, None), (two, 5)):
+        (run / "run.json").write_text(json.dumps({"flags": {"max_examples_per_client": limit}}))
+    words = "--max_examples_per_client of one and two (None and 5)"
+    assert words in motley_metrics(one, two, "--compare", fails=True)
+    assert "--max_examples_per_client of personalized and local (None and 5)" in motley_metrics(
+        one, f"--local={two}", fails=True
+    )
+    stdout = motley_metrics(one, two, "--compare", "--anyway")
+    assert f"warning: the runs are not scored on the same: {words}" in stdout
+    assert _printed(stdout)["mean"] == ["0.5", "0.5"]
+    three = _run(tmp_path, "three", values, num_evaluation_examples=9)
+    message = motley_metrics(one, three, "--compare", fails=True)
+    assert "num_evaluation_examples of one and three, of 2 of 2 clients: d:a (5 and 9)" in message
+    assert "--anyway: expected with --compare" in motley_metrics(one, "--anyway", fails=True)
+
+
+def test_seeds_are_compared_each_with_itself(motley_metrics, tmp_path):
+    runs = [
+        _run(tmp_path, f"{name}{seed}", {"d:a": (0, value)}, base_random_seed=seed)
+        for name, value in (("x", 0.25), ("y", 0.75))
+        for seed in (0, 1)
+    ]
+    found = _printed(motley_metrics(*runs, "--compare"))
+    assert found["run_id"] == ["x0", "y0", "x1", "y1"]
+    assert found["base_random_seed"] == ["0", "0", "1", "1"]
+    assert found["difference_mean"] == ["0.5", "0.5"]
+    message = motley_metrics(runs[0], runs[3], "--compare", fails=True)
+    assert "x0 has test of seed 0, y1 has test of seed 1; give runs of one seed" in message
+    found = _printed(motley_metrics(runs[0], runs[3], "--compare", "--anyway"))
+    assert found["difference_mean"] == ["0.5"]
 
 
 def test_splits_that_not_all_runs_have(motley_metrics, tmp_path):

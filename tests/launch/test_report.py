@@ -54,6 +54,18 @@ def test_files_messages_and_the_page_of_names_that_would_be_dangerous(tmp_path):
     assert "0.600 ± .14" in text and "From clients.csv of run0, run1. Files: toy_b_" in text
 
 
+def test_runs_on_other_data_are_refused(tmp_path, report, capsys):
+    for name, limit in (("one", 4), ("two", 5)):
+        clients = {"a": (0.5, 0.6)}
+        written.run(tmp_path / "runs", name, "ditto", clients, flags={"max_clients": limit})
+    arguments = (tmp_path / "runs", f"--output_dir={tmp_path / 'out'}")
+    words = "--max_clients of one and two (4 and 5)"
+    assert words in report.refused(*arguments) and not (tmp_path / "out").exists()
+    report(*arguments, "--anyway")
+    assert f"warning: the runs are not scored on the same: {words}" in capsys.readouterr().err
+    assert words in (tmp_path / "out" / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,5 +1,7 @@
 """Finding and reading: what stands under a path, at which round, and what is refused."""
 
+import json
+
 import pytest
 
 from motley_tff.core.errors import UserError
@@ -207,6 +209,27 @@ def test_seeds_are_one_series_and_settings_several(tmp_path):
     (comparison,) = comparisons.compare(runs.find([str(tmp_path)]))
     section = building.section_of_comparison(comparison, "anchor", [], [])
     assert "HypCluster, warm start 8: num_warmstart_fedavg_rounds=8" in section.body
+
+
+def test_runs_that_are_not_scored_on_the_same_are_not_ranked(tmp_path):
+    """Of other seeds rows may differ, and label scales; other data flags may not."""
+    more = {"num_evaluation_examples": {"a": 7}}
+    one = written.run(tmp_path, "one", "ditto", {"a": (0.5, 0.6)})
+    seed = written.run(tmp_path, "seed", "ditto", {"a": (0.5, 0.6)}, seed=1, more=more)
+    for path, high in ((one, 5), (seed, 6)):
+        record = {"flags": {"max_clients": None}, "data": {"label_range": [0, high]}}
+        (path / "run.json").write_text(json.dumps(record))
+    assert [c.warnings for c in comparisons.compare(runs.find([str(tmp_path)]))] == [[]]
+    written.run(tmp_path, "rows", "local", {"a": (0.5, 0.6)}, flags={}, more=more)
+    written.run(tmp_path, "two", "mocha", {"a": (0.5, 0.6)}, seed=2, flags={"max_clients": 5})
+    inputs = runs.find([str(tmp_path)])
+    with pytest.raises(UserError, match="--max_clients of one and two .None and 5."):
+        comparisons.compare(inputs)
+    (compared,) = comparisons.compare(inputs, anyway=True)
+    assert [line.partition("same: ")[2] for line in compared.warnings] == [
+        "--max_clients of one and two (None and 5)",
+        "num_evaluation_examples of one and rows, of 1 of 1 clients: a (5 and 7)",
+    ]
 
 
 def test_runs_of_a_seed_that_start_from_other_models_are_several(tmp_path):
