@@ -40,7 +40,7 @@ flags.DEFINE_list(
     "columns",
     None,
     "A foreign CSV's columns: client=...,baseline=... and, if it has them, personalized=, run=, "
-    "round=, split=, examples=, cluster=, group=.",
+    "round=, seed=, split=, examples=, cluster=, group=.",
 )
 flags.DEFINE_string("metric", None, "What a foreign CSV's values are, such as accuracy.")
 flags.DEFINE_bool("higher_is_better", None, "Of a foreign CSV whose values are no accuracies.")

@@ -252,7 +252,7 @@ def quantum(
         runs = {"personalized": evaluation, "global": evaluation}
         for model, references in (("global", global_runs), ("local", local_runs)):
             if references is not None:
-                runs[model] = _of_split(model, references, split)
+                runs[model] = _of_split(model, references, evaluation.keys)
         joined, left_out = _join(split, runs, anyway, baselines=("global",))
         arrays = {name: column.to_numpy() for name, column in joined.items()}
         gains = quantum_lib.quantum(
@@ -272,9 +272,13 @@ def quantum(
 
 
 def _of_split(
-    flag: str, evaluations: Sequence[client_tables.Evaluation], split: str
+    flag: str, evaluations: Sequence[client_tables.Evaluation], keys: Mapping[str, Any]
 ) -> client_tables.Evaluation:
+    """Returns the one evaluation of a split, of several seeds that of the same one."""
+    split, seed = keys.get("split", ""), keys.get("base_random_seed")
     matching = [e for e in evaluations if e.keys.get("split", "") == split]
+    if len(matching) > 1:
+        matching = [e for e in matching if e.keys.get("base_random_seed") == seed]
     if len(matching) != 1:
         splits = ", ".join(_name(e) for e in evaluations)
         raise UserError(f"--{flag}: expected one run with a split {split!r}; found {splits}")

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from motley_tff.report import names, runs as runs_lib
-from motley_tff.tables import comparable
+from motley_tff.tables import client_tables, comparable
 
 # Flags that name no other method: seeds, places, speed, how often and on whom one looks.
 _NO_SETTING = re.compile(
@@ -114,7 +114,14 @@ class Comparison(NamedTuple):
     @property
     def metric_label(self) -> str:
         """The metric as an axis says it."""
-        return f"{self.metric_name} (0–1)" if "accuracy" in self.metric_name else self.metric_name
+        return f"{self.metric_name} (0–1)" if self.is_share else self.metric_name
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the metric is an accuracy from 0 to 1, not one in percent."""
+        runs = [run for series in self.series for run in series.runs]
+        in_percent = any(client_tables.is_percent(run.rows) for run in runs)
+        return "accuracy" in self.metric and not in_percent
 
     @property
     def better(self) -> str:

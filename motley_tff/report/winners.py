@@ -108,7 +108,7 @@ def split(comparison: Comparison) -> Split | None:
     series = [s for s in series if s.algorithm != "fedavg"]
     if len(series) < 2:
         return None
-    factor = 100.0 if "accuracy" in comparison.metric else 1.0
+    factor = 100.0 if comparison.is_share else 1.0
     which = [G, *([BETTER] if references.local else [])]
     by_reference: dict[str, Scores] = {}
     for name in which:

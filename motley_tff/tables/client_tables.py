@@ -41,15 +41,18 @@ SHORT_NAMES = {
     "run": "run_id",
     "examples": "num_evaluation_examples",
     "cluster": "cluster_id",
+    "seed": "base_random_seed",
 }
 MAPPABLE = (
-    "client_id", "baseline", "personalized", "run_id", "round", "split",
+    "client_id", "baseline", "personalized", "run_id", "round", "split", "base_random_seed",
     "num_evaluation_examples", "cluster_id", "group",
 )  # fmt: skip
 
 _REQUIRED = (
     "client_id", "round", "split", "metric", "higher_is_better", "baseline", "personalized",
 )  # fmt: skip
+# Accuracies are in percent where their median is above this: none of 2% is worth a table.
+_LARGEST_SHARE = 2.0
 _MAP = "name the columns of a foreign file with --columns"
 
 
@@ -139,6 +142,7 @@ def read(
       columns: Of a foreign file, our name (see `MAPPABLE`, `SHORT_NAMES`) to its: `client` and
         `baseline` at least. Files of ours and LEAF's, told by their columns, do without.
       metric: What a foreign file's values are; by default `accuracy` where a column says so.
+        Accuracies in percent, as their values say, are called `accuracy (percent)`.
       higher_is_better: Of a foreign file whose values are no accuracies.
 
     Returns:
@@ -230,7 +234,14 @@ def _foreign(
     table = reading.read(file, "clients", names)
     for name in _present(table, ("baseline", "personalized")):
         reading.refuse(file.path, table, name, table[name].isna(), "a number")
-    return table.assign(metric=metric, higher_is_better=higher_is_better)
+    unit = " (percent)" if "accuracy" in metric and is_percent(table) else ""
+    return table.assign(metric=f"{metric}{unit}", higher_is_better=higher_is_better)
+
+
+def is_percent(table: "pd.DataFrame") -> bool:
+    """Returns whether accuracies are in percent, by their values."""
+    values = table[_present(table, ("baseline", "personalized"))].to_numpy(np.float64)
+    return bool(np.isfinite(values).any() and np.nanmedian(values) > _LARGEST_SHARE)
 
 
 def _mapping(columns: Mapping[str, str]) -> dict[str, str]:
@@ -258,9 +269,13 @@ def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
             )
     reading.refuse(path, table, "client_id", table["client_id"] == "", "a client's id")
     if "accuracy" in table["metric"].iloc[0]:
+        most, in_percent = (100, " in percent, as most are") if is_percent(table) else (1, "")
         for name in _present(table, ("baseline", "personalized")):
-            outside = (table[name] < 0) | (table[name] > 1)
-            reading.refuse(path, table, name, outside, "an accuracy within [0, 1]")
+            outside = (table[name] < 0) | (table[name] > most)
+            if in_percent and 0 < table[name].max() <= 1:
+                outside = table[name] > 0  # Shares, beside percent in the other column.
+            expected = f"an accuracy within [0, {most}]{in_percent}"
+            reading.refuse(path, table, name, outside, expected)
     keys = _present(table, (*columns_lib.RUN, "client_id"))
     for i in np.flatnonzero(table.duplicated(keys)):
         values = {name: table[name].iloc[i] for name in keys if name != "client_id"}

@@ -148,6 +148,26 @@ def test_a_foreign_file_in_every_form(motley_metrics, tmp_path):
     assert r"average\_variance\_improved & 0 \\" in (tmp_path / "table.tex").read_text()
 
 
+def test_a_foreign_file_with_a_row_a_seed(motley_metrics, tmp_path):
+    """Each seed is an evaluation, compared with the other file's of the same seed."""
+    rows = [(f"u{i}", seed, 50 + 10 * i, 60 + 10 * i + seed) for seed in (0, 1) for i in (0, 1)]
+    for name, more in (("one", 0), ("two", 5)):
+        lines = [f"{user},{seed},{before},{after + more}" for user, seed, before, after in rows]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["user,seed,G,P", *lines]) + "\n")
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    flags = ("--columns=client=user,seed=seed,baseline=G,personalized=P", "--metric=accuracy")
+    found = _printed(motley_metrics(one, *flags))
+    assert found["base_random_seed"] == ["0", "1"] and found["personalized_mean"] == ["65", "66"]
+    found = _printed(motley_metrics(one, two, *flags, "--compare"))
+    assert found["run_id"] == ["one", "two"] * 2 and found["difference_mean"] == ["5", "5"]
+    # F = P - max(50, 65 + seed) and P - max(60, 75 + seed): -5 of all.
+    assert _printed(motley_metrics(one, *flags, f"--local={two}"))["mpd"] == ["5", "5"]
+    shares = tmp_path / "shares.csv"
+    shares.write_text("user,seed,G,P\nu0,0,0.5,0.6\n")
+    message = motley_metrics(one, shares, *flags, "--compare", fails=True)
+    assert "one has accuracy (percent), higher is better, shares has accuracy, higher" in message
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

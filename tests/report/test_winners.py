@@ -128,6 +128,16 @@ def test_gains_are_over_one_global_model_and_the_better_of_it_and_the_local_one(
     assert header[:2] == ["client", "FedAvg"] and first[:2] == ["a", "50"]
 
 
+def test_accuracies_in_percent_are_not_made_percent_again(tmp_path):
+    for name, algorithm, value in (("a", "fedavg+finetuning", 60), ("b", "ditto", 70)):
+        written.run(tmp_path, name, algorithm, {"a": (50, value), "b": (50, value)}, flags={},
+                    valid={"v": (50, 50)}, metric="accuracy_pct")  # fmt: skip
+    (comparison,) = comparisons.compare(runs.find([str(tmp_path)]))
+    over_global = winners.split(comparison).scores[winners.G]
+    assert [scores["api"] for scores in over_global.values()] == [10, 20]
+    assert comparison.metric_label == "accuracy pct"
+
+
 def test_a_run_of_fedavg_is_the_global_model_and_no_method(tmp_path):
     _runs(tmp_path)
     for seed in (1, 2):

@@ -144,8 +144,6 @@ def test_a_foreign_file(tmp_path):
     assert "lacks columns user" in _message(
         _text(tmp_path, "G,P\n1,2\n", "other.csv"), columns=names, higher_is_better=True
     )
-    message = _message(path, columns=names, metric="accuracy")
-    assert "line 2, column 'G': found 43.6, expected an accuracy within [0, 1]" in message
     for wrong in ({"client": "user"}, {**names, "persnolized": "P"}):
         with pytest.raises(UserError, match="expected client="):
             client_tables.read(path, wrong, higher_is_better=True)
@@ -243,6 +241,32 @@ def test_accuracies_from_0_to_1_of_a_table_without_rounds(tmp_path):
     assert len(client_tables.choose(table, "last", ["test"])) == 2
     path = _text(tmp_path, "c,b\na,-0.5\n")
     assert "expected an accuracy within" in _message(path, columns=names, metric="accuracy")
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ("a,43.6,85.5\nb,0,1\nc,50,100", "accuracy (percent)"),
+        ("a,0,0.5\nb,1,1", "accuracy"),
+        (
+            "a,0.5,0.5\nb,1.5,0.5",
+            "line 3, column 'G': found 1.5, expected an accuracy within [0, 1]",
+        ),
+        ("a,43.6,101\nb,50.9,78.2", "found 101, expected an accuracy within [0, 100] in percent"),
+        (
+            "a,0.436,85.5\nb,0.509,78.2",
+            "line 2, column 'G': found 0.436, expected an accuracy within",
+        ),
+        ("a,-43.6,85.5\nb,50.9,78.2", "found -43.6"),
+    ],
+)
+def test_accuracies_are_shares_or_percent_as_their_values_say(tmp_path, rows, found):
+    path = _text(tmp_path, f"user,G,P\n{rows}\n")
+    names = {"client": "user", "baseline": "G", "personalized": "P"}
+    if found.startswith("accuracy"):
+        assert set(client_tables.read(path, names, "accuracy")["metric"]) == {found}
+    else:
+        assert found in _message(path, columns=names, metric="accuracy")
 
 
 def test_find(tmp_path):
