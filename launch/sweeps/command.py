@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from datasets.models import users_model
-from launch.sweeps import grids, plans, processes, results, slurm
+from launch.sweeps import flag_check, grids, plans, processes, results, slurm
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory
@@ -107,6 +107,7 @@ def main(*grid_files: str) -> int:
     with contextlib.ExitStack() as stack:
         # All before the first runs, which may take hours.
         held = {name: stack.enter_context(_held(root, name, plan_of[name])) for name in plan_of}
+        _check_data({held[name].path: plan for name, plan in plan_of.items()})
         for name, plan in plan_of.items():
             if len(plan_of) > 1:
                 print(f"{name}:", file=sys.stderr, flush=True)
@@ -209,6 +210,19 @@ def _recorded(held: run_directory.RunDirectory, plan: plans.Plan) -> Iterator[pa
     held.write_record(**facts, status="finished")
 
 
+def _check_data(plan_of: Mapping[pathlib.Path, plans.Plan]) -> None:
+    """Refuses sweeps, by their directory, whose data cannot be loaded; a first task that is alone
+    will say so itself.
+    """
+    for number, (directory, plan) in enumerate(plan_of.items()):
+        waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
+        if len(waiting) > (number == 0):
+            arguments = plan.arguments(waiting[0].runs[0], directory)
+            complaint = flag_check.data_complaint(plan.grid.trainer, arguments, plan.environment)
+            if complaint is not None:
+                raise UserError(f"{directory.name}: {complaint}; nothing was run")
+
+
 def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None:
     """Refuses a directory with results of another version, grid or number of seeds."""
     then, now = directory.record.get("plan"), plan.identity()
@@ -254,6 +268,11 @@ class _Progress:
 
     def done(self, task: plans.Task, content: dict[str, Any]) -> None:
         """Counts a task that ended, and prints a line now and then."""
+        if not content.get("has_begun", True):
+            raise UserError(
+                f"{task.runs[0].run_id} failed before its training: {content['reason']}; the sweep "
+                "stops here, and the same command goes on once that is mended"
+            )
         self._left -= len(task.runs)
         self._failed += sum(row["status"] == "failed" for row in content["runs"])
         now = time.monotonic()

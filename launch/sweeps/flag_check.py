@@ -1,13 +1,14 @@
-"""Asks a trainer whether it takes a grid's flags, in a process of its own.
+"""Asks a trainer whether it takes a grid's flags, and can load its data, in a process of its own.
 
 A trainer declares its flags when it is imported, and some have the names of a sweep's.
 """
 
 import importlib
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
@@ -25,6 +26,19 @@ def first_complaint(
     return tuple(complaint) if complaint else None
 
 
+def data_complaint(
+    trainer: str, arguments: Sequence[str], environment: Mapping[str, str]
+) -> str | None:
+    """Returns why a trainer cannot load the data that its flags name, None if it can."""
+    result = subprocess.run(
+        [sys.executable, "-m", "launch.sweeps.flag_check", trainer], env=os.environ | environment,
+        input=json.dumps(list(arguments)), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if result.returncode:
+        return result.stderr.strip().rpartition("\n")[2] or f"exit status {result.returncode}"
+    return json.loads(result.stdout.splitlines()[-1])
+
+
 def _check(trainer: str, dataset: str, given: Sequence[tuple[int, str, str]]) -> list | None:
     importlib.import_module(f"trainers.{trainer}")
     start = [trainer, "--experiment_name=x", f"--dataset_name={dataset}"]
@@ -36,5 +50,23 @@ def _check(trainer: str, dataset: str, given: Sequence[tuple[int, str, str]]) ->
     return None
 
 
+def _load(trainer: str, arguments: Sequence[str]) -> str | None:
+    import datasets
+    from trainers import config
+
+    importlib.import_module(f"trainers.{trainer}")
+    try:
+        commandline.parse([trainer, *arguments], name=trainer)
+        commandline.silence_libraries()
+        datasets.create_task(config.read(trainer).data)
+    except UserError as error:
+        return str(error)
+    return None
+
+
 if __name__ == "__main__":
-    print(json.dumps(_check(sys.argv[1], sys.argv[2], json.load(sys.stdin))))
+    content = json.load(sys.stdin)
+    if len(sys.argv) == 2:
+        print(json.dumps(_load(sys.argv[1], content)))
+    else:
+        print(json.dumps(_check(sys.argv[1], sys.argv[2], content)))

@@ -6,6 +6,7 @@ backend can train in one call are grouped (`run_groups`); every other run is a t
 
 import dataclasses
 import functools
+import os
 import pathlib
 import sys
 from collections.abc import Mapping
@@ -142,6 +143,14 @@ class Plan:
             return [sys.executable, "-m", module, str(directory), str(task.number)]
         trainer = [sys.executable, "-m", f"trainers.{self.grid.trainer}"]
         return [*trainer, *self.arguments(task.runs[0], directory)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of a task's process, by which it finds a model of the user's own."""
+        if self.model_dir is None:
+            return {}
+        places = [self.model_dir, os.environ.get("PYTHONPATH", "")]
+        return {"PYTHONPATH": os.pathsep.join(filter(None, places))}
 
     @property
     def keeps_other_seeds(self) -> bool:

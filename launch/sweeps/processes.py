@@ -40,9 +40,7 @@ class Process:
         self._usage: resource.struct_rusage | None = None
         self._log = directory / "logs" / f"{task.name}.log"
         own = {"OMP_NUM_THREADS": str(num_cores), "TMPDIR": str(directory / "scratch")}
-        if plan.model_dir is not None:
-            places = [plan.model_dir, os.environ.get("PYTHONPATH", "")]
-            own["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+        own |= plan.environment
         command = children.bound_to_parent(plan.command(task, directory), _IGNORED_SIGNALS)
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
@@ -87,7 +85,10 @@ class Process:
 
     def _of_trainer(self) -> dict[str, Any]:
         if self._process.returncode:
-            return failure(self.task, self._reason())
+            # A line of the user's to mend, before anything was written: others will fail alike.
+            is_refused = self._process.returncode == UserError.exit_status
+            has_begun = results.has_begun(self._directory, self.task)
+            return failure(self.task, self._reason(), has_begun or not is_refused)
         if self.task.group is not None:
             return failure(self.task, f"left no results; see {self._log.name}")
         run = self.task.runs[0]
@@ -146,10 +147,10 @@ def end(running: Sequence[Process]) -> None:
             time.sleep(0.05)
 
 
-def failure(task: plans.Task, reason: str) -> dict[str, Any]:
+def failure(task: plans.Task, reason: str, has_begun: bool = True) -> dict[str, Any]:
     """Returns what is kept of a task that came to nothing."""
     rows = [results.failed_run(run, reason) for run in task.runs]
-    return {"runs": rows, "status": "failed", "reason": reason}
+    return {"runs": rows, "status": "failed", "reason": reason, "has_begun": has_begun}
 
 
 def share_of_cores(num_processes: int) -> int:

@@ -67,6 +67,18 @@ def path_of(directory: pathlib.Path, task: plans.Task) -> pathlib.Path:
     return directory / "tasks" / f"{task.name}.json"
 
 
+def begun_path(directory: pathlib.Path, task: plans.Task) -> pathlib.Path:
+    """Returns the path of what is there once a task's training begins."""
+    if task.group is None:
+        return directory / "runs" / task.runs[0].run_id / "run.json"
+    return directory / "scratch" / f"{task.name}.begun"
+
+
+def has_begun(directory: pathlib.Path, task: plans.Task) -> bool:
+    """Returns whether a task's training has begun."""
+    return begun_path(directory, task).exists()
+
+
 def clients_path(directory: pathlib.Path, task: plans.Task, run: plans.Run) -> pathlib.Path:
     """Returns the table that has a run's clients; of a group only near its best setting."""
     if task.group is None:

@@ -71,6 +71,7 @@ class _Group:
             seed: datasets.create_task(dataclasses.replace(given.data, base_random_seed=seed))
             for seed in task.group.seeds
         }
+        results.begun_path(directory, task).touch()
         self._first = self._tasks[task.group.seeds[0]]
         # Drawn here: algorithms are also built inside graphs.
         self._starts, self._diverged = self._initial_weights()

@@ -1,9 +1,9 @@
 """Stands for the Python that trains, so that a sweep of trainers takes no seconds.
 
 A run's mean over validation clients is its client_learning_rate, that over test clients the same
-plus its seed / 10000; at a rate above 1 it ends with an error. Where a file `hold` lies beside the
-sweeps it waits, and ends at SIGTERM as a trainer does, with a checkpoint. All flags of grids are
-right.
+plus its seed / 10000; at a rate above 1 it ends with an error, above 10 it finds no data. Where a
+file `hold` lies beside the sweeps it waits, and ends at SIGTERM as a trainer does, with a
+checkpoint. All flags of grids are right.
 """
 
 import sys
@@ -22,6 +22,9 @@ if not module.startswith("trainers."):
 import signal
 flags = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
 run = pathlib.Path(flags["root_output_dir"], flags["experiment_name"])
+if float(flags["client_learning_rate"]) > 10:
+    sys.stderr.write("trainer: no data\\n")
+    sys.exit(2)
 (run / "checkpoints").mkdir(parents=True, exist_ok=True)
 number = len(list((run / "checkpoints").iterdir())) + 1
 

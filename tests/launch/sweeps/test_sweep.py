@@ -11,11 +11,13 @@ import sys
 import time
 
 import pytest
+from absl.testing import flagsaver
 
 import motley_tff
-from launch.sweeps import grids, plans
+from launch.sweeps import flag_check, grids, plans
 from motley_tff.report import building, runs
 from motley_tff.tables import columns
+from tests.contracts import in_process
 from tests.launch import commands
 from tests.launch.sweeps import stand_in
 from tests.trainers import programs
@@ -328,6 +330,39 @@ def test_what_failed_is_tried_again(folder, swept):
     assert log.read_text().count("not finite") == 1
     assert swept("fedavg.yaml", "--seeds=1")[0] == 1
     assert log.read_text().count("not finite") == 2
+
+
+def test_data_are_loaded_once_before_anything_runs(folder, swept, refused, monkeypatch):
+    asked = []
+
+    def complaint(trainer, arguments, environment):
+        asked.append((trainer, *arguments))
+        return "no data there"
+
+    monkeypatch.setattr(flag_check, "data_complaint", complaint)
+    assert refused("settings.yaml") == "settings: no data there; nothing was run"
+    (arguments,) = asked
+    assert arguments[0] == "finetuning_trainer" and "--dataset_name=school" in arguments
+    assert not (folder / "out").exists()
+    monkeypatch.undo()
+    with in_process.opened("finetuning_trainer"), flagsaver.flagsaver():
+        given = ["--experiment_name=x", "--dataset_name=emnist", f"--data_dir={folder / 'none'}"]
+        assert "none: found nothing" in flag_check._load("finetuning_trainer", given)
+        assert flag_check._load("finetuning_trainer", [*given[:1], "--dataset_name=vehicle",
+                                                       "--use_synthetic_data"]) is None  # fmt: skip
+
+
+def test_a_sweep_stops_after_a_task_that_fails_before_its_training(folder, swept, refused):
+    (folder / "fedavg.yaml").write_text(FEDAVG.replace("[0.5", "[20, 0.5"))
+    message = refused("fedavg.yaml", "--seeds=1", "--max_parallel=1")
+    assert message.startswith("p0000_s100 failed before its training: trainer: no data; the sweep")
+    assert os.listdir(folder / "out" / "fedavg" / "runs") == []
+    # One of which anything was written may have failed for its own reasons.
+    run = folder / "out" / "fedavg" / "runs" / "p0000_s100"
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    status, stdout = swept("fedavg.yaml", "--seeds=1")
+    assert status == 1 and "1 of 3 runs failed\nthe first because: trainer: no data" in stdout
 
 
 def _same(first, second):
