@@ -144,7 +144,7 @@ def run(
       evaluation: What evaluations look at.
       backend: What runs the clients' work.
       root_output_dir: Keep a trainer's files, in `<root_output_dir>/<experiment_name>`; a run that
-        was cut goes on there. None keeps none.
+        was cut goes on there, and one of fewer rounds, if nothing else differs. None keeps none.
       experiment_name: The folder's name, and the tables' `run_id`.
       reporter: Told what happens.
 
@@ -190,7 +190,9 @@ def run(
         del settings["backend.tff_workers"]  # Others may go on with what some began.
         # Runs of before did not say their data's options.
         defaults = {"data": settings["data"]}
-        directory = run_directory.RunDirectory(root, experiment_name, settings, defaults)
+        raisable: dict[str, tuple[str, ...]] = {"loop.total_rounds": ()}
+        place = (root, experiment_name)
+        directory = run_directory.RunDirectory(*place, settings, defaults, raisable)
         stack.callback(directory.close)
         run_config(task, config, directory, reporter)
         result = _result(directory.path, is_kept=root_output_dir is not None)

@@ -250,6 +250,23 @@ def test_a_finished_run_of_other_clients_is_not_given_back(tmp_path):
         run("c")
 
 
+def test_rounds_are_raised_where_nothing_else_changes(tmp_path):
+    def run(rounds, **more):
+        return motley.run(
+            _SILOS, motley.algorithms.FedAvg(), motley.algorithms.FineTuning(max_epochs=1),
+            rounds=rounds, backend=_SEQUENTIAL, root_output_dir=str(tmp_path), **more,
+        )  # fmt: skip
+
+    run(1, rounds_per_evaluation=2)
+    raised = run(2, rounds_per_evaluation=2)
+    whole = run(2, rounds_per_evaluation=2, experiment_name="whole")
+    pd.testing.assert_frame_equal(
+        raised.history.drop(columns="run_id"), whole.history.drop(columns="run_id")
+    )
+    with pytest.raises(motley.UserError, match="loop.rounds_per_evaluation .2 then, 3 now"):
+        run(3)  # By default one evaluation, after the last round.
+
+
 def test_a_run_that_came_to_nothing_may_be_begun_anew(tmp_path):
     def run(rate):
         algorithm = motley.algorithms.FedAvg(OptimizerConfig("sgd", rate), train_batch_size=1)

@@ -62,7 +62,8 @@ class Config:
 
     `deciding_flags`, which `run.json` gets, are those that decide the numbers. `selects_round` says
     whether the closing table is that of the round best on validation clients, or of the last;
-    `generator` what makes pictures, of the trainer that trains such.
+    `generator` what makes pictures, of the trainer that trains such; `raisable` what may
+    be raised where a run goes on, see `RunDirectory`.
     """
 
     data: DataOptions
@@ -72,6 +73,7 @@ class Config:
     deciding_flags: dict[str, Any]
     default_flags: dict[str, Any]
     selects_round: bool
+    raisable: Mapping[str, tuple[str, ...]]
     generator: GeneratorOptions | None = None
 
 
@@ -108,8 +110,15 @@ def read(trainer: str) -> Config:
         deciding_flags=decides,
         default_flags={name: FLAGS[name].default for name in decides},
         selects_round=selects_round,
+        raisable={"total_rounds": _shares_of_rounds()},
         generator=_generator() if trainer == "generative_trainer" else None,
     )
+
+
+def _shares_of_rounds() -> tuple[str, ...]:
+    """Returns the given flags that mean a share of --total_rounds."""
+    names = ("warmstart_fraction", "balance")
+    return tuple(name for name in names if name in FLAGS and FLAGS[name].value)
 
 
 def _selects_round(is_silos: bool) -> bool:

@@ -36,7 +36,9 @@ def train(trainer: str) -> None:
         ) from error
     place = (wanted.root_output_dir, wanted.experiment_name)
     with contextlib.closing(
-        run_directory.RunDirectory(*place, wanted.deciding_flags, wanted.default_flags)
+        run_directory.RunDirectory(
+            *place, wanted.deciding_flags, wanted.default_flags, wanted.raisable
+        )
     ) as directory:
         made_with = {"trainer": trainer, "data_dir": wanted.data.data_dir,
                      "data_file": wanted.data.data_file}  # fmt: skip
@@ -79,9 +81,11 @@ def _check_data_file(wanted: config.Config, directory: run_directory.RunDirector
 
 
 def _draw(directory: run_directory.RunDirectory) -> None:
-    """Draws what the run exported, if the pictures are not there."""
+    """Draws what the run exported, if the pictures are not there, or older."""
     table, picture = directory.table("relations"), directory.figures / "relations.png"
-    if table.exists() and not picture.exists():
+    if table.exists() and not (
+        picture.exists() and picture.stat().st_mtime >= table.stat().st_mtime
+    ):
         from motley_tff.report import relations  # Matplotlib takes 0.5 s.
 
         picture.parent.mkdir(exist_ok=True)

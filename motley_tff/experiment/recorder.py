@@ -56,7 +56,9 @@ class Recorder:
     def restore(self, state: Any) -> tuple[Any, int]:
         """Returns the last checkpoint and its round, and drops what tables say of later rounds.
 
-        `state`, that before the first round, is returned if there is no checkpoint.
+        `state`, that before the first round, is returned if there is no checkpoint. Of a run whose
+        rounds were raised the evaluation at the former end is dropped, too, and made again if it is
+        due: it was of all clients.
         """
         folder, done = self._directory.checkpoints, 0
         saved = checkpoints.rounds(folder)
@@ -71,12 +73,15 @@ class Recorder:
             state = checkpoints.load(folder, done, state)
         tables = {name: self._directory.table(name) for name in columns.EVALUATION_TABLES}
         csv_files.keep_rounds(self._directory.table("rounds"), done)
-        csv_files.keep_rounds(tables["summary"], done)
+        end = self._directory.record.get("raised_from")
+        csv_files.keep_rounds(tables["summary"], done if end is None else min(done, end - 1))
         self.evaluated = csv_files.rounds(tables["summary"])
         # The summary is written last: without it an evaluation is not whole.
         for path in tables.values():
             csv_files.keep_rounds(path, max(self.evaluated, default=-1))
         score_blocks.forget(self._directory.path, self.evaluated)
+        if end is not None:
+            self._directory.write_record(raised_from=None)
         return state, done
 
     def add_round(self, result: base.RoundResult) -> None:

@@ -16,7 +16,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+import types
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import motley_tff
@@ -53,6 +54,8 @@ class RunDirectory:
     Args:
       flags: What decides the numbers; a directory with others is refused.
       defaults: What a flag stood at in a run that was made before there was such a flag.
+      raisable: `{flag: others}` that may be raised where a run goes on, unless the others, whose
+        meaning depends on it, are named.
 
     Attributes:
       record: What `run.json` says.
@@ -69,6 +72,7 @@ class RunDirectory:
         experiment_name: str,
         flags: Mapping[str, Any],
         defaults: Mapping[str, Any] | None = None,
+        raisable: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
     ):
         check_name(experiment_name)
         self.run_id = experiment_name
@@ -76,6 +80,7 @@ class RunDirectory:
         self.checkpoints, self.figures = self.path / "checkpoints", self.path / "figures"
         self.generated = self.path / "generated"
         self._flags, self._defaults = dict(flags), dict(defaults or {})
+        self._raisable = raisable
         self._start = time.monotonic()
         self._lock_file = self._lock()
         try:
@@ -227,6 +232,8 @@ class RunDirectory:
         changed = sorted(k for k in flags.keys() | known.keys() if flags.get(k) != known.get(k))
         if changed and not self.is_finished and not self._has_results():
             self.record = {}
+        elif len(changed) == 1 and changed[0] in self._raisable:
+            self._raise(changed[0], known[changed[0]], flags[changed[0]])
         elif changed:
             cells = [f"--{k} ({known.get(k)} then, {flags.get(k)} now)" for k in changed]
             more = len(cells) - _MAX_LISTED_FLAGS
@@ -237,6 +244,22 @@ class RunDirectory:
                 f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
                 f"{listed}; give the same flags to go on, or another --experiment_name"
             )
+
+    def _raise(self, flag: str, before: int, now: int) -> None:
+        """Takes up a run, finished or not, under a larger value; UserError for a smaller one."""
+        reasons = [f"--{other} depends on it" for other in self._raisable[flag]]
+        if now < before:
+            reasons = ["it can only be raised"]
+        if reasons:
+            raise UserError(
+                f"experiment {self.run_id!r} exists in {self.path.parent} with --{flag}={before}, "
+                f"which cannot become {now}: {' and '.join(reasons)}; give the same flags to go "
+                "on, or another --experiment_name"
+            )
+        self.record["flags"][flag] = now
+        # What stood at the former end is forgotten once the run goes on, see `Recorder.restore`.
+        self.record |= {"status": "stopped", "raised_from": before}
+        self.record.pop("command", None)  # This one is written in its place.
 
     def _check_version(self) -> None:
         """Refuses to go on with a run of another results version.

@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from motley_tff.core.errors import UserError
 from tests.contracts import in_process
 from tests.trainers import programs
 
@@ -116,6 +117,66 @@ def test_an_evaluation_that_was_due_is_made_up_for(tmp_path):
         "evaluate round 2", "evaluate round 4"
     ]  # fmt: skip
     programs.same_tables(tmp_path / "whole", _renamed(tmp_path, "owed"))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "flags"),
+    [
+        # Of two clients a split an evaluation while training takes one.
+        (_FINETUNING, ("--dataset_name=emnist", "--clients_per_train_round=2",
+                       "--finetune_max_epochs=1", "--valid_clients_per_evaluation=1",
+                       "--test_clients_per_evaluation=1")),
+        (_MTL, ("--algorithm=ditto", "--rounds_per_evaluation=3")),  # Round 2 was due as the last.
+        (_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=1")),
+    ],
+)  # fmt: skip
+def test_rounds_that_are_raised_are_as_if_there_had_always_been_so_many(tmp_path, trainer, flags):
+    with in_process.opened(trainer) as run:
+        from trainers import terminal
+
+        run(tmp_path, "whole", *_FLAGS, *flags)
+        run(tmp_path, "raised", *_FLAGS, *flags, "--total_rounds=2")
+        with mock.patch.object(terminal, "TerminalProgress", progress := _Counted()):
+            run(tmp_path, "raised", *_FLAGS, *flags)
+        with pytest.raises(UserError, match="--total_rounds=4, which cannot become 3: it can only"):
+            run(tmp_path, "raised", *_FLAGS, *flags, "--total_rounds=3")
+    assert (progress.went_on_after["train"], progress.steps["train"]) == (2, 2)
+    programs.same_tables(tmp_path / "whole", _renamed(tmp_path, "raised"))
+    record = json.loads((tmp_path / "raised" / "run.json").read_text())
+    assert (record["status"], record["flags"]["total_rounds"]) == ("finished", 4)
+    assert record["raised_from"] is None
+
+
+def test_rounds_are_not_raised_where_another_flag_depends_on_them(tmp_path):
+    with in_process.opened(_HYPCLUSTER) as run:
+        for name, value in (("warmstart_fraction", 0.5), ("balance", 0.1)):
+            flags = (*_FLAGS, "--num_clusters=2", f"--{name}={value}", "--total_rounds=2")
+            run(tmp_path, name, *flags)
+            with pytest.raises(UserError, match=f"cannot become 4: --{name} depends on it; give"):
+                run(tmp_path, name, *flags, "--total_rounds=4")
+            run(tmp_path, name, *flags)  # What is there is still shown.
+
+
+def test_what_is_cut_while_rounds_are_raised_loses_nothing(tmp_path):
+    """Before it goes on nothing is written; cut in its third round, it goes on from the second."""
+    flags = ("--algorithm=ditto", *_FLAGS)
+    with in_process.opened(_MTL) as run:
+        from trainers import terminal
+
+        run(tmp_path, "whole", *flags)
+        run(tmp_path, "raised", *flags, "--total_rounds=2")
+        before = (tmp_path / "raised" / "summary.csv").read_bytes()
+        lost = mock.patch("datasets.create_task", side_effect=UserError("no data"))
+        with lost, pytest.raises(UserError, match="no data"):
+            run(tmp_path, "raised", *flags)
+        assert (tmp_path / "raised" / "summary.csv").read_bytes() == before
+        cut = mock.patch.object(terminal, "TerminalProgress", _Counted("train", 1))
+        with cut, pytest.raises(_Killed):
+            run(tmp_path, "raised", *flags)
+        with mock.patch.object(terminal, "TerminalProgress", rest := _Counted()):
+            run(tmp_path, "raised", *flags)
+    assert rest.steps["train"] == 2
+    programs.same_tables(tmp_path / "whole", _renamed(tmp_path, "raised"))
 
 
 def _renamed(root, name):
