@@ -140,7 +140,7 @@ def test_a_warm_start_counts_in_rounds_bytes_and_seconds(radar, scores, tmp_path
         ({"metric": "loss"}, "has loss of toy, and"),
         ({"dropout_rate": 0.1, "done": 3}, "has 3 of 4 rounds; run it to its end"),
         ({"straggler_rate": 0.2}, "several straggler runs"),
-        ({"dropout_rate": 0.1, "after": math.nan}, "the personalized model of 2 of 2 test clients diverged"),
+        ({"dropout_rate": 0.1, "after": math.nan}, "model of 2 of 2 test clients diverged"),
     ],
 )  # fmt: skip
 def test_runs_that_do_not_fit_are_one_line(radar, tmp_path, changes, words):
