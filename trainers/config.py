@@ -20,7 +20,7 @@ from motley_tff.algorithms import (
     PerFedAvg,
     attacks,
 )
-from motley_tff.core import candidates
+from motley_tff.core import candidates, private_mean
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import (
     BackendConfig,
@@ -37,6 +37,7 @@ FLAGS = flags.FLAGS
 _NOT_PART_OF_AN_EXPERIMENT = frozenset(
     {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard", "tff_workers"}
 )
+_OF_AGGREGATORS = {"trim_share": "trimmed_mean", "dp_noise_multiplier": private_mean.NAME}
 _OF_GENERATORS: Mapping[str, tuple[str, ...]] = {
     "wgan_gp": ("n_critic", "penalty"),
     "ddpm": ("diffusion_steps", "sampling_steps", "server_decay"),
@@ -80,12 +81,12 @@ class Config:
 def read(trainer: str) -> Config:
     """Returns what a trainer's parsed flags ask for; UserError if they do not fit together."""
     optimizer_flags.check_given(commandline.given())
-    is_trimming = FLAGS.aggregator == "trimmed_mean"
-    if not is_trimming and any(flag.name == "trim_share" for flag in commandline.given()):
-        raise UserError(
-            f"--trim_share is for --aggregator=trimmed_mean, found {FLAGS.aggregator}; leave one "
-            "of them out"
-        )
+    for flag in commandline.given():
+        if (aggregator := _OF_AGGREGATORS.get(flag.name, FLAGS.aggregator)) != FLAGS.aggregator:
+            raise UserError(
+                f"--{flag.name} is for --aggregator={aggregator}, found {FLAGS.aggregator}; leave "
+                "one of them out"
+            )
     data = data_options(trainer)
     is_silos = datasets.setting(data.dataset_name, data.setting) == "cross_silo"
     selects_round = _selects_round(is_silos)

@@ -102,6 +102,8 @@ def _print_closing_table(directory: run_directory.RunDirectory, wanted: config.C
         title += f" after round {rows[0]['round']} (the best on validation clients)"
     backend = f"{directory.record['backend']} ({directory.record['backend_reason']})"
     record = directory.record
+    if (noise := record.get("dp_added_noise")) is not None:
+        backend += f"; noise added to a round's sum: {noise:.3g} times the clipping norm"
     constant, own = (record.get(f"{of}constant_prediction", {}) for of in ("", "own_"))
     warnings = [
         *terminal.values_that_do_not_exist(rows),

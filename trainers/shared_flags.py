@@ -186,7 +186,8 @@ def _define_backend() -> None:
     )
     flags.DEFINE_enum(
         "aggregator", "mean", AGGREGATORS, "How updates become one: the mean by examples; TFF's "
-        "robust (zeroing and clipping), compressed, secure, differentially_private, which need "
+        "robust (zeroing and clipping), compressed, secure, differentially_private (clipping and "
+        "noise, no zeroing, clients count alike), which need "
         "--backend=tff; the median or trimmed mean of each coordinate, which need tff or "
         "sequential.",
     )  # fmt: skip
@@ -200,7 +201,9 @@ def _define_backend() -> None:
     flags.DEFINE_float(
         "dp_noise_multiplier",
         1.0,
-        "Noise of --aggregator=differentially_private, relative to the clipping norm.",
+        "--aggregator=differentially_private: what the noise of a round is worth, as a multiple of "
+        "the norm that updates are clipped to; below a tenth of the round's clients. The clipping "
+        "norm itself takes a part, so more is added to the updates: run.json says how much.",
         lower_bound=0.0,
     )
     flags.DEFINE_integer(

@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer, attacks
-from motley_tff.core import algorithm as algorithm_lib, candidates, checks, robust_mean
+from motley_tff.core import (
+    algorithm as algorithm_lib,
+    candidates,
+    checks,
+    private_mean,
+    robust_mean,
+)
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
@@ -87,7 +93,7 @@ class BackendConfig:
     Attributes:
       aggregator: The mean, another one of TFF's, or one of `core.robust_mean`.
       trim_share: Of the trimmed mean, see there.
-      dp_noise_multiplier: Noise of `differentially_private`, relative to the clipping norm.
+      dp_noise_multiplier: Noise of `differentially_private`, see `core.private_mean`.
       tff_workers: `host:port` of TFF workers; none for one of our own.
       threads_per_client: Threads inside one client's arithmetic; 0 lets TensorFlow choose.
       memory_limit_gb: What the clients that the vectorized backend stacks may take.
@@ -106,6 +112,14 @@ class BackendConfig:
     tff_workers: tuple[str, ...] = ()
     threads_per_client: int = 1
     memory_limit_gb: float = 4.0
+
+    def added_noise(self, clients_per_round: int) -> float | None:
+        """Returns the noise of a round's sum as a multiple of the clipping norm, None without any
+        of either; UserError if it is too much for so few clients.
+        """
+        if self.aggregator != private_mean.NAME:
+            return None
+        return private_mean.added_noise(self.dp_noise_multiplier, clients_per_round)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,11 +188,13 @@ class RunConfig:
                 "choose among several; leave --attack out"
             )
         has_clusters = isinstance(self.algorithm, HypCluster) and self.algorithm.num_clusters > 1
-        if has_clusters and aggregator == "differentially_private":
+        if has_clusters and aggregator == private_mean.NAME:
             raise UserError(
-                "--aggregator=differentially_private weights all clients alike and cannot leave "
+                f"--aggregator={aggregator} weights all clients alike and cannot leave "
                 "out those outside a cluster; choose another aggregator"
             )
+        if self.loop.clients_per_train_round:
+            self.backend.added_noise(self.loop.clients_per_train_round)
 
     def build_personalization(
         self, task: Task, built: algorithm_lib.Algorithm

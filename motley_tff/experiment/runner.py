@@ -62,6 +62,7 @@ def run(
     say_what_is_left_out(task, warn)
     loop = _cut_to_population(task, config.loop, warn)
     _say_who_is_trimmed(task, config.backend, loop, warn)
+    noise = config.backend.added_noise(loop.clients_per_train_round or len(task.train))
     experiment.check_config(loop, task)
     config.algorithm.trained_layers(task)  # Which FedBABU refuses where all layers are the last.
     models = _initial_models(task, config)
@@ -76,6 +77,7 @@ def run(
             num_weights=task.model.num_weights,
             constant_prediction=constant_prediction.scores(task),
             own_constant_prediction=constant_prediction.own_scores(task),
+            **({} if noise is None else {"dp_added_noise": noise}),
             **facts,
         )
         try:

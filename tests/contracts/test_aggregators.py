@@ -14,7 +14,7 @@ import tensorflow as tf
 from motley_tff.algorithms import HypCluster
 from motley_tff.backends.tff import aggregators as tff_aggregators, backend as tff_backend
 from motley_tff.backends.tff.runtime import tff_runtime
-from motley_tff.core import robust_mean
+from motley_tff.core import private_mean, robust_mean
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 from tests import toy
@@ -262,3 +262,25 @@ def test_every_algorithm_and_aggregator_is_covered():
     every = {name for name, refused in registry.REFUSED.items() if set(refused) == bounding}
     algorithms = {*registry.TRAINING, *registry.STATEFUL} - {*registry.INSTALLED}
     assert {*registry.AGGREGATED, *every} == algorithms
+
+
+def _private(noise, updates):
+    """Returns the mean of updates, float32 [n] each, of ten clients that were asked."""
+    built = tff_aggregators.build("differentially_private", noise, _COHORT)
+    process = built.process(tff.to_type((tff.TensorType(np.float32, [len(updates[0])]),)))
+    ((mean,),) = _run(process, [([(u,) for u in updates], [1.0] * len(updates))])
+    return mean
+
+
+@pytest.mark.filterwarnings("ignore:A significant amount of noise")  # We say how much.
+def test_a_private_sum_has_the_noise_that_is_on_record():
+    """TFF's first clipping norm is 0.1; 20,000 numbers tell the deviation to half a percent."""
+    noise = private_mean.added_noise(0.9, _COHORT) * 0.1 / _COHORT
+    mean = _private(0.9, np.zeros((_COHORT, 20_000), np.float32))
+    assert np.std(mean) == pytest.approx(noise, rel=0.02)
+
+
+def test_a_private_mean_clips_what_is_long_and_divides_by_who_was_asked():
+    """Zeroing, by a threshold without noise, would leave nothing of the first."""
+    mean = _private(0.0, np.array([[1e6, 0], [0, 0.05], [0, 0]], np.float32))
+    np.testing.assert_allclose(mean, [0.1 / _COHORT, 0.05 / _COHORT], rtol=1e-5)

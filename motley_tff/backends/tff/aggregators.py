@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import robust_mean
+from motley_tff.core import private_mean, robust_mean
 from motley_tff.core.algorithm import Groups
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
@@ -83,14 +83,15 @@ def build(
     Args:
       name: `mean` (weighted by examples); `robust` (adaptive zeroing and clipping, what the
         published fine-tuning trainer used); `compressed` (robust, with quantized updates);
-        `secure` (robust, through TFF's simulated secure sum); `differentially_private` (zeroing,
-        adaptive clipping and Gaussian noise, unweighted).
-      noise_multiplier: Noise relative to the clipping norm, for `differentially_private`.
-      clients_per_round: Expected cohort size, for `differentially_private`.
+        `secure` (robust, through TFF's simulated secure sum); `differentially_private` (adaptive
+        clipping and Gaussian noise, unweighted; see `core.private_mean`).
+      noise_multiplier: For `differentially_private`.
+      clients_per_round: The cohort's size as it is asked for, by which `differentially_private`
+        divides whoever answers.
       trim_share: For `trimmed_mean`.
 
     Raises:
-      UserError: If there is no aggregator of this name, or TFF refuses the noise.
+      UserError: If there is no aggregator of this name, or TFF would refuse the noise.
     """
     builders: dict[str, Callable[[], Aggregator]] = {
         "mean": lambda: MEAN,
@@ -103,10 +104,7 @@ def build(
             tff.aggregators.EncodedSumFactory.quantize_above_threshold(8, 20_000),
         ),
         "secure": _secure,
-        "differentially_private": lambda: Aggregator(
-            "differentially_private",
-            tff.learning.dp_aggregator(noise_multiplier, clients_per_round),
-        ),
+        private_mean.NAME: lambda: _private(noise_multiplier, clients_per_round),
         **{
             robust: functools.partial(Aggregator, robust, _RobustMean(robust, trim_share))
             for robust in robust_mean.NAMES
@@ -114,13 +112,15 @@ def build(
     }
     if name not in builders:
         raise UserError(f"unknown aggregator {name!r}; expected one of {sorted(builders)}")
-    try:
-        return builders[name]()
-    except ValueError as error:  # TFF bounds the noise by the cohort's size.
-        raise UserError(
-            f"--aggregator={name} with --dp_noise_multiplier={noise_multiplier:g} and "
-            f"{clients_per_round} clients a round: {error}"
-        ) from error
+    return builders[name]()
+
+
+def _private(noise_multiplier: float, clients_per_round: int) -> Aggregator:
+    private_mean.added_noise(noise_multiplier, clients_per_round)  # In our words.
+    # TFF would zero updates above a quantile of norms that it estimates without noise: one client
+    # moves it, and so what others contribute, which no finite epsilon allows.
+    factory = tff.learning.dp_aggregator(noise_multiplier, clients_per_round, zeroing=False)
+    return Aggregator(private_mean.NAME, factory)
 
 
 class _RobustMean(tff.aggregators.UnweightedAggregationFactory):

@@ -1,0 +1,51 @@
+"""--aggregator=differentially_private: what a trainer refuses, and what it says of the noise."""
+
+import contextlib
+import json
+from unittest import mock
+
+import pytest
+
+from motley_tff.backends import sequential
+from motley_tff.core.errors import UserError
+from motley_tff.experiment import runner
+from tests.contracts import in_process
+
+FLAGS = ("--aggregator=differentially_private", "--total_rounds=1", "--finetune_max_epochs=0")
+
+
+@pytest.fixture(scope="module")
+def train():
+    with in_process.opened("finetuning_trainer") as run:
+        yield run
+
+
+def test_the_noise_that_is_added_is_on_record_and_said(train, tmp_path, capsys):
+    """Of three silos: (1 / 0.2^2 - 1 / 0.3^2)^(-1/2)."""
+    without_tff = mock.patch.object(
+        runner, "_tff_backend", lambda *_: contextlib.nullcontext(sequential.SequentialBackend(1))
+    )
+    with without_tff:
+        folder = train(tmp_path, "x", *FLAGS, "--dp_noise_multiplier=0.2")
+    noise = json.loads((folder / "run.json").read_text())["dp_added_noise"]
+    assert noise == pytest.approx(0.268328)
+    assert (
+        "; noise added to a round's sum: 0.268 times the clipping norm" in capsys.readouterr().out
+    )
+
+
+def test_a_default_cohort_is_refused_before_data_are_read(train, tmp_path):
+    no_data = mock.patch.object(in_process, "_load", side_effect=AssertionError)
+    words = "=1 and 10 clients a round: .*=0.99, or .* least 11 "
+    with no_data, pytest.raises(UserError, match=words):
+        train(tmp_path, "x", *FLAGS, "--dataset_name=emnist")
+    with pytest.raises(UserError, match="for --aggregator=differentially_private, found mean"):
+        train(tmp_path, "x", "--dp_noise_multiplier=2")
+
+
+def test_too_few_silos_are_refused_before_tff_starts(train, tmp_path):
+    with pytest.raises(
+        UserError, match="=1 and 3 clients a round: .*=0.297, or .* least 11 clients"
+    ):
+        train(tmp_path, "x", *FLAGS)
+    assert not (tmp_path / "x" / "run.json").exists()
