@@ -33,8 +33,8 @@ def added_noise(noise_multiplier: float, clients_per_round: int) -> float:
         return (noise_multiplier**-2 - limit**-2) ** -0.5
     raise UserError(
         f"--aggregator={NAME} with --dp_noise_multiplier={noise_multiplier:g} and "
-        f"{clients_per_round} clients a round: expected a noise below {limit:.3g}, which is what the "
-        "noise of the clipping norm of so few clients is worth; give "
+        f"{clients_per_round} clients a round: expected a noise below {limit:.3g}, which is what "
+        "the noise of the clipping norm of so few clients is worth; give "
         f"--dp_noise_multiplier={_ROOM * limit:.3g}, or train with at least "
         f"{_smallest_cohort(noise_multiplier):,} clients a round"
     )

@@ -74,7 +74,8 @@ def test_a_group_is_its_trainers(name, tmp_path):
     plan = plans.Plan(grids.Grid(name, "school", trainer, fixed, {}, {}), 2)
     (task,) = plan.tasks
     first, second = task.runs
-    (tmp_path / "tasks").mkdir()
+    for path in (results.path_of(tmp_path, task), results.begun_path(tmp_path, task)):
+        path.parent.mkdir()
     with in_process.opened(trainer) as train, mock.patch.object(in_process, "_load", silos):
         with row_by_row():
             commandline.parse([trainer, *plan.arguments(first, tmp_path)])
