@@ -48,6 +48,28 @@ def test_sgd_takes_sparse_and_absent_gradients(momentum, factor):
     np.testing.assert_array_equal(second, START[1])
 
 
+def test_adagrad_by_its_formula():
+    """Epsilon is inside the root; Duchi et al. have it outside."""
+    weight, total, epsilon = START[1].astype(np.float64), 0.1, 0.5
+    found = steps("adagrad", epsilon=epsilon)
+    for (_, gradient), (_, mine) in zip(GRADIENTS, found, strict=True):
+        total = total + gradient**2
+        weight = weight - RATE * gradient / np.sqrt(total + epsilon)
+        np.testing.assert_allclose(mine, weight, rtol=1e-4, atol=1e-6)
+
+
+def test_rmsprop_is_kerass_legacy_one():
+    gradient = np.full_like(START[1], 1e-6)
+    ((_, mine),) = steps("rmsprop", [(START[0], gradient)])
+    lengths = []
+    for kind in (tf.keras.optimizers.legacy.RMSprop, tf.keras.optimizers.RMSprop):
+        variable = tf.Variable(0 * START[1])
+        kind(RATE, rho=0.9, epsilon=1e-7).apply_gradients([(tf.constant(gradient), variable)])
+        lengths.append(variable.numpy() / (mine - START[1]))
+    np.testing.assert_allclose(lengths[0], 1, rtol=1e-3)
+    np.testing.assert_allclose(1 / lengths[1], 760, rtol=1e-2)
+
+
 def test_rmsprop_by_its_formula():
     decay, epsilon = 0.8, 0.01
     weight, mean = START[1].astype(np.float64), 0.0

@@ -48,6 +48,12 @@ def test_epochs_and_batches_by_hand():
     assert _value(weights) == pytest.approx(2 * (1 - 0.5**4))
 
 
+def test_batches_do_not_straddle_epochs():
+    # Ten, ten and five of 25, three times: nine steps halfway to 2. Straddling ones would be eight.
+    weights, _ = train(toy.scalar_task({"a": [2.0] * 25}), _params(epochs=3, batch_size=10))
+    assert _value(weights) == pytest.approx(2 * (1 - 0.5**9), rel=1e-6)
+
+
 def test_last_batch_is_dropped_for_silos():
     # Three examples in batches of two: one step of the mean of some two, all equal.
     task = toy.scalar_task({"a": [2.0] * 3}, drop_remainder=True)

@@ -24,6 +24,18 @@ def test_one_feature_by_hand():
     assert np.isnan(_distance(_column(0), _column(1, 2), unbiased=True))
 
 
+def test_the_unbiased_form_is_below_0_of_a_copy_and_about_0_of_an_honest_sample():
+    rng = np.random.default_rng(0)
+    real = rng.normal(size=(20, 3))
+    alone = kernel.within(real)
+    # Between copies each example meets itself, within a set it does not.
+    apart = alone.diagonal / 20 - alone.mean(unbiased=True)
+    copied = _distance(real, real, unbiased=True)
+    assert copied == pytest.approx(-2 * apart / 20) == pytest.approx(-0.71, abs=0.005)
+    alike = [_distance(*rng.normal(size=(2, 20, 3)), unbiased=True) for _ in range(400)]
+    assert abs(np.mean(alike)) < 4 * np.std(alike) / 20
+
+
 def _reference(first, second, unbiased):
     def k(a, b):
         return pairwise.polynomial_kernel(a, b, degree=3, gamma=1 / a.shape[1], coef0=1)
