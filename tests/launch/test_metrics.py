@@ -202,9 +202,9 @@ def test_compare(motley_metrics, tmp_path):
     found = _printed(stdout)
     assert found["num_clients"] == ["2", "2"] and found["num_left_out"] == ["1", "1"]
     assert found["mean"] == ["0.5", "0.5625"]
-    # Differences 0.375 and -0.25 from the first.
+    # Differences 0.375 and -0.25 from the first; by Student's t 0.0625 and 12.706 * 0.3125.
     assert found["difference_mean"] == ["0.0625"] and found["pct_clients_worse"] == ["50"]
-    assert (found["difference_low"], found["difference_high"]) == (["-0.25"], ["0.375"])
+    assert (found["difference_low"], found["difference_high"]) == (["-3.9082"], ["4.0332"])
     assert found["wilcoxon_p"] == ["1"]
     assert "first test: 1 clients are not in all runs and left out: d:x" in stdout
     same = _run(tmp_path, "same", {"d:a": (0, 0.5), "d:b": (0, 0.5)})
