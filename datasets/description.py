@@ -46,14 +46,17 @@ def _spread(ids: tuple[str, ...], count: int) -> list[str]:
 def sample(task: task_lib.Task) -> dict[str, Any]:
     """Returns the first training client's first example: `{field: value, words, size or shape}`."""
     examples = task.train.fetch(task.train.ids[0])["train"]
-    return {field: _short(task, np.asarray(values)[0]) for field, values in examples.items()}
+    return {field: _short(task, field, np.asarray(v)[0]) for field, v in examples.items()}
 
 
-def _short(task: task_lib.Task, value: Any) -> Any:
+def _short(task: task_lib.Task, field: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
-    if task.label_names and value.dtype == np.int32:
-        words = (task.label_names[i] for i in np.atleast_1d(value))
+    # Of a task without a field of labels, whose labels are tokens, names are words.
+    is_named = task.label_names and task.label_field in (None, field)
+    if is_named and value.dtype == np.int32:
+        places = np.atleast_1d(value)
+        words = (task.label_names[i] if i >= 0 else "of no training part" for i in places)
         return f"{value.tolist()} ({' '.join(word for word in words if word)})"
     return value if np.size(value) <= 8 else f"{value.dtype} {value.shape}"
 

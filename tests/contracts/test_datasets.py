@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import re
 from unittest import mock
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import datasets
-from datasets import dealing
+from datasets import dealing, description
 from datasets.options import DataOptions
 from motley_tff.algorithms import scoring
 from motley_tff.core import client_work, clients as clients_lib, learning
@@ -160,6 +161,20 @@ def test_every_evaluated_client_has_a_score(task, scored, how):
             batch = client_work.Batch(x, y, tf.ones([len(y)]), key)
             sums = learning.add(dealt, batch, outputs, learning.zero_sums(dealt))
             assert np.isfinite(learning.scores(dealt, sums)[dealt.metric.name]), (split, client_id)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, {}) for name in _names()), ("text", {"label_column": "topic"})]
+)
+def test_what_the_doctor_says_of_it(name, options):
+    """An example, whose words are its label's alone, and how labels differ."""
+    task = synthetic.task(name, **options)
+    said = description.sample(task)
+    assert set(said) == set(task.train.fetch(task.train.ids[0])["train"])
+    named = {f for f, t in said.items() if isinstance(t, str) and re.match(r"[\[\d-].* \(", t)}
+    assert named <= {task.label_field or "tokens"} and bool(named) <= bool(task.label_names)
+    shares = description.label_shares(task, num_clients=2)
+    assert 0 <= shares.distance <= 1 and shares.shares.max() > 0
 
 
 _FEW = (

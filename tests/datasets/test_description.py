@@ -1,9 +1,11 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from datasets import description, emnist, next_words
+from datasets import description, emnist, next_words, text
+from datasets.options import DataOptions
 from motley_tff.core import clients
 from tests import toy
 
@@ -22,12 +24,31 @@ def test_sample_says_words_and_sizes():
     names = next_words.make_tokens(["the", "cat"], 3).names
     assert names == ("", "the", "cat", "", "<oov>", "<bos>", "<eos>")
     tokens = np.array([5, 1, 2, 4, 6, 0, 0, 0, 0, 0], np.int32)
-    with_text = _with_field(task, "t", lambda n: np.tile(tokens, (n, 1)), label_names=names)
+    with_text = _with_field(
+        task, "t", lambda n: np.tile(tokens, (n, 1)), label_names=names, label_field=None
+    )
     assert description.sample(with_text)["t"].endswith("(<bos> the cat <oov> <eos>)")
     image = np.array([b"x" * 1234], object)
     assert description.sample(_with_field(task, "i", image.repeat))["i"] == "1,234 bytes"
     wide = _with_field(task, "w", lambda n: np.zeros((n, 3, 4), np.float32))
     assert description.sample(wide)["w"] == "float32 (3, 4)"
+
+
+def test_only_labels_have_the_names_of_classes():
+    """Numbers beside them, as tokens of texts are, do not; nor has a class of no training part."""
+    frame = pd.DataFrame({"who": [f"c{i // 4}" for i in range(40)], "what": ["a b"] * 40,
+                          "kind": ["x", "y"] * 20})  # fmt: skip
+    columns = text.Columns("who", "what", "kind")
+    task = text.create_task_from_data(frame, columns, DataOptions("text"))
+    said = description.sample(task)
+    assert said["tokens"] == "int32 (64,)" and said["label"] in (
+        "[0] (x)",
+        "[1] (y)",
+        "0 (x)",
+        "1 (y)",
+    )
+    unknown = _with_field(task, "label", lambda n: np.full(n, -1, np.int32))
+    assert description.sample(unknown)["label"] == "-1 (of no training part)"
 
 
 def test_columns_carry_the_labels_names():
