@@ -29,13 +29,18 @@ def first_complaint(
 def data_complaint(
     trainer: str, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> str | None:
-    """Returns why a trainer cannot load the data that its flags name, None if it can."""
+    """Returns why a trainer cannot load the data that its flags name, None if it can; what is left
+    out of them is said on stderr.
+    """
     result = subprocess.run(
         [sys.executable, "-m", "launch.sweeps.flag_check", trainer], env=os.environ | environment,
         input=json.dumps(list(arguments)), capture_output=True, text=True, check=False,
     )  # fmt: skip
     if result.returncode:
         return result.stderr.strip().rpartition("\n")[2] or f"exit status {result.returncode}"
+    for line in result.stderr.splitlines():
+        if line.startswith("warning: "):  # TensorFlow says others.
+            print(line, file=sys.stderr)
     return json.loads(result.stdout.splitlines()[-1])
 
 
@@ -52,13 +57,16 @@ def _check(trainer: str, dataset: str, given: Sequence[tuple[int, str, str]]) ->
 
 def _load(trainer: str, arguments: Sequence[str]) -> str | None:
     import datasets
-    from trainers import config
+    from trainers import config, terminal
 
     importlib.import_module(f"trainers.{trainer}")
     try:
         commandline.parse([trainer, *arguments], name=trainer)
         commandline.silence_libraries()
-        datasets.create_task(config.read(trainer).data)
+        task = datasets.create_task(config.read(trainer).data)
+        from motley_tff.experiment import runner  # TensorFlow takes 3 s.
+
+        runner.say_what_is_left_out(task, terminal.warn)
     except UserError as error:
         return str(error)
     return None

@@ -352,6 +352,21 @@ def test_data_are_loaded_once_before_anything_runs(folder, swept, refused, monke
                                                        "--use_synthetic_data"]) is None  # fmt: skip
 
 
+def test_a_sweep_says_what_is_left_out_of_its_data(tmp_path, monkeypatch, capsys):
+    rows = [f"c{i // 4},{i},{('a', 'b', 'b', 'a')[i % 4] if i else ''}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["who,x,y", *rows]))
+    given = ["--experiment_name=x", "--dataset_name=table", f"--data_file={tmp_path / 't.csv'}",
+             "--client_column=who", "--label_column=y"]  # fmt: skip
+    with in_process.opened("finetuning_trainer"), flagsaver.flagsaver():
+        assert flag_check._load("finetuning_trainer", given) is None
+    said = capsys.readouterr().err
+    assert said == "warning: of the data, 1 rows without label are left out\n"
+    result = subprocess.CompletedProcess([], 0, "null\n", f"noise\n{said}")
+    monkeypatch.setattr(flag_check.subprocess, "run", lambda *args, **options: result)
+    assert flag_check.data_complaint("finetuning_trainer", given, {}) is None
+    assert capsys.readouterr().err == said
+
+
 def test_a_sweep_stops_after_a_task_that_fails_before_its_training(folder, swept, refused):
     (folder / "fedavg.yaml").write_text(FEDAVG.replace("[0.5", "[20, 0.5"))
     message = refused("fedavg.yaml", "--seeds=1", "--max_parallel=1")
