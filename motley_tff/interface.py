@@ -191,8 +191,9 @@ def run(
         # Runs of before did not say their data's options.
         defaults = {"data": settings["data"]}
         raisable: dict[str, tuple[str, ...]] = {"loop.total_rounds": ()}
-        place = (root, experiment_name)
-        directory = run_directory.RunDirectory(*place, settings, defaults, raisable)
+        directory = run_directory.RunDirectory(
+            root, experiment_name, settings, defaults, raisable, "motley_tff.run"
+        )
         stack.callback(directory.close)
         run_config(task, config, directory, reporter)
         result = _result(directory.path, is_kept=root_output_dir is not None)

@@ -74,7 +74,12 @@ def _assert_one_line(result, status, *parts):
         ("--use_synthetic_data=maybe", ["expected true or false"]),
         ("--backend=sequental", ["auto, tff, sequential", "did you mean sequential?"]),
         ("--total_rounds", ["Missing value for flag"]),
-        ("--flagfile=/does/not/exist", ["/does/not/exist"]),
+        (
+            "--flagfile=/does/not/exist",
+            ["--flagfile=/does/not/exist: No such file or directory; name"],
+        ),
+        ("--flagfile=/", ["--flagfile=/: Is a directory; name a file of flags, one a line"]),
+        ("total_rounds=3", ["unexpected argument 'total_rounds=3'", "--name=value"]),
         ("true", ["unexpected argument 'true'", "--name=value"]),
     ],
 )
@@ -92,6 +97,22 @@ def test_a_required_flag_is_named(command):
     declarations = 'flags.DEFINE_string("experiment_name", None, "Name.", required=True)'
     program = command(declarations=declarations)
     _assert_one_line(_run(program), 2, "--experiment_name is required")
+    words = "unexpected argument 'experiment_name=x'; flags are written"
+    _assert_one_line(_run([*program, "experiment_name=x"]), 2, words)
+    # Here it is a flag's value.
+    line = _run([*program, "--backend", "experiment_name=x"])
+    _assert_one_line(line, 2, "--backend=experiment_name=x: expected one of")
+
+
+def test_a_name_that_says_too_little_is_asked_about(command):
+    declarations = """
+flags.DEFINE_integer("train_epochs", 1, "Epochs.")
+flags.DEFINE_integer("finetune_max_epochs", 1, "Epochs.")
+"""
+    words = "unknown flag --epochs; did you mean one of --finetune_max_epochs, --train_epochs?"
+    _assert_one_line(_run([*command(declarations=declarations), "--epochs=3"]), 2, words)
+    words = "unknown flag --max_epochs; did you mean --finetune_max_epochs?"
+    _assert_one_line(_run([*command(declarations=declarations), "--max_epochs=3"]), 2, words)
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h", "--helpfull"])

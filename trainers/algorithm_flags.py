@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -20,11 +20,13 @@ def define(trainer: str, meaning: str) -> None:
     """
     _refuse_taken_flags(trainer)
     offered = algorithms.offered_by(trainer)
-    _define_choice("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning)
+    elsewhere = _elsewhere(trainer)
+    _define_choice("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning, elsewhere)
     on_top = algorithms.personalizations_of(trainer)
     if len(on_top) > 1:
         meaning = "How clients personalize the global model."
-        _define_choice("personalization", next(iter(on_top)), list(on_top), meaning)
+        usual = next(iter(on_top))
+        _define_choice("personalization", usual, list(on_top), meaning, elsewhere)
     owners: dict[str, list[tuple[str, algorithms.Parameter]]] = {}
     for name, kind in {**offered, **on_top}.items():
         for parameter in algorithms.parameters(kind, trainer):
@@ -64,11 +66,26 @@ def _define_numbers(flag: str, default: Any, words: str, like: algorithms.Parame
     )
 
 
-def _define_choice(flag: str, default: str, names: list[str], meaning: str) -> None:
+def _define_choice(
+    flag: str, default: str, names: list[str], meaning: str, elsewhere: Mapping[str, str]
+) -> None:
     choice = flags.EnumFlag(flag, default, meaning, names)
     choice.parser.refused = algorithms.REFUSED  # Told in place of the names that are expected.
+    choice.parser.elsewhere = elsewhere  # Told beside them.
     flags.DEFINE_flag(choice)
     data_flags.register_check(flag, _check_not_refused)
+
+
+def _elsewhere(trainer: str) -> dict[str, str]:
+    """Returns where each algorithm and personalization is, in words."""
+    kinds = {"algorithm": algorithms.TRAINING, "personalization": algorithms.PERSONALIZATIONS}
+    return {
+        name: f"here it is --{flag}={name}"
+        if trainer in kind.card.trainers
+        else f"for {name} see {' and '.join(kind.card.trainers)}"
+        for flag, of_flag in kinds.items()
+        for name, kind in of_flag.items()
+    }
 
 
 def _check_not_refused(name: str) -> None:

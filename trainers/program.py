@@ -37,7 +37,7 @@ def train(trainer: str) -> None:
     place = (wanted.root_output_dir, wanted.experiment_name)
     with contextlib.closing(
         run_directory.RunDirectory(
-            *place, wanted.deciding_flags, wanted.default_flags, wanted.raisable
+            *place, wanted.deciding_flags, wanted.default_flags, wanted.raisable, trainer
         )
     ) as directory:
         made_with = {"trainer": trainer, "data_dir": wanted.data.data_dir,

@@ -82,6 +82,8 @@ _DEVICE = (
 
 def advice(flag: str) -> str | None:
     """Returns what to give instead of a published flag, or None if it is none."""
+    if flag == "algorithm":  # Of a trainer that has one.
+        return "it has one algorithm; see finetuning_trainer and mtl_trainer for others"
     for pattern, words in _DEVICE:
         if match := re.fullmatch(pattern, flag):
             return words.format(**match.groupdict())

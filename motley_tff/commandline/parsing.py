@@ -61,18 +61,46 @@ def parse(
         hint = advice(error.flagname) or _similar_flag(error.flagname)
         hint = hint or f"{name} --help lists the flags"
         raise UserError(f"unknown flag --{error.flagname}; {hint}") from error
+    except flags.CantOpenFlagFileError as error:
+        raise UserError(_unreadable(error)) from error
     except flags.Error as error:
-        raise UserError(_explain(str(error))) from error
+        # What is required may be there, but for its dashes.
+        stray = None if positional else _assignment(words)
+        raise UserError(_unexpected(stray) if stray else _explain(str(error))) from error
     _refuse_infinite()
     if len(values) < len(positional):
         raise UserError(f"missing {positional[len(values)]}; usage: {_usage(name, positional)}")
     takes_many = bool(positional) and positional[-1].endswith("...")
     if len(values) > len(positional) and not takes_many:
-        raise UserError(
-            f"unexpected argument {values[len(positional)]!r}; flags are written --name=value, "
-            "or --name and --noname where they are true or false"
-        )
+        raise UserError(_unexpected(values[len(positional)]))
     return values
+
+
+def _unexpected(argument: str) -> str:
+    return (
+        f"unexpected argument {argument!r}; flags are written --name=value, or --name and --noname "
+        "where they are true or false"
+    )
+
+
+def _assignment(words: Sequence[tuple[str, str | None]]) -> str | None:
+    """Returns the first word that would be a flag if it began with dashes."""
+    before = ""
+    for word, _ in words:
+        name, equals, _ = word.partition("=")
+        takes_next = before.startswith("-") and "=" not in before
+        if equals and name in FLAGS and not takes_next:
+            return word
+        before = word
+    return None
+
+
+def _unreadable(error: flags.CantOpenFlagFileError) -> str:
+    """Returns a line on a flagfile; absl has the system's error as its own text."""
+    cause = error.__context__
+    if not isinstance(cause, OSError):
+        return f"--flagfile: {error}; name a file of flags, one a line"
+    return f"--flagfile={cause.filename}: {cause.strerror}; name a file of flags, one a line"
 
 
 def given() -> tuple[Given, ...]:
@@ -131,10 +159,15 @@ def _flags_among(words: Sequence[tuple[str, str | None]]) -> Iterator[Given]:
 
 
 def _similar_flag(name: str) -> str:
-    """Returns a question about a flag that exists, or an empty string."""
+    """Returns a question about flags that exist, or an empty string: those that end in the name,
+    which says too little, or the one that is spelled most like it.
+    """
     ours = [flag for group in _own_flags().values() for flag in group]
+    longer = sorted(flag.name for flag in ours if flag.name.endswith(f"_{name}"))
+    if len(longer) > 1:
+        return f"did you mean one of --{', --'.join(longer)}?"
     names = {flag.name for flag in ours} | {f"no{flag.name}" for flag in ours if flag.boolean}
-    near = difflib.get_close_matches(name, sorted(names), 1)
+    near = longer or difflib.get_close_matches(name, sorted(names), 1)
     return f"did you mean --{near[0]}?" if near else ""
 
 
@@ -156,6 +189,8 @@ def _explain(message: str) -> str:
         reason = f"expected one of {', '.join(allowed)}"
         for similar in difflib.get_close_matches(value, sorted(allowed), 1):
             reason += f"; did you mean {similar}?"
+        if elsewhere := getattr(parser, "elsewhere", {}).get(value):
+            reason += f"; {elsewhere}"
     elif FLAGS[name].boolean:
         reason = "expected true or false"
     elif re.search("invalid literal|could not convert|is not ", reason):

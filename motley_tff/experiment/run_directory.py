@@ -56,6 +56,7 @@ class RunDirectory:
       defaults: What a flag stood at in a run that was made before there was such a flag.
       raisable: `{flag: others}` that may be raised where a run goes on, unless the others, whose
         meaning depends on it, are named.
+      maker: The program; a directory of another one is refused by its name.
 
     Attributes:
       record: What `run.json` says.
@@ -73,6 +74,7 @@ class RunDirectory:
         flags: Mapping[str, Any],
         defaults: Mapping[str, Any] | None = None,
         raisable: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
+        maker: str | None = None,
     ):
         check_name(experiment_name)
         self.run_id = experiment_name
@@ -80,7 +82,7 @@ class RunDirectory:
         self.checkpoints, self.figures = self.path / "checkpoints", self.path / "figures"
         self.generated = self.path / "generated"
         self._flags, self._defaults = dict(flags), dict(defaults or {})
-        self._raisable = raisable
+        self._raisable, self._maker = raisable, maker
         self._start = time.monotonic()
         self._lock_file = self._lock()
         try:
@@ -235,6 +237,7 @@ class RunDirectory:
         elif len(changed) == 1 and changed[0] in self._raisable:
             self._raise(changed[0], known[changed[0]], flags[changed[0]])
         elif changed:
+            self._check_maker()
             cells = [f"--{k} ({known.get(k)} then, {flags.get(k)} now)" for k in changed]
             more = len(cells) - _MAX_LISTED_FLAGS
             listed = ", ".join(cells[:_MAX_LISTED_FLAGS]) + (
@@ -243,6 +246,19 @@ class RunDirectory:
             raise UserError(
                 f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
                 f"{listed}; give the same flags to go on, or another --experiment_name"
+            )
+
+    def _check_maker(self) -> None:
+        """Names the program that made a directory, where it is another one."""
+        known = self.record.get("trainer")
+        if "plan" in self.record:
+            known = "motley_sweep"
+        elif "loop.total_rounds" in self.record["flags"]:
+            known = "motley_tff.run"
+        if self._maker and known not in (None, self._maker):
+            raise UserError(
+                f"experiment {self.run_id!r} exists in {self.path.parent} and is one of {known}, "
+                f"not of {self._maker}; choose another --experiment_name"
             )
 
     def _raise(self, flag: str, before: int, now: int) -> None:

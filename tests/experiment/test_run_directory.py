@@ -196,3 +196,19 @@ def test_of_many_flags_that_differ_the_first_are_named(tmp_path):
     others = dict.fromkeys(flags, -1)
     with pytest.raises(UserError, match=r"--flag_07 \(7 then, -1 now\) and 3 more; give the same"):
         run_directory.RunDirectory(tmp_path, "x", others)
+
+
+@pytest.mark.parametrize(
+    ("facts", "known"),
+    [
+        ({"trainer": "finetuning_trainer"}, "finetuning_trainer"),
+        ({"plan": {}}, "motley_sweep"),
+        ({"flags": {"loop.total_rounds": 3}}, "motley_tff.run"),
+    ],
+)
+def test_a_directory_of_another_program_is_refused_by_its_name(tmp_path, facts, known):
+    with opened(tmp_path) as directory:
+        directory.write_record(status="finished", **facts)
+    words = f"exists in .* and is one of {known}, not of mtl_trainer; choose"
+    with pytest.raises(UserError, match=words):
+        run_directory.RunDirectory(str(tmp_path), "run", {"alpha": 1}, maker="mtl_trainer")

@@ -156,6 +156,8 @@ def test_a_global_model_that_is_worse_than_nothing_is_named_again_and_again(tmp_
         (["--dataset_name=school", "--lambda=-1"], "--lambda=-1"),
         (["--dataset_name=school", "--algorithm=apfl", "--alpha=1.5"], "--alpha=1.5"),
         (["--dataset_name=school", "--algorithm=dito"], "did you mean ditto?"),
+        (["--dataset_name=school", "--algorithm=fedprox"],
+         "for fedprox see finetuning_trainer and knn_per_trainer"),
         (["--dataset_name=school", "--personal_learning_rate=0"], "finite number above 0"),
     ],
 )  # fmt: skip
