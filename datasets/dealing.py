@@ -123,6 +123,7 @@ def deal(
             num_clients,
             stream,
             least,
+            can_be_lower=least > needed,
         )
         hands = label_partition.deal(counts, labels, stream)
     digest = _digest(hands)

@@ -123,6 +123,7 @@ def draw(
     num_clients: int,
     stream: np.random.Generator,
     min_examples: int = 1,
+    can_be_lower: bool = False,
 ) -> np.ndarray:
     """Returns how many examples of each class each client gets, int64 [clients, classes].
 
@@ -133,6 +134,7 @@ def draw(
     Args:
       sizes: How many examples each class has, int64 [classes].
       stream: What draws.
+      can_be_lower: Whether `min_examples` is the user's, and more than splits need.
 
     Raises:
       UserError: If clients cannot own so many classes, classes would be nobody's, or no draw gives
@@ -153,10 +155,11 @@ def draw(
             best, least_spread = counts, spread
     if best is not None:
         return best
+    lower = ", a lower --min_examples," if can_be_lower else ""
     raise UserError(
         f"found no partition of {sizes.sum():,} examples into {num_clients} clients of at least "
         f"{min_examples} in {_MAX_DRAWS} draws (the last gave {totals.min()} to {totals.max():,}); "
-        "give fewer clients, a lower --min_examples, or a less skewed --partition"
+        f"give fewer clients{lower} or a less skewed --partition"
     )
 
 

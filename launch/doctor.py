@@ -7,12 +7,15 @@ status is 0 if all of them passed, 1 if one failed, 2 if a flag is wrong.
 """
 
 import contextlib
+import dataclasses
 import functools
+import hashlib
 import importlib
 import importlib.metadata
 import os
 import pathlib
 import platform
+import re
 import shutil
 import sys
 import time
@@ -44,6 +47,8 @@ _PACKAGES = (
     "grpcio",
 )  # fmt: skip
 _MAX_LISTED = 20
+# Options that stand in no name of a picture.
+_OF_ANY_DATA = ("data_dir", "use_synthetic_data", "base_random_seed", "memory_limit_gb", "setting")
 # Facts that the words before them tell.
 _TOLD = ("clients_left_out", "clients_not_evaluable", "notes")
 _GIBIBYTE = 2**30
@@ -255,7 +260,8 @@ def _dataset(options: datasets.DataOptions, figures_dir: pathlib.Path) -> str:
         f"{shares.distance:.2f} (total variation) from their average"
     )
     lines += _odd(options, task)
-    return "\n       ".join([*lines, *_pictures(task, sizes, shares, figures_dir)])
+    name = _name(options, task.setting)
+    return "\n       ".join([*lines, *_pictures(task, name, sizes, shares, figures_dir)])
 
 
 def _what_will_happen(task: Any) -> list[str]:
@@ -309,13 +315,12 @@ def _odd(options: datasets.DataOptions, task: Any) -> list[str]:
     return data_checks.findings(clients, datasets.label_column(options))
 
 
-def _pictures(task: Any, sizes: Any, shares: Any, folder: pathlib.Path) -> list[str]:
+def _pictures(task: Any, name: str, sizes: Any, shares: Any, folder: pathlib.Path) -> list[str]:
     """Draws how clients differ, and their images if they have some; returns where."""
     from datasets import description  # With TensorFlow, 1.7 s.
     from motley_tff.report import heterogeneity  # With Matplotlib, 220 ms.
 
     images = description.images(task)
-    name = f"{task.dataset}_silos" if _is_chosen_silos(task) else task.dataset
     kinds = ("heterogeneity", "sizes", "images")
     bars, curves, sheet = (folder / f"{kind}_{name}.png" for kind in kinds)
     by_split = {"silos": sizes["train"]} if task.setting == "cross_silo" else sizes
@@ -336,9 +341,27 @@ def _pictures(task: Any, sizes: Any, shares: Any, folder: pathlib.Path) -> list[
     return [f"picture: {path}" for path in drawn]
 
 
-def _is_chosen_silos(task: Any) -> bool:
-    """Whether the clients of data that could be devices' are silos here."""
-    return task.dataset in datasets.EITHER_SETTING and task.setting == "cross_silo"
+def _name(options: datasets.DataOptions, setting: str) -> str:
+    """Returns what pictures are called: by the data set, silos where clients could be devices, the
+    file, and, where options say more of the data, a mark of these, for others to stay beside them.
+    """
+    silos = (
+        "silos"
+        if setting == "cross_silo" and options.dataset_name in datasets.EITHER_SETTING
+        else ""
+    )
+    usual = datasets.DataOptions(options.dataset_name)
+    given = {
+        name: value
+        for name, value in dataclasses.asdict(options).items()
+        if value != getattr(usual, name) and name not in _OF_ANY_DATA
+    }
+    file = given.get("data_file")
+    if file:
+        given["data_file"] = os.path.realpath(os.path.expanduser(file))
+    stem = re.sub(r"\W+", "_", pathlib.Path(file).stem) if file else ""
+    mark = hashlib.sha256(repr(sorted(given.items())).encode()).hexdigest()[:6] if given else ""
+    return "_".join(filter(None, [options.dataset_name, silos, stem, mark]))
 
 
 def _short(value: object, limit: int = 160) -> str:

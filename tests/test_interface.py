@@ -13,6 +13,7 @@ import datasets
 import motley_tff as motley
 from motley_tff.algorithms import HypCluster, Mocha, OptimizerConfig
 from motley_tff.core import clients, plugins
+from motley_tff.experiment.config import RunConfig
 from tests import toy
 from tests.contracts import in_process
 from tests.trainers import programs
@@ -248,6 +249,21 @@ def test_a_finished_run_of_other_clients_is_not_given_back(tmp_path):
     (tmp_path / "run" / "summary.csv").unlink()
     with pytest.raises(motley.UserError, match=r"lacks summary\.csv, which a finished run leaves"):
         run("c")
+
+
+def test_a_class_without_a_card_of_its_own_has_its_own_name():
+    @dataclasses.dataclass(frozen=True)
+    class Mine(motley.algorithms.Ditto):
+        pass
+
+    @dataclasses.dataclass(frozen=True)
+    class Tuning(motley.algorithms.FineTuning):
+        pass
+
+    fedavg, ditto = motley.algorithms.FedAvg(), motley.algorithms.Ditto()
+    runs = [(Mine(), None), (ditto, None), (fedavg, Tuning(max_epochs=1))]
+    names = [RunConfig(algorithm=one, personalization=other).algorithm_name for one, other in runs]
+    assert names == ["Mine", "ditto", "fedavg+Tuning"]
 
 
 def test_rounds_are_raised_where_nothing_else_changes(tmp_path):

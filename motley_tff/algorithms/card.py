@@ -40,6 +40,14 @@ class Card:
     is_central: bool = False
 
 
+def name_of(kind: type) -> str:
+    """Returns what tables call an algorithm's class: its card's name, or, of a class that is
+    derived from another one without a card of its own, the class's.
+    """
+    card = vars(kind).get("card")
+    return card.name if isinstance(card, Card) else kind.__name__
+
+
 class Parameter(NamedTuple):
     """A hyperparameter that is a flag: the dataclass's field, the flag, what its --help says."""
 

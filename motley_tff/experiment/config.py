@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer, attacks
+from motley_tff.algorithms.card import name_of
 from motley_tff.core import (
     algorithm as algorithm_lib,
     candidates,
@@ -218,10 +219,10 @@ class RunConfig:
     @property
     def algorithm_name(self) -> str:
         """What the tables' `algorithm` column says."""
-        name = self.algorithm.card.name
+        name = name_of(type(self.algorithm))
         if self.personalization is None:
             return name
-        personalization = self.personalization.card.name
+        personalization = name_of(type(self.personalization))
         if self.loop.total_rounds:
             tuning = self.personalization
             has_none = isinstance(tuning, FineTuning) and tuning.max_epochs == 0

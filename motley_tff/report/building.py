@@ -50,7 +50,7 @@ _MAX_LISTED_RUNS = 200
 
 class Built(NamedTuple):
     """What was written: the page, other files, and (title, what it needs) of absent figures; and
-    warnings of runs that should not be compared.
+    warnings of paths without tables and of runs that should not be compared.
     """
 
     page: pathlib.Path
@@ -89,7 +89,7 @@ def build(
         "examples", _EXAMPLES[0], inputs.examples,
         lambda path: score_figures.draw(path, rounds.get(path.parent.resolve())),
     )  # fmt: skip
-    return report.finish(compared, len(inputs.generators))
+    return report.finish(compared, len(inputs.generators), inputs.missing)
 
 
 def stems(compared: Iterable[comparisons.Comparison]) -> list[str]:
@@ -228,7 +228,12 @@ class _Report:
         files, svg = style.save(figure, self._folder, stem, self._vector)
         return page.Image(f"table-{stem}", title, caption, str(table), svg, files)
 
-    def finish(self, compared: Sequence[comparisons.Comparison], num_generators: int) -> Built:
+    def finish(
+        self,
+        compared: Sequence[comparisons.Comparison],
+        num_generators: int,
+        missing: Sequence[str],
+    ) -> Built:
         """Adds what was left out and the list of runs, and writes the page."""
         images = [image for section in self._sections for image in section.images]
         titles = {image.title for image in images} | {section.title for section in self._sections}
@@ -243,14 +248,16 @@ class _Report:
         absent = [(title, need) for title, need in needs if title not in titles]
         if num_generators:
             absent.append((f"Tables of generators' runs ({num_generators})", _PICTURES))
-        closing = [section_of_absent(absent), section_of_runs(compared)]
+        closing = [section_of_absent(absent, missing), section_of_runs(compared)]
         names = ", ".join(dict.fromkeys(comparison.dataset for comparison in compared))
         title = "Personalized federated learning" + (f": {names}" if names else "")
         target = self._folder / "report.html"
         with csv_files.replacing(target) as file:
             file.write(page.page(title, [*self._sections, *closing]))
         files = [*self._files, *(path for image in images for path in image.files)]
-        return Built(target, files, absent, [w for c in compared for w in c.warnings])
+        warnings = [f"warning: {line}" for line in missing]
+        warnings += [warning for comparison in compared for warning in comparison.warnings]
+        return Built(target, files, absent, warnings)
 
 
 def _highest(table: "pd.DataFrame", axis: str) -> str:
@@ -306,13 +313,18 @@ def section_of_comparison(
     return page.Section(anchor, title, "\n".join(parts), images)
 
 
-def section_of_absent(absent: Sequence[tuple[str, str]]) -> page.Section:
-    """Returns the list of figures that could not be drawn, (title, what it needs) each."""
+def section_of_absent(
+    absent: Sequence[tuple[str, str]], missing: Sequence[str] = ()
+) -> page.Section:
+    """Returns the list of figures that could not be drawn, (title, what it needs) each, and lines
+    on paths without tables.
+    """
+    paths = page.items(missing) if missing else ""
     if not absent:
-        return page.Section("left-out", "Left out", page.paragraph("Nothing."))
+        return page.Section("left-out", "Left out", paths or page.paragraph("Nothing."))
     lines = [f"{title}: needs {needs}" for title, needs in absent]
     note = page.paragraph("The given directories hold no data for these figures:")
-    return page.Section("left-out", "Left out", note + page.items(lines))
+    return page.Section("left-out", "Left out", paths + note + page.items(lines))
 
 
 def section_of_runs(compared: Iterable[comparisons.Comparison]) -> page.Section:

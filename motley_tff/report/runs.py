@@ -144,7 +144,8 @@ class Sweep:
 class Inputs(NamedTuple):
     """Everything under the given paths, with other commands' tables: motley_doctor's label shares,
     FedEval's scores, motley_generative's, and runs' scores of examples. Of `generators`
-    nothing is read: their own tables score nets, not pictures.
+    nothing is read: their own tables score nets, not pictures. `missing` says of paths without any
+    of these what is there instead.
     """
 
     runs: list[Run]
@@ -154,22 +155,26 @@ class Inputs(NamedTuple):
     generated: list[pathlib.Path]
     examples: list[pathlib.Path]
     generators: list[pathlib.Path]
+    missing: list[str]
 
 
 _OTHER_TABLES = ("heterogeneity_*.csv", "scorecard.csv", "generative*.csv", "scores.csv")
 
 
 def find(paths: Sequence[str]) -> Inputs:
-    """Reads the runs and sweeps in directories, each once; UserError if none or broken."""
-    inputs = Inputs([], [], [], [], [], [], [])
+    """Reads the runs and sweeps in directories, each once; UserError if none or broken. A path that
+    has none is named beside others that have some.
+    """
+    inputs = Inputs([], [], [], [], [], [], [], [])
     seen: set[pathlib.Path] = set()
     for text in paths:
         path = pathlib.Path(os.path.expanduser(text))
         if not path.is_dir():
             kind = "a file" if path.exists() else "nothing"
-            raise UserError(
+            inputs.missing.append(
                 f"{text}: found {kind}, expected the directory of a run, a sweep, or several"
             )
+            continue
         below = list(client_tables.directories(path))
         directories = [d for d in below if d.resolve() not in seen]
         labels, scores, generated, examples = (
@@ -178,7 +183,7 @@ def find(paths: Sequence[str]) -> Inputs:
         )
         generated = [p for p in generated if _has_scored_sets(p)]
         if not below and not [*labels, *scores, *generated, *examples]:
-            raise UserError(
+            inputs.missing.append(
                 f"{text}: no clients.csv or sweep.csv in it or below; give what a trainer or "
                 "motley_sweep has written"
             )
@@ -189,9 +194,12 @@ def find(paths: Sequence[str]) -> Inputs:
         inputs.scorecards.extend(scores)
         inputs.generated.extend(generated)
         inputs.examples.extend(examples)
-    if inputs.generators and not any(found for found in inputs[:-1]):
+    *others, generators, missing = inputs
+    if missing and not generators and not any(others):
+        raise UserError(missing[0])
+    if generators and not any(others):
         raise UserError(
-            f"{inputs.generators[0]}: of generative_trainer, whose own tables score nets, not "
+            f"{generators[0]}: of generative_trainer, whose own tables score nets, not "
             "pictures; score these with motley_generative, and give the directory of its --output"
         )
     return inputs

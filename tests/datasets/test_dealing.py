@@ -144,13 +144,19 @@ def test_loaded_in_a_graph_as_in_memory():
     [
         ({"partition": "classes:4"}, "--partition=classes:4: found 3 classes"),
         ({"partition": "classes:1", "num_clients": 2}, "some would be nobody's"),
-        ({"partition": "dirichlet:0.01", "num_clients": 60, "min_examples": 3}, "in 100 draws"),
+        ({"partition": "dirichlet:0.01", "num_clients": 60, "min_examples": 3},
+         "give fewer clients, a lower --min_examples, or a less skewed --partition"),
+        # What was not given, or is no more than splits need, cannot be lowered.
+        ({"partition": "dirichlet:0.01", "num_clients": 60},
+         "give fewer clients or a less skewed --partition"),
+        ({"partition": "dirichlet:0.01", "num_clients": 60, "min_examples": 2},
+         "give fewer clients or a less skewed --partition"),
         ({"max_clients": 2}, "--max_clients=2: expected 3 or more"),
         ({"partition": "iid", "num_clients": 1}, "--num_clients=1: expected 2 or more"),
         ({"partition": "iid", "num_clients": 900}, "fewer than 2 a client; give fewer clients"),
         ({"partition": "iid", "num_clients": 9, "memory_limit_gb": 1e-7}, "--memory_limit_gb"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_dealt(devices, options, words):
     with pytest.raises(UserError) as error:
         _deal(devices, **options)

@@ -1,5 +1,6 @@
 """Tests of motley_doctor."""
 
+import importlib
 import importlib.metadata
 import pathlib
 import platform
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 
+from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
 from tests.launch import commands
 from tests.trainers import programs
@@ -41,6 +43,24 @@ def test_all_is_well_and_a_data_set_described(doctor, tmp_path):
     assert "silos: 60, 22 to 219 examples, median 108" in printed and "{}" not in printed
     pictures = {path.stem for path in (tmp_path / "figures").glob("*.png")}
     assert pictures == {"heterogeneity_school", "sizes_school"}
+
+
+def test_pictures_of_other_data_stay_beside_each_other(doctor):
+    name_of = importlib.import_module("launch.doctor")._name
+    table = {"dataset_name": "table", "label_column": "y", "client_column": "c"}
+    options = [
+        DataOptions(**table, data_file="/one/sales.csv"),
+        DataOptions(**table, data_file="/two/sales.csv"),
+        DataOptions(**{**table, "label_column": "z"}, data_file="/one/sales.csv"),
+        DataOptions("emnist", partition="iid"),
+        DataOptions("emnist", partition="dirichlet:1"),
+    ]
+    names = [name_of(one, "cross_device") for one in options]
+    assert len(set(names)) == 5
+    assert all(name.startswith("table_sales_") for name in names[:3])
+    assert name_of(options[0], "cross_device") == names[0]
+    silos = DataOptions("cifar10", setting="cross_silo", use_synthetic_data=True)
+    assert name_of(silos, "cross_silo") == "cifar10_silos"
 
 
 @pytest.mark.parametrize(

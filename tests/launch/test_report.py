@@ -54,6 +54,19 @@ def test_files_messages_and_the_page_of_names_that_would_be_dangerous(tmp_path):
     assert "0.600 ± .14" in text and "From clients.csv of run0, run1. Files: toy_b_" in text
 
 
+def test_a_path_that_is_missing_ends_no_report(tmp_path, report, capsys):
+    written.run(tmp_path / "runs", "one", "ditto", {"a": (0.5, 0.6)})
+    (tmp_path / "empty").mkdir()
+    paths = [tmp_path / name for name in ("nowhere", "runs", "empty")]
+    status, _ = report(*paths, f"--output_dir={tmp_path / 'out'}")
+    words = [f"{paths[0]}: found nothing, expected", f"{paths[2]}: no clients.csv or sweep.csv"]
+    lines = capsys.readouterr().err.splitlines()
+    assert status == 0 and [line.startswith("warning: ") for line in lines] == [False, True, True]
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert all(word in line and word in text for word, line in zip(words, lines[1:], strict=True))
+    assert words[0] in report.refused(paths[0], paths[2], f"--output_dir={tmp_path / 'none'}")
+
+
 def test_runs_on_other_data_are_refused(tmp_path, report, capsys):
     for name, limit in (("one", 4), ("two", 5)):
         clients = {"a": (0.5, 0.6)}

@@ -76,3 +76,5 @@ def test_what_a_script_says_of_itself(script):
     assert f"launch/slurm/{script.name}" in text
     for wanted in ("--requeue", "--signal=TERM@90", "--cpus-per-task", "--mem", "--time"):
         assert re.search(rf"^#SBATCH {wanted}", text, re.MULTILINE), wanted
+    # A node of two cores can run it as it is.
+    assert int(re.search(r"^#SBATCH --cpus-per-task=(\d+)$", text, re.MULTILINE)[1]) <= 2
