@@ -46,7 +46,7 @@ def choose(
     first = 0 if include_baseline or values.shape[1] == 1 else 1
     scores = values[:, first:] if higher_is_better else -values[:, first:]
     if tuning == "global":
-        scores = _mean_scores(scores[~np.isnan(values).all(axis=1)])
+        scores = _mean_scores(scores)
     chosen = first + _first_best(np.where(np.isfinite(scores), scores, -np.inf))
     return chosen if tuning == "per_client" else chosen[0]
 
@@ -61,7 +61,8 @@ def diverged_for(validation_values: np.ndarray) -> np.ndarray:
 
 def _mean_scores(scores: np.ndarray) -> np.ndarray:
     """Returns candidates' mean scores, [1, candidates], of those that diverged for fewest clients;
-    of the others, and where nobody has a score, -inf.
+    of the others, and where nobody has a score, -inf. An unscored client has a value nowhere, and
+    so makes no difference.
     """
     is_finite = np.isfinite(scores)
     counts = is_finite.sum(axis=0)

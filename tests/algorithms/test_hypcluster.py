@@ -110,6 +110,15 @@ def test_a_model_that_is_no_number_is_not_taken(task):
     assert results[0]["cluster_2_share"] == 1.0 and np.isfinite(found[1])
 
 
+def test_a_model_whose_outputs_are_infinite_is_not_taken_where_its_loss_is_finite(task):
+    def bounded(labels, outputs):
+        losses = tf.minimum(tf.square(tf.reshape(outputs, [-1]) - labels), 0.01)
+        return losses, tf.ones_like(losses)
+
+    _, results = _train(dataclasses.replace(task, loss=bounded), _params(), [np.inf, 9.0])
+    assert results[0]["cluster_2_share"] == 1.0
+
+
 def test_the_regularizer_counts_in_the_choice(task):
     """Of clients at -1 and -0.5 a negative model has the lower loss, but it is the longer one."""
     regularized = dataclasses.replace(task, regularizer=lambda w: 0.5 * tf.square(w[0][0, 0]))

@@ -93,6 +93,20 @@ def test_rows_of_clients_by_hand():
     assert [row["split"] for row in report.clients] == ["valid"] * 3 + ["test"] * 3
 
 
+def test_who_is_unscored_and_whose_model_diverged():
+    task = _task()
+    scores = _both(task)
+    values = np.float32([[0.25, -np.inf], [np.nan, np.nan], [-np.inf, -np.inf]])
+    scores["test"].values["accuracy"][:] = values
+    report = rows_lib.report(task, ("0", "1"), scores, "global", True)
+    assert [row["is_hurt"] for row in _of_test(report.clients)] == [True, None, False]
+    (row,) = _of_test(report.summary)
+    counts = ("num_clients", "num_unscored", "num_diverged", "baseline_num_diverged")
+    assert [row[name] for name in counts] == [3, 1, 2, 1]
+    assert row["diverged_candidates"] == "0 1" and row["pct_clients_hurt"] == 50
+    assert row["baseline_mean"] == 0.25 and np.isnan(row["personalized_mean"])
+
+
 def test_curves_and_clusters_by_hand():
     task = _task()
     report = rows_lib.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
