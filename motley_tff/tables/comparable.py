@@ -23,7 +23,7 @@ DATA_FLAGS: Mapping[str, Any] = {
     "adni_split": "subject", "shakespeare_split": "roles", "min_characters": 200,
     "client_column": None, "label_column": None, "feature_columns": None,
     "categorical_columns": (), "text_column": None, "time_column": None, "image_size": None,
-    "missing_values": (), "val_split": 0.15, "test_split": 0.15,
+    "missing_values": None, "val_split": 0.15, "test_split": 0.15,
 }  # fmt: skip
 LABEL_RANGE = "label_range"
 # Other facts, of those runs that know them.
