@@ -171,7 +171,7 @@ def _trained_runs():
 def _generative_runs():
     few = (
         "--num_clients=4", "--clients_per_train_round=2", "--max_examples_per_client=20",
-        "--train_steps=6", "--num_generated=8", "--generator_width=4", "--partition=iid",
+        "--train_steps=6", "--num_generated=8", "--generator_width=8", "--partition=iid",
     )  # fmt: skip
     for generator in ("wgan_gp", "ddpm"):
         for algorithm in ("fedavg", "centralized"):
