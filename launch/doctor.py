@@ -29,6 +29,8 @@ import datasets
 from motley_tff import algorithms, commandline
 from motley_tff.core import cores
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import defaults
+from motley_tff.experiment.config import RunConfig
 from trainers import config, data_flags
 
 FLAGS = flags.FLAGS
@@ -272,10 +274,12 @@ def _what_will_happen(task: Any) -> list[str]:
             f"{len(task.train):,} silos train together, each on its training part; validation "
             f"parts choose settings; {metric} on the test parts of {len(task.test):,}"
         ]
+    cohort = defaults.resolve(RunConfig(), task.setting, len(task.train)).loop
     return [
-        f"{len(task.train):,} clients train together; {len(task.valid):,} others choose settings "
-        f"(valid), and {len(task.test):,} more are reported (test): each personalizes on one half "
-        f"of its examples and is scored on the other; {metric}"
+        f"{len(task.train):,} clients train, {cohort.clients_per_train_round} of them in each "
+        f"round; {len(task.valid):,} others choose settings (valid), and {len(task.test):,} more "
+        "are reported (test): each personalizes on one half of its examples and is scored on the "
+        f"other; {metric}"
     ]
 
 

@@ -22,10 +22,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
+from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.core import checks, plugins
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import progress, run_directory
-from motley_tff.experiment.config import BackendConfig, EvaluationConfig, LoopConfig, RunConfig
+from motley_tff.experiment import defaults, progress, run_directory
+from motley_tff.experiment.config import (
+    BackendConfig,
+    EvaluationConfig,
+    LoopConfig,
+    RunConfig,
+    plain,
+)
 from motley_tff.tables import client_tables, columns, reading
 
 if TYPE_CHECKING:
@@ -95,7 +102,7 @@ def create_task(name: str, **options: Any) -> Task:
 
         if not isinstance(task, Task):
             raise tasks[name].error(f"it returned {type(task).__name__}, expected a Task")
-        facts = {**task.facts, "options": _plain(options)}
+        facts = {**task.facts, "options": plain(options)}
         if name in others:
             facts["package"] = others[name].origin
         return dataclasses.replace(task, facts=facts)
@@ -137,11 +144,12 @@ def run(
     Args:
       algorithm: What trains, such as `algorithms.Ditto(regularization=1.0)`.
       personalization: How clients personalize a global model; fine-tuning by default. Algorithms
-        that train each client's model, and clusters, take none.
+        that train each client's model, and clusters, take none. Per-FedAvg takes fine-tuning, its
+        default on devices, in place of its own adaptation.
       seed: Of every random choice but those of the data.
-      clients_per_round: Cohort size; by default ten, on silos all.
+      clients_per_round: Cohort size; by default ten or all if there are fewer, on silos all.
       rounds_per_evaluation: Evaluate every so many rounds; by default after the last.
-      evaluation: What evaluations look at.
+      evaluation: What evaluations look at; what it leaves at None is as without it.
       backend: What runs the clients' work.
       root_output_dir: Keep a trainer's files, in `<root_output_dir>/<experiment_name>`; a run that
         was cut goes on there, and one of fewer rounds, if nothing else differs. None keeps none.
@@ -155,44 +163,34 @@ def run(
 
     if not isinstance(task, Task):
         raise UserError(f"task: found {task!r}, expected what create_task returns")
-    if clients_per_round is None and task.setting == "cross_device":
-        clients_per_round = min(10, len(task.train))
-    kind = type(algorithm)
-    trains_each = getattr(kind, "personalization", None) is not FedAvg.personalization
-    if evaluation is None:
-        evaluation = EvaluationConfig(include_baseline_candidate=not trains_each)
     config = RunConfig(
         algorithm=algorithm,
-        personalization=personalization or (None if trains_each else FineTuning()),
+        personalization=personalization,
         loop=LoopConfig(
             total_rounds=rounds,
             rounds_per_evaluation=rounds_per_evaluation or rounds or 1,
             clients_per_train_round=clients_per_round,
             base_random_seed=seed,
-            evaluation=evaluation,
+            evaluation=evaluation or EvaluationConfig(),
         ),
         backend=backend or BackendConfig(),
     )
     config = checks.checked(config, names=_ARGUMENTS)
-    if trains_each and personalization is not None:
-        raise UserError(
-            f"{algorithm.card.title} has models for clients of its own; leave personalization out"
-        )
-    if kind.card.trainers == ("mtl_trainer",) and task.setting == "cross_device":
+    if algorithm.card.trainers == ("mtl_trainer",) and task.setting == "cross_device":
         raise UserError(
             f"{algorithm.card.title} is for silos, and the clients of {task.dataset} are devices, "
             "which keep no state; choose another algorithm or another task"
         )
-    config.check()
+    whole = defaults.resolve(config, task.setting, len(task.train))
+    whole.check()
     with contextlib.ExitStack() as stack:
         root = root_output_dir or stack.enter_context(tempfile.TemporaryDirectory())
-        settings = {**_settings(config), **_data_settings(task)}
-        del settings["backend.tff_workers"]  # Others may go on with what some began.
+        settings = _settings(config, whole) | _data_settings(task)
         # Runs of before did not say their data's options.
-        defaults = {"data": settings["data"]}
+        before = {"data": settings["data"]}
         raisable: dict[str, tuple[str, ...]] = {"loop.total_rounds": ()}
         directory = run_directory.RunDirectory(
-            root, experiment_name, settings, defaults, raisable, "motley_tff.run"
+            root, experiment_name, settings, before, raisable, "motley_tff.run"
         )
         stack.callback(directory.close)
         run_config(task, config, directory, reporter)
@@ -211,6 +209,7 @@ def run_config(
 
     Args:
       task: The task, or what loads it once TensorFlow's threads are set.
+      config: What was given; `defaults.resolve` fills in the rest.
       directory: The run's; held by this process.
       reporter: Told what happens.
       warn: Given lines that a user should see; by default Python's warnings.
@@ -229,35 +228,26 @@ def run_config(
             "runs with other threads in this process; begin a new one"
         )
     loaded = task() if callable(task) else task
+    whole = defaults.resolve(config, loaded.setting, len(loaded.train))
     if directory.is_finished:
-        runner.check_data(loaded, directory)
+        runner.check_data(runner.centralized(loaded, whole), directory)
         return
-    runner.run(loaded, config, directory, reporter or progress.Silent(), warn or warnings.warn)
+    runner.run(loaded, whole, directory, reporter or progress.Silent(), warn or warnings.warn)
 
 
-def _settings(config: RunConfig) -> dict[str, Any]:
+def _settings(config: RunConfig, whole: RunConfig) -> dict[str, Any]:
     """Returns what decides the numbers, as `run.json` has it: `{dotted name: value}`."""
-    settings = {
-        "algorithm": config.algorithm_name,
-        "base_random_seed": config.loop.base_random_seed,
+    settings = whole.settings()
+    # Runs of before have its rate as it was given, which may be none.
+    if isinstance(config.algorithm, SiloAlgorithm):
+        settings["algorithm.personal_optimizer"] = plain(
+            dataclasses.asdict(config.algorithm.personal_optimizer)
+        )
+    del settings["backend.tff_workers"]  # Others may go on with what some began.
+    return settings | {
+        "algorithm": whole.algorithm_name,
+        "base_random_seed": whole.loop.base_random_seed,
     }
-    for name, value in dataclasses.asdict(config).items():
-        parts = value if isinstance(value, dict) else {name: value}
-        prefix = f"{name}." if isinstance(value, dict) else ""
-        settings |= {f"{prefix}{key}": _plain(part) for key, part in parts.items()}
-    return settings
-
-
-def _plain(value: Any) -> Any:
-    """Returns a value as JSON has it when it is read again; what JSON lacks as its text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    value = value.item() if hasattr(value, "item") else value  # NumPy's numbers
-    return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
 
 
 def _data_settings(task: Task) -> dict[str, Any]:

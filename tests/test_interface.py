@@ -98,6 +98,16 @@ def test_files_are_kept_and_found_again(tmp_path):
         run(3)
 
 
+def test_a_central_run_is_found_again(tmp_path):
+    def run():
+        return motley.run(
+            _SILOS, motley.algorithms.Centralized(), motley.algorithms.FineTuning(max_epochs=0),
+            rounds=1, backend=_SEQUENTIAL, root_output_dir=str(tmp_path),
+        )  # fmt: skip
+
+    pd.testing.assert_frame_equal(run().clients, run().clients)
+
+
 def test_a_personalization_too_many():
     with pytest.raises(motley.UserError, match="Ditto has models for clients"):
         motley.run(_SILOS, motley.algorithms.Ditto(), motley.algorithms.FineTuning())

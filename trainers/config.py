@@ -17,11 +17,11 @@ from motley_tff.algorithms import (
     FineTuning,
     HypCluster,
     OptimizerConfig,
-    PerFedAvg,
     attacks,
 )
 from motley_tff.core import candidates, private_mean
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import defaults
 from motley_tff.experiment.config import (
     BackendConfig,
     EvaluationConfig,
@@ -42,11 +42,6 @@ _OF_GENERATORS: Mapping[str, tuple[str, ...]] = {
     "wgan_gp": ("n_critic", "penalty"),
     "ddpm": ("diffusion_steps", "sampling_steps", "server_decay"),
 }
-# Adam's, of clients, as published; a flag that is not given stands for these.
-_BETAS_OF_GENERATORS: Mapping[str, Mapping[str, float]] = {
-    "wgan_gp": {"beta_1": 0.0, "beta_2": 0.9},
-    "ddpm": {"beta_1": 0.9, "beta_2": 0.999},
-}
 # Flags of all trainers that would change nothing: generators have models of their own, and their
 # nets are not personalized.
 _NOT_OF_GENERATORS = ("model", "model_sizes", "evaluate_ood", "personalization_fraction")
@@ -61,6 +56,7 @@ _WARM_START_RATES = (
 class Config:
     """What a trainer's command line asks for.
 
+    `run` has None where a default depends on another value, which `experiment.defaults` fills in.
     `deciding_flags`, which `run.json` gets, are those that decide the numbers. `selects_round` says
     whether the closing table is that of the round best on validation clients, or of the last;
     `generator` what makes pictures, of the trainer that trains such; `raisable` what may
@@ -98,11 +94,14 @@ def read(trainer: str) -> Config:
         "generative_trainer": _generative,
     }[trainer](is_silos)
     datasets.check_options(data)
-    run.check()
+    whole = defaults.resolve(run, "cross_silo" if is_silos else "cross_device")
+    whole.check()
     # The trainer's setting, if none was given.
     decides = {**deciding_flags(trainer), "setting": data.setting}
     if trainer == "generative_trainer":  # What they stand for, not whether they were given.
-        decides |= {f"client_adam_{name}": value for name, value in _generators_betas().items()}
+        client = whole.algorithm.client_optimizer
+        betas = {f"client_{client.name}_{name}": v for name, v in client.parameters.items()}
+        decides |= {name: value for name, value in betas.items() if name in decides}
     return Config(
         data=data,
         run=run,
@@ -147,8 +146,8 @@ def data_options(trainer: str = "") -> DataOptions:
     }
     if options.model_sizes is not None:
         lists["model_sizes"] = tuple(map(int, options.model_sizes))
-    if options.dataset_name in datasets.EITHER_SETTING and options.setting is None:
-        lists["setting"] = "cross_silo" if trainer == "mtl_trainer" else "cross_device"
+    if options.dataset_name in datasets.EITHER_SETTING:
+        lists["setting"] = datasets.setting(options.dataset_name, options.setting, trainer)
     return dataclasses.replace(options, **lists)
 
 
@@ -183,32 +182,17 @@ def _is_foreign(module: str) -> bool:
 
 
 def _fine_tuning(is_silos: bool) -> RunConfig:
-    if FLAGS.personalization == "lp_ft" and FLAGS.finetune_last_layer:
-        raise UserError(
-            "--finetune_last_layer tunes the last layer alone, --personalization=lp_ft all of them "
-            "after --probing_epochs; leave one out"
-        )
-    rates = tuple(float(rate) for rate in FLAGS.finetune_learning_rate)
     personalization = _personalization(
         "finetuning_trainer",
-        optimizer=_optimizer("finetune", rates[0]),
-        learning_rates=rates,
+        optimizer=_optimizer("finetune", FineTuning.optimizer.learning_rate),
+        learning_rates=tuple(float(rate) for rate in FLAGS.finetune_learning_rate),
         max_epochs=FLAGS.finetune_max_epochs,
-        batch_size=FLAGS.train_batch_size,
         last_layer=FLAGS.finetune_last_layer,
     )
-    loop = _loop(is_silos, FLAGS.finetune_tuning, FLAGS.include_baseline_candidate)
+    loop = _loop(FLAGS.finetune_tuning, FLAGS.include_baseline_candidate)
     if (every := FLAGS.finetune_every) is not None:
         loop = dataclasses.replace(loop, rounds_per_evaluation=every)
-    adapts: dict[str, Any] = {}
-    if FLAGS.algorithm == PerFedAvg.card.name:
-        if len(rates) > 1:
-            raise UserError(
-                f"--algorithm={FLAGS.algorithm} trains a model for steps at one rate; give one "
-                "--finetune_learning_rate"
-            )
-        adapts["personal_optimizer"] = _optimizer("finetune", rates[0])
-    return _run(_algorithm("finetuning_trainer", **adapts), personalization, loop)
+    return _run(_algorithm("finetuning_trainer"), personalization, loop)
 
 
 def _knn_per(is_silos: bool) -> RunConfig:
@@ -222,7 +206,7 @@ def _knn_per(is_silos: bool) -> RunConfig:
         num_neighbors=tuple(int(k) for k in FLAGS.num_neighbors),
         coefficients=tuple(float(c) for c in FLAGS.coefficients),
     )
-    loop = _loop(is_silos, FLAGS.knn_tuning, FLAGS.include_baseline_candidate)
+    loop = _loop(FLAGS.knn_tuning, FLAGS.include_baseline_candidate)
     return _run(_algorithm("knn_per_trainer"), personalization, loop)
 
 
@@ -235,9 +219,7 @@ def _multi_task(is_silos: bool) -> RunConfig:
     algorithm: Any = _algorithm(
         "mtl_trainer", personal_optimizer=_optimizer("personal", FLAGS.personal_learning_rate)
     )
-    return _run(
-        algorithm, None, _loop(is_silos, algorithm.tuning, include_baseline_candidate=False)
-    )
+    return _run(algorithm, None, _loop())
 
 
 def _generator() -> GeneratorOptions:
@@ -292,38 +274,23 @@ def _check_generators_flags() -> None:
 
 def _generative(is_silos: bool) -> RunConfig:
     kind: Any = generative.KINDS[FLAGS.generator]
-    rate = FLAGS.client_learning_rate or (1e-4 if FLAGS.generator == "wgan_gp" else 2e-4)
-    client = _optimizer("client", rate)
-    betas = _generators_betas()
-    client = dataclasses.replace(client, parameters={**client.parameters, **betas})
     own = {name: FLAGS[name].value for name in _OF_GENERATORS[FLAGS.generator]}
     fields = {field.name for field in dataclasses.fields(kind)}
     algorithm = kind(
-        **{**_fedavg(), "client_optimizer": client},
+        **_fedavg(),
         train_steps=FLAGS.train_steps,
         keep_optimizer_state=FLAGS.keep_optimizer_state,
         **{name: value for name, value in own.items() if name in fields},
     )
-    loop = dataclasses.replace(_loop(is_silos), num_generated=FLAGS.num_generated)
+    loop = dataclasses.replace(_loop(), num_generated=FLAGS.num_generated)
     # The nets are scored as they are.
     return _run(algorithm, FineTuning(max_epochs=0), loop)
-
-
-def _generators_betas() -> dict[str, float]:
-    """Returns Adam's betas of a generator's clients; none of another optimizer."""
-    if FLAGS.client_optimizer != "adam":
-        return {}
-    given = {name: FLAGS[f"client_adam_{name}"].value for name in ("beta_1", "beta_2")}
-    return {
-        name: _BETAS_OF_GENERATORS[FLAGS.generator][name] if value is None else value
-        for name, value in given.items()
-    }
 
 
 def _clustering(is_silos: bool) -> RunConfig:
     paths = _cluster_models()
     before = _warm_start(is_silos)
-    loop = _loop(is_silos, include_baseline_candidate=False)
+    loop = _loop()
     if FLAGS.warmstart_fraction is not None:
         loop = dataclasses.replace(loop, total_rounds=loop.total_rounds - before.total_rounds)
     algorithm = HypCluster(
@@ -332,7 +299,6 @@ def _clustering(is_silos: bool) -> RunConfig:
         steps_empty_clusters=FLAGS.step_empty_clusters,
         shares_base_layers=FLAGS.share_base_layers,
         balance=FLAGS.balance,
-        balance_rounds=max(1, loop.total_rounds // 2),
     )
     run = _run(algorithm, None, loop)
     return dataclasses.replace(run, initial_models=paths, warm_start=before)
@@ -393,13 +359,12 @@ def _warm_start(is_silos: bool) -> WarmStartConfig:
             f"{given[0]} is for a warm start, of which there are no rounds; leave it out, or give "
             "--num_warmstart_fedavg_rounds"
         )
-    client_rate = FLAGS.warmstart_client_learning_rate or FLAGS.client_learning_rate
-    server_rate = FLAGS.warmstart_server_learning_rate or FLAGS.server_learning_rate
-    server = _optimizer("server", server_rate)
+    client = _optimizer("client", FLAGS.warmstart_client_learning_rate)
+    server = _optimizer("server", FLAGS.warmstart_server_learning_rate)
     if FLAGS.warmstart_server_adam_epsilon is not None:
         parameters = {**server.parameters, "epsilon": FLAGS.warmstart_server_adam_epsilon}
         server = dataclasses.replace(server, parameters=parameters)
-    optimizers = {"client_optimizer": _optimizer("client", client_rate), "server_optimizer": server}
+    optimizers = {"client_optimizer": client, "server_optimizer": server}
     algorithm = FedAvg(**_fedavg() | optimizers)
     return WarmStartConfig(algorithm, num_rounds, FLAGS.cluster_initialization)
 
@@ -463,14 +428,17 @@ def _fedavg() -> dict[str, Any]:
 
 def _optimizer(prefix: str, rate: float | None) -> OptimizerConfig:
     name = FLAGS[f"{prefix}_optimizer"].value
-    parameters = optimizer_flags.PARAMETERS[name]
-    return OptimizerConfig(name, rate, {p: FLAGS[f"{prefix}_{name}_{p}"].value for p in parameters})
+    parameters = {
+        parameter: value
+        for parameter in optimizer_flags.PARAMETERS[name]
+        if (value := FLAGS[f"{prefix}_{name}_{parameter}"].value) is not None
+    }
+    return OptimizerConfig(name, rate, parameters)
 
 
 def _loop(
-    is_silos: bool,
-    tuning: candidates.Tuning = "global",
-    include_baseline_candidate: bool = True,
+    tuning: candidates.Tuning | None = None,
+    include_baseline_candidate: bool | None = None,
 ) -> LoopConfig:
     size, is_given = FLAGS.clients_per_train_round, FLAGS["clients_per_train_round"].present
     if is_given and FLAGS.clients_fraction is not None:
@@ -478,7 +446,7 @@ def _loop(
             f"--clients_per_train_round={size} and --clients_fraction={FLAGS.clients_fraction:g} "
             "both say how large a cohort is; leave one out"
         )
-    if is_silos and not is_given:
+    if not is_given:
         size = None
     evaluation = EvaluationConfig(
         personalization_fractions=tuple(float(f) for f in FLAGS.personalization_fraction),

@@ -56,7 +56,8 @@ def _define_rounds() -> None:
     _define_count(
         "clients_per_train_round",
         10,
-        "Clients in a round's cohort. Silos all take part unless the flag is given.",
+        "Clients in a round's cohort. Unless the flag is given, silos all take part, and devices "
+        "where there are fewer.",
     )
     flags.DEFINE_float(
         "clients_fraction",

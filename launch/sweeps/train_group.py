@@ -21,7 +21,7 @@ from launch.sweeps import plans, results
 from motley_tff import algorithms, commandline
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import run_directory
+from motley_tff.experiment import defaults, run_directory
 from motley_tff.files import csv_files
 from motley_tff.tables import columns
 from trainers import config
@@ -63,16 +63,15 @@ class _Group:
         if task.group is None:
             raise ValueError(f"Task {task.name} is no group.")
         self._directory, self._plan, self._task, self._group = directory, plan, task, task.group
-        self._given, self._run = given, given.run
-        evaluation = given.run.loop.evaluation
-        # Whose validation score chooses a candidate, and whether the baseline may be chosen.
-        self._choice = (evaluation.tuning, evaluation.include_baseline_candidate)
+        self._given = given
         self._tasks = {
             seed: datasets.create_task(dataclasses.replace(given.data, base_random_seed=seed))
             for seed in task.group.seeds
         }
         results.begun_path(directory, task).touch()
         self._first = self._tasks[task.group.seeds[0]]
+        self._run = defaults.resolve(given.run, self._first.setting, len(self._first.train))
+        self._choice = self._run.loop.evaluation.choice()
         # Drawn here: algorithms are also built inside graphs.
         self._starts, self._diverged = self._initial_weights()
         template = self._build(self._first, self._starts[0], dict(task.group.settings[0]))
@@ -190,7 +189,10 @@ class _Group:
         return set(points[values >= best - results.NEAR * abs(best), 0].tolist())
 
     def _build(self, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
-        return _build(self._run.algorithm, task, initial_weights, hparams)
+        algorithm = algorithms.with_values(self._given.run.algorithm, hparams)
+        # After a setting's own rates, which others may depend on.
+        run = dataclasses.replace(self._given.run, algorithm=algorithm)
+        return defaults.resolve(run, task.setting).algorithm.build(task, initial_weights)
 
 
 def _build(algorithm: Any, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:

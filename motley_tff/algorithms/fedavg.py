@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import learning
+from motley_tff.core import candidates, learning
 from motley_tff.core.algorithm import Algorithm, Communicated, Personalization
 from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
@@ -44,10 +44,24 @@ class FedAvg:
         "train_epochs": (1, None),
         "train_batch_size": (1, None),
     }
+    # Whether a candidate is chosen once for all clients, or by each silo, unless that is said.
+    tuning: ClassVar[candidates.Tuning] = "global"
     client_optimizer: OptimizerConfig = OptimizerConfig("sgd", 0.1)
     server_optimizer: OptimizerConfig = OptimizerConfig("sgd", 1.0)
     train_epochs: int = 1
     train_batch_size: int = 10
+
+    def with_defaults(self, personalization: Any, total_rounds: int) -> FedAvg:
+        """Returns the algorithm with those of its own defaults that depend on another value.
+
+        Args:
+          personalization: How clients personalize the global model; None if the algorithm does it.
+          total_rounds: The run's.
+
+        Raises:
+          UserError: If the personalization does not fit.
+        """
+        return self
 
     def check(self) -> None:
         """Raises a UserError if the algorithm would not be itself under these optimizers."""

@@ -58,9 +58,9 @@ class FedStcServer(fedavg.FedAvg):
     def check(self) -> None:
         """Raises a UserError if the server's step is not as sparse as the update it takes."""
         server = self.server_optimizer
-        momentum = server.parameters.get("momentum", 0.0)
-        if server.name != "sgd" or momentum:
-            found = f"{server.name} with momentum {momentum:g}" if momentum else server.name
+        if server.name != "sgd" or server.momentum:
+            momentum = f" with momentum {server.momentum:g}" if server.momentum else ""
+            found = f"{server.name}{momentum}"
             raise UserError(
                 f"--server_optimizer={server.name}: {self.card.name} sends the server's step as a "
                 f"sparse update, and that of {found} is not sparse; give --server_optimizer=sgd "

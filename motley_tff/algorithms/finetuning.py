@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from motley_tff.algorithms import optimizers, scoring
+from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig
 from motley_tff.core import candidate_labels, learning
@@ -42,6 +42,8 @@ class FineTuning:
         `learning_rates`.
       learning_rates: Rates to try, at least one.
       max_epochs: Epochs 0..max_epochs are candidates, at least 0.
+      batch_size: Examples a batch; None for as many as in training, whose default it is where
+        there is none.
     """
 
     card: ClassVar[Card] = Card(
@@ -56,7 +58,7 @@ class FineTuning:
     optimizer: OptimizerConfig = OptimizerConfig("sgd", 0.01)
     learning_rates: tuple[float, ...] = (0.01,)
     max_epochs: int = 20
-    batch_size: int = 10
+    batch_size: int | None = None
     last_layer: bool = False
 
     @property
@@ -152,7 +154,7 @@ def client_work(
     training = Pass(
         part=personalization_part,
         step=train,
-        batch_size=params.batch_size,
+        batch_size=params.batch_size or fedavg.FedAvg.train_batch_size,
         shuffle=True,
         drop_remainder=task.drop_remainder,
         training=True,

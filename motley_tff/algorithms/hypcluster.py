@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,8 @@ class HypCluster(fedavg.FedAvg):
       steps_empty_clusters: Whether a cluster without clients takes a server step on zero.
       shares_base_layers: Whether all models have the same layers except for the last.
       balance: Strength of the penalty on popular models, in units of the loss, at least 0.
-      balance_rounds: The penalty goes linearly to nothing in so many rounds, at least 1.
+      balance_rounds: The penalty goes linearly to nothing in so many rounds, at least 1; None for
+        the first half of a run's.
     """
 
     card: ClassVar[Card] = Card(
@@ -63,7 +64,12 @@ class HypCluster(fedavg.FedAvg):
     steps_empty_clusters: bool = False
     shares_base_layers: bool = False
     balance: float = 0.0
-    balance_rounds: int = 1
+    balance_rounds: int | None = None
+
+    def with_defaults(self, personalization: Any, total_rounds: int) -> fedavg.FedAvg:
+        """Returns the algorithm with the rounds of its penalty; of none it is one."""
+        rounds = max(1, total_rounds // 2) if self.balance else 1
+        return dataclasses.replace(self, balance_rounds=self.balance_rounds or rounds)
 
     def check_clients(self, task: Task) -> None:
         """Raises a UserError if there are more clusters than training clients."""
@@ -79,6 +85,8 @@ class HypCluster(fedavg.FedAvg):
         The server's weights are (models, leaves [k, ...]; penalties [k]); in an update the second
         tells which model was trained.
         """
+        if self.balance and self.balance_rounds is None:
+            raise ValueError("Expected balance_rounds, which `with_defaults` fills in, found none.")
         k = len(initial_weights)
         is_last = task.model.is_last_layer
         is_shared = tuple(self.shares_base_layers and not last for last in is_last)
@@ -293,7 +301,7 @@ class _Server:
         return learning.select(mass > 0.0, (after, tuple(stepped)), (before, model))
 
     def _penalties(self, done: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
-        left = tf.maximum(0.0, 1.0 - done / self._params.balance_rounds)
+        left = tf.maximum(0.0, 1.0 - done / (self._params.balance_rounds or 1))
         # A model that nobody takes is not made infinitely attractive.
         relative = tf.maximum(self._k * shares, 0.01)
         return self._params.balance * left * tf.math.log(relative)

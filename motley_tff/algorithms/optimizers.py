@@ -42,6 +42,11 @@ class OptimizerConfig:
     parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
+    def momentum(self) -> float:
+        """The optimizer's momentum; 0 if it has none."""
+        return {**PARAMETERS.get(self.name, {}), **self.parameters}.get("momentum", 0.0)
+
+    @property
     def total_gain(self) -> float | None:
         """How much of an update the optimizer applies, in all later rounds together.
 
@@ -50,8 +55,7 @@ class OptimizerConfig:
         if self.name == "fedavgm":  # An average: its weights add up to 1.
             return self.learning_rate
         if self.name in ("sgd", "momentum"):
-            default = PARAMETERS[self.name]["momentum"]
-            return self.learning_rate / (1.0 - self.parameters.get("momentum", default))
+            return self.learning_rate / (1.0 - self.momentum)
         return None
 
 

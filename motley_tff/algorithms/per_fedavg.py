@@ -11,7 +11,7 @@ adaptation is plain SGD, in training and after: any other personal optimizer is 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from motley_tff.algorithms import fedavg, finetuning, optimizers
 from motley_tff.algorithms.card import Card, parameter
@@ -44,10 +44,25 @@ class PerFedAvg(SiloAlgorithm):
         5, "Most epochs of per_fedavg's adaptation", lower=1, upper=1000, trainers=("mtl_trainer",)
     )
 
+    def with_defaults(self, personalization: Any, total_rounds: int) -> fedavg.FedAvg:
+        """Returns the algorithm with its personal optimizer: that of fine-tuning, if clients
+        fine-tune its model, which is trained for steps at that rate. UserError if there are more.
+        """
+        if personalization is None or self.personal_optimizer.learning_rate is not None:
+            return super().with_defaults(personalization, total_rounds)
+        rates = personalization.learning_rates
+        if len(rates) > 1:
+            raise UserError(
+                f"--algorithm={self.card.name} trains a model for steps at one rate; give one "
+                "--finetune_learning_rate"
+            )
+        optimizer = dataclasses.replace(personalization.optimizer, learning_rate=rates[0])
+        return dataclasses.replace(self, personal_optimizer=optimizer)
+
     def check(self) -> None:
         """Raises a UserError if the personal optimizer is not plain SGD."""
         optimizer = self.personal
-        if optimizer.name != "sgd" or optimizer.parameters.get("momentum"):
+        if optimizer.name != "sgd" or optimizer.momentum:
             raise UserError(
                 f"the personal optimizer is {optimizer.name}: per_fedavg trains the model for a "
                 "step of plain SGD, and adapts it by such steps; give --personal_optimizer=sgd, of "

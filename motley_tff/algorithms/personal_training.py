@@ -33,7 +33,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import algorithm, candidate_labels, candidates, learning
+from motley_tff.core import algorithm, candidate_labels, learning
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Learner, Weights
@@ -50,8 +50,6 @@ class SiloAlgorithm(fedavg.FedAvg):
     """
 
     default_share: ClassVar[float] = 1.0
-    # Whether a candidate is chosen once for all silos, or by each.
-    tuning: ClassVar[candidates.Tuning] = "global"
     personal_optimizer: OptimizerConfig = OptimizerConfig("sgd", None)
 
     @property
@@ -61,6 +59,10 @@ class SiloAlgorithm(fedavg.FedAvg):
             return self.personal_optimizer
         rate = self.default_share * self.client_optimizer.learning_rate
         return dataclasses.replace(self.personal_optimizer, learning_rate=rate)
+
+    def with_defaults(self, personalization: Any, total_rounds: int) -> fedavg.FedAvg:
+        """Returns the algorithm with its personal rate."""
+        return dataclasses.replace(self, personal_optimizer=self.personal)
 
     def personalization(
         self, task: Task, built: algorithm.Algorithm

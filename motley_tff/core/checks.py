@@ -65,6 +65,7 @@ class _Check(typing.NamedTuple):
             hint = next(
                 (k for k in kinds if isinstance(k, type) and isinstance(value, k)), kinds[0]
             )
+            kind = typing.get_origin(hint)
         if dataclasses.is_dataclass(hint):
             if not isinstance(value, hint):
                 self.refuse(value, f"a value such as {hint.__name__}()")

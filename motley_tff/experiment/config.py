@@ -1,17 +1,18 @@
 """What a run is, as frozen values; no TensorFlow.
 
 A trainer makes a `RunConfig` of its flags, `motley_tff.run` of its arguments, and nothing below
-either reads a flag.
+either reads a flag. `defaults.resolve` then fills in what neither gave.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer, attacks
+from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer, LpFt, attacks
 from motley_tff.algorithms.card import name_of
 from motley_tff.core import (
     algorithm as algorithm_lib,
@@ -28,20 +29,32 @@ from motley_tff.core.task import Task
 class EvaluationConfig:
     """What evaluations look at. Their tables are at the first fraction and rule.
 
+    `defaults.resolve` fills in what is None, from the algorithm and its personalization.
+
     Attributes:
       personalization_fractions: Shares of the personalization set, each in (0, 1].
       acceptance: Rules, see `experiment.acceptance`.
       ood_examples: Size of the out-of-distribution set; 0 for none.
-      tuning: Whose validation score chooses a candidate.
-      include_baseline_candidate: Whether the global model itself may be chosen.
+      tuning: Whose validation score chooses a candidate; None for the algorithm's own choice.
+      include_baseline_candidate: Whether the global model itself may be chosen; None for yes, but
+        where the algorithm trains models for each client, or clusters.
     """
 
     BOUNDS: ClassVar[Mapping[str, tuple]] = {"personalization_fractions": (checks.ABOVE_0, 1)}
     personalization_fractions: tuple[float, ...] = (1.0,)
     acceptance: tuple[str, ...] = ("always",)
     ood_examples: int = 0
-    tuning: candidates.Tuning = "global"
-    include_baseline_candidate: bool = True
+    tuning: candidates.Tuning | None = None
+    include_baseline_candidate: bool | None = None
+
+    def choice(
+        self, tuning: candidates.Tuning = "global", includes_baseline: bool = True
+    ) -> tuple[candidates.Tuning, bool]:
+        """Returns (tuning, whether the global model may be chosen), the arguments where it says
+        neither; their own defaults are those of a global model that clients personalize.
+        """
+        includes = self.include_baseline_candidate
+        return self.tuning or tuning, includes_baseline if includes is None else includes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +65,8 @@ class LoopConfig:
       total_rounds: Training rounds; 0 leaves the initial model as it is.
       rounds_per_evaluation: Evaluate a sample of clients every so many rounds.
       rounds_per_checkpoint: Save the state every so many rounds.
-      clients_per_train_round: Cohort size; None for all clients.
+      clients_per_train_round: Cohort size; None for all silos, or ten devices, all if there are
+        fewer.
       clients_fraction: Cohort size as a share of the training clients, rounded, 1 at least; in
         place of the number if it is given.
       valid_clients_per_evaluation: Validation clients in an evaluation during training.
@@ -70,13 +84,13 @@ class LoopConfig:
         "rounds_per_checkpoint": (1, None),
         "clients_per_train_round": (1, None),
         "clients_fraction": (checks.ABOVE_0, 1),
-        "base_random_seed": (0, 2**31 - 1),
-        "dropout_rate": (0, 0.999),
+        "base_random_seed": (0, 2**32 - 1),
+        "dropout_rate": (0, 0.99),
     }
     total_rounds: int = 100
     rounds_per_evaluation: int = 10
     rounds_per_checkpoint: int = 50
-    clients_per_train_round: int | None = 10
+    clients_per_train_round: int | None = None
     clients_fraction: float | None = None
     valid_clients_per_evaluation: int = 100
     test_clients_per_evaluation: int = 100
@@ -128,7 +142,7 @@ class WarmStartConfig:
     """What HypCluster's models start from.
 
     Attributes:
-      algorithm: FedAvg, with the warm start's own rates.
+      algorithm: FedAvg, with the warm start's own rates; None for those of the clusters.
       total_rounds: Rounds of it for each model.
       initialization: `random` draws (and warm-starts) every model by itself, `updates` trains one
         and splits it by clients' updates.
@@ -172,6 +186,11 @@ class RunConfig:
     def check(self) -> None:
         """Raises a UserError if its parts contradict each other."""
         self.algorithm.check()
+        if isinstance(self.personalization, LpFt) and self.personalization.last_layer:
+            raise UserError(
+                "--finetune_last_layer tunes the last layer alone, --personalization=lp_ft all of "
+                "them after --probing_epochs; leave one out"
+            )
         aggregator, card = self.backend.aggregator, self.algorithm.card
         if card.wants_mean and aggregator != "mean":
             raise UserError(
@@ -196,6 +215,15 @@ class RunConfig:
             )
         if self.loop.clients_per_train_round:
             self.backend.added_noise(self.loop.clients_per_train_round)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns its values as `run.json` has them, `{dotted name: value}`."""
+        settings: dict[str, Any] = {}
+        for name, value in dataclasses.asdict(self).items():
+            parts = value if isinstance(value, dict) else {name: value}
+            prefix = f"{name}." if isinstance(value, dict) else ""
+            settings |= {f"{prefix}{key}": plain(part) for key, part in parts.items()}
+        return settings
 
     def build_personalization(
         self, task: Task, built: algorithm_lib.Algorithm
@@ -230,3 +258,15 @@ class RunConfig:
         # Without rounds there is no training to name: fine-tuning of new weights is local training.
         is_local = personalization == "finetuning" and not self.initial_models
         return "local" if is_local else personalization
+
+
+def plain(value: Any) -> Any:
+    """Returns a value as JSON has it when it is read again; what JSON lacks as its text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    value = value.item() if hasattr(value, "item") else value  # NumPy's numbers
+    return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)

@@ -48,7 +48,7 @@ def run(
 
     Args:
       task: The task, as its data set makes it.
-      config: What to run.
+      config: What to run, resolved (see `defaults`).
       directory: The run's; held by this process.
       reporter: Told what happens.
       warn: Given lines that a user should see.
@@ -56,7 +56,7 @@ def run(
     Raises:
       UserError: If the settings do not fit the task, or the directory holds another experiment.
     """
-    task = _centralized(task, config)
+    task = centralized(task, config)
     task = attacks.unevaluated(task, config.attack, config.loop.base_random_seed)
     facts = {**check_data(task, directory), **_check_plugins(task, config, directory)}
     say_what_is_left_out(task, warn)
@@ -78,6 +78,7 @@ def run(
             constant_prediction=constant_prediction.scores(task),
             own_constant_prediction=constant_prediction.own_scores(task),
             **({} if noise is None else {"dp_added_noise": noise}),
+            configuration=dataclasses.replace(config, loop=loop).settings(),
             **facts,
         )
         try:
@@ -111,7 +112,7 @@ def _disturbed(
     return stragglers.slowed(of_attack, config.straggler_rate)
 
 
-def _centralized(task: Task, config: RunConfig) -> Task:
+def centralized(task: Task, config: RunConfig) -> Task:
     """Returns the task with its examples where the algorithm wants them."""
     limit = config.backend.memory_limit_gb * 1e9
     if config.algorithm.card.is_central:
@@ -158,14 +159,12 @@ def _check_plugins(
 
 
 def _cut_to_population(task: Task, loop: LoopConfig, warn: Callable[[str], None]) -> LoopConfig:
-    """Returns the loop's settings; of a made-up population that is too small, all take part.
+    """Returns the loop's settings; of a made-up population that is too small, all take part, and in
+    one place there is no cohort.
 
     Real data refuse it, as Motley's sampling without replacement did: a round of fewer clients is
     another experiment.
     """
-    if loop.clients_fraction is not None:
-        cohort = max(1, round(loop.clients_fraction * len(task.train)))
-        loop = dataclasses.replace(loop, clients_per_train_round=cohort)
     size = loop.clients_per_train_round
     if task.train.ids == (partition.CENTRAL_CLIENT,):
         return dataclasses.replace(loop, clients_per_train_round=None)

@@ -90,8 +90,7 @@ class Studies:
             self._task,
             self._labels,
             scores,
-            config.tuning,
-            config.include_baseline_candidate,
+            *config.choice(),
             self._accept(self._rules[0], scores, held),
         )
         sizes = {fraction: score(evaluator) for fraction, evaluator in self._sizes.items()}
@@ -153,10 +152,7 @@ class Studies:
         return rows
 
     def _choose(self, scores: Scores, accept: rows_lib.Accept | None) -> dict[str, np.ndarray]:
-        config = self._config
-        return rows_lib.choose(
-            self._task, scores, config.tuning, config.include_baseline_candidate, accept
-        )
+        return rows_lib.choose(self._task, scores, *self._config.choice(), accept)
 
     def _summary(self, table, split, scores, chosen, extra):
         """Returns the cells that a table has of a split's summary, and the extra ones."""

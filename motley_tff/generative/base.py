@@ -29,6 +29,18 @@ class Generator(fedavg.FedAvg):
     train_steps: int | None = None
     keep_optimizer_state: bool = False
 
+    def with_defaults(self, personalization: Any, total_rounds: int) -> fedavg.FedAvg:
+        """Returns the generator with its published rate and, of adam, betas."""
+        optimizer, published = self.client_optimizer, type(self).client_optimizer
+        rate = optimizer.learning_rate
+        optimizer = dataclasses.replace(
+            optimizer, learning_rate=published.learning_rate if rate is None else rate
+        )
+        if optimizer.name == published.name:
+            parameters = {**published.parameters, **optimizer.parameters}
+            optimizer = dataclasses.replace(optimizer, parameters=parameters)
+        return dataclasses.replace(self, client_optimizer=optimizer)
+
     def finished(self, algorithm: Algorithm, task: Task, first_state: Any) -> Algorithm:
         """Returns an algorithm whose clients start from `first_state`, tensors, if they keep one;
         where one client trains, nothing is sent. UserError if devices are to keep one.

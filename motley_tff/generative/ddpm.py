@@ -115,7 +115,9 @@ class Ddpm(base.Generator):
         **base.Generator.BOUNDS,
         "server_decay": (0, float(np.nextafter(1.0, 0.0))),
     }
-    client_optimizer: OptimizerConfig = OptimizerConfig("adam", 2e-4)
+    client_optimizer: OptimizerConfig = OptimizerConfig(
+        "adam", 2e-4, {"beta_1": 0.9, "beta_2": 0.999}
+    )
     server_decay: float = 0.9
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:

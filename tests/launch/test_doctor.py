@@ -11,6 +11,7 @@ import pytest
 
 from datasets.options import DataOptions
 from motley_tff.core.errors import UserError
+from tests import toy
 from tests.launch import commands
 from tests.trainers import programs
 
@@ -61,6 +62,15 @@ def test_pictures_of_other_data_stay_beside_each_other(doctor):
     assert name_of(options[0], "cross_device") == names[0]
     silos = DataOptions("cifar10", setting="cross_silo", use_synthetic_data=True)
     assert name_of(silos, "cross_silo") == "cifar10_silos"
+
+
+@pytest.mark.parametrize(("number", "cohort"), [(3, 3), (11, 10)])
+def test_devices_cohort_is_that_of_trainers(number, cohort):
+    from launch import doctor
+
+    task = toy.scalar_task({f"c{i}": [float(i)] for i in range(number)})
+    (sentence,) = doctor._what_will_happen(task)
+    assert sentence.startswith(f"{number} clients train, {cohort} of them in each round; 1 others")
 
 
 @pytest.mark.parametrize(

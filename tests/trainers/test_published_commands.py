@@ -137,8 +137,6 @@ def test_a_cohort_above_a_made_up_population_is_all_of_it(is_made_up, asked, siz
     assert loop.clients_per_train_round == size
     warning = "--clients_per_train_round=4, but synthetic toy has 3 training clients"
     assert [line.startswith(warning) for line in said] == [True] * (size is None)
-    shared = LoopConfig(clients_per_train_round=asked, clients_fraction=0.5)
-    assert runner._cut_to_population(task, shared, said.append).clients_per_train_round == 2
     if not is_made_up:  # Of real data it is still refused.
         with pytest.raises(UserError, match="has 3 training clients; give at most that many"):
             experiment.check_config(loop, task)
