@@ -173,6 +173,8 @@ def _command(
         if name not in defaults or value != defaults[name]
     }
     places = {name: moved.get(name) or _place(record, given, name) for name in _PLACES}
+    # Silos' cohort, also where it is as large as the flag's default, which is that of devices.
+    decided |= {k: v for k, v in record.get("silos_a_round", {}).items() if v is not None}
     wanted = {
         **decided,
         **places,

@@ -213,6 +213,52 @@ def classifier_silos(sizes=(7, 12, 3, 20), seed=0):
     )
 
 
+class _ThreeWeights(_Bare):
+    def embed(self, x):
+        return x @ self._next()
+
+    def __call__(self, x, training, key):
+        return self.embed(x) @ self._next()
+
+
+class ThreeWeights(tf.keras.Model):
+    """Two logits of one number: a base of one weight, a last layer of two."""
+
+    def __init__(self):
+        super().__init__()
+        self.base, self.head = (tf.keras.layers.Dense(n, use_bias=False) for n in (1, 2))
+
+    @property
+    def last_layer(self):
+        return (self.head,)
+
+    def embed(self, x):
+        return self.base(x)
+
+    def call(self, x, training=False, key=None):
+        return self.head(self.embed(x))
+
+
+def three_weights(setting, sizes=(4, 6), seed=0):
+    """Returns a task of two classes whose model has three weights; of devices one validates, and
+    one tests.
+    """
+    if setting == "cross_silo":
+        made = classifier_silos(sizes, seed)
+    else:
+        made = classifier_task(len(sizes), sizes, seed)
+        held_out = {s: clients.subset(made.splits[s], made.splits[s].ids[:1]) for s in _HELD_OUT}
+        made = dataclasses.replace(made, **held_out)
+    return dataclasses.replace(
+        made,
+        model=_model(ThreeWeights, _ThreeWeights, np.ones([1, 1], np.float32)),
+        preprocess=lambda raw, training, key: (raw["x"][:, :1], raw["y"] // 2),
+    )
+
+
+_HELD_OUT = ("valid", "test")
+
+
 def with_held_out(classifier, held_out):
     """Returns a cross-device task with other validation and test clients."""
     return dataclasses.replace(classifier, valid=held_out, test=held_out)

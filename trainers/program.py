@@ -43,6 +43,7 @@ def train(trainer: str) -> None:
         made_with = {"trainer": trainer, "data_dir": wanted.data.data_dir,
                      "data_file": wanted.data.data_file}  # fmt: skip
         directory.record = {**made_with, **directory.record}
+        _check_cohort(wanted, directory)
         if directory.is_finished:
             _check_data_file(wanted, directory)
         else:
@@ -66,6 +67,16 @@ def _create_task(wanted: config.Config, directory: run_directory.RunDirectory) -
     made = generators.as_generative(task, wanted.generator)
     generators.write_real(task, directory.generated / run_directory.CLIENTS_PICTURES)
     return made
+
+
+def _check_cohort(wanted: config.Config, directory: run_directory.RunDirectory) -> None:
+    """Refuses to go on with all silos where ten took part, or the reverse: the flags look alike, as
+    ten is the flag's default and not that of silos.
+    """
+    if datasets.setting(wanted.data.dataset_name, wanted.data.setting) == "cross_silo":
+        cohort = {"clients_per_train_round": wanted.run.loop.clients_per_train_round}
+        directory.check_same("silos_a_round", cohort, "cohorts")
+        directory.record["silos_a_round"] = cohort
 
 
 def _check_data_file(wanted: config.Config, directory: run_directory.RunDirectory) -> None:

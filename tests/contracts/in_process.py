@@ -72,11 +72,11 @@ def declared():
 
 @contextlib.contextmanager
 def small():
-    """Runs on few clients, in this process."""
+    """Has trainers and Python load these tasks, in a process where TensorFlow runs already."""
     from motley_tff.experiment import runner
 
     with (
-        mock.patch.object(datasets, "_load", _load),
+        mock.patch.object(datasets, "_load", load),
         # TensorFlow runs already.
         mock.patch.object(runner, "limit_threads", lambda threads: True),
         mock.patch.object(run_directory, "_git_commit", lambda: None),
@@ -85,7 +85,8 @@ def small():
 
 
 @functools.cache
-def _load(options: data_options.DataOptions):
+def load(options: data_options.DataOptions):
+    """Returns the task that stands in for a data set."""
     if options.dataset_name == "vehicle":
         made = vehicle.synthesize(options.base_random_seed, _NUM_SENSORS)
         return vehicle.create_task_from_data(made.features, made.targets, options.base_random_seed)

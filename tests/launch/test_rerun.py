@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from motley_tff.core.errors import UserError
+from tests import toy
 from tests.contracts import in_process
 from tests.launch import commands
 from tests.trainers import programs
@@ -211,6 +213,28 @@ def test_a_generators_betas_are_given_again(folder, compared):
     _record(folder / "before", trainer="generative_trainer", flags=flags)
     compared()
     assert _given(folder) == ("trainers.generative_trainer", ["--client_adam_beta_1=0.9"])
+
+
+def test_silos_cohort_is_given_again_where_it_is_that_of_devices(folder, compared, monkeypatch):
+    """All silos take part unless it is given: ten are another run, under flags that look alike."""
+    eleven = toy.three_weights("cross_silo", (2,) * 11)
+    monkeypatch.setattr(in_process, "load", lambda options: eleven)
+    (folder / "defaults.json").write_text('{"clients_per_train_round": 10}')
+    with in_process.opened("mtl_trainer") as run:
+        flags = ("--algorithm=local", "--total_rounds=1", "--backend=sequential")
+        ten, every = (
+            run(folder, name, *flags, *more)
+            for name, more in (("ten", ["--clients_per_train_round=10"]), ("every", []))
+        )
+        for name, more in (("ten", []), ("every", ["--clients_per_train_round=10"])):
+            with pytest.raises(UserError, match="was begun with other cohorts"):
+                run(folder, name, *flags, *more)
+    for left, size in ((ten, 10), (every, None)):
+        assert in_process.table(left, "rounds").num_clients.tolist() == [str(size or 11)]
+        shutil.copy(left / "run.json", folder / "before")
+        compared()
+        cohorts = [flag for flag in _given(folder)[1] if "clients_per_train_round" in flag]
+        assert cohorts == ([f"--clients_per_train_round={size}"] if size else [])
 
 
 @pytest.mark.parametrize("trainer", _RUNS)
