@@ -88,12 +88,13 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({*REGISTRY, *packages.installed()}))
 
 
-def setting(name: str, chosen: Setting | None = None) -> Setting:
+def setting(name: str, chosen: Setting | None = None, trainer: str = "") -> Setting:
     """Returns whether a data set's clients are devices or silos; `chosen` decides of those that
-    can be either, which are devices if it is None. UserError if a package does not say.
+    can be either, which if it is None are silos for `mtl_trainer`, else devices. UserError if a
+    package does not say.
     """
     if name in EITHER_SETTING:
-        return chosen or "cross_device"
+        return chosen or ("cross_silo" if trainer == "mtl_trainer" else "cross_device")
     if name not in REGISTRY and name in packages.installed():
         return packages.setting(packages.installed()[name])
     return "cross_silo" if name in CROSS_SILO else "cross_device"

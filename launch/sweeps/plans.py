@@ -88,12 +88,12 @@ class Plan:
         return tuple(100 + 1000 * r for r in range(self.num_seeds))
 
     @property
-    def setting(self) -> str | None:
+    def setting(self) -> datasets.Setting | None:
         """What the clients of data are that can be either; None of other data."""
         if self.grid.dataset not in datasets.EITHER_SETTING:
             return None
-        default = "cross_silo" if self.grid.trainer == "mtl_trainer" else "cross_device"
-        return self.grid.fixed.get("setting", default)
+        chosen: Any = self.grid.fixed.get("setting")
+        return datasets.setting(self.grid.dataset, chosen, self.grid.trainer)
 
     @property
     def num_runs(self) -> int:
