@@ -1,8 +1,8 @@
 """Every flag reaches its effect: a table of flags and of the cells that must change.
 
-A new flag that decides numbers adds a line to `REACHES` (or, if it is an optimizer's parameter,
-nothing: `optimizer_flags.PARAMETERS` is looped over); one that decides none a line to
-`DECIDES_NO_NUMBERS` or, where a run would take long, to `SHOWN_ELSEWHERE`.
+A new flag that decides numbers adds a line to `REACHES` (or, if it is a hyperparameter, nothing:
+`test_python_and_trainers` and `test_hyperparameters` read them off the dataclasses); one that
+decides none a line to `DECIDES_NO_NUMBERS` or, where a run would take long, to `SHOWN_ELSEWHERE`.
 """
 
 from typing import NamedTuple
@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags
-from absl.testing import flagsaver
 
 import datasets
 from motley_tff.algorithms import optimizers
-from tests.contracts import in_process
-from trainers import algorithm_flags, config, optimizer_flags
+from motley_tff.experiment.config import RunConfig
+from tests.contracts import configurations, in_process
+from trainers import algorithm_flags, optimizer_flags
 
-_FINETUNING, _HYPCLUSTER, _KNN_PER, _MTL = in_process.TRAINERS
+_FINETUNING, _HYPCLUSTER, _KNN_PER, _ = in_process.TRAINERS
 _SHORT = (
     "--total_rounds=1", "--rounds_per_evaluation=1", "--backend=sequential", "--max_clients=2",
 )  # fmt: skip
@@ -28,10 +28,8 @@ _OWN = {
     _FINETUNING: ("--finetune_max_epochs=1", "--finetune_learning_rate=0.2"),
     _HYPCLUSTER: ("--num_clusters=2",),
     _KNN_PER: ("--num_neighbors=3", "--coefficients=0.5"),
-    _MTL: (),
 }
 _ALL = "--max_clients=9"
-_DEVICE = ("--dataset_name=emnist", "--clients_per_train_round=3", _ALL)
 
 
 class Reaches(NamedTuple):
@@ -52,14 +50,6 @@ class Reaches(NamedTuple):
     beside: tuple[str, ...] = ()
 
 
-def _of(algorithm, *more):
-    return (f"--algorithm={algorithm}", *more)
-
-
-_STUDENT = _of(
-    "persfl", "--distillation_weights=0.5", "--temperatures=2", "--student_epochs=1"
-)  # fmt: skip
-
 REACHES = (
     # Data and rounds.
     Reaches("--base_random_seed=5", "rounds", "train_loss"),
@@ -67,8 +57,6 @@ REACHES = (
         "--clients_per_train_round=2", _ALL)),
     Reaches("--total_rounds=2", "rounds", "round"),
     Reaches("--rounds_per_evaluation=1", "summary", "round", beside=_TWO_ROUNDS),
-    Reaches("--train_epochs=2", "clients", "baseline_loss"),
-    Reaches("--train_batch_size=3", "clients", "baseline_loss"),
     Reaches("--clients_per_train_round=1", "rounds", "num_clients"),
     Reaches("--clients_fraction=0.1", "rounds", "num_clients"),
     # Who trains, and on what.
@@ -85,77 +73,20 @@ REACHES = (
         "--aggregator=trimmed_mean", _ALL)),
     Reaches("--straggler_rate=0.9", "clients", "baseline_loss", beside=("--train_epochs=3",)),
     # Evaluation.
-    Reaches("--valid_clients_per_evaluation=2", "summary", "num_clients", beside=(
-        *_DEVICE, "--total_rounds=2", "--rounds_per_evaluation=1")),
-    Reaches("--test_clients_per_evaluation=2", "summary", "num_clients", beside=(
-        *_DEVICE, "--total_rounds=2", "--rounds_per_evaluation=1")),
-    Reaches("--final_evaluation_clients=2", "summary", "num_clients", beside=_DEVICE),
-    Reaches("--evaluate_ood", "clients", "ood_personalized"),
-    Reaches("--ood_examples=3", "clients", "ood_personalized", beside=("--evaluate_ood",)),
-    Reaches("--personalization_fraction=0.5", "clients", "num_personalization_examples"),
-    Reaches("--personalization_fraction=1,0.5", "sizes", None),
-    Reaches("--acceptance=min_examples:10", "clients", "candidate", beside=(
-        "--noinclude_baseline_candidate",)),
-    Reaches("--acceptance=always,validated", "acceptance", None),
     Reaches("--export_scores", "scores", None, _KNN_PER, (
         "--dataset_name=vehicle", "--train_batch_size=256")),
-    # Optimizers: each prefix; their parameters have a test of their own.
-    Reaches("--client_learning_rate=0.4", "clients", "baseline_loss"),
-    Reaches("--client_optimizer=adam", "clients", "baseline_loss"),
-    Reaches("--server_learning_rate=0.4", "clients", "baseline_loss"),
-    Reaches("--server_optimizer=yogi", "clients", "baseline_loss"),
-    Reaches("--finetune_learning_rate=0.4", "clients", "personalized_loss"),
-    Reaches("--finetune_optimizer=adagrad", "clients", "personalized_loss"),
-    Reaches("--personal_learning_rate=0.4", "clients", "personalized_loss", _MTL),
-    Reaches("--personal_optimizer=adam", "clients", "personalized_loss", _MTL),
     # finetuning_trainer, and what knn_per_trainer shares with it.
-    Reaches("--algorithm=fedsgd", "clients", "baseline_loss"),
-    Reaches("--algorithm=fedbabu", "clients", "baseline_loss", beside=_DEVICE),
-    Reaches("--personalization=lp_ft", "candidates", "loss", beside=("--finetune_max_epochs=2",)),
-    Reaches("--finetune_strength=5", "candidates", "loss", beside=(
-        "--personalization=proximal", "--finetune_max_epochs=2")),
-    Reaches("--probing_epochs=2", "candidates", "loss", beside=(
-        "--personalization=lp_ft", "--finetune_max_epochs=2")),
-    Reaches("--head_epochs=2", "clients", "personalized_loss", _MTL, _of("fedrep")),
-    Reaches("--sparsity=0.5", "clients", "baseline_loss", beside=_of("fedstc_server")),
-    Reaches("--coding=plain", "rounds", "bytes_up", beside=_of("fedstc_server")),
-    Reaches("--algorithm=per_fedavg", "clients", "baseline_loss"),
-    Reaches("--finetune_learning_rate=0.4", "clients", "baseline_loss", beside=_of("per_fedavg")),
-    Reaches("--algorithm=centralized", "rounds", "num_clients"),
-    Reaches("--proximal_strength=5", "clients", "baseline_loss", beside=_of(
-        "fedprox", "--train_epochs=3")),
-    Reaches("--finetune_max_epochs=2", "candidates", "candidate"),
-    Reaches("--finetune_last_layer", "candidates", "loss"),
     Reaches("--finetune_tuning=per_client", "clients", "candidate", beside=(
         "--finetune_learning_rate=0.05,0.5,2",)),
     Reaches("--finetune_every=1", "summary", "round", beside=_TWO_ROUNDS),
     Reaches("--noinclude_baseline_candidate", "clients", "candidate", beside=(
         "--finetune_learning_rate=0.000000001",)),
     # knn_per_trainer.
-    Reaches("--num_neighbors=1", "clients", "personalized_loss", _KNN_PER, (
-        "--noinclude_baseline_candidate",)),
-    Reaches("--coefficients=0.9", "clients", "personalized_loss", _KNN_PER, (
-        "--noinclude_baseline_candidate",)),
     Reaches("--knn_tuning=per_client", "clients", "candidate", _KNN_PER, (
         "--coefficients=0.2,0.6,1",)),
     Reaches("--noinclude_baseline_candidate", "clients", "candidate", _KNN_PER, (
         "--coefficients=0.000001",)),
-    # mtl_trainer.
-    Reaches("--algorithm=local", "clients", "personalized_loss", _MTL, _TWO_ROUNDS),
-    Reaches("--lambda=0.3", "clients", "personalized_loss", _MTL, _TWO_ROUNDS),
-    Reaches("--mocha_outer=2", "clients", "personalized_loss", _MTL, _of("mocha")),
-    Reaches("--alpha=0.9", "clients", "personalized_loss", _MTL, _of("apfl")),
-    Reaches("--inner_steps=1", "clients", "personalized_loss", _MTL, _of("pfedme")),
-    Reaches("--adaptation_epochs=2", "candidates", "candidate", _MTL, _of("per_fedavg")),
-    Reaches("--personal_layers=0", "clients", "personalized_loss", _MTL, _of("fedper")),
-    Reaches("--distillation=knowledge", "candidates", "loss", _MTL, _STUDENT),
-    Reaches("--teacher=last", "clients", "baseline_loss", _MTL, (*_STUDENT, *_TWO_ROUNDS)),
-    Reaches("--student=teacher", "candidates", "loss", _MTL, (*_STUDENT, *_TWO_ROUNDS)),
-    Reaches("--distillation_weights=0.9", "candidates", "loss", _MTL, _STUDENT),
-    Reaches("--temperatures=5", "candidates", "loss", _MTL, _STUDENT),
-    Reaches("--student_epochs=2", "candidates", "candidate", _MTL, _STUDENT),
     # hypcluster_trainer.
-    Reaches("--num_clusters=3", "rounds", "train_loss", _HYPCLUSTER, (_ALL,)),
     Reaches("--num_warmstart_fedavg_rounds=1", "summary", "bytes_down_total", _HYPCLUSTER),
     Reaches("--warmstart_fraction=0.5", "rounds", "round", _HYPCLUSTER, _TWO_ROUNDS),
     Reaches("--warmstart_client_learning_rate=0.7", "rounds", "train_loss", _HYPCLUSTER, (
@@ -165,14 +96,6 @@ REACHES = (
     Reaches("--warmstart_server_adam_epsilon=0.7", "rounds", "train_loss", _HYPCLUSTER, (
         "--num_warmstart_fedavg_rounds=1", "--server_optimizer=adam")),
     Reaches("--cluster_initialization=updates", "rounds", "train_loss", _HYPCLUSTER),
-    Reaches("--balance=20", "rounds", "train_loss", _HYPCLUSTER, (
-        "--total_rounds=6", "--num_clusters=3", "--base_random_seed=2", "--train_epochs=2", _ALL)),
-    Reaches("--share_base_layers", "rounds", "train_loss", _HYPCLUSTER),
-    # Its clients change between clusters: one that is left moves on by its momentum.
-    Reaches("--step_empty_clusters", "clients", "baseline_loss", _HYPCLUSTER, (
-        _ALL, "--num_clusters=3", "--total_rounds=5", "--rounds_per_evaluation=5",
-        "--train_epochs=2", "--server_optimizer=momentum", "--clients_per_train_round=1",
-        "--base_random_seed=2")),
 )  # fmt: skip
 
 # Flags that say where, how fast, or what is written, not which numbers.
@@ -190,8 +113,20 @@ DECIDES_NO_NUMBERS = {
     "threads_per_client": "speed; last bits",
     "use_synthetic_data": "where data come from",
 }
-# flag: the test that shows its effect.
+# flag: the test that shows its effect; that it is its field's is `test_python_and_trainers`.
 SHOWN_ELSEWHERE = {
+    **dict.fromkeys(
+        ("acceptance", "evaluate_ood", "ood_examples", "personalization_fraction"),
+        "experiment/test_studies",
+    ),
+    **dict.fromkeys(
+        (
+            "final_evaluation_clients",
+            "test_clients_per_evaluation",
+            "valid_clients_per_evaluation",
+        ),
+        "experiment/test_schedule",
+    ),
     **dict.fromkeys(datasets.OWN_OPTIONS, "trainers/test_flags"),
     "aggregator": "contracts/test_aggregators",
     "dp_noise_multiplier": "backends/test_tff_backend",
@@ -207,7 +142,7 @@ def opened(request, tmp_path_factory):
     with in_process.opened(request.param) as run:
 
         def finished(*given):
-            key = (*_SHORT, *_OWN[request.param], *given)
+            key = (*_SHORT, *_OWN.get(request.param, ()), *given)
             if key not in known:
                 known[key] = run(root, f"r{len(known)}", *key)
             return known[key]
@@ -224,11 +159,12 @@ def test_every_flag_is_known_to_this_table(opened):
     trainer, _ = opened
     shown = {_name(one.flag) for one in REACHES}
     ours = set(in_process.declared())
-    parameters = {f for f in ours if _is_parameter(f)}
-    choices = [flags.FLAGS[f].value for f in ("algorithm", "personalization") if f in flags.FLAGS]
+    classes = ("algorithm", "personalization")
+    choices = [flags.FLAGS[f].value for f in classes if f in flags.FLAGS]
     of_packages = algorithm_flags.of_unused_packages(trainer, choices)
-    known = parameters | shown | of_packages | {*DECIDES_NO_NUMBERS} | {*SHOWN_ELSEWHERE}
-    assert ours - known == set()
+    known = {*classes, *shown, *of_packages, *DECIDES_NO_NUMBERS, *SHOWN_ELSEWHERE}
+    left = {f for f in ours - known if optimizer_flags.parameter_of(f) is None}
+    assert left == _hyperparameters(trainer)
     for one in REACHES:
         assert one.trainer != trainer or _name(one.flag) in ours, one
         value = one.flag.partition("=")[2]
@@ -236,8 +172,15 @@ def test_every_flag_is_known_to_this_table(opened):
         assert not is_default or not value, one
 
 
-def _is_parameter(flag):
-    return optimizer_flags.parameter_of(flag) is not None
+def _hyperparameters(trainer):
+    """Returns the flags of algorithms' and personalizations' fields."""
+    names = set()
+    for kind, personalization in configurations.kinds(trainer):
+        run = RunConfig(kind(), personalization and personalization())
+        for change in configurations.changes(run):
+            if change.field.startswith(("algorithm.", "personalization.")):
+                names.update(map(_name, change.flags(trainer, run) or ()))
+    return names
 
 
 def test_the_cells_change(opened):
@@ -254,21 +197,6 @@ def test_the_cells_change(opened):
         if not reached:
             unmoved.append(f"{one.flag} {' '.join(one.beside)}")
     assert not unmoved, unmoved
-
-
-def test_parameters_reach_their_optimizer(opened):
-    """`--client_adam_beta_1` and the like; that prefixes reach the numbers is in the table."""
-    for flag in filter(_is_parameter, in_process.declared()):
-        prefix, optimizer, parameter = optimizer_flags.parameter_of(flag)
-        other = True if parameter == "nesterov" else 0.125
-        given = [f"--{prefix}_optimizer={optimizer}", f"--{prefix}_learning_rate=0.5"]
-        needed = ["--experiment_name=x", "--dataset_name=school"]
-        with flagsaver.flagsaver():
-            flags.FLAGS(["x", *needed, *given, f"--{flag}={other}"])
-            rate = flags.FLAGS[f"{prefix}_learning_rate"].value
-            found = config._optimizer(prefix, 0.5 if isinstance(rate, list) else rate)
-        assert found.parameters[parameter] == other, flag
-        assert (found.name, found.learning_rate) == (optimizer, 0.5)
 
 
 @pytest.mark.parametrize(
