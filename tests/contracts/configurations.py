@@ -83,6 +83,7 @@ WITHOUT_ARGUMENT = (
 # {field: what else has to be other}
 _BESIDE: dict[str, dict[str, Any]] = {
     "backend.trim_share": {"backend.aggregator": "trimmed_mean"},
+    "backend.dp_noise_multiplier": {"backend.aggregator": "differentially_private"},
     "algorithm.balance_rounds": {"algorithm.balance": 20.0},
     "algorithm.steps_empty_clusters": {
         "algorithm.server_optimizer": OptimizerConfig("momentum", 1.0)
@@ -106,6 +107,7 @@ _SMALL = {
 }
 # Values that no type tells.
 _VALUES: dict[str, Any] = {
+    "dp_noise_multiplier": 0.125,
     "acceptance": ("min_examples:3",),
     "tff_workers": ("localhost:4711",),
     "initial_models": ("some/run.npz",),

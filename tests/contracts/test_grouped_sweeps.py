@@ -76,7 +76,7 @@ def test_a_group_is_its_trainers(name, tmp_path):
     first, second = task.runs
     for path in (results.path_of(tmp_path, task), results.begun_path(tmp_path, task)):
         path.parent.mkdir()
-    with in_process.opened(trainer) as train, mock.patch.object(in_process, "_load", silos):
+    with in_process.opened(trainer) as train, mock.patch.object(in_process, "load", silos):
         with row_by_row():
             commandline.parse([trainer, *plan.arguments(first, tmp_path)])
             train_group._Group(tmp_path, plan, task, config.read(trainer)).run()

@@ -35,7 +35,7 @@ def test_the_noise_that_is_added_is_on_record_and_said(train, tmp_path, capsys):
 
 
 def test_a_default_cohort_is_refused_before_data_are_read(train, tmp_path):
-    no_data = mock.patch.object(in_process, "_load", side_effect=AssertionError)
+    no_data = mock.patch.object(in_process, "load", side_effect=AssertionError)
     words = "=1 and 10 clients a round: .*=0.99, or .* least 11 "
     with no_data, pytest.raises(UserError, match=words):
         train(tmp_path, "x", *FLAGS, "--dataset_name=emnist")
