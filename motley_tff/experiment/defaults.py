@@ -82,10 +82,9 @@ def _loop(
 
 
 def _cohort(loop: LoopConfig, setting: str, num_clients: int | None) -> int | None:
-    """Returns how many clients a round has; None for all."""
+    """Returns how many clients a round has; None for all, or for a share of an unknown number."""
     if loop.clients_fraction is not None:
-        share = loop.clients_fraction * num_clients if num_clients else None
-        return loop.clients_per_train_round if share is None else max(1, round(share))
+        return max(1, round(loop.clients_fraction * num_clients)) if num_clients else None
     if loop.clients_per_train_round is None and setting == "cross_device":
         return min(_DEVICES_A_ROUND, num_clients or _DEVICES_A_ROUND)
     return loop.clients_per_train_round

@@ -200,7 +200,7 @@ def test_a_report_shows_it(real, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "status", "point"),
-    [("ditto", 1, 2), ("hypcluster", 0, 1), ("finetuning", 0, 1)],
+    [("ditto", 1, 2), ("finetuning", 0, 1)],
 )
 def test_groups_give_what_single_trainers_give(tmp_path, name, status, point):
     _write_grids(tmp_path)
