@@ -136,7 +136,7 @@ def _reason_and_status(error: BaseException) -> tuple[str, int] | None:
         if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
             return "", 128 + signal.SIGPIPE
     if isinstance(error, UserError):
-        return str(error), error.exit_status
+        return error.line(with_flags=True), error.exit_status
     if _is_out_of_memory(error):
         return (
             "memory ran out; give the program more, or fewer clients and examples at once, and "

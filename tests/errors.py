@@ -1,0 +1,35 @@
+"""Errors that tests expect, by their parts: no test depends on a sentence."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from motley_tff.core.errors import UserError
+
+
+@contextlib.contextmanager
+def refused(
+    where: str = "",
+    found: object = None,
+    expected: str = "",
+    advice: str = "",
+    kind: type[UserError] = UserError,
+) -> Iterator[pytest.ExceptionInfo]:
+    """Sees to it that a UserError is raised whose parts have these, each only where it is given.
+
+    Args:
+      where: The field's name in Python, or a part of the place's text.
+      found: The value, or a part of the words.
+      expected: A part of the words, such as a bound or a choice.
+      advice: A part of the words, such as a field's name.
+    """
+    with pytest.raises(kind) as caught:
+        yield caught
+    error = caught.value
+    place = getattr(error.where, "field", error.where)
+    for part, given in ((place, where), (error.expected, expected), (error.advice, advice)):
+        assert given in UserError(part).line(), f"{given!r} is not in {part!r} of {error!r}"
+    if found is not None:
+        is_same = error.found == found
+        assert is_same or str(found) in UserError(str(error.found)).line(), repr(error)
