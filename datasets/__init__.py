@@ -9,13 +9,19 @@ others: `datasets.packages`.
 import dataclasses
 import difflib
 import importlib
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from datasets import label_partition, packages
-from datasets.options import DataOptions, Setting
-from motley_tff.core import plugins
+from datasets.options import (
+    CROSS_SILO as CROSS_SILO,
+    DEALT,
+    EITHER_SETTING as EITHER_SETTING,
+    USERS_DATA,
+    DataOptions,
+    Setting,
+)
+from motley_tff.core import errors, options as options_lib, plugins
 from motley_tff.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,44 +44,7 @@ REGISTRY: Mapping[str, str] = {
     "text": "datasets.text",
     "vehicle": "datasets.vehicle",
 }
-# Those whose clients are silos, the same ones in training and evaluation.
-CROSS_SILO = ("adni", "school", "vehicle")
-# A user's data, whose clients are devices or silos as the user says.
-USERS_DATA = ("images", "table", "text")
-# Examples without owners, which are dealt to as many devices or silos as the user says.
-DEALT = ("cifar10",)
-# What is either devices or silos.
-EITHER_SETTING = (*DEALT, "mnist", *USERS_DATA)
-# Data whose model a flag chooses.
-_WITH_MODELS = ("emnist", "mnist", *USERS_DATA)
-_SILOS_OPTIONS = ("l2_reg", "test_split", "val_split")
-# Options that mean something to some data sets alone.
-OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "adni_split": ("adni",),
-    "categorical_columns": ("table",),
-    "client_column": ("table", "text"),
-    "feature_columns": ("table",),
-    "gld23k": ("landmark",),
-    "group_key": ("emnist",),
-    "image_size": ("images",),
-    "l2_reg": (*CROSS_SILO, *EITHER_SETTING),
-    "label_column": ("celeba", "table", "text"),
-    "label_kind": ("table",),
-    "lam_svm": ("vehicle",),
-    "mask_padding": ("ted_multi",),
-    "min_characters": ("shakespeare",),
-    "missing_values": ("table", "text"),
-    "model": _WITH_MODELS,
-    "model_sizes": _WITH_MODELS,
-    "only_digits": ("emnist",),
-    "setting": EITHER_SETTING,
-    "shakespeare_split": ("shakespeare",),
-    "test_split": ("school", "vehicle", *EITHER_SETTING),
-    "text_column": ("text",),
-    "time_column": ("table", "text"),
-    "val_split": ("school", "vehicle", *EITHER_SETTING),
-}
-_LISTS = ("categorical_columns", "feature_columns", "missing_values", "model_sizes")
+_DATASET, _PARTITION = errors.name("dataset_name"), errors.name("partition")
 # Options that some data sets cannot do without, unless they are synthetic.
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "table": ("data_file", "client_column", "label_column"),
@@ -103,95 +72,80 @@ def setting(name: str, chosen: Setting | None = None, trainer: str = "") -> Sett
 def check_name(name: str) -> None:
     """Checks that a data set is known, without importing it; UserError names a near one."""
     plugins.check_not_ours(packages.installed().get(name), (*REGISTRY, *USERS_DATA))
-    if name in names():
-        return
-    near = difflib.get_close_matches(name.lower(), names(), n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise UserError(f"unknown dataset {name!r}: expected one of {', '.join(names())}{hint}")
+    if name not in names():
+        near = difflib.get_close_matches(name.lower(), names(), n=1, cutoff=0.5)
+        advice = f"did you mean {near[0]!r}?" if near else ""
+        raise UserError(_DATASET, name, f"one of {', '.join(names())}", advice)
 
 
-def check_options(options: DataOptions) -> None:
-    """Checks, without importing it, that a data set is known and has the options given; a package's
-    is imported.
+def check_options(options: DataOptions) -> DataOptions:
+    """Returns options as their types have them, if a data set is known and has those that are set,
+    without importing it; a package's is imported.
 
-    UserError if it is unknown, has no such option, or shares or regularizers make no sense.
+    UserError if it is unknown or has no such option, or options make no sense.
     """
     check_name(options.dataset_name)
-    if options.dataset_name not in REGISTRY:
+    options = options_lib.checked(options)
+    if options.dataset_name in REGISTRY:
+        options_lib.check_owners(options, _DATASET, options.dataset_name)
+    else:
         packages.check_options(packages.installed()[options.dataset_name], options)
-    for option, owners in OWN_OPTIONS.items():
-        value = getattr(options, option)
-        is_given = not (value is None or value is False or value == ())
-        if is_given and options.dataset_name not in owners:
-            raise UserError(
-                f"--{option}: expected --dataset_name={' or '.join(owners)}, found "
-                f"{options.dataset_name}; leave --{option} out"
-            )
     _check_partition(options)
-    _check_users_data(options)
-    for option in ("lam_svm", "l2_reg"):
-        if not 0 <= ((value := getattr(options, option)) or 0) < math.inf:
-            raise UserError(f"--{option}={value:g}: expected a finite number of 0 or more")
-    _ = options.silo_shares  # Refuses shares that leave a part nothing.
+    _check_setting(options)
+    if not options.use_synthetic_data:
+        _check_required(options)
+    _ = model_files(options), options.silo_shares  # Refuse what is not there, or leaves nothing.
+    return options
+
+
+def _changed(options: DataOptions, *names: str) -> list[str]:
+    """Returns those names of options that are not at their defaults."""
+    return [name for name in names if getattr(options, name) != getattr(DataOptions, name)]
+
+
+def _refuse(options: DataOptions, option: str, expected: str, advice: str = "leave it out") -> None:
+    name = options_lib.name_of(DataOptions, option)
+    raise UserError(name, getattr(options, option), expected, advice)
 
 
 def _check_partition(options: DataOptions) -> None:
-    label_partition.check(options.partition)
-    for option in ("num_clients", "min_examples", "max_clients", "max_examples_per_client"):
-        value = getattr(options, option)
-        if value is not None and value < 1:
-            raise UserError(f"--{option}={value}: expected 1 or more")
     if options.shakespeare_split == "snippets":
-        for option, default in (("partition", "natural"), ("evaluation_partition", "same")):
-            if (value := getattr(options, option)) != default:
-                raise UserError(
-                    f"--{option}={value}: with --shakespeare_split=snippets all roles train and "
-                    "test; leave one of them out"
-                )
+        for option in _changed(options, "partition", "evaluation_partition", "min_characters"):
+            rule = f"{options_lib.name_of(options, 'shakespeare_split')}=roles"
+            _refuse(options, option, f"{rule}, not snippets of all roles")
     if options.partition == "natural":
         if options.dataset_name in DEALT:
-            raise UserError(
-                f"--partition=natural: the examples of {options.dataset_name} have no owners; give "
-                f"{label_partition.EXPECTED.replace('natural, ', '')}"
-            )
-        for option in ("num_clients", "min_examples"):
-            if getattr(options, option) is not None:
-                raise UserError(
-                    f"--{option} is for examples that are dealt again; give --partition=iid or "
-                    "another, or leave it out"
-                )
+            others = label_partition.EXPECTED.removeprefix("natural, ")
+            _refuse(options, "partition", others, "its examples have no owners; deal them")
+        for option in _changed(options, "num_clients", "min_examples"):
+            _refuse(options, option, f"{_PARTITION}=iid or another", "give it, or leave this out")
     elif options.partition == "iid" and options.num_clients is None and options.min_examples:
-        raise UserError(
-            "--min_examples: with --partition=iid each client has as many examples as before; "
-            "leave it out, or give --num_clients"
-        )
+        expected = f"{options_lib.name_of(options, 'num_clients')}, or as many examples as before"
+        _refuse(options, "min_examples", expected)
 
 
-def _check_users_data(options: DataOptions) -> None:
-    _ = model_files(options)
-    for option in _SILOS_OPTIONS:
-        if getattr(options, option) is None or options.dataset_name not in EITHER_SETTING:
-            continue
-        if setting(options.dataset_name, options.setting) == "cross_device":
-            raise UserError(
-                f"--{option} is for silos, and the clients of {options.dataset_name} are devices "
-                "here; leave it out, or give --setting=cross_silo"
-            )
-    if options.use_synthetic_data:
-        return
-    if options.dataset_name == "images" and (options.data_dir is None) == (
-        options.data_file is None
-    ):
+def _check_setting(options: DataOptions) -> None:
+    name = options.dataset_name
+    if name in EITHER_SETTING and setting(name, options.setting) == "cross_device":
+        for option in _changed(options, "l2_reg", "test_split", "val_split"):
+            advice = f"leave it out, or give {options_lib.name_of(options, 'setting')}=cross_silo"
+            _refuse(options, option, f"silos; the clients of {name} are devices here", advice)
+
+
+def _check_required(options: DataOptions) -> None:
+    name, synthetic = options.dataset_name, options_lib.name_of(options, "use_synthetic_data")
+    folder, file = options.data_dir, options.data_file
+    if name == "images" and (folder is None) == (file is None):
+        paths = [options_lib.name_of(options, path) for path in ("data_dir", "data_file")]
         raise UserError(
-            "--dataset_name=images needs either --data_dir, a folder of <client>/<label>/<file>, "
-            "or --data_file, an .npz; or give --use_synthetic_data"
-        )
-    for option in _REQUIRED.get(options.dataset_name, ()):
+            _DATASET, name,
+            f"either {paths[0]}, a folder of <client>/<label>/<file>, or {paths[1]}, an .npz",
+            f"give one, or {synthetic}",
+        )  # fmt: skip
+    for option in _REQUIRED.get(name, ()):
         if not getattr(options, option):
-            raise UserError(
-                f"--dataset_name={options.dataset_name} needs --{option}; give it, or "
-                "--use_synthetic_data"
-            )
+            needed = options_lib.name_of(options, option)
+            raise UserError(_DATASET, name, f"{needed} beside it", f"give it, or {synthetic}")
 
 
 def model_files(options: DataOptions) -> list[str]:
@@ -225,15 +179,9 @@ def label_column(options: DataOptions) -> str | None:
 def create(name: str, **options: Any) -> "Task":
     """Loads a data set from fields of `DataOptions`; UserError if there is no such field, too."""
     fields = {field.name for field in dataclasses.fields(DataOptions)} - {"dataset_name"}
-    unknown = sorted(set(options) - fields)
-    if unknown:
-        raise UserError(
-            f"task {name!r} has no option {', '.join(unknown)}; expected some of "
-            f"{', '.join(sorted(fields))}"
-        )
-    for option in _LISTS:
-        if isinstance(value := options.get(option), str):  # It would be a list of letters.
-            raise UserError(f"{option}={value!r}: expected a list, such as [{value!r}]")
+    if unknown := sorted(set(options) - fields):
+        known = ", ".join(sorted(fields))
+        raise UserError(f"task {name!r}", f"option {unknown[0]}", f"some of {known}")
     return create_task(DataOptions(name, **options))
 
 
@@ -241,14 +189,14 @@ def _with_users_model(module: Any, options: DataOptions, files: list[str]) -> "T
     try:
         task = module.create_task(options)
     except ValueError as error:  # Of a task whose labels have another shape than the outputs.
-        raise UserError(f"--model={options.model}: {error}") from error
+        raise UserError(errors.name("model"), options.model, str(error)) from error
     facts = {**task.facts, "files": [*task.facts.get("files", ()), *files]}
     return dataclasses.replace(task, facts=facts)
 
 
 def create_task(options: DataOptions) -> "Task":
     """Loads a data set's task; UserError if there is none, or its data are missing or broken."""
-    check_options(options)
+    options = check_options(options)
     task = _load(options)
     from datasets import dealing  # With TensorFlow.
 

@@ -1,11 +1,30 @@
-"""What a user says about data, as one frozen value. No TensorFlow here: flags become this first."""
+"""What a user says about data, as one frozen value. No TensorFlow here: flags become this first.
+
+Each field is an option: which data sets have it, its default and bounds, its flag and help.
+"""
 
 import dataclasses
 from typing import Literal, NamedTuple
 
+from datasets import label_partition
+from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
+from motley_tff.core.options import BELOW_1, option
+from motley_tff.generative.ddpm import FEWEST_STEPS
 
 Setting = Literal["cross_device", "cross_silo"]
+# Data sets whose clients are silos, the same ones in training and evaluation.
+CROSS_SILO = ("adni", "school", "vehicle")
+# A user's data, whose clients are devices or silos as the user says.
+USERS_DATA = ("images", "table", "text")
+# Examples without owners, which are dealt to as many devices or silos as the user says.
+DEALT = ("cifar10",)
+# What is either devices or silos.
+EITHER_SETTING = (*DEALT, "mnist", *USERS_DATA)
+# Data whose model a flag chooses.
+_WITH_MODELS = ("emnist", "mnist", *USERS_DATA)
+# Data whose silos' examples are split by shares.
+_WITH_SHARES = ("school", "vehicle", *EITHER_SETTING)
 
 
 class SiloShares(NamedTuple):
@@ -22,90 +41,157 @@ MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "?", "-", "#n/a")
 
 @dataclasses.dataclass(frozen=True)
 class DataOptions:
-    """Which data to load and from where.
-
-    Attributes:
-      dataset_name: A name of `datasets.names()`.
-      data_dir: Folder that holds data sets on disk, or None for the data set's default.
-      data_file: One file to read in place of a search in `data_dir`, or None; `table` and `text`
-        also take a folder of LEAF's.
-      use_synthetic_data: Generate data with planted differences between clients; reads no disk.
-      base_random_seed: Seeds synthetic data and the splits inside silos, never those of clients.
-      partition: `natural` leaves a data set's clients; `iid` and others deal its examples again;
-        see `datasets.dealing`.
-      evaluation_partition: `same` leaves valid and test clients what `partition` gave them to be
-        scored on; `iid` deals that at random, among each split's.
-      num_clients: How many clients get them; None is as many as there were.
-      min_examples: Of partitions by labels: draws that leave a client fewer are drawn again; None
-        is what splits need.
-      max_clients: Leaves out clients beyond so many.
-      max_examples_per_client: Leaves out a client's examples beyond so many, of all its parts.
-      memory_limit_gb: What examples that are dealt again may take.
-      only_digits: EMNIST only: the ten digits in place of all 62 classes.
-      group_key: EMNIST's `.npz` only: name of an array [n] of writers' groups, if they are known.
-      gld23k: Landmarks only: the small variant of 203 classes and 233 clients.
-      mask_padding: TedMulti only: leave padding out of the loss, where Motley's code counts it.
-      setting: Of data that can be either: `cross_device` or `cross_silo`; None is the first.
-      client_column: `table` and `text` only: the column that says whose a row is.
-      label_column: The same, of the column to predict; `text` without one predicts next words.
-      label_kind: `table` only: `classes` or `numbers`; None finds it out from the labels.
-      feature_columns: `table` only: the columns that predict; None is all others.
-      categorical_columns: `table` only: those of them whose values are categories, though they
-        are numbers; columns with other than numbers are so anyway.
-      text_column: `text` only: the column that holds the texts.
-      time_column: `table` and `text` only: a column of dates or numbers; what is older personalizes
-        or trains, what is newer evaluates.
-      missing_values: `table` and `text` only: what a cell says that has no value, in capitals or
-        not, beside an empty one; None is nothing of labels and texts, else `MISSING_WORDS`.
-      image_size: `images` only: height and width in pixels to scale pictures to; None leaves them.
-      model: `emnist`, `mnist`, `table`, `images` and `text` only: a name that the data set offers,
-        or `module:function` of a model of one's own; None is the data set's default.
-      model_sizes: The same, numbers of units a layer; None is the model's default.
-      shakespeare_split: Shakespeare only: `roles` trains on some roles and tests others; `snippets`
-        trains on all and tests them on other snippets; None is `roles`.
-      min_characters: Shakespeare only: roles that say less are left out; None is 200.
-      adni_split: ADNI only: `published`, which can cut through a scan; `subject` and None do not.
-      val_split: Silos but ADNI's: share of each silo's examples that validate; None is 0.15.
-      test_split: The same, of those that test.
-      lam_svm: Vehicle only: adds 0.5 * lam_svm * ||w||^2 to the loss; None is 1e-4.
-      l2_reg: Silos only: adds 0.5 * l2_reg * ||w||^2 to every model's training loss; None is 0.
-    """
+    """Which data to load, from where, and who owns them."""
 
     dataset_name: str
-    data_dir: str | None = None
-    data_file: str | None = None
-    use_synthetic_data: bool = False
-    base_random_seed: int = 0
-    partition: str = "natural"
-    evaluation_partition: Literal["same", "iid"] = "same"
-    num_clients: int | None = None
-    min_examples: int | None = None
-    max_clients: int | None = None
-    max_examples_per_client: int | None = None
-    memory_limit_gb: float = 4.0
-    only_digits: bool = False
-    group_key: str | None = None
-    gld23k: bool = False
-    mask_padding: bool = False
-    adni_split: str | None = None
-    shakespeare_split: Literal["roles", "snippets"] | None = None
-    min_characters: int | None = None
-    setting: Setting | None = None
-    client_column: str | None = None
-    label_column: str | None = None
-    label_kind: Literal["classes", "numbers"] | None = None
-    feature_columns: tuple[str, ...] | None = None
-    categorical_columns: tuple[str, ...] = ()
-    text_column: str | None = None
-    time_column: str | None = None
-    missing_values: tuple[str, ...] | None = None
-    image_size: int | None = None
-    model: str | None = None
-    model_sizes: tuple[int, ...] | None = None
-    val_split: float | None = None
-    test_split: float | None = None
-    lam_svm: float | None = None
-    l2_reg: float | None = None
+    data_dir: str | None = option(None, "Directory that holds the data sets and their caches")
+    data_file: str | None = option(
+        None,
+        "A file to read in place of a search in --data_dir: .npz, .mat, .sqlite; of table and text "
+        "the file itself: .csv, .tsv, .parquet, or LEAF's .json or its folder",
+    )
+    use_synthetic_data: bool = option(False, "Make data up instead; needs no files")
+    base_random_seed: int = options.seed()
+    partition: str = option(
+        "natural",
+        "natural: a data set's own clients. iid: its examples are pooled and dealt to the clients "
+        "again, each as many as it had. By labels: classes:K (each owns K), dirichlet:ALPHA, "
+        "classes:K+lognormal:MU,SIGMA",
+        parse=label_partition.check,
+    )
+    evaluation_partition: Literal["same", "iid"] = option(
+        "same",
+        "iid: what validation and test clients are scored on is dealt at random, whatever they "
+        "train on",
+    )
+    num_clients: int | None = option(
+        None,
+        "--partition: how many clients get examples (default: as many as had; cifar10: 10 silos or "
+        "100 devices)",
+        lower=1,
+    )
+    min_examples: int | None = option(
+        None,
+        "--partition to other clients: each gets so many at least, or it is drawn again",
+        lower=1,
+    )
+    max_clients: int | None = option(
+        None, "Leave clients out beyond so many, the same ones under each seed", lower=1
+    )
+    max_examples_per_client: int | None = option(
+        None, "Leave a client's examples out beyond so many", lower=1
+    )
+    memory_limit_gb: float = options.memory_limit()
+    only_digits: bool = option(
+        False, "emnist: the ten digits in place of all 62 classes", owners=("emnist",)
+    )
+    group_key: str | None = option(
+        None,
+        "emnist, from an .npz: its array [n] that says each writer's known group, which clusters "
+        "are compared with",
+        owners=("emnist",),
+    )
+    gld23k: bool = option(
+        False, "landmark: the small variant, 203 classes and 233 clients", owners=("landmark",)
+    )
+    mask_padding: bool = option(
+        False,
+        "ted_multi: leave padding out of the loss; Motley's code counts it",
+        owners=("ted_multi",),
+    )
+    adni_split: Literal["subject", "published"] = option(
+        "subject",
+        "adni: how a vendor's slices are split: by subject, or by Motley's rule, which can put "
+        "slices of one scan into several parts",
+        owners=("adni",),
+    )
+    shakespeare_split: Literal["roles", "snippets"] = option(
+        "roles",
+        "shakespeare: which are new in tests: roles, or snippets of all roles",
+        owners=("shakespeare",),
+    )
+    min_characters: int = option(
+        200, "shakespeare: leave roles out that say less", lower=2, owners=("shakespeare",)
+    )
+    setting: Setting | None = option(
+        None,
+        "cifar10, mnist, table, images, text: what clients are (default: silos for mtl_trainer, "
+        "else devices)",
+        owners=EITHER_SETTING,
+    )
+    client_column: str | None = option(
+        None, "table, text: the column that says whose a row is", owners=("table", "text")
+    )
+    label_column: str | None = option(
+        None,
+        "table, celeba: the column to predict; text: classes, else next words",
+        owners=("celeba", "table", "text"),
+    )
+    label_kind: Literal["classes", "numbers"] | None = option(
+        None, "table: what labels are; found out from them if not given", owners=("table",)
+    )
+    feature_columns: tuple[str, ...] | None = option(
+        None, "table: columns that predict; all others if not given", owners=("table",)
+    )
+    categorical_columns: tuple[str, ...] = option(
+        (), "table: feature columns whose numbers name categories", owners=("table",)
+    )
+    text_column: str | None = option(
+        None, "text: the column that holds the texts", owners=("text",)
+    )
+    time_column: str | None = option(
+        None,
+        "table, text: dates or numbers; older rows personalize, newer evaluate",
+        owners=("table", "text"),
+    )
+    missing_values: tuple[str, ...] | None = option(
+        None,
+        "table, text: what cells say that have no value, in capitals or not, such as NA,-9; empty "
+        "ones have none, too (default: of labels and texts nothing else, of other columns "
+        f"{', '.join(MISSING_WORDS)})",
+        owners=("table", "text"),
+    )
+    image_size: int | None = option(
+        None,
+        "images: scale pictures to so many pixels a side",
+        lower=4,
+        upper=1024,
+        owners=("images",),
+    )
+    model: str | None = option(
+        None,
+        "emnist, mnist, table, images, text: linear, mlp, cnn, lenet or lstm, where it fits; or "
+        "module:function, a Keras model of your own",
+        owners=_WITH_MODELS,
+    )
+    model_sizes: tuple[int, ...] | None = option(
+        None,
+        "Units of each layer of --model, such as 64,32 for an mlp",
+        lower=1,
+        owners=_WITH_MODELS,
+        may_repeat=True,
+    )
+    val_split: float = option(
+        PUBLISHED_SHARES.valid,
+        "School, Vehicle, silos of cifar10, mnist and yours: share of each silo's examples that "
+        "validate",
+        upper=BELOW_1,
+        owners=_WITH_SHARES,
+    )
+    test_split: float = option(
+        PUBLISHED_SHARES.test,
+        "School, Vehicle, silos of cifar10, mnist and yours: share of each silo's examples that "
+        "test",
+        upper=BELOW_1,
+        owners=_WITH_SHARES,
+    )
+    lam_svm: float = option(1e-4, "vehicle: strength of the SVM's regularizer", owners=("vehicle",))
+    l2_reg: float = option(
+        0.0,
+        "Silos: adds half of this times the squared norm of the weights to the training loss of "
+        "every model",
+        owners=(*CROSS_SILO, *EITHER_SETTING),
+    )
 
     @property
     def missing_labels(self) -> frozenset[str]:
@@ -120,34 +206,42 @@ class DataOptions:
     @property
     def silo_shares(self) -> SiloShares:
         """The shares of `val_split` and `test_split`; UserError if they leave a part nothing."""
-        given = {"valid": self.val_split, "test": self.test_split}
-        shares = SiloShares(**{name: share for name, share in given.items() if share is not None})
-        if not (min(shares) > 0 and sum(shares) < 1):
-            raise UserError(
-                f"--val_split={shares.valid:g} and --test_split={shares.test:g}: expected numbers "
-                "above 0 that leave something to train on, together below 1, such as 0.15 and 0.15"
-            )
-        return shares
+        shares = SiloShares(self.val_split, self.test_split)
+        if min(shares) > 0 and sum(shares) < 1:
+            return shares
+        name, value = options.name_of(self, "test_split"), self.test_split
+        other = f"{options.name_of(self, 'val_split')}={self.val_split:g}"
+        expected = f"shares above 0 that with {other} leave something to train on"
+        raise UserError(name, value, expected, "give two such as 0.15 and 0.15")
 
 
 @dataclasses.dataclass(frozen=True)
 class GeneratorOptions:
-    """Which generator.
+    """Which generator is trained, and on whose pictures."""
 
-    Attributes:
-      kind: `wgan_gp` or `ddpm`.
-      width: Filters of the widest resolution: 32 of a critic, 16 of a U-Net.
-      diffusion_steps: T of DDPM.
-      sampling_steps: DDIM's steps; None for all of DDPM's.
-      is_central: Train on all clients' pictures in one place.
-      only_client: Train on those of this client alone.
-      memory_limit_gb: What pictures in one place may take.
-    """
-
-    kind: Literal["wgan_gp", "ddpm"]
-    width: int | None = None
-    diffusion_steps: int = 1000
-    sampling_steps: int | None = 50
+    kind: Literal["wgan_gp", "ddpm"] = option("wgan_gp", "What is trained", "generator")
+    width: int | None = option(None, "Filters: wgan_gp 32, ddpm 16", "generator_width", lower=1)
+    diffusion_steps: int = option(1000, "ddpm: its times", lower=FEWEST_STEPS, owners=("ddpm",))
+    sampling_steps: int = option(
+        50, "ddpm: steps of DDIM that make a picture; 0 for all of DDPM's", owners=("ddpm",)
+    )
     is_central: bool = False
-    only_client: str | None = None
-    memory_limit_gb: float = 4.0
+    only_client: str | None = option(None, "Train on this client's pictures alone, of its name")
+    memory_limit_gb: float = options.memory_limit()
+
+    def check(self) -> None:
+        """Raises a UserError if options contradict each other."""
+        options.check_owners(self, options.name_of(self, "kind"), self.kind)
+        if self.is_central and self.only_client is not None:
+            name, central = options.name_of(self, "only_client"), errors.name("algorithm")
+            expected = f"no {central}=centralized beside it, which trains on all clients' pictures"
+            raise UserError(name, self.only_client, expected, "leave one of them out")
+        if self.sampling_steps > self.diffusion_steps:
+            most = f"{options.name_of(self, 'diffusion_steps')}={self.diffusion_steps}"
+            name = options.name_of(self, "sampling_steps")
+            raise UserError(name, self.sampling_steps, f"at most {most}")
+        name, width = options.name_of(self, "width"), self.width
+        if width is not None and self.kind == "ddpm" and width % 8:
+            raise UserError(name, width, "a multiple of 8, as ddpm normalizes groups of filters")
+        if width is not None and self.kind == "wgan_gp" and width < 2:
+            raise UserError(name, width, "2 or more, as a layer of wgan_gp has half as many")

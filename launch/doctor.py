@@ -31,11 +31,11 @@ from motley_tff.core import cores
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import defaults
 from motley_tff.experiment.config import RunConfig
-from trainers import config, data_flags
+from trainers import algorithm_flags, config
 
 FLAGS = flags.FLAGS
 
-data_flags.define()
+algorithm_flags.define_data()
 flags.DEFINE_float(
     "worker_timeout_seconds", 60.0, "How long TFF's worker may take to start.", lower_bound=0.1
 )

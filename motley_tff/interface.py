@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
 from motley_tff.algorithms.personal_training import SiloAlgorithm
-from motley_tff.core import checks, plugins
+from motley_tff.core import errors, options as options_lib, plugins
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import defaults, progress, run_directory
 from motley_tff.experiment.config import (
@@ -42,12 +42,6 @@ if TYPE_CHECKING:
 
 # TensorFlow reports as errors that it finds no graphics card.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# What `run` calls what a `RunConfig` has under other names.
-_ARGUMENTS = {
-    "loop.total_rounds": "rounds",
-    "loop.base_random_seed": "seed",
-    "loop.clients_per_train_round": "clients_per_round",
-}
 # Where the data lie, not what they are: these may differ when a run goes on.
 _PLACES = ("data_dir", "data_file")
 
@@ -108,11 +102,10 @@ def create_task(name: str, **options: Any) -> Task:
         return dataclasses.replace(task, facts=facts)
     names = sorted(tasks)
     near = difflib.get_close_matches(str(name).lower(), names, n=1)
-    raise UserError(
-        f"no task is called {name!r}; found "
-        f"{', '.join(names) or 'none: install the project, as launch/run does'}"
-        f"{f'; did you mean {near[0]!r}?' if near else ''}"
+    expected = (
+        f"one of {', '.join(names)}" if names else "the project installed, as launch/run does"
     )
+    raise UserError("task", repr(name), expected, f"did you mean {near[0]!r}?" if near else "")
 
 
 def _check_arguments(
@@ -162,7 +155,7 @@ def run(
     from motley_tff.core.task import Task  # TensorFlow takes 3 s.
 
     if not isinstance(task, Task):
-        raise UserError(f"task: found {task!r}, expected what create_task returns")
+        raise UserError(errors.name("task"), task, "what create_task returns")
     config = RunConfig(
         algorithm=algorithm,
         personalization=personalization,
@@ -175,12 +168,11 @@ def run(
         ),
         backend=backend or BackendConfig(),
     )
-    config = checks.checked(config, names=_ARGUMENTS)
+    config = options_lib.checked(config)
     if algorithm.card.trainers == ("mtl_trainer",) and task.setting == "cross_device":
-        raise UserError(
-            f"{algorithm.card.title} is for silos, and the clients of {task.dataset} are devices, "
-            "which keep no state; choose another algorithm or another task"
-        )
+        expected = f"no {algorithm.card.title}, which keeps state that devices cannot keep"
+        advice = "choose another algorithm, or a task of silos"
+        raise UserError(f"task {task.dataset}", "devices", expected, advice)
     whole = defaults.resolve(config, task.setting, len(task.train))
     whole.check()
     with contextlib.ExitStack() as stack:
@@ -243,7 +235,8 @@ def _settings(config: RunConfig, whole: RunConfig) -> dict[str, Any]:
         settings["algorithm.personal_optimizer"] = plain(
             dataclasses.asdict(config.algorithm.personal_optimizer)
         )
-    del settings["backend.tff_workers"]  # Others may go on with what some began.
+    for name in ("backend.tff_workers", "loop.num_generated"):  # These decide no number.
+        del settings[name]
     return settings | {
         "algorithm": whole.algorithm_name,
         "base_random_seed": whole.loop.base_random_seed,

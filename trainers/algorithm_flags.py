@@ -1,79 +1,140 @@
-"""Flags of algorithms, from their cards."""
+"""The flags of a trainer: those that all have, of its algorithms, and the choice among these."""
 
-import math
+import dataclasses
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
 
 from absl import flags
 
-from motley_tff import algorithms, commandline
+from datasets.options import DataOptions, GeneratorOptions
+from motley_tff import algorithms, commandline, generative
+from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
-from trainers import data_flags, optimizer_flags
+from motley_tff.core.options import Option
+from motley_tff.experiment import run_directory
+from motley_tff.experiment.config import (
+    MAX_OOD_EXAMPLES,
+    BackendConfig,
+    EvaluationConfig,
+    LoopConfig,
+    RunConfig,
+    WarmStartConfig,
+)
+from trainers import optimizer_flags, option_flags
 
 
-def define(trainer: str, meaning: str) -> None:
-    """Declares --algorithm, whose help `meaning` is, --personalization and hyperparameters.
+@dataclasses.dataclass(frozen=True)
+class ExperimentOptions:
+    """What a trainer's command has beside a `RunConfig`."""
 
-    To be called after all of the trainer's other flags: an algorithm of an installed package whose
-    flags are among them is not offered.
-    """
-    _refuse_taken_flags(trainer)
-    offered = algorithms.offered_by(trainer)
-    elsewhere = _elsewhere(trainer)
-    _define_choice("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning, elsewhere)
-    on_top = algorithms.personalizations_of(trainer)
-    if len(on_top) > 1:
-        meaning = "How clients personalize the global model."
-        usual = next(iter(on_top))
-        _define_choice("personalization", usual, list(on_top), meaning, elsewhere)
-    owners: dict[str, list[tuple[str, algorithms.Parameter]]] = {}
-    for name, kind in {**offered, **on_top}.items():
-        for parameter in algorithms.parameters(kind, trainer):
-            owners.setdefault(parameter.flag, []).append((name, parameter))
-    for flag, parameters in owners.items():
-        first = parameters[0][1]
-        default, words = first.default, f"{first.meaning}."
-        if len(parameters) > 1:  # Each has its own default, that of a flag that is not given.
-            default, words = None, f"{words} By default {_defaults(parameters)}."
-        _define_parameter(flag, default, words, first)
-
-
-def _define_parameter(flag: str, default: Any, words: str, like: algorithms.Parameter) -> None:
-    """Declares the flag of a parameter of the kind that `like` has."""
-    if like.choices:
-        flags.DEFINE_enum(flag, default, list(like.choices), words)
-    elif isinstance(like.default, tuple):
-        _define_numbers(flag, default, words, like)
-    else:
-        declare = flags.DEFINE_integer if isinstance(like.default, int) else flags.DEFINE_float
-        declare(flag, default, words, lower_bound=like.lower, upper_bound=like.upper)
-
-
-def _define_numbers(flag: str, default: Any, words: str, like: algorithms.Parameter) -> None:
-    most = math.inf if like.upper is None else like.upper
-    flags.DEFINE_list(flag, default and [f"{number:g}" for number in default], words)
-    flags.register_validator(
-        flag,
-        lambda texts: (
-            texts is None
-            or optimizer_flags.are_different_numbers(
-                texts, lambda number: math.isfinite(number) and like.lower <= number <= most
-            )
-        ),
-        f"expected different finite numbers from {like.lower:g}"
-        + ("" if like.upper is None else f" to {like.upper:g}"),
+    experiment_name: str | None = options.option(
+        None, "Name of the experiment and its directory", parse=run_directory.check_name
+    )
+    root_output_dir: str = options.option("results", "Directory that holds the experiments")
+    reported_round: Literal["last", "best"] = options.option(
+        "last",
+        "Which evaluation the closing table, sweeps and reports show; best, for silos, is that of "
+        "best validation mean",
+    )
+    finetune_every: int | None = options.option(
+        None,
+        "Silos: evaluate after every so many rounds and the last, instead of "
+        "--rounds_per_evaluation; the closing table then is that of the best on validation clients",
+        lower=1,
+        trainers=("finetuning_trainer",),
+    )
+    evaluate_ood: bool = options.option(
+        False,
+        "Also score test clients' models on examples of the other test clients: columns "
+        "ood_baseline, ood_personalized",
+    )
+    ood_examples: int = options.option(
+        500,
+        "How many such examples; of each client as many, fewer in all if some have too few",
+        lower=1,
+        upper=MAX_OOD_EXAMPLES,
+    )
+    path_to_initial_model_weights: str | None = options.option(
+        None,
+        "Start from these weights: a run's directory, its global_model.npz, or a Keras SavedModel",
+        trainers=("finetuning_trainer", "knn_per_trainer", "mtl_trainer", "generative_trainer"),
+    )
+    path_to_initial_model_weights_list: tuple[str, ...] | None = options.option(
+        None,
+        "Start from these models: k runs' directories, their global_model.npz, Keras SavedModels, "
+        "or the directory of one run of this trainer with k models",
+        trainers=("hypcluster_trainer",),
     )
 
 
-def _define_choice(
-    flag: str, default: str, names: list[str], meaning: str, elsewhere: Mapping[str, str]
+# {group of --help: what its flags are of}
+_SHARED: Mapping[str, tuple[type, ...]] = {
+    "data": (DataOptions,),
+    "experiment": (ExperimentOptions,),
+    "round": (LoopConfig,),
+    "evaluation": (EvaluationConfig,),
+    "backend": (BackendConfig, RunConfig),
+}
+
+_BESIDE: Mapping[str, tuple[type, ...]] = {
+    "hypcluster_trainer": (WarmStartConfig,),
+    "generative_trainer": (GeneratorOptions,),
+}
+
+
+def define(trainer: str, meaning: str = "") -> None:
+    """Declares a trainer's flags; `meaning` is the help of --algorithm, if there is a choice.
+
+    An algorithm of an installed package whose flags mean something else is not offered.
+    """
+    define_data()
+    for group, kinds in _SHARED.items():
+        option_flags.define(group, kinds, trainer)
+    flags.mark_flags_as_required(["experiment_name", "dataset_name"])
+    _refuse_taken_flags(trainer)
+    offered, on_top = kinds_of(trainer), algorithms.personalizations_of(trainer)
+    if meaning:
+        _declare_choice("algorithm", algorithms.DEFAULTS[trainer], offered, meaning, trainer)
+    if len(on_top) > 1:
+        meaning = "How clients personalize the global model."
+        _declare_choice("personalization", next(iter(on_top)), on_top, meaning, trainer)
+    own = [*offered.values(), *on_top.values(), *_BESIDE.get(trainer, ())]
+    option_flags.define(trainer.removesuffix("_trainer"), own, trainer)
+    optimizer_flags.define_aliases()
+
+
+def define_data() -> None:
+    """Declares the flags of data, the name of the data set, too."""
+    import datasets
+
+    known = Option(
+        "", errors.name("dataset_name"), None, str | None,
+        f"Which data: one of {', '.join(datasets.names())}", parse=datasets.check_name,
+    )  # fmt: skip
+    option_flags.declare(known, f"{known.meaning}.", "data")
+    option_flags.define("data", [DataOptions])
+
+
+def kinds_of(trainer: str) -> dict[str, Any]:
+    """Returns what a trainer trains, by name: generators, or algorithms."""
+    return generative.KINDS if trainer == "generative_trainer" else algorithms.offered_by(trainer)
+
+
+def _declare_choice(
+    flag: str, default: str, offered: Mapping[str, Any], meaning: str, trainer: str
 ) -> None:
-    choice = flags.EnumFlag(flag, default, meaning, names)
-    choice.parser.refused = algorithms.REFUSED  # Told in place of the names that are expected.
-    choice.parser.elsewhere = elsewhere  # Told beside them.
-    flags.DEFINE_flag(choice)
-    data_flags.register_check(flag, _check_not_refused)
+    advice = {**_elsewhere(trainer), **algorithms.REFUSED}
+    choice = Option(
+        "",
+        errors.name(flag),
+        default,
+        str,
+        meaning,
+        choices=tuple(offered),
+        elsewhere=tuple(advice.items()),
+    )
+    option_flags.declare(choice, meaning, trainer.removesuffix("_trainer"))
 
 
 def _elsewhere(trainer: str) -> dict[str, str]:
@@ -88,28 +149,40 @@ def _elsewhere(trainer: str) -> dict[str, str]:
     }
 
 
-def _check_not_refused(name: str) -> None:
-    if name in algorithms.REFUSED:
-        raise UserError(algorithms.REFUSED[name])
-
-
 def _refuse_taken_flags(trainer: str) -> None:
     """Takes out algorithms of installed packages whose flags mean something else already."""
-    kinds = {**algorithms.offered_by(trainer), **algorithms.personalizations_of(trainer)}
+    kinds = {**kinds_of(trainer), **algorithms.personalizations_of(trainer)}
     others = algorithms.plugged()
     taken = commandline.declared() | {"algorithm", "personalization"}
     known: dict[str, tuple[str, tuple[object, ...]]] = {}
     for name, kind in kinds.items():  # This project's come first.
-        for parameter in algorithms.parameters(kind, trainer):
-            what = (type(parameter.default), parameter.lower, parameter.upper)
-            owner, first = known.setdefault(parameter.flag, (name, what))
-            if name in others and (parameter.flag in taken or what != first):
-                whose = trainer if parameter.flag in taken else owner
+        for option in options.options(kind, trainer):
+            meaning = (option.kind, option.lower, option.upper)
+            owner, first = known.setdefault(option.name.flag, (name, meaning))
+            if name in others and (option.name.flag in taken or meaning != first):
+                owner = trainer if option.name.flag in taken else owner
                 algorithms.refuse(
                     name,
-                    f"its parameter {parameter.field!r} has the flag --{parameter.flag}, which "
-                    f"{whose} has with another meaning; give another one, parameter(..., flag=...)",
+                    f"its option {option.name.field!r} has the flag --{option.name.flag}, which "
+                    f"{owner} has with another meaning; give another one, option(..., flag=...)",
                 )
+
+
+def refuse_others(trainer: str, choice: str, chosen: str, offered: Mapping[str, Any]) -> None:
+    """Raises a UserError for a flag that is given and that what is chosen does not have.
+
+    Args:
+      choice: The flag that chooses.
+      offered: `{name: class}` of what can be chosen.
+    """
+    owners: dict[str, tuple[Option, list[str]]] = {}
+    for name, kind in offered.items():
+        for option in options.options(kind, trainer):
+            owners.setdefault(option.name.flag, (option, []))[1].append(name)
+    for flag, (option, names) in owners.items():
+        if chosen not in names and flags.FLAGS[flag].present:
+            expected = f"only with --{choice}={' or '.join(names)}, not {chosen}"
+            raise UserError(option.name, flags.FLAGS[flag].value, expected, "leave it out")
 
 
 def of_unused_packages(trainer: str, chosen: Collection[str]) -> set[str]:
@@ -118,27 +191,17 @@ def of_unused_packages(trainer: str, chosen: Collection[str]) -> set[str]:
 
     They decide nothing, and a run must not hang on what is installed beside it.
     """
-    offered, on_top = algorithms.offered_by(trainer), algorithms.personalizations_of(trainer)
+    offered, on_top = kinds_of(trainer), algorithms.personalizations_of(trainer)
     others = algorithms.plugged()
     used: set[str] = set()
     unused: set[str] = set()
     for name, kind in {**offered, **on_top}.items():
-        its_flags = {parameter.flag for parameter in algorithms.parameters(kind, trainer)}
+        its_flags = {option.name.flag for option in options.options(kind, trainer)}
         (unused if name in others and name not in chosen else used).update(its_flags)
     ours_on_top = on_top.keys() - others
     if len(ours_on_top) == 1 and ours_on_top <= {*chosen}:
         unused.add("personalization")
     return unused - used
-
-
-def _defaults(owners: Sequence[tuple[str, algorithms.Parameter]]) -> str:
-    """Returns `1 (ditto, pfedme), 0.1 (mr_mtl)`."""
-    names: dict[str, list[str]] = {}
-    for name, parameter in owners:
-        default = parameter.default
-        text = default if isinstance(default, str) else f"{default:g}"
-        names.setdefault(text, []).append(name)
-    return ", ".join(f"{default} ({', '.join(n)})" for default, n in names.items())
 
 
 def listing(trainer: str) -> str:

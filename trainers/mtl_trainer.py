@@ -10,10 +10,8 @@ personal models in personal_models.npz. --algorithm is one of
 
 import functools
 
-from trainers import algorithm_flags, optimizer_flags, program, shared_flags
+from trainers import algorithm_flags, program
 
-shared_flags.define()
-optimizer_flags.define("personal", default_rate=None)
 algorithm_flags.define("mtl_trainer", "How personal models are trained.")
 
 __doc__ = __doc__.format(algorithm_flags.listing("mtl_trainer"))

@@ -1,15 +1,11 @@
-"""Optimizer flags under a prefix: `server_optimizer`, `server_learning_rate`, `server_adam_beta_1`.
+"""Names of optimizers' flags: `server_adam_beta_1` and its alias, and whose parameter it is.
 
-Declared without TensorFlow, so that a wrong flag fails at once; a test holds the parameters and
-their defaults to the signatures of the optimizers themselves. A flag of an optimizer that is not
-chosen is refused: it would change nothing.
+A flag of an optimizer that is not chosen is refused: it would change nothing.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 from absl import flags
 
 from motley_tff import commandline
@@ -26,73 +22,16 @@ ALIASES = {
     ("adagrad", "initial_preconditioner_value"): "initial_accumulator_value",
 }
 DEFAULT = "sgd"
-
-_BELOW_ONE = ("momentum", "beta_1", "beta_2", "decay")
-
-_WHOSE = {
-    "client": "clients'",
-    "server": "server's",
-    "finetune": "fine-tuning",
-    "personal": "personal models'",
-}
+_PREFIXES = ("client", "server", "finetune", "personal")
 
 
-def define(prefix: str, default_rate: float | None, many_rates: bool = False) -> None:
-    """Declares an optimizer's flags, with one rate (None: the clients') or a list of them."""
-    who = _WHOSE[prefix]
-    flags.DEFINE_enum(f"{prefix}_optimizer", DEFAULT, list(PARAMETERS), f"The {who} optimizer.")
-    rate = f"{prefix}_learning_rate"
-    if many_rates:
-        flags.DEFINE_list(rate, [str(default_rate)], f"The {who} learning rates to choose from.")
-        flags.register_validator(
-            rate,
-            lambda texts: are_different_numbers(texts, _is_positive),
-            "expected different finite numbers above 0, such as 0.01,0.1",
-        )
-    else:
-        by_default = (
-            " (default: the clients'; per_fedavg: a tenth of it)" if default_rate is None else ""
-        )
-        flags.DEFINE_float(rate, default_rate, f"The {who} learning rate{by_default}.")
-        flags.register_validator(rate, _is_positive, "expected a finite number above 0")
-    for optimizer, parameters in PARAMETERS.items():
-        for parameter, default in parameters.items():
+def define_aliases() -> None:
+    """Declares the other names of parameters whose flags are declared."""
+    for prefix in _PREFIXES:
+        for (optimizer, parameter), alias in ALIASES.items():
             name = f"{prefix}_{optimizer}_{parameter}"
-            _define_parameter(name, default, f"{parameter} of the {who} {optimizer}.")
-            if (optimizer, parameter) in ALIASES:
-                flags.DEFINE_alias(f"{prefix}_{optimizer}_{ALIASES[optimizer, parameter]}", name)
-
-
-def _define_parameter(name: str, default: float, meaning: str) -> None:
-    if isinstance(default, bool):
-        flags.DEFINE_bool(name, default, meaning)
-        return
-    flags.DEFINE_float(name, default, meaning)
-    is_share = name.endswith(_BELOW_ONE)
-    flags.register_validator(
-        name,
-        # None where a trainer has defaults of its own.
-        lambda value: value is None or (value >= 0 and (value < 1 or not is_share)),
-        f"expected a number {'from 0 to below 1' if is_share else 'of at least 0'}",
-    )
-
-
-def _is_positive(value: float | None) -> bool:
-    # What TensorFlow will compute with; outside float32 a rate is zero or infinite.
-    return value is None or bool(0 < np.float32(value) < math.inf)
-
-
-def are_different_numbers(
-    texts: Sequence[str],
-    is_valid: Callable[[float], bool],
-    same: Callable[[float], object] = np.float32,
-) -> bool:
-    """Returns whether texts are one or more valid numbers, no two of which `same` makes equal."""
-    try:
-        numbers = [float(text) for text in texts]
-    except ValueError:
-        return False
-    return len(set(map(same, numbers))) == len(texts) > 0 and all(map(is_valid, numbers))
+            if name in FLAGS:
+                flags.DEFINE_alias(f"{prefix}_{optimizer}_{alias}", name)
 
 
 class Parameter(NamedTuple):
@@ -119,7 +58,7 @@ def parameter_of(flag: str) -> Parameter | None:
     optimizer, _, name = rest.partition("_")
     names = {alias: full for (owner, full), alias in ALIASES.items() if owner == optimizer}
     name = names.get(name, name)
-    if prefix in _WHOSE and name in PARAMETERS.get(optimizer, {}):
+    if prefix in _PREFIXES and name in PARAMETERS.get(optimizer, {}):
         return Parameter(prefix, optimizer, name)
     return None
 

@@ -17,6 +17,7 @@ import motley_tff
 from launch.sweeps import grids
 from motley_tff import algorithms
 from motley_tff.backends import run_groups
+from motley_tff.core import options
 from motley_tff.core.errors import UserError
 
 # Results of another form of `tasks/*.json`, or in another order, are refused.
@@ -224,7 +225,7 @@ def is_grouped(grid: grids.Grid) -> bool:
     # A grid that names another personalization than the trainer's first is not grouped.
     kinds = [*trained, *list(algorithms.personalizations_of(grid.trainer).values())[:1]]
     offered = algorithms.offered_by(grid.trainer).values()
-    algorithm_flags = {p.flag for kind in offered for p in algorithms.parameters(kind)}
+    algorithm_flags = {o.name.flag for kind in offered for o in options.options(kind)}
     return (
         all(kind.card.can_be_grouped for kind in kinds)
         and (grid.fixed.get("total_rounds") != "0" or "num_warmstart_fedavg_rounds" in grid.fixed)
@@ -236,8 +237,10 @@ def max_settings(grid: grids.Grid) -> int:
     """Returns how many settings are trained in one call; fewer where each has many candidates."""
     flags = {**grid.fixed, **{flag: values[-1] for flag, values in grid.grid.items()}}
     is_tuned = grid.trainer in algorithms.FineTuning.card.trainers
-    epochs = int(flags.get("finetune_max_epochs", "20")) if is_tuned else 1
-    candidates = 1 + epochs * len(grid.inside.get("finetune_learning_rate", ("",)))
+    epochs = (
+        int(flags.get("finetune_max_epochs", algorithms.FineTuning.max_epochs)) if is_tuned else 1
+    )
+    candidates = 1 + int(epochs) * len(grid.inside.get("finetune_learning_rate", ("",)))
     return max(1, min(run_groups.MAX_SETTINGS, _MAX_SCORES_A_CALL // candidates))
 
 

@@ -102,14 +102,14 @@ class _Group:
         from motley_tff.experiment import grid, warm_start  # With TensorFlow, 1.8 s.
 
         group, algorithm = self._group, self._run.algorithm
-        if not isinstance(algorithm, algorithms.HypCluster):
+        k, before = algorithm.num_models, self._run.warm_start
+        if k is None:
             drawn = {seed: t.model.initial_weights(seed) for seed, t in self._tasks.items()}
             return [drawn[seed] for _ in group.settings for seed in group.seeds], set()
         algorithm.check_clients(self._first)
-        k, before = algorithm.num_clusters, self._run.warm_start
         models = {s: warm_start.random_models(t, s, k) for s, t in self._tasks.items()}
         return grid.warm_starts(
-            self._tasks, group, functools.partial(_build, before.algorithm), models,
+            self._tasks, group, functools.partial(_build, before.algorithm(algorithm)), models,
             before.total_rounds, lambda number: commandline.raise_if_ended(),
         )  # fmt: skip
 

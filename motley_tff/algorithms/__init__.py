@@ -11,10 +11,9 @@ from typing import Any
 
 from motley_tff.algorithms import packages
 from motley_tff.algorithms.card import Card as Card
-from motley_tff.algorithms.card import Parameter as Parameter
-from motley_tff.algorithms.card import parameters as parameters
 from motley_tff.algorithms.card import with_values as with_values
 from motley_tff.algorithms.optimizers import OptimizerConfig as OptimizerConfig
+from motley_tff.core.options import option as option
 
 from motley_tff.algorithms.local import Local as Local
 from motley_tff.algorithms.fedavg import FedAvg as FedAvg

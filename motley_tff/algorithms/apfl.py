@@ -14,11 +14,12 @@ import dataclasses
 from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import PersonalTraining, SiloAlgorithm
 from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -34,7 +35,7 @@ class Apfl(SiloAlgorithm):
         trains_fedavg=True,
         can_be_grouped=True,
     )
-    alpha: float = parameter(
+    alpha: float = option(
         0.5, "Share of apfl's own model: 0 is FedAvg, 1 local training", upper=1.0
     )
 

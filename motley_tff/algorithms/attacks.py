@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motley_tff.core import client_work, clients as clients_lib, random_streams
+from motley_tff.core import client_work, clients as clients_lib, errors, random_streams
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
+_NAME = errors.name("attack")
 EXPECTED = "none, label_flip:SHARE or sign_flip:SHARE:FACTOR, such as sign_flip:0.1:10"
 
 
@@ -51,17 +52,15 @@ def parse(text: str) -> Attack | None:
         return None
     kind, *numbers = text.split(":")
     if (kind, len(numbers)) not in (("label_flip", 1), ("sign_flip", 2)):
-        raise UserError(f"--attack={text}: expected {EXPECTED}")
+        raise UserError(_NAME, text, EXPECTED)
     try:
         attack = Attack(kind, *map(float, numbers))
     except ValueError:
-        raise UserError(f"--attack={text}: expected {EXPECTED}") from None
+        raise UserError(_NAME, text, EXPECTED) from None
     if not 0 < attack.share < 1:
-        raise UserError(
-            f"--attack={text}: found a share of {attack.share:g}, expected above 0 and below 1"
-        )
+        raise UserError(_NAME, text, "a share above 0 and below 1")
     if not 0 < attack.factor < math.inf:
-        raise UserError(f"--attack={text}: found a factor of {attack.factor:g}, expected above 0")
+        raise UserError(_NAME, text, "a factor above 0")
     return attack
 
 
@@ -70,10 +69,8 @@ def attackers(task: Task, attack: Attack, seed: int) -> list[str]:
     ids = task.train.ids
     count = max(1, round(attack.share * len(ids)))
     if count >= len(ids):
-        raise UserError(
-            f"--attack: {count} of {len(ids)} training clients would attack, and nobody train; "
-            "give a smaller share, or more clients"
-        )
+        expected = f"fewer than all {len(ids)} training clients to attack"
+        raise UserError(_NAME, f"{attack.kind}:{attack.share:g}", expected)
     stream = random_streams.generator(seed, "attack", 0)
     return [ids[i] for i in sorted(stream.choice(len(ids), count, replace=False))]
 
@@ -90,10 +87,8 @@ def unevaluated(task: Task, attack: Attack | None, seed: int) -> Task:
         of = task.splits[name]
         others = [client_id for client_id in of.ids if client_id not in chosen]
         if not others:
-            raise UserError(
-                f"--attack: all {len(of)} {name} clients attack; give a smaller share, or more "
-                "clients"
-            )
+            expected = f"fewer than all {len(of)} {name} clients to attack"
+            raise UserError(_NAME, f"{attack.kind}:{attack.share:g}", expected)
         if len(others) < len(of) and id(of) not in made:
             made[id(of)] = clients_lib.subset(of, others)
     return dataclasses.replace(

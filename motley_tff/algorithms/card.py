@@ -1,14 +1,22 @@
-"""What an algorithm says of itself, and its parameters as trainers offer them.
+"""What an algorithm says of itself.
 
-An algorithm is a frozen dataclass of its hyperparameters with a `card`; from the two come the flags
-and the help of its trainer, what sweeps can group, and its names in reports and tables.
+An algorithm is a frozen dataclass of its hyperparameters, each made by `core.options.option`, with
+a `card`; from the two come the flags and the help of its trainer, what sweeps can group, and its
+names in reports and tables.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal
+
+from motley_tff.core import options
+
+# What trains the models of a run: rounds, or none of them. `local` is each client's own training of
+# new weights, `ensemble` are models that are warm-started apart, `given` those of an earlier run.
+Training = Literal["federated", "local", "ensemble", "given"]
+parameter = options.option  # Its name in packages that were written before December 2026.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,56 +56,6 @@ def name_of(kind: type) -> str:
     return card.name if isinstance(card, Card) else kind.__name__
 
 
-class Parameter(NamedTuple):
-    """A hyperparameter that is a flag: the dataclass's field, the flag, what its --help says."""
-
-    field: str
-    flag: str
-    default: Any
-    meaning: str
-    lower: float
-    upper: float | None
-    choices: tuple[str, ...] = ()
-    trainers: tuple[str, ...] = ()
-
-
-def parameter(
-    default: Any,
-    meaning: str,
-    flag: str = "",
-    lower: float = 0,
-    upper: float | None = None,
-    choices: tuple[str, ...] = (),
-    trainers: tuple[str, ...] = (),
-) -> Any:
-    """Returns a field of an algorithm's dataclass that becomes a flag: a whole number, a float, a
-    word of `choices`, or a tuple of floats, as its default is.
-
-    Args:
-      meaning: Its help, without a full stop and the default, which is added.
-      flag: Its flag, where that is not the field's name.
-      upper: Largest value, None if there is no bound.
-      trainers: Those that have the flag, where not all do that offer the algorithm.
-    """
-    metadata = {
-        "meaning": meaning, "flag": flag, "lower": lower, "upper": upper, "choices": choices,
-        "trainers": trainers,
-    }  # fmt: skip
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def parameters(algorithm: type, trainer: str | None = None) -> list[Parameter]:
-    """Returns the parameters of an algorithm's dataclass that are flags, of a trainer if one is
-    named.
-    """
-    every = (
-        Parameter(**{**f.metadata, "field": f.name, "default": f.default,
-                     "flag": f.metadata["flag"] or f.name})
-        for f in dataclasses.fields(algorithm) if f.metadata
-    )  # fmt: skip
-    return [p for p in every if trainer is None or not p.trainers or trainer in p.trainers]
-
-
 def with_values(algorithm: Any, values: Mapping[str, Any]) -> Any:
     """Returns an instance of an algorithm's dataclass with other hyperparameters.
 
@@ -106,7 +64,7 @@ def with_values(algorithm: Any, values: Mapping[str, Any]) -> Any:
       values: `{flag: value}`, of its own parameters or an optimizer's learning rate, such as
         `client_learning_rate`; numbers, or tensors where several runs are trained in one call.
     """
-    fields = {parameter.flag: parameter.field for parameter in parameters(type(algorithm))}
+    fields = {o.name.flag: o.field for o in options.options(type(algorithm)) if o.field}
     changes = {}
     for flag, value in values.items():
         if flag in fields:

@@ -12,10 +12,11 @@ import dataclasses
 from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import PersonalTraining, SiloAlgorithm
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -32,7 +33,7 @@ class Ditto(SiloAlgorithm):
         trains_fedavg=True,
         can_be_grouped=True,
     )
-    regularization: float = parameter(
+    regularization: float = option(
         1.0, "Strength of the regularization; 0 is local training", "lambda"
     )
 

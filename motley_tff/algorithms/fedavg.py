@@ -10,17 +10,19 @@ number of training examples.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import candidates, learning
+from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
+from motley_tff.core import candidates, errors, learning
 from motley_tff.core.algorithm import Algorithm, Communicated, Personalization
 from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
+from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Learner, Weights
+from motley_tff.core.options import MAX_BATCH_SIZE, option
 from motley_tff.core.task import Task
 
 # (weights, incoming weights) -> scalar added to a batch's loss.
@@ -40,16 +42,21 @@ class FedAvg:
     card: ClassVar[Card] = Card(
         "fedavg", "FedAvg", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
     )
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {
-        "train_epochs": (1, None),
-        "train_batch_size": (1, None),
-    }
     # Whether a candidate is chosen once for all clients, or by each silo, unless that is said.
     tuning: ClassVar[candidates.Tuning] = "global"
-    client_optimizer: OptimizerConfig = OptimizerConfig("sgd", 0.1)
-    server_optimizer: OptimizerConfig = OptimizerConfig("sgd", 1.0)
-    train_epochs: int = 1
-    train_batch_size: int = 10
+    # Whether its models are of a kind that clients can make their own.
+    is_personalized: ClassVar[bool] = True
+    client_optimizer: OptimizerConfig = optimizer_option(
+        OptimizerConfig("sgd", 0.1), "client", "clients'"
+    )
+    server_optimizer: OptimizerConfig = optimizer_option(
+        OptimizerConfig("sgd", 1.0), "server", "server's"
+    )
+    train_epochs: int = option(1, "Local epochs a round", lower=1, upper=10_000)
+    train_batch_size: int = option(
+        10, "Examples a batch; in fine-tuning, too, unless --finetune_batch_size is given",
+        lower=1, upper=MAX_BATCH_SIZE,
+    )  # fmt: skip
 
     def with_defaults(self, personalization: Any, total_rounds: int) -> FedAvg:
         """Returns the algorithm with those of its own defaults that depend on another value.
@@ -65,6 +72,24 @@ class FedAvg:
 
     def check(self) -> None:
         """Raises a UserError if the algorithm would not be itself under these optimizers."""
+
+    @property
+    def num_models(self) -> int | None:
+        """How many models the server keeps, which are trained from as many; None for one alone."""
+        return None
+
+    def check_beside(self, aggregator: str, has_attack: bool) -> None:
+        """Raises a UserError if the algorithm cannot be with an aggregator or with clients that
+        attack.
+        """
+        if self.card.wants_mean and aggregator != "mean":
+            expected = (
+                f"mean: {self.card.title} needs updates as they are, as {self.card.wants_mean}"
+            )
+            raise UserError(errors.name("aggregator"), aggregator, expected, self.card.wants_mean)
+
+    def check_clients(self, task: Task) -> None:
+        """Raises a UserError if the task has too few training clients."""
 
     def trained_layers(self, task: Task) -> tuple[bool, ...]:
         """Returns which of the model's weights clients train and send; by default all."""

@@ -12,11 +12,12 @@ import dataclasses
 from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.errors import UserError
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -37,7 +38,7 @@ class FedPer(SiloAlgorithm):
         trains_fedavg=True,
         can_be_grouped=True,
     )
-    personal_layers: int = parameter(1, "How many last layers are a silo's own; 0 is FedAvg")
+    personal_layers: int = option(1, "How many last layers are a silo's own; 0 is FedAvg")
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedPer; a client's state is its last layers, the server shares the others."""

@@ -9,9 +9,10 @@ import dataclasses
 from typing import ClassVar
 
 from motley_tff.algorithms import fedavg
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -22,7 +23,7 @@ class FedProx(fedavg.FedAvg):
     card: ClassVar[Card] = Card(
         "fedprox", "FedProx", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
     )
-    proximal_strength: float = parameter(0.1, "mu of fedprox; 0 is FedAvg")
+    proximal_strength: float = option(0.1, "mu of fedprox; 0 is FedAvg")
 
     def build(self, task: Task, initial_weights: learning.Weights) -> Algorithm:
         """Returns FedProx."""

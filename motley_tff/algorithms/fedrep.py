@@ -13,10 +13,11 @@ import dataclasses
 from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -36,7 +37,7 @@ class FedRep(SiloAlgorithm):
         trains_fedavg=True,
         can_be_grouped=True,
     )
-    head_epochs: int = parameter(5, "Epochs a round on fedrep's last layers", lower=1)
+    head_epochs: int = option(5, "Epochs a round on fedrep's last layers", lower=1)
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedRep; a client's state is its last layer, the server shares the others."""

@@ -24,13 +24,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from motley_tff.algorithms import fedavg
-from motley_tff.algorithms.card import Card, parameter
-from motley_tff.core import checks, learning
+from motley_tff.algorithms.card import Card
+from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm, Bytes, ServerOptimizer
 from motley_tff.core.client_work import ClientWork
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import ABOVE_0, option
 from motley_tff.core.task import Task
 
 _GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
@@ -48,10 +49,10 @@ class FedStcServer(fedavg.FedAvg):
         "sparse ternary updates without clients' residuals",
         wants_mean=_COMPRESSES,
     )
-    sparsity: float = parameter(
-        0.01, "Share of an array's numbers that is sent", lower=checks.ABOVE_0, upper=1
+    sparsity: float = option(
+        0.01, "Share of an array's numbers that is sent", lower=ABOVE_0, upper=1
     )
-    coding: str = parameter(
+    coding: str = option(
         "golomb", "How their places are counted in bytes", choices=("golomb", "plain")
     )
 

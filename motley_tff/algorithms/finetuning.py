@@ -14,18 +14,18 @@ a file was written.)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
-from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.optimizers import OptimizerConfig
+from motley_tff.algorithms.card import Card, Training
+from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
 from motley_tff.core import candidate_labels, learning
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.client_work import Batch, ClientWork, Pass
 from motley_tff.core.lazy import tf
+from motley_tff.core.options import ABOVE_0, MAX_BATCH_SIZE, MAX_RATE, option, with_default
 from motley_tff.core.task import Task
 
 # The pass whose random choices an epoch's are, wherever it stands among evaluation passes, which
@@ -54,12 +54,31 @@ class FineTuning:
         "FedAvg + Fine-tuning (FT)",
         can_be_grouped=True,
     )
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {"batch_size": (1, None)}
-    optimizer: OptimizerConfig = OptimizerConfig("sgd", 0.01)
-    learning_rates: tuple[float, ...] = (0.01,)
-    max_epochs: int = 20
-    batch_size: int | None = None
-    last_layer: bool = False
+    optimizer: OptimizerConfig = optimizer_option(
+        OptimizerConfig("sgd", 0.01), "finetune", "fine-tuning", has_rate=False
+    )
+    learning_rates: tuple[float, ...] = option(
+        (0.01,), "The fine-tuning learning rates to choose from", "finetune_learning_rate",
+        lower=ABOVE_0, upper=MAX_RATE,
+    )  # fmt: skip
+    max_epochs: int = option(
+        20, "Fine-tuning epochs to evaluate: 0 to this", "finetune_max_epochs", upper=10_000
+    )
+    batch_size: int | None = option(
+        None, "Examples a batch in fine-tuning (default: --train_batch_size)",
+        "finetune_batch_size", lower=1, upper=MAX_BATCH_SIZE,
+    )  # fmt: skip
+    last_layer: bool = option(False, "Fine-tune the last layer only", "finetune_last_layer")
+
+    def check(self, training: Training) -> None:
+        """Raises a UserError if it does not fit what trains the models, or itself."""
+
+    def named(self) -> FineTuning:
+        """Returns it, or what it is called without an epoch."""
+        if self.max_epochs:
+            return self
+        names = [field.name for field in dataclasses.fields(FineTuning)]
+        return NoPersonalization(**{name: getattr(self, name) for name in names})
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -90,6 +109,14 @@ class FineTuning:
             return client_work(task, self, evaluation_parts, personalization_part)
 
         return Personalization(self.card.name, self.candidates, work)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoPersonalization(FineTuning):
+    """Clients take the global model as it is: fine-tuning for no epoch."""
+
+    card: ClassVar[Card] = Card("none", "no personalization", ())
+    max_epochs: int = with_default(FineTuning, "max_epochs", 0)
 
 
 class Models(NamedTuple):

@@ -25,18 +25,27 @@ the published rule; evaluations never use it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
 from motley_tff.algorithms.card import Card
-from motley_tff.core import algorithm, candidate_labels, learning
+from motley_tff.core import (
+    algorithm,
+    candidate_labels,
+    errors,
+    learning,
+    options,
+    private_mean,
+    robust_mean,
+)
 from motley_tff.core.algorithm import Algorithm, Groups, Personalization, ServerOptimizer
 from motley_tff.core.client_work import ClientWork, Pass
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
+from motley_tff.core.options import option
 from motley_tff.core.task import Task, masked_sum
 
 
@@ -59,25 +68,58 @@ class HypCluster(fedavg.FedAvg):
         can_be_grouped=True,
         paper_row="HypCluster / IFCA",
     )
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {"num_clusters": (1, None), "balance_rounds": (1, None)}
-    num_clusters: int = 1
-    steps_empty_clusters: bool = False
-    shares_base_layers: bool = False
-    balance: float = 0.0
-    balance_rounds: int | None = None
+    num_clusters: int = option(1, "Models, k; 1 is FedAvg", lower=1, upper=100)
+    steps_empty_clusters: bool = option(
+        False,
+        "Step the server optimizer of a model that nobody took on a zero update, as the published "
+        "cross-device code does",
+        "step_empty_clusters",
+    )
+    shares_base_layers: bool = option(
+        False,
+        "One base for all clusters, the first model's (of --cluster_initialization=updates: the "
+        "mean of all): only last layers are their own",
+        "share_base_layers",
+    )
+    balance: float = option(
+        0.0,
+        "Ours, against mode collapse: popular models are penalized by so much loss times the log "
+        "of their share, annealed to nothing over the first half of the rounds",
+    )
+    balance_rounds: int | None = option(
+        None, "Rounds in which --balance goes to nothing (default: half of --total_rounds)",
+        lower=1,
+    )  # fmt: skip
 
     def with_defaults(self, personalization: Any, total_rounds: int) -> fedavg.FedAvg:
         """Returns the algorithm with the rounds of its penalty; of none it is one."""
         rounds = max(1, total_rounds // 2) if self.balance else 1
         return dataclasses.replace(self, balance_rounds=self.balance_rounds or rounds)
 
+    @property
+    def num_models(self) -> int | None:
+        """The number of clusters."""
+        return self.num_clusters
+
+    def check_beside(self, aggregator: str, has_attack: bool) -> None:
+        """Raises a UserError for what takes one update of each client, whichever its model."""
+        name, advice = errors.name("aggregator"), "choose another aggregator"
+        if aggregator in robust_mean.NAMES:
+            expected = "a mean, as HypCluster's updates are of clusters"
+            raise UserError(name, aggregator, expected, advice)
+        if aggregator == private_mean.NAME and self.num_clusters > 1:
+            expected = "a weighted mean: it cannot leave out the clients outside a cluster"
+            raise UserError(name, aggregator, expected, advice)
+        if has_attack:
+            expected = "an algorithm that sends one model's change, not HypCluster"
+            raise UserError(errors.name("attack"), None, expected, "leave it out")
+
     def check_clients(self, task: Task) -> None:
         """Raises a UserError if there are more clusters than training clients."""
         if self.num_clusters > len(task.train):
-            raise UserError(
-                f"--num_clusters={self.num_clusters} but {task.dataset} has {len(task.train)} "
-                "training clients; give at most that many"
-            )
+            name, most = options.name_of(self, "num_clusters"), len(task.train)
+            expected = f"at most {most}, the training clients of {task.dataset}"
+            raise UserError(name, self.num_clusters, expected)
 
     def build(self, task: Task, initial_weights: Sequence[learning.Weights]) -> Algorithm:
         """Returns HypCluster of the k models' first weights.

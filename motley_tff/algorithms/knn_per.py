@@ -24,15 +24,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import scoring
-from motley_tff.algorithms.card import Card
-from motley_tff.core import candidate_labels, checks, learning
+from motley_tff.algorithms.card import Card, Training
+from motley_tff.core import candidate_labels, errors, learning
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.client_work import Batch, ClientOutput, ClientWork, Pass
+from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
+from motley_tff.core.options import ABOVE_0, option
 from motley_tff.core.task import Task
 
 _SMALLEST = 1e-30
@@ -56,11 +57,21 @@ class KnnPer:
         paper_row="FedAvg + kNN-Per",
         on_fedavg="kNN-Per",
     )
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {
-        "num_neighbors": (1, None), "coefficients": (checks.ABOVE_0, 1)
-    }  # fmt: skip
-    num_neighbors: tuple[int, ...] = (10,)
-    coefficients: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    num_neighbors: tuple[int, ...] = option(
+        (10,), "Numbers of neighbours, k, to choose from", lower=1, upper=1000
+    )
+    coefficients: tuple[float, ...] = option(
+        (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        "Weights of the neighbours to choose from; 0, the global model, is always tried",
+        lower=ABOVE_0, upper=1,
+    )  # fmt: skip
+
+    def check(self, training: Training) -> None:
+        """Raises a UserError if nothing trains a global model."""
+        if training == "local":
+            rounds, path = errors.name("rounds", "total_rounds"), "path_to_initial_model_weights"
+            advice = f"give rounds, or {errors.name('initial_models', path)}"
+            raise UserError(rounds, 0, "a global model, which no rounds train", advice)
 
     @property
     def candidates(self) -> tuple[str, ...]:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card, Training
 from motley_tff.algorithms.finetuning import FineTuning, Stage
-from motley_tff.core import learning
+from motley_tff.core import learning, options
 from motley_tff.core.client_work import Batch
+from motley_tff.core.errors import UserError
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -29,7 +31,13 @@ class LpFt(FineTuning):
         "the last layers for --probing_epochs, then all",
         can_be_grouped=True,
     )
-    probing_epochs: int = parameter(1, "Epochs that lp_ft tunes the last layer alone")
+    probing_epochs: int = option(1, "Epochs that lp_ft tunes the last layer alone")
+
+    def check(self, training: Training) -> None:
+        """Raises a UserError if it is to tune the last layer alone."""
+        if self.last_layer:
+            expected = "False, as lp_ft tunes all layers after its probing"
+            raise UserError(options.name_of(self, "last_layer"), True, expected, "leave one out")
 
     def start(self, task: Task, optimizer: Any, weights: learning.Weights) -> learning.Learner:
         """Returns a learner whose optimizer state is that of the probing and that of all layers."""

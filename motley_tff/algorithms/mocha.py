@@ -24,11 +24,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from motley_tff.algorithms import personal_training
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 _FLOOR = 1e-8
@@ -53,10 +54,10 @@ class Mocha(SiloAlgorithm):
         can_be_grouped=True,
         wants_mean="every silo's row of the models, of which nothing is averaged",
     )
-    regularization: float = parameter(
+    regularization: float = option(
         0.01, "Strength of the regularization; 0 is local training", "lambda"
     )
-    outer: int = parameter(
+    outer: int = option(
         1,
         "Local passes a round before mocha renews the relations",
         "mocha_outer",

@@ -33,7 +33,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from motley_tff.algorithms import optimizers, personal_training
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm, ServerOptimizer
@@ -41,6 +41,7 @@ from motley_tff.core.clients import num_rows
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -56,7 +57,7 @@ class MrMtl(SiloAlgorithm):
         can_be_grouped=True,
         wants_mean="the silos' changes, whose mean moves the mean of their models",
     )
-    regularization: float = parameter(
+    regularization: float = option(
         0.1, "Strength of the regularization; 0 is local training", "lambda"
     )
 

@@ -11,8 +11,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf, tff
+from motley_tff.core.options import ABOVE_0, BELOW_1, MAX_RATE, Option
 
 # {optimizer: {parameter: default}} beside the learning rate, by the names TFF gives them.
 PARAMETERS: dict[str, dict[str, float]] = {
@@ -24,6 +26,8 @@ PARAMETERS: dict[str, dict[str, float]] = {
     "adagrad": {"initial_preconditioner_value": 0.1, "epsilon": 1e-7},
     "rmsprop": {"decay": 0.9, "epsilon": 1e-7},
 }
+# Parameters that are shares of what was before.
+_BELOW_ONE = ("momentum", "beta_1", "beta_2", "decay")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +61,91 @@ class OptimizerConfig:
         if self.name in ("sgd", "momentum"):
             return self.learning_rate / (1.0 - self.momentum)
         return None
+
+
+def optimizer_option(
+    default: OptimizerConfig,
+    prefix: str,
+    whose: str,
+    has_rate: bool = True,
+    rate_meaning: str = "",
+    trainers: tuple[str, ...] = (),
+) -> Any:
+    """Returns a field that is an optimizer; its name, rate and each parameter of each are options.
+
+    Args:
+      default: The optimizer.
+      prefix: What its flags begin with: `server_optimizer`, `server_learning_rate`,
+        `server_adam_beta_1`.
+      whose: Its owner in help texts.
+      has_rate: Whether the rate is an option.
+      rate_meaning: What it is where it is not set, if it is None.
+      trainers: Those that have its flags, see `Option`.
+    """
+
+    def expand(field: Any) -> list[Option]:
+        return _options(field.name, default, prefix, whose, has_rate, rate_meaning, trainers)
+
+    metadata = {"expand": expand, "check": _checked}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _options(
+    field: str, default: OptimizerConfig, prefix: str, whose: str, has_rate: bool,
+    rate_meaning: str, trainers: tuple[str, ...],
+) -> list[Option]:  # fmt: skip
+    def part(name: str, flag: str, value: Any, hint: Any, meaning: str, **more: Any) -> Option:
+        names = errors.name(f"{field}.{name}", f"{prefix}_{flag}")
+        group = f"{prefix} optimizer"
+        return Option("", names, value, hint, meaning, trainers=trainers, group=group, **more)
+
+    every = [
+        part("name", "optimizer", default.name, str, f"The {whose} optimizer",
+             choices=tuple(PARAMETERS))
+    ]  # fmt: skip
+    if has_rate:
+        meaning = f"The {whose} learning rate{rate_meaning and f' ({rate_meaning})'}"
+        bounds = {"lower": ABOVE_0, "upper": MAX_RATE}
+        every.append(
+            part("learning_rate", "learning_rate", default.learning_rate, float | None, meaning,
+                 **bounds)
+        )  # fmt: skip
+    for optimizer, parameters in PARAMETERS.items():
+        published = default.parameters if optimizer == default.name else {}
+        for name, value in {**parameters, **published}.items():
+            every.append(part(
+                name, f"{optimizer}_{name}", value, bool if isinstance(value, bool) else float,
+                f"{name} of the {whose} {optimizer}",
+                upper=BELOW_1 if name in _BELOW_ONE else None,
+            ))  # fmt: skip
+    return every
+
+
+def _checked(field: Any, config: OptimizerConfig) -> OptimizerConfig:
+    """Returns an optimizer whose numbers are Python's; UserError if one is out of its bounds."""
+    parts = {option.name.flag: option for option in field.metadata["expand"](field)}
+    prefix = next(iter(parts)).removesuffix("_optimizer")
+    parts[f"{prefix}_optimizer"].check(config.name)
+    _check_parameters(config)
+    parameters = {
+        name: parts[f"{prefix}_{config.name}_{name}"].check(value)
+        for name, value in config.parameters.items()
+    }
+    rate = config.learning_rate
+    if isinstance(rate, int | float) and (option := parts.get(f"{prefix}_learning_rate")):
+        rate = option.check(rate)
+    return dataclasses.replace(config, learning_rate=rate, parameters=parameters)
+
+
+def _check_parameters(config: OptimizerConfig) -> None:
+    if config.name not in PARAMETERS:
+        raise UserError("an optimizer's name", repr(config.name), f"one of {sorted(PARAMETERS)}")
+    unknown = sorted(config.parameters.keys() - PARAMETERS[config.name].keys())
+    if unknown:
+        known = ", ".join(PARAMETERS[config.name])
+        raise UserError(
+            f"parameters of optimizer {config.name!r}", ", ".join(unknown), f"some of {known}"
+        )
 
 
 class Sgd:
@@ -141,15 +230,8 @@ def builder(name: str) -> Callable[..., Any]:
 
 def build(config: OptimizerConfig) -> Any:
     """Returns the `tff.learning.optimizers.Optimizer` of a config, or raises a UserError."""
-    if config.name not in PARAMETERS:
-        raise UserError(f"unknown optimizer {config.name!r}; expected one of {sorted(PARAMETERS)}")
-    unknown = sorted(config.parameters.keys() - PARAMETERS[config.name].keys())
-    if unknown:
-        raise UserError(
-            f"optimizer {config.name!r} has no parameter {', '.join(unknown)}; expected some of "
-            f"{', '.join(PARAMETERS[config.name])}"
-        )
+    _check_parameters(config)
     try:
         return builder(config.name)(config.learning_rate, **config.parameters)
     except (TypeError, ValueError) as error:
-        raise UserError(f"optimizer {config.name!r}: {error}") from error
+        raise UserError(f"optimizer {config.name!r}", str(error)) from error

@@ -2,7 +2,7 @@
 
 A class is a frozen dataclass with a `card`, as this project's own: a training algorithm is a
 `FedAvg`, one for silos a `SiloAlgorithm`, a personalization a `FineTuning` or a `KnnPer`; so that a
-trainer's flags are its hyperparameters, too. Its other hyperparameters are made by `parameter`.
+trainer's flags are its hyperparameters, too. Its other hyperparameters are made by `option`.
 """
 
 import re
@@ -14,7 +14,7 @@ from motley_tff.algorithms.fedavg import FedAvg
 from motley_tff.algorithms.finetuning import FineTuning
 from motley_tff.algorithms.knn_per import KnnPer
 from motley_tff.algorithms.personal_training import SiloAlgorithm
-from motley_tff.core import plugins
+from motley_tff.core import options, plugins
 from motley_tff.core.errors import UserError
 from motley_tff.core.plugins import Plugin
 
@@ -80,15 +80,13 @@ def _parameter_problems(kind: Any) -> Iterator[str]:
     except Exception as error:  # Whatever its __post_init__ raises.
         yield (
             f"it cannot be made without arguments: {plugins.described(error)}; give every "
-            "hyperparameter a default, by parameter(default, meaning)"
+            "hyperparameter a default, by option(default, meaning)"
         )
-    for p in card_lib.parameters(kind):
-        where = f"its parameter {p.field!r}"
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", p.flag):
-            yield f"{where} has the flag {p.flag!r}; expected small letters, digits and '_'"
-        if p.choices or isinstance(p.default, tuple):
-            continue
-        if isinstance(p.default, bool) or not isinstance(p.default, (int, float)):
-            yield f"{where} has the default {p.default!r}; expected a whole number or a float"
-        if p.default < p.lower or (p.upper is not None and p.default > p.upper):
-            yield f"{where} has a default outside its bounds, {p.lower} to {p.upper}"
+    for option in options.options(kind):
+        where = f"its option {option.name.field!r}"
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", option.name.flag):
+            yield f"{where} has the flag {option.name.flag!r}; expected small letters, digits, '_'"
+        try:
+            option.check(option.default)
+        except UserError as error:
+            yield f"{where} has the default {option.default!r}; expected {error.expected}"

@@ -14,12 +14,13 @@ import dataclasses
 from typing import Any, ClassVar
 
 from motley_tff.algorithms import fedavg, finetuning, optimizers
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.errors import UserError
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -40,7 +41,7 @@ class PerFedAvg(SiloAlgorithm):
     )
     # Adapting at the rate of training leaves a global model that is of little use by itself.
     default_share: ClassVar[float] = 0.1
-    adaptation_epochs: int = parameter(
+    adaptation_epochs: int = option(
         5, "Most epochs of per_fedavg's adaptation", lower=1, upper=1000, trainers=("mtl_trainer",)
     )
 

@@ -28,7 +28,7 @@ import itertools
 from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg, scoring
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.finetuning import FineTuning, Models, Stage
 from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.core import candidate_labels, candidates, learning, task as task_lib
@@ -37,6 +37,7 @@ from motley_tff.core.client_work import Batch, ClientWork, Pass
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -63,27 +64,25 @@ class PersFL(SiloAlgorithm):
         "a student for each silo, taught by the global model that was best there",
     )
     tuning: ClassVar[candidates.Tuning] = "per_client"
-    distillation: str = parameter(
+    distillation: str = option(
         "generalized", "What a student minimizes", choices=("generalized", "knowledge")
     )
-    teacher: str = parameter(
+    teacher: str = option(
         "best",
         "Whom a student learns from: the global model that was best on the silo's validation part, "
         "or the last one",
         choices=("best", "last"),
     )
-    student: str = parameter(
+    student: str = option(
         "initial", "Weights that a student starts from", choices=("initial", "teacher")
     )
-    distillation_weights: tuple[float, ...] = parameter(
+    distillation_weights: tuple[float, ...] = option(
         (0.25, 0.5, 0.75), "Shares of the teacher in a student's loss to choose from", upper=1
     )
-    temperatures: tuple[float, ...] = parameter(
+    temperatures: tuple[float, ...] = option(
         (1.0, 3.0), "Temperatures of the teacher to choose from", "temperatures", lower=1e-3
     )
-    student_epochs: int = parameter(
-        20, "Most epochs of a student's training", lower=1, upper=10_000
-    )
+    student_epochs: int = option(20, "Most epochs of a student's training", lower=1, upper=10_000)
 
     @property
     def pairs(self) -> list[tuple[float, float]]:

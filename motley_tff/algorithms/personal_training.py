@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
-from motley_tff.algorithms.optimizers import OptimizerConfig
+from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
 from motley_tff.core import algorithm, candidate_labels, learning
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
@@ -50,7 +50,13 @@ class SiloAlgorithm(fedavg.FedAvg):
     """
 
     default_share: ClassVar[float] = 1.0
-    personal_optimizer: OptimizerConfig = OptimizerConfig("sgd", None)
+    personal_optimizer: OptimizerConfig = optimizer_option(
+        OptimizerConfig("sgd", None),
+        "personal",
+        "personal models'",
+        rate_meaning="default: the clients'; per_fedavg: a tenth of it",
+        trainers=("mtl_trainer",),
+    )
 
     @property
     def personal(self) -> OptimizerConfig:

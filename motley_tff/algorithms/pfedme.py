@@ -14,11 +14,12 @@ import dataclasses
 from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -38,12 +39,10 @@ class PFedMe(SiloAlgorithm):
         "Moreau envelopes: the personal model solves a problem of strength --lambda",
         can_be_grouped=True,
     )
-    regularization: float = parameter(
+    regularization: float = option(
         1.0, "Strength of the regularization; 0 is local training", "lambda"
     )
-    inner_steps: int = parameter(
-        5, "pfedme's steps on its inner problem a batch", lower=1, upper=1000
-    )
+    inner_steps: int = option(5, "pfedme's steps on its inner problem a batch", lower=1, upper=1000)
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns pFedMe; a client's state is theta."""

@@ -12,10 +12,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from motley_tff.algorithms.card import Card, parameter
+from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.finetuning import FineTuning, Stage
 from motley_tff.core import learning
 from motley_tff.core.client_work import Batch
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -30,7 +31,7 @@ class ProximalFineTuning(FineTuning):
         "pulled to the global model by --finetune_strength",
         can_be_grouped=True,
     )
-    strength: float = parameter(
+    strength: float = option(
         0.1, "Strength of the pull to the global model; 0 is fine-tuning", "finetune_strength"
     )
 

@@ -18,11 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 _DEFAULT_FRACTION = 0.2
+_NAME = errors.name("acceptance")
 _EXPECTED = (
-    "expected always, min_examples:N, validated[:fraction] or validated_loss[:fraction], N a whole "
+    "always, min_examples:N, validated[:fraction] or validated_loss[:fraction], N a whole "
     "number of 0 or more, the fraction between 0 and 1"
 )
 
@@ -69,14 +71,17 @@ def parse(text: str, is_silo: bool) -> Rule:
         if is_silo and not colon:
             return Rule(text, kind)
         if is_silo:
-            raise UserError(
-                f"--acceptance={text}: silos are validated on their validation part; write {kind}"
-            )
+            raise UserError(_NAME, text, f"{kind}: silos are validated on their validation part")
         with contextlib.suppress(ValueError):  # No number.
             fraction = float(written) if colon else _DEFAULT_FRACTION
             if 0.0 < fraction < 1.0:
                 return Rule(text, kind, fraction)
-    raise UserError(f"--acceptance: found {text!r}, {_EXPECTED}")
+    raise UserError(_NAME, text, _EXPECTED)
+
+
+def check(text: str) -> None:
+    """Raises a UserError if a text is no rule, as far as can be known before the data are."""
+    parse(text, is_silo=False)
 
 
 def accepts(rule: Rule, evidence: Evidence) -> np.ndarray:

@@ -10,19 +10,18 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from motley_tff.algorithms import FedAvg, FineTuning, HypCluster, KnnPer, LpFt, attacks
-from motley_tff.algorithms.card import name_of
-from motley_tff.core import (
-    algorithm as algorithm_lib,
-    candidates,
-    checks,
-    private_mean,
-    robust_mean,
-)
+from motley_tff.algorithms import FedAvg, FineTuning, KnnPer, OptimizerConfig, attacks
+from motley_tff.algorithms.card import Training, name_of
+from motley_tff.backends.tff import targets
+from motley_tff.core import algorithm as algorithm_lib, candidates, options, private_mean
 from motley_tff.core.errors import UserError
+from motley_tff.core.options import ABOVE_0, MAX_RATE, option
 from motley_tff.core.task import Task
+from motley_tff.experiment import acceptance
+
+MAX_OOD_EXAMPLES = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,22 +29,41 @@ class EvaluationConfig:
     """What evaluations look at. Their tables are at the first fraction and rule.
 
     `defaults.resolve` fills in what is None, from the algorithm and its personalization.
-
-    Attributes:
-      personalization_fractions: Shares of the personalization set, each in (0, 1].
-      acceptance: Rules, see `experiment.acceptance`.
-      ood_examples: Size of the out-of-distribution set; 0 for none.
-      tuning: Whose validation score chooses a candidate; None for the algorithm's own choice.
-      include_baseline_candidate: Whether the global model itself may be chosen; None for yes, but
-        where the algorithm trains models for each client, or clusters.
     """
 
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {"personalization_fractions": (checks.ABOVE_0, 1)}
-    personalization_fractions: tuple[float, ...] = (1.0,)
-    acceptance: tuple[str, ...] = ("always",)
-    ood_examples: int = 0
-    tuning: candidates.Tuning | None = None
-    include_baseline_candidate: bool | None = None
+    personalization_fractions: tuple[float, ...] = option(
+        (1.0,),
+        "Shares of the personalization set to personalize on; with several, sizes.csv has them "
+        "all, the other tables the first",
+        "personalization_fraction",
+        lower=ABOVE_0,
+        upper=1,
+    )
+    acceptance: tuple[str, ...] = option(
+        ("always",),
+        "Which clients take their personalized model in place of the global one: always, "
+        "min_examples:N, validated[:fraction] or validated_loss[:fraction]; acceptance.csv has "
+        "every rule given, the other tables are at the first",
+        parse=acceptance.check,
+    )
+    ood_examples: int = option(
+        0,
+        "Examples of other test clients that test clients' models are scored on, of each client as "
+        "many, fewer in all if some have too few; 0 for none",
+        upper=MAX_OOD_EXAMPLES,
+        trainers=("motley_tff.run",),
+    )
+    tuning: candidates.Tuning | None = option(
+        None,
+        "Choose a candidate once for all clients, or for each silo by its own validation part "
+        "(default: global)",
+        {"finetuning_trainer": "finetune_tuning", "knn_per_trainer": "knn_tuning"},
+    )
+    include_baseline_candidate: bool | None = option(
+        None,
+        "Whether the global model itself may be chosen (default: true)",
+        trainers=("finetuning_trainer", "knn_per_trainer"),
+    )
 
     def choice(
         self, tuning: candidates.Tuning = "global", includes_baseline: bool = True
@@ -59,74 +77,96 @@ class EvaluationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LoopConfig:
-    """What the loop of rounds needs to know.
+    """What the loop of rounds needs to know."""
 
-    Attributes:
-      total_rounds: Training rounds; 0 leaves the initial model as it is.
-      rounds_per_evaluation: Evaluate a sample of clients every so many rounds.
-      rounds_per_checkpoint: Save the state every so many rounds.
-      clients_per_train_round: Cohort size; None for all silos, or ten devices, all if there are
-        fewer.
-      clients_fraction: Cohort size as a share of the training clients, rounded, 1 at least; in
-        place of the number if it is given.
-      valid_clients_per_evaluation: Validation clients in an evaluation during training.
-      test_clients_per_evaluation: Test clients in an evaluation during training.
-      final_evaluation_clients: Clients a split in the last evaluation; 0 for all.
-      base_random_seed: Seed of every stream.
-      num_generated: How many pictures an evaluation makes, of a task that makes some.
-      dropout_rate: Probability that a client of a cohort gets the model and sends nothing back, in
-        [0, 1). One client always does.
-      evaluation: What evaluations look at.
-    """
-
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {
-        "rounds_per_evaluation": (1, None),
-        "rounds_per_checkpoint": (1, None),
-        "clients_per_train_round": (1, None),
-        "clients_fraction": (checks.ABOVE_0, 1),
-        "base_random_seed": (0, 2**32 - 1),
-        "dropout_rate": (0, 0.99),
-    }
-    total_rounds: int = 100
-    rounds_per_evaluation: int = 10
-    rounds_per_checkpoint: int = 50
-    clients_per_train_round: int | None = None
-    clients_fraction: float | None = None
-    valid_clients_per_evaluation: int = 100
-    test_clients_per_evaluation: int = 100
-    final_evaluation_clients: int = 0
-    base_random_seed: int = 0
-    num_generated: int = 0
-    dropout_rate: float = 0.0
+    total_rounds: int = option(
+        100, "Training rounds; 0 leaves local training alone", argument="rounds"
+    )
+    rounds_per_evaluation: int = option(10, "Evaluate every so many rounds", lower=1)
+    rounds_per_checkpoint: int = option(50, "Save a checkpoint every so many rounds", lower=1)
+    clients_per_train_round: int | None = option(
+        None,
+        "Clients in a round's cohort (default: 10 devices, or all if there are fewer; all silos)",
+        lower=1,
+        argument="clients_per_round",
+    )
+    clients_fraction: float | None = option(
+        None,
+        "Share of the training clients in a round's cohort, in place of their number",
+        lower=ABOVE_0,
+        upper=1,
+    )
+    valid_clients_per_evaluation: int = option(
+        100, "How many valid clients an evaluation during training samples; silos: all", lower=1
+    )
+    test_clients_per_evaluation: int = option(
+        100, "How many test clients an evaluation during training samples; silos: all", lower=1
+    )
+    final_evaluation_clients: int = option(
+        0, "How many clients of each split the last evaluation samples; 0 for all. Silos: all"
+    )
+    base_random_seed: int = options.seed()
+    num_generated: int = option(
+        2000, "Pictures that are made and kept", upper=1_000_000, trainers=("generative_trainer",)
+    )
+    dropout_rate: float = option(
+        0.0,
+        "Probability that a client of a cohort gets the model and sends nothing back; one client "
+        "always does",
+        upper=0.99,
+    )
     evaluation: EvaluationConfig = EvaluationConfig()
 
 
 @dataclasses.dataclass(frozen=True)
 class BackendConfig:
-    """What runs the clients' work.
+    """What runs the clients' work."""
 
-    Attributes:
-      aggregator: The mean, another one of TFF's, or one of `core.robust_mean`.
-      trim_share: Of the trimmed mean, see there.
-      dp_noise_multiplier: Noise of `differentially_private`, see `core.private_mean`.
-      tff_workers: `host:port` of TFF workers; none for one of our own.
-      threads_per_client: Threads inside one client's arithmetic; 0 lets TensorFlow choose.
-      memory_limit_gb: What the clients that the vectorized backend stacks may take.
-    """
-
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {
-        "memory_limit_gb": (checks.ABOVE_0, None),
-        "trim_share": (0, math.nextafter(0.5, 0.0)),
-    }
-    name: Literal["auto", "tff", "sequential", "vectorized"] = "auto"
+    name: Literal["auto", "tff", "sequential", "vectorized"] = option(
+        "auto", "What runs the clients' work", "backend"
+    )
     aggregator: Literal[
         "mean", "robust", "compressed", "secure", "differentially_private", "median", "trimmed_mean"
-    ] = "mean"
-    dp_noise_multiplier: float = 1.0
-    trim_share: float = 0.1
-    tff_workers: tuple[str, ...] = ()
-    threads_per_client: int = 1
-    memory_limit_gb: float = 4.0
+    ] = option(
+        "mean",
+        "How updates become one: the mean by examples; TFF's robust (zeroing and clipping), "
+        "compressed, secure, differentially_private (clipping and noise, no zeroing, clients count "
+        "alike), which need --backend=tff; the median or trimmed mean of each coordinate, which "
+        "need tff or sequential",
+    )
+    dp_noise_multiplier: float = option(
+        1.0,
+        "Noise that the rounds are worth in privacy, as a multiple of the clipping norm; below a "
+        "tenth of the round's clients. The clipping norm itself takes a part, so more is added to "
+        "the updates: run.json says how much",
+        owners=(private_mean.NAME,),
+    )
+    trim_share: float = option(
+        0.1,
+        "Share of the cohort left out at either end, below 0.5",
+        upper=math.nextafter(0.5, 0.0),
+        owners=("trimmed_mean",),
+    )
+    tff_workers: tuple[str, ...] = option(
+        (),
+        "host:port of TFF workers, which motley_worker starts, to spread the clients of each round "
+        "over: backend tff, of several machines. Not encrypted: use SSH tunnels or a private "
+        "network",
+        parse=targets.parse,
+    )
+    threads_per_client: int = option(
+        1,
+        "Threads inside one client's arithmetic; 0 lets TensorFlow choose. With 1, results do not "
+        "depend on the number of cores",
+    )
+    memory_limit_gb: float = options.memory_limit()
+
+    def check(self) -> None:
+        """Raises a UserError if an option is set that the aggregator does not have."""
+        options.check_owners(self, options.name_of(self, "aggregator"), self.aggregator)
+        if self.tff_workers and self.name not in ("auto", "tff"):
+            name = options.name_of(self, "tff_workers")
+            raise UserError(options.name_of(self, "name"), self.name, f"tff or auto with {name}")
 
     def added_noise(self, clients_per_round: int) -> float | None:
         """Returns the noise of a round's sum as a multiple of the clipping norm, None without any
@@ -139,18 +179,65 @@ class BackendConfig:
 
 @dataclasses.dataclass(frozen=True)
 class WarmStartConfig:
-    """What HypCluster's models start from.
+    """What HypCluster's models start from: FedAvg, with rates of its own where they are set.
 
-    Attributes:
-      algorithm: FedAvg, with the warm start's own rates; None for those of the clusters.
-      total_rounds: Rounds of it for each model.
-      initialization: `random` draws (and warm-starts) every model by itself, `updates` trains one
-        and splits it by clients' updates.
+    `defaults.resolve` makes rounds of the fraction.
     """
 
-    algorithm: FedAvg = FedAvg()
-    total_rounds: int = 0
-    initialization: Literal["random", "updates"] = "random"
+    total_rounds: int = option(
+        0,
+        "Rounds of FedAvg that each model is trained for, alone, before clustering begins",
+        "num_warmstart_fedavg_rounds",
+    )
+    fraction: float | None = option(
+        None,
+        "On silos, instead: the share of --total_rounds that is such a warm start",
+        "warmstart_fraction",
+        upper=1,
+    )
+    client_learning_rate: float | None = option(
+        None,
+        "The clients' learning rate in the warm start, as FedAvg's own best may be another "
+        "(default: --client_learning_rate)",
+        "warmstart_client_learning_rate",
+        lower=ABOVE_0,
+        upper=MAX_RATE,
+    )
+    server_learning_rate: float | None = option(
+        None,
+        "The server's learning rate in the warm start (default: --server_learning_rate)",
+        "warmstart_server_learning_rate",
+        lower=ABOVE_0,
+        upper=MAX_RATE,
+    )
+    server_adam_epsilon: float | None = option(
+        None,
+        "epsilon of the server's adam in the warm start (default: --server_adam_epsilon)",
+        "warmstart_server_adam_epsilon",
+    )
+    initialization: Literal["random", "updates"] = option(
+        "random",
+        "Draw (and warm-start) every model by itself, or (ours, against mode collapse) train one "
+        "and split it by k-means++ on clients' updates",
+        "cluster_initialization",
+    )
+
+    def algorithm(self, clusters: FedAvg) -> FedAvg:
+        """Returns the FedAvg of the warm start, which has what it does not set of the clusters."""
+        client, server = clusters.client_optimizer, clusters.server_optimizer
+        parameters = dict(server.parameters)
+        if self.server_adam_epsilon is not None:
+            parameters["epsilon"] = self.server_adam_epsilon
+        rates = (
+            self.client_learning_rate or client.learning_rate,
+            self.server_learning_rate or server.learning_rate,
+        )
+        return FedAvg(
+            client_optimizer=dataclasses.replace(client, learning_rate=rates[0]),
+            server_optimizer=OptimizerConfig(server.name, rates[1], parameters),
+            train_epochs=clusters.train_epochs,
+            train_batch_size=clusters.train_batch_size,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,48 +258,47 @@ class RunConfig:
       tensorboard: Whether TensorBoard's scalars are written.
     """
 
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {"straggler_rate": (0, 1)}
     algorithm: FedAvg = FedAvg()
     personalization: FineTuning | KnnPer | None = None
     loop: LoopConfig = LoopConfig()
     backend: BackendConfig = BackendConfig()
     initial_models: tuple[str, ...] = ()
     warm_start: WarmStartConfig = WarmStartConfig()
-    straggler_rate: float = 0.0
-    attack: attacks.Attack | None = None
-    export_scores: bool = False
-    tensorboard: bool = False
+    straggler_rate: float = option(
+        0.0,
+        "Probability that a client of a cohort has time for a random share of its training steps "
+        "only",
+        upper=1,
+    )
+    attack: attacks.Attack | None = option(
+        None,
+        "Training clients that attack, the same ones in all rounds: label_flip:SHARE, "
+        "sign_flip:SHARE:FACTOR",
+        parse=attacks.parse,
+    )
+    export_scores: bool = option(
+        False,
+        "Tasks of labels, up to 100 classes: also write every example's label and both models' "
+        "scores, scores.csv",
+    )
+    tensorboard: bool = option(False, "Also write TensorBoard scalars")
+
+    @property
+    def training(self) -> Training:
+        """What trains the models."""
+        if self.loop.total_rounds:
+            return "federated"
+        if self.warm_start.total_rounds:
+            return "ensemble"
+        return "given" if self.initial_models else "local"
 
     def check(self) -> None:
         """Raises a UserError if its parts contradict each other."""
         self.algorithm.check()
-        if isinstance(self.personalization, LpFt) and self.personalization.last_layer:
-            raise UserError(
-                "--finetune_last_layer tunes the last layer alone, --personalization=lp_ft all of "
-                "them after --probing_epochs; leave one out"
-            )
-        aggregator, card = self.backend.aggregator, self.algorithm.card
-        if card.wants_mean and aggregator != "mean":
-            raise UserError(
-                f"--aggregator={aggregator} would clip, round or blur what --algorithm="
-                f"{card.name} needs as it is: {card.wants_mean}; leave --aggregator out"
-            )
-        if aggregator in robust_mean.NAMES and isinstance(self.algorithm, HypCluster):
-            raise UserError(
-                f"--aggregator={aggregator} takes one update of each client, and HypCluster's are "
-                "of clusters; choose another aggregator"
-            )
-        if self.attack is not None and isinstance(self.algorithm, HypCluster):
-            raise UserError(
-                "--attack is for algorithms that send one model's change, and HypCluster's clients "
-                "choose among several; leave --attack out"
-            )
-        has_clusters = isinstance(self.algorithm, HypCluster) and self.algorithm.num_clusters > 1
-        if has_clusters and aggregator == private_mean.NAME:
-            raise UserError(
-                f"--aggregator={aggregator} weights all clients alike and cannot leave "
-                "out those outside a cluster; choose another aggregator"
-            )
+        if self.personalization is not None:
+            self.personalization.check(self.training)
+        self.backend.check()
+        self.algorithm.check_beside(self.backend.aggregator, self.attack is not None)
         if self.loop.clients_per_train_round:
             self.backend.added_noise(self.loop.clients_per_train_round)
 
@@ -251,13 +337,11 @@ class RunConfig:
         if self.personalization is None:
             return name
         personalization = name_of(type(self.personalization))
-        if self.loop.total_rounds:
-            tuning = self.personalization
-            has_none = isinstance(tuning, FineTuning) and tuning.max_epochs == 0
-            return name if has_none else f"{name}+{personalization}"
+        if self.training == "federated":
+            return name if personalization == "none" else f"{name}+{personalization}"
         # Without rounds there is no training to name: fine-tuning of new weights is local training.
-        is_local = personalization == "finetuning" and not self.initial_models
-        return "local" if is_local else personalization
+        tuning = "finetuning" if personalization == "none" else personalization
+        return "local" if tuning == "finetuning" and self.training == "local" else tuning
 
 
 def plain(value: Any) -> Any:

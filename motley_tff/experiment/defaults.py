@@ -10,10 +10,12 @@ import dataclasses
 from typing import Any
 
 from motley_tff.algorithms import FedAvg, FineTuning
+from motley_tff.algorithms.finetuning import NoPersonalization
+from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import LoopConfig, RunConfig, WarmStartConfig
 
-_DEVICES_A_ROUND = 10
+DEVICES_A_ROUND = 10
 
 
 def resolve(config: RunConfig, setting: str, num_clients: int | None = None) -> RunConfig:
@@ -30,18 +32,48 @@ def resolve(config: RunConfig, setting: str, num_clients: int | None = None) -> 
     Raises:
       UserError: If the algorithm takes no such personalization, or neither fits the other.
     """
+    loop, warm_start = _rounds(config, setting)
     personalization = _personalization(config, setting)
-    algorithm = config.algorithm.with_defaults(personalization, config.loop.total_rounds)
-    if isinstance(personalization, FineTuning) and personalization.batch_size is None:
-        size = algorithm.train_batch_size
-        personalization = dataclasses.replace(personalization, batch_size=size)
+    algorithm = config.algorithm.with_defaults(personalization, loop.total_rounds)
+    if isinstance(personalization, FineTuning):
+        size = personalization.batch_size or algorithm.train_batch_size
+        personalization = dataclasses.replace(personalization, batch_size=size).named()
     return dataclasses.replace(
         config,
         algorithm=algorithm,
         personalization=personalization,
-        loop=_loop(config.loop, algorithm, personalization, setting, num_clients),
-        warm_start=_warm_start(config.warm_start, algorithm),
+        loop=_loop(loop, algorithm, personalization, setting, num_clients),
+        warm_start=warm_start,
     )
+
+
+def _rounds(config: RunConfig, setting: str) -> tuple[LoopConfig, WarmStartConfig]:
+    """Returns the rounds of training, and those of the warm start, which a fraction takes of them.
+
+    UserError if the fraction is of devices' rounds or the rounds are said, too, or if there are
+    rates of a warm start and none.
+    """
+    loop, before = config.loop, config.warm_start
+    if before.fraction is not None:
+        name, rounds = (options.name_of(before, n) for n in ("fraction", "total_rounds"))
+        if setting == "cross_device":
+            raise UserError(name, before.fraction, "silos", f"give {rounds}")
+        if before.total_rounds:
+            expected = f"no {rounds} beside it, as both say how long the warm start is"
+            raise UserError(name, before.fraction, expected, "leave one of them out")
+        num_rounds = round(before.fraction * loop.total_rounds)
+        before = dataclasses.replace(before, total_rounds=num_rounds, fraction=None)
+        loop = dataclasses.replace(loop, total_rounds=loop.total_rounds - num_rounds)
+    if before.total_rounds or before.initialization == "updates":
+        return loop, before
+    for field in ("client_learning_rate", "server_learning_rate", "server_adam_epsilon"):
+        if (value := getattr(before, field)) is not None:
+            rounds = options.name_of(before, "total_rounds")
+            expected = "a warm start, of which there are no rounds"
+            raise UserError(
+                options.name_of(before, field), value, expected, f"leave it out, or give {rounds}"
+            )
+    return loop, WarmStartConfig()
 
 
 def _personalization(config: RunConfig, setting: str) -> Any:
@@ -50,13 +82,15 @@ def _personalization(config: RunConfig, setting: str) -> Any:
     Per-FedAvg does so on silos, and leaves it to fine-tuning on devices.
     """
     kind, personalization = type(config.algorithm), config.personalization
+    if not kind.is_personalized:
+        return NoPersonalization()
     if kind.personalization is FedAvg.personalization:
         return personalization or FineTuning()
     shared_trainers = {*kind.card.trainers} & {*(personalization or FineTuning).card.trainers}
     if personalization is not None and not shared_trainers:
-        raise UserError(
-            f"{kind.card.title} has models for clients of its own; leave personalization out"
-        )
+        expected = f"none, as {kind.card.title} has models for clients of its own"
+        name = errors.name("personalization")
+        raise UserError(name, personalization.card.name, expected, "leave it out")
     is_silo_trainers = setting == "cross_silo" and "mtl_trainer" in kind.card.trainers
     if personalization is None and shared_trainers and not is_silo_trainers:
         return FineTuning()
@@ -77,27 +111,21 @@ def _loop(
     evaluation = dataclasses.replace(
         loop.evaluation, tuning=tuning, include_baseline_candidate=includes_baseline
     )
-    cohort = _cohort(loop, setting, num_clients)
-    return dataclasses.replace(loop, clients_per_train_round=cohort, evaluation=evaluation)
+    return dataclasses.replace(_cohort(loop, setting, num_clients), evaluation=evaluation)
 
 
-def _cohort(loop: LoopConfig, setting: str, num_clients: int | None) -> int | None:
-    """Returns how many clients a round has; None for all, or for a share of an unknown number."""
-    if loop.clients_fraction is not None:
-        return max(1, round(loop.clients_fraction * num_clients)) if num_clients else None
-    if loop.clients_per_train_round is None and setting == "cross_device":
-        return min(_DEVICES_A_ROUND, num_clients or _DEVICES_A_ROUND)
-    return loop.clients_per_train_round
-
-
-def _warm_start(before: WarmStartConfig, clusters: FedAvg) -> WarmStartConfig:
-    if not before.total_rounds and before.initialization == "random":
-        return WarmStartConfig()  # There is none.
-    optimizers = {
-        name: dataclasses.replace(optimizer, learning_rate=getattr(clusters, name).learning_rate)
-        for name in ("client_optimizer", "server_optimizer")
-        if (optimizer := getattr(before.algorithm, name)).learning_rate is None
-    }
-    return dataclasses.replace(
-        before, algorithm=dataclasses.replace(before.algorithm, **optimizers)
-    )
+def _cohort(loop: LoopConfig, setting: str, num_clients: int | None) -> LoopConfig:
+    """Returns the loop with the number of a round's clients: None for all, or as long as the number
+    is unknown that a fraction is of.
+    """
+    size, fraction = loop.clients_per_train_round, loop.clients_fraction
+    if size is not None and fraction is not None:
+        name = options.name_of(loop, "clients_fraction")
+        expected = f"no {options.name_of(loop, 'clients_per_train_round')} beside it"
+        raise UserError(name, fraction, expected, "leave one of them out")
+    if fraction is not None and num_clients:
+        size = max(1, round(fraction * num_clients))
+        return dataclasses.replace(loop, clients_per_train_round=size, clients_fraction=None)
+    if size is None and fraction is None and setting == "cross_device":
+        size = min(DEVICES_A_ROUND, num_clients or DEVICES_A_ROUND)
+    return dataclasses.replace(loop, clients_per_train_round=size)

@@ -36,6 +36,9 @@ _KINDS = {
     "seconds": float, "status": str, "metric": str, "backend": str, "backend_reason": str,
     "results_version": int,
 }  # fmt: skip
+# What was once recorded and decides nothing: `--v` is absl's short `--verbosity`, the others are
+# settings that Python's `run` has no argument for.
+_FORGOTTEN = frozenset({"v", "loop.num_generated", "warm_start.algorithm"})
 _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-learn", "scipy")
 
 
@@ -227,11 +230,11 @@ class RunDirectory:
         if not self.record:
             return
         defaults, flags = (json.loads(json.dumps(f)) for f in (self._defaults, self._flags))
-        # `--v`, absl's short `--verbosity`, was once recorded and decides nothing.
-        recorded = {k: v for k, v in self.record["flags"].items() if k != "v"}.items()
+        recorded = {k: v for k, v in self.record["flags"].items() if k not in _FORGOTTEN}
         # Some flags once stood at nothing unless they were given.
-        known = defaults | {k: defaults.get(k) if v is None else v for k, v in recorded}
-        changed = sorted(k for k in flags.keys() | known.keys() if flags.get(k) != known.get(k))
+        known = defaults | {k: defaults.get(k) if v is None else v for k, v in recorded.items()}
+        every = flags.keys() | known.keys()
+        changed = sorted(k for k in every if _number(flags.get(k)) != _number(known.get(k)))
         if changed and not self.is_finished and not self._has_results():
             self.record = {}
         elif len(changed) == 1 and changed[0] in self._raisable:
@@ -293,6 +296,15 @@ class RunDirectory:
                 f"--experiment_name, or delete {self.path}"
             )
         self.record = {}
+
+
+def _number(value: Any) -> Any:
+    """Returns a value whose lists have numbers in place of their texts: "1.0" and "1" are one."""
+    if isinstance(value, list):
+        return [_number(item) for item in value]
+    with contextlib.suppress(ValueError):
+        return float(value) if isinstance(value, str) else value
+    return value
 
 
 def _has_rows(path: pathlib.Path) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff import algorithms, commandline
-from motley_tff.algorithms import HypCluster, attacks, stragglers
+from motley_tff.algorithms import attacks, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib, cores, partition, robust_mean
 from motley_tff.core.errors import UserError
@@ -83,9 +83,9 @@ def run(
         )
         try:
             weights, sent = models, algorithm_lib.NO_BYTES
-            if isinstance(config.algorithm, HypCluster):
+            if config.algorithm.num_models is not None:
                 weights, sent = _warm_start(
-                    task, config, config.algorithm, loop, models, backend, directory, reporter
+                    task, config, loop, models, backend, directory, reporter
                 )
             start = {"sha256": _digest(weights)}
             directory.check_same("initial_weights", start, "initial weights")
@@ -198,8 +198,8 @@ def _initial_models(task: Task, config: RunConfig) -> Any:
         model_files.load(path, task.model.shapes, task.model.names)
         for path in config.initial_models
     ]
-    if isinstance(config.algorithm, HypCluster):
-        config.algorithm.check_clients(task)
+    config.algorithm.check_clients(task)
+    if config.algorithm.num_models is not None:
         return given
     return given[0] if given else task.model.initial_weights(config.loop.base_random_seed)
 
@@ -207,7 +207,6 @@ def _initial_models(task: Task, config: RunConfig) -> Any:
 def _warm_start(
     task: Task,
     config: RunConfig,
-    algorithm: HypCluster,
     loop: LoopConfig,
     given: Sequence[Any],
     backend: base.Backend,
@@ -215,10 +214,12 @@ def _warm_start(
     reporter: progress.Progress,
 ) -> tuple[Sequence[Any], algorithm_lib.Bytes]:
     """Returns (the k models that clustering starts from, what making them communicated)."""
-    before, seed, k = config.warm_start, loop.base_random_seed, algorithm.num_clusters
+    clusters: Any = config.algorithm
+    before, seed, k = config.warm_start, loop.base_random_seed, clusters.num_models
 
     def build(weights: Any) -> algorithm_lib.Algorithm:
-        return stragglers.slowed(before.algorithm.build(task, weights), config.straggler_rate)
+        built = before.algorithm(clusters).build(task, weights)
+        return stragglers.slowed(built, config.straggler_rate)
 
     start = warm_start.WarmStart(
         task, backend, build, seed, loop.clients_per_train_round, directory.path, reporter,
@@ -227,7 +228,7 @@ def _warm_start(
     if before.initialization == "updates":
         first = (list(given) or [task.model.initial_weights(seed)])[:1]
         (trained,) = start.fedavg(first, before.total_rounds)
-        is_shared = [algorithm.shares_base_layers and not last for last in task.model.is_last_layer]
+        is_shared = [clusters.shares_base_layers and not last for last in task.model.is_last_layer]
         models = start.split(trained, k, is_shared)
     else:
         models = list(given) or warm_start.random_models(task, seed, k)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from motley_tff.algorithms import fedavg
+from motley_tff.core import errors, options
 from motley_tff.core.algorithm import Algorithm, Communicated
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -24,10 +25,26 @@ class Generator(fedavg.FedAvg):
         starts anew, as devices' do.
     """
 
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {**fedavg.FedAvg.BOUNDS, "train_steps": (1, None)}
-    train_batch_size: int = 32
-    train_steps: int | None = None
-    keep_optimizer_state: bool = False
+    is_personalized: ClassVar[bool] = False
+    train_batch_size: int = options.with_default(fedavg.FedAvg, "train_batch_size", 32)
+    train_steps: int | None = option(
+        None,
+        "A client's batches a round, in place of --train_epochs; of wgan_gp each is an update of "
+        "the critic, every --n_critic-th also one of the generator",
+        lower=1,
+    )
+    keep_optimizer_state: bool = option(
+        False,
+        "Silos' optimizers, and wgan_gp's count of batches, go on where their last round ended",
+    )
+
+    def check(self) -> None:
+        """Raises a UserError if both steps and epochs are set."""
+        if self.train_steps is not None and self.train_epochs != 1:
+            steps = options.name_of(self, "train_steps")
+            expected = f"no {steps} beside it, which takes its place"
+            name = options.name_of(self, "train_epochs")
+            raise UserError(name, self.train_epochs, expected, "leave one of them out")
 
     def with_defaults(self, personalization: Any, total_rounds: int) -> fedavg.FedAvg:
         """Returns the generator with its published rate and, of adam, betas."""
@@ -49,9 +66,10 @@ class Generator(fedavg.FedAvg):
         if self.keep_optimizer_state:
             if task.setting != "cross_silo":
                 raise UserError(
-                    f"--keep_optimizer_state is for silos, and the clients of {task.dataset} are "
-                    "devices, which keep nothing; leave it out, or give --setting=cross_silo"
-                )
+                    options.name_of(self, "keep_optimizer_state"), True,
+                    f"silos; the clients of {task.dataset} are devices, which keep nothing",
+                    f"leave it out, or give {errors.name('setting')}=cross_silo",
+                )  # fmt: skip
             state = tf.nest.map_structure(lambda t: t.numpy(), first_state)
             changes["initial_client_state"] = lambda index: state
         if len(task.train) == 1:

@@ -17,18 +17,19 @@ do not say so; Ho et al.'s code clips, too. Algorithm 2 here is as printed, with
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from motley_tff.algorithms import fedavg, optimizers
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.optimizers import OptimizerConfig
+from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
 from motley_tff.core import tensor_random
 from motley_tff.core.algorithm import Algorithm, Communicated, ServerOptimizer
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import BELOW_1, option
 from motley_tff.core.task import Task
 from motley_tff.generative import base
 
@@ -111,14 +112,15 @@ class Ddpm(base.Generator):
     """
 
     card: ClassVar[Card] = Card("ddpm", "DDPM", ("generative_trainer",))
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {
-        **base.Generator.BOUNDS,
-        "server_decay": (0, float(np.nextafter(1.0, 0.0))),
-    }
-    client_optimizer: OptimizerConfig = OptimizerConfig(
-        "adam", 2e-4, {"beta_1": 0.9, "beta_2": 0.999}
+    client_optimizer: OptimizerConfig = optimizer_option(
+        OptimizerConfig("adam", 2e-4, {"beta_1": 0.9, "beta_2": 0.999}), "client", "clients'"
     )
-    server_decay: float = 0.9
+    server_decay: float = option(
+        0.9,
+        "ddpm: decay a round of the mean of the weights, which makes pictures; 0 for the weights "
+        "themselves",
+        upper=BELOW_1,
+    )
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedAvg of the net and of its mean, which clients neither get nor send."""

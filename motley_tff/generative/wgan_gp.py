@@ -13,19 +13,19 @@ counted anew in each round, unless a silo keeps its optimizers: then it keeps th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.optimizers import OptimizerConfig
+from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
 from motley_tff.core import (
     client_work,
     clients as clients_lib,
     functional_model,
     learning,
+    options,
     tensor_random,
 )
 from motley_tff.core.algorithm import Algorithm
@@ -33,6 +33,7 @@ from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 from motley_tff.generative import base
 
@@ -87,27 +88,26 @@ class WganGp(base.Generator):
     """
 
     card: ClassVar[Card] = Card("wgan_gp", "WGAN-GP", ("generative_trainer",))
-    BOUNDS: ClassVar[Mapping[str, tuple]] = {
-        **base.Generator.BOUNDS,
-        "n_critic": (1, None),
-        "penalty": (0, None),
-    }
-    client_optimizer: OptimizerConfig = OptimizerConfig(
-        "adam", 1e-4, {"beta_1": 0.0, "beta_2": 0.9}
+    client_optimizer: OptimizerConfig = optimizer_option(
+        OptimizerConfig("adam", 1e-4, {"beta_1": 0.0, "beta_2": 0.9}), "client", "clients'"
     )
-    n_critic: int = 5
-    penalty: float = 10.0
+    n_critic: int = option(5, "wgan_gp: critic's updates for one of the generator's", lower=1)
+    penalty: float = option(10.0, "wgan_gp: weight of the gradient's penalty")
 
     def check(self) -> None:
         """Raises a UserError if a client's round ends before a step of the generator."""
+        super().check()
         if self.train_steps is None or self.keep_optimizer_state:
             return
         if self.train_steps < self.n_critic:
-            raise UserError(
-                f"--train_steps={self.train_steps}: expected --n_critic={self.n_critic} or more, "
-                "or no round trains the generator; give more, or a smaller --n_critic, or let "
-                "silos count on with --keep_optimizer_state"
+            critic, kept = (
+                options.name_of(self, name) for name in ("n_critic", "keep_optimizer_state")
             )
+            raise UserError(
+                options.name_of(self, "train_steps"), self.train_steps,
+                f"at least {critic}={self.n_critic}, or no round trains the generator",
+                f"give more, or a smaller {critic}, or let silos count on with {kept}",
+            )  # fmt: skip
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns the algorithm, of a task whose model is an `ImageGan`; UserError if most clients
@@ -132,11 +132,13 @@ class WganGp(base.Generator):
         steps = client_work.num_steps(tf.constant(pictures), walk)
         most = sorted(steps.numpy().tolist())[len(pictures) // 2]
         if most < self.n_critic:
+            critic, steps = (options.name_of(self, name) for name in ("n_critic", "train_steps"))
             raise UserError(
-                f"--train_epochs={self.train_epochs}: found most clients to have at most {most} "
-                f"batches a round, expected --n_critic={self.n_critic}, or their rounds do not "
-                "train the generator; give --train_steps, or a smaller --n_critic"
-            )
+                options.name_of(self, "train_epochs"), self.train_epochs,
+                f"{critic}={self.n_critic} batches a round, or none trains the generator; most "
+                f"clients have at most {most}",
+                f"give {steps}, or a smaller {critic}",
+            )  # fmt: skip
 
 
 class _Carry(NamedTuple):

@@ -22,13 +22,13 @@ from motley_tff import commandline
 from motley_tff.core import random_streams
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files, text_tables
-from trainers import config, data_flags
+from trainers import algorithm_flags, config
 
 FLAGS = flags.FLAGS
 _DATASETS = ("emnist", "mnist", "cifar10", "images")
 _ATTACKS = (("linear", 1), ("lenet", 1), ("lenet", 10))
 
-data_flags.define()
+algorithm_flags.define_data()
 flags.DEFINE_integer("pictures", 5, "How many, of different clients.", lower_bound=1)
 flags.DEFINE_integer("iterations", 300, "Of the search for a picture.", lower_bound=1)
 flags.DEFINE_integer("starts", 3, "Of searches, of which the nearest counts.", lower_bound=1)

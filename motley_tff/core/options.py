@@ -1,0 +1,307 @@
+"""Values that a user can set: each is a field of a frozen dataclass, made by `option`.
+
+The field says all there is to say of a value: default, bounds or choices, meaning, flag, and who
+has it. The flags and their help, the check of flags, grids, packages and Python, and the tables in
+pages come from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import operator
+import os
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from motley_tff.core import errors
+from motley_tff.core.errors import Name, UserError
+
+T = TypeVar("T")
+# Bounds. What is above 0 is so in float32, too.
+ABOVE_0, BELOW_1 = 1e-30, math.nextafter(1.0, 0.0)
+MAX_SEED, MAX_BATCH_SIZE, MAX_RATE = 2**32 - 1, 2**31 - 1, 1e30
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """A value that a user can set.
+
+    Attributes:
+      field: The dataclass's field; empty for a part of one, such as an optimizer's rate.
+      name: Its names, in Python and as a flag.
+      default: What it is unless it is set.
+      hint: Its type: a number, a bool, a text, a tuple of such, a Literal, or one of them or None.
+      meaning: What it is, for --help, without a full stop.
+      lower: The least number.
+      upper: The largest number; None if there is no bound.
+      choices: The words it may be; none if it may be any.
+      group: What it stands under in --help.
+      owners: The data sets, aggregators or generators that have it; none for all.
+      trainers: The trainers whose flag it is; none for all.
+      elsewhere: Pairs of (word that is no choice here, advice).
+      may_repeat: Whether a tuple may hold a value twice.
+      parse: Makes the value of a text, or checks a text; raises a UserError.
+    """
+
+    field: str
+    name: Name
+    default: Any
+    hint: Any
+    meaning: str
+    lower: float = 0
+    upper: float | None = None
+    choices: tuple[str, ...] = ()
+    group: str = ""
+    owners: tuple[str, ...] = ()
+    trainers: tuple[str, ...] = ()
+    may_repeat: bool = False
+    elsewhere: tuple[tuple[str, str], ...] = ()
+    parse: Callable[[str], Any] | None = None
+
+    @property
+    def kind(self) -> Any:
+        """The type of the value, or of the members of a tuple: int, float, bool, str or another."""
+        return _members(self.hint) or _without_none(self.hint)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether there are several values."""
+        return _members(self.hint) is not None
+
+    def read(self, text: Any) -> Any:
+        """Returns the value of a text, or of a list's texts; UserError if it is no such value."""
+        if text is None:
+            return None
+        if self.is_list:
+            return self.check(tuple(self._number(item) for item in text), text)
+        if self.parse is not None and self.kind is not str:
+            return self.parse(text)
+        return self.check(self._number(text), text)
+
+    def _number(self, text: Any) -> Any:
+        if self.kind not in (int, float) or not isinstance(text, str):
+            return text
+        try:
+            return self.kind(text)
+        except ValueError:
+            return text  # The check says what was expected.
+
+    def check(self, value: Any, given: Any = None) -> Any:
+        """Returns a value as its type has it, NumPy's numbers made Python's.
+
+        Args:
+          value: The value.
+          given: What it was read from, for messages.
+
+        Raises:
+          UserError: If it has another type, or is out of its bounds.
+        """
+        if value is None and type(None) in typing.get_args(self.hint):
+            return None
+        shown = value if given is None else given
+        if not self.is_list:
+            return self._one(value, shown)
+        if isinstance(value, str) or not hasattr(value, "__iter__"):
+            self.refuse(shown, "several values, such as a tuple")
+        parts = tuple(self._one(part, shown) for part in value)
+        texts = [f"{part:g}" if isinstance(part, float) else part for part in parts]
+        if len(set(texts)) < len(texts) and not self.may_repeat:
+            self.refuse(shown, f"different values, each {self.expected}")
+        if not parts and self.default != ():
+            self.refuse(shown, "at least one")
+        return parts
+
+    def _one(self, value: Any, shown: Any) -> Any:
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        is_number = self.kind in (int, float)
+        if is_number and not isinstance(value, (bool, str)):
+            try:
+                number = operator.index(value) if self.kind is int else float(value)
+            except TypeError:
+                self.refuse(shown, self.expected)
+            if self._is_within(number):
+                return number
+        elif self.choices and value in self.choices:
+            return value
+        elif value != "" and isinstance(value, self.kind) and not (self.choices or is_number):
+            if self.parse is not None and self.kind is str:
+                self.parse(value)
+            return value
+        return self.refuse(shown, self.expected, self._hint(value))
+
+    def _hint(self, value: Any) -> str:
+        """Returns advice on a word that is no choice."""
+        near = difflib.get_close_matches(str(value), sorted(self.choices), 1)
+        return dict(self.elsewhere).get(value) or (f"did you mean {near[0]}?" if near else "")
+
+    def _is_within(self, number: float) -> bool:
+        most = math.inf if self.upper is None else self.upper
+        return math.isfinite(number) and self.lower <= number <= most
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if self.kind not in (int, float):
+            return {bool: "True or False", str: "text"}.get(
+                self.kind, f"a value such as {self.kind.__name__}()"
+            )
+        words = "a whole number" if self.kind is int else "a number"
+        if self.upper is not None and self.lower not in (0, ABOVE_0) and self.upper != BELOW_1:
+            return f"{words} from {self.lower:g} to {self.upper:,.10g}"
+        words += " above 0" if self.lower == ABOVE_0 else f" of at least {self.lower:g}"
+        if self.upper is None:
+            return words
+        return (
+            f"{words} and {'below 1' if self.upper == BELOW_1 else f'at most {self.upper:,.10g}'}"
+        )
+
+    def refuse(self, value: Any, expected: str, advice: str = "") -> typing.NoReturn:
+        """Raises a UserError for a value."""
+        raise UserError(self.name, value, expected, advice)
+
+
+def option(
+    default: Any,
+    meaning: str,
+    flag: str | Mapping[str, str] = "",
+    lower: float = 0,
+    upper: float | None = None,
+    choices: Iterable[str] = (),
+    group: str = "",
+    owners: Iterable[str] = (),
+    trainers: Iterable[str] = (),
+    argument: str = "",
+    may_repeat: bool = False,
+    parse: Callable[[str], Any] | None = None,
+) -> Any:
+    """Returns a field of a frozen dataclass that a user can set; see `Option` for the rest.
+
+    Args:
+      flag: Its flag, where that is not the field's name; `{trainer: flag}` where these differ.
+      choices: Those of a Literal need not be said.
+      trainers: Those of a flag that differs need not be said.
+      argument: What `motley_tff.run` calls it, where that is not the field's name.
+    """
+    metadata = {
+        "meaning": meaning, "lower": lower, "upper": upper, "choices": tuple(choices),
+        "group": group, "owners": tuple(owners), "parse": parse, "flag": flag, "argument": argument,
+        "may_repeat": may_repeat, "trainers": tuple(trainers),
+    }  # fmt: skip
+    return dataclasses.field(default=default, metadata={"option": metadata})
+
+
+def with_default(kind: type, field: str, default: Any) -> Any:
+    """Returns a field of a derived dataclass that has another default than its base has."""
+    (base,) = (f for f in dataclasses.fields(kind) if f.name == field)
+    return dataclasses.field(default=default, metadata=base.metadata)
+
+
+def seed() -> Any:
+    """Returns the field of the seed that a run and its data have in common."""
+    return option(0, "Seed of every random choice", upper=MAX_SEED, argument="seed")
+
+
+def memory_limit() -> Any:
+    """Returns the field of the limit that the vectorized backend and pooled data have in common."""
+    return option(4.0, "Gigabytes that stacked clients or pooled examples may take")
+
+
+def options(kind: type, trainer: str = "") -> tuple[Option, ...]:
+    """Returns the options of a dataclass, of one trainer if it is named, in the fields' order."""
+    return _options(kind, trainer)
+
+
+@functools.cache
+def _options(kind: Any, trainer: str) -> tuple[Option, ...]:
+    every: list[Option] = []
+    for field in dataclasses.fields(kind):
+        if "option" in field.metadata:
+            every.append(_option(kind, field.name, trainer))
+        elif "expand" in field.metadata:  # An optimizer's name, rate and parameters.
+            every += field.metadata["expand"](field)
+    return tuple(o for o in every if not trainer or not o.trainers or trainer in o.trainers)
+
+
+def _option(kind: type, name: str, trainer: str = "") -> Option:
+    (field,) = (f for f in dataclasses.fields(kind) if f.name == name)
+    metadata = dict(field.metadata["option"])
+    flag, argument = metadata.pop("flag"), metadata.pop("argument")
+    if isinstance(flag, Mapping):
+        metadata["trainers"] = tuple(flag)
+        flag = flag.get(trainer) or next(iter(flag.values()))
+    hint = _hints(kind)[name]
+    if typing.get_origin(_without_none(hint)) is typing.Literal:
+        metadata["choices"] = typing.get_args(_without_none(hint))
+    names = errors.name(argument or name, flag or name)
+    return Option(field=name, name=names, default=field.default, hint=hint, **metadata)
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def name_of(config: Any, field: str) -> Name:
+    """Returns the names of a field of a dataclass, or of its value, for messages."""
+    return _option(config if isinstance(config, type) else type(config), field).name
+
+
+def checked(config: T) -> T:
+    """Returns a dataclass's value, and those in it, with each option as its type has it.
+
+    Raises:
+      UserError: If an option has another type than it declares, or is out of its bounds.
+    """
+    values = {}
+    for field in dataclasses.fields(config):  # type: ignore[arg-type]
+        value, hint = getattr(config, field.name), _hints(type(config))[field.name]
+        kinds = [kind for kind in _kinds(hint) if dataclasses.is_dataclass(kind)]
+        if "option" in field.metadata:
+            value = _option(type(config), field.name).check(value)
+        elif kinds and not (value is None and type(None) in _kinds(hint)):
+            if not isinstance(value, tuple(kinds)):
+                expected = f"a value such as {kinds[0].__name__}()"
+                raise UserError(errors.name(field.name), value, expected)
+            value = field.metadata.get("check", lambda _, inner: checked(inner))(field, value)
+        values[field.name] = value
+    return dataclasses.replace(config, **values)  # type: ignore[type-var]
+
+
+def check_owners(config: Any, choice: Name, chosen: str) -> None:
+    """Raises a UserError if an option is set that the chosen owner does not have.
+
+    Args:
+      config: A dataclass's value whose options have owners.
+      choice: What chooses the owner, such as the name of the data set.
+      chosen: The owner.
+    """
+    for its in options(type(config)):
+        value = getattr(config, its.field)
+        if its.owners and chosen not in its.owners and value != its.default:
+            owners = " or ".join(its.owners)
+            raise UserError(
+                its.name, value, f"only with {choice}={owners}, not {chosen}", "leave it out"
+            )
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+def _without_none(hint: Any) -> Any:
+    kinds = [kind for kind in _kinds(hint) if kind is not type(None)]
+    return kinds[0] if len(kinds) == 1 else hint
+
+
+def _members(hint: Any) -> Any:
+    """Returns the type of a tuple's members, None of another type."""
+    hint = _without_none(hint)
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
