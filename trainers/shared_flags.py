@@ -203,8 +203,9 @@ def _define_backend() -> None:
         "dp_noise_multiplier",
         1.0,
         "--aggregator=differentially_private: what the noise of a round is worth, as a multiple of "
-        "the norm that updates are clipped to; below a tenth of the round's clients. The clipping "
-        "norm itself takes a part, so more is added to the updates: run.json says how much.",
+        "the norm that updates are clipped to; at most 0.099 times the round's clients. The "
+        "clipping norm itself takes a part, so more is added to the updates: run.json says how "
+        "much.",
         lower_bound=0.0,
     )
     flags.DEFINE_integer(
