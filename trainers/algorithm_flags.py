@@ -20,13 +20,13 @@ def define(trainer: str, meaning: str) -> None:
     """
     _refuse_taken_flags(trainer)
     offered = algorithms.offered_by(trainer)
-    elsewhere = _elsewhere(trainer)
-    _define_choice("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning, elsewhere)
+    whereabouts = elsewhere(trainer)
+    _define_choice("algorithm", algorithms.DEFAULTS[trainer], list(offered), meaning, whereabouts)
     on_top = algorithms.personalizations_of(trainer)
     if len(on_top) > 1:
         meaning = "How clients personalize the global model."
         usual = next(iter(on_top))
-        _define_choice("personalization", usual, list(on_top), meaning, elsewhere)
+        _define_choice("personalization", usual, list(on_top), meaning, whereabouts)
     owners: dict[str, list[tuple[str, algorithms.Parameter]]] = {}
     for name, kind in {**offered, **on_top}.items():
         for parameter in algorithms.parameters(kind, trainer):
@@ -67,16 +67,16 @@ def _define_numbers(flag: str, default: Any, words: str, like: algorithms.Parame
 
 
 def _define_choice(
-    flag: str, default: str, names: list[str], meaning: str, elsewhere: Mapping[str, str]
+    flag: str, default: str, names: list[str], meaning: str, whereabouts: Mapping[str, str]
 ) -> None:
     choice = flags.EnumFlag(flag, default, meaning, names)
     choice.parser.refused = algorithms.REFUSED  # Told in place of the names that are expected.
-    choice.parser.elsewhere = elsewhere  # Told beside them.
+    choice.parser.elsewhere = whereabouts  # Told beside them.
     flags.DEFINE_flag(choice)
     data_flags.register_check(flag, _check_not_refused)
 
 
-def _elsewhere(trainer: str) -> dict[str, str]:
+def elsewhere(trainer: str) -> dict[str, str]:
     """Returns where each algorithm and personalization is, in words."""
     kinds = {"algorithm": algorithms.TRAINING, "personalization": algorithms.PERSONALIZATIONS}
     return {

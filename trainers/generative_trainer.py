@@ -15,7 +15,7 @@ import functools
 from absl import flags
 
 from motley_tff.generative import ddpm
-from trainers import program, shared_flags
+from trainers import algorithm_flags, program, shared_flags
 
 shared_flags.define()
 for _name, _default in (
@@ -32,6 +32,7 @@ flags.DEFINE_enum("generator", "wgan_gp", ["wgan_gp", "ddpm"], "What is trained.
 flags.DEFINE_enum(
     "algorithm", "fedavg", ["fedavg", "centralized"], "Where: at the clients, or in one place."
 )
+flags.FLAGS["algorithm"].parser.elsewhere = algorithm_flags.elsewhere("generative_trainer")
 flags.DEFINE_string("only_client", None, "Train on this client's pictures alone, of its name.")
 flags.DEFINE_integer(
     "train_steps", None, "A client's batches a round, in place of --train_epochs; of wgan_gp each "
