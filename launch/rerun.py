@@ -26,10 +26,9 @@ from absl import flags
 from motley_tff import commandline
 from motley_tff.commandline import children
 from motley_tff.core.errors import UserError
-from trainers import flag_defaults
+from trainers import TRAINERS, flag_defaults
 
 FLAGS = flags.FLAGS
-_TRAINERS = pathlib.Path(__file__).parents[1] / "trainers"
 _TIMES = "seconds"
 _PLACES = ("data_dir", "data_file")
 _KEYS = ("round", "split", "client_id", "candidate")
@@ -162,9 +161,8 @@ def _command(
     """Returns the trainer's command line: the flags that decided the numbers, data that `moved`."""
     given = [str(argument) for argument in record["command"]]
     trainer = str(record.get("trainer") or pathlib.Path(given[0]).stem)
-    known = sorted(path.stem for path in _TRAINERS.glob("*_trainer.py"))
-    if trainer not in known:
-        raise UserError(f"{run}: found a run of {trainer}, expected one of {', '.join(known)}")
+    if trainer not in TRAINERS:
+        raise UserError(f"{run}: found a run of {trainer}, expected one of {', '.join(TRAINERS)}")
     # A flag that is given may be refused where its default is not: one of another optimizer's.
     defaults = flag_defaults.read(trainer)
     decided = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import functools
 import inspect
 import logging
 import os
@@ -161,7 +162,7 @@ def run(
         personalization=personalization,
         loop=LoopConfig(
             total_rounds=rounds,
-            rounds_per_evaluation=rounds_per_evaluation or rounds or 1,
+            rounds_per_evaluation=rounds_per_evaluation or _after_the_last(rounds),
             clients_per_train_round=clients_per_round,
             base_random_seed=seed,
             evaluation=evaluation or EvaluationConfig(),
@@ -181,13 +182,30 @@ def run(
         # Runs of before did not say their data's options.
         before = {"data": settings["data"]}
         raisable: dict[str, tuple[str, ...]] = {"loop.total_rounds": ()}
+        followers = functools.partial(_followers, whole, not rounds_per_evaluation)
         directory = run_directory.RunDirectory(
-            root, experiment_name, settings, before, raisable, "motley_tff.run"
+            root, experiment_name, settings, before, raisable, "motley_tff.run", followers
         )
         stack.callback(directory.close)
         run_config(task, config, directory, reporter)
         result = _result(directory.path, is_kept=root_output_dir is not None)
     return result  # noqa: RET504 - the stack may swallow, says its type
+
+
+def _after_the_last(rounds: int) -> int:
+    """Returns the default of `rounds_per_evaluation`."""
+    return rounds or 1
+
+
+def _followers(whole: RunConfig, is_after_the_last: bool, rounds: int) -> dict[str, Any]:
+    """Returns the settings that would be others with so many rounds, and change none of them: the
+    name, which without rounds is that of local training, and when a run by default evaluates.
+    """
+    loop = dataclasses.replace(whole.loop, total_rounds=rounds)
+    name = {"algorithm": dataclasses.replace(whole, loop=loop).algorithm_name}
+    return name | (
+        {"loop.rounds_per_evaluation": _after_the_last(rounds)} if is_after_the_last else {}
+    )
 
 
 def run_config(

@@ -94,8 +94,8 @@ def test_files_are_kept_and_found_again(tmp_path):
     written = (tmp_path / "local" / "clients.csv").stat().st_mtime_ns
     pd.testing.assert_frame_equal(run(2).clients, first.clients)
     assert (tmp_path / "local" / "clients.csv").stat().st_mtime_ns == written
-    with pytest.raises(motley.UserError, match=r"loop\.total_rounds"):
-        run(3)
+    with pytest.raises(motley.UserError, match=r"loop\.total_rounds=2, which cannot become 1: it"):
+        run(1)
 
 
 def test_a_central_run_is_found_again(tmp_path):
@@ -289,8 +289,44 @@ def test_rounds_are_raised_where_nothing_else_changes(tmp_path):
     pd.testing.assert_frame_equal(
         raised.history.drop(columns="run_id"), whole.history.drop(columns="run_id")
     )
-    with pytest.raises(motley.UserError, match="loop.rounds_per_evaluation .2 then, 3 now"):
-        run(3)  # By default one evaluation, after the last round.
+    run(3, rounds_per_evaluation=2)
+    with pytest.raises(motley.UserError, match="loop.rounds_per_evaluation .2 then, 4 now"):
+        run(4)  # By default one evaluation, after the last round.
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_follows_the_rounds_is_raised_with_them(tmp_path, first):
+    """Without rounds the name is another, and by default an evaluation is after the last."""
+
+    def run(rounds, folder="raised", **more):
+        return motley.run(
+            _SILOS, motley.algorithms.FedAvg(), motley.algorithms.FineTuning(max_epochs=1),
+            rounds=rounds, backend=_SEQUENTIAL, root_output_dir=str(tmp_path / folder), **more,
+        ).directory  # fmt: skip
+
+    run(first)
+    raised, whole = run(3), run(3, "whole")
+    programs.same_tables(raised, whole)
+    one, other = (path / "global_model.npz" for path in (raised, whole))
+    assert one.read_bytes() == other.read_bytes()
+    flags = [json.loads((path / "run.json").read_text())["flags"] for path in (raised, whole)]
+    assert flags[0] == flags[1]
+    assert run(3) == raised
+    with pytest.raises(motley.UserError, match="loop.rounds_per_evaluation .3 then, 2 now"):
+        run(4, rounds_per_evaluation=2)
+
+
+def test_rounds_that_an_algorithm_trains_by_are_not_raised(tmp_path):
+    def run(rounds):
+        motley.run(
+            _SILOS, HypCluster(num_clusters=2, balance=0.1), rounds=rounds, backend=_SEQUENTIAL,
+            root_output_dir=str(tmp_path),
+        )  # fmt: skip
+
+    run(2)
+    words = "flags: --algorithm.balance_rounds .1 then, 2 now., --loop.total_rounds .2 then, 4 no"
+    with pytest.raises(motley.UserError, match=words):
+        run(4)
 
 
 def test_a_run_that_came_to_nothing_may_be_begun_anew(tmp_path):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from absl import flags
@@ -95,7 +95,9 @@ def define(trainer: str, meaning: str = "") -> None:
     _refuse_taken_flags(trainer)
     offered, on_top = kinds_of(trainer), algorithms.personalizations_of(trainer)
     if meaning:
-        _declare_choice("algorithm", algorithms.DEFAULTS[trainer], offered, meaning, trainer)
+        names = ("fedavg", "centralized") if trainer == "generative_trainer" else offered
+        default = algorithms.DEFAULTS.get(trainer, "fedavg")
+        _declare_choice("algorithm", default, names, meaning, trainer)
     if len(on_top) > 1:
         meaning = "How clients personalize the global model."
         _declare_choice("personalization", next(iter(on_top)), on_top, meaning, trainer)
@@ -122,7 +124,7 @@ def kinds_of(trainer: str) -> dict[str, Any]:
 
 
 def _declare_choice(
-    flag: str, default: str, offered: Mapping[str, Any], meaning: str, trainer: str
+    flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str
 ) -> None:
     advice = {**_elsewhere(trainer), **algorithms.REFUSED}
     choice = Option(

@@ -12,14 +12,9 @@ all clients' pictures in one place, --only_client=ID on those of one.
 
 import functools
 
-from absl import flags
-
 from trainers import algorithm_flags, program
 
-flags.DEFINE_enum(
-    "algorithm", "fedavg", ["fedavg", "centralized"], "Where: at the clients, or in one place."
-)
-algorithm_flags.define("generative_trainer")
+algorithm_flags.define("generative_trainer", "Where: at the clients, or in one place.")
 
 
 def main() -> None:

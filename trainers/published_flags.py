@@ -1,4 +1,5 @@
-"""Flags of Motley's published programs that there are not here, and what to give instead.
+"""Flags that a trainer does not have, and what to give instead: those of Motley's published
+programs, and of the other trainers.
 
 The cross-silo program (`main.py`) has other names than the cross-device trainers, whose names are
 kept; Keras's optimizers, which the published fine-tuning trainer took, have parameters that TFF's
@@ -6,6 +7,9 @@ lack. launch/grids/README.md has whole commands.
 """
 
 import re
+import subprocess
+
+from trainers import flag_defaults
 
 
 def _here(*flags: str) -> str:
@@ -81,10 +85,27 @@ _DEVICE = (
 
 
 def advice(flag: str) -> str | None:
-    """Returns what to give instead of a published flag, or None if it is none."""
+    """Returns what to give instead of a published flag, or whose another trainer's is; None of
+    others.
+    """
     if flag == "algorithm":  # Of a trainer that has one.
         return "it has one algorithm; see finetuning_trainer and mtl_trainer for others"
     for pattern, words in _DEVICE:
         if match := re.fullmatch(pattern, flag):
             return words.format(**match.groupdict())
-    return SILO.get(flag)
+    return SILO.get(flag) or _whose(flag)
+
+
+def _whose(flag: str) -> str | None:
+    try:
+        every = flag_defaults.read_all()
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return None  # Such as no memory for a process: it is advice.
+    positive = flag.removeprefix("no")
+    owners = [
+        trainer
+        for trainer, known in every.items()
+        if flag in known or isinstance(known.get(positive), bool)
+    ]
+    whose = " and ".join(f"{trainer}'s" for trainer in owners)
+    return f"--{flag} is {whose}; leave it out, or run that trainer" if owners else None

@@ -232,10 +232,11 @@ def _compared(value: float, nothing: float, higher_is_better: bool) -> str:
     """Returns in which way a value is not above that of predicting nothing, or an empty string: of
     a model without an error, too, where nothing is as good.
     """
-    is_perfect = nothing == float(higher_is_better) and abs(value - nothing) < _NO_ERROR
-    if is_perfect or (value > nothing if higher_is_better else value < nothing):
+    if nothing == float(higher_is_better) and abs(value - nothing) < _NO_ERROR:
         return ""
-    return "no better" if math.isclose(value, nothing, rel_tol=_NO_ERROR) else "worse"
+    if math.isclose(value, nothing, rel_tol=_NO_ERROR):  # On either side.
+        return "no better"
+    return "" if (value > nothing if higher_is_better else value < nothing) else "worse"
 
 
 def values_that_do_not_exist(rows: Sequence[Mapping[str, str]]) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
+from trainers import published_flags
 
 
 def first_complaint(
@@ -46,10 +47,11 @@ def data_complaint(
 
 def _check(trainer: str, dataset: str, given: Sequence[tuple[int, str, str]]) -> list | None:
     importlib.import_module(f"trainers.{trainer}")
+    advice = published_flags.advice
     start = [trainer, "--experiment_name=x", f"--dataset_name={dataset}"]
     for line, flag, value in given:
         try:
-            commandline.parse([*start, f"--{flag}={value}"], name=trainer)
+            commandline.parse([*start, f"--{flag}={value}"], name=trainer, advice=advice)
         except UserError as error:
             return [line, str(error)]
     return None

@@ -41,15 +41,8 @@ from launch.sweeps import flag_check
 from motley_tff import algorithms
 from motley_tff.core.errors import UserError
 from motley_tff.tables import columns
-from trainers import optimizer_flags
+from trainers import TRAINERS, optimizer_flags
 
-TRAINERS = (
-    "finetuning_trainer",
-    "generative_trainer",
-    "hypcluster_trainer",
-    "knn_per_trainer",
-    "mtl_trainer",
-)
 _REQUIRED = ("algorithm", "dataset", "trainer")
 SECTIONS = ("fixed", "inside", "grid")
 _KEYS = (*_REQUIRED, *SECTIONS, "settings", "choose_by", "paper")

@@ -259,12 +259,13 @@ def checked(config: T) -> T:
     Raises:
       UserError: If an option has another type than it declares, or is out of its bounds.
     """
+    kind: Any = type(config)
     values = {}
-    for field in dataclasses.fields(config):  # type: ignore[arg-type]
-        value, hint = getattr(config, field.name), _hints(type(config))[field.name]
+    for field in dataclasses.fields(kind):
+        value, hint = getattr(config, field.name), _hints(kind)[field.name]
         kinds = [kind for kind in _kinds(hint) if dataclasses.is_dataclass(kind)]
         if "option" in field.metadata:
-            value = _option(type(config), field.name).check(value)
+            value = _option(kind, field.name).check(value)
         elif kinds and not (value is None and type(None) in _kinds(hint)):
             if not isinstance(value, tuple(kinds)):
                 expected = f"a value such as {kinds[0].__name__}()"

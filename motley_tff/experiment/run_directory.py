@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 import motley_tff
@@ -59,6 +59,8 @@ class RunDirectory:
       defaults: What a flag stood at in a run that was made before there was such a flag.
       raisable: `{flag: others}` that may be raised where a run goes on, unless the others, whose
         meaning depends on it, are named.
+      followers: `value -> {flag: value}` of flags that were not given and follow a raisable one:
+        where that stands at the first value, they stand at these. They are raised with it.
       maker: The program; a directory of another one is refused by its name.
 
     Attributes:
@@ -78,6 +80,7 @@ class RunDirectory:
         defaults: Mapping[str, Any] | None = None,
         raisable: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
         maker: str | None = None,
+        followers: Callable[[Any], Mapping[str, Any]] = lambda value: {},
     ):
         check_name(experiment_name)
         self.run_id = experiment_name
@@ -85,7 +88,7 @@ class RunDirectory:
         self.checkpoints, self.figures = self.path / "checkpoints", self.path / "figures"
         self.generated = self.path / "generated"
         self._flags, self._defaults = dict(flags), dict(defaults or {})
-        self._raisable, self._maker = raisable, maker
+        self._raisable, self._maker, self._followers = raisable, maker, followers
         self._start = time.monotonic()
         self._lock_file = self._lock()
         try:
@@ -237,8 +240,12 @@ class RunDirectory:
         changed = sorted(k for k in every if _number(flags.get(k)) != _number(known.get(k)))
         if changed and not self.is_finished and not self._has_results():
             self.record = {}
-        elif len(changed) == 1 and changed[0] in self._raisable:
+            return
+        followers = self._followers_among(changed, known)
+        changed = [k for k in changed if k not in followers]
+        if len(changed) == 1 and changed[0] in self._raisable:
             self._raise(changed[0], known[changed[0]], flags[changed[0]])
+            self.record["flags"] |= {k: flags[k] for k in followers}
         elif changed:
             self._check_maker()
             cells = [f"--{k} ({known.get(k)} then, {flags.get(k)} now)" for k in changed]
@@ -250,6 +257,12 @@ class RunDirectory:
                 f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
                 f"{listed}; give the same flags to go on, or another --experiment_name"
             )
+
+    def _followers_among(self, changed: Sequence[str], known: Mapping[str, Any]) -> set[str]:
+        """Returns the flags that changed because one that may be raised did."""
+        raised = (known[k] for k in changed if k in self._raisable and k in known)
+        before = {k: v for then in raised for k, v in self._followers(then).items()}
+        return {k for k in changed if k in before and known.get(k) == before[k]}
 
     def _check_maker(self) -> None:
         """Names the program that made a directory, where it is another one."""

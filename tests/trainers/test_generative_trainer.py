@@ -131,6 +131,7 @@ def test_in_one_place_and_alone(tmp_path):
         (("--train_epochs=2",), "--train_steps takes the place of --train_epochs; leave one"),
         (("--algorithm=centralized", "--only_client=a"), "leave one of them out"),
         (("--keep_optimizer_state",), "--keep_optimizer_state is for silos, and the clients of"),
+        (("--algorithm=ditto",), "expected one of fedavg, centralized; for ditto see mtl_trainer"),
         (("--generator=gan",), "expected one of wgan_gp, ddpm"),
         (("--attack=label_flip:0.1",), "the examples of mnist have no classes to flip"),
     ],

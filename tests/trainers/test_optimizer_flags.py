@@ -5,9 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from absl import flags
 
+from motley_tff import algorithms
 from tests.trainers import programs
-from trainers import published_flags
+from trainers import TRAINERS, flag_defaults, published_flags
 
 # Parses each command line of stdin, and says what a run would record, or why there is none.
 _PROGRAM = """
@@ -151,6 +153,30 @@ def test_flags_of_the_silo_code_are_answered_with_ours():
     # A flag that was only misspelt still finds its neighbour.
     (near,) = parsed(["--client_learning_rat=1"])
     assert near == "unknown flag --client_learning_rat; did you mean --client_learning_rate?"
+
+
+def test_a_flag_of_another_trainer_is_named_with_it():
+    names = (
+        "num_clusters",
+        "include_baseline_candidate",
+        "nofinetune_last_layer",
+        "nototal_rounds",
+    )
+    *theirs, mine = parsed(*([f"--{name}"] for name in names), trainer="mtl_trainer")
+    whose = ("hypcluster_trainer's", "finetuning_trainer's and knn_per_trainer's",
+             "finetuning_trainer's")  # fmt: skip
+    for message, name, owners in zip(theirs, names[:-1], whose, strict=True):
+        advice = f"--{name} is {owners}; leave it out, or run that trainer"
+        assert message == f"unknown flag --{name}; {advice}"
+    assert mine.endswith("did you mean --total_rounds?")
+
+
+def test_trainers_that_are_asked_in_turn_have_all_their_flags():
+    every, one = flag_defaults.read_all(), flag_defaults.read("mtl_trainer")
+    assert {*every} == {*TRAINERS} == {*algorithms.DEFAULTS, "generative_trainer"}
+    modules = flags.FLAGS.flags_by_module_dict()  # absl declares its own once.
+    of_absl = {flag.name for m in modules if m.startswith("absl") for flag in modules[m]}
+    assert every["mtl_trainer"] == {k: v for k, v in one.items() if k not in {*of_absl, "v"}}
 
 
 def test_a_warm_starts_epsilon_goes_with_clusterings_optimizer(preset):

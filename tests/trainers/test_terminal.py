@@ -95,6 +95,14 @@ def test_a_model_that_is_worse_than_nothing_is_named(row, higher_is_better, expe
     assert found == lines
 
 
+@pytest.mark.parametrize("value", ["0.800000012", "0.800000011"])
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_a_constant_up_to_rounding_is_no_better_on_either_side(value, higher_is_better):
+    row = _row("test", value, "0.9" if higher_is_better else "0.7")
+    (line,) = terminal.worse_than_nothing([row], "x", higher_is_better, {"test": 0.80000001192})
+    assert line.startswith("the global model (x 0.8) is no better than predicting nothing (0.8: ")
+
+
 def test_clients_own_models_are_compared_with_their_own_constants():
     own = {"own mean": {"test": 0.14}}
     for constant, expected in ((0.304, "0.14: each client's own mean"), (0.1, "0.1: one constant")):

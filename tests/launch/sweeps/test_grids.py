@@ -497,6 +497,7 @@ def test_settings_that_a_fixed_flag_makes_equal_are_one(unasked):
         ({"data_dir": "x"}, "--fixed=data_dir=...: it is for motley_sweep to say"),
         ({"partition": "classes:0"}, ".yaml, --fixed: --partition=classes:0: found 0 classes"),
         ({"totl_rounds": "3"}, "--fixed: unknown flag --totl_rounds; did you mean --total_rounds"),
+        ({"num_clusters": "3"}, "--fixed: unknown .* --num_clusters is hypcluster_trainer's; "),
     ],
 )
 def test_flags_that_the_command_line_cannot_fix(fixed, words):
