@@ -295,7 +295,9 @@ def quantum(
 def _of_split(
     flag: str, evaluations: Sequence[client_tables.Evaluation], keys: Mapping[str, Any]
 ) -> client_tables.Evaluation:
-    """Returns the one evaluation of a split, of several seeds that of the same one."""
+    """Returns the one evaluation of a split, of several seeds that of the same one; `_join` tells
+    whether one of another seed is scored on the same.
+    """
     split, seed = keys.get("split", ""), keys.get("base_random_seed")
     matching = [e for e in evaluations if e.keys.get("split", "") == split]
     if len(matching) > 1:

@@ -9,6 +9,7 @@ a spreadsheet) and the column.
 """
 
 import dataclasses
+import functools
 import glob
 import os
 import pathlib
@@ -326,9 +327,9 @@ def evaluations(table: "pd.DataFrame", path: pathlib.Path | None = None) -> list
     """Returns a table's evaluations, in the order of the file; of a table that was read from a
     path with what is known of its data.
     """
-    data = {} if path is None else comparable.of_table(path)
     keys = _present(table, columns_lib.RUN)
     groups = table.groupby(keys, sort=False, dropna=False)
+    data_of = functools.cache(functools.partial(comparable.of_table, path))
     return [
         Evaluation(
             keys=dict(zip(keys, key, strict=True)),
@@ -336,7 +337,7 @@ def evaluations(table: "pd.DataFrame", path: pathlib.Path | None = None) -> list
             values=_values(rows),
             is_personalized="personalized" in rows,
             rows=rows,
-            data=data,
+            data={} if path is None else data_of(*_run_and_seed(rows)),
         )
         for key, rows in groups
     ]

@@ -292,8 +292,18 @@ def test_seeds_are_compared_each_with_itself(motley_metrics, tmp_path):
     assert found["difference_mean"] == ["0.5", "0.5"]
     message = motley_metrics(runs[0], runs[3], "--compare", fails=True)
     assert "x0 has test of seed 0, y1 has test of seed 1; give runs of one seed" in message
-    found = _printed(motley_metrics(runs[0], runs[3], "--compare", "--anyway"))
-    assert found["difference_mean"] == ["0.5"]
+    stdout = motley_metrics(runs[0], runs[3], "--compare", "--anyway")
+    assert _printed(stdout)["difference_mean"] == ["0.5"]
+    assert "not scored on the same: --base_random_seed of x0 and y1 (0 and 1)" in stdout
+    for model in ("global", "local"):
+        reference = f"--{model}={runs[3]}"
+        words = f"--base_random_seed of personalized and {model} (0 and 1)"
+        assert words in motley_metrics(runs[0], reference, fails=True)
+        assert words in motley_metrics(runs[0], reference, "--anyway")
+        assert _printed(motley_metrics(runs[0], f"--{model}={runs[2]}"))["num_clients"] == ["1"]
+    for run in runs:  # As of devices' own data, of which the seed draws nothing.
+        (run / "run.json").write_text(json.dumps({"data": {"base_random_seed": None}}))
+    assert "warning" not in motley_metrics(runs[0], f"--local={runs[3]}")
 
 
 def test_splits_that_not_all_runs_have(motley_metrics, tmp_path):
