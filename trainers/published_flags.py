@@ -9,11 +9,13 @@ lack. launch/grids/README.md has whole commands.
 import re
 import subprocess
 
+from absl import flags
+
 from trainers import flag_defaults
 
 
-def _here(*flags: str) -> str:
-    return "here it is " + " or ".join(f"--{flag}" for flag in flags)
+def _here(*names: str) -> str:
+    return "here it is " + " or ".join(f"--{name}" for name in names)
 
 
 def _swept(flag: str) -> str:
@@ -88,6 +90,8 @@ def advice(flag: str) -> str | None:
     """Returns what to give instead of a published flag, or whose another trainer's is; None of
     others.
     """
+    if f"{flag}_list" in flags.FLAGS:
+        return f"here it is --{flag}_list"
     if flag == "algorithm":  # Of a trainer that has one.
         return "it has one algorithm; see finetuning_trainer and mtl_trainer for others"
     for pattern, words in _DEVICE:

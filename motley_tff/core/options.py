@@ -7,6 +7,7 @@ pages come from it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -24,7 +25,7 @@ from motley_tff.core.errors import Name, UserError
 T = TypeVar("T")
 # Bounds. What is above 0 is so in float32, too.
 ABOVE_0, BELOW_1 = 1e-30, math.nextafter(1.0, 0.0)
-MAX_SEED, MAX_BATCH_SIZE, MAX_RATE = 2**32 - 1, 2**31 - 1, 1e30
+MAX_SEED, MAX_BATCH_SIZE, MAX_RATE = 2**32 - 1, 2**31 - 1, 3.4e38
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,30 +119,28 @@ class Option:
 
     def _one(self, value: Any, shown: Any) -> Any:
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
-        is_number = self.kind in (int, float)
-        if is_number and not isinstance(value, (bool, str)):
-            try:
+        if self.kind in (int, float):
+            return self._in_bounds(value, shown)
+        is_right = value in self.choices if self.choices else isinstance(value, self.kind)
+        if not is_right or value == "":
+            self.refuse(shown, self.expected, self._hint(value))
+        if self.parse is not None and self.kind is str:
+            self.parse(value)
+        return value
+
+    def _in_bounds(self, value: Any, shown: Any) -> int | float:
+        most = math.inf if self.upper is None else self.upper
+        if not isinstance(value, (bool, str)):
+            with contextlib.suppress(TypeError, OverflowError):
                 number = operator.index(value) if self.kind is int else float(value)
-            except TypeError:
-                self.refuse(shown, self.expected)
-            if self._is_within(number):
-                return number
-        elif self.choices and value in self.choices:
-            return value
-        elif value != "" and isinstance(value, self.kind) and not (self.choices or is_number):
-            if self.parse is not None and self.kind is str:
-                self.parse(value)
-            return value
-        return self.refuse(shown, self.expected, self._hint(value))
+                if math.isfinite(number) and self.lower <= number <= most:
+                    return number
+        return self.refuse(shown, self.expected)
 
     def _hint(self, value: Any) -> str:
         """Returns advice on a word that is no choice."""
         near = difflib.get_close_matches(str(value), sorted(self.choices), 1)
         return dict(self.elsewhere).get(value) or (f"did you mean {near[0]}?" if near else "")
-
-    def _is_within(self, number: float) -> bool:
-        most = math.inf if self.upper is None else self.upper
-        return math.isfinite(number) and self.lower <= number <= most
 
     @property
     def expected(self) -> str:
