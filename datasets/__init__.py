@@ -86,9 +86,8 @@ def check_options(options: DataOptions) -> DataOptions:
     """
     check_name(options.dataset_name)
     options = options_lib.checked(options)
-    if options.dataset_name in REGISTRY:
-        options_lib.check_owners(options, _DATASET, options.dataset_name)
-    else:
+    options_lib.check_owners(options, _DATASET, options.dataset_name)
+    if options.dataset_name not in REGISTRY:
         packages.check_options(packages.installed()[options.dataset_name], options)
     _check_partition(options)
     _check_setting(options)

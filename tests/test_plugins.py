@@ -16,6 +16,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.report import names
 from tests import plugin_package
 from tests.contracts import in_process
+from tests.errors import refused
 from tests.launch import commands
 from tests.launch.sweeps import stand_in
 from tests.trainers import programs
@@ -142,7 +143,7 @@ def test_a_data_set_is_found_and_gets_what_it_takes(install):
     assert interface.create_task("toy").facts["package"] == "toys 2.5"
     with pytest.raises(UserError, match="it takes no data_file; leave --data_file out"):
         _create("toy", data_file="x.csv")
-    with pytest.raises(UserError, match="--only_digits: expected --dataset_name=emnist"):
+    with refused("only_digits", True, "emnist"):
         _create("toy", only_digits=True)
     with pytest.raises(UserError, match=r"did you mean 'toy'\?"):
         datasets.check_name("toi")
@@ -231,7 +232,7 @@ def test_an_algorithm_is_found_behind_ours(install):
         ("    strength", "    def __post_init__(self):\n        raise ValueError\n    strength",
          "cannot be made without arguments: ValueError"),
         ("0.5, ", "True, ", "'strength' has the default True"),
-        ("0.5, ", "-1.0, ", "has a default outside its bounds, 0 to None"),
+        ("0.5, ", "-1.0, ", "has the default -1.0; expected a number of at least 0"),
         ('"strength")', '"Strength!")', "has the flag 'Strength!'"),
     ],
 )  # fmt: skip
@@ -255,7 +256,7 @@ def test_a_broken_algorithm_is_a_line_and_the_others_stay(install, old, new, sai
         (_CLASS.replace('"strength")', '"finetune_every")'), "toy", "--finetune_every, which"),
         (_CLASS.replace('"strength")', '"algorithm")'), "toy", "--algorithm, which finetuning"),
         (_CLASS.replace('0.5, "Strength of toy", flag="strength"',
-                        '1, "Other", flag="proximal_strength"'), "toy",
+                        '0.5, "Other", flag="proximal_strength", upper=1'), "toy",
          "--proximal_strength, which fedprox has with another meaning"),
         (_CLASS.replace('"toy",', '"fedavg",'), "fedavg", "one of this project's own has that na"),
     ],
@@ -263,8 +264,9 @@ def test_a_broken_algorithm_is_a_line_and_the_others_stay(install, old, new, sai
 def test_a_trainer_says_why_it_does_not_offer_an_algorithm(install, text, name, said, tmp_path):
     install(text, kinds={name: "M:Toy"})
     with in_process.opened("finetuning_trainer") as run:
-        with pytest.raises(UserError, match=rf"--algorithm={name}: plug-in toys 2.5, .*{said}"):
+        with refused("algorithm", name, advice=said) as error:
             run(tmp_path, "x", f"--algorithm={name}", "--total_rounds=1")
+        assert "toys 2.5" in str(error.value)
         if said == "cannot be imported":  # Which the others do not notice.
             flags = ("--total_rounds=1", "--finetune_max_epochs=0", "--backend=sequential")
             run(tmp_path, "y", "--algorithm=fedsgd", *flags)
