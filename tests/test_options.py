@@ -2,18 +2,12 @@
 
 import ast
 import dataclasses
-import importlib
-import inspect
 import pathlib
-import pkgutil
 import re
 
 import pytest
 
-import datasets
-import launch
 import motley_tff
-import trainers
 from datasets.options import DataOptions, GeneratorOptions
 from motley_tff import algorithms, generative
 from motley_tff.core import options
