@@ -46,7 +46,9 @@ def _defaults(function):
     positional = [*arguments.posonlyargs, *arguments.args]
     if arguments.defaults:
         yield from zip(positional[-len(arguments.defaults) :], arguments.defaults, strict=True)
-    yield from (pair for pair in zip(arguments.kwonlyargs, arguments.kw_defaults) if pair[1])
+    yield from (
+        pair for pair in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if pair[1]
+    )
 
 
 def _repeated_defaults():

@@ -38,6 +38,7 @@ def added_noise(noise_multiplier: float, clients_per_round: int) -> float:
         return (noise_multiplier**-2 - of_count**-2) ** -0.5
     # Rounded to three digits it might be above the border.
     most = f"{float(_MOST * clients_per_round):.12g}"
+    name = errors.name("dp_noise_multiplier")
     expected = f"at most {most} with {clients_per_round} clients a round, as their norm has noise"
-    advice = f"give {most}, or train with at least {least:,} clients a round"
-    raise UserError(errors.name("dp_noise_multiplier"), noise_multiplier, expected, advice)
+    advice = f"give {name}={most}, or train with at least {least:,} clients a round"
+    raise UserError(name, noise_multiplier, expected, advice)
