@@ -204,15 +204,16 @@ def create_task(options: DataOptions) -> "Task":
 
 
 def _facts(task: "Task", options: DataOptions) -> dict[str, Any]:
-    """Returns what tells runs on other data apart, as flags alone do not: the setting of what can
-    have either, and the data's seed, None where nothing of the data is drawn by it.
+    """Returns what tells runs on other data apart: the options that decide it, the setting of what
+    can have either, and the data's seed, None where nothing of the data is drawn by it.
     """
-    if options.dataset_name not in REGISTRY:  # A package does not say.
-        return {}
+    facts: dict[str, Any] = {"options": options.deciding}
+    if options.dataset_name not in REGISTRY:  # A package does not say the others.
+        return facts
     dealt = (options.partition, options.evaluation_partition) != ("natural", "same")
     is_drawn = options.use_synthetic_data or task.setting == "cross_silo" or dealt
-    seed = {"base_random_seed": options.base_random_seed if is_drawn else None}
-    return seed | ({"setting": task.setting} if options.dataset_name in EITHER_SETTING else {})
+    facts["base_random_seed"] = options.base_random_seed if is_drawn else None
+    return facts | ({"setting": task.setting} if options.dataset_name in EITHER_SETTING else {})
 
 
 def _load(options: DataOptions) -> "Task":

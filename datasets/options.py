@@ -4,7 +4,7 @@ Each field is an option: which data sets have it, its default and bounds, its fl
 """
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from datasets import label_partition
 from motley_tff.core import errors, options
@@ -37,6 +37,12 @@ class SiloShares(NamedTuple):
 PUBLISHED_SHARES = SiloShares()  # Motley's silo code: 15% validate, 15% test.
 # In small letters, what most cells say that have no value; as a class or a text it is a word.
 MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "?", "-", "#n/a")
+# Options that say where data are, who owns them, how they are learned from or what a class is
+# called. All others decide which examples a run has, and in which part.
+_OF_NO_EXAMPLES = (
+    "dataset_name", "data_dir", "data_file", "base_random_seed", "memory_limit_gb", "group_key",
+    "mask_padding", "setting", "label_kind", "model", "model_sizes", "lam_svm", "l2_reg",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,6 +198,12 @@ class DataOptions:
         "every model",
         owners=(*CROSS_SILO, *EITHER_SETTING),
     )
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """The options that decide which examples a run has: those of two runs are compared."""
+        values = dataclasses.asdict(self)
+        return {name: v for name, v in values.items() if name not in _OF_NO_EXAMPLES}
 
     @property
     def missing_labels(self) -> frozenset[str]:

@@ -52,7 +52,7 @@ _MAX_LISTED = 20
 # Options that stand in no name of a picture.
 _OF_ANY_DATA = ("data_dir", "use_synthetic_data", "base_random_seed", "memory_limit_gb", "setting")
 # Facts that the words before them tell.
-_TOLD = ("clients_left_out", "clients_not_evaluable", "notes")
+_TOLD = ("clients_left_out", "clients_not_evaluable", "notes", "options")
 _GIBIBYTE = 2**30
 _OWN_GROUP, _GROUPS = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgroup")
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")

@@ -97,7 +97,7 @@ def create_task(name: str, **options: Any) -> Task:
 
         if not isinstance(task, Task):
             raise tasks[name].error(f"it returned {type(task).__name__}, expected a Task")
-        facts = {**task.facts, "options": plain(options)}
+        facts = {**task.facts, "arguments": plain(options)}
         if name in others:
             facts["package"] = others[name].origin
         return dataclasses.replace(task, facts=facts)
@@ -262,7 +262,7 @@ def _settings(config: RunConfig, whole: RunConfig) -> dict[str, Any]:
 
 
 def _data_settings(task: Task) -> dict[str, Any]:
-    options = task.facts.get("options", {})
+    options = task.facts.get("arguments", {})
     return {
         "data": {name: value for name, value in options.items() if name not in _PLACES},
         "dataset_name": task.dataset,

@@ -152,7 +152,7 @@ def test_options_of_the_data_belong_to_a_run(tmp_path):
 
     run(test_split=0.3)
     settings = json.loads((tmp_path / "local" / "run.json").read_text())
-    assert settings["data"]["options"] == {"use_synthetic_data": True, "test_split": 0.3}
+    assert settings["data"]["arguments"] == {"use_synthetic_data": True, "test_split": 0.3}
     with refused(str(tmp_path / "local"), "'test_split': 0.3"):
         run(test_split=0.4)
     run(test_split=np.float64(0.3), data_dir=tmp_path)

@@ -3,17 +3,15 @@
 import contextlib
 import functools
 import os
-import pathlib
-import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import datasets
 from motley_tff import commandline, interface
+from motley_tff.commandline import progress
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import run_directory, summaries
-from trainers import config, published_flags, sentences, terminal
+from motley_tff.experiment import run_directory
+from trainers import closing_table, config, published_flags
 
 
 def run(main: Any) -> None:
@@ -30,31 +28,30 @@ def train(trainer: str) -> None:
     try:
         tempfile.gettempdir()
     except FileNotFoundError as error:
+        advice = "make room there, or set TMPDIR to one that can be written"
         raise UserError(
-            f"TensorFlow needs a temporary directory: {error.strerror}; make room there, or set "
-            "TMPDIR to one that can be written"
+            "TensorFlow's temporary directory", error.strerror, "one with room", advice
         ) from error
     place = (wanted.root_output_dir, wanted.experiment_name)
-    with contextlib.closing(
-        run_directory.RunDirectory(
-            *place, wanted.deciding_flags, wanted.default_flags, wanted.raisable, trainer
-        )
-    ) as directory:
-        made_with = {"trainer": trainer, "data_dir": wanted.data.data_dir,
-                     "data_file": wanted.data.data_file}  # fmt: skip
-        directory.record = {**made_with, **directory.record}
+    directory = run_directory.RunDirectory(
+        *place, wanted.deciding_flags, wanted.default_flags, wanted.raisable, trainer
+    )
+    with contextlib.closing(directory):
+        data = wanted.data
+        made_with = {"data_dir": data.data_dir, "data_file": data.data_file}
+        directory.record = {"trainer": trainer, **made_with, **directory.record}
         _check_cohort(wanted, directory)
         if directory.is_finished:
             _check_data_file(wanted, directory)
         else:
             create_task = functools.partial(_create_task, wanted, directory)
-            source = "synthetic data" if wanted.data.use_synthetic_data else "data"
-            progress = terminal.TerminalProgress(
-                f"{trainer}: {wanted.data.dataset_name}, {source}; results go to {directory.path}"
+            source = "synthetic data" if data.use_synthetic_data else "data"
+            reporter = progress.TerminalProgress(
+                f"{trainer}: {data.dataset_name}, {source}; results go to {directory.path}"
             )
-            interface.run_config(create_task, wanted.run, directory, progress, terminal.warn)
+            interface.run_config(create_task, wanted.run, directory, reporter, progress.warn)
         _draw(directory)
-        _print_closing_table(directory, wanted)
+        closing_table.show(directory, wanted)
 
 
 def _create_task(wanted: config.Config, directory: run_directory.RunDirectory) -> Any:
@@ -101,68 +98,3 @@ def _draw(directory: run_directory.RunDirectory) -> None:
 
         picture.parent.mkdir(exist_ok=True)
         relations.save(picture, table)
-
-
-def _print_closing_table(directory: run_directory.RunDirectory, wanted: config.Config) -> None:
-    first = [directory.table(name) for name in ("summary", "clients", "candidates", "rounds")]
-    others = sorted(set(directory.path.glob("*.csv")) - set(first))  # Of flags: sizes.csv, say.
-    metric, higher_is_better = (directory.record[k] for k in ("metric", "higher_is_better"))
-    title, rows = metric, summaries.last(directory)
-    if wanted.selects_round:
-        rows = summaries.selected(directory, higher_is_better)
-        title += f" after round {rows[0]['round']} (the best on validation clients)"
-    backend = f"{directory.record['backend']} ({directory.record['backend_reason']})"
-    record = directory.record
-    if (noise := record.get("dp_added_noise")) is not None:
-        backend += f"; noise added to a round's sum: {noise:.3g} times the clipping norm"
-    constant, own = (record.get(f"{of}constant_prediction", {}) for of in ("", "own_"))
-    warnings = [
-        *terminal.values_that_do_not_exist(rows),
-        *terminal.worse_than_nothing(rows, metric, higher_is_better, constant, own),
-    ]
-    references = {r["split"]: float(r["reference_mean"]) for r in rows if r.get("reference_mean")}
-    named = {"one constant": constant, **own, "own frequent word": references}
-    paths = [*first, *others, directory.path / "run.json"]
-    if wanted.generator is None:
-        more, said = _on_clients(directory, wanted, rows)
-        warnings += more
-    else:
-        said, pictures = _on_pictures(directory)
-        paths += pictures
-    constants = {name: by_split for name, by_split in named.items() if by_split}
-    terminal.print_summary(rows, title, backend, paths, warnings, said, constants)
-
-
-def _on_clients(
-    directory: run_directory.RunDirectory,
-    wanted: config.Config,
-    rows: Sequence[Mapping[str, str]],
-) -> tuple[list[str], list[str]]:
-    """Returns warnings and sentences of an evaluation, by its rows of `summary.csv`."""
-    record, evaluation = directory.record, wanted.run.loop.evaluation
-    clients = summaries.test_clients(directory, rows[0]["round"])
-    # Earlier versions did not write down what was tried.
-    labels, reason, said = record.get("candidates", []), "", []
-    valid = next(row for row in rows if row["split"] == "valid")
-    if labels and valid["personalized_mean"]:  # Without a score nothing is the best.
-        diverged = (valid.get("diverged_candidates") or "").split(" ")
-        said = sentences.last_tried(clients, labels)
-        if terminal.nobody_changed(clients):
-            rule = evaluation.acceptance[0]
-            reason = sentences.unchanged(clients, labels, record["metric"], diverged, rule)
-    if wanted.selects_round:
-        said += sentences.last_round(summaries.rounds(directory), rows[0]["round"])
-    num_clusters = getattr(wanted.run.algorithm, "num_clusters", 1)
-    hurt = terminal.hurt_clients(clients, reason)
-    return sentences.mode_collapse(clients, num_clusters), [*([hurt] if hurt else []), *said]
-
-
-def _on_pictures(directory: run_directory.RunDirectory) -> tuple[list[str], list[pathlib.Path]]:
-    """Returns a sentence on what scores a generator's pictures, if it made some, and paths."""
-    if not any(directory.generated.glob("round_*.npz")):  # --num_generated=0
-        return [], [directory.generated]
-    sentence = (
-        f"to score its pictures, in {directory.generated.name}: "
-        f"motley_generative --run={shlex.quote(str(directory.path))} --features=pca:64"
-    )
-    return [sentence], [directory.generated, directory.figures]

@@ -1,8 +1,9 @@
-"""What the closing table's numbers mean, in sentences: of rows of the tables, as text.
+"""What the closing table's numbers mean, in lines: of rows of the tables, as text.
 
 Cells of clients that are unscored, or whose model diverged, are empty (`metrics.client_values`).
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -21,6 +22,81 @@ _STEPS: Mapping[candidate_labels.Kind, tuple[str, str]] = {
     "coefficient": ("coefficient", "larger ones"),
     "rate": ("learning rate", "rates beyond it"),
 }
+# {column of summary.csv: what its count says, with other columns}
+_COUNTS = {
+    "num_unscored": "{num_unscored} of {num_clients} {split} clients have nothing to be scored on; "
+    "they are in no mean, no choice and no share (num_unscored)",
+    "baseline_num_diverged": "the global model diverged for {baseline_num_diverged} of "
+    "{num_clients} {split} clients; the mean is over the others (baseline_num_diverged). Lower the "
+    "learning rates",
+    "num_diverged": "the own model diverged for {num_diverged} of {num_clients} {split} clients; "
+    "the mean is over the others (num_diverged). Lower the learning rates",
+}
+ONE_CONSTANT, FREQUENT_WORD = "one constant", "own frequent word"
+# {what every model is compared with: in words}; any other constant is compared with clients' own.
+_OF_ALL = {
+    ONE_CONSTANT: "one constant for every example",
+    FREQUENT_WORD: "a client's own most frequent word",
+}
+_NO_ERROR = 1e-6  # Cells have nine digits.
+# How many of the clients that are worse off the closing sentence names.
+_NAMED_CLIENTS = 5
+
+
+def values_that_do_not_exist(rows: _Rows) -> list[str]:
+    """Returns a warning for clients without a score, and for models that diverged, of each row of
+    `summary.csv` that has some.
+    """
+    lines = []
+    for row in rows:
+        lines += [text.format_map(row) for n, text in _COUNTS.items() if int(row.get(n) or 0)]
+        if row["split"] == "valid" and row.get("diverged_candidates"):
+            labels = row["diverged_candidates"].replace(" ", ", ")
+            lines.append(f"candidates that diverged for some validation client: {labels}; they are "
+                         "not chosen for all while another is left")  # fmt: skip
+    return [f"warning: {line}" for line in lines]
+
+
+def worse_than_nothing(
+    row: Mapping[str, str],
+    metric: str,
+    higher_is_better: bool,
+    constants: Mapping[str, Mapping[str, float]],
+) -> list[str]:
+    """Returns a warning for each model that is no better on test clients than predicting nothing.
+
+    Args:
+      row: That of test clients in `summary.csv`.
+      constants: `{name: {split: score}}` of `experiment.constant_prediction`.
+    """
+    nothing = {name: scores["test"] for name, scores in constants.items() if "test" in scores}
+    of_all = [(nothing[name], words) for name, words in _OF_ALL.items() if name in nothing]
+    own = [(v, f"each client's {name}") for name, v in nothing.items() if name not in _OF_ALL]
+    models = [("global", "baseline", of_all), ("personalized", "personalized", of_all + own)]
+    if row.get("round") == "0" and row.get("algorithm") == "local":
+        del models[0]  # Nobody expects anything of an untrained model.
+    lines = []
+    for model, column, scores in models:
+        if scores:
+            best, words = (max if higher_is_better else min)(scores)
+            value = float(row[f"{column}_mean"] or "nan")  # An empty cell: it is not finite.
+            if than := _compared(value, best, higher_is_better):
+                lines.append(
+                    f"warning: the {model} model ({metric} {value:.4g}) is {than} than predicting "
+                    f"nothing ({best:.4g}: {words}); try other learning rates or more rounds"
+                )
+    return lines
+
+
+def _compared(value: float, nothing: float, higher_is_better: bool) -> str:
+    """Returns in which way a value is not above that of predicting nothing, or an empty string: of
+    a model without an error, too, where nothing is as good.
+    """
+    if nothing == float(higher_is_better) and abs(value - nothing) < _NO_ERROR:
+        return ""
+    if math.isclose(value, nothing, rel_tol=_NO_ERROR):  # On either side.
+        return "no better"
+    return "" if (value > nothing if higher_is_better else value < nothing) else "worse"
 
 
 def mode_collapse(clients: _Rows, num_clusters: int) -> list[str]:
@@ -34,46 +110,38 @@ def mode_collapse(clients: _Rows, num_clusters: int) -> list[str]:
     groups = {row.get("group") or "" for row in scored}
     if not scored or (len(groups) == 1 and "" not in groups):
         return []
-    largest = max(Counter(row["cluster_id"] for row in scored).values())
-    pct = 100.0 * largest / len(scored)
+    pct = 100.0 * max(Counter(row["cluster_id"] for row in scored).values()) / len(scored)
     if pct < _COLLAPSED_PCT or num_clusters ** (1.0 - len(scored)) > _CHANCE:
         return []
     return [
-        f"{pct:.0f}% of the test clients are in one cluster (mode collapse); see "
+        f"warning: {pct:.0f}% of the test clients are in one cluster (mode collapse); see "
         "--num_warmstart_fedavg_rounds, --cluster_initialization=updates and --balance"
     ]
 
 
-def last_tried(clients: _Rows, labels: Sequence[str]) -> list[str]:
-    """Returns a sentence for each step that is the best for most test clients, of their rows of
-    `clients.csv`, and the last one of those tried, whose candidates have these labels.
+def hurt_clients(clients: _Rows, reason: str = "") -> list[str]:
+    """Returns a sentence on who is worse off with their own model, of test clients' rows of
+    `clients.csv`: the share, and the clients that lose most; or, where nobody's value changed, that
+    and the reason. None if none is scored.
     """
-    scored, sentences = [row for row in clients if row["is_hurt"]], []
-    for kind, (name, beyond) in _STEPS.items():
-        values = [candidate_labels.value(row["candidate"], kind) for row in scored]
-        own = Counter(value for value in values if value is not None)
-        best, count = own.most_common(1)[0] if own else (None, 0)
-        if best in _ends(kind, labels) and 2 * count > own.total():
-            whose = "" if count == len(scored) else f" for {count} of {len(scored)} test clients"
-            sentences.append(
-                f"the best {name}{whose}, {best:g}, is the last one tried: {beyond} may be better"
-            )
-    return sentences
-
-
-def _ends(kind: candidate_labels.Kind, labels: Sequence[str]) -> set[float]:
-    """Returns the steps beyond which there are others; one rate alone was not chosen."""
-    tried = {v for label in labels if (v := candidate_labels.value(label, kind)) is not None}
-    if kind == "rate":
-        return {min(tried), max(tried)} if len(tried) > 1 else set()
-    return {max(tried)} - ({1.0} if kind == "coefficient" else set()) if tried else set()
-
-
-def last_round(evaluated: Sequence[str], best: str) -> list[str]:
-    """Returns a sentence where, of several rounds, the best is the last one."""
-    if len(evaluated) < 2 or best != evaluated[-1]:
+    scored = [row for row in clients if row["is_hurt"]]
+    if not scored:
         return []
-    return [f"the best round, {best}, is the last one: more may be better (--total_rounds)"]
+    if nobody_changed(scored):
+        return [f"no test client's value changed (of {len(scored)}): with their own model they are "
+                f"where they are with the global one{reason and f'; {reason}'}"]  # fmt: skip
+    scored.sort(key=lambda row: float(row["delta"] or "-inf"))  # Empty: their own model diverged.
+    names = [row["client_id"].partition(":")[2] for row in scored if row["is_hurt"] == "1"]
+    listed, more = ", ".join(names[:_NAMED_CLIENTS]), len(names) - _NAMED_CLIENTS
+    listed += f" and {more} more" if more > 0 else ""
+    who = f", those that lose most first: {listed}; is_hurt in clients.csv has all"
+    return [f"{100 * len(names) / len(scored):.1f}% of the test clients ({len(names)} of "
+            f"{len(scored)}) are worse off with their own model{who if names else ''}"]  # fmt: skip
+
+
+def nobody_changed(clients: _Rows) -> bool:
+    """Returns whether all clients that are scored have the same value under both models."""
+    return all(row["baseline"] == row["personalized"] != "" for row in clients if row["is_hurt"])
 
 
 def unchanged(
@@ -86,24 +154,52 @@ def unchanged(
       diverged: Those that diverged for a validation client.
       rule: The first of `--acceptance`.
     """
-    chosen = {row["candidate"] for row in clients}
-    others = [label for label in labels if label != candidate_labels.BASELINE]
+    chosen, others = {row["candidate"] for row in clients}, {*labels} - {candidate_labels.BASELINE}
     if not others:
         return "there is no other candidate than the global model"
-    if set(others) <= set(diverged) and chosen == {candidate_labels.BASELINE}:
-        return "all other candidates diverged for a validation client"
     if chosen == {candidate_labels.BASELINE}:
+        if others <= {*diverged}:
+            return "all other candidates diverged for a validation client"
         reason = f"none of the {len(others)} other candidates was better on validation data"
         return reason if rule == "always" else f"{reason}, or nobody accepts it ({rule})"
-    if set(labels) == set(candidate_labels.CLUSTER):
+    if {*labels} == {*candidate_labels.CLUSTER}:
+        first = "they all take the first cluster's model, which is the baseline"
         is_first = {row["cluster_id"] for row in clients} == {"1"}
-        return (
-            "their clusters' models score alike"
-            if not is_first
-            else ("they all take the first cluster's model, which is the baseline")
-        )
+        return first if is_first else "their clusters' models score alike"
     is_same = all(row["baseline_loss"] == row["personalized_loss"] for row in clients)
-    return (
-        f"candidate {', '.join(sorted(chosen))} was chosen, which does not change "
-        f"{'even the loss' if is_same else f'{metric}, though it changes the loss'}"
-    )
+    kept = "even the loss" if is_same else f"{metric}, though it changes the loss"
+    return f"candidate {', '.join(sorted(chosen))} was chosen, which does not change {kept}"
+
+
+def last_tried(clients: _Rows, labels: Sequence[str]) -> list[str]:
+    """Returns a sentence for each step that is the best for most test clients, of their rows of
+    `clients.csv`, and the last one of those tried, whose candidates have these labels.
+    """
+    scored, lines = [row["candidate"] for row in clients if row["is_hurt"]], []
+    for kind, (name, beyond) in _STEPS.items():
+        own = Counter(_steps(scored, kind))
+        best, count = own.most_common(1)[0] if own else (None, 0)
+        if best in _ends(_steps(labels, kind), kind) and 2 * count > own.total():
+            whose = "" if count == len(scored) else f" for {count} of {len(scored)} test clients"
+            lines.append(
+                f"the best {name}{whose}, {best:g}, is the last one tried: {beyond} may be better"
+            )
+    return lines
+
+
+def _steps(labels: Sequence[str], kind: candidate_labels.Kind) -> list[float]:
+    return [v for label in labels if (v := candidate_labels.value(label, kind)) is not None]
+
+
+def _ends(tried: Sequence[float], kind: candidate_labels.Kind) -> set[float]:
+    """Returns the steps beyond which there are others; one rate alone was not chosen."""
+    if kind == "rate":
+        return {min(tried), max(tried)} if len({*tried}) > 1 else set()
+    return {max(tried)} - ({1.0} if kind == "coefficient" else set()) if tried else set()
+
+
+def last_round(evaluated: Sequence[str], best: str) -> list[str]:
+    """Returns a sentence where, of several rounds, the best is the last one."""
+    if len(evaluated) < 2 or best != evaluated[-1]:
+        return []
+    return [f"the best round, {best}, is the last one: more may be better (--total_rounds)"]

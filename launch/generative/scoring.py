@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from launch.generative import sets as sets_lib
+from motley_tff.commandline.progress import TerminalProgress
 from motley_tff.metrics.generative import class_shares, scores
-from trainers import terminal
 
 Rows = list[dict[str, Any]]
 
@@ -21,7 +21,7 @@ class Scored(NamedTuple):
 
 def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
     """Returns all sets' scores; UserError if there are too few examples."""
-    progress, num_sets = terminal.TerminalProgress(), len(sets.generated)
+    progress, num_sets = TerminalProgress(), len(sets.generated)
     progress.start("score", scores.num_steps(num_sets, wanted.num_neighbors, wanted.resamples))
     table = scores.table(
         sets.clients, {name: of.features for name, of in sets.generated.items()},

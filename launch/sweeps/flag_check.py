@@ -59,7 +59,8 @@ def _check(trainer: str, dataset: str, given: Sequence[tuple[int, str, str]]) ->
 
 def _load(trainer: str, arguments: Sequence[str]) -> str | None:
     import datasets
-    from trainers import config, terminal
+    from motley_tff.commandline import progress
+    from trainers import config
 
     importlib.import_module(f"trainers.{trainer}")
     try:
@@ -68,7 +69,7 @@ def _load(trainer: str, arguments: Sequence[str]) -> str | None:
         task = datasets.create_task(config.read(trainer).data)
         from motley_tff.experiment import runner  # TensorFlow takes 3 s.
 
-        runner.say_what_is_left_out(task, terminal.warn)
+        runner.say_what_is_left_out(task, progress.warn)
     except UserError as error:
         return str(error)
     return None

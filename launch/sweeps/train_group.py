@@ -91,7 +91,8 @@ class _Group:
         self._write_clients(best_rounds, rows)
         files = self._first.facts.get("files", ())  # Told from others by their digests.
         digests = {os.path.basename(path): run_directory.digest(str(path)) for path in files}
-        content = {"runs": rows, "status": "finished", "data_files": digests}
+        data = {"data_files": digests, "options": self._first.facts.get("options", {})}
+        content = {"runs": rows, "status": "finished", **data}
         results.save(results.path_of(self._directory, self._task), content)
 
     def _initial_weights(self) -> tuple[list[Any], set[int]]:

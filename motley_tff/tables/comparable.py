@@ -16,22 +16,17 @@ from motley_tff.files import csv_files
 if TYPE_CHECKING:
     import pandas as pd  # Takes 0.3 s.
 
-# {flag that says which data: what it stands for where it is not given}.
-DATA_FLAGS: Mapping[str, Any] = {
-    "use_synthetic_data": False, "partition": "natural", "evaluation_partition": "same",
-    "num_clients": None, "min_examples": None, "max_clients": None,
-    "max_examples_per_client": None, "only_digits": False, "gld23k": False,
-    "adni_split": "subject", "shakespeare_split": "roles", "min_characters": 200,
-    "client_column": None, "label_column": None, "feature_columns": None,
-    "categorical_columns": (), "text_column": None, "time_column": None, "image_size": None,
-    "missing_values": None, "val_split": 0.15, "test_split": 0.15,
-}  # fmt: skip
+# Flags of earlier versions that say which data; what was not given is None or absent, and unknown.
+_FLAGS_BEFORE = (
+    "use_synthetic_data", "partition", "evaluation_partition", "num_clients", "min_examples",
+    "max_clients", "max_examples_per_client", "only_digits", "gld23k", "adni_split",
+    "shakespeare_split", "min_characters", "client_column", "label_column", "feature_columns",
+    "categorical_columns", "text_column", "time_column", "image_size", "missing_values",
+    "val_split", "test_split",
+)  # fmt: skip
 LABEL_RANGE = "label_range"
 # The seed of the data: of silos' splits, of examples that are dealt, of what is made up.
 SEED = "base_random_seed"
-# Facts that are no flags, of those runs that know them; `options` are those of a package.
-_NO_FLAGS = ("data_files", LABEL_RANGE, "options")
-_FACTS = ("setting", SEED, *_NO_FLAGS)
 _LISTED = 3
 
 
@@ -61,63 +56,74 @@ def flags_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the flags of a run's `run.json`; of a run from Python, which has its data's options
     apart, these are among them, as of a trainer's run.
     """
-    flags, facts = content.get("flags", {}), content.get("data", {})
+    flags, facts = dict(content.get("flags", {})), content.get("data", {})
     if "data" not in flags:
-        return dict(flags)
-    # A task that nobody's `create_task` made says nothing of its data.
-    is_known = bool(flags["data"]) or "options" in content.get("data", {"options": {}})
+        return flags
+    given = flags.pop("data")
     # The run's seed is another one.
-    options = {name: value for name, value in flags["data"].items() if name != SEED}
-    merged = {**(DATA_FLAGS if is_known else {}), **flags, **options}
-    del merged["data"]
-    setting = options.get("setting") or facts.get("setting")
+    merged = _options(content) | flags | {k: v for k, v in given.items() if k != SEED}
+    setting = given.get("setting") or facts.get("setting")
     return merged | ({"setting": setting} if setting else {})
+
+
+def _options(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns all options of a run's data; of earlier versions, which have those at most that were
+    given in Python, none.
+    """
+    facts = content.get("data", {})
+    is_earlier = "data" in content.get("flags", {}) and "arguments" not in facts
+    return {} if is_earlier else facts.get("options", {})
 
 
 def _of_record(content: Mapping[str, Any]) -> dict[str, Any]:
     flags, facts = flags_of(content), content.get("data", {})
-    given = {name: flags[name] for name in DATA_FLAGS if name in flags}
-    data = {n: DATA_FLAGS[n] if value is None else value for n, value in given.items()}
-    options = content.get("flags", {}).get("data")
+    before = {name: flags[name] for name in _FLAGS_BEFORE if flags.get(name) is not None}
+    given = content.get("flags", {}).get("data")
     # From Python the data have a seed of their own.
-    seed = {} if options is None else {SEED: options.get(SEED)}
+    seed = {} if given is None else {SEED: given.get(SEED)}
     seed |= {SEED: facts[SEED]} if SEED in facts else {}
     known = {
         "setting": flags.get("setting"),
         # A file may be called otherwise.
         "data_files": sorted(content.get("data_files", {}).values()),
         LABEL_RANGE: facts.get(LABEL_RANGE),
-        "options": _options_of_package(options or {}) if "package" in facts else None,
+        "options": _options_of_package(given or {}) if "package" in facts else None,
     }
-    return data | seed | {name: value for name, value in known.items() if value}
+    return {**before, **_options(content), **seed, **{k: v for k, v in known.items() if v}}
 
 
 def _options_of_package(options: Mapping[str, Any]) -> str:
-    own = sorted(options.keys() - DATA_FLAGS.keys() - {"setting", SEED})
+    own = sorted(options.keys() - {*_FLAGS_BEFORE, "setting", SEED})
     return ", ".join(f"{name}={_text(options[name])}" for name in own) or "none"
 
 
 def _of_sweep(
     content: Mapping[str, Any], directory: pathlib.Path, run_id: str
 ) -> dict[str, Mapping[str, Any]]:
-    """Returns `flags` and `data_files` of a sweep's run, whose setting `sweep.csv` has; without it
-    the flags that all runs share.
+    """Returns `flags`, `data` and `data_files` of a sweep's run, whose setting `sweep.csv` has;
+    without it the flags that all runs share.
     """
     plan, grid = content["plan"], content["plan"]["grid"]
     tried = {flag for flag, _ in grid.get("grid", ())}
     tried |= {flag for setting in grid.get("settings", ()) for flag, _ in setting}
     shared = {"use_synthetic_data": plan["use_synthetic_data"], "setting": content.get("setting")}
-    flags = {**DATA_FLAGS, **dict(grid["fixed"]), **shared}
+    flags = {**dict(grid["fixed"]), **shared}
     runs = directory / "sweep.csv"
     rows = csv_files.read(runs) if runs.exists() else ()
     row = next((row for row in rows if row.get("run_id") == run_id), {})
     own = {name: row[name] or None for name in tried if name in row}
-    tasks = sorted(directory.glob("tasks/*.json"))
-    files = (json.loads(path.read_text(encoding="utf-8")).get("data_files") for path in tasks)
+    paths = sorted(directory.glob("tasks/*.json"))
+    tasks = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    options = (
+        task["options"]
+        for task in tasks
+        if "options" in task and run_id in (run["run_id"] for run in task["runs"])
+    )
     return {
         "flags": {name: value for name, value in flags.items() if name not in tried} | own,
+        "data": {"options": next(options, {})},
         # They are all of the same files, or the sweep would not have ended.
-        "data_files": next(filter(None, files), {}),
+        "data_files": next(filter(None, (task.get("data_files") for task in tasks)), {}),
     }
 
 
@@ -133,13 +139,11 @@ def differences(
     first, of_first = next(iter(data.items()), ("", {}))
     lines = []
     for name, of_other in list(data.items())[1:]:
-        for fact in (*DATA_FLAGS, *_FACTS):
-            if fact in of_first and fact in of_other:
-                before, after = _text(of_first[fact]), _text(of_other[fact])
-                if before != after:
-                    label = fact if fact in _NO_FLAGS else f"--{fact}"
-                    values = "" if fact == "data_files" else f" ({before} and {after})"
-                    lines.append(f"{label} of {first} and {name}{values}")
+        for fact in (fact for fact in of_first if fact in of_other):
+            before, after = _text(of_first[fact]), _text(of_other[fact])
+            if before != after:
+                values = "" if fact == "data_files" else f" ({before} and {after})"
+                lines.append(f"{fact} of {first} and {name}{values}")
         lines += _of_rows(first, rows[first], name, rows[name]) if rows else []
     return lines
 

@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from motley_tff.commandline.progress import TerminalProgress
 from motley_tff.core.errors import UserError
 from tests.contracts import in_process
 from tests.errors import refused
@@ -58,6 +59,11 @@ class _Counted:
         self._stages.pop()
 
 
+def _shown(progress):
+    """Puts a progress in place of the terminal's."""
+    return mock.patch("motley_tff.commandline.progress.TerminalProgress", progress)
+
+
 # Without warning, in round 4, after the checkpoint of round 2; on a signal, after round 3. Each
 # kind of state meets one of them.
 _ENDINGS = ((4, _Killed, 2), (3, KeyboardInterrupt, 3))
@@ -71,10 +77,8 @@ def begun(request, tmp_path):
     with in_process.opened(trainer) as run:
 
         def again(name, *counted):
-            from trainers import terminal
-
             progress = _Counted(*counted)
-            with mock.patch.object(terminal, "TerminalProgress", progress):
+            with _shown(progress):
                 if counted:
                     with pytest.raises(counted[-1]):
                         run(tmp_path, name, *_FLAGS, *flags)
@@ -105,14 +109,12 @@ def test_an_evaluation_that_was_due_is_made_up_for(tmp_path):
     """A run that is ended right after a round that is to be evaluated begins with that."""
     flags = ("--algorithm=ditto", *_FLAGS)
     with in_process.opened(_MTL) as run:
-        from trainers import terminal
-
         run(tmp_path, "whole", *flags)
         cut, rest = _Counted("train", 2, KeyboardInterrupt), _Counted()
-        with mock.patch.object(terminal, "TerminalProgress", cut), pytest.raises(KeyboardInterrupt):
+        with _shown(cut), pytest.raises(KeyboardInterrupt):
             run(tmp_path, "owed", *flags)
         assert programs.last_checkpoint(tmp_path / "owed") == 2 and len(cut.steps) == 1
-        with mock.patch.object(terminal, "TerminalProgress", rest):
+        with _shown(rest):
             run(tmp_path, "owed", *flags)
     assert [stage for stage in rest.steps if stage != "train"] == [
         "evaluate round 2", "evaluate round 4"
@@ -133,11 +135,9 @@ def test_an_evaluation_that_was_due_is_made_up_for(tmp_path):
 )  # fmt: skip
 def test_rounds_that_are_raised_are_as_if_there_had_always_been_so_many(tmp_path, trainer, flags):
     with in_process.opened(trainer) as run:
-        from trainers import terminal
-
         run(tmp_path, "whole", *_FLAGS, *flags)
         run(tmp_path, "raised", *_FLAGS, *flags, "--total_rounds=2")
-        with mock.patch.object(terminal, "TerminalProgress", progress := _Counted()):
+        with _shown(progress := _Counted()):
             run(tmp_path, "raised", *_FLAGS, *flags)
         with refused("total_rounds", 3, "at least 4"):
             run(tmp_path, "raised", *_FLAGS, *flags, "--total_rounds=3")
@@ -162,8 +162,6 @@ def test_what_is_cut_while_rounds_are_raised_loses_nothing(tmp_path):
     """Before it goes on nothing is written; cut in its third round, it goes on from the second."""
     flags = ("--algorithm=ditto", *_FLAGS)
     with in_process.opened(_MTL) as run:
-        from trainers import terminal
-
         run(tmp_path, "whole", *flags)
         run(tmp_path, "raised", *flags, "--total_rounds=2")
         before = (tmp_path / "raised" / "summary.csv").read_bytes()
@@ -171,10 +169,10 @@ def test_what_is_cut_while_rounds_are_raised_loses_nothing(tmp_path):
         with lost, pytest.raises(UserError, match="no data"):
             run(tmp_path, "raised", *flags)
         assert (tmp_path / "raised" / "summary.csv").read_bytes() == before
-        cut = mock.patch.object(terminal, "TerminalProgress", _Counted("train", 1))
+        cut = _shown(_Counted("train", 1))
         with cut, pytest.raises(_Killed):
             run(tmp_path, "raised", *flags)
-        with mock.patch.object(terminal, "TerminalProgress", rest := _Counted()):
+        with _shown(rest := _Counted()):
             run(tmp_path, "raised", *flags)
     assert rest.steps["train"] == 2
     programs.same_tables(tmp_path / "whole", _renamed(tmp_path, "raised"))
@@ -189,11 +187,9 @@ def _renamed(root, name):
 
 def test_what_goes_on_says_so():
     """The line that a person, or the log of a job, sees."""
-    from trainers import terminal
-
-    with mock.patch.object(terminal, "_write") as written:
-        terminal.TerminalProgress().start("train", 12, 9)
-        terminal.TerminalProgress().start("train", 12, 0)
+    with mock.patch("motley_tff.commandline.progress._write") as written:
+        TerminalProgress().start("train", 12, 9)
+        TerminalProgress().start("train", 12, 0)
     assert [call.args for call in written.call_args_list] == [("train: goes on after 9/12",)]
 
 
@@ -201,12 +197,10 @@ def test_a_warm_start_goes_on_with_the_model_it_was_cut_in(tmp_path):
     flags = ("--num_clusters=3", "--num_warmstart_fedavg_rounds=2", "--total_rounds=1")
     stages = [f"warm start of model {j}" for j in (1, 2, 3)]
     with in_process.opened(_HYPCLUSTER) as run:
-        from trainers import terminal
-
         cut, rest = _Counted(stages[1], 1), _Counted()
-        with mock.patch.object(terminal, "TerminalProgress", cut), pytest.raises(_Killed):
+        with _shown(cut), pytest.raises(_Killed):
             run(tmp_path, "x", *_FLAGS, *flags)
-        with mock.patch.object(terminal, "TerminalProgress", rest):
+        with _shown(rest):
             run(tmp_path, "x", *_FLAGS, *flags)
     assert cut.steps == {stages[0]: 2, stages[1]: 1}
     assert {s: rest.steps.get(s) for s in (*stages, "train")} == {

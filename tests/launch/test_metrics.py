@@ -264,11 +264,11 @@ def test_runs_that_cannot_be_compared(motley_metrics, tmp_path):
 def test_runs_that_are_not_scored_on_the_same(motley_metrics, tmp_path):
     values = {"d:a": (0.5, 0.75), "d:b": (0.5, 0.25)}
     one, two = _run(tmp_path, "one", values), _run(tmp_path, "two", values)
-    for run, limit in ((one, None), (two, 5)):
+    for run, limit in ((one, 4), (two, 5)):
         (run / "run.json").write_text(json.dumps({"flags": {"max_examples_per_client": limit}}))
-    words = "--max_examples_per_client of one and two (None and 5)"
+    words = "max_examples_per_client of one and two (4 and 5)"
     assert words in motley_metrics(one, two, "--compare", fails=True)
-    assert "--max_examples_per_client of personalized and local (None and 5)" in motley_metrics(
+    assert "max_examples_per_client of personalized and local (4 and 5)" in motley_metrics(
         one, f"--local={two}", fails=True
     )
     stdout = motley_metrics(one, two, "--compare", "--anyway")
@@ -294,10 +294,10 @@ def test_seeds_are_compared_each_with_itself(motley_metrics, tmp_path):
     assert "x0 has test of seed 0, y1 has test of seed 1; give runs of one seed" in message
     stdout = motley_metrics(runs[0], runs[3], "--compare", "--anyway")
     assert _printed(stdout)["difference_mean"] == ["0.5"]
-    assert "not scored on the same: --base_random_seed of x0 and y1 (0 and 1)" in stdout
+    assert "not scored on the same: base_random_seed of x0 and y1 (0 and 1)" in stdout
     for model in ("global", "local"):
         reference = f"--{model}={runs[3]}"
-        words = f"--base_random_seed of personalized and {model} (0 and 1)"
+        words = f"base_random_seed of personalized and {model} (0 and 1)"
         assert words in motley_metrics(runs[0], reference, fails=True)
         assert words in motley_metrics(runs[0], reference, "--anyway")
         assert _printed(motley_metrics(runs[0], f"--{model}={runs[2]}"))["num_clients"] == ["1"]

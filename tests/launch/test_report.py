@@ -72,7 +72,7 @@ def test_runs_on_other_data_are_refused(tmp_path, report, capsys):
         clients = {"a": (0.5, 0.6)}
         written.run(tmp_path / "runs", name, "ditto", clients, flags={"max_clients": limit})
     arguments = (tmp_path / "runs", f"--output_dir={tmp_path / 'out'}")
-    words = "--max_clients of one and two (4 and 5)"
+    words = "max_clients of one and two (4 and 5)"
     assert words in report.refused(*arguments) and not (tmp_path / "out").exists()
     report(*arguments, "--anyway")
     assert f"warning: the runs are not scored on the same: {words}" in capsys.readouterr().err

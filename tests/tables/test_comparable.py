@@ -1,6 +1,5 @@
 """Which runs may be compared: on the same data, label scale and evaluation rows."""
 
-import dataclasses
 import json
 
 import pandas as pd
@@ -12,12 +11,8 @@ from motley_tff.core.errors import UserError
 from motley_tff.tables import client_tables, comparable
 from tests.contracts import in_process
 
-# Options of data that say where they are, how they are learned from, or what a class is called.
-_OF_NO_DATA = {
-    "dataset_name", "data_dir", "data_file", "base_random_seed", "memory_limit_gb", "group_key",
-    "mask_padding", "setting", "label_kind", "model", "model_sizes", "lam_svm", "l2_reg",
-}  # fmt: skip
-_FLAGS = {"partition": "natural", "val_split": None, "max_clients": None, "setting": "cross_silo"}
+# Of an earlier version, which did not say what its data's options stand for.
+_FLAGS = {"partition": "natural", "val_split": 0.15, "max_clients": None, "setting": "cross_silo"}
 _RECORD = {
     "flags": _FLAGS,
     "data": {"label_range": [0.0, 10.0]},
@@ -30,28 +25,28 @@ def _data(tmp_path, record):
     return comparable.of_table(tmp_path / "clients.csv")
 
 
-def test_every_option_of_data_is_a_flag_of_data_or_known_to_be_none():
-    fields = {field.name for field in dataclasses.fields(DataOptions)}
-    assert fields == _OF_NO_DATA | set(comparable.DATA_FLAGS)
-    assert not _OF_NO_DATA & set(comparable.DATA_FLAGS)
-    for field in dataclasses.fields(DataOptions):
-        default = comparable.DATA_FLAGS.get(field.name)
-        assert field.default in (None, default) or field.name in _OF_NO_DATA
+def test_all_options_but_those_of_places_seeds_and_models_decide_examples():
+    every, deciding = vars(DataOptions("table")), DataOptions("table").deciding
+    assert every.keys() - deciding.keys() == {
+        "dataset_name", "data_dir", "data_file", "base_random_seed", "memory_limit_gb",
+        "group_key", "mask_padding", "setting", "label_kind", "model", "model_sizes", "lam_svm",
+        "l2_reg",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("other", "words"),
     [
         ({}, None),
-        ({"flags": {**_FLAGS, "partition": "iid"}}, "--partition of a and b (natural and iid)"),
-        ({"flags": {**_FLAGS, "val_split": 0.3}}, "--val_split of a and b (0.15 and 0.3)"),
-        ({"flags": {**_FLAGS, "max_clients": 5}}, "--max_clients of a and b (None and 5)"),
+        ({"flags": {**_FLAGS, "partition": "iid"}}, "partition of a and b (natural and iid)"),
+        ({"flags": {**_FLAGS, "val_split": 0.3}}, "val_split of a and b (0.15 and 0.3)"),
+        ({"flags": {**_FLAGS, "max_clients": 5}}, None),  # What the first has, nobody knows.
         ({"flags": {**_FLAGS, "setting": "cross_device"}},
-         "--setting of a and b (cross_silo and cross_device)"),
+         "setting of a and b (cross_silo and cross_device)"),
         ({"data": {"label_range": [0.0, 20.0]}}, "label_range of a and b (0,10 and 0,20)"),
         ({"data_files": {"a.csv": "12:cd"}}, "data_files of a and b"),
-        # What stands for a default, the file under another name, what a version did not write.
-        ({"flags": {**_FLAGS, "val_split": 0.15}, "data_files": {"b.csv": "12:ab"}}, None),
+        # Nothing said, the file under another name, what a version did not write.
+        ({"flags": {**_FLAGS, "val_split": None}, "data_files": {"b.csv": "12:ab"}}, None),
         ({"flags": {"partition": "natural"}, "data": {}}, None),
         ({"flags": {**_FLAGS, "client_learning_rate": 3, "model": "mlp"}}, None),
     ],
@@ -65,31 +60,38 @@ def _from_python(options, facts):
     return {"flags": {"data": options, "base_random_seed": 7}, "data": facts}
 
 
-_MADE = {"options": {}}
+def _facts(**options):
+    return {"options": DataOptions("table", **options).deciding, "arguments": options}
+
+
 _OF_TRAINER = {
-    "flags": {**dict.fromkeys(comparable.DATA_FLAGS), "feature_columns": ["x", "y"]},
-    "data": {"base_random_seed": 0},
+    "flags": {"val_split": 0.3},  # What the data say of themselves counts.
+    "data": {"base_random_seed": 0, "options": _facts(feature_columns=("x", "y"))["options"]},
 }
 
 
 @pytest.mark.parametrize(
     ("options", "facts", "words"),
     [
-        ({"feature_columns": ["x", "y"]}, {"base_random_seed": 0}, []),
-        ({"feature_columns": ["x", "y"], "partition": "natural", "val_split": 0.15}, {}, []),
-        ({"feature_columns": ["x"]}, {}, ["--feature_columns of a and b (x,y and x)"]),
-        ({}, _MADE, ["--feature_columns of a and b (x,y and None)"]),
-        ({"feature_columns": ["x", "y"], "partition": "iid"}, _MADE,
-         ["--partition of a and b (natural and iid)"]),
-        ({"feature_columns": ["x", "y"], "base_random_seed": 7}, _MADE,
-         ["--base_random_seed of a and b (0 and 7)"]),
+        ({}, _facts(feature_columns=("x", "y")) | {"base_random_seed": 0}, []),
+        ({}, _facts(feature_columns=("x",)), ["feature_columns of a and b (x,y and x)"]),
+        ({}, _facts(), ["feature_columns of a and b (x,y and None)"]),
+        ({}, _facts(feature_columns=("x", "y"), max_clients=3, partition="iid"),
+         ["partition of a and b (natural and iid)", "max_clients of a and b (None and 3)"]),
+        ({"base_random_seed": 7}, _facts(feature_columns=("x", "y")),
+         ["base_random_seed of a and b (0 and 7)"]),
         # Nothing is drawn; a task that was made in memory says nothing of its data.
-        ({"feature_columns": ["x", "y"], "base_random_seed": 7}, {"base_random_seed": None}, []),
+        ({"base_random_seed": 7},
+         _facts(feature_columns=("x", "y")) | {"base_random_seed": None}, []),
         ({}, {"source": "memory"}, []),
+        # An earlier version has what was given, and what was not is unknown.
+        ({"feature_columns": ["x"], "val_split": None}, {"options": {"val_split": None}},
+         ["feature_columns of a and b (x,y and x)"]),
     ],
 )  # fmt: skip
-def test_options_of_a_run_from_python_are_a_trainers_flags(tmp_path, options, facts, words):
-    data = {"a": _data(tmp_path, _OF_TRAINER), "b": _data(tmp_path, _from_python(options, facts))}
+def test_options_of_a_run_from_python_and_of_a_trainers_run(tmp_path, options, facts, words):
+    record = json.loads(json.dumps(_from_python(options, facts)))
+    data = {"a": _data(tmp_path, _OF_TRAINER), "b": _data(tmp_path, record)}
     assert comparable.differences(data, {}) == words
 
 
@@ -118,6 +120,9 @@ def test_runs_from_python_and_of_trainers(tmp_path):
     with in_process.opened("mtl_trainer") as trainer:
         flags = ("--algorithm=local", "--total_rounds=1", "--backend=sequential")
         ours = trainer(tmp_path, "ours", *flags, "--base_random_seed=5")
+        options = json.loads((ours / "run.json").read_text())["data"]["options"]
+        expected = DataOptions("school", use_synthetic_data=True).deciding
+        assert options == json.loads(json.dumps(expected))
         with in_process.eager.running(), in_process.small():
             others = python(base_random_seed=5), python(), python(base_random_seed=5, max_clients=2)
     data = {}
@@ -125,8 +130,8 @@ def test_runs_from_python_and_of_trainers(tmp_path):
         path = folder / "clients.csv"
         data[folder.name] = client_tables.evaluations(client_tables.read(path), path)[0].data
     assert comparable.differences(data, {}) == [
-        "--base_random_seed of ours and python (5 and 0)",
-        "--max_clients of ours and 5-2 (None and 2)",
+        "base_random_seed of ours and python (5 and 0)",
+        "max_clients of ours and 5-2 (None and 2)",
     ]
 
 
@@ -149,18 +154,18 @@ def test_of_a_sweep_the_flags_that_all_its_runs_have_count(tmp_path):
     grid = {"fixed": [["partition", "dirichlet:1"]], "grid": [["max_clients", ["3", "5"]]]}
     plan = {"grid": grid, "use_synthetic_data": True}
     data = _data(tmp_path, {"flags": {}, "plan": plan, "setting": None})
-    assert (data["partition"], data["use_synthetic_data"], data["val_split"]) == (
-        "dirichlet:1", True, 0.15,
-    )  # fmt: skip
-    assert "max_clients" not in data
+    assert (data["partition"], data["use_synthetic_data"]) == ("dirichlet:1", True)
+    assert not {"max_clients", "val_split"} & data.keys()
     (tmp_path / "sweep.csv").write_text("run_id,max_clients\np0_s1,3\np1_s1,5\n")
     (tmp_path / "tasks").mkdir()
     for number, files in enumerate(({}, {"a.csv": "12:ab"})):
-        (tmp_path / f"tasks/{number}.json").write_text(json.dumps({"data_files": files}))
+        content = {"data_files": files, "runs": [{"run_id": f"p{number}_s1"}]}
+        content["options"] = {"val_split": 0.15, "max_clients": 5 + number}
+        (tmp_path / f"tasks/{number}.json").write_text(json.dumps(content))
     table = tmp_path / "clients.csv"
     data = comparable.of_table(table, "p1_s1", "1")
-    known = (data["max_clients"], data["data_files"], data[comparable.SEED])
-    assert known == ("5", ["12:ab"], "1")
+    names = ("max_clients", "val_split", "data_files", comparable.SEED)
+    assert [data[name] for name in names] == [6, 0.15, ["12:ab"], "1"]
     # A run that has a directory of its own says more.
     (tmp_path / "runs/p0_s1").mkdir(parents=True)
     (tmp_path / "runs/p0_s1/run.json").write_text(json.dumps(_RECORD))

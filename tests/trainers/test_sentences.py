@@ -8,6 +8,96 @@ from tests.contracts import in_process
 from trainers import sentences
 
 
+def _row(baseline, personalized, **others):
+    return {"split": "test", "baseline_mean": baseline, "personalized_mean": personalized, **others}
+
+
+@pytest.mark.parametrize(
+    ("row", "higher_is_better", "word", "expected"),
+    [
+        (_row("4.48", "0.0124"), False, None, ("global", "4.48", "worse")),
+        (_row("0.02", "0.02131"), False, None, ("personalized", "0.02131", "worse")),
+        (_row("0.02", "0.03"), True, None, ("global", "0.02", "worse")),
+        (_row("0.0213", "0.03"), True, None, ("global", "0.0213", "no better")),
+        # A constant up to rounding, on either side.
+        (_row("0.0213000002", "0.01"), False, None, ("global", "0.0213", "no better")),
+        (_row("0.0212999998", "0.03"), True, None, ("global", "0.0213", "no better")),
+        (_row("0.0212999998", "0.01"), False, None, ("global", "0.0213", "no better")),
+        (_row("0.0213000002", "0.03"), True, None, ("global", "0.0213", "no better")),
+        (_row("", "0.01"), False, None, ("global", "nan", "worse")),
+        (_row("0.1", "0.3"), True, 0.2, ("global", "0.1", "worse")),
+        (_row("0.01", "0.01"), False, None, None),
+        # Nobody expects anything of an untrained model.
+        (_row("9", "0.01", round="0", algorithm="local"), False, None, None),
+        # Without an error, where there is none to make: nothing could be better.
+        (_row("1", "1"), True, 1, None),
+        (_row("0", "1e-08"), False, 0, None),
+        (_row("1", "0.99"), True, 1, ("personalized", "0.99", "worse")),
+    ],
+)  # fmt: skip
+def test_a_model_that_is_worse_than_nothing_is_named(row, higher_is_better, word, expected):
+    constants, words = {sentences.ONE_CONSTANT: {"test": 0.0213}}, "0.0213: one constant for every"
+    if word is not None:
+        constants, words = {sentences.FREQUENT_WORD: {"test": word}}, f"{word}: a client's own most"
+    lines = sentences.worse_than_nothing(row, "error", higher_is_better, constants)
+    assert [line.partition(" (error")[0] for line in lines] == [
+        f"warning: the {model} model" for model, *_ in filter(None, [expected])
+    ]
+    for (_, value, than), line in zip(filter(None, [expected]), lines, strict=True):
+        assert f"(error {value}) is {than} than predicting nothing ({words}" in line
+    assert sentences.worse_than_nothing(row, "error", higher_is_better, {}) == []
+
+
+def test_clients_own_models_are_compared_with_their_own_constants():
+    for constant, expected in ((0.304, "0.14: each client's own mean"), (0.1, "0.1: one constant")):
+        constants = {sentences.ONE_CONSTANT: {"test": constant}, "own mean": {"test": 0.14}}
+        (line,) = sentences.worse_than_nothing(_row("0.05", "0.279"), "error", False, constants)
+        assert f"0.279) is worse than predicting nothing ({expected}" in line
+
+
+def test_values_that_do_not_exist_are_counted():
+    row = {"split": "valid", "num_clients": "9", "num_unscored": "2", "num_diverged": "1",
+           "baseline_num_diverged": "0", "diverged_candidates": "3 4"}  # fmt: skip
+    unscored, diverged, candidates = sentences.values_that_do_not_exist([row])
+    assert unscored.startswith("warning: 2 of 9 valid clients have nothing to be scored on")
+    assert diverged.startswith("warning: the own model diverged for 1 of 9 valid clients; the mean")
+    assert candidates.startswith("warning: candidates that diverged") and "3, 4;" in candidates
+    assert sentences.values_that_do_not_exist([{"split": "test", "num_diverged": ""}]) == []
+
+
+def _client(name, baseline, personalized, delta, is_hurt):
+    cells = (f"table:{name}", baseline, personalized, delta, is_hurt)
+    columns = ("client_id", "baseline", "personalized", "delta", "is_hurt")
+    return dict(zip(columns, cells, strict=True))
+
+
+def test_who_is_worse_off_is_named_those_that_lose_most_first():
+    rows = [
+        _client("a", "0.5", "0.4", "-0.1", "1"),
+        _client("b:1", "0.5", "", "", "1"),
+        _client("c", "0.5", "0.2", "-0.3", "1"),
+        _client("d", "0.5", "0.6", "0.1", "0"),
+    ]
+    assert sentences.hurt_clients(rows) == [
+        "75.0% of the test clients (3 of 4) are worse off with their own model, those that lose "
+        "most first: b:1, c, a; is_hurt in clients.csv has all"
+    ]
+    many = [_client(f"c{i}", "1", "0", f"-{9 - i}", "1") for i in range(7)]
+    (line,) = sentences.hurt_clients(many)
+    assert "first: c0, c1, c2, c3, c4 and 2 more;" in line
+
+
+def test_nobody_worse_off_and_nothing_changed_are_two_sentences():
+    better, same = _client("d", "0.5", "0.6", "0.1", "0"), _client("e", "0.5", "0.5", "0", "0")
+    assert sentences.hurt_clients([better, same]) == [
+        "0.0% of the test clients (0 of 2) are worse off with their own model"
+    ]
+    unscored = _client("f", "", "", "", "")
+    (line,) = sentences.hurt_clients([same, unscored, same], "why")
+    assert line.startswith("no test client's value changed (of 2)") and line.endswith("one; why")
+    assert sentences.hurt_clients([]) == sentences.hurt_clients([unscored]) == []
+
+
 def _clients(*cells, **same):
     """Returns rows of test clients; a cell is the candidate."""
     cells_of_all = {"is_hurt": "0", "baseline": "1", "personalized": "1", "cluster_id": "1",
@@ -41,7 +131,7 @@ def test_mode_collapse_is_of_several_clusters_and_enough_clients(
 ):
     found = sentences.mode_collapse(clients, num_clusters)
     assert [line.partition(";")[0] for line in found] == is_collapsed * [
-        f"{95 if len(clients) == 20 else 100}% of the test clients are in one cluster "
+        f"warning: {95 if len(clients) == 20 else 100}% of the test clients are in one cluster "
         "(mode collapse)"
     ]
 

@@ -21,10 +21,10 @@ from absl import flags
 from launch.experiments.generative import controlled, theorem
 from launch.generative import sets as files
 from motley_tff import commandline
+from motley_tff.commandline.progress import TerminalProgress
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files, text_tables
 from motley_tff.metrics.generative import client_features, scores
-from trainers import terminal
 
 FLAGS = flags.FLAGS
 KINDS = ("gaussian", "nearest", "scaled", "classes", "extremes", "files")
@@ -175,7 +175,7 @@ def _score(
     """Returns a row of scores for each set, group after group, and notes."""
     rows: Rows = []
     notes: dict[str, None] = {}
-    progress = terminal.TerminalProgress()
+    progress = TerminalProgress()
     num_sets = sum(map(len, groups.values()))
     progress.start("score", scores.num_steps(num_sets, FLAGS.num_neighbors, 0))
     for series, group in groups.items():
@@ -206,7 +206,7 @@ def _add_critics(
         return
     from motley_tff.metrics.generative import wasserstein  # TensorFlow takes 3 s.
 
-    progress = terminal.TerminalProgress()
+    progress = TerminalProgress()
     progress.start("critics", len(chosen) * len(clients.ids))
     for row in chosen:
         features = groups[row["series"]][row["generated"]].features

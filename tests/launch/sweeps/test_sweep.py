@@ -16,7 +16,7 @@ from absl.testing import flagsaver
 import motley_tff
 from launch.sweeps import flag_check, grids, plans
 from motley_tff.report import building, runs
-from motley_tff.tables import columns
+from motley_tff.tables import columns, comparable
 from tests.contracts import in_process
 from tests.launch import commands
 from tests.launch.sweeps import stand_in
@@ -170,6 +170,8 @@ def test_tables(real, name):
     best = min(rows, key=lambda row: float(row["valid_personalized_mean"]))
     clients = table(directory / "clients.csv")
     assert {row["run_id"] for row in clients} == {best["run_id"]}
+    data = comparable.of_table(directory / "clients.csv", best["run_id"])
+    assert (data["use_synthetic_data"], data["val_split"]) == (True, 0.15)
     assert tuple(clients[0]) == columns.names(
         "clients", **columns.of_task("cross_silo", ["squared_error"])
     )

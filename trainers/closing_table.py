@@ -1,0 +1,94 @@
+"""What a trainer prints at its end: a table, what its numbers mean, and where the files are."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from motley_tff.experiment import summaries
+from motley_tff.experiment.run_directory import RunDirectory
+from motley_tff.files import text_tables
+from trainers import config, sentences
+
+_HEADER = ("split", "clients", "candidate", "baseline", "personalized", "% hurt (95% interval)")
+
+
+def show(directory: RunDirectory, wanted: config.Config) -> None:
+    """Prints the closing table of a run, of its last evaluation or the best one."""
+    record = directory.record
+    metric, higher_is_better = record["metric"], record["higher_is_better"]
+    title, rows = metric, summaries.last(directory)
+    if wanted.selects_round:
+        rows = summaries.selected(directory, higher_is_better)
+        title += f" after round {rows[0]['round']} (the best on validation clients)"
+    title += ", mean and std over clients; backend: "
+    title += f"{record['backend']} ({record['backend_reason']})"
+    if (noise := record.get("dp_added_noise")) is not None:
+        title += f"; noise added to a round's sum: {noise:.3g} times the clipping norm"
+    constants = {
+        sentences.ONE_CONSTANT: record.get("constant_prediction"),
+        **record.get("own_constant_prediction", {}),
+        sentences.FREQUENT_WORD: {
+            r["split"]: float(r["reference_mean"]) for r in rows if r.get("reference_mean")
+        },
+    }
+    constants = {name: of_split for name, of_split in constants.items() if of_split}
+    (test,) = (row for row in rows if row["split"] == "test")
+    lines = sentences.values_that_do_not_exist(rows)
+    lines += sentences.worse_than_nothing(test, metric, higher_is_better, constants)
+    first = [directory.table(name) for name in ("summary", "clients", "candidates", "rounds")]
+    others = sorted(set(directory.path.glob("*.csv")) - set(first))  # Of flags: sizes.csv, say.
+    paths = [*first, *others, directory.path / "run.json"]
+    if wanted.generator is None:
+        lines += _on_clients(directory, wanted, rows)
+    else:
+        paths.append(directory.generated)
+        if any(directory.generated.glob("round_*.npz")):  # None with --num_generated=0.
+            paths.append(directory.figures)
+            lines.append(
+                f"to score its pictures, in {directory.generated.name}: motley_generative "
+                f"--run={shlex.quote(str(directory.path))} --features=pca:64"
+            )
+    splits = [row["split"] for row in rows]
+    print(f"\n{title}\n", *_aligned([_HEADER, *map(_cells, rows)]), sep="\n")
+    if constants:
+        values = [
+            [name, *(f"{of_split[split]:.5g}" if split in of_split else "-" for split in splits)]
+            for name, of_split in constants.items()
+        ]
+        print("", *_aligned([["without a model", *splits], *values]), sep="\n")
+    print(*(f"\n{line}" for line in lines), "", *paths, sep="\n", flush=True)
+
+
+def _on_clients(
+    directory: RunDirectory, wanted: config.Config, rows: Sequence[Mapping[str, str]]
+) -> list[str]:
+    """Returns lines on an evaluation's clients, by its rows of `summary.csv`."""
+    record, evaluation = directory.record, wanted.run.loop.evaluation
+    clients = summaries.test_clients(directory, rows[0]["round"])
+    # Earlier versions did not write down what was tried.
+    labels, reason, tried = record.get("candidates", []), "", []
+    valid = next(row for row in rows if row["split"] == "valid")
+    if labels and valid["personalized_mean"]:  # Without a score nothing is the best.
+        tried = sentences.last_tried(clients, labels)
+        if sentences.nobody_changed(clients):
+            diverged = (valid.get("diverged_candidates") or "").split(" ")
+            rule = evaluation.acceptance[0]
+            reason = sentences.unchanged(clients, labels, record["metric"], diverged, rule)
+    if wanted.selects_round:
+        tried += sentences.last_round(summaries.rounds(directory), rows[0]["round"])
+    num_clusters = getattr(wanted.run.algorithm, "num_clusters", 1)
+    collapse = sentences.mode_collapse(clients, num_clusters)
+    return [*collapse, *sentences.hurt_clients(clients, reason), *tried]
+
+
+def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+    return [f"  {line}" for line in text_tables.aligned(cells, gap="   ")]
+
+
+def _cells(row: Mapping[str, str]) -> tuple[str, ...]:
+    means = ([row[f"{model}_{which}"] for which in ("mean", "std")] for model in _HEADER[3:5])
+    models = (f"{float(m):.5g} ± {float(s):.3g}" if m and s else "-" for m, s in means)
+    hurt = f"{float(row['pct_clients_hurt']):.1f}" if row["pct_clients_hurt"] else "-"
+    ends = [row.get(f"pct_clients_hurt_{end}") for end in ("low", "high")]
+    if all(ends):  # Earlier versions wrote none.
+        hurt += " ({:.1f} to {:.1f})".format(*map(float, filter(None, ends)))
+    return (row["split"], row["num_clients"], row["candidate"], *models, hurt)
