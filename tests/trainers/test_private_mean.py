@@ -36,13 +36,13 @@ def test_the_noise_that_is_added_is_on_record_and_said(train, tmp_path, capsys):
 
 def test_a_default_cohort_is_refused_before_data_are_read(train, tmp_path):
     no_data = mock.patch.object(in_process, "load", side_effect=AssertionError)
-    with no_data, refused("dp_noise_multiplier", 1.0, "0.99", "at least 11"):
+    with no_data, refused("dp_noise_multiplier", 1.0, "0.99 with 10 clients", "least 11 "):
         train(tmp_path, "x", *FLAGS, "--dataset_name=emnist")
     with refused("dp_noise_multiplier", 2.0, "differentially_private"):
         train(tmp_path, "x", "--dp_noise_multiplier=2")
 
 
 def test_too_few_silos_are_refused_before_tff_starts(train, tmp_path):
-    with refused("dp_noise_multiplier", 1.0, "0.297", "at least 11"):
+    with refused("dp_noise_multiplier", 1.0, "0.297 with 3 clients", "least 11 "):
         train(tmp_path, "x", *FLAGS)
     assert not (tmp_path / "x" / "run.json").exists()
