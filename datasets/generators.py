@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.models import image_gan, image_unet
-from datasets.options import GeneratorOptions
+from datasets.options import WIDTHS, GeneratorOptions
 from motley_tff import commandline
 from motley_tff.core import (
     clients as clients_lib,
@@ -98,7 +98,7 @@ def _as_uint8(x: np.ndarray) -> np.ndarray:
 
 
 def _gan(shape: tuple[int, int, int], options: GeneratorOptions) -> dict[str, Any]:
-    build = functools.partial(image_gan.ImageGan, shape, options.width or 32)
+    build = functools.partial(image_gan.ImageGan, shape, options.width or WIDTHS["wgan_gp"])
     model = functional_model.from_keras(build, np.zeros((1, *shape), np.float32))
     pair = wgan_gp.pair_of(model)
 
@@ -118,7 +118,7 @@ def _output(y: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _diffusion(shape: tuple[int, int, int], options: GeneratorOptions) -> dict[str, Any]:
-    build = functools.partial(image_unet.ImageUnet, shape[2], options.width or 16)
+    build = functools.partial(image_unet.ImageUnet, shape[2], options.width or WIDTHS["ddpm"])
     example = np.zeros((1, *shape), np.float32), np.zeros(1, np.int32)
     model = functional_model.from_keras(build, example)
     steps = options.diffusion_steps

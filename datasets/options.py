@@ -10,9 +10,9 @@ from datasets import label_partition
 from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import BELOW_1, option
+from motley_tff.core.task import Setting as Setting
 from motley_tff.generative.ddpm import FEWEST_STEPS
 
-Setting = Literal["cross_device", "cross_silo"]
 # Data sets whose clients are silos, the same ones in training and evaluation.
 CROSS_SILO = ("adni", "school", "vehicle")
 # A user's data, whose clients are devices or silos as the user says.
@@ -227,12 +227,22 @@ class DataOptions:
         raise UserError(name, value, expected, "give two such as 0.15 and 0.15")
 
 
+# Filters of the widest resolution, of a generator whose width is not set.
+WIDTHS = {"wgan_gp": 32, "ddpm": 16}
+
+
 @dataclasses.dataclass(frozen=True)
 class GeneratorOptions:
     """Which generator is trained, and on whose pictures."""
 
     kind: Literal["wgan_gp", "ddpm"] = option("wgan_gp", "What is trained", "generator")
-    width: int | None = option(None, "Filters: wgan_gp 32, ddpm 16", "generator_width", lower=1)
+    width: int | None = option(
+        None,
+        "Filters of the widest resolution (default: "
+        f"{', '.join(f'{kind} {width}' for kind, width in WIDTHS.items())})",
+        "generator_width",
+        lower=1,
+    )
     diffusion_steps: int = option(1000, "ddpm: its times", lower=FEWEST_STEPS, owners=("ddpm",))
     sampling_steps: int = option(
         50, "ddpm: steps of DDIM that make a picture; 0 for all of DDPM's", owners=("ddpm",)

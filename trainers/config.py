@@ -16,6 +16,7 @@ from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import defaults
 from motley_tff.experiment.config import (
+    DEVICES_A_ROUND,
     BackendConfig,
     EvaluationConfig,
     LoopConfig,
@@ -99,7 +100,7 @@ def _stands_for(trainer: str, whole: RunConfig) -> dict[str, Any]:
         "finetune_tuning": tuning,
         "knn_tuning": tuning,
         "include_baseline_candidate": includes_baseline,
-        "clients_per_train_round": defaults.DEVICES_A_ROUND,
+        "clients_per_train_round": DEVICES_A_ROUND,
     }
     if trainer == "generative_trainer":
         client = whole.algorithm.client_optimizer

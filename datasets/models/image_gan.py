@@ -18,7 +18,7 @@ class Generator(tf.keras.Model):
     multiple of 4.
     """
 
-    def __init__(self, image_shape: tuple[int, int, int], width: int = 32):
+    def __init__(self, image_shape: tuple[int, int, int], width: int):
         super().__init__()
         layers = tf.keras.layers
         self._side, self._width = image_shape[0] // 4, width
@@ -42,7 +42,7 @@ class Generator(tf.keras.Model):
 class Critic(tf.keras.Model):
     """Values [batch] of pictures [batch, side, side, channels]."""
 
-    def __init__(self, width: int = 32):
+    def __init__(self, width: int):
         super().__init__()
         layers = tf.keras.layers
         self.convolutions = [
@@ -70,7 +70,7 @@ class ImageGan(tf.keras.Model):
 
     latent_size = _LATENT_SIZE
 
-    def __init__(self, image_shape: tuple[int, int, int], width: int = 32):
+    def __init__(self, image_shape: tuple[int, int, int], width: int):
         super().__init__()
         self.image_shape = image_shape
         self.generator, self.critic = Generator(image_shape, width), Critic(width)

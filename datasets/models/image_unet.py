@@ -53,7 +53,7 @@ class ImageUnet(tf.keras.Model):
     a multiple of 4, the width one of 8.
     """
 
-    def __init__(self, channels: int, width: int = 16):
+    def __init__(self, channels: int, width: int):
         super().__init__()
         layers = tf.keras.layers
         self._width = width

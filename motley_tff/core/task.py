@@ -13,6 +13,8 @@ from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 
+# Clients that come and go and keep nothing, or a few that keep a state.
+Setting = Literal["cross_device", "cross_silo"]
 _MAX_SCORED_CLASSES = 100
 
 # (labels, model outputs) -> (value of each entry, weight of each entry). Entries are examples, or
@@ -81,7 +83,7 @@ class Task:
     """
 
     dataset: str
-    setting: Literal["cross_device", "cross_silo"]
+    setting: Setting
     model: functional_model.FunctionalModel
     loss: EntryFunction
     metrics: tuple[Metric, ...]

@@ -22,6 +22,8 @@ from motley_tff.core.task import Task
 from motley_tff.experiment import acceptance
 
 MAX_OOD_EXAMPLES = 100_000
+# A cohort, unless its size is set.
+DEVICES_A_ROUND = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +88,8 @@ class LoopConfig:
     rounds_per_checkpoint: int = option(50, "Save a checkpoint every so many rounds", lower=1)
     clients_per_train_round: int | None = option(
         None,
-        "Clients in a round's cohort (default: 10 devices, or all if there are fewer; all silos)",
+        f"Clients in a round's cohort (default: {DEVICES_A_ROUND} devices, all if there are fewer; "
+        "all silos)",
         lower=1,
         argument="clients_per_round",
     )

@@ -13,9 +13,7 @@ from motley_tff.algorithms import FedAvg, FineTuning
 from motley_tff.algorithms.finetuning import NoPersonalization
 from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
-from motley_tff.experiment.config import LoopConfig, RunConfig, WarmStartConfig
-
-DEVICES_A_ROUND = 10
+from motley_tff.experiment.config import DEVICES_A_ROUND, LoopConfig, RunConfig, WarmStartConfig
 
 
 def resolve(config: RunConfig, setting: str, num_clients: int | None = None) -> RunConfig:

@@ -12,6 +12,7 @@ import itertools
 import pathlib
 import re
 import sys
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -23,7 +24,7 @@ from motley_tff.metrics import scorecard
 Kind = Literal["text", "number", "float32", "count", "binary"]
 
 # Whose validation data choose a silo's candidate; both are in the tables of silos.
-WAYS: tuple[candidates.Tuning, ...] = ("global", "per_client")
+WAYS: tuple[candidates.Tuning, ...] = typing.get_args(candidates.Tuning)
 # Whose scores are in the tables beside each other.
 MODELS = ("baseline", "personalized")
 

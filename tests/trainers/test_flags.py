@@ -8,7 +8,7 @@ import pytest
 
 from motley_tff import algorithms
 from motley_tff.algorithms import optimizers
-from motley_tff.experiment import defaults
+from motley_tff.experiment.config import DEVICES_A_ROUND
 from tests.errors import refused
 from tests.trainers import programs
 from trainers import algorithm_flags, config, program
@@ -32,7 +32,7 @@ PUBLISHED = {
     "use_synthetic_data": False,
 }
 # What a flag at None stands for.
-_STANDS_FOR = {"clients_per_train_round": defaults.DEVICES_A_ROUND}
+_STANDS_FOR = {"clients_per_train_round": DEVICES_A_ROUND}
 HYPCLUSTER = {
     **{n: v for n, v in PUBLISHED.items() if "finetune" not in n and "weights" not in n},
     "num_clusters": 1,
