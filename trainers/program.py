@@ -28,10 +28,9 @@ def train(trainer: str) -> None:
     try:
         tempfile.gettempdir()
     except FileNotFoundError as error:
+        where = f"TensorFlow needs a temporary directory: {error.strerror}"
         advice = "make room there, or set TMPDIR to one that can be written"
-        raise UserError(
-            "TensorFlow's temporary directory", error.strerror, "one with room", advice
-        ) from error
+        raise UserError(where, advice=advice) from error
     place = (wanted.root_output_dir, wanted.experiment_name)
     directory = run_directory.RunDirectory(
         *place, wanted.deciding_flags, wanted.default_flags, wanted.raisable, trainer

@@ -8,7 +8,7 @@ import pytest
 
 from motley_tff import algorithms
 from motley_tff.algorithms import optimizers
-from motley_tff.core.errors import UserError
+from tests.errors import refused
 from tests.trainers import programs
 from trainers import algorithm_flags, config, program
 
@@ -109,7 +109,7 @@ def test_no_temporary_directory_is_one_line(monkeypatch):
 
     monkeypatch.setattr(config, "read", lambda trainer: None)
     monkeypatch.setattr("tempfile.gettempdir", none)
-    with pytest.raises(UserError, match=r"found in \['/tmp'\]; make room there, or set TMPDIR"):
+    with refused("found in ['/tmp']", advice="TMPDIR"):
         program.train("finetuning_trainer")
 
 
