@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from motley_tff.experiment import summaries
 from motley_tff.experiment.run_directory import RunDirectory
@@ -23,14 +24,7 @@ def show(directory: RunDirectory, wanted: config.Config) -> None:
     title += f"{record['backend']} ({record['backend_reason']})"
     if (noise := record.get("dp_added_noise")) is not None:
         title += f"; noise added to a round's sum: {noise:.3g} times the clipping norm"
-    constants = {
-        sentences.ONE_CONSTANT: record.get("constant_prediction"),
-        **record.get("own_constant_prediction", {}),
-        sentences.FREQUENT_WORD: {
-            r["split"]: float(r["reference_mean"]) for r in rows if r.get("reference_mean")
-        },
-    }
-    constants = {name: of_split for name, of_split in constants.items() if of_split}
+    constants = _constants(record, rows)
     (test,) = (row for row in rows if row["split"] == "test")
     lines = sentences.values_that_do_not_exist(rows)
     lines += sentences.worse_than_nothing(test, metric, higher_is_better, constants)
@@ -47,15 +41,28 @@ def show(directory: RunDirectory, wanted: config.Config) -> None:
                 f"to score its pictures, in {directory.generated.name}: motley_generative "
                 f"--run={shlex.quote(str(directory.path))} --features=pca:64"
             )
-    splits = [row["split"] for row in rows]
     print(f"\n{title}\n", *_aligned([_HEADER, *map(_cells, rows)]), sep="\n")
     if constants:
+        splits = [row["split"] for row in rows]
         values = [
             [name, *(f"{of_split[split]:.5g}" if split in of_split else "-" for split in splits)]
             for name, of_split in constants.items()
         ]
         print("", *_aligned([["without a model", *splits], *values]), sep="\n")
     print(*(f"\n{line}" for line in lines), "", *paths, sep="\n", flush=True)
+
+
+def _constants(
+    record: Mapping[str, Any], rows: Sequence[Mapping[str, str]]
+) -> dict[str, Mapping[str, float]]:
+    """Returns `{name: {split: score}}` of what is known without a model."""
+    words = {r["split"]: float(r["reference_mean"]) for r in rows if r.get("reference_mean")}
+    constants = {
+        sentences.ONE_CONSTANT: record.get("constant_prediction"),
+        **record.get("own_constant_prediction", {}),
+        sentences.FREQUENT_WORD: words,
+    }
+    return {name: of_split for name, of_split in constants.items() if of_split}
 
 
 def _on_clients(

@@ -8,19 +8,9 @@ counts from 0, after rounds 1, N + 1, ... and the last.
     finetuning_trainer --dataset_name=emnist --use_synthetic_data --experiment_name=quickstart
 """
 
-import functools
+from trainers import program
 
-from trainers import algorithm_flags, program
-
-algorithm_flags.define("finetuning_trainer", "How the global model is trained.")
-
-
-def main() -> None:
-    """Runs the experiment that the flags describe."""
-    program.train("finetuning_trainer")
-
-
-run = functools.partial(program.run, main)
+run = program.command(__name__, "finetuning_trainer", "How the global model is trained.")
 
 if __name__ == "__main__":
     run()

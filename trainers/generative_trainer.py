@@ -10,19 +10,9 @@ all clients' pictures in one place, --only_client=ID on those of one.
         --experiment_name=digits
 """
 
-import functools
+from trainers import program
 
-from trainers import algorithm_flags, program
-
-algorithm_flags.define("generative_trainer", "Where: at the clients, or in one place.")
-
-
-def main() -> None:
-    """Runs the experiment that the flags describe."""
-    program.train("generative_trainer")
-
-
-run = functools.partial(program.run, main)
+run = program.command(__name__, "generative_trainer", "Where: at the clients, or in one place.")
 
 if __name__ == "__main__":
     run()

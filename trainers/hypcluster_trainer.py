@@ -11,19 +11,9 @@ best for FedAvg alone: --warmstart_client_learning_rate, --warmstart_server_lear
 With --total_rounds=0 the warm-started models are the "ensemble of k FedAvg models" baseline.
 """
 
-import functools
+from trainers import program
 
-from trainers import algorithm_flags, program
-
-algorithm_flags.define("hypcluster_trainer")
-
-
-def main() -> None:
-    """Runs the experiment that the flags describe."""
-    program.train("hypcluster_trainer")
-
-
-run = functools.partial(program.run, main)
+run = program.command(__name__, "hypcluster_trainer")
 
 if __name__ == "__main__":
     run()

@@ -9,19 +9,9 @@ validation clients; the baseline is the global model.
         --experiment_name=knn
 """
 
-import functools
+from trainers import program
 
-from trainers import algorithm_flags, program
-
-algorithm_flags.define("knn_per_trainer", "How the global model is trained.")
-
-
-def main() -> None:
-    """Runs the experiment that the flags describe."""
-    program.train("knn_per_trainer")
-
-
-run = functools.partial(program.run, main)
+run = program.command(__name__, "knn_per_trainer", "How the global model is trained.")
 
 if __name__ == "__main__":
     run()

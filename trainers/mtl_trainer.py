@@ -8,21 +8,10 @@ personal models in personal_models.npz. --algorithm is one of
     mtl_trainer --dataset_name=school --use_synthetic_data --algorithm=ditto --experiment_name=ditto
 """
 
-import functools
-
 from trainers import algorithm_flags, program
 
-algorithm_flags.define("mtl_trainer", "How personal models are trained.")
-
+run = program.command(__name__, "mtl_trainer", "How personal models are trained.")
 __doc__ = __doc__.format(algorithm_flags.listing("mtl_trainer"))
-
-
-def main() -> None:
-    """Runs the experiment that the flags describe."""
-    program.train("mtl_trainer")
-
-
-run = functools.partial(program.run, main)
 
 if __name__ == "__main__":
     run()

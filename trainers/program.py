@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import datasets
@@ -11,12 +12,22 @@ from motley_tff import commandline, interface
 from motley_tff.commandline import progress
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory
-from trainers import closing_table, config, published_flags
+from trainers import algorithm_flags, closing_table, config, published_flags
 
 
-def run(main: Any) -> None:
-    """Runs a trainer's `main` as a console command."""
-    commandline.run_main(main, goes_on=True, advice=published_flags.advice)
+def command(module: str, trainer: str, meaning: str = "") -> Callable[[], None]:
+    """Declares a trainer's flags, and returns what runs it as a console command.
+
+    Args:
+      module: The trainer's `__name__`; its docstring is the command's help.
+      trainer: Its name.
+      meaning: The help of --algorithm, if there is a choice.
+    """
+    algorithm_flags.define(trainer, meaning)
+    main: Any = functools.partial(train, trainer)
+    main.__module__ = module
+    advice = published_flags.advice
+    return functools.partial(commandline.run_main, main, goes_on=True, advice=advice)
 
 
 def train(trainer: str) -> None:
@@ -28,10 +39,9 @@ def train(trainer: str) -> None:
     try:
         tempfile.gettempdir()
     except FileNotFoundError as error:
+        where = f"TensorFlow needs a temporary directory: {error.strerror}"
         advice = "make room there, or set TMPDIR to one that can be written"
-        raise UserError(
-            "TensorFlow's temporary directory", error.strerror, "one with room", advice
-        ) from error
+        raise UserError(where, advice=advice) from error
     place = (wanted.root_output_dir, wanted.experiment_name)
     directory = run_directory.RunDirectory(
         *place, wanted.deciding_flags, wanted.default_flags, wanted.raisable, trainer

@@ -82,13 +82,12 @@ def main() -> None:
 def _check(wanted: sets_lib.Wanted) -> None:
     """Refuses flags that do not fit together."""
     if wanted.features and wanted.inception_weights:
-        raise UserError("--features and --inception_weights both say what features are; give one")
-    if not (wanted.clients or wanted.run):
-        raise UserError("--clients is required; give --clients=FILE, or --run=DIR")
-    if not (wanted.generated or wanted.run):
-        raise UserError("--generated is required; give --generated=FILE, or --run=DIR")
+        raise UserError("--features", "--inception_weights beside it", "one of them")
+    for flag, value in (("--clients", wanted.clients), ("--generated", wanted.generated)):
+        if not (value or wanted.run):
+            raise UserError(flag, "nothing", f"{flag}=FILE, or --run=DIR")
     if wanted.run and not (wanted.features or wanted.inception_weights):
-        raise UserError("--run has pictures; say of what features are, such as --features=pca:64")
+        raise UserError("--run", "pictures", "what their features are", "give --features=pca:64")
     if wanted.output:
         metrics_output.check_output(wanted.output)
 

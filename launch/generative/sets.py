@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory
 from motley_tff.metrics.generative import client_features
@@ -99,9 +100,8 @@ def _drawn(wanted: Wanted, sets: Mapping[str, Generated]) -> dict[str, Generated
         return drawn
     for name, of in sets.items():
         if number > len(of.features):
-            raise UserError(
-                f"--num_examples={number}: {name} has {len(of.features)}; give at most that"
-            )
+            expected = f"at most the {len(of.features)} that {name} has"
+            raise UserError(errors.name("num_examples"), number, expected)
         rng = np.random.default_rng(wanted.base_random_seed)
         kept = np.sort(rng.permutation(len(of.features))[:number])
         predicted = None if of.predicted is None else of.predicted[kept]
@@ -120,10 +120,8 @@ def _files(wanted: Wanted) -> tuple[pathlib.Path, dict[str, Generated]]:
         for number, file in _checkpoints(run).items():
             name = f"{series} round {number}"
             if name in files:
-                raise UserError(
-                    f"{files[name].file} is named as a checkpoint of --run={series}; give the file "
-                    "another name"
-                )
+                found = f"the name of a checkpoint of --run={series}"
+                raise UserError(files[name].file, found, advice="give the file another name")
             files[name] = Generated(_NOTHING, _CHECKPOINT, series, number, str(file))
     if wanted.clients is not None:
         return path(wanted.clients), files
@@ -140,10 +138,8 @@ def _checkpoints(run: pathlib.Path) -> dict[int, pathlib.Path]:
         if (match := _ROUND.fullmatch(file.name))
     }
     if not found:
-        raise UserError(
-            f"--run={run}: no generated/round_*.npz in it; give the directory of a run of "
-            "generative_trainer that made pictures, as --num_generated says"
-        )
+        advice = "give the directory of a run of generative_trainer with --num_generated"
+        raise UserError(f"--run={run}", "no generated/round_*.npz in it", advice=advice)
     return dict(sorted(found.items()))
 
 
@@ -157,10 +153,8 @@ def _check_same(files: Sequence[pathlib.Path]) -> None:
             raise UserError(f"{file} cannot be read: {error.strerror or error}") from error
     for file, digest in zip(files, digests, strict=True):
         if digest != digests[0]:
-            raise UserError(
-                f"{file} and {files[0]} differ: the runs had other clients; give --clients=FILE, "
-                "whom all are scored against"
-            )
+            advice = "give --clients=FILE, whom all are scored against"
+            raise UserError(str(file), "other clients", f"those of {files[0]}", advice)
 
 
 def path(text: str) -> pathlib.Path:
@@ -173,7 +167,7 @@ def names(files: Sequence[str], is_file: bool = True) -> dict[str, str]:
     paths = [pathlib.Path(os.path.abspath(file)) for file in files]
     for name, of in zip(files, paths, strict=True):
         if paths.count(of) > 1:
-            raise UserError(f"{name} is given twice; give each once")
+            raise UserError(name, "this path twice", "each once")
     stems = [of.stem if is_file else of.name for of in paths]
     found = stems if len(set(stems)) == len(stems) else list(files)
     return dict(zip(found, files, strict=True))
@@ -243,7 +237,8 @@ def _predicted(
             for name, of in files.items()
         }
     except UserError as error:
-        raise UserError(f"{error}; --classifier is for pictures") from error
+        advice = "leave --classifier out, which is for pictures"
+        raise UserError(error.where, error.found, error.expected, advice) from error
     return of_clients, predicted
 
 
@@ -255,7 +250,8 @@ def _read_pca(
 
     size = wanted.removeprefix("pca:")
     if not size.isdecimal():
-        raise UserError(f"--features={wanted}: expected pca:K with a whole number, such as pca:64")
+        expected = "pca:K with a whole number, such as pca:64"
+        raise UserError(errors.name("features"), wanted, expected)
     real, sets = _read(clients, files, picture_features.flat)
     pca = picture_features.fit_pca(real.features, int(size))
     real = dataclasses.replace(real, features=pca(real.features))

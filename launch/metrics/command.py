@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FLAGS = flags.FLAGS
+_LEAVE_OUT = "leave it out"
 _MOST_DIGITS = 15
 
 flags.DEFINE_list(
@@ -109,15 +110,16 @@ class _Settings:
         if self.output:
             metrics_output.check_output(self.output, (*metrics_output.SUFFIXES, workbook.SUFFIX))
         if self.compare and self.is_quantum:
-            raise UserError("--compare: expected without --global and --local; leave either out")
+            raise UserError("--compare", None, "no --global or --local beside it")
         if self.per_client and self.is_workbook:
-            raise UserError("--per_client: a workbook has a sheet of clients anyway; leave it out")
+            advice = "leave it out; a workbook has a sheet of clients anyway"
+            raise UserError("--per_client", f"--output={self.output}", advice=advice)
         if self.per_client and not self.output:
-            raise UserError("--per_client: expected with --output; name a file")
+            raise UserError("--per_client", "no --output", advice="name a file")
         if self.anyway and not self.compare and not self.is_quantum:
-            raise UserError("--anyway: expected with --compare, --global or --local; leave it out")
+            raise UserError("--anyway", None, "--compare, --global or --local", _LEAVE_OUT)
         if self.round == "all" and (self.compare or self.is_quantum):
-            raise UserError("--round=all: expected one round of each run to compare")
+            raise UserError("--round=all", None, "one round of each run to compare")
 
 
 def main(*paths: str) -> None:
@@ -133,13 +135,13 @@ def main(*paths: str) -> None:
     files = client_tables.find(paths)
     scores = [path for path in files if client_tables.is_scores(path)]
     if scores and len(scores) < len(files):
-        raise UserError(f"{scores[0]} has scores and other files have clients; give one kind")
+        raise UserError(str(scores[0]), "scores", "clients as in others", "give one kind")
     if settings.secure_average and not scores:
-        raise UserError(f"--secure_average: found {files[0]}, expected a scores.csv; leave it out")
+        raise UserError("--secure_average", files[0], "a scores.csv", _LEAVE_OUT)
     if not scores:
         table, clients = _of_clients(files, settings)
     elif settings.compare or settings.is_quantum:
-        raise UserError(f"{scores[0]} has scores; expected tables of clients to compare")
+        raise UserError(str(scores[0]), "scores", "tables of clients to compare")
     else:
         examples = {
             path: _choose(path, client_tables.read_scores(path), settings) for path in scores
@@ -199,7 +201,8 @@ def _of_clients(
         )
         return metrics_tables.quantum(evaluations, global_runs, local_runs, settings.anyway)
     if settings.per_client:
-        raise UserError("--per_client: expected with --compare, --global, --local or a scores.csv")
+        expected = "--compare, --global, --local or a scores.csv beside it"
+        raise UserError("--per_client", None, expected, _LEAVE_OUT)
     return metrics_tables.summary(evaluations), None
 
 
@@ -249,22 +252,15 @@ def _names(
 def _choose(path: pathlib.Path, table: "pd.DataFrame", settings: _Settings) -> "pd.DataFrame":
     """Returns the chosen rows; UserError if there are none."""
     chosen = client_tables.choose(table, settings.round, settings.splits)
-    if chosen.empty:
-        raise UserError(_nothing_of(path, table, settings))
-    return chosen
-
-
-def _nothing_of(path: pathlib.Path, table: "pd.DataFrame", settings: _Settings) -> str:
-    """Returns the message for a choice of rows that a table does not have."""
-    choice = f"--round={settings.round}"
-    if settings.splits is not None:
-        choice += f" and --splits={','.join(settings.splits)}"
-    contents = [
+    if not chosen.empty:
+        return chosen
+    splits = "" if settings.splits is None else f" and --splits={','.join(settings.splits)}"
+    contents = " and ".join(
         f"{name}s {', '.join(map(str, sorted(table[name].unique())))}"
         for name in ("round", "split")
         if name in table
-    ]
-    return f"{path} has nothing of {choice}; it has {' and '.join(contents)}"
+    )
+    raise UserError(str(path), contents, f"--round={settings.round}{splits} among them")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError, printable
 from motley_tff.files import csv_files, text_tables
 
 SUFFIXES = (".csv", ".md", ".tex")
+_OUTPUT = errors.name("output")
 _MARKDOWN = re.compile(r"[\\`*\[\]<>&~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -33,10 +35,10 @@ def check_output(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
     """Raises a UserError, early, if the suffix says nothing or the file cannot be written."""
     file = pathlib.Path(os.path.expanduser(path))
     if file.suffix not in suffixes:
-        raise UserError(f"--output={path}: expected a name that ends in {', '.join(suffixes)}")
+        raise UserError(_OUTPUT, path, f"a name that ends in {', '.join(suffixes)}")
     folder = file.absolute().parent
     if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UserError(f"--output={path} cannot be written; name a file in a directory that is")
+        raise UserError(_OUTPUT, path, "a file in a directory that can be written")
 
 
 def write(path: str, table: Table) -> None:

@@ -109,15 +109,15 @@ def compare(
     """
     names = dict.fromkeys(str(e.keys["run_id"]) for e in evaluations)
     if len(names) < 2:
-        raise UserError(f"--compare: expected two runs or more, found {', '.join(names)}")
+        raise UserError("--compare", ", ".join(names), "two runs or more")
     has_seeds = len({e.keys.get("base_random_seed") for e in evaluations}) > 1
     splits = _by_split(evaluations, has_seeds)
     if anyway and all(len(runs) < 2 for runs in splits.values()):
         splits = _by_split(evaluations, has_seeds=False)
     if all(len(runs) < 2 for runs in splits.values()):
-        listed = ", ".join(f"{next(iter(runs))} has {split}" for split, runs in splits.items())
-        advice = "; give runs of one seed, or --anyway" if has_seeds else ""
-        raise UserError(f"--compare: expected a split that two runs have; {listed}{advice}")
+        listed = ", ".join(f"{split} of {next(iter(runs))}" for split, runs in splits.items())
+        advice = "give runs of one seed, or --anyway" if has_seeds else ""
+        raise UserError("--compare", listed, "a split that two runs have", advice)
     rows: list[dict[str, Any]] = []
     clients, notes = [], []
     for split, runs in splits.items():
@@ -156,7 +156,7 @@ def _by_split(
         runs = by_split.setdefault(split, {})
         run = str(evaluation.keys["run_id"])
         if run in runs:
-            raise UserError(f"{run}: expected one round to compare, found several; name one")
+            raise UserError(run, "several rounds", "one to compare", "name it by --round")
         runs[run] = evaluation
     return by_split
 
@@ -178,10 +178,10 @@ def _join(
     kinds = {(run.metric, run.values.higher_is_better): name for name, run in runs.items()}
     if len(kinds) > 1:
         listed = ", ".join(
-            f"{name} has {metric}, {'higher' if higher else 'lower'} is better"
+            f"{metric} of {name} ({'higher' if higher else 'lower'} is better)"
             for (metric, higher), name in kinds.items()
         )
-        raise UserError(f"runs of different metrics cannot be compared: {listed}")
+        raise UserError("the runs' metrics", listed, "the same")
     columns = {}
     for name, run in runs.items():
         is_personal = run.is_personalized and name not in baselines
@@ -191,7 +191,8 @@ def _join(
         )
     joined = pd.concat(columns, axis=1, join="inner")
     if joined.empty:
-        raise UserError(f"no client is in all of {', '.join(columns)}; expected the same clients")
+        runs_compared = ", ".join(columns)
+        raise UserError(runs_compared, "no client that is in all", "the same clients")
     unlike = comparable.check(
         {name: run.data for name, run in runs.items()},
         {name: run.rows for name, run in runs.items()},
@@ -304,7 +305,7 @@ def _of_split(
         matching = [e for e in matching if e.keys.get("base_random_seed") == seed]
     if len(matching) != 1:
         splits = ", ".join(_name(e) for e in evaluations)
-        raise UserError(f"--{flag}: expected one run with a split {split!r}; found {splits}")
+        raise UserError(f"--{flag}", splits, f"one run with a split {split!r}")
     return matching[0]
 
 

@@ -60,16 +60,15 @@ def write(path: pathlib.Path, sheets: Iterable[Sheet]) -> None:
 
 
 def _check(sheet: Sheet) -> None:
-    if len(sheet.rows) >= _MOST_ROWS:
-        raise UserError(
-            f"{sheet.name} has {len(sheet.rows)} rows, a sheet takes {_MOST_ROWS - 1}; choose "
-            f"fewer by --round and --splits, or use {sheet.source}"
-        )
-    if len(sheet.header) > _MOST_COLUMNS:
-        raise UserError(
-            f"{sheet.name} has {len(sheet.header)} columns, a sheet takes {_MOST_COLUMNS}; use "
-            f"{sheet.source}"
-        )
+    fewer = "choose fewer by --round and --splits, or "
+    _check_size(sheet, len(sheet.rows), "rows", _MOST_ROWS - 1, fewer)
+    _check_size(sheet, len(sheet.header), "columns", _MOST_COLUMNS)
+
+
+def _check_size(sheet: Sheet, size: int, kind: str, most: int, advice: str = "") -> None:
+    if size > most:
+        advice = f"{advice}use {sheet.source}"
+        raise UserError(f"sheet {sheet.name}", f"{size} {kind}", f"at most {most}", advice)
 
 
 def _write(worksheet: Any, sheet: Sheet, header_format: Any) -> None:
@@ -84,10 +83,8 @@ def _write(worksheet: Any, sheet: Sheet, header_format: Any) -> None:
         for c, cell in enumerate(row):
             if isinstance(cell, str):
                 if len(cell) > _MOST_CHARACTERS:
-                    raise UserError(
-                        f"{sheet.name}, column {sheet.header[c]!r}: found a text of {len(cell)} "
-                        f"characters, a cell takes {_MOST_CHARACTERS}; use {sheet.source}"
-                    )
+                    kind = f"characters in a cell of column {sheet.header[c]!r}"
+                    _check_size(sheet, len(cell), kind, _MOST_CHARACTERS)
                 worksheet.write_string(r, c, _plain(cell))
             elif cell is not None:
                 worksheet.write_number(r, c, cell)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.metrics import hurt as hurt_lib, scorecard, statistics
@@ -89,7 +90,7 @@ def build(
         "examples", _EXAMPLES[0], inputs.examples,
         lambda path: score_figures.draw(path, rounds.get(path.parent.resolve())),
     )  # fmt: skip
-    return report.finish(compared, len(inputs.generators), inputs.missing)
+    return report.finish(compared, len(inputs.generators), list(map(str, inputs.missing)))
 
 
 def stems(compared: Iterable[comparisons.Comparison]) -> list[str]:
@@ -121,9 +122,8 @@ class _Report:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(
-                f"cannot write {folder}: {error.strerror}; choose another --output_dir"
-            ) from error
+            advice = f"choose another {errors.name('output_dir')}"
+            raise UserError(str(folder), error.strerror, "a folder to write", advice) from error
 
     def add_explorer(self, compared: Sequence[comparisons.Comparison]) -> None:
         """Adds what every client can be looked into with."""

@@ -39,7 +39,7 @@ def draw(path: pathlib.Path) -> Iterator[style.Drawn]:
 def _read(path: pathlib.Path) -> pd.DataFrame:
     table = runs.read(path, _REQUIRED, "generative")
     if table.empty:
-        raise UserError(f"{path} has no rows; expected what motley_generative --output writes")
+        raise UserError(str(path), "no rows", "what motley_generative writes")
     unsaid = (("series", ""), ("parameter", np.nan), ("file", ""))
     for column, empty in unsaid:
         if column not in table:

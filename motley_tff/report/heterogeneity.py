@@ -59,7 +59,7 @@ def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
 
     table = runs.read(path, ("client_id", "label", "share"))
     if table.empty:
-        raise UserError(f"{path}: expected rows with client_id, label and share")
+        raise UserError(str(path), "no rows", "what motley_doctor writes")
     wide = table.pivot_table(index="client_id", columns="label", values="share", sort=False)
     ids, labels = (
         [csv_files.formula_undone(str(name)) for name in axis]

@@ -22,10 +22,8 @@ def read(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
     frame = reading.read(file, "relations", guess=True)
     matrix = frame[ids].to_numpy()
     if matrix.dtype != float or matrix.shape != (len(ids), len(ids)) or np.isnan(matrix).any():
-        raise UserError(
-            f"{path}: found {len(matrix)} rows of {len(ids)} cells; expected a finite number for "
-            "each pair of silos, as the trainer wrote them"
-        )
+        expected = "a finite number for each pair of silos, as the trainer wrote them"
+        raise UserError(str(path), f"{len(matrix)} rows of {len(ids)} cells", expected)
     return ids, matrix
 
 

@@ -104,9 +104,8 @@ class Run:
         rows = table[(table["run_id"] == self.run_id) & (table["round"] == number)]
         of = {e.keys["split"]: e for e in client_tables.evaluations(rows)}
         if "test" not in of:
-            raise UserError(
-                f"{self.path / 'clients.csv'} has no test clients of round {number}; train again"
-            )
+            found = f"no test clients of round {number}"
+            raise UserError(str(self.path / "clients.csv"), found, advice="train again")
         return dataclasses.replace(self, round=number, evaluations=of)
 
     def reported(self, name: str, split: str = "test") -> pd.DataFrame | None:
@@ -155,7 +154,7 @@ class Inputs(NamedTuple):
     generated: list[pathlib.Path]
     examples: list[pathlib.Path]
     generators: list[pathlib.Path]
-    missing: list[str]
+    missing: list[UserError]
 
 
 _OTHER_TABLES = ("heterogeneity_*.csv", "scorecard.csv", "generative*.csv", "scores.csv")
@@ -171,9 +170,8 @@ def find(paths: Sequence[str]) -> Inputs:
         path = pathlib.Path(os.path.expanduser(text))
         if not path.is_dir():
             kind = "a file" if path.exists() else "nothing"
-            inputs.missing.append(
-                f"{text}: found {kind}, expected the directory of a run, a sweep, or several"
-            )
+            expected = "the directory of a run, a sweep, or several"
+            inputs.missing.append(UserError(text, kind, expected))
             continue
         below = list(client_tables.directories(path))
         directories = [d for d in below if d.resolve() not in seen]
@@ -183,10 +181,11 @@ def find(paths: Sequence[str]) -> Inputs:
         )
         generated = [p for p in generated if _has_scored_sets(p)]
         if not below and not [*labels, *scores, *generated, *examples]:
-            inputs.missing.append(
-                f"{text}: no clients.csv or sweep.csv in it or below; give what a trainer or "
-                "motley_sweep has written"
+            files, advice = (
+                "no clients.csv or sweep.csv",
+                "give what a trainer or sweep has written",
             )
+            inputs.missing.append(UserError(text, files, advice=advice))
         seen.update(p.resolve() for p in [*directories, *labels, *scores, *generated, *examples])
         for directory in directories:
             _read_directory(directory, inputs)
@@ -196,12 +195,11 @@ def find(paths: Sequence[str]) -> Inputs:
         inputs.examples.extend(examples)
     *others, generators, missing = inputs
     if missing and not generators and not any(others):
-        raise UserError(missing[0])
+        raise missing[0]
     if generators and not any(others):
-        raise UserError(
-            f"{generators[0]}: of generative_trainer, whose own tables score nets, not "
-            "pictures; score these with motley_generative, and give the directory of its --output"
-        )
+        found = "a run of generative_trainer, whose own tables score nets, not pictures"
+        advice = "score these with motley_generative, and give the directory of its output"
+        raise UserError(str(generators[0]), found, advice=advice)
     return inputs
 
 
@@ -236,11 +234,10 @@ def _read_directory(path: pathlib.Path, inputs: Inputs) -> None:
 
 def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
     rows = read(path / "sweep.csv", _SWEEP)
-    if rows.empty:
-        raise UserError(f"{path / 'sweep.csv'} has no rows; expected what motley_sweep writes")
     finished = rows[rows["status"] == "finished"]
     if finished.empty:
-        raise UserError(f"{path / 'sweep.csv'}: no run of it finished; see its column `reason`")
+        table, found = str(path / "sweep.csv"), f"no finished run in {len(rows)} rows"
+        raise UserError(table, found, "one or more", "see its column `reason`")
     first = finished.iloc[0]
     dataset, higher = dataset_named(first["dataset"], flags), bool(first["higher_is_better"])
     return Sweep(path, dataset, first["metric"], higher, finished, len(rows) - len(finished))
@@ -273,10 +270,9 @@ def _run(
     number = _reported_round(evaluations, _selects_round(flags))
     by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
     if "test" not in by_split or not by_split["test"].is_personalized:
-        raise UserError(
-            f"{path / 'clients.csv'}: round {number} of run {run_id!r} has no test clients with "
-            "personalized models; expected the clients.csv of a run that came to its end"
-        )
+        found = f"no test clients with personalized models in round {number} of run {run_id!r}"
+        expected = "the table of a run that came to its end"
+        raise UserError(str(path / "clients.csv"), found, expected)
     keys, algorithm = by_split["test"].keys, by_split["test"].keys.get("algorithm") or run_id
     if algorithm == "hypcluster" and number == 0:
         algorithm = names.ENSEMBLE
@@ -325,7 +321,7 @@ def _from_record(path: pathlib.Path, take: Callable[[Mapping[str, Any]], _Taken]
     try:
         return take(json.loads(record.read_text(encoding="utf-8")) if record.exists() else {})
     except (OSError, ValueError, AttributeError, LookupError, RecursionError, TypeError) as error:
-        raise UserError(f"{record} is not as a run wrote it: {error}; move it away") from error
+        raise UserError(str(record), error, "what a run wrote", "move it away") from error
 
 
 def _is_of_generators(content: Mapping[str, Any]) -> bool:
@@ -372,7 +368,7 @@ def read(path: pathlib.Path, required: Sequence[str], table_name: str = "") -> p
     table = reading.read(file, table_name or columns.table_of(path.stem), guess=True)
     keys = ["round", "split", "client_id", "candidate"]
     if set(keys) <= set(required) and table.duplicated(keys).any():
-        raise UserError(f"{path}: a client has two rows of one candidate; expected one")
+        raise UserError(str(path), "two rows of a client and candidate", "one")
     return table
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.metrics import client_values
@@ -54,10 +55,13 @@ _REQUIRED = (
 )  # fmt: skip
 # Accuracies are in percent where their median is above this, or the metric's name says so.
 _LARGEST_SHARE = 2.0
+_TABLE = "a CSV file or a run's directory"
 _IF_PERCENT = (
-    "if all are in percent, call the metric 'accuracy (percent)', of a foreign file by --metric"
+    "if all are in percent, call the metric 'accuracy (percent)', of a foreign file by "
+    f"{errors.name('metric')}"
 )
-_MAP = "name the columns of a foreign file with --columns"
+_COLUMNS = errors.name("columns")
+_MAP = f"name the columns of a foreign file with {_COLUMNS}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,10 +100,10 @@ def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> 
 def _tables(path: str, name: str) -> list[pathlib.Path]:
     matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
     if not matches:
-        raise UserError(f"{path} is not there; expected a CSV file or a run directory")
+        raise UserError(path, "nothing", _TABLE)
     tables = [table for match in map(pathlib.Path, matches) for table in _below(match, name)]
     if not tables:
-        raise UserError(f"{path} holds no {name}; expected a run directory or a CSV file")
+        raise UserError(path, f"no {name}", _TABLE)
     return tables
 
 
@@ -168,12 +172,13 @@ def read(
         table = _run_table(file)
     else:
         table, is_foreign = _foreign(file, columns, metric, higher_is_better), True
-    reading.refuse_no_rows(file.path, table)
+    with errors.at(file.path):
+        reading.refuse_no_rows(table)
+        _check(table)
     if "run_id" not in table:
         is_of_no_run = place(file.path) == file.path
         name = file.path.stem if is_of_no_run else file.path.absolute().parent.name
         table = table.assign(run_id=name)
-    _check(file.path, table)
     table = _with_unit(table) if is_foreign else table
     return table.astype({"round": np.int64}) if "round" in table else table
 
@@ -192,7 +197,8 @@ def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
     reading.require(file, names)
     of_classes = ["class"] if "class" in file.header else []
     table = reading.read(file, "scores", {name: name for name in [*names, *of_classes]})
-    reading.refuse_no_rows(file.path, table)
+    with errors.at(file.path):
+        reading.refuse_no_rows(table)
     classes = table["class"].map(csv_files.formula_undone) if of_classes else ""
     return table.assign(**{"class": classes})
 
@@ -234,10 +240,10 @@ def _foreign(
     metric = metric or ("accuracy" if any("accuracy" in name for name in values) else "value")
     if higher_is_better is None:
         if "accuracy" not in metric:
-            raise UserError(
-                f"{file.path} does not say whether higher values are better; "
-                "give --higher_is_better or --nohigher_is_better"
-            )
+            higher = errors.name("higher_is_better")
+            unknown = f"the metric {metric!r}, of which nothing says whether higher is better"
+            advice = f"give {higher}=True or {higher}=False"
+            raise UserError(str(file.path), unknown, advice=advice)
         higher_is_better = True
     table = reading.read(file, "clients", names)
     return table.assign(metric=metric, higher_is_better=higher_is_better)
@@ -266,10 +272,9 @@ def _mapping(columns: Mapping[str, str]) -> dict[str, str]:
     names = {SHORT_NAMES.get(name, name): header for name, header in columns.items()}
     unknown = [name for name in names if name not in MAPPABLE]
     if unknown or not {"client_id", "baseline"} <= names.keys():
-        raise UserError(
-            f"--columns: found {', '.join(columns) or 'nothing'}; expected client=..., "
-            f"baseline=... and any of {', '.join(MAPPABLE[2:])}"
-        )
+        pairs = [f"{name}={header}" for name, header in columns.items()]
+        expected = f"client=..., baseline=... and any of {', '.join(MAPPABLE[2:])}"
+        raise UserError(_COLUMNS, pairs, expected)
     return names
 
 
@@ -277,35 +282,28 @@ def _present(table: "pd.DataFrame", names: Iterable[str]) -> list[str]:
     return [name for name in names if name in table]
 
 
-def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
+def _check(table: "pd.DataFrame") -> None:
     for name in ("metric", "higher_is_better"):
         values = table[name].unique()
         if len(values) > 1:
-            raise UserError(
-                f"{path} mixes metrics: column {name!r} holds {', '.join(map(str, values))}; "
-                "expected one of them throughout"
-            )
-    reading.refuse(path, table, "client_id", table["client_id"] == "", "a client's id")
+            raise UserError(f"column {name!r}", ", ".join(map(str, values)), "one throughout")
+    reading.refuse(table, "client_id", table["client_id"] == "", "a client's id")
     metric = table["metric"].iloc[0]
     if "accuracy" in metric:
         most, is_called = 100 if is_percent(table) else 1, _is_called_percent(metric)
         expected = f"an accuracy within [0, {most}]{' in percent' if most == 100 else ''}"
-        if not is_called:
-            as_most = ", as most are" if most == 100 else ""
-            expected += f"{as_most}; {_IF_PERCENT}"
+        expected += ", as most are" if most == 100 and not is_called else ""
         for name in _present(table, ("baseline", "personalized")):
             outside = (table[name] < 0) | (table[name] > most)
             if most == 100 and not is_called and 0 < table[name].max() <= 1:
                 outside = table[name] > 0  # Shares, beside percent in the other column.
-            reading.refuse(path, table, name, outside, expected)
+            reading.refuse(table, name, outside, expected, "" if is_called else _IF_PERCENT)
     keys = _present(table, (*columns_lib.RUN, "client_id"))
     for i in np.flatnonzero(table.duplicated(keys)):
         values = {name: table[name].iloc[i] for name in keys if name != "client_id"}
         where = ", ".join(f"{k} {v:g}" if k == "round" else f"{k} {v}" for k, v in values.items())
-        raise UserError(
-            f"{path} line {table.index[i] + 2}: client {table['client_id'].iloc[i]!r} has a second "
-            f"row ({where}); expected one"
-        )
+        row = f"a second row of client {table['client_id'].iloc[i]!r} ({where})"
+        raise UserError(f"line {table.index[i] + 2}", row, "one")
 
 
 def choose(

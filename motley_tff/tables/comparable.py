@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
@@ -49,7 +50,7 @@ def _read(record: pathlib.Path, run_id: str) -> dict[str, Any]:
             content = {**content, **_of_sweep(content, record.parent, run_id)}
         return _of_record(content)
     except (OSError, ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
-        raise UserError(f"{record} is not as a run wrote it: {error}; move it away") from error
+        raise UserError(str(record), error, "what a run wrote", "move it away") from error
 
 
 def flags_of(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,8 +181,6 @@ def check(
     """Returns warnings of what runs differ in, a UserError unless they are compared `anyway`."""
     lines = differences(data, rows)
     if lines and not anyway:
-        raise UserError(
-            f"the runs are not scored on the same: {'; '.join(lines)}; compare runs on the same "
-            "data, or give --anyway"
-        )
+        advice = f"compare runs on the same data, or give {errors.name('anyway')}"
+        raise UserError("the runs' data", "; ".join(lines), "the same", advice)
     return [f"warning: the runs are not scored on the same: {line}" for line in lines]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.tables import columns
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # Up to here float64 tells whole numbers apart.
 _MOST = 2.0**53
+_CSV = "a CSV file in UTF-8, with a header line"
 
 
 class File(NamedTuple):
@@ -34,31 +36,31 @@ class File(NamedTuple):
 def open_file(path: str | os.PathLike[str]) -> File:
     """Opens a CSV file; a UserError if it is empty or no UTF-8 text, or a name stands twice."""
     path = pathlib.Path(path)
-    try:
-        data = path.read_bytes().rstrip(b"\r\n")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    if b"\0" in data:
-        raise UserError(f"{path} is not a UTF-8 CSV file: it has NUL bytes")
-    header = next(_rows(path, data), None)
-    if not header:
-        raise UserError(f"{path} is empty; expected a header line")
-    twice = [name for name in header if header.count(name) > 1]
-    if twice:
-        raise UserError(f"{path}: column {twice[0]!r} stands twice in the header")
+    with errors.at(path):
+        try:
+            data = path.read_bytes().rstrip(b"\r\n")
+        except OSError as error:
+            raise UserError(f"cannot be read: {error.strerror}") from error
+        if b"\0" in data:
+            raise UserError("", "NUL bytes", _CSV)
+        header = next(_rows(data), None)
+        if not header:
+            raise UserError("", "no header line", _CSV)
+        if twice := [name for name in header if header.count(name) > 1]:
+            raise UserError("", f"two columns {twice[0]!r}", "each name once")
     return File(path, data, header)
 
 
-def require(file: File, names: Iterable[str], advice: str = "expected what a run wrote") -> None:
+def require(
+    file: File, names: Iterable[str], advice: str = "give a table that a run wrote"
+) -> None:
     """Raises a UserError unless the header has some names; `advice` says what to do."""
     missing = [name for name in names if name not in file.header]
     if missing and len(file.header) == 1 and (separator := re.search(r"[;\t|]", file.header[0])):
-        raise UserError(f"{file.path}: found cells separated by {separator[0]!r}, expected commas")
+        raise UserError(str(file.path), f"cells separated by {separator[0]!r}", "commas")
     if missing:
-        raise UserError(
-            f"{file.path} lacks columns {', '.join(missing)}; found {', '.join(file.header)}; "
-            f"{advice}"
-        )
+        header, lacking = ", ".join(file.header), ", ".join(missing)
+        raise UserError(str(file.path), f"columns {header}", f"columns {lacking}, too", advice)
 
 
 def read(
@@ -85,45 +87,41 @@ def read(
     names = {name: name for name in file.header if name} if names is None else dict(names)
     known_columns = {name: columns.find(table, name) for name in names}
     numeric = [name for name, column in known_columns.items() if column and column.kind != "text"]
-    _check_cells(file)
-    try:
-        frame = _parse(file, names, numeric)
-    except ValueError:
-        frame = _parse(file, names, [])
+    with errors.at(file.path):
+        _check_cells(file)
+        try:
+            frame = _parse(file, names, numeric)
+        except ValueError:
+            frame = _parse(file, names, [])
+            for name in numeric:
+                frame[name] = _numbers(names[name], frame[name])
+        frame = frame if with_cell is None else frame[frame[with_cell].notna()]
+        frame.attrs["names"] = names
+        for name in [name for name, column in known_columns.items() if guess and not column]:
+            if not all(text and not _is_number(text) for text in frame[name]):
+                frame[name] = _numbers(names[name], frame[name])
+                numeric.append(name)
         for name in numeric:
-            frame[name] = _numbers(file, names[name], frame[name])
-    frame = frame if with_cell is None else frame[frame[with_cell].notna()]
-    frame.attrs["names"] = names
-    for name in [name for name, column in known_columns.items() if guess and not column]:
-        if not all(text and not _is_number(text) for text in frame[name]):
-            frame[name] = _numbers(file, names[name], frame[name])
-            numeric.append(name)
-    for name in numeric:
-        refuse(file.path, frame, name, np.isinf(frame[name]), "a finite number")
-        _check_kind(file.path, frame, name, known_columns[name])
+            refuse(frame, name, np.isinf(frame[name]), "a finite number")
+            _check_kind(frame, name, known_columns[name])
     return frame
 
 
-def refuse_no_rows(path: pathlib.Path, frame: "pd.DataFrame") -> None:
+def refuse_no_rows(frame: "pd.DataFrame") -> None:
     """Raises a UserError if a table has no rows."""
     if frame.empty:
-        raise UserError(f"{path} has a header and no rows; expected a row per client")
+        raise UserError("", "a header and no rows", "a row per client")
 
 
-def refuse(path: pathlib.Path, frame: "pd.DataFrame", name: str, bad: Any, expected: str) -> None:
+def refuse(frame: "pd.DataFrame", name: str, bad: Any, expected: str, advice: str = "") -> None:
     """Raises a UserError for the first row where `bad` holds: bool [rows]."""
     for i in np.flatnonzero(bad):
         value, column = frame[name].iloc[i], frame.attrs["names"][name]
         text = "an empty cell" if value == "" or value != value else f"{value:g}"
-        raise UserError(
-            f"{path} line {frame.index[i] + 2}, column {column!r}: found {text}, "
-            f"expected {expected}"
-        )
+        raise UserError(f"line {frame.index[i] + 2}, column {column!r}", text, expected, advice)
 
 
-def _check_kind(
-    path: pathlib.Path, frame: "pd.DataFrame", name: str, column: columns.Column | None
-) -> None:
+def _check_kind(frame: "pd.DataFrame", name: str, column: columns.Column | None) -> None:
     cells = frame[name]
     if column and column.kind == "binary":
         bad, expected = ~cells.isin((0, 1)), "0 or 1"
@@ -134,16 +132,16 @@ def _check_kind(
         return
     if column.can_be_empty:
         bad, expected = bad & cells.notna(), f"{expected}, or nothing"
-    refuse(path, frame, name, bad, expected)
+    refuse(frame, name, bad, expected)
 
 
-def _rows(path: pathlib.Path, data: bytes) -> Iterator[list[str]]:
+def _rows(data: bytes) -> Iterator[list[str]]:
     """Yields rows as csv reads them, slowly."""
     text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
     try:
         yield from csv.reader(text, strict=True)
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not a UTF-8 CSV file: {error}") from error
+        raise UserError("", str(error), _CSV) from error
 
 
 def _parse(file: File, names: Mapping[str, str], numeric: Sequence[str]) -> "pd.DataFrame":
@@ -165,26 +163,24 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _numbers(file: File, name: str, cells: "pd.Series") -> "pd.Series":
+def _numbers(name: str, cells: "pd.Series") -> "pd.Series":
     """Returns cells of text as numbers, or says which one is none."""
     import pandas as pd  # Takes 0.3 s.
 
     numbers = pd.to_numeric(cells, errors="coerce").astype(np.float64)
     for i in np.flatnonzero(numbers.isna() & (cells != "")):
-        raise UserError(
-            f"{file.path} line {i + 2}, column {name!r}: found {cells[i]!r}, expected a number"
-        )
+        raise UserError(f"line {i + 2}, column {name!r}", repr(cells[i]), "a number")
     return numbers
 
 
 def _check_cells(file: File) -> None:
     """Raises for the first line with more or fewer cells than the header."""
     if b'"' in file.data:  # Commas inside quotes separate nothing.
-        counts = np.fromiter((len(row) for row in _rows(file.path, file.data)), np.int64)
+        counts = np.fromiter((len(row) for row in _rows(file.data)), np.int64)
     else:
         text = np.frombuffer(file.data, np.uint8)
         ends = np.append(np.flatnonzero(text == ord("\n")), len(text))
         commas = np.searchsorted(np.flatnonzero(text == ord(",")), ends)
         counts = np.diff(commas, prepend=0) + 1
     for i in np.flatnonzero(counts != counts[0]):
-        raise UserError(f"{file.path} line {i + 1}: found {counts[i]} cells, expected {counts[0]}")
+        raise UserError(f"line {i + 1}", f"{counts[i]} cells", str(counts[0]))

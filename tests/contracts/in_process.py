@@ -21,6 +21,7 @@ from datasets import options as data_options, vehicle
 from motley_tff import commandline
 from motley_tff.experiment import run_directory
 from tests import eager, toy
+from trainers import program
 
 TRAINERS = ("finetuning_trainer", "hypcluster_trainer", "knn_per_trainer", "mtl_trainer")
 _NUM_SENSORS = 3
@@ -39,7 +40,7 @@ def opened(trainer):
     for flag in before:
         delattr(known, flag)
     sys.modules.pop(f"trainers.{trainer}", None)
-    module = importlib.import_module(f"trainers.{trainer}")
+    importlib.import_module(f"trainers.{trainer}")
 
     def run(root, name, *given):
         argv = [trainer, f"--root_output_dir={root}", f"--experiment_name={name}"]
@@ -49,7 +50,7 @@ def opened(trainer):
             commandline.parse([*argv, "--use_synthetic_data", *given])
             one_by_one = known["backend"].value == "sequential"
             with eager.running() if one_by_one else contextlib.nullcontext():
-                module.main()
+                program.train(trainer)
         return root / name
 
     try:

@@ -47,8 +47,8 @@ class _Command:
         """Returns the one line that the command says of wrong input."""
         with pytest.raises(UserError) as error:
             self(*arguments)
-        assert "\n" not in str(error.value) and error.value.exit_status == 2
-        return str(error.value)
+        assert error.value.exit_status == 2
+        return error.value.line(with_flags=True)
 
 
 @functools.cache

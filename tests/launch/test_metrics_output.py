@@ -1,9 +1,7 @@
 """Tables as text, CSV, Markdown and LaTeX."""
 
-import pytest
-
 from launch.metrics import output as metrics_output
-from motley_tff.core.errors import UserError
+from tests.errors import refused
 
 TABLE = metrics_output.Table(
     ("name", "x", "empty", "number"),
@@ -68,5 +66,5 @@ def test_where_output_may_go(tmp_path):
     metrics_output.check_output(str(tmp_path / "x.md"))
     (tmp_path / "y.csv").mkdir()
     for wrong in ("x.txt", "nowhere/x.csv", "y.csv"):
-        with pytest.raises(UserError, match="--output="):
+        with refused("output", str(tmp_path / wrong)):
             metrics_output.check_output(str(tmp_path / wrong))

@@ -59,7 +59,10 @@ def test_a_path_that_is_missing_ends_no_report(tmp_path, report, capsys):
     (tmp_path / "empty").mkdir()
     paths = [tmp_path / name for name in ("nowhere", "runs", "empty")]
     status, _ = report(*paths, f"--output_dir={tmp_path / 'out'}")
-    words = [f"{paths[0]}: found nothing, expected", f"{paths[2]}: no clients.csv or sweep.csv"]
+    words = [
+        f"{paths[0]}: found nothing, expected",
+        f"{paths[2]}: found no clients.csv or sweep.csv",
+    ]
     lines = capsys.readouterr().err.splitlines()
     assert status == 0 and [line.startswith("warning: ") for line in lines] == [False, True, True]
     text = (tmp_path / "out" / "report.html").read_text()

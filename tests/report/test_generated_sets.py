@@ -8,6 +8,7 @@ import pytest
 
 from motley_tff.files import array_files
 from motley_tff.report import generated_sets, runs as runs_lib, style
+from tests.errors import refused
 from tests.launch import generated_runs
 
 
@@ -92,7 +93,7 @@ def test_tables_of_another_kind_are_passed_over(tmp_path, name):
     separated = tmp_path / "generative_separated.csv"
     separated.write_text(kept.read_text().replace(",", ";"))
     assert set(runs_lib.find([str(tmp_path)]).generated) == {kept, separated}
-    with pytest.raises(runs_lib.UserError, match=r"found cells separated by ';', expected commas"):
+    with refused("generative_separated.csv", "';'", "commas"):
         draw(separated)
 
 

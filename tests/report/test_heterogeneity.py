@@ -1,11 +1,10 @@
 """How clients differ: pictures, and the numbers beside them, which a report reads back."""
 
 import numpy as np
-import pytest
 from matplotlib.figure import Figure
 
-from motley_tff.core.errors import UserError
 from motley_tff.report import heterogeneity
+from tests.errors import refused
 
 
 def test_the_table_beside_the_picture_says_the_same(tmp_path):
@@ -23,7 +22,7 @@ def test_the_table_beside_the_picture_says_the_same(tmp_path):
 def test_another_table_is_refused(tmp_path):
     path = tmp_path / "heterogeneity_toy.csv"
     path.write_text("client_id,share\na,1\n")
-    with pytest.raises(UserError, match="lacks columns label"):
+    with refused("heterogeneity_toy.csv", "client_id, share", "label"):
         heterogeneity.read(path)
 
 

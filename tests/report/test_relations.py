@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.report import relations
+from tests.errors import refused
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_related_silos_are_neighbours_and_scaled_to_a_diagonal_of_1(table, monke
 def test_a_damaged_table_is_one_line(table):
     for text in ("client_id,a,b\na,1,\nb,0,1\n", "client_id,a,b\na,1,0\n", ""):
         table.write_text(text)
-        with pytest.raises(UserError, match=r"relations\.csv"):
+        with refused("relations.csv"):
             relations.read(table)
 
 

@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.tables import client_tables, columns
+from tests.errors import refused
 
 ROW = {
     "run_id": "r", "dataset": "d", "algorithm": "a", "base_random_seed": 0, "round": 3,
@@ -32,11 +32,9 @@ def _text(folder, text, name="foreign.csv"):
     return path
 
 
-def _message(path, **more):
-    with pytest.raises(UserError) as error:
+def _check_refused(path, place="", found=None, expected="", advice="", **more):
+    with refused(f"{path} {place}".rstrip(), found, expected, advice):
         client_tables.read(path, **more)
-    assert "\n" not in str(error.value) and str(path) in str(error.value)
-    return str(error.value)
 
 
 def test_ours(tmp_path):
@@ -114,10 +112,12 @@ def test_leaf(tmp_path):
     assert last.keys == {"run_id": tmp_path.name, "round": 20, "split": "test"}
     assert first.values.higher_is_better
     head = "client_id,round_number,num_samples,accuracy\n"
-    assert "no rows; expected a row per client" in _message(_text(tmp_path, f"{head}a,0,1,\n"))
-    assert "column 'round_number': found 0.5" in _message(_text(tmp_path, f"{head}a,0.5,1,1\n"))
-    path = _text(tmp_path, "client_id,round_number,num_samples,accuracy\na,0,1,1.5\n")
-    assert "line 2, column 'accuracy': found 1.5, expected an accuracy" in _message(path)
+    for cells, *parts in (
+        ("0,1,", "", "no rows", "a row per client"),
+        ("0.5,1,1", "line 2, column 'round_number'", "0.5"),
+        ("0,1,1.5", "line 2, column 'accuracy'", "1.5", "an accuracy"),
+    ):
+        _check_refused(_text(tmp_path, f"{head}a,{cells}\n"), *parts)
 
 
 def test_a_table_of_a_run_is_named_after_its_directory_wherever_one_stands(tmp_path, monkeypatch):
@@ -140,89 +140,87 @@ def test_a_foreign_file(tmp_path):
     }
     assert found.values.personalized.tolist() == [85.5, 78.2] and found.metric == "value"
     assert found.values.num_evaluation_examples is None
-    assert "higher values are better" in _message(path, columns=names)
-    assert "lacks columns user" in _message(
-        _text(tmp_path, "G,P\n1,2\n", "other.csv"), columns=names, higher_is_better=True
-    )
+    _check_refused(path, found="'value'", advice="higher_is_better", columns=names)
+    other = _text(tmp_path, "G,P\n1,2\n", "other.csv")
+    _check_refused(other, "", "G, P", "user", "columns", columns=names, higher_is_better=True)
     for wrong in ({"client": "user"}, {**names, "persnolized": "P"}):
-        with pytest.raises(UserError, match="expected client="):
+        pairs = [f"{name}={header}" for name, header in wrong.items()]
+        with refused("columns", pairs, "client="):
             client_tables.read(path, wrong, higher_is_better=True)
 
 
 def test_missing_columns_are_named_with_those_found(tmp_path):
-    message = _message(_text(tmp_path, "client_id,round,baseline\na,1,0\n"))
-    assert "lacks columns split, metric, higher_is_better, personalized" in message
-    assert "found client_id, round, baseline" in message
+    path = _text(tmp_path, "client_id,round,baseline\na,1,0\n")
+    missing = "split, metric, higher_is_better, personalized"
+    _check_refused(path, "", "client_id, round, baseline", missing, "columns")
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "place", "found", "expected"),
     [
-        ("", "is empty"),
-        ("\n\n", "is empty"),
-        ("c,b\n", "no rows"),
-        ("c,b\na,1\nb,1,2\n", "line 3: found 3 cells, expected 2"),
-        ("c,b\na,1\n\nb,2\n", "line 3: found 1 cells, expected 2"),
-        ('c,b\n"a,x",1\nb\n', "line 3: found 1 cells, expected 2"),
-        ("c,b\na,0.5\nb,NaN\n", "line 3, column 'b': found 'NaN', expected a number"),
-        ("c,b\na,0.5\nb,good\n", "line 3, column 'b': found 'good', expected a number"),
-        ("c,b\na,0.5\nb,-inf\n", "line 3, column 'b': found -inf, expected a finite number"),
-        ("c,b\n,0.5\n", "line 2, column 'c': found an empty cell, expected a client's id"),
-        ("c,b\na,1\nb,1\na,2\n", "line 4: client 'a' has a second row"),
-        ("c,b,b\na,1,2\n", "column 'b' stands twice"),
-        ('c,b\n"a,1\n', "not a UTF-8 CSV"),
-        ("c,b\na\0,1\n", "NUL bytes"),
-        ("c;b\na;1\n", "found cells separated by ';', expected commas"),
-        ("c\tb\na\t1\n", "found cells separated by '\\t', expected commas"),
+        (b"", "", "no header", "a CSV"),
+        (b"\n\n", "", "no header", "a CSV"),
+        (b"c,b\n", "", "no rows", "a row per client"),
+        (b"c,b\na,1\nb,1,2\n", "line 3", "3 cells", "2"),
+        (b"c,b\na,1\n\nb,2\n", "line 3", "1 cells", "2"),
+        (b'c,b\n"a,x",1\nb\n', "line 3", "1 cells", "2"),
+        (b"c,b\na,0.5\nb,NaN\n", "line 3, column 'b'", "'NaN'", "a number"),
+        (b"c,b\na,0.5\nb,good\n", "line 3, column 'b'", "'good'", "a number"),
+        (b"c,b\na,0.5\nb,-inf\n", "line 3, column 'b'", "-inf", "finite"),
+        (b"c,b\n,0.5\n", "line 2, column 'c'", "empty", "id"),
+        (b"c,b\na,1\nb,1\na,2\n", "line 4", "client 'a'", "one"),
+        (b"c,b,b\na,1,2\n", "", "'b'", "once"),
+        (b'c,b\n"a,1\n', "", "end of data", "UTF-8"),
+        (b"c,b\n\xff\xfe,1\n", "", "0xff", "UTF-8"),
+        (b"c,b\na\0,1\n", "", "NUL", "UTF-8"),
+        (b"c;b\na;1\n", "", "';'", "commas"),
+        (b"c\tb\na\t1\n", "", "'\\t'", "commas"),
+        (b"c,b,n\na,1,1.5\n", "line 2, column 'n'", "1.5", "a whole number"),
     ],
 )
-def test_bad_foreign_files(tmp_path, text, words):
-    path = _text(tmp_path, text)
-    assert words in _message(path, columns={"client": "c", "baseline": "b"}, higher_is_better=True)
+def test_bad_foreign_files(tmp_path, text, place, found, expected):
+    path, names = tmp_path / "foreign.csv", {"client": "c", "baseline": "b"}
+    path.write_bytes(text)
+    names |= {"examples": "n"} if b",n" in text else {}
+    _check_refused(path, place, found, expected, columns=names, higher_is_better=True)
 
 
-def test_foreign_counts_are_whole_and_files_are_files(tmp_path):
-    path = _text(tmp_path, "c,b,n\na,1,1.5\n")
-    names = {"client": "c", "baseline": "b", "examples": "n"}
-    message = _message(path, columns=names, higher_is_better=True)
-    assert "column 'n': found 1.5, expected a whole number" in message
-    assert "cannot be read: Is a directory" in _message(tmp_path)
-
-
-def test_bytes_that_are_no_text(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_bytes(b"c,b\n\xff\xfe,1\n")
-    names = {"client": "c", "baseline": "b"}
-    assert "not a UTF-8 CSV" in _message(path, columns=names, higher_is_better=True)
+def test_files_are_files(tmp_path):
+    _check_refused(tmp_path, "cannot be read: Is a directory")
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "found", "expected"),
     [
-        ({"metric": "loss"}, "mixes metrics: column 'metric' holds accuracy, loss"),
-        ({"higher_is_better": False}, "mixes metrics: column 'higher_is_better' holds True, False"),
-        ({"higher_is_better": 2}, "column 'higher_is_better': found 2, expected 0 or 1"),
-        ({"personalized": 1.01}, "line 3, column 'personalized': found 1.01, expected an accuracy"),
-        ({"num_evaluation_examples": -1}, "found -1, expected a whole number"),
-        ({"num_evaluation_examples": None}, "found an empty cell, expected a whole number"),
-        ({"round": 1.5}, "line 3, column 'round': found 1.5, expected a whole number"),
-        ({"round": 1e30}, "found 1e+30, expected a whole number, 0 or more (to 2^53)"),
-        ({"num_evaluation_examples": 1e17}, "found 1e+17, expected a whole number"),
-        ({"cluster_id": 1.5}, "column 'cluster_id': found 1.5, expected a whole number"),
-        ({"baseline": "0,5"}, "line 3, column 'baseline': found '0,5', expected a number"),
-        ({"client_id": "d:0"}, "line 3: client 'd:0' has a second row (run_id r, dataset d"),
-        ({"client_id": "d:0"}, "round 3, split test)"),
+        ({"metric": "loss"}, "accuracy, loss", "one"),
+        ({"higher_is_better": False}, "True, False", "one"),
+        ({"higher_is_better": 2}, "2", "0 or 1"),
+        ({"personalized": 1.01}, "1.01", "an accuracy"),
+        ({"num_evaluation_examples": -1}, "-1", "a whole number"),
+        ({"num_evaluation_examples": None}, "an empty cell", "a whole number"),
+        ({"round": 1.5}, "1.5", "a whole number"),
+        ({"round": 1e30}, "1e+30", "2^53"),
+        ({"num_evaluation_examples": 1e17}, "1e+17", "a whole number"),
+        ({"cluster_id": 1.5}, "1.5", "a whole number"),
+        ({"baseline": "0,5"}, "'0,5'", "a number"),
     ],
 )
-def test_bad_files_of_ours(tmp_path, change, words):
-    assert words in _message(_ours(tmp_path, {}, change))
+def test_bad_files_of_ours(tmp_path, change, found, expected):
+    (column,) = change
+    line = "" if expected == "one" else "line 3, "
+    _check_refused(_ours(tmp_path, {}, change), f"{line}column '{column}'", found, expected)
+
+
+@pytest.mark.parametrize("found", ["client 'd:0' (run_id r, dataset d", "round 3, split test)"])
+def test_two_rows_of_a_client(tmp_path, found):
+    _check_refused(_ours(tmp_path, {}, {"client_id": "d:0"}), "line 3", found, "one")
 
 
 def test_the_largest_whole_numbers(tmp_path):
     path = _ours(tmp_path, {"num_evaluation_examples": 2**53, "round": 2**53}, {})
     assert client_tables.read(path)["num_evaluation_examples"].tolist() == [2**53, 5]
     path = _ours(tmp_path, {"num_evaluation_examples": 2**53 + 2})
-    assert "expected a whole number" in _message(path)
+    _check_refused(path, "line 2", expected="2^53")
 
 
 def test_one_accuracy_among_foreign_columns_is_enough(tmp_path):
@@ -239,35 +237,34 @@ def test_accuracies_from_0_to_1_of_a_table_without_rounds(tmp_path):
     table = client_tables.read(path, names, "accuracy")
     assert len(client_tables.choose(table, "last", ["test"])) == 2
     path = _text(tmp_path, "c,b\na,-0.5\n")
-    assert "expected an accuracy within" in _message(path, columns=names, metric="accuracy")
+    _check_refused(path, "line 2", "-0.5", "within [0, 1]", columns=names, metric="accuracy")
 
 
 @pytest.mark.parametrize(
-    ("rows", "found"),
-    [
-        ("a,43.6,85.5\nb,0,1\nc,50,100", "accuracy (percent)"),
-        ("a,0,0.5\nb,1,1", "accuracy"),
-        (
-            "a,0.5,0.5\nb,1.5,0.5",
-            "line 3, column 'G': found 1.5, expected an accuracy within [0, 1]",
-        ),
-        ("a,43.6,101\nb,50.9,78.2", "found 101, expected an accuracy within [0, 100] in percent"),
-        (
-            "a,0.436,85.5\nb,0.509,78.2",
-            "line 2, column 'G': found 0.436, expected an accuracy within [0, 100] in percent, as "
-            "most are; if all are in percent, call the metric 'accuracy (percent)', of",
-        ),
-        ("a,1.2,0.9\nb,3,0.5", "found 1.2, expected an accuracy within [0, 1]; if all are in perc"),
-        ("a,-43.6,85.5\nb,50.9,78.2", "found -43.6"),
-    ],
+    ("rows", "metric"),
+    [("a,43.6,85.5\nb,0,1\nc,50,100", "accuracy (percent)"), ("a,0,0.5\nb,1,1", "accuracy")],
 )
-def test_accuracies_are_shares_or_percent_as_their_values_say(tmp_path, rows, found):
+def test_accuracies_are_shares_or_percent_as_their_values_say(tmp_path, rows, metric):
     path = _text(tmp_path, f"user,G,P\n{rows}\n")
     names = {"client": "user", "baseline": "G", "personalized": "P"}
-    if found.startswith("accuracy"):
-        assert set(client_tables.read(path, names, "accuracy")["metric"]) == {found}
-    else:
-        assert found in _message(path, columns=names, metric="accuracy")
+    assert set(client_tables.read(path, names, "accuracy")["metric"]) == {metric}
+
+
+@pytest.mark.parametrize(
+    ("rows", "place", "found", "expected"),
+    [
+        ("a,0.5,0.5\nb,1.5,0.5", "line 3, column 'G'", "1.5", "within [0, 1]"),
+        ("a,43.6,101\nb,50.9,78.2", "line 2, column 'P'", "101", "within [0, 100] in percent"),
+        ("a,0.436,85.5\nb,0.509,78.2", "line 2, column 'G'", "0.436", "in percent, as most are"),
+        ("a,1.2,0.9\nb,3,0.5", "line 2, column 'G'", "1.2", "within [0, 1]"),
+        ("a,-43.6,85.5\nb,50.9,78.2", "line 2, column 'G'", "-43.6", "within [0, 100]"),
+    ],
+)
+def test_accuracies_beyond_what_most_say(tmp_path, rows, place, found, expected):
+    path = _text(tmp_path, f"user,G,P\n{rows}\n")
+    names = {"client": "user", "baseline": "G", "personalized": "P"}
+    advice = "'accuracy (percent)'"
+    _check_refused(path, place, found, expected, advice, columns=names, metric="accuracy")
 
 
 @pytest.mark.parametrize("rows", ["a,1.2,0.9\nb,3,0.5", "a,0.436,85.5\nb,0.509,78.2", "a,0.5,1"])
@@ -277,8 +274,9 @@ def test_accuracies_are_in_percent_where_the_metric_says_so(tmp_path, rows):
     table = client_tables.read(path, {**names, "personalized": "P"}, metric)
     assert set(table["metric"]) == {metric} and client_tables.is_percent(table)
     path = _text(tmp_path, "c,G\na,101\n")
-    message = _message(path, columns=names, metric=metric)
-    assert message.endswith("found 101, expected an accuracy within [0, 100] in percent")
+    with refused(f"{path} line 2", "101", "within [0, 100] in percent") as caught:
+        client_tables.read(path, names, metric)
+    assert caught.value.advice == ""
 
 
 def test_find(tmp_path):
@@ -292,9 +290,9 @@ def test_find(tmp_path):
     assert client_tables.find([tmp_path / "deep/../a1", f"{tmp_path}/a*", b]) == [
         tmp_path / "deep/../a1/clients.csv", a2, b
     ]  # fmt: skip
-    with pytest.raises(UserError, match="is not there"):
+    with refused(f"{tmp_path}/c*", "nothing"):
         client_tables.find([tmp_path / "c*"])
-    with pytest.raises(UserError, match="holds no scores.csv"):
+    with refused(str(tmp_path), "scores.csv"):
         client_tables.find([tmp_path], "scores.csv")
 
 
@@ -324,9 +322,9 @@ def test_scores(tmp_path):
     assert client_tables.is_scores(path) and not client_tables.is_scores(_ours(tmp_path, {}))
     assert client_tables.is_scores(_text(tmp_path, "label,baseline_score\n1,2\n"))
     csv_files.write(path, columns.names("scores"), [{**row, "label": 2}])
-    with pytest.raises(UserError, match="line 2, column 'label': found 2, expected 0 or 1"):
+    with refused("line 2, column 'label'", "2", "0 or 1"):
         client_tables.read_scores(path)
-    with pytest.raises(UserError, match="lacks columns run_id"):
+    with refused("foreign.csv", "label, baseline_score", "run_id"):
         client_tables.read_scores(_text(tmp_path, "label,baseline_score\n1,2\n"))
 
 

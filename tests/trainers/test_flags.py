@@ -112,7 +112,7 @@ def test_no_temporary_directory_is_one_line(monkeypatch):
 
     monkeypatch.setattr(config, "read", lambda trainer: None)
     monkeypatch.setattr("tempfile.gettempdir", none)
-    with refused("temporary directory", "['/tmp']", advice="TMPDIR"):
+    with refused("found in ['/tmp']", advice="TMPDIR"):
         program.train("finetuning_trainer")
 
 

@@ -11,9 +11,11 @@ import dataclasses
 import itertools
 import pathlib
 from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 import numpy as np
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import array_files
 from motley_tff.metrics.generative import blocks
@@ -53,18 +55,16 @@ def read_clients(
     A UserError if the file is not as the module says, a client has no example, clients have
     features of different widths, or a number is not finite.
     """
-    arrays = _load(path)
-    is_split = not {_CLIENT, *_EXAMPLES}.intersection(arrays)
-    by_client = arrays if is_split else _split(path, arrays, _of(arrays, embed))
-    features = {name: _features(f"{path} [{name}]", a, embed) for name, a in by_client.items()}
-    first = next(iter(features))
-    expected = features[first].shape[1]
-    for name, array in features.items():
-        if array.shape[1] != expected:
-            raise UserError(
-                f"{path}: client {name} has {array.shape[1]} features and client {first} "
-                f"{expected}; expected as many in all"
-            )
+    with errors.at(path):
+        arrays = _load(path)
+        is_split = not {_CLIENT, *_EXAMPLES}.intersection(arrays)
+        by_client = arrays if is_split else _split(arrays, _of(arrays, embed))
+        features: dict[str, np.ndarray] = {}
+        for name, array in by_client.items():
+            with errors.at(f"[{name}]"):
+                features[name] = _features(array, embed)
+                first, own = next(iter(features)), features[name]
+                _check_width(own, features[first].shape[1], f"client {first} has")
     return from_arrays(features)
 
 
@@ -76,33 +76,32 @@ def read_generated(
     """Reads a generated set, [num_examples, `num_features`], of None of any width; UserError if it
     is anything else.
     """
-    arrays = _load(path)
-    name = _of(arrays, embed) or next(iter(arrays))
-    if len(arrays) > 1 and name not in _EXAMPLES:
-        raise UserError(
-            f"{path} has arrays {_listed(arrays)}; expected one array, or one named features or "
-            "images"
-        )
-    features = _features(str(path), arrays[name], embed)
-    if num_features is not None and features.shape[1] != num_features:
-        raise UserError(
-            f"{path}: found {features.shape[1]} features, expected {num_features} as the clients "
-            "have; take both from the same network"
-        )
+    with errors.at(path):
+        arrays = _load(path)
+        name = _of(arrays, embed) or next(iter(arrays))
+        if len(arrays) > 1 and name not in _EXAMPLES:
+            _refuse_arrays(arrays, "one array, or one named features or images")
+        features = _features(arrays[name], embed)
+        _check_width(features, num_features, "the clients have")
     return features
+
+
+def _check_width(features: np.ndarray, num_features: int | None, whose: str) -> None:
+    if num_features is not None and features.shape[1] != num_features:
+        expected, advice = f"{num_features} as {whose}", "take all from the same network"
+        raise UserError("", f"{features.shape[1]} features", expected, advice)
 
 
 def _load(path: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         arrays = {name or _EXAMPLES[0]: array for name, array in array_files.read(path).items()}
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise UserError(f"cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise UserError(
-            f"{path}: {error}; expected an .npz file of arrays of numbers, as np.savez writes it"
-        ) from error
+        expected = "an .npz file of arrays of numbers, as np.savez writes it"
+        raise UserError("", error, expected) from error
     if not arrays:
-        raise UserError(f"{path} holds no array; expected examples")
+        raise UserError("", "no array", "examples")
     return arrays
 
 
@@ -112,58 +111,44 @@ def _of(arrays: Mapping[str, np.ndarray], embed: Callable[..., np.ndarray] | Non
     return next((key for key in wanted if key in arrays), None)
 
 
-def _split(
-    path: pathlib.Path, arrays: Mapping[str, np.ndarray], name: str | None
-) -> dict[str, np.ndarray]:
+def _split(arrays: Mapping[str, np.ndarray], name: str | None) -> dict[str, np.ndarray]:
     """Returns the rows of each client of a file with a column of clients."""
     if name is None or _CLIENT not in arrays or set(arrays) - {_CLIENT, *_EXAMPLES}:
-        raise UserError(
-            f"{path} has arrays {_listed(arrays)}; expected client_id and features, images or "
-            "both, or an array a client"
-        )
+        expected = "client_id and features, images or both, or an array a client"
+        _refuse_arrays(arrays, expected)
     clients, examples = arrays[_CLIENT], arrays[name]
     for key in sorted(set(arrays) - {_CLIENT}):
         if clients.ndim != 1 or clients.shape != arrays[key].shape[:1]:
-            raise UserError(
-                f"{path}: client_id is {list(clients.shape)} and {key} {list(arrays[key].shape)}; "
-                "expected a client for each row"
-            )
+            shapes = f"client_id {list(clients.shape)} and {key} {list(arrays[key].shape)}"
+            raise UserError("", shapes, "a client for each row")
     if clients.dtype.kind not in "Uiu":
-        raise UserError(
-            f"{path}: client_id is of type {clients.dtype}, expected text or whole numbers"
-        )
+        raise UserError("client_id", f"type {clients.dtype}", "text or whole numbers")
     if not len(clients):
-        raise UserError(f"{path} has no rows; expected examples")
+        raise UserError("", "no rows", "examples")
     names, inverse = np.unique(clients.astype(str), return_inverse=True)
     order = np.argsort(inverse, kind="stable")
     pieces = np.split(examples[order], np.cumsum(np.bincount(inverse))[:-1])
     return dict(zip(names.tolist(), pieces, strict=True))
 
 
-def _features(
-    name: str, array: np.ndarray, embed: Callable[[np.ndarray], np.ndarray] | None
-) -> np.ndarray:
+def _features(array: np.ndarray, embed: Callable[[np.ndarray], np.ndarray] | None) -> np.ndarray:
     """Returns an array as features, checked."""
+    shape = f"an array {list(array.shape)}"
     if array.dtype.kind not in "fiu":
-        raise UserError(f"{name}: found values of type {array.dtype}, expected real numbers")
-    if array.ndim in (3, 4) and embed is None:
-        raise UserError(
-            f"{name}: found an array {list(array.shape)}; if these are images, say what features "
-            "are, such as --features=pca:64, else make it [examples, features]"
-        )
+        raise UserError("", f"values of type {array.dtype}", "real numbers")
     if array.ndim not in ((2,) if embed is None else (3, 4)):
         expected = "[examples, features]" if embed is None else "images [examples, height, width]"
-        raise UserError(f"{name}: found an array {list(array.shape)}, expected {expected}")
+        advice = f"of images say what features are, such as {errors.name('features')}=pca:64"
+        raise UserError("", shape, expected, advice if array.ndim in (3, 4) else "")
     if not array.size:
-        raise UserError(f"{name} has no examples (found {list(array.shape)}); leave it out")
+        raise UserError("", shape, "examples", "leave it out")
     if not all((np.abs(block) <= _MOST).all() for _, block in blocks.of_rows(array)):
-        raise UserError(f"{name} has values that are nan, infinite or beyond {_MOST:g}")
-    try:
-        return array if embed is None else embed(array)
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from error
+        expected = f"finite ones of at most {_MOST:g}"
+        raise UserError("", "values that are nan, infinite or larger", expected)
+    return array if embed is None else embed(array)
 
 
-def _listed(arrays: Mapping[str, np.ndarray]) -> str:
+def _refuse_arrays(arrays: Mapping[str, np.ndarray], expected: str) -> NoReturn:
     names = sorted(arrays)
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    raise UserError("", f"arrays {listed}", expected)

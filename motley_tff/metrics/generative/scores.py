@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.metrics.generative import frechet, kernel, neighbors
 from motley_tff.metrics.generative.client_features import ClientFeatures
@@ -142,12 +143,12 @@ def _check_sizes(
     needed = max(2, num_neighbors + 1)
     sizes = {"all clients together": len(clients.features)}
     for name, array in generated.items():
-        label = f"half of {name}, as --resamples takes" if is_halved else name
+        label = f"half of {name}, as {errors.name('resamples')} takes" if is_halved else name
         sizes[label] = len(array) // 2 if is_halved else len(array)
     for name, size in sizes.items():
         if size < needed:
-            hint = "; give a lower --num_neighbors, or 0" if needed > 2 else ""
-            raise UserError(f"{name}: found {size} examples, expected at least {needed}{hint}")
+            advice = f"give a lower {errors.name('num_neighbors')}, or 0" if needed > 2 else ""
+            raise UserError(name, f"{size} examples", f"at least {needed}", advice)
 
 
 def _frechet(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
