@@ -141,7 +141,7 @@ def read_folder(folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     differ or have none.
     """
     parts = _parts(folder)
-    expected = "expected train/<class>/<file> and test/<class>/<file>"
+    expected = "train/<class>/<file> and test/<class>/<file>"
     pictures = images.read_folder(folder, parts, expected, "give them to --dataset_name=images")
     shape = pictures.pixels.shape[1:]
     if shape != (_SIDE, _SIDE, _CHANNELS):

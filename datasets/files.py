@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from datasets.options import DataOptions
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import array_files
 
@@ -30,8 +31,8 @@ _CHUNK_BYTES = 2**20
 _ABANDONED_SECONDS = 24 * 60 * 60
 
 
-def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
-    """Returns a flag's path, `~` expanded; UserError if it is not there.
+def existing(field: str, path: str | Path, expected: str = "a file") -> Path:
+    """Returns a field's path, `~` expanded; UserError if it is not there.
 
     An `expected` that begins with "a folder" wants a folder, any other a file.
     """
@@ -39,7 +40,7 @@ def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
     if path.is_dir() if expected.startswith("a folder") else path.is_file():
         return path
     kind = "a folder" if path.is_dir() else "a file" if path.exists() else "nothing"
-    raise UserError(f"--{flag}={path}: found {kind}, expected {expected}")
+    raise UserError(errors.name(field), str(path), f"{expected}, and {kind} is there")
 
 
 def find(
@@ -69,42 +70,65 @@ def require(
     """Returns what `find` finds; else UserError with what files would do, and how to get them."""
     path = find(options, relative_paths, default_dir)
     if path is None:
-        folder = options.data_dir or default_dir or "any --data_dir"
-        raise UserError(
-            f"{options.dataset_name}: found no {expected} in {os.path.expanduser(folder)}; "
-            f"{advice}, or pass --data_file or --use_synthetic_data"
-        )
+        folder = options.data_dir or default_dir or f"any {errors.name('data_dir')}"
+        missing = f"no {expected} in {os.path.expanduser(folder)}"
+        others = f"give {errors.name('data_file')} or {errors.name('use_synthetic_data')}"
+        raise UserError(options.dataset_name, missing, advice=f"{advice}, or {others}")
     return path
 
 
 @contextlib.contextmanager
-def named(path: Path | str) -> Iterator[None]:
-    """Has a user's errors begin with the file that they are about."""
-    try:
-        yield
-    except UserError as error:
-        if str(error).startswith(f"{path}"):
-            raise
-        raise UserError(f"{path}: {error}") from error
-
-
-@contextlib.contextmanager
-def reading_as(path: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
-    """Has errors say on one line what a file cannot be read as."""
+def readable_as(kind: str, *others: type[Exception]) -> Iterator[None]:
+    """Makes the `others` among exceptions a UserError: what is read is not of the kind."""
     try:
         yield
     except UserError:
         raise
-    except errors as error:
-        raise UserError(
-            f"{path}: cannot be read as {kind}, truncated or of another kind ({one_line(error)})"
-        ) from error
+    except others as error:
+        raise unreadable(kind, one_line(error)) from error
+
+
+def unreadable(kind: str, reason: str) -> UserError:
+    """Returns the error that what is read is not of a kind."""
+    found = f"what is truncated or of another kind ({reason})"
+    return UserError("", found, kind, "mend or replace it")
+
+
+def other_array(name: str, array: np.ndarray, expected: str) -> UserError:
+    """Returns the error that an array has another type or shape than expected."""
+    return UserError(name, f"type {array.dtype}, shape {list(array.shape)}", expected)
+
+
+# Three old names, for data sets that do not say `errors.at` yet.
+
+
+@contextlib.contextmanager
+def named(path: Path | str) -> Iterator[None]:
+    """Puts a path before errors that do not begin with it."""
+    try:
+        yield
+    except UserError as error:
+        if not isinstance(error.where, errors.Name) and not str(error).startswith(f"{path}"):
+            error.where = f"{path}: {error.where}"
+        raise
+
+
+@contextlib.contextmanager
+def reading_as(path: Path, kind: str, *others: type[Exception]) -> Iterator[None]:
+    """As `readable_as`, with the path."""
+    try:
+        with readable_as(kind, *others):
+            yield
+    except UserError as error:
+        if isinstance(error.__cause__, others) and not error.where:
+            error.where = str(path)
+        raise
 
 
 def wrong_array(where: object, name: str, array: np.ndarray, expected: str) -> UserError:
-    """Returns the error that an array has another type or shape than expected."""
-    kind = f"{name} of type {array.dtype}, shape {list(array.shape)}"
-    return UserError(f"{where}: found {kind}, expected {expected}")
+    """As `other_array`, with a place."""
+    error = other_array(name, array, expected)
+    return UserError(str(where), f"{name} of {error.found}", expected)
 
 
 def one_line(error: object) -> str:
@@ -127,9 +151,10 @@ def parse_json(text: str) -> Any:
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Returns a file's arrays by name; UserError if it is broken or holds else than plain ones."""
-    if path.suffix == ".json":
-        raise UserError(f"{path}: found JSON, expected an .npz of plain arrays")
-    with reading_as(path, "an .npz of plain arrays", OSError, ValueError):
+    kind = "an .npz of plain arrays"
+    with errors.at(path), readable_as(kind, OSError, ValueError):
+        if path.suffix == ".json":
+            raise UserError("", "JSON", kind)
         return array_files.read(path)
 
 
@@ -174,14 +199,13 @@ def _download(url: str, target: Path, sha256: str, write: Callable[[Any, Any], s
                 digest = write(response, out)
             if digest != sha256:
                 raise UserError(
-                    f"downloaded {url} with SHA-256 {digest}, expected {sha256}; it is not the "
-                    "file that is known here and was removed"
+                    url, f"SHA-256 {digest}", sha256, "fetch it by hand: this one was removed"
                 )
     except (OSError, EOFError, lzma.LZMAError, http.client.HTTPException) as error:
         # A URLError wraps what the socket said; an HTTPError has the status itself.
         reason = getattr(error, "reason", None)
         reason = reason if isinstance(reason, Exception) else error
-        raise UserError(f"cannot download {url} ({one_line(reason)})") from error
+        raise UserError(f"cannot download {url}", one_line(reason)) from error
 
 
 def _open(url: str) -> Any:

@@ -25,7 +25,7 @@ import pandas as pd
 
 from datasets import files, leaf_files, synthetic_posts, text
 from datasets.options import DataOptions
-from motley_tff.core import random_streams, task as task_lib
+from motley_tff.core import errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
 _NAME = "training.1600000.processed.noemoticon.csv"
@@ -66,21 +66,19 @@ def create_task(options: DataOptions) -> task_lib.Task:
         frame, neutral = _of_csv(path)
         facts = {"source": "csv", "files": [str(path)]}
     facts["neutral_texts_left_out"] = neutral
-    return create_task_from_data(frame, options, facts, str(path))
+    with errors.at(path):
+        return create_task_from_data(frame, options, facts)
 
 
 def create_task_from_data(
-    frame: pd.DataFrame,
-    options: DataOptions,
-    facts: Mapping[str, Any] | None = None,
-    where: str = "the table",
+    frame: pd.DataFrame, options: DataOptions, facts: Mapping[str, Any] | None = None
 ) -> task_lib.Task:
     """Returns the task on texts in memory, columns `user`, `text` and `label`, `"0"` or `"1"`;
-    UserError, which names `where` they are from, if there are too few.
+    UserError if there are too few.
     """
     columns = text.Columns("user", "text", "label")
     as_text = dataclasses.replace(options, dataset_name="text", model="lstm", missing_values=())
-    task = text.create_task_from_data(frame, columns, as_text, facts, where)
+    task = text.create_task_from_data(frame, columns, as_text, facts)
     return dataclasses.replace(task, dataset="sent140", label_names=("sad", "glad"))
 
 
