@@ -29,6 +29,7 @@ _CONNECT_SECONDS = 3.5
 _READ_SECONDS = 60.0
 _CHUNK_BYTES = 2**20
 _ABANDONED_SECONDS = 24 * 60 * 60
+_OTHERS = f"give {errors.name('data_file')} or {errors.name('use_synthetic_data')}"
 
 
 def existing(field: str, path: str | Path, expected: str = "a file") -> Path:
@@ -70,11 +71,36 @@ def require(
     """Returns what `find` finds; else UserError with what files would do, and how to get them."""
     path = find(options, relative_paths, default_dir)
     if path is None:
-        folder = options.data_dir or default_dir or f"any {errors.name('data_dir')}"
-        missing = f"no {expected} in {os.path.expanduser(folder)}"
-        others = f"give {errors.name('data_file')} or {errors.name('use_synthetic_data')}"
-        raise UserError(options.dataset_name, missing, advice=f"{advice}, or {others}")
+        raise missing(options, expected, advice, default_dir)
     return path
+
+
+def missing(
+    options: DataOptions, expected: str, advice: str, default_dir: str | None = None
+) -> UserError:
+    """Returns the error that a data set's folder has no files that would do."""
+    folder = options.data_dir or default_dir or f"any {errors.name('data_dir')}"
+    found = f"no {expected} in {os.path.expanduser(folder)}"
+    return UserError(options.dataset_name, found, advice=f"{advice}, or {_OTHERS}")
+
+
+@contextlib.contextmanager
+def or_by_hand(dataset: str, folder: Path, advice: str) -> Iterator[None]:
+    """Has errors of a download say that a folder has no data of a data set, and the advice."""
+    try:
+        yield
+    except UserError as error:
+        place = f"{dataset} has no data in {folder}, and {error.where}"
+        raise UserError(place, error.found, error.expected, f"{advice}, or {_OTHERS}") from error
+
+
+def only_npz(folder: Path, names: Sequence[str]) -> Path | None:
+    """Returns the .npz in a folder's folders of these names, or None; UserError for several."""
+    paths = sorted(path for name in names for path in (folder / name).glob("*.npz"))
+    if len(paths) > 1:
+        found = f"{len(paths)} .npz files ({', '.join(path.name for path in paths)})"
+        raise UserError(str(folder), found, "one", f"choose with {errors.name('data_file')}")
+    return paths[0] if paths else None
 
 
 @contextlib.contextmanager
@@ -97,38 +123,6 @@ def unreadable(kind: str, reason: str) -> UserError:
 def other_array(name: str, array: np.ndarray, expected: str) -> UserError:
     """Returns the error that an array has another type or shape than expected."""
     return UserError(name, f"type {array.dtype}, shape {list(array.shape)}", expected)
-
-
-# Three old names, for data sets that do not say `errors.at` yet.
-
-
-@contextlib.contextmanager
-def named(path: Path | str) -> Iterator[None]:
-    """Puts a path before errors that do not begin with it."""
-    try:
-        yield
-    except UserError as error:
-        if not isinstance(error.where, errors.Name) and not str(error).startswith(f"{path}"):
-            error.where = f"{path}: {error.where}"
-        raise
-
-
-@contextlib.contextmanager
-def reading_as(path: Path, kind: str, *others: type[Exception]) -> Iterator[None]:
-    """As `readable_as`, with the path."""
-    try:
-        with readable_as(kind, *others):
-            yield
-    except UserError as error:
-        if isinstance(error.__cause__, others) and not error.where:
-            error.where = str(path)
-        raise
-
-
-def wrong_array(where: object, name: str, array: np.ndarray, expected: str) -> UserError:
-    """As `other_array`, with a place."""
-    error = other_array(name, array, expected)
-    return UserError(str(where), f"{name} of {error.found}", expected)
 
 
 def one_line(error: object) -> str:

@@ -1,20 +1,12 @@
 """What Pillow would read of a picture without a word: one page of several, 8 bits of more."""
 
 import re
-from pathlib import Path
 
 import PIL.Image
 
-from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 _BITS_OF_A_SAMPLE = 258  # A tag of TIFF.
-
-
-def check(path: str | Path, picture: PIL.Image.Image, takes_deep_grey: bool = False) -> None:
-    """As `check_kind`, with the path: an old name."""
-    with errors.at(path):
-        check_kind(picture, takes_deep_grey)
 
 
 def check_kind(picture: PIL.Image.Image, takes_deep_grey: bool = False) -> None:

@@ -128,7 +128,7 @@ class Option:
                 return number
         elif self.choices and value in self.choices:
             return value
-        elif value != "" and isinstance(value, self.kind) and not (self.choices or is_number):
+        elif value != "" and not (self.choices or is_number) and isinstance(value, self.kind):
             if self.parse is not None and self.kind is str:
                 self.parse(value)
             return value

@@ -116,7 +116,7 @@ def test_emnist_is_downloaded_into_tffs_layout(tmp_path, monkeypatch, sqlite_dir
 def test_broken_databases(tmp_path, sqlite_dir, change, words):
     path = tmp_path / "b.sqlite"
     path.write_bytes(change((sqlite_dir / "emnist" / "emnist_all.sqlite").read_bytes()))
-    with refused(str(path)) as caught:
+    with refused() as caught:
         sqlite_clients.open_split(path, "all_train")
     assert words in str(caught.value)
 
@@ -126,9 +126,8 @@ def test_database_without_tffs_tables(tmp_path):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE other (x)")
         connection.commit()
-    with refused(str(path)) as caught:
+    with refused(found="['other']"):
         sqlite_clients.open_split(path, "all_train")
-    assert "['other']" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ def test_cells_of_other_types(tmp_path, sqlite_dir, statement, words):
             connection.execute("ALTER TABLE m RENAME TO client_metadata")
         connection.execute(statement)
         connection.commit()
-    with refused(str(path)) as caught:
+    with refused() as caught:
         sqlite_clients.open_split(path, "all_train")
     assert words in str(caught.value)
 
