@@ -86,9 +86,8 @@ def check_options(options: DataOptions) -> DataOptions:
     """
     check_name(options.dataset_name)
     options = options_lib.checked(options)
-    if options.dataset_name in REGISTRY:
-        options_lib.check_owners(options, _DATASET, options.dataset_name)
-    else:
+    options_lib.check_owners(options, _DATASET, options.dataset_name)
+    if options.dataset_name not in REGISTRY:
         packages.check_options(packages.installed()[options.dataset_name], options)
     _check_partition(options)
     _check_setting(options)
@@ -200,7 +199,20 @@ def create_task(options: DataOptions) -> "Task":
     task = _load(options)
     from datasets import dealing  # With TensorFlow.
 
-    return dealing.apply(task, options)
+    task = dealing.apply(task, options)
+    return dataclasses.replace(task, facts={**task.facts, **_facts(task, options)})
+
+
+def _facts(task: "Task", options: DataOptions) -> dict[str, Any]:
+    """Returns what tells runs on other data apart, as flags alone do not: the setting of what can
+    have either, and the data's seed, None where nothing of the data is drawn by it.
+    """
+    if options.dataset_name not in REGISTRY:  # A package does not say.
+        return {}
+    dealt = (options.partition, options.evaluation_partition) != ("natural", "same")
+    is_drawn = options.use_synthetic_data or task.setting == "cross_silo" or dealt
+    seed = {"base_random_seed": options.base_random_seed if is_drawn else None}
+    return seed | ({"setting": task.setting} if options.dataset_name in EITHER_SETTING else {})
 
 
 def _load(options: DataOptions) -> "Task":

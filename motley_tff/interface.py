@@ -273,10 +273,8 @@ def _data_settings(task: Task) -> dict[str, Any]:
 def _result(path: pathlib.Path, is_kept: bool) -> Result:
     for name in ("summary", "rounds", "candidates"):
         if not (path / f"{name}.csv").exists():
-            raise UserError(
-                f"{path} lacks {name}.csv, which a finished run leaves; move the folder away, or "
-                "choose another experiment_name"
-            )
+            advice = "move the folder away, or choose another experiment_name"
+            raise UserError(str(path), None, f"{name}.csv, which a finished run leaves", advice)
     history = client_tables.read(path / "clients.csv")
     frames = {}
     for name in columns.TABLES:

@@ -9,7 +9,10 @@ _FOLDERS = ("motley_tff", "datasets", "trainers", "launch")
 _READERS = (
     "motley_tff/commandline/",
     "trainers/config.py",
+    "trainers/algorithm_flags.py",
+    "trainers/option_flags.py",
     "trainers/optimizer_flags.py",
+    "trainers/published_flags.py",
     "launch/benchmarks/measuring.py",  # A child's empty command line.
     "launch/experiments/",  # Scripts, each a file that is read from top to bottom.
 )

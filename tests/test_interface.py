@@ -16,6 +16,7 @@ from motley_tff.core import clients, plugins
 from motley_tff.experiment.config import RunConfig
 from tests import toy
 from tests.contracts import in_process
+from tests.errors import refused
 from tests.trainers import programs
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -94,7 +95,7 @@ def test_files_are_kept_and_found_again(tmp_path):
     written = (tmp_path / "local" / "clients.csv").stat().st_mtime_ns
     pd.testing.assert_frame_equal(run(2).clients, first.clients)
     assert (tmp_path / "local" / "clients.csv").stat().st_mtime_ns == written
-    with pytest.raises(motley.UserError, match=r"loop\.total_rounds=2, which cannot become 1: it"):
+    with refused("loop.total_rounds", 1, "at least 2"):
         run(1)
 
 
@@ -109,7 +110,7 @@ def test_a_central_run_is_found_again(tmp_path):
 
 
 def test_a_personalization_too_many():
-    with pytest.raises(motley.UserError, match="Ditto has models for clients"):
+    with refused("personalization", "finetuning", "Ditto"):
         motley.run(_SILOS, motley.algorithms.Ditto(), motley.algorithms.FineTuning())
 
 
@@ -122,14 +123,14 @@ def test_clusters_take_no_personalization():
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "aggregator", "message"),
+    ("algorithm", "aggregator", "expected"),
     [
         (Mocha(), "robust", "every silo's row"),
-        (HypCluster(num_clusters=2), "differentially_private", "cannot leave out those outside"),
+        (HypCluster(num_clusters=2), "differentially_private", "cannot leave out"),
     ],
 )
-def test_what_an_algorithm_cannot_have_is_refused(tmp_path, algorithm, aggregator, message):
-    with pytest.raises(motley.UserError, match=message):
+def test_what_an_algorithm_cannot_have_is_refused(tmp_path, algorithm, aggregator, expected):
+    with refused("aggregator", aggregator, expected):
         motley.run(
             _SILOS,
             algorithm,
@@ -152,7 +153,7 @@ def test_options_of_the_data_belong_to_a_run(tmp_path):
     run(test_split=0.3)
     settings = json.loads((tmp_path / "local" / "run.json").read_text())
     assert settings["data"]["options"] == {"use_synthetic_data": True, "test_split": 0.3}
-    with pytest.raises(motley.UserError, match=r"--data \(.*'test_split': 0.3"):
+    with refused(str(tmp_path / "local"), "'test_split': 0.3"):
         run(test_split=0.4)
     run(test_split=np.float64(0.3), data_dir=tmp_path)
 
@@ -176,57 +177,70 @@ def test_tasks_are_found_by_name():
     assert set(plugins.ours(plugins.DATASETS)) == set(datasets.REGISTRY)
     task = motley.create_task("school", use_synthetic_data=True, base_random_seed=1)
     assert (task.dataset, task.facts["source"]) == ("school", "synthetic")
-    with pytest.raises(
-        motley.UserError, match=r"no task is called 'schol'; found adni, celeba, cifar10"
-    ):
+    with refused("task", "schol", "adni, celeba, cifar10"):
         motley.create_task("schol")
-    with pytest.raises(motley.UserError, match=r"did you mean 'school'\?"):
+    with refused("task", "SCHOOL", advice="'school'"):
         motley.create_task("SCHOOL")
-    with pytest.raises(motley.UserError, match="no option seed; expected some of"):
+    with refused("school", "seed"):
         motley.create_task("school", seed=1)
 
 
 _CLASSES = motley.algorithms
 
 
+def _sgd(rate, **parameters):
+    return _CLASSES.FedAvg(OptimizerConfig("sgd", rate, parameters))
+
+
+def _tuning(rates):
+    return _CLASSES.FineTuning(learning_rates=rates)
+
+
+def _fractions(*fractions):
+    return motley.EvaluationConfig(personalization_fractions=fractions)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "field", "found", "expected"),
     [
-        ({"rounds": -1}, "rounds: found -1, expected a whole number of at least 0"),
-        ({"rounds": 2.5}, r"rounds: found 2\.5, expected a whole number"),
-        ({"rounds": None}, "rounds: found None"),
-        ({"seed": 2**40}, "seed: found"),
-        ({"seed": "0"}, "seed: found '0', expected a whole number"),
-        ({"clients_per_round": 0}, "clients_per_round: found 0, expected a whole number of at le"),
-        ({"rounds_per_evaluation": -1}, "rounds_per_evaluation: found -1"),
-        ({"algorithm": "ditto"}, r"algorithm: found 'ditto', expected a value such as FedAvg\(\)"),
-        ({"algorithm": _CLASSES.Ditto}, "algorithm: found <class"),
-        ({"algorithm": _CLASSES.FineTuning()}, "algorithm: found FineTuning"),
-        ({"algorithm": _CLASSES.Ditto(regularization=-1)}, r"algorithm\.regularization: found -1"),
-        ({"algorithm": _CLASSES.Apfl(alpha=7.0)}, r"algorithm\.alpha: .* at most 1"),
-        ({"algorithm": _CLASSES.FedRep(head_epochs=0)}, r"head_epochs: .* at least 1"),
-        ({"algorithm": _CLASSES.Local(train_batch_size=0)}, "train_batch_size: found 0"),
-        ({"algorithm": _CLASSES.FedAvg(OptimizerConfig("sgd", float("nan")))}, "found nan"),
-        ({"algorithm": _CLASSES.FedAvg(OptimizerConfig("sgd", "0.1"))}, "found '0.1'"),
-        ({"algorithm": _CLASSES.FedAvg("sgd")}, "client_optimizer: found 'sgd'"),
-        ({"personalization": "finetuning"}, "personalization: found 'finetuning'"),
-        ({"personalization": _CLASSES.FineTuning(learning_rates=())}, "expected at least one"),
-        ({"personalization": _CLASSES.FineTuning(learning_rates=(0.1, 0.1))}, "different values"),
-        ({"personalization": _CLASSES.FineTuning(learning_rates=0.1)}, "several values"),
-        ({"personalization": _CLASSES.KnnPer(num_neighbors=(0,))}, "num_neighbors: found 0"),
-        ({"personalization": _CLASSES.KnnPer(coefficients=(2.0,))}, "above 0 and at most 1"),
-        ({"backend": "sequential"}, "backend: found 'sequential'"),
-        ({"backend": motley.BackendConfig(name="gpu")}, "expected one of auto, tff, sequential"),
-        ({"evaluation": motley.EvaluationConfig(tuning="best")}, "one of global, per_client"),
-        ({"evaluation": motley.EvaluationConfig(personalization_fractions=(0.0,))}, "above 0"),
-        ({"task": "school"}, "task: found 'school', expected what create_task returns"),
+        ({"rounds": -1}, "rounds", -1, "a whole number of at least 0"),
+        ({"rounds": 2.5}, "rounds", 2.5, "whole"),
+        ({"rounds": None}, "rounds", None, "whole"),
+        ({"seed": 2**40}, "seed", 2**40, "4,294,967,295"),
+        ({"seed": "0"}, "seed", "0", "whole"),
+        ({"clients_per_round": 0}, "clients_per_round", 0, "at least 1"),
+        ({"rounds_per_evaluation": -1}, "rounds_per_evaluation", -1, "at least 1"),
+        ({"algorithm": "ditto"}, "algorithm", "ditto", "FedAvg()"),
+        ({"algorithm": _CLASSES.Ditto}, "algorithm", _CLASSES.Ditto, "FedAvg()"),
+        ({"algorithm": _CLASSES.FineTuning()}, "algorithm", _CLASSES.FineTuning(), "FedAvg()"),
+        ({"algorithm": _CLASSES.Ditto(regularization=-1)}, "regularization", -1, "at least 0"),
+        ({"algorithm": _CLASSES.Apfl(alpha=7.0)}, "alpha", 7.0, "at most 1"),
+        ({"algorithm": _CLASSES.FedRep(head_epochs=0)}, "head_epochs", 0, "at least 1"),
+        ({"algorithm": _CLASSES.Local(train_batch_size=0)}, "train_batch_size", 0, "from 1"),
+        ({"algorithm": _sgd(float("nan"))}, "client_optimizer.learning_rate", "nan", "above 0"),
+        ({"algorithm": _sgd("0.1")}, "client_optimizer.learning_rate", "0.1", "a number"),
+        ({"algorithm": _sgd(np.float32(0))}, "client_optimizer.learning_rate", 0.0, "above 0"),
+        ({"algorithm": _sgd(0.1, momentun=0.9)}, "'sgd'", "momentun", "momentum"),
+        ({"algorithm": _sgd(0.1, momentum="x")}, "client_optimizer.momentum", "x", "below 1"),
+        ({"algorithm": _CLASSES.FedAvg("sgd")}, "client_optimizer", "sgd", "OptimizerConfig()"),
+        ({"personalization": "finetuning"}, "personalization", "finetuning", "FineTuning()"),
+        ({"personalization": _tuning(())}, "learning_rates", (), "at least one"),
+        ({"personalization": _tuning((0.1, 0.1))}, "learning_rates", (0.1, 0.1), "different"),
+        ({"personalization": _tuning(0.1)}, "learning_rates", 0.1, "several values"),
+        ({"personalization": _CLASSES.KnnPer(num_neighbors=(0,))}, "num_neighbors", (0,), "from 1"),
+        ({"personalization": _CLASSES.KnnPer(coefficients=(2,))}, "coefficients", (2,), "most 1"),
+        ({"backend": "sequential"}, "backend", "sequential", "BackendConfig()"),
+        ({"backend": motley.BackendConfig(name="gpu")}, "name", "gpu", "auto, tff, sequential"),
+        ({"evaluation": motley.EvaluationConfig(tuning="best")}, "tuning", "best", "per_client"),
+        ({"evaluation": _fractions(0.0)}, "personalization_fractions", (0.0,), "above 0"),
+        ({"task": "school"}, "task", "school", "create_task"),
     ],
 )
-def test_what_no_run_could_use_is_one_line(tmp_path, arguments, message):
+def test_what_no_run_could_use_is_refused(tmp_path, arguments, field, found, expected):
     given = {"task": _SILOS, "algorithm": motley.algorithms.FedAvg(), **arguments}
-    with pytest.raises(motley.UserError, match=message) as error:
+    with refused(field, found, expected):
         motley.run(**given, root_output_dir=str(tmp_path))
-    assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 def test_numpys_numbers_and_whole_rates_are_numbers():
@@ -241,7 +255,7 @@ def test_numpys_numbers_and_whole_rates_are_numbers():
 
 def test_silo_algorithms_do_not_fit_devices():
     task = toy.scalar_task({f"c{i}": [float(i)] for i in range(4)})
-    with pytest.raises(motley.UserError, match="Ditto is for silos, and the clients of .* devices"):
+    with refused("task toy", "devices", "Ditto"):
         motley.run(task, motley.algorithms.Ditto())
 
 
@@ -254,10 +268,10 @@ def test_a_finished_run_of_other_clients_is_not_given_back(tmp_path):
         )  # fmt: skip
 
     run("c")
-    with pytest.raises(motley.UserError, match="clients"):
+    with refused(str(tmp_path / "run"), "clients"):
         run("d")
     (tmp_path / "run" / "summary.csv").unlink()
-    with pytest.raises(motley.UserError, match=r"lacks summary\.csv, which a finished run leaves"):
+    with refused(str(tmp_path / "run"), expected="summary.csv"):
         run("c")
 
 
@@ -290,7 +304,7 @@ def test_rounds_are_raised_where_nothing_else_changes(tmp_path):
         raised.history.drop(columns="run_id"), whole.history.drop(columns="run_id")
     )
     run(3, rounds_per_evaluation=2)
-    with pytest.raises(motley.UserError, match="loop.rounds_per_evaluation .2 then, 4 now"):
+    with refused(found="loop.rounds_per_evaluation (2 then, 4 now"):
         run(4)  # By default one evaluation, after the last round.
 
 
@@ -312,7 +326,7 @@ def test_what_follows_the_rounds_is_raised_with_them(tmp_path, first):
     flags = [json.loads((path / "run.json").read_text())["flags"] for path in (raised, whole)]
     assert flags[0] == flags[1]
     assert run(3) == raised
-    with pytest.raises(motley.UserError, match="loop.rounds_per_evaluation .3 then, 2 now"):
+    with refused(found="loop.rounds_per_evaluation (3 then, 2 now"):
         run(4, rounds_per_evaluation=2)
 
 
@@ -324,8 +338,8 @@ def test_rounds_that_an_algorithm_trains_by_are_not_raised(tmp_path):
         )  # fmt: skip
 
     run(2)
-    words = "flags: --algorithm.balance_rounds .1 then, 2 now., --loop.total_rounds .2 then, 4 no"
-    with pytest.raises(motley.UserError, match=words):
+    found = "algorithm.balance_rounds (1 then, 2 now), loop.total_rounds (2 then, 4 now)"
+    with refused(found=found):
         run(4)
 
 
@@ -337,6 +351,6 @@ def test_a_run_that_came_to_nothing_may_be_begun_anew(tmp_path):
             backend=_SEQUENTIAL, root_output_dir=str(tmp_path),
         )  # fmt: skip
 
-    with pytest.raises(motley.UserError, match="ower the learning rate"):
+    with refused("round 1"):
         run(1e38)
     assert len(run(0.1).rounds) == 1

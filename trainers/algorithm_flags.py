@@ -126,16 +126,9 @@ def kinds_of(trainer: str) -> dict[str, Any]:
 def _declare_choice(
     flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str
 ) -> None:
-    advice = {**_elsewhere(trainer), **algorithms.REFUSED}
-    choice = Option(
-        "",
-        errors.name(flag),
-        default,
-        str,
-        meaning,
-        choices=tuple(offered),
-        elsewhere=tuple(advice.items()),
-    )
+    advice = tuple({**_elsewhere(trainer), **algorithms.REFUSED}.items())
+    choices = tuple(offered)
+    choice = Option("", errors.name(flag), default, str, meaning, choices=choices, elsewhere=advice)
     option_flags.declare(choice, meaning, trainer.removesuffix("_trainer"))
 
 

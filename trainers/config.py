@@ -193,6 +193,8 @@ def _run(trainer: str, experiment: ExperimentOptions) -> RunConfig:
 def _chosen(trainer: str, choice: str, offered: Mapping[str, Any]) -> Any:
     """Returns what a flag chooses, with its own flags; UserError for a flag of another one."""
     name = FLAGS[choice].value if choice in FLAGS else next(iter(offered))
+    if name in algorithms.REFUSED:  # A package's, of a name that is taken.
+        raise UserError(errors.name(choice), name, "another one", algorithms.REFUSED[name])
     algorithm_flags.refuse_others(trainer, choice, name, offered)
     return option_flags.read(offered[name], trainer)
 

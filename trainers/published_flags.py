@@ -9,66 +9,54 @@ lack. launch/grids/README.md has whole commands.
 import re
 import subprocess
 
+from absl import flags
+
 from trainers import flag_defaults
 
 
-def _here(*flags: str) -> str:
-    return "here it is " + " or ".join(f"--{flag}" for flag in flags)
-
-
-def _swept(flag: str) -> str:
-    return f"give motley_sweep a grid that has {flag} with a list of values"
-
-
-_NO_LOG = "there is none here: a run prints a line now and then, and its tables stay small"
-_STEPS = "there is none here: a round is --train_epochs passes over a client's examples"
-_NO_ADVICE = "there is none here"
-# {flag of the silo code's main.py: what to do}
-SILO = {
+_HYP, _MTL, _TUNING = (f" of {name}_trainer" for name in ("hypcluster", "mtl", "finetuning"))
+# {flag here: flags of the silo code's main.py}
+_RENAMED = {
+    "dataset_name": "dataset", "client_learning_rate": "lr client_lr",
+    "server_learning_rate": "server_lr", "train_batch_size": "batch_size",
+    "total_rounds": "t num_rounds", "rounds_per_evaluation": "ee eval_every",
+    "clients_per_train_round": "clients_per_round", "train_epochs": "inner_epochs",
+    "server_optimizer": "server_opt", "server_fedavgm_momentum": "fedavg_momentum",
+    "server_adam_beta_1": "fedadam_beta1", "server_adam_beta_2": "fedadam_beta2",
+    "server_adam_epsilon": "fedadam_tau", "base_random_seed": "seed",
+    f"warmstart_fraction{_HYP}": "ifca_warmstart_frac", f"num_clusters{_HYP}": "k",
+    f"personal_learning_rate{_MTL}": "ditto_secret_lr",
+    f"finetune_max_epochs{_TUNING}": "finetune_epochs",
+    f"finetune_learning_rate{_TUNING}": "finetune_lr finetune_lrs",
+    "num_neighbors of knn_per_trainer": "knn_neighbors",
+    "max_parallel of motley_sweep": "num_procs", "seeds of motley_sweep": "r repeat",
+    "root_output_dir or --experiment_name": "o outdir",
+}  # fmt: skip
+# {flag that a grid gives a list of values: flag of main.py}
+_SWEPT = {
+    "client_learning_rate": "client_lrs", "server_learning_rate": "server_lrs",
+    "personal_learning_rate": "ditto_secret_lrs", "server_adam_epsilon": "fedadam_taus",
+    "lambda": "lambdas", "mocha_outer": "mocha_outers",
+}  # fmt: skip
+# {flags of main.py that there are not: why, or what to do}
+_MISSING = {
     "trainer": "here each algorithm has its trainer: see launch/grids/README.md",
-    "dataset": _here("dataset_name"),
-    "density": f"{_NO_ADVICE}: of a smaller training set, give the data as a file (--data_file)",
-    "no_std": f"{_NO_ADVICE}: without scaled features no published rate is of use",
-    **dict.fromkeys(("lr", "client_lr"), _here("client_learning_rate")),
-    "server_lr": _here("server_learning_rate"),
-    "batch_size": _here("train_batch_size"),
-    **dict.fromkeys(("t", "num_rounds"), _here("total_rounds")),
-    **dict.fromkeys(("ee", "eval_every"), _here("rounds_per_evaluation")),
-    "clients_per_round": f"{_here('clients_per_train_round')}; silos all take part without it",
-    **dict.fromkeys(("inner_mode", "inner_iters"), _STEPS),
-    "inner_epochs": _here("train_epochs"),
-    "server_opt": f"{_here('server_optimizer')}, with the values sgd, fedavgm and adam",
-    "fedavg_momentum": _here("server_fedavgm_momentum"),
-    "fedadam_beta1": _here("server_adam_beta_1"),
-    "fedadam_beta2": _here("server_adam_beta_2"),
-    "fedadam_tau": _here("server_adam_epsilon"),
-    "ifca_warmstart_frac": f"{_here('warmstart_fraction')} of hypcluster_trainer",
+    "density": "there is none here: give a smaller training set as a file (--data_file)",
+    "no_std": "there is none here: without scaled features no published rate is of use",
+    "inner_mode inner_iters": "there is none here: a round is --train_epochs passes",
     "ifca_ensemble_baseline": "here it is hypcluster_trainer with --total_rounds=0 and the rounds "
     "as --num_warmstart_fedavg_rounds",
-    "k": _here("num_clusters") + " of hypcluster_trainer",
-    "ditto_secret_lr": f"{_here('personal_learning_rate')} of mtl_trainer",
-    "seed": _here("base_random_seed"),
     "lambda": "mtl_trainer has it; of kNN-Per it is --coefficients here",
-    "mocha_mode": f"{_NO_ADVICE}: Mocha is the primal one, which the paper's tables have",
-    "finetune_epochs": f"{_here('finetune_max_epochs')} of finetuning_trainer",
-    "finetune_lr": f"{_here('finetune_learning_rate')} of finetuning_trainer",
-    "finetune_lrs": f"{_here('finetune_learning_rate')} of finetuning_trainer, with commas, and "
-    "--finetune_tuning=per_client",
-    "knn_neighbors": f"{_here('num_neighbors')} of knn_per_trainer",
-    "knn_weights": f"{_NO_ADVICE}: neighbours weigh by their inverse distance, as in the paper's "
-    "runs",
-    "unweighted_updates": f"{_NO_ADVICE}: an update weighs as many examples as it was trained on",
+    "mocha_mode": "there is none here: Mocha is the primal one, which the paper's tables have",
+    "knn_weights": "there is none here: neighbours weigh by their inverse distance",
+    "unweighted_updates": "there is none here: an update weighs as many examples as it has",
     "sweep": "here it is the command motley_sweep",
-    "num_procs": "here it is --max_parallel of motley_sweep",
-    "client_lrs": _swept("client_learning_rate"),
-    "server_lrs": _swept("server_learning_rate"),
-    "ditto_secret_lrs": _swept("personal_learning_rate"),
-    "fedadam_taus": _swept("server_adam_epsilon"),
-    "lambdas": _swept("lambda"),
-    "mocha_outers": _swept("mocha_outer"),
-    **dict.fromkeys(("r", "repeat"), "here it is --seeds of motley_sweep"),
-    **dict.fromkeys(("o", "outdir"), _here("root_output_dir", "experiment_name")),
-    **dict.fromkeys(("q", "quiet", "no_per_round_log", "no_per_client_metric"), _NO_LOG),
+    "q quiet no_per_round_log no_per_client_metric": "there is none here: logs are short anyway",
+}
+SILO = {
+    **{t: f"here it is --{ours}" for ours, names in _RENAMED.items() for t in names.split()},
+    **{t: f"give motley_sweep a grid that has {ours} with a list" for ours, t in _SWEPT.items()},
+    **{theirs: words for names, words in _MISSING.items() for theirs in names.split()},
 }
 # (pattern, what to do) of the device trainers' optimizers.
 _DEVICE = (
@@ -88,6 +76,8 @@ def advice(flag: str) -> str | None:
     """Returns what to give instead of a published flag, or whose another trainer's is; None of
     others.
     """
+    if f"{flag}_list" in flags.FLAGS:
+        return f"here it is --{flag}_list"
     if flag == "algorithm":  # Of a trainer that has one.
         return "it has one algorithm; see finetuning_trainer and mtl_trainer for others"
     for pattern, words in _DEVICE:

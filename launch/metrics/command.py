@@ -160,7 +160,9 @@ run = functools.partial(commandline.run_main, main, positional=("PATH...",))
 
 def _sheets(files: Sequence[pathlib.Path], settings: _Settings) -> list[workbook.Sheet]:
     """Returns the chosen rows of the files, and of our runs' candidates, under the same names."""
-    clients = _chosen(files, settings)
+    chosen = _chosen(files, settings)
+    names = _names(chosen, settings)
+    clients = {p: table.assign(run_id=table["run_id"].map(names[p])) for p, table in chosen.items()}
     candidates = {}
     for path, own in clients.items() if settings.columns is None else ():
         beside = path.with_name("candidates.csv")
@@ -204,39 +206,44 @@ def _of_clients(
 def _evaluations(
     paths: Iterable[pathlib.Path], settings: _Settings
 ) -> list[client_tables.Evaluation]:
-    """Returns the chosen evaluations of all files."""
+    """Returns the chosen evaluations of all files, under names of their runs that no two share."""
     tables = _chosen(paths, settings)
-    return [e for path, table in tables.items() for e in client_tables.evaluations(table, path)]
+    names = _names(tables, settings)
+    return [
+        dataclasses.replace(e, keys={**e.keys, "run_id": names[path][e.keys["run_id"]]})
+        for path, table in tables.items()
+        for e in client_tables.evaluations(table, path)
+    ]
 
 
 def _chosen(
     paths: Iterable[pathlib.Path], settings: _Settings
 ) -> dict[pathlib.Path, "pd.DataFrame"]:
-    """Returns the chosen rows of all files; runs of the same name that are compared, or in one
-    workbook, stand under their paths.
-    """
+    """Returns the chosen rows of all files."""
     tables = {}
     for path in paths:
         table = client_tables.read(
             path, settings.columns, settings.metric, settings.higher_is_better
         )
         tables[path] = _choose(path, table, settings)
-    if not settings.compare and not settings.is_workbook:
-        return tables
-    times = Counter(name for table in tables.values() for name in table["run_id"].unique())
-    return {
-        path: table.assign(run_id=table["run_id"].map(_names(path, table, times)))
-        for path, table in tables.items()
-    }
+    return tables
 
 
-def _names(path: pathlib.Path, table: "pd.DataFrame", times: Mapping[str, int]) -> dict[str, str]:
-    """Returns a table's runs' names: of those that other tables have, too, where they are."""
-    runs, place = table["run_id"].unique(), str(client_tables.place(path))
-    return {
-        name: name if times[name] == 1 else place if len(runs) == 1 else f"{place}/{name}"
-        for name in runs
-    }
+def _names(
+    tables: Mapping[pathlib.Path, "pd.DataFrame"], settings: _Settings
+) -> dict[pathlib.Path, dict[str, str]]:
+    """Returns what runs go by, `{path: {run_id: name}}`: those of the same name that are compared,
+    or in one workbook, by where they are.
+    """
+    runs = {path: table["run_id"].unique() for path, table in tables.items()}
+    times = Counter(name for names in runs.values() for name in names)
+    is_apart = settings.compare or settings.is_workbook
+    names: dict[pathlib.Path, dict[str, str]] = {}
+    for path, own in runs.items():
+        place = str(client_tables.place(path))
+        at_place = {name: place if len(own) == 1 else f"{place}/{name}" for name in own}
+        names[path] = {n: at_place[n] if is_apart and times[n] > 1 else n for n in own}
+    return names
 
 
 def _choose(path: pathlib.Path, table: "pd.DataFrame", settings: _Settings) -> "pd.DataFrame":

@@ -85,8 +85,7 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
     values, name = evaluation.values, _name(evaluation)
     if not evaluation.is_personalized:
         yield f"{name}: one model, called the baseline; no personalized values, no gains"
-        return
-    if values.clusters is not None and values.groups is None:
+    elif values.clusters is not None and values.groups is None:
         yield f"{name}: {' and '.join(_GROUPED)} need a column 'group', which its clients lack"
     models: tuple[client_values.Column, ...] = ("baseline", "personalized")
     for column in models:
@@ -94,7 +93,7 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
             yield f"{name}: the {column} model of {diverged} clients diverged; no mean is over them"
     if unscored := int(np.sum(~values.is_scored)):
         yield f"{name}: {unscored} clients have nothing to be scored on and count nowhere"
-    if not np.any(values.finite("delta")):
+    if evaluation.is_personalized and not np.any(values.finite("delta")):
         yield f"{name}: no client's value changes, so there is no wilcoxon_p"
 
 
@@ -198,12 +197,34 @@ def _join(
         {name: run.rows for name, run in runs.items()},
         anyway,
     )
-    return joined, unlike + [
+    joined, notes = _without_missing(split, joined, next(iter(runs.values())).values)
+    return joined, unlike + notes + [
         f"{name} {split}: {len(absent)} clients are not in all runs and left out: "
         f"{', '.join(absent[:_LISTED])}{', ...' if len(absent) > _LISTED else ''}"
         for name, column in columns.items()
         if len(absent := column.index.difference(joined.index, sort=False))
     ]
+
+
+def _without_missing(
+    split: str, joined: "pd.DataFrame", values: client_values.ClientValues
+) -> tuple["pd.DataFrame", list[str]]:
+    """Returns runs' values with those of models that diverged, and notes on how many these are:
+    where one run has a value of a client, another's missing one is of such a model.
+    """
+    is_missing = joined.isna()
+    is_unscored = is_missing.all(axis=1)
+    worst = -np.inf if values.higher_is_better else np.inf
+    joined = joined.mask(is_missing.mul(~is_unscored, axis=0), worst)
+    notes = [
+        f"{' '.join(filter(None, (name, split)))}: the model of {diverged} clients diverged; no "
+        "mean is over them"
+        for name, column in joined.items()
+        if (diverged := int(np.isinf(column).sum()))
+    ]
+    if unscored := int(is_unscored.sum()):
+        notes.append(f"{unscored} clients have nothing to be scored on and count nowhere")
+    return joined, notes
 
 
 def _compared(
@@ -274,7 +295,9 @@ def quantum(
 def _of_split(
     flag: str, evaluations: Sequence[client_tables.Evaluation], keys: Mapping[str, Any]
 ) -> client_tables.Evaluation:
-    """Returns the one evaluation of a split, of several seeds that of the same one."""
+    """Returns the one evaluation of a split, of several seeds that of the same one; `_join` tells
+    whether one of another seed is scored on the same.
+    """
     split, seed = keys.get("split", ""), keys.get("base_random_seed")
     matching = [e for e in evaluations if e.keys.get("split", "") == split]
     if len(matching) > 1:

@@ -38,6 +38,11 @@ class Attack(NamedTuple):
     share: float
     factor: float = 1.0
 
+    @property
+    def text(self) -> str:
+        """What `parse` made it of."""
+        return f"{self.kind}:{self.share:g}" + f":{self.factor:g}" * (self.kind == "sign_flip")
+
 
 class Carry(NamedTuple):
     """A client's own carry, and whether it attacks."""
@@ -70,7 +75,7 @@ def attackers(task: Task, attack: Attack, seed: int) -> list[str]:
     count = max(1, round(attack.share * len(ids)))
     if count >= len(ids):
         expected = f"fewer than all {len(ids)} training clients to attack"
-        raise UserError(_NAME, f"{attack.kind}:{attack.share:g}", expected)
+        raise UserError(_NAME, attack.text, expected)
     stream = random_streams.generator(seed, "attack", 0)
     return [ids[i] for i in sorted(stream.choice(len(ids), count, replace=False))]
 
@@ -88,7 +93,7 @@ def unevaluated(task: Task, attack: Attack | None, seed: int) -> Task:
         others = [client_id for client_id in of.ids if client_id not in chosen]
         if not others:
             expected = f"fewer than all {len(of)} {name} clients to attack"
-            raise UserError(_NAME, f"{attack.kind}:{attack.share:g}", expected)
+            raise UserError(_NAME, attack.text, expected)
         if len(others) < len(of) and id(of) not in made:
             made[id(of)] = clients_lib.subset(of, others)
     return dataclasses.replace(
@@ -108,12 +113,11 @@ def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int)
     if attack is None:
         return algorithm
     if not _sends_one_model(algorithm, task):
-        raise UserError(
-            f"--attack is for algorithms that send one model's change; {algorithm.name} sends more"
-        )
+        expected = f"an algorithm that sends one model's change; {algorithm.name} sends more"
+        raise UserError(_NAME, attack.text, expected, "leave it out")
     chosen = set(attackers(task, attack, seed))
     attacks = np.array([client_id in chosen for client_id in task.train.ids])
-    last_class = _num_classes(task) - 1 if attack.kind == "label_flip" else None
+    last_class = _num_classes(task, attack) - 1 if attack.kind == "label_flip" else None
     work = algorithm.work
 
     def init(broadcast, state, client):
@@ -169,11 +173,9 @@ def _attacked_pass(walk: client_work.Pass, last_class: int | None) -> client_wor
     return dataclasses.replace(walk, step=step, begin=begin, end=end)
 
 
-def _num_classes(task: Task) -> int:
+def _num_classes(task: Task, attack: Attack) -> int:
     count = task.facts.get("num_classes")
     if task.label_field is None or count is None:
-        raise UserError(
-            f"--attack=label_flip: the examples of {task.dataset} have no classes to flip; give "
-            "sign_flip"
-        )
+        expected = f"classes to flip; the examples of {task.dataset} have none"
+        raise UserError(_NAME, attack.text, expected, "give sign_flip")
     return int(count)

@@ -88,6 +88,10 @@ class FedAvg:
             )
             raise UserError(errors.name("aggregator"), aggregator, expected, self.card.wants_mean)
 
+    def unfit(self, expected: str, advice: str = "choose another algorithm") -> UserError:
+        """Returns an error that says what the algorithm needs of a task."""
+        return UserError(errors.name("algorithm"), self.card.name, expected, advice)
+
     def check_clients(self, task: Task) -> None:
         """Raises a UserError if the task has too few training clients."""
 

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from motley_tff.algorithms import fedavg
 from motley_tff.algorithms.card import Card
-from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
 
@@ -31,8 +30,5 @@ class FedBabu(fedavg.FedAvg):
         """Returns all but the last layer; a UserError if the model has one layer alone."""
         body = tuple(not is_last for is_last in task.model.is_last_layer)
         if not any(body):
-            raise UserError(
-                f"--algorithm=fedbabu trains the layers below the last, of which {task.dataset}'s "
-                "model has none; choose another algorithm"
-            )
+            raise self.unfit(f"layers below the last; the model of {task.dataset} has none")
         return body

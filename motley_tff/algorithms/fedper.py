@@ -14,6 +14,7 @@ from typing import ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.core import options
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.errors import UserError
 from motley_tff.core.learning import Weights
@@ -46,7 +47,9 @@ class FedPer(SiloAlgorithm):
         try:
             is_own = task.model.last_layers(self.personal_layers)
         except ValueError as error:
-            raise UserError(f"--personal_layers={self.personal_layers}: {error}") from error
+            expected = f"no more layers than there are ({error})"
+            name = options.name_of(self, "personal_layers")
+            raise UserError(name, self.personal_layers, expected) from error
         layers = personal_training.SharedLayers(initial_weights, is_own)
 
         def start(shared, state, client):

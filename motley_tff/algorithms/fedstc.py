@@ -23,12 +23,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from motley_tff.algorithms import fedavg
+from motley_tff.algorithms import fedavg, optimizers
 from motley_tff.algorithms.card import Card
-from motley_tff.core import learning
+from motley_tff.core import errors, learning
 from motley_tff.core.algorithm import Algorithm, Bytes, ServerOptimizer
 from motley_tff.core.client_work import ClientWork
-from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import ABOVE_0, option
@@ -58,15 +57,8 @@ class FedStcServer(fedavg.FedAvg):
 
     def check(self) -> None:
         """Raises a UserError if the server's step is not as sparse as the update it takes."""
-        server = self.server_optimizer
-        if server.name != "sgd" or server.momentum:
-            momentum = f" with momentum {server.momentum:g}" if server.momentum else ""
-            found = f"{server.name}{momentum}"
-            raise UserError(
-                f"--server_optimizer={server.name}: {self.card.name} sends the server's step as a "
-                f"sparse update, and that of {found} is not sparse; give --server_optimizer=sgd "
-                "without momentum"
-            )
+        reason = f"whose step is as sparse as the update that {self.card.name} sends"
+        optimizers.check_plain_sgd(self.server_optimizer, "server_optimizer", reason)
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedAvg with compressed updates both ways; a UserError as `check`."""
@@ -113,10 +105,8 @@ class FedStc(FedStcServer):
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedSTC; a client's state is its residual. UserError if clients are devices."""
         if task.setting != "cross_silo":
-            raise UserError(
-                f"--algorithm=fedstc keeps a residual for each client, and those of {task.dataset} "
-                "are devices, which keep nothing; give --algorithm=fedstc_server, or silos"
-            )
+            expected = f"silos, which keep residuals; the clients of {task.dataset} are devices"
+            raise self.unfit(expected, f"give {errors.name('algorithm')}=fedstc_server")
         zeros = tuple(np.zeros_like(leaf) for leaf in initial_weights)
         built = super().build(task, initial_weights)
         return dataclasses.replace(built, initial_client_state=lambda index: zeros)

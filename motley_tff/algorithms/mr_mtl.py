@@ -35,7 +35,7 @@ import numpy as np
 from motley_tff.algorithms import optimizers, personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import learning
+from motley_tff.core import errors, learning
 from motley_tff.core.algorithm import Algorithm, ServerOptimizer
 from motley_tff.core.clients import num_rows
 from motley_tff.core.errors import UserError
@@ -67,11 +67,14 @@ class MrMtl(SiloAlgorithm):
         gain = server.total_gain
         if gain is not None and math.isclose(gain, 1.0, rel_tol=1e-6):
             return
-        makes = "no fixed share" if gain is None else f"{gain:.6g} times the whole"
+        makes = "no fixed share" if gain is None else f"{gain:.6g} times"
+        name = errors.name("server_optimizer")
+        rate = errors.name("server_optimizer.learning_rate", "server_learning_rate")
         raise UserError(
-            "mr_mtl's global model is the mean of the personal models: the server adds up their "
-            f"changes, of which {server.name} at rate {server.learning_rate:g} makes {makes}; give "
-            "--server_learning_rate=1 with --server_optimizer=sgd without momentum, or fedavgm"
+            name,
+            f"{server.name} at rate {server.learning_rate:g}",
+            f"an optimizer that makes the whole of a change of the silos' mean, not {makes}",
+            f"give {rate}=1 with {name}=sgd without momentum, or fedavgm",
         )
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:

@@ -132,7 +132,7 @@ def _checked(field: Any, config: OptimizerConfig) -> OptimizerConfig:
         for name, value in config.parameters.items()
     }
     rate = config.learning_rate
-    if isinstance(rate, int | float) and (option := parts.get(f"{prefix}_learning_rate")):
+    if option := parts.get(f"{prefix}_learning_rate"):
         rate = option.check(rate)
     return dataclasses.replace(config, learning_rate=rate, parameters=parameters)
 
@@ -146,6 +146,14 @@ def _check_parameters(config: OptimizerConfig) -> None:
         raise UserError(
             f"parameters of optimizer {config.name!r}", ", ".join(unknown), f"some of {known}"
         )
+
+
+def check_plain_sgd(config: OptimizerConfig, field: str, reason: str, advice: str = "") -> None:
+    """Raises a UserError, with the reason, if an algorithm's field is not SGD without momentum."""
+    if config.name != "sgd" or config.momentum:
+        momentum = f" with momentum {config.momentum:g}" if config.momentum else ""
+        expected = f"sgd without momentum, {reason}"
+        raise UserError(errors.name(field), f"{config.name}{momentum}", expected, advice)
 
 
 class Sgd:

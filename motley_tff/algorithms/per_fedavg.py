@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from motley_tff.algorithms import fedavg, finetuning, optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import SiloAlgorithm
-from motley_tff.core import learning
+from motley_tff.core import errors, learning, options
 from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.errors import UserError
 from motley_tff.core.learning import Weights
@@ -53,22 +53,17 @@ class PerFedAvg(SiloAlgorithm):
             return super().with_defaults(personalization, total_rounds)
         rates = personalization.learning_rates
         if len(rates) > 1:
-            raise UserError(
-                f"--algorithm={self.card.name} trains a model for steps at one rate; give one "
-                "--finetune_learning_rate"
-            )
+            name = options.name_of(personalization, "learning_rates")
+            raise UserError(name, rates, f"one rate, at which {self.card.name} trains the model")
         optimizer = dataclasses.replace(personalization.optimizer, learning_rate=rates[0])
         return dataclasses.replace(self, personal_optimizer=optimizer)
 
     def check(self) -> None:
         """Raises a UserError if the personal optimizer is not plain SGD."""
-        optimizer = self.personal
-        if optimizer.name != "sgd" or optimizer.momentum:
-            raise UserError(
-                f"the personal optimizer is {optimizer.name}: per_fedavg trains the model for a "
-                "step of plain SGD, and adapts it by such steps; give --personal_optimizer=sgd, of "
-                "finetuning_trainer --finetune_optimizer=sgd, without momentum"
-            )
+        name = errors.name("personalization.optimizer", "finetune_optimizer")
+        advice = f"where clients fine-tune the model, give {name}=sgd"
+        reason = "by whose steps clients adapt the model"
+        optimizers.check_plain_sgd(self.personal, "personal_optimizer", reason, advice)
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns Per-FedAvg's global training, or raises as `check`."""

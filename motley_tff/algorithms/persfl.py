@@ -34,7 +34,6 @@ from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.core import candidate_labels, candidates, learning, task as task_lib
 from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.client_work import Batch, ClientWork, Pass
-from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
@@ -104,10 +103,7 @@ class PersFL(SiloAlgorithm):
         whose probabilities teachers say.
         """
         if task.label_field is None or task.neighbours != "classification":
-            raise UserError(
-                f"--algorithm=persfl distils the probabilities of classes; {task.dataset}'s model "
-                "has none. Choose another algorithm"
-            )
+            raise self.unfit(f"classes, to distil their probabilities; {task.dataset} has none")
         student = _Student(
             self.personal,
             (self.personal.learning_rate,) * len(self.pairs),

@@ -82,7 +82,7 @@ class UserError(Exception):
 def _as_flag(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(_as_flag, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ class FunctionalModel:
         others = (l_ for l_, is_last in zip(layers, self.is_last_layer, strict=True) if not is_last)
         before = list(dict.fromkeys(others))
         if count > 1 + len(before):
-            raise ValueError(f"The model has {1 + len(before)} layers with weights, not {count}.")
+            raise ValueError(f"the model has {1 + len(before)} layers with weights, not {count}")
         chosen = before[len(before) - max(0, count - 1) :]
         return tuple(
             bool(count) and (is_last or layer in chosen)

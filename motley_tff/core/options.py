@@ -11,8 +11,8 @@ import dataclasses
 import difflib
 import functools
 import math
-import operator
 import os
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,8 @@ from motley_tff.core.errors import Name, UserError
 T = TypeVar("T")
 # Bounds. What is above 0 is so in float32, too.
 ABOVE_0, BELOW_1 = 1e-30, math.nextafter(1.0, 0.0)
-MAX_SEED, MAX_BATCH_SIZE, MAX_RATE = 2**32 - 1, 2**31 - 1, 1e30
+_LARGEST = {int: 2**63 - 1, float: sys.float_info.max}
+MAX_SEED, MAX_BATCH_SIZE, MAX_RATE = 2**32 - 1, 2**31 - 1, 3.4e38
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,19 +67,23 @@ class Option:
     @property
     def kind(self) -> Any:
         """The type of the value, or of the members of a tuple: int, float, bool, str or another."""
-        return _members(self.hint) or _without_none(self.hint)
+        return typing.get_args(self._type)[0] if self.is_list else self._type
 
     @property
     def is_list(self) -> bool:
         """Whether there are several values."""
-        return _members(self.hint) is not None
+        return typing.get_origin(self._type) is tuple
+
+    @property
+    def _type(self) -> Any:
+        return next(kind for kind in _kinds(self.hint) if kind is not type(None))
 
     def read(self, text: Any) -> Any:
         """Returns the value of a text, or of a list's texts; UserError if it is no such value."""
         if text is None:
             return None
         if self.is_list:
-            return self.check(tuple(self._number(item) for item in text), text)
+            return self.check(tuple(map(self._number, text)), text)
         if self.parse is not None and self.kind is not str:
             return self.parse(text)
         return self.check(self._number(text), text)
@@ -101,14 +106,14 @@ class Option:
         Raises:
           UserError: If it has another type, or is out of its bounds.
         """
-        if value is None and type(None) in typing.get_args(self.hint):
+        if value is None and type(None) in _kinds(self.hint):
             return None
-        shown = value if given is None else given
+        value, shown = _plain(value), value if given is None else given
         if not self.is_list:
             return self._one(value, shown)
-        if isinstance(value, str) or not hasattr(value, "__iter__"):
+        if isinstance(value, str) or not isinstance(value, Iterable):
             self.refuse(shown, "several values, such as a tuple")
-        parts = tuple(self._one(part, shown) for part in value)
+        parts = tuple(self._one(_plain(part), shown) for part in value)
         texts = [f"{part:g}" if isinstance(part, float) else part for part in parts]
         if len(set(texts)) < len(texts) and not self.may_repeat:
             self.refuse(shown, f"different values, each {self.expected}")
@@ -117,31 +122,32 @@ class Option:
         return parts
 
     def _one(self, value: Any, shown: Any) -> Any:
-        value = os.fspath(value) if isinstance(value, os.PathLike) else value
-        is_number = self.kind in (int, float)
-        if is_number and not isinstance(value, (bool, str)):
-            try:
-                number = operator.index(value) if self.kind is int else float(value)
-            except TypeError:
-                self.refuse(shown, self.expected)
-            if self._is_within(number):
-                return number
-        elif self.choices and value in self.choices:
-            return value
-        elif value != "" and not (self.choices or is_number) and isinstance(value, self.kind):
-            if self.parse is not None and self.kind is str:
-                self.parse(value)
-            return value
-        return self.refuse(shown, self.expected, self._hint(value))
+        """Returns a value, or a member of a tuple."""
+        if self.choices:
+            is_right = isinstance(value, str) and value in self.choices
+        elif self.kind in (int, float):
+            is_right = self._is_within(value)
+        else:
+            is_right = isinstance(value, self.kind) and value != ""
+        if not is_right:
+            self.refuse(shown, self.expected, self._advice(value))
+        if self.kind is str and self.parse is not None:
+            self.parse(value)
+        return float(value) if self.kind is float else value
 
-    def _hint(self, value: Any) -> str:
-        """Returns advice on a word that is no choice."""
+    def _is_within(self, value: Any) -> bool:
+        """Returns whether it is a number from `lower` to `upper`, if there is one."""
+        if isinstance(value, bool) or not isinstance(value, int | self.kind):
+            return False
+        return self.lower <= value <= (_LARGEST[self.kind] if self.upper is None else self.upper)
+
+    def _advice(self, value: Any) -> str:
+        """Returns what to do about a word that is no choice, or a number that is too large."""
+        largest = _LARGEST.get(self.kind)
+        if largest and isinstance(value, int | float) and value > largest:
+            return f"give at most {largest:,.10g}"
         near = difflib.get_close_matches(str(value), sorted(self.choices), 1)
-        return dict(self.elsewhere).get(value) or (f"did you mean {near[0]}?" if near else "")
-
-    def _is_within(self, number: float) -> bool:
-        most = math.inf if self.upper is None else self.upper
-        return math.isfinite(number) and self.lower <= number <= most
+        return dict(self.elsewhere).get(str(value)) or (f"did you mean {near[0]}?" if near else "")
 
     @property
     def expected(self) -> str:
@@ -149,18 +155,18 @@ class Option:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if self.kind not in (int, float):
-            return {bool: "True or False", str: "text"}.get(
-                self.kind, f"a value such as {self.kind.__name__}()"
-            )
+            others = {bool: "True or False", str: "text"}
+            return others.get(self.kind, f"a value such as {self.kind.__name__}()")
         words = "a whole number" if self.kind is int else "a number"
-        if self.upper is not None and self.lower not in (0, ABOVE_0) and self.upper != BELOW_1:
-            return f"{words} from {self.lower:g} to {self.upper:,.10g}"
-        words += " above 0" if self.lower == ABOVE_0 else f" of at least {self.lower:g}"
+        least = "above 0" if self.lower == ABOVE_0 else f"of at least {self.lower:g}"
         if self.upper is None:
-            return words
-        return (
-            f"{words} and {'below 1' if self.upper == BELOW_1 else f'at most {self.upper:,.10g}'}"
-        )
+            return f"{words} {least}"
+        most = f"{self.upper:,.10g}"
+        if float(most.replace(",", "")) > self.upper:  # Such as `BELOW_1`.
+            return f"{words} {least} and below {most}"
+        if self.lower in (0, ABOVE_0):
+            return f"{words} {least} and at most {most}"
+        return f"{words} from {self.lower:g} to {most}"
 
     def refuse(self, value: Any, expected: str, advice: str = "") -> typing.NoReturn:
         """Raises a UserError for a value."""
@@ -197,10 +203,9 @@ def option(
     return dataclasses.field(default=default, metadata={"option": metadata})
 
 
-def with_default(kind: type, field: str, default: Any) -> Any:
+def with_default(kind: Any, field: str, default: Any) -> Any:
     """Returns a field of a derived dataclass that has another default than its base has."""
-    (base,) = (f for f in dataclasses.fields(kind) if f.name == field)
-    return dataclasses.field(default=default, metadata=base.metadata)
+    return dataclasses.field(default=default, metadata=kind.__dataclass_fields__[field].metadata)
 
 
 def seed() -> Any:
@@ -229,16 +234,16 @@ def _options(kind: Any, trainer: str) -> tuple[Option, ...]:
     return tuple(o for o in every if not trainer or not o.trainers or trainer in o.trainers)
 
 
-def _option(kind: type, name: str, trainer: str = "") -> Option:
-    (field,) = (f for f in dataclasses.fields(kind) if f.name == name)
+def _option(kind: Any, name: str, trainer: str = "") -> Option:
+    field, hint = kind.__dataclass_fields__[name], _hints(kind)[name]
     metadata = dict(field.metadata["option"])
     flag, argument = metadata.pop("flag"), metadata.pop("argument")
     if isinstance(flag, Mapping):
         metadata["trainers"] = tuple(flag)
         flag = flag.get(trainer) or next(iter(flag.values()))
-    hint = _hints(kind)[name]
-    if typing.get_origin(_without_none(hint)) is typing.Literal:
-        metadata["choices"] = typing.get_args(_without_none(hint))
+    for kind_ in _kinds(hint):
+        if typing.get_origin(kind_) is typing.Literal:
+            metadata["choices"] = typing.get_args(kind_)
     names = errors.name(argument or name, flag or name)
     return Option(field=name, name=names, default=field.default, hint=hint, **metadata)
 
@@ -263,13 +268,13 @@ def checked(config: T) -> T:
     values = {}
     for field in dataclasses.fields(kind):
         value, hint = getattr(config, field.name), _hints(kind)[field.name]
-        kinds = [kind for kind in _kinds(hint) if dataclasses.is_dataclass(kind)]
+        parts = [part for part in _kinds(hint) if dataclasses.is_dataclass(part)]
         if "option" in field.metadata:
             value = _option(kind, field.name).check(value)
-        elif kinds and not (value is None and type(None) in _kinds(hint)):
-            if not isinstance(value, tuple(kinds)):
-                expected = f"a value such as {kinds[0].__name__}()"
-                raise UserError(errors.name(field.name), value, expected)
+        elif parts and not isinstance(value, _kinds(hint)):
+            expected = f"a value such as {parts[0].__name__}()"
+            raise UserError(errors.name(field.name), value, expected)
+        elif parts and value is not None:
             value = field.metadata.get("check", lambda _, inner: checked(inner))(field, value)
         values[field.name] = value
     return dataclasses.replace(config, **values)  # type: ignore[type-var]
@@ -286,10 +291,8 @@ def check_owners(config: Any, choice: Name, chosen: str) -> None:
     for its in options(type(config)):
         value = getattr(config, its.field)
         if its.owners and chosen not in its.owners and value != its.default:
-            owners = " or ".join(its.owners)
-            raise UserError(
-                its.name, value, f"only with {choice}={owners}, not {chosen}", "leave it out"
-            )
+            expected = f"{choice}={' or '.join(its.owners)}, not {chosen}"
+            raise UserError(its.name, value, expected, "leave it out")
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
@@ -297,12 +300,8 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if is_union else (hint,)
 
 
-def _without_none(hint: Any) -> Any:
-    kinds = [kind for kind in _kinds(hint) if kind is not type(None)]
-    return kinds[0] if len(kinds) == 1 else hint
-
-
-def _members(hint: Any) -> Any:
-    """Returns the type of a tuple's members, None of another type."""
-    hint = _without_none(hint)
-    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
+def _plain(value: Any) -> Any:
+    """Returns a path as its text, and a number of NumPy's as Python's."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value

@@ -15,6 +15,7 @@ most 0.99 of n / 10, where z' is 7 z.
 import math
 from fractions import Fraction
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 NAME = "differentially_private"
@@ -37,9 +38,6 @@ def added_noise(noise_multiplier: float, clients_per_round: int) -> float:
         return (noise_multiplier**-2 - of_count**-2) ** -0.5
     # Rounded to three digits it might be above the border.
     most = f"{float(_MOST * clients_per_round):.12g}"
-    raise UserError(
-        f"--aggregator={NAME} with --dp_noise_multiplier={noise_multiplier:.12g} and "
-        f"{clients_per_round} clients a round: expected a noise of at most {most}, which leaves "
-        "room for the noise of the clipping norm of so few clients; give "
-        f"--dp_noise_multiplier={most}, or train with at least {least:,} clients a round"
-    )
+    expected = f"at most {most} with {clients_per_round} clients a round, as their norm has noise"
+    advice = f"give {most}, or train with at least {least:,} clients a round"
+    raise UserError(errors.name("dp_noise_multiplier"), noise_multiplier, expected, advice)

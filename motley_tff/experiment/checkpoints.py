@@ -56,13 +56,14 @@ def load(directory: pathlib.Path, round_number: int, structure: Any) -> Any:
     try:
         arrays = array_files.read(path)
     except (OSError, ValueError) as error:
+        advice = "move it away to go on from the one before"
         raise UserError(
-            f"checkpoint {path} cannot be read: {error}; move it away to go on from the one before"
+            f"checkpoint {path}", None, f"what can be read ({error})", advice
         ) from error
     leaves = [arrays[name] for name in sorted(arrays)]
     same = sorted(arrays) == [f"{i:05d}" for i in range(len(expected))] and all(
         f.shape == e.shape and f.dtype == e.dtype for f, e in zip(leaves, expected, strict=True)
     )
     if not same:
-        raise UserError(f"checkpoint {path} is of another model or algorithm than this run")
+        raise UserError(f"checkpoint {path}", "another model or algorithm", "that of this run")
     return tf.nest.pack_sequence_as(structure, leaves)

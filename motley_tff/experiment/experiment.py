@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff.backends import base
-from motley_tff.core import random_streams
+from motley_tff.core import errors, options, random_streams
 from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes, Personalization
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
@@ -91,10 +91,9 @@ class Experiment:
         """
         config, done = self._config, self._done
         if not self._is_finite():
-            raise UserError(
-                f"round {done}: the global model is not finite after the server's step; "
-                "what was saved before is kept. Lower --server_learning_rate"
-            )
+            rate = errors.name("server_optimizer.learning_rate", "server_learning_rate")
+            found = "a global model that is not finite after the server's step"
+            raise UserError(f"round {done}", found, "", f"lower {rate}; what was saved is kept")
         if not done and config.total_rounds:  # What a score of a trained model is seen beside.
             self._generate(0)
         if done == config.total_rounds:
@@ -138,10 +137,8 @@ class Experiment:
         self._progress.finish()
         # Candidate 0 is the global model; a new one (round 0) may be anything.
         if number and not np.isfinite(scores["valid"].values[task.metric.name][:, 0]).any():
-            raise UserError(
-                f"round {number}: the global model's {task.metric.name} is not finite for "
-                "any client; lower the learning rates"
-            )
+            found = f"a global model whose {task.metric.name} is not finite for any client"
+            raise UserError(f"round {number}", found, "", "lower the learning rates")
         self._generate(number)
         self._recorder.add_evaluation(tables, number)
         for row in tables["summary"]:
@@ -167,20 +164,15 @@ def check_config(config: LoopConfig, task: Task) -> None:
     """Raises a UserError for settings that do not fit the task's clients."""
     size = config.clients_per_train_round
     if size is not None and size > len(task.train):
-        raise UserError(
-            f"--clients_per_train_round={size} but {task.dataset} has {len(task.train)} training "
-            "clients; give at most that many"
-        )
+        expected = f"at most {len(task.train)}, the training clients of {task.dataset}"
+        raise UserError(options.name_of(config, "clients_per_train_round"), size, expected)
     if config.dropout_rate and len(task.train) == 1:
-        raise UserError(
-            f"--dropout_rate={config.dropout_rate:g} but {task.dataset} has one training client, "
-            "who always answers; leave it out"
-        )
+        name, rate = options.name_of(config, "dropout_rate"), config.dropout_rate
+        expected = f"0 with the one training client of {task.dataset}, who always answers"
+        raise UserError(name, rate, expected, "leave it out")
     # Flags are parsed before the task's setting is known, and Python's callers pass no flags.
     for text in config.evaluation.acceptance:
         acceptance.parse(text, task.setting == "cross_silo")
     if config.evaluation.tuning == "per_client" and task.setting != "cross_silo":
-        raise UserError(
-            "choosing per_client needs silos with validation data of their own; "
-            f"{task.dataset} is cross-device, choose global"
-        )
+        expected = f"silos with validation data of their own; {task.dataset} is cross-device"
+        raise UserError("tuning=per_client", None, expected, "choose global")

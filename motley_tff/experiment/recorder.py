@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from motley_tff.backends import base
-from motley_tff.core import signals
+from motley_tff.core import errors, options, signals
 from motley_tff.core.algorithm import Algorithm, Bytes
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
@@ -66,10 +66,10 @@ class Recorder:
         if saved:
             done = saved[-1]
             if done > self._config.total_rounds:
-                raise UserError(
-                    f"{folder} holds round {done}, past --total_rounds="
-                    f"{self._config.total_rounds}; choose another --experiment_name"
-                )
+                name = options.name_of(self._config, "total_rounds")
+                expected = f"at least {done}, the last of {folder}"
+                advice = f"choose another {errors.name('experiment_name')}"
+                raise UserError(name, self._config.total_rounds, expected, advice)
             state = checkpoints.load(folder, done, state)
         tables = {name: self._directory.table(name) for name in columns.EVALUATION_TABLES}
         csv_files.keep_rounds(self._directory.table("rounds"), done)

@@ -21,11 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 import motley_tff
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
 # Beside generated pictures: those that clients train on.
 CLIENTS_PICTURES = "clients.npz"
+_EXPERIMENT_NAME = errors.name("experiment_name")
+_OTHER = f"choose another {_EXPERIMENT_NAME}"
 _LOCK = ".lock"
 _HASHED_WHOLE, _HASHED_PIECE, _HASHED_OF_EACH = 2**26, 2**20, 2**12
 # How many flags that differ are named: a sweep's directory differs from a run's in a hundred.
@@ -45,10 +48,8 @@ _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-le
 def check_name(experiment_name: str) -> None:
     """Raises UserError unless the name is a file name that no spreadsheet takes for a formula."""
     if not _NAME.fullmatch(experiment_name):
-        raise UserError(
-            f"--experiment_name={experiment_name!r} is not usable; expected at most 128 letters, "
-            "digits, '.', '_' and '-', beginning with a letter or digit"
-        )
+        expected = "at most 128 letters, digits, '.', '_' and '-', the first a letter or digit"
+        raise UserError(_EXPERIMENT_NAME, experiment_name, expected)
 
 
 class RunDirectory:
@@ -104,6 +105,11 @@ class RunDirectory:
     def is_finished(self) -> bool:
         """Whether the experiment ran to its end."""
         return self.record.get("status") == "finished"
+
+    def _error(self, found: str, expected: str = "", advice: str = "") -> UserError:
+        """Returns an error of what the directory holds, with advice beside that of another name."""
+        advice += f", or {_OTHER}" if advice else _OTHER
+        return UserError(str(self.path), found, expected, advice)
 
     def table(self, name: str) -> pathlib.Path:
         """Returns the path of a CSV file, such as `clients`."""
@@ -161,18 +167,14 @@ class RunDirectory:
                 self.path.mkdir(parents=True, exist_ok=True)
                 file = open(path, "a")  # noqa: SIM115 - held while the run lives
             except OSError as error:
-                raise UserError(
-                    f"cannot write the output directory {self.path}: {error.strerror}; "
-                    "choose another --root_output_dir"
-                ) from error
+                expected = f"a directory that can be written ({error.strerror})"
+                advice = f"choose another {errors.name('root_output_dir')}"
+                raise UserError(str(self.path), None, expected, advice) from error
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 file.close()
-                raise UserError(
-                    f"another process is running this experiment in {self.path}; "
-                    "wait for it or choose another --experiment_name"
-                ) from error
+                raise self._error("another process that runs it", "", "wait for it") from error
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                     return file
@@ -190,16 +192,14 @@ class RunDirectory:
         path = self.path / "run.json"
         if not path.exists():
             if self._has_results():
-                raise UserError(
-                    f"{self.path} holds results but no run.json to say of what; move it away or "
-                    "choose another --experiment_name"
-                )
+                raise self._error("results", "run.json, to say of what", "move it away")
             return {}
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             _check_record(record)
         except (OSError, ValueError, RecursionError) as error:
-            raise UserError(f"{path} cannot be read: {error}; move the directory away") from error
+            expected = f"what can be read ({error})"
+            raise UserError(str(path), None, expected, "move the directory away") from error
         record["seconds_before"] = record.get("seconds", 0.0)
         return record
 
@@ -207,10 +207,8 @@ class RunDirectory:
         """Raises a UserError if what `run.json` holds as `name` has changed since the run began."""
         known = self.record.get(name)
         if known is not None and known != dict(current):
-            raise UserError(
-                f"experiment {self.run_id!r} was begun with other {what}: {known} then, "
-                f"{dict(current)} now; give it back, or another --experiment_name"
-            )
+            then = f"{known}, as when the run began"
+            raise self._error(f"{what} {dict(current)}", then, "give them back")
 
     def _sweep(self) -> None:
         """Removes temporary files of a process that was killed while it wrote."""
@@ -248,14 +246,14 @@ class RunDirectory:
             self.record["flags"] |= {k: flags[k] for k in followers}
         elif changed:
             self._check_maker()
-            cells = [f"--{k} ({known.get(k)} then, {flags.get(k)} now)" for k in changed]
-            more = len(cells) - _MAX_LISTED_FLAGS
-            listed = ", ".join(cells[:_MAX_LISTED_FLAGS]) + (
-                f" and {more} more" if more > 0 else ""
+            listed = ", ".join(
+                f"{errors.name(k)} ({known.get(k)} then, {flags.get(k)} now)"
+                for k in changed[:_MAX_LISTED_FLAGS]
             )
-            raise UserError(
-                f"experiment {self.run_id!r} exists in {self.path.parent} with other flags: "
-                f"{listed}; give the same flags to go on, or another --experiment_name"
+            more = len(changed) - _MAX_LISTED_FLAGS
+            raise self._error(
+                f"a run of other settings: {listed}" + f" and {more} more" * (more > 0),
+                advice="give the same to go on",
             )
 
     def _followers_among(self, changed: Sequence[str], known: Mapping[str, Any]) -> set[str]:
@@ -272,22 +270,17 @@ class RunDirectory:
         elif "loop.total_rounds" in self.record["flags"]:
             known = "motley_tff.run"
         if self._maker and known not in (None, self._maker):
-            raise UserError(
-                f"experiment {self.run_id!r} exists in {self.path.parent} and is one of {known}, "
-                f"not of {self._maker}; choose another --experiment_name"
-            )
+            raise self._error(f"a run of {known}", f"one of {self._maker}")
 
     def _raise(self, flag: str, before: int, now: int) -> None:
         """Takes up a run, finished or not, under a larger value; UserError for a smaller one."""
-        reasons = [f"--{other} depends on it" for other in self._raisable[flag]]
+        expected, others = f"{before}, as in {self.path}", self._raisable[flag]
         if now < before:
-            reasons = ["it can only be raised"]
-        if reasons:
-            raise UserError(
-                f"experiment {self.run_id!r} exists in {self.path.parent} with --{flag}={before}, "
-                f"which cannot become {now}: {' and '.join(reasons)}; give the same flags to go "
-                "on, or another --experiment_name"
-            )
+            expected = f"at least {expected}"
+        elif others:
+            expected += f", as {' and '.join(str(errors.name(o)) for o in others)} depend on it"
+        if now < before or others:
+            raise UserError(errors.name(flag), now, expected, f"give the same, or {_OTHER}")
         self.record["flags"][flag] = now
         # What stood at the former end is forgotten once the run goes on, see `Recorder.restore`.
         self.record |= {"status": "stopped", "raised_from": before}
@@ -303,11 +296,8 @@ class RunDirectory:
         if not self.record or recorded == current or self.is_finished:
             return
         if self._has_results():
-            raise UserError(
-                f"experiment {self.run_id!r} was begun with results of version {recorded}, "
-                f"expected {current}: the same flags give other numbers now; choose another "
-                f"--experiment_name, or delete {self.path}"
-            )
+            expected = f"{current}, with which the same settings give other numbers"
+            raise self._error(f"results of version {recorded}", expected, "delete it")
         self.record = {}
 
 
@@ -354,7 +344,7 @@ def digest(path: str) -> str:
                 file.seek(start)
                 hasher.update(file.read(length))
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(path, None, f"what can be read ({error.strerror})") from error
     return f"{size}:{hasher.hexdigest()}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from motley_tff.backends import base
-from motley_tff.core import candidates
+from motley_tff.core import candidates, options
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
@@ -40,10 +40,9 @@ class Studies:
         fractions = config.personalization_fractions
         # Only models that are personalized while the rounds run are scored on their training part.
         if personalization.scores_train and fractions != (1.0,):
-            raise UserError(
-                "--personalization_fraction cuts what clients personalize on after training; "
-                "these models are personalized while the rounds run. Leave it out"
-            )
+            expected = "1, as these models are personalized while the rounds run, not after"
+            name = options.name_of(config, "personalization_fractions")
+            raise UserError(name, fractions, expected, "leave it out")
         sized = {f: held_out.with_fraction(task, f, seed) for f in fractions}
         main = sized[fractions[0]]
         if config.ood_examples:

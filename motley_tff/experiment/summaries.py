@@ -36,7 +36,5 @@ def _summary_rows(directory: RunDirectory) -> list[dict[str, str]]:
     rows = list(csv_files.read(path))
     expected = (*columns.RUN, "personalized_mean")
     if not rows or not set(expected) <= set(rows[0]):
-        raise UserError(
-            f"{path} is not as this program wrote it; expected columns {expected} and rows"
-        )
+        raise UserError(str(path), "another table", f"rows of {', '.join(expected)}")
     return rows

@@ -163,7 +163,9 @@ def compare(inputs: runs_lib.Inputs, anyway: bool = False) -> list[Comparison]:
 
 
 def _unlike(runs: Sequence[runs_lib.Run], anyway: bool) -> list[str]:
-    """Returns warnings of what runs differ in; of several seeds rows and scales may differ."""
+    """Returns warnings of what runs differ in; of several seeds rows and scales may differ, which
+    are compared within each.
+    """
     times = Counter(run.run_id for run in runs)
     named = {r.run_id if times[r.run_id] == 1 else f"{r.path}/{r.run_id}": r for r in runs}
     by_seed: dict[int, dict[str, runs_lib.Run]] = {}
@@ -172,7 +174,8 @@ def _unlike(runs: Sequence[runs_lib.Run], anyway: bool) -> list[str]:
     firsts = {}
     for of_seed in by_seed.values():
         name, run = next(iter(of_seed.items()))
-        firsts[name] = {k: v for k, v in run.data.items() if k != comparable.LABEL_RANGE}
+        drawn = (comparable.LABEL_RANGE, comparable.SEED)
+        firsts[name] = {k: v for k, v in run.data.items() if k not in drawn}
     warnings = comparable.check(firsts, {}, anyway)
     for of_seed in by_seed.values():
         data, rows = ({n: getattr(r, k) for n, r in of_seed.items()} for k in ("data", "rows"))

@@ -226,7 +226,7 @@ def _read_directory(path: pathlib.Path, inputs: Inputs) -> None:
     if not clients.exists() or (sweep is not None and not any(csv_files.read(clients))):
         return
     of_run: dict[str, list[client_tables.Evaluation]] = {}
-    for evaluation in client_tables.evaluations(client_tables.read(clients)):
+    for evaluation in client_tables.evaluations(client_tables.read(clients), clients):
         of_run.setdefault(evaluation.keys["run_id"], []).append(evaluation)
     for run_id, evaluations in of_run.items():
         run_flags = flags if sweep is None else {**flags, **sweep.setting(run_id)}
@@ -291,7 +291,7 @@ def _run(
         higher_is_better=by_split["test"].values.higher_is_better,
         flags=flags,
         evaluations=by_split,
-        data=comparable.of_table(path / "clients.csv"),
+        data=by_split["test"].data,
     )
 
 
@@ -341,8 +341,7 @@ def _flags_of(content: Mapping[str, Any]) -> dict[str, Any]:
         data = content.get("data_files")
         # The first version was not written down; numbers of two do not belong together.
         version = {"results_version": content.get("results_version", 1)}
-        flags = content.get("flags", {})
-        return {**flags, **version, **({"data_files": data} if data else {})}
+        return {**comparable.flags_of(content), **version, **({"data_files": data} if data else {})}
     plan = content["plan"]
     differ = {flag for setting in plan["grid"].get("settings", ()) for flag, _ in setting}
     fixed = {flag: v for flag, v in plan["grid"]["fixed"] if flag not in differ}

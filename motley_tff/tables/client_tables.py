@@ -9,6 +9,7 @@ a spreadsheet) and the column.
 """
 
 import dataclasses
+import functools
 import glob
 import os
 import pathlib
@@ -51,8 +52,11 @@ MAPPABLE = (
 _REQUIRED = (
     "client_id", "round", "split", "metric", "higher_is_better", "baseline", "personalized",
 )  # fmt: skip
-# Accuracies are in percent where their median is above this: none of 2% is worth a table.
+# Accuracies are in percent where their median is above this, or the metric's name says so.
 _LARGEST_SHARE = 2.0
+_IF_PERCENT = (
+    "if all are in percent, call the metric 'accuracy (percent)', of a foreign file by --metric"
+)
 _MAP = "name the columns of a foreign file with --columns"
 
 
@@ -142,31 +146,35 @@ def read(
       columns: Of a foreign file, our name (see `MAPPABLE`, `SHORT_NAMES`) to its: `client` and
         `baseline` at least. Files of ours and LEAF's, told by their columns, do without.
       metric: What a foreign file's values are; by default `accuracy` where a column says so.
-        Accuracies in percent, as their values say, are called `accuracy (percent)`.
+        Accuracies in percent, as their values say, are called `accuracy (percent)`; where they are
+        so low that values do not, give that name.
       higher_is_better: Of a foreign file whose values are no accuracies.
 
     Returns:
       A row per (round, split, client) under our names. Numbers are float64 (`round` int64), the
       rest is text, "" where there is none. `run_id`, `metric` and `higher_is_better` (bool) are
       always there, `round`, `split`, `num_evaluation_examples`, `personalized` if the file knows.
+      An empty value is of a model that diverged or a client without a score, see `client_values`.
 
     Raises:
       UserError: If the file is empty or no CSV, columns are missing, a cell is not what it should
         be, a client has two rows, or metrics are mixed.
     """
     file = reading.open_file(path)
+    is_foreign = False
     if {"client_id", "round_number", "num_samples", "accuracy"} <= set(file.header):
         table = _leaf(file)
     elif columns is None or set(_REQUIRED) <= set(file.header):
         table = _run_table(file)
     else:
-        table = _foreign(file, columns, metric, higher_is_better)
+        table, is_foreign = _foreign(file, columns, metric, higher_is_better), True
     reading.refuse_no_rows(file.path, table)
     if "run_id" not in table:
         is_of_no_run = place(file.path) == file.path
         name = file.path.stem if is_of_no_run else file.path.absolute().parent.name
         table = table.assign(run_id=name)
     _check(file.path, table)
+    table = _with_unit(table) if is_foreign else table
     return table.astype({"round": np.int64}) if "round" in table else table
 
 
@@ -232,14 +240,24 @@ def _foreign(
             )
         higher_is_better = True
     table = reading.read(file, "clients", names)
-    for name in _present(table, ("baseline", "personalized")):
-        reading.refuse(file.path, table, name, table[name].isna(), "a number")
-    unit = " (percent)" if "accuracy" in metric and is_percent(table) else ""
-    return table.assign(metric=f"{metric}{unit}", higher_is_better=higher_is_better)
+    return table.assign(metric=metric, higher_is_better=higher_is_better)
+
+
+def _with_unit(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Returns a foreign table whose metric says that accuracies are in percent, if they are."""
+    metric = table["metric"].iloc[0]
+    is_unsaid = "accuracy" in metric and not _is_called_percent(metric) and is_percent(table)
+    return table.assign(metric=f"{metric} (percent)") if is_unsaid else table
+
+
+def _is_called_percent(metric: str) -> bool:
+    return "percent" in metric or "%" in metric
 
 
 def is_percent(table: "pd.DataFrame") -> bool:
-    """Returns whether accuracies are in percent, by their values."""
+    """Returns whether accuracies are in percent, by their metric's name or their values."""
+    if _is_called_percent(table["metric"].iloc[0]):
+        return True
     values = table[_present(table, ("baseline", "personalized"))].to_numpy(np.float64)
     return bool(np.isfinite(values).any() and np.nanmedian(values) > _LARGEST_SHARE)
 
@@ -268,13 +286,17 @@ def _check(path: pathlib.Path, table: "pd.DataFrame") -> None:
                 "expected one of them throughout"
             )
     reading.refuse(path, table, "client_id", table["client_id"] == "", "a client's id")
-    if "accuracy" in table["metric"].iloc[0]:
-        most, in_percent = (100, " in percent, as most are") if is_percent(table) else (1, "")
+    metric = table["metric"].iloc[0]
+    if "accuracy" in metric:
+        most, is_called = 100 if is_percent(table) else 1, _is_called_percent(metric)
+        expected = f"an accuracy within [0, {most}]{' in percent' if most == 100 else ''}"
+        if not is_called:
+            as_most = ", as most are" if most == 100 else ""
+            expected += f"{as_most}; {_IF_PERCENT}"
         for name in _present(table, ("baseline", "personalized")):
             outside = (table[name] < 0) | (table[name] > most)
-            if in_percent and 0 < table[name].max() <= 1:
+            if most == 100 and not is_called and 0 < table[name].max() <= 1:
                 outside = table[name] > 0  # Shares, beside percent in the other column.
-            expected = f"an accuracy within [0, {most}]{in_percent}"
             reading.refuse(path, table, name, outside, expected)
     keys = _present(table, (*columns_lib.RUN, "client_id"))
     for i in np.flatnonzero(table.duplicated(keys)):
@@ -305,9 +327,9 @@ def evaluations(table: "pd.DataFrame", path: pathlib.Path | None = None) -> list
     """Returns a table's evaluations, in the order of the file; of a table that was read from a
     path with what is known of its data.
     """
-    data = {} if path is None else comparable.of_table(path)
     keys = _present(table, columns_lib.RUN)
     groups = table.groupby(keys, sort=False, dropna=False)
+    data_of = functools.cache(functools.partial(comparable.of_table, path))
     return [
         Evaluation(
             keys=dict(zip(keys, key, strict=True)),
@@ -315,10 +337,16 @@ def evaluations(table: "pd.DataFrame", path: pathlib.Path | None = None) -> list
             values=_values(rows),
             is_personalized="personalized" in rows,
             rows=rows,
-            data=data,
+            data={} if path is None else data_of(*_run_and_seed(rows)),
         )
         for key, rows in groups
     ]
+
+
+def _run_and_seed(rows: "pd.DataFrame") -> tuple[str, str | None]:
+    """Returns an evaluation's `run_id`, and its seed if it has one."""
+    first = rows.iloc[0]
+    return first["run_id"], first.get("base_random_seed")
 
 
 def _values(rows: "pd.DataFrame") -> client_values.ClientValues:

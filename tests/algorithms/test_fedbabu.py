@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from motley_tff.algorithms import FedBabu, OptimizerConfig
-from motley_tff.core.errors import UserError
 from tests import toy
+from tests.errors import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -24,5 +24,5 @@ def test_by_hand():
 
 
 def test_a_model_of_one_layer_is_refused():
-    with pytest.raises(UserError, match="fedbabu trains the layers below the last, of which toy"):
+    with refused("algorithm", "fedbabu", "layers below"):
         _FEDBABU.build(_SCALAR, _SCALAR.model.initial_weights(0))

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from motley_tff.algorithms import FedAvg, HypCluster, hypcluster, optimizers
-from motley_tff.core.errors import UserError
 from tests import toy
+from tests.errors import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -61,7 +61,7 @@ def test_one_cluster_is_trained_by_all(task):
 
 def test_as_many_clusters_as_clients_at_most(task):
     HypCluster(num_clusters=3).check_clients(task)
-    with pytest.raises(UserError, match="give at most that many"):
+    with refused("num_clusters", 4, "at most 3"):
         HypCluster(num_clusters=4).check_clients(task)
 
 

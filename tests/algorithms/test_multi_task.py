@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from motley_tff import algorithms
 from motley_tff.algorithms import FedAvg, MrMtl, PerFedAvg, mocha, optimizers, personal_training
-from motley_tff.core.errors import UserError
+from motley_tff.core import options
 from tests import toy
+from tests.errors import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -54,7 +55,7 @@ def _train(task, algorithm, rounds=ROUNDS):
 
 def _built(name, task, params=_PARAMS, **own):
     kind = algorithms.TRAINING[name]
-    fields = {parameter.flag: parameter.field for parameter in algorithms.parameters(kind)}
+    fields = {o.name.flag: o.field for o in options.options(kind)}
     own = {fields[flag]: value for flag, value in own.items()}
     algorithm = toy.like(params, kind, personal_optimizer=OWN, **own)
     return algorithm.build(task, task.model.initial_weights(0))
@@ -127,7 +128,7 @@ def test_mr_mtl_wants_a_server_that_makes_the_mean(server, is_mean, task):
     if is_mean:
         params.check()
     else:
-        with pytest.raises(UserError, match=r"is the mean of the personal models.*rate=1"):
+        with refused("server_optimizer", server[0], advice="server_optimizer.learning_rate=1"):
             params.build(task, task.model.initial_weights(0))
 
 
@@ -143,7 +144,7 @@ def test_a_mean_that_lags_comes_when_personal_models_rest(server, task):
 
 def test_per_fedavg_adapts_by_plain_steps(task):
     adam = optimizers.OptimizerConfig("adam", 0.1)
-    with pytest.raises(UserError, match="plain SGD"):
+    with refused("personal_optimizer", "adam", "sgd", "personalization.optimizer"):
         toy.like(_PARAMS, PerFedAvg, personal_optimizer=adam).build(
             task, task.model.initial_weights(0)
         )

@@ -9,8 +9,8 @@ import tensorflow as tf
 from motley_tff.algorithms import FineTuning, PersFL, ProximalFineTuning, optimizers
 from motley_tff.backends import vectorized
 from motley_tff.core import clients, functional_model
-from motley_tff.core.errors import UserError
 from tests import toy
+from tests.errors import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -133,7 +133,7 @@ def test_a_student_can_start_from_its_teacher(silos, weights):
 def test_needs_classes():
     task = toy.scalar_task({"a": [1.0]}, setting="cross_silo")
     built = PersFL().build(task, task.model.initial_weights(0))
-    with pytest.raises(UserError, match="persfl distils the probabilities of classes; toy's model"):
+    with refused("algorithm", "persfl", "classes"):
         PersFL().personalization(task, built)
 
 

@@ -1,78 +1,34 @@
-"""Every field of a run's configuration, as Python says it and as its trainer's flag does.
+"""Every option of a run's configuration with another value, as Python says it and as its flag does.
 
-Found by reading: other values by the fields' types, flags by the field's name, the algorithm's card
-or the optimizer's prefix. What cannot be found so stands in a table here; a field that is in none
-of them is a KeyError, a flag is left over.
+Found by reading the options. What no option tells stands in a table here; a flag that belongs to
+nothing is left over.
 """
 
 import dataclasses
-import typing
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from absl import flags
 
+from datasets.options import DataOptions, GeneratorOptions
 from motley_tff import algorithms, generative
 from motley_tff.algorithms import FineTuning, OptimizerConfig, attacks, optimizers
+from motley_tff.core import options
 from motley_tff.experiment.config import RunConfig
+from trainers.algorithm_flags import ExperimentOptions
 
 TRAINERS = (*algorithms.DEFAULTS, "generative_trainer")
-# {field: the flag that has another name}
-_OTHER_NAMES = {
-    "backend.name": "backend",
-    "algorithm.steps_empty_clusters": "step_empty_clusters",
-    "algorithm.shares_base_layers": "share_base_layers",
-    "personalization.learning_rates": "finetune_learning_rate",
-    "personalization.max_epochs": "finetune_max_epochs",
-    "personalization.last_layer": "finetune_last_layer",
-    "loop.evaluation.personalization_fractions": "personalization_fraction",
-    "warm_start.total_rounds": "num_warmstart_fedavg_rounds",
-    "warm_start.initialization": "cluster_initialization",
-    "finetuning_trainer: loop.evaluation.tuning": "finetune_tuning",
-    "knn_per_trainer: loop.evaluation.tuning": "knn_tuning",
-    "hypcluster_trainer: initial_models": "path_to_initial_model_weights_list",
-    "initial_models": "path_to_initial_model_weights",
-}
-# {field: why trainers have no flag for it}, or one trainer.
+# {field: why a trainer has no flag for it}, or `trainer: field`.
 _WITHOUT_FLAG = {
-    "algorithm.balance_rounds": "the first half of the rounds",
-    "personalization.batch_size": "that of training",
-    "warm_start.algorithm": "the clusters' but for its rates, of which there is a test",
-    "finetuning_trainer: algorithm.personal_optimizer": "that of fine-tuning",
-    "finetuning_trainer: algorithm.adaptation_epochs": "those of fine-tuning",
-    "generative_trainer: personalization": "nets are scored as they are",
-    "generative_trainer: loop.evaluation.ood_examples": "refused",
     "generative_trainer: loop.evaluation.personalization_fractions": "refused",
-    **{
-        f"{trainer}: {field}": "the algorithm's"
-        for trainer in ("hypcluster_trainer", "mtl_trainer", "generative_trainer")
-        for field in ("loop.evaluation.tuning", "loop.evaluation.include_baseline_candidate")
-    },
-    **{f"{trainer}: loop.num_generated": "makes no pictures" for trainer in algorithms.DEFAULTS},
-    **{
-        f"{trainer}: warm_start": "trains no clusters"
-        for trainer in TRAINERS
-        if trainer != "hypcluster_trainer"
-    },
+    **{f"{t}: warm_start": "trains no clusters" for t in TRAINERS if t != "hypcluster_trainer"},
 }
-# {flag: why it is no field}, or of one trainer; flags of data are fields of `DataOptions`.
+# Flags that are no field of a run's configuration.
 _WITHOUT_FIELD = {
-    **dict.fromkeys(("algorithm", "personalization", "generator"), "the class"),
-    **dict.fromkeys(("experiment_name", "root_output_dir"), "where results go"),
-    "evaluate_ood": "--ood_examples stands for nothing without it",
-    "finetune_every": "--rounds_per_evaluation, and the closing table of the best",
-    "hypcluster_trainer: path_to_initial_model_weights": "refused, as there are several",
-    "generative_trainer: ood_examples": "refused",
-    "generative_trainer: personalization_fraction": "refused",
-    "reported_round": "what the closing table shows",
-    "warmstart_fraction": "--num_warmstart_fedavg_rounds as a share",
-    "warmstart_client_learning_rate": "of the warm start's optimizer, of which there is a test",
-    "warmstart_server_learning_rate": "of the warm start's optimizer, of which there is a test",
-    "warmstart_server_adam_epsilon": "of the warm start's optimizer, of which there is a test",
-    **dict.fromkeys(
-        ("only_client", "generator_width", "diffusion_steps", "sampling_steps"),
-        "a generator's task: trainers/test_generative_trainer",
-    ),
-}
+    option.name.flag
+    for kind in (ExperimentOptions, DataOptions, GeneratorOptions)
+    for option in options.options(kind)
+} | {"algorithm", "personalization", "dataset_name"}
 # Fields that `motley.run` has no argument for.
 WITHOUT_ARGUMENT = (
     "loop.rounds_per_checkpoint", "loop.clients_fraction", "loop.valid_clients_per_evaluation",
@@ -82,6 +38,14 @@ WITHOUT_ARGUMENT = (
 )  # fmt: skip
 # {field: what else has to be other}
 _BESIDE: dict[str, dict[str, Any]] = {
+    **{
+        f"warm_start.{name}": {"warm_start.total_rounds": 1}
+        for name in ("client_learning_rate", "server_learning_rate")
+    },
+    "warm_start.server_adam_epsilon": {
+        "warm_start.total_rounds": 1,
+        "algorithm.server_optimizer": OptimizerConfig("adam", 1.0),
+    },
     "backend.trim_share": {"backend.aggregator": "trimmed_mean"},
     "backend.dp_noise_multiplier": {"backend.aggregator": "differentially_private"},
     "algorithm.balance_rounds": {"algorithm.balance": 20.0},
@@ -133,21 +97,21 @@ class Change(NamedTuple):
         return config
 
     def flags(self, trainer: str, config: RunConfig) -> tuple[str, ...] | None:
-        """Returns what says so to a trainer of these classes; None if a table says why none."""
+        """Returns what says so to a trainer of these classes; None if it has no flag for it."""
         named = {**self.beside, self.field: self.value}
         texts = [_texts(trainer, config, field, value) for field, value in named.items()]
         return None if None in texts else tuple(text for some in texts for text in some or ())
 
 
 def changes(config: RunConfig) -> list[Change]:
-    """Returns a change of every field of a configuration and of the values in it."""
+    """Returns a change of every option of a configuration and of the values in it."""
     return list(_changes(config, ""))
 
 
 def small(config: RunConfig) -> list[Change]:
     """Returns changes to the smallest forms of what a configuration has."""
     parts = {part: {f.name for f in dataclasses.fields(getattr(config, part))}
-             for part in _CLASSES if getattr(config, part)}  # fmt: skip
+             for part in ("algorithm", "personalization") if getattr(config, part)}  # fmt: skip
     names = {f"{part}.{name}" for part, fields in parts.items() for name in fields}
     return [Change(field, value, {}) for field, value in _SMALL.items() if field in names]
 
@@ -165,33 +129,26 @@ def parameters(config: RunConfig) -> list[Change]:
 
 
 def is_no_field(trainer: str, flag: str) -> bool:
-    """Returns whether a table says why a flag has no field."""
-    return flag in _WITHOUT_FIELD or f"{trainer}: {flag}" in _WITHOUT_FIELD
+    """Returns whether a flag is none of a run's configuration, or a trainer refuses it."""
+    is_refused = trainer == "generative_trainer" and flag == "personalization_fraction"
+    return is_refused or flag in _WITHOUT_FIELD
 
 
 def flag_of(trainer: str, config: RunConfig, field: str) -> str | None:
-    """Returns a field's flag, of an optimizer its prefix; None if a table says why none; a
-    KeyError if nothing does.
-    """
+    """Returns a field's flag, of an optimizer its prefix; None if the trainer has none."""
     for key in _WITHOUT_FLAG:
-        whose, _, name = key.rpartition(": ")
-        if whose in ("", trainer) and f"{field}.".startswith(f"{name}."):
+        if f"{trainer}: {field}.".startswith(f"{key}."):
             return None
     part, _, last = field.rpartition(".")
-    cards = (
-        (algorithms.parameters(type(getattr(config, part)), trainer)) if part in _CLASSES else ()
-    )
-    by_card = {parameter.field: parameter.flag for parameter in cards}
+    for name in filter(None, part.split(".")):
+        config = getattr(config, name)
     if last.endswith("optimizer"):
-        return last.removesuffix("optimizer").rstrip("_") or "finetune"
-    names = (_OTHER_NAMES.get(f"{trainer}: {field}"), _OTHER_NAMES.get(field), by_card.get(last))
-    flag = next(filter(None, names), last)
-    if flag not in flags.FLAGS:
-        raise KeyError(f"{trainer} has no flag for {field}: give it one, or say in a table why not")
-    return flag
+        prefix = last.removesuffix("optimizer").rstrip("_") or "finetune"
+        return prefix if f"{prefix}_optimizer" in flags.FLAGS else None
+    every = {o.field: o.name.flag for o in options.options(type(config), trainer)}
+    return every.get(last)
 
 
-_CLASSES = ("algorithm", "personalization")
 # Fine-tuning's optimizer takes one of its `learning_rates`.
 _WITH_RATE = tuple(f"algorithm.{whose}_optimizer" for whose in ("client", "server", "personal"))
 
@@ -210,8 +167,7 @@ def _texts(trainer: str, config: RunConfig, field: str, value: Any) -> tuple[str
         value = f"{value.kind}:{value.share}:{value.factor}"
     if isinstance(value, bool):
         return (f"--{flag}={str(value).lower()}",)
-    text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-    return (*(("--evaluate_ood",) if flag == "ood_examples" else ()), f"--{flag}={text}")
+    return (f"--{flag}={','.join(map(str, value)) if isinstance(value, tuple) else value}",)
 
 
 def _with_value(config: Any, names: list[str], value: Any) -> Any:
@@ -220,11 +176,8 @@ def _with_value(config: Any, names: list[str], value: Any) -> Any:
     return dataclasses.replace(config, **{first: new})
 
 
-def _changes(config: Any, where: str) -> typing.Iterator[Change]:
-    hints = typing.get_type_hints(type(config))
-    bounds = {
-        n: b for kind in type(config).__mro__ for n, b in vars(kind).get("BOUNDS", {}).items()
-    }
+def _changes(config: Any, where: str) -> Iterator[Change]:
+    by_field = {option.field: option for option in options.options(type(config))}
     for field in dataclasses.fields(config):
         name, value = f"{where}{field.name}", getattr(config, field.name)
         if isinstance(value, OptimizerConfig):
@@ -234,32 +187,25 @@ def _changes(config: Any, where: str) -> typing.Iterator[Change]:
             if name in _WITH_RATE:
                 rate = 0.25 if value.learning_rate is None else value.learning_rate / 2
                 yield Change(name, dataclasses.replace(value, learning_rate=rate), {})
+        elif field.name in by_field:
+            other = _VALUES.get(field.name)
+            other = _other(by_field[field.name], value) if other is None else other
+            yield Change(name, other, _BESIDE.get(name, {}))
         elif dataclasses.is_dataclass(value):
             yield from _changes(value, f"{name}.")
-        elif name != "personalization":
-            most = bounds.get(field.name, (0, field.metadata.get("upper")))[1]
-            choices = field.metadata.get("choices") or ()
-            if (other := _VALUES.get(field.name)) is None:
-                other = _other(hints[field.name], value, most, choices)
-            yield Change(name, other, _BESIDE.get(name, {}))
 
 
-def _other(hint: Any, value: Any, most: float | None, choices: tuple[str, ...]) -> Any:
-    """Returns another value of a type, of whose numbers the most is known."""
-    options = typing.get_args(hint)
-    if type(None) in options:
-        return _other(options[0], value, most, choices)
-    if typing.get_origin(hint) is typing.Literal:
-        choices = options
-    if choices:
-        return next(choice for choice in reversed(choices) if choice != value)
-    if typing.get_origin(hint) is tuple:
-        return (_other(options[0], value[0], most, ()),)
-    if hint is bool:
+def _other(option: options.Option, value: Any) -> Any:
+    """Returns another value of an option."""
+    if option.is_list:
+        return (_other(dataclasses.replace(option, hint=option.kind), value[0]),)
+    if option.choices:
+        return next(choice for choice in reversed(option.choices) if choice != value)
+    if option.kind is bool:
         return value is False
-    if hint is int:
+    if option.kind is int:
         return 2 if value is None else value + 1
-    return value / 2 if value else min(1.0, most or 1.0) / 2
+    return value / 2 if value else min(1.0, option.upper or 1.0) / 2
 
 
 def kinds(trainer: str) -> list[tuple[Any, Any]]:

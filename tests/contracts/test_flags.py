@@ -12,8 +12,9 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-import datasets
+from datasets.options import DataOptions
 from motley_tff.algorithms import optimizers
+from motley_tff.core import options
 from motley_tff.experiment.config import RunConfig
 from tests.contracts import configurations, in_process
 from trainers import algorithm_flags, optimizer_flags
@@ -127,7 +128,7 @@ SHOWN_ELSEWHERE = {
         ),
         "experiment/test_schedule",
     ),
-    **dict.fromkeys(datasets.OWN_OPTIONS, "trainers/test_flags"),
+    **{o.name.flag: "trainers/test_flags" for o in options.options(DataOptions) if o.owners},
     "aggregator": "contracts/test_aggregators",
     "dp_noise_multiplier": "backends/test_tff_backend",
     "path_to_initial_model_weights": "test_a_given_model_is_where_a_run_starts",
@@ -201,10 +202,10 @@ def test_the_cells_change(opened):
 
 @pytest.mark.parametrize(
     ("name", "parameter"),
-    [(o, p) for o, parameters in optimizer_flags.PARAMETERS.items() for p in parameters],
+    [(o, p) for o, parameters in optimizers.PARAMETERS.items() for p in parameters],
 )
 def test_parameters_move_what_an_optimizer_does(name, parameter):
-    defaults = optimizer_flags.PARAMETERS[name]
+    defaults = optimizers.PARAMETERS[name]
 
     def weights_after(parameters):
         one = optimizers.build(optimizers.OptimizerConfig(name, 0.5, parameters))

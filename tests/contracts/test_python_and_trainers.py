@@ -14,7 +14,7 @@ from motley_tff import algorithms, commandline
 from motley_tff.algorithms import FineTuning, OptimizerConfig, optimizers
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import defaults, runner
-from motley_tff.experiment.config import LoopConfig, RunConfig
+from motley_tff.experiment.config import RunConfig
 from tests import eager, toy
 from tests.contracts import configurations, in_process
 from tests.trainers import programs
@@ -101,12 +101,9 @@ class _Comparison:
         self._makes_pictures = self.trainer == "generative_trainer"
         # A Python user leaves out what is fine-tuning anyway.
         on_top = None if personalization in (None, FineTuning) else personalization()
-        loop = LoopConfig()
-        if self._makes_pictures:
-            on_top, loop = FineTuning(max_epochs=0), LoopConfig(num_generated=2000)
-        self.config = RunConfig(kind(), on_top, loop)
+        self.config = RunConfig(kind(), on_top)
         self.base = self._compare(self.config, ())
-        if on_top is None and personalization is not None:
+        if on_top is None and personalization is not None and not self._makes_pictures:
             self.config = dataclasses.replace(self.config, personalization=FineTuning())
 
     def change(self, change):

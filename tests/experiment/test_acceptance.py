@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from motley_tff.core.errors import UserError
 from motley_tff.experiment import acceptance
+from tests.errors import refused
 
 # Three clients: better, the same, worse; the second has nothing to validate on in `loss`.
 _EVIDENCE = acceptance.Evidence(
@@ -49,10 +49,10 @@ def test_fractions():
      "validated:0", "validated:1", "validated:nan", "validated:x", "validated:", "min_examples:²"],
 )  # fmt: skip
 def test_what_is_no_rule(text):
-    with pytest.raises(UserError, match="expected always, min_examples:N"):
+    with refused("acceptance", text, "min_examples:N"):
         acceptance.parse(text, is_silo=False)
 
 
 def test_silos_hold_nothing_out():
-    with pytest.raises(UserError, match="write validated_loss"):
+    with refused("acceptance", "validated_loss:0.2", "silos"):
         acceptance.parse("validated_loss:0.2", is_silo=True)

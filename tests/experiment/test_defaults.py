@@ -18,9 +18,9 @@ from motley_tff.algorithms import (
     PersFL,
     PFedMe,
 )
-from motley_tff.core.errors import UserError
 from motley_tff.experiment import defaults
 from motley_tff.experiment.config import EvaluationConfig, LoopConfig, RunConfig, WarmStartConfig
+from tests.errors import refused
 
 _SGD = OptimizerConfig("sgd", 0.5)
 _DEVICES, _SILOS = "cross_device", "cross_silo"
@@ -102,7 +102,7 @@ def test_per_fedavg_is_trained_for_the_steps_of_its_fine_tuning():
         whole = _resolved(PerFedAvg(_SGD), tuned, setting)
         assert whole.algorithm.personal_optimizer == OptimizerConfig("sgd", 0.2)
     assert _resolved(PerFedAvg(_SGD), setting=_DEVICES).personalization.max_epochs == 20
-    with pytest.raises(UserError, match="give one --finetune_learning_rate"):
+    with refused("learning_rates", (0.1, 0.2), "one rate"):
         _resolved(PerFedAvg(), FineTuning(learning_rates=(0.1, 0.2)))
 
 
@@ -125,7 +125,7 @@ def test_who_personalizes(algorithm, given, kind):
     [(Ditto(), FineTuning()), (HypCluster(), KnnPer()), (PerFedAvg(), KnnPer())],
 )
 def test_a_personalization_too_many_is_refused(algorithm, given):
-    with pytest.raises(UserError, match="has models for clients of its own"):
+    with refused("personalization", given.card.name, "none"):
         _resolved(algorithm, given)
 
 
@@ -137,13 +137,26 @@ def test_fine_tuning_has_the_batches_of_training():
 
 def test_a_warm_start_has_the_clusters_rates_but_for_its_own():
     clusters = HypCluster(_SGD, OptimizerConfig("adam", 0.3))
-    own = FedAvg(OptimizerConfig("sgd", None), OptimizerConfig("adam", 0.7))
-    config = RunConfig(clusters, warm_start=WarmStartConfig(own, total_rounds=2))
-    before = defaults.resolve(config, _SILOS).warm_start.algorithm
-    assert before.client_optimizer.learning_rate == 0.5
-    assert before.server_optimizer.learning_rate == 0.7
-    none = dataclasses.replace(config, warm_start=WarmStartConfig(own))
-    assert defaults.resolve(none, _SILOS).warm_start == WarmStartConfig()
+    own = WarmStartConfig(2, server_learning_rate=0.7, server_adam_epsilon=1e-3)
+    whole = defaults.resolve(RunConfig(clusters, warm_start=own), _SILOS)
+    before = whole.warm_start.algorithm(whole.algorithm)
+    assert before.client_optimizer == _SGD
+    assert before.server_optimizer == OptimizerConfig("adam", 0.7, {"epsilon": 1e-3})
+
+
+@pytest.mark.parametrize(
+    ("before", "setting", "field", "value"),
+    [
+        ({"server_learning_rate": 0.7}, _SILOS, "server_learning_rate", 0.7),
+        ({"server_adam_epsilon": 0.0}, _DEVICES, "server_adam_epsilon", 0.0),
+        ({"fraction": 0.5}, _DEVICES, "fraction", 0.5),
+        ({"fraction": 0.5, "total_rounds": 1}, _SILOS, "fraction", 0.5),
+    ],
+)
+def test_a_warm_start_that_says_too_much_is_refused(before, setting, field, value):
+    config = RunConfig(HypCluster(), warm_start=WarmStartConfig(**before))
+    with refused(field, value, expected="", advice=""):
+        defaults.resolve(config, setting)
 
 
 def test_to_resolve_twice_is_to_resolve_once():

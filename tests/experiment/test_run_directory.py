@@ -9,6 +9,7 @@ import pytest
 import motley_tff
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory
+from tests.errors import refused
 
 FLAGS = {"total_rounds": 3, "client_learning_rate": 0.1, "finetune_learning_rate": ["0.1"]}
 
@@ -33,7 +34,7 @@ def test_other_flags_are_refused_by_name(tmp_path):
     with opened(tmp_path) as directory:
         directory.write_record(status="running")
         directory.table("rounds").write_text("round\n1\n")
-    with pytest.raises(UserError, match=r"--total_rounds \(3 then, 4 now\)"):
+    with refused(str(tmp_path / "run"), "total_rounds (3 then, 4 now)"):
         run_directory.RunDirectory(str(tmp_path), "run", {**FLAGS, "total_rounds": 4})
 
 
@@ -50,7 +51,7 @@ def test_a_warm_start_is_not_taken_for_that_of_other_flags(tmp_path):
     with opened(tmp_path) as directory:
         directory.write_record(status="stopped")
         (directory.path / "warm_start_1.npz").write_bytes(b"")
-    with pytest.raises(UserError, match=r"client_learning_rate \(0.1 then, 0.2 now\)"):
+    with refused(found="client_learning_rate (0.1 then, 0.2 now)"):
         run_directory.RunDirectory(str(tmp_path), "run", {**FLAGS, "client_learning_rate": 0.2})
 
 
@@ -72,7 +73,7 @@ def test_other_code_that_goes_on_with_a_run_is_named(tmp_path):
 
 
 def test_two_at_once_are_refused(tmp_path):
-    with opened(tmp_path), pytest.raises(UserError, match="another process"):
+    with opened(tmp_path), refused(str(tmp_path / "run"), "another process", advice="wait"):
         run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
     with opened(tmp_path):
         pass
@@ -81,13 +82,13 @@ def test_two_at_once_are_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["=1+1", "../up", "", "a/b", "-x", ".", "a b", "x" * 200])
 def test_names_that_are_no_file_names(tmp_path, name):
-    with pytest.raises(UserError, match="experiment_name"):
+    with refused("experiment_name", name, "at most 128 letters"):
         run_directory.RunDirectory(str(tmp_path), name, FLAGS)
 
 
 def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write the output directory"):
+    with refused(str(tmp_path / "file"), expected="written", advice="root_output_dir"):
         run_directory.RunDirectory(str(tmp_path / "file"), "run", FLAGS)
 
 
@@ -121,11 +122,11 @@ def test_a_clock_that_is_set_back_makes_no_run_last_less_than_nothing(tmp_path, 
 def test_a_record_that_was_changed(tmp_path, record, words):
     os.makedirs(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match=words):
+    with refused("run.json", expected=words):
         run_directory.RunDirectory(str(tmp_path), "run", {})
-    for damaged, words in (("{", ""), ("[" * 100_000, ": maximum recursion depth")):
+    for damaged, words in (("{", ""), ("[" * 100_000, "maximum recursion depth")):
         (tmp_path / "run" / "run.json").write_text(damaged)
-        with pytest.raises(UserError, match=f"run.json cannot be read{words}"):
+        with refused("run.json", expected=f"read ({words}"):
             run_directory.RunDirectory(str(tmp_path), "run", {})
 
 
@@ -157,12 +158,9 @@ def test_a_run_of_other_results_is_not_gone_on_with(tmp_path, version, left):
     else:
         (path / left).mkdir(parents=True)
     before = (path / "run.json").read_bytes()
-    expected = (
-        rf"version {version or 1}, expected {motley_tff.RESULTS_VERSION}: .*--experiment_name"
-    )
-    with pytest.raises(UserError, match=expected) as error:
+    found, expected = f"version {version or 1}", str(motley_tff.RESULTS_VERSION)
+    with refused(str(path), found, expected, "experiment_name"):
         run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
-    assert "\n" not in str(error.value) and str(path) in str(error.value)
     assert (path / "run.json").read_bytes() == before
 
 
@@ -185,7 +183,7 @@ def test_a_flag_that_an_older_run_did_not_have_stood_at_its_default(tmp_path):
     _made_before(tmp_path, status="finished")
     flags = {**FLAGS, "l2": 0.0, "rates": (1, 2)}
     run_directory.RunDirectory(str(tmp_path), "run", flags, {**flags, "total_rounds": 9}).close()
-    with pytest.raises(UserError, match=r"--l2 \(0.0 then, 0.5 now\)"):
+    with refused(found="l2 (0.0 then, 0.5 now)"):
         run_directory.RunDirectory(str(tmp_path), "run", {**flags, "l2": 0.5}, flags)
 
 
@@ -194,7 +192,7 @@ def test_of_many_flags_that_differ_the_first_are_named(tmp_path):
     with contextlib.closing(run_directory.RunDirectory(tmp_path, "x", flags)) as directory:
         directory.write_record(status="finished")
     others = dict.fromkeys(flags, -1)
-    with pytest.raises(UserError, match=r"--flag_07 \(7 then, -1 now\) and 3 more; give the same"):
+    with refused(found="flag_07 (7 then, -1 now) and 3 more"):
         run_directory.RunDirectory(tmp_path, "x", others)
 
 
@@ -209,6 +207,5 @@ def test_of_many_flags_that_differ_the_first_are_named(tmp_path):
 def test_a_directory_of_another_program_is_refused_by_its_name(tmp_path, facts, known):
     with opened(tmp_path) as directory:
         directory.write_record(status="finished", **facts)
-    words = f"exists in .* and is one of {known}, not of mtl_trainer; choose"
-    with pytest.raises(UserError, match=words):
+    with refused(str(tmp_path), known, "mtl_trainer"):
         run_directory.RunDirectory(str(tmp_path), "run", {"alpha": 1}, maker="mtl_trainer")

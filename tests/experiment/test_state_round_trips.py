@@ -9,9 +9,9 @@ import tensorflow as tf
 from hypothesis import example, given, strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from motley_tff.core.errors import UserError
 from motley_tff.experiment import checkpoints, client_scores
 from motley_tff.files import array_files
+from tests.errors import refused
 
 LEAVES = arrays_of.arrays(
     st.sampled_from([np.float32, np.int32, np.int64, np.bool_]),
@@ -44,7 +44,7 @@ def test_a_state_comes_back_into_its_own_structure_alone(folder, state, other):
     tf.nest.assert_same_structure(found, state)
     assert _bytes(found) == _bytes(state)
     if [kind[:2] for kind in _bytes(state)] != [kind[:2] for kind in _bytes(other)]:
-        with pytest.raises(UserError, match="another model"):
+        with refused("round_00000001.npz", "another model"):
             checkpoints.load(folder, 1, other)
 
 

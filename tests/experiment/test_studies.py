@@ -12,10 +12,10 @@ import pytest
 from motley_tff.algorithms import FineTuning, Local, optimizers, personal_training
 from motley_tff.backends import sequential
 from motley_tff.core import clients
-from motley_tff.core.errors import UserError
 from motley_tff.experiment import studies
 from motley_tff.experiment.config import EvaluationConfig
 from tests import toy
+from tests.errors import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -143,5 +143,5 @@ def test_models_that_are_personalized_in_training_have_no_set_to_cut():
     built = Local().build(silos, silos.model.initial_weights(0))
     personal = personal_training.personalization(silos, built)
     config = EvaluationConfig(personalization_fractions=(0.5,))
-    with pytest.raises(UserError, match="personalized while the rounds run"):
+    with refused("personalization_fractions", (0.5,), "1"):
         studies.Studies(config, sequential.SequentialBackend(), silos, personal, 1)

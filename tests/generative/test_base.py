@@ -9,9 +9,9 @@ import pytest
 from motley_tff import generative
 from motley_tff.algorithms import FineTuning, OptimizerConfig
 from motley_tff.core import clients as clients_lib
-from motley_tff.core.errors import UserError
 from motley_tff.generative import Ddpm, WganGp
 from tests import toy
+from tests.errors import refused
 from tests.generative import tiny
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -73,7 +73,7 @@ def _task(kind, is_silos=True, is_central=False):
 def test_devices_keep_nothing(kind):
     task = _task(kind, is_silos=False)
     params = generative.KINDS[kind](keep_optimizer_state=True, train_steps=5)
-    with pytest.raises(UserError, match="--keep_optimizer_state is for silos"):
+    with refused("keep_optimizer_state", True, "silos", "setting=cross_silo"):
         params.build(task, task.model.initial_weights(0))
 
 

@@ -168,6 +168,32 @@ def test_a_foreign_file_with_a_row_a_seed(motley_metrics, tmp_path):
     assert "one has accuracy (percent), higher is better, shares has accuracy, higher" in message
 
 
+def test_a_foreign_file_with_empty_cells(motley_metrics, tmp_path):
+    """One model's is of a model that diverged, all models' of a client without a score."""
+    path, one, two = (tmp_path / f"{name}.csv" for name in ("both", "one", "two"))
+    path.write_text("user,G,P\na,0.5,0.75\nb,0.5,\nc,,0.5\nd,,\n")
+    one.write_text("user,G\na,0.5\nb,0.5\nc,\nd,\n")
+    two.write_text("user,G\na,0.75\nb,\nc,0.5\nd,\n")
+    columns, metric = "--columns=client=user,baseline=G", "--metric=accuracy"
+    stdout = motley_metrics(path, f"{columns},personalized=P", metric)
+    found = _printed(stdout)
+    assert (found["num_unscored"], found["num_diverged"]) == (["1"], ["1"])
+    assert (found["baseline_mean"], found["pct_clients_hurt"]) == (["0.5"], ["33.333"])
+    for model in ("baseline", "personalized"):
+        assert f"both: the {model} model of 1 clients diverged; no mean is over them" in stdout
+    assert "both: 1 clients have nothing to be scored on" in stdout
+    stdout = motley_metrics(one, columns, metric)
+    assert "one: 2 clients have nothing to be scored on" in stdout and "wilcoxon" not in stdout
+    stdout = motley_metrics(one, two, columns, metric, "--compare")
+    found = _printed(stdout)
+    assert (found["num_diverged"], found["mean"]) == (["1", "1"], ["0.5", "0.625"])
+    assert "1 clients have nothing to be scored on" in stdout
+    # F = 0.75 - 0.5, worst of b, best of c.
+    stdout = motley_metrics(two, columns, metric, f"--global={one}")
+    assert _printed(stdout)["api"] == ["0.25"] and _printed(stdout)["pui"] == ["66.667"]
+    assert "personalized: the model of 1 clients diverged" in stdout
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -266,8 +292,18 @@ def test_seeds_are_compared_each_with_itself(motley_metrics, tmp_path):
     assert found["difference_mean"] == ["0.5", "0.5"]
     message = motley_metrics(runs[0], runs[3], "--compare", fails=True)
     assert "x0 has test of seed 0, y1 has test of seed 1; give runs of one seed" in message
-    found = _printed(motley_metrics(runs[0], runs[3], "--compare", "--anyway"))
-    assert found["difference_mean"] == ["0.5"]
+    stdout = motley_metrics(runs[0], runs[3], "--compare", "--anyway")
+    assert _printed(stdout)["difference_mean"] == ["0.5"]
+    assert "not scored on the same: --base_random_seed of x0 and y1 (0 and 1)" in stdout
+    for model in ("global", "local"):
+        reference = f"--{model}={runs[3]}"
+        words = f"--base_random_seed of personalized and {model} (0 and 1)"
+        assert words in motley_metrics(runs[0], reference, fails=True)
+        assert words in motley_metrics(runs[0], reference, "--anyway")
+        assert _printed(motley_metrics(runs[0], f"--{model}={runs[2]}"))["num_clients"] == ["1"]
+    for run in runs:  # As of devices' own data, of which the seed draws nothing.
+        (run / "run.json").write_text(json.dumps({"data": {"base_random_seed": None}}))
+    assert "warning" not in motley_metrics(runs[0], f"--local={runs[3]}")
 
 
 def test_splits_that_not_all_runs_have(motley_metrics, tmp_path):

@@ -167,7 +167,6 @@ def test_missing_columns_are_named_with_those_found(tmp_path):
         ("c,b\na,0.5\nb,NaN\n", "line 3, column 'b': found 'NaN', expected a number"),
         ("c,b\na,0.5\nb,good\n", "line 3, column 'b': found 'good', expected a number"),
         ("c,b\na,0.5\nb,-inf\n", "line 3, column 'b': found -inf, expected a finite number"),
-        ("c,b\na,0.5\nb,\n", "line 3, column 'b': found an empty cell, expected a number"),
         ("c,b\n,0.5\n", "line 2, column 'c': found an empty cell, expected a client's id"),
         ("c,b\na,1\nb,1\na,2\n", "line 4: client 'a' has a second row"),
         ("c,b,b\na,1,2\n", "column 'b' stands twice"),
@@ -255,8 +254,10 @@ def test_accuracies_from_0_to_1_of_a_table_without_rounds(tmp_path):
         ("a,43.6,101\nb,50.9,78.2", "found 101, expected an accuracy within [0, 100] in percent"),
         (
             "a,0.436,85.5\nb,0.509,78.2",
-            "line 2, column 'G': found 0.436, expected an accuracy within",
+            "line 2, column 'G': found 0.436, expected an accuracy within [0, 100] in percent, as "
+            "most are; if all are in percent, call the metric 'accuracy (percent)', of",
         ),
+        ("a,1.2,0.9\nb,3,0.5", "found 1.2, expected an accuracy within [0, 1]; if all are in perc"),
         ("a,-43.6,85.5\nb,50.9,78.2", "found -43.6"),
     ],
 )
@@ -267,6 +268,17 @@ def test_accuracies_are_shares_or_percent_as_their_values_say(tmp_path, rows, fo
         assert set(client_tables.read(path, names, "accuracy")["metric"]) == {found}
     else:
         assert found in _message(path, columns=names, metric="accuracy")
+
+
+@pytest.mark.parametrize("rows", ["a,1.2,0.9\nb,3,0.5", "a,0.436,85.5\nb,0.509,78.2", "a,0.5,1"])
+def test_accuracies_are_in_percent_where_the_metric_says_so(tmp_path, rows):
+    path, names = _text(tmp_path, f"c,G,P\n{rows}\n"), {"client": "c", "baseline": "G"}
+    metric = "accuracy (percent)"
+    table = client_tables.read(path, {**names, "personalized": "P"}, metric)
+    assert set(table["metric"]) == {metric} and client_tables.is_percent(table)
+    path = _text(tmp_path, "c,G\na,101\n")
+    message = _message(path, columns=names, metric=metric)
+    assert message.endswith("found 101, expected an accuracy within [0, 100] in percent")
 
 
 def test_find(tmp_path):

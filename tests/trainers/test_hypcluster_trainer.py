@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from motley_tff.core.errors import UserError
 from tests.contracts import in_process
+from tests.errors import refused
 from tests.trainers import programs
 
 SCHOOL = (
@@ -79,9 +79,9 @@ def test_a_run_leaves_all_models_for_another(clustered, tmp_path):
         patch.setenv("HOME", "/")
         flags_of_two = (*flags, "--num_clusters=2", "--total_rounds=0", home)
         _, stderr = run(tmp_path, "--experiment_name=x", *flags_of_two, status=2)
-    assert "leads to 3 models" in stderr
+    assert "found 3" in stderr
     _, stderr = run(tmp_path, "--experiment_name=x", *flags, "--num_clusters=2", *given, status=2)
-    assert "leads to 3 models, expected --num_clusters=2" in stderr and stderr.count("\n") == 1
+    assert "--num_clusters=2 models, found 3" in stderr and stderr.count("\n") == 1
 
 
 def test_a_warm_start_has_rates_of_its_own(tmp_path):
@@ -96,9 +96,8 @@ def test_a_warm_start_has_rates_of_its_own(tmp_path):
             assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "own" / name).read_bytes()
         # Rates count: another warm start is not taken for this one.
         for i in range(3):
-            with pytest.raises(UserError, match="exists in") as caught:
+            with refused(str(tmp_path / "own"), own[i].partition("=")[0].removeprefix("--")):
                 run_here(tmp_path, "own", *flags, *own[:i], *own[i + 1 :])
-            assert own[i].partition("=")[0] in str(caught.value)
 
 
 @pytest.mark.slow
@@ -119,15 +118,15 @@ def test_collapse_is_said_and_remedies_help(tmp_path):
     ("flags", "words"),
     [
         (["--num_clusters=0"], "--num_clusters=0"),
-        (["--path_to_initial_model_weights_list=a,b,c"], "has 3 paths, expected --num_clusters=2"),
-        (["--path_to_initial_model_weights=a"], "give k of them"),
-        (["--warmstart_fraction=0.2", "--num_warmstart_fedavg_rounds=3"], "give one of them"),
+        (["--path_to_initial_model_weights_list=a,b,c"], "--num_clusters=2"),
+        (["--path_to_initial_model_weights=a"], "--path_to_initial_model_weights_list"),
+        (["--warmstart_fraction=0.2", "--num_warmstart_fedavg_rounds=3"], "--num_warmstart_fe"),
         (["--warmstart_fraction=2"], "--warmstart_fraction=2"),
-        (["--dataset_name=emnist", "--warmstart_fraction=0.2"], "is for silos"),
+        (["--dataset_name=emnist", "--warmstart_fraction=0.2"], "--warmstart_fraction=0.2"),
         (["--path_to_initial_model_weights_list=a,b", "--cluster_initialization=updates"],
-         "makes all models from one"),
-        (["--aggregator=differentially_private"], "cannot leave out those outside a cluster"),
-        (["--warmstart_client_learning_rate=0.1"], "of which there are no rounds"),
+         "--cluster_initialization=updates"),
+        (["--aggregator=differentially_private"], "--aggregator=differentially_private"),
+        (["--warmstart_client_learning_rate=0.1"], "--num_warmstart_fedavg_rounds"),
         (["--num_warmstart_fedavg_rounds=3", "--warmstart_client_learning_rate=0"],
          "--warmstart_client_learning_rate=0"),
         (["--num_warmstart_fedavg_rounds=3", "--warmstart_server_adam_epsilon=0.1"],
@@ -143,7 +142,7 @@ def test_bad_flags_are_one_line(tmp_path, flags, words):
 def test_what_is_found_out_later(tmp_path, clustered):
     base = ("--dataset_name=school", "--use_synthetic_data", "--total_rounds=1", "--num_clusters=2")
     _, stderr = run(tmp_path, "--experiment_name=x", *base, "--num_clusters=61", status=2)
-    assert "school has 60 training clients" in stderr and stderr.count("\n") == 1
+    assert "--num_clusters=61" in stderr and stderr.count("\n") == 1
     rules = ("--num_warmstart_fedavg_rounds=2", "--acceptance=validated:0.2")
     _, stderr = run(tmp_path, "--experiment_name=z", *base, *rules, status=2)
     assert "validated:0.2" in stderr and stderr.count("\n") == 1, "before the warm start"

@@ -54,10 +54,10 @@ def test_warm_start_from_a_run(trained, tmp_path):
         (["--coefficients=1.5"], "above 0 and at most 1"),
         (["--coefficients=0,0.5"], "above 0 and at most 1"),
         (["--coefficients=half"], "above 0 and at most 1"),
-        (["--num_neighbors=0"], "whole numbers from 1"),
-        (["--num_neighbors=5,5"], "different whole numbers"),
-        (["--num_neighbors=" + "9" * 5000], "whole numbers from 1"),
-        (["--total_rounds=0"], "trains no global model"),
+        (["--num_neighbors=0"], "whole number from 1 to 1,000"),
+        (["--num_neighbors=5,5"], "different"),
+        (["--num_neighbors=" + "9" * 5000], "whole number from 1 to 1,000"),
+        (["--total_rounds=0"], "--path_to_initial_model_weights"),
     ],
 )
 def test_bad_flags_are_one_line(tmp_path, flags, words):

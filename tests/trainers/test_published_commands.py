@@ -9,10 +9,10 @@ import dataclasses
 
 import pytest
 
-from motley_tff.core.errors import UserError
 from motley_tff.experiment import experiment, runner
 from motley_tff.experiment.config import LoopConfig
 from tests import toy
+from tests.errors import refused
 from tests.trainers import programs, test_optimizer_flags
 
 # {data set: rates of clients and server, Adam's epsilon, cohort, batch, validation and test clients
@@ -138,5 +138,5 @@ def test_a_cohort_above_a_made_up_population_is_all_of_it(is_made_up, asked, siz
     warning = "--clients_per_train_round=4, but synthetic toy has 3 training clients"
     assert [line.startswith(warning) for line in said] == [True] * (size is None)
     if not is_made_up:  # Of real data it is still refused.
-        with pytest.raises(UserError, match="has 3 training clients; give at most that many"):
+        with refused("clients_per_round", 4, "at most 3"):
             experiment.check_config(loop, task)

@@ -33,7 +33,6 @@ flags.DEFINE_integer("pictures", 5, "How many, of different clients.", lower_bou
 flags.DEFINE_integer("iterations", 300, "Of the search for a picture.", lower_bound=1)
 flags.DEFINE_integer("starts", 3, "Of searches, of which the nearest counts.", lower_bound=1)
 flags.DEFINE_float("client_learning_rate", 0.1, "Of the clients' steps.", lower_bound=1e-6)
-flags.DEFINE_integer("base_random_seed", 0, "Seed of data, weights and searches.", 0, 2**32 - 1)
 flags.DEFINE_string("output_dir", None, "Directory that gets leakage.csv and leakage.png.")
 flags.mark_flags_as_required(["dataset_name", "output_dir"])
 flags.register_validator("output_dir", lambda name: name != "", "expected a directory's name")
