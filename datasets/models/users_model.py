@@ -40,7 +40,7 @@ _NUM_TRIED, _TOLERANCE = 4, 1e-4
 
 
 def is_named(model: str | None) -> bool:
-    """Returns whether `--model` names a module's function, and no model that a data set offers."""
+    """Returns whether `model` names a module's function, and no model that a data set offers."""
     return model is not None and any(character in model for character in ":/.")
 
 
