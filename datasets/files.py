@@ -116,7 +116,7 @@ def readable_as(kind: str, *others: type[Exception]) -> Iterator[None]:
 
 def unreadable(kind: str, reason: str) -> UserError:
     """Returns the error that what is read is not of a kind."""
-    found = f"what is truncated or of another kind ({reason})"
+    found = f"a file that is truncated or of another kind ({reason})"
     return UserError("", found, kind, "mend or replace it")
 
 
@@ -192,9 +192,8 @@ def _download(url: str, target: Path, sha256: str, write: Callable[[Any, Any], s
             with temporary.open("wb") as out:
                 digest = write(response, out)
             if digest != sha256:
-                raise UserError(
-                    url, f"SHA-256 {digest}", sha256, "fetch it by hand: this one was removed"
-                )
+                advice = "fetch it by hand: this one was removed"
+                raise UserError(url, f"SHA-256 {digest}", sha256, advice)
     except (OSError, EOFError, lzma.LZMAError, http.client.HTTPException) as error:
         # A URLError wraps what the socket said; an HTTPError has the status itself.
         reason = getattr(error, "reason", None)

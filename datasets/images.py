@@ -231,7 +231,7 @@ def _list(folder: Path, only: Sequence[str] | None, layout: str) -> tuple[list[_
                 if _is_ignored(file):
                     ignored += 1
                 elif file.is_dir():
-                    raise UserError(file.path, "a folder", f"a picture, of {layout}")
+                    raise UserError(file.path, "a folder", f"a picture, as in {layout}")
                 elif not file.is_file():  # Reading a pipe would wait for ever.
                     found = "a pipe, a device or a link to nothing"
                     raise UserError(file.path, found, "a picture", "remove it")
@@ -252,7 +252,7 @@ def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
 
 def _folder(entry: os.DirEntry[str], layout: str) -> os.DirEntry[str]:
     if not entry.is_dir():
-        raise UserError(entry.path, "a file", f"a folder, of {layout}")
+        raise UserError(entry.path, "a file", f"a folder, as in {layout}")
     return entry
 
 

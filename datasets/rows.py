@@ -353,7 +353,7 @@ def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.S
         kind = f"no client (but {first!r})" if first else "no client"
         other = f", or give {errors.name('missing_values')} without it if it is a client"
         found = f"{kind} in {_counted(missing)} (the header is row 1)"
-        advice = f"fill it, or take those rows out{other if first else ''}"
+        advice = f"fill the column, or take those rows out{other if first else ''}"
         raise column_error(ids, found, advice=advice)
     return ids
 

@@ -16,7 +16,7 @@ from motley_tff.core.errors import UserError
 
 
 def find(data_file: str | None) -> Path:
-    """Returns the file, or LEAF's folder, of --data_file; UserError if there is none."""
+    """Returns the file, or LEAF's folder, of `data_file`; UserError if there is none."""
     path = Path(data_file or "").expanduser()
     is_leafs = path.is_dir() and leaf_files.find(path)
     return path if is_leafs else files.existing("data_file", path)

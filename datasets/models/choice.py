@@ -51,7 +51,7 @@ def build(
     facts: ModelFacts,
     example_input: Any,
 ) -> functional_model.FunctionalModel:
-    """Returns the model that `--model` names, the first one offered if it names none; UserError if
+    """Returns the model that `model` names, the first one offered if it names none; UserError if
     it is not offered, or does not take the sizes, or is the user's own and breaks a rule.
     """
     name = options.model or next(iter(offered))

@@ -37,10 +37,11 @@ _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _MAX_WORDS = 300
 # Examples that a model is tried on, and how far float32 sums may differ.
 _NUM_TRIED, _TOLERANCE = 4, 1e-4
+_ADD_WEIGHT = "make them by add_weight in a layer's build"
 
 
 def is_named(model: str | None) -> bool:
-    """Returns whether `--model` names a module's function, and no model that a data set offers."""
+    """Returns whether `model` names a module's function, and no model that a data set offers."""
     return model is not None and any(character in model for character in ":/.")
 
 
@@ -185,21 +186,16 @@ class _Tried(NamedTuple):
         with self.user_code(f"{self.function.__name__}(facts)"):
             model = self.function(self.facts)
         if not isinstance(model, tf.keras.Model):
-            raise self.fail(
-                f"{self.function.__name__}(facts) to return a Keras model, not {_kind(model)}",
-                "return a tf.keras.Sequential or a subclass of tf.keras.Model",
-            )
+            expected = f"{self.function.__name__}(facts) to return a Keras model"
+            advice = "return a tf.keras.Sequential or a subclass of tf.keras.Model"
+            raise self.fail(f"{expected}, not {_kind(model)}", advice)
         if any(map(_has_placeholders, (model, *model.submodules))):
-            raise self.fail(
-                "no tf.keras.Input or input_shape (which a Sequential has that begins with "
-                "Embedding), whose placeholders are never fed inside TFF",
-                "leave the shape out, or write a subclass of tf.keras.Model",
-            )
+            kind = "tf.keras.Input or input_shape (a Sequential that begins with Embedding has one)"
+            advice = "leave the shape out, or write a subclass of tf.keras.Model"
+            raise self.fail(f"no {kind}, which is never fed inside TFF", advice)
         if model.built:
-            raise self.fail(
-                "a model that was not built or called before it is returned",
-                "leave that out: its weights are made when it is first called",
-            )
+            advice = "leave that out: its weights are made when it is first called"
+            raise self.fail("a model that was not built or called before it is returned", advice)
         return model
 
     def check_layers(self) -> _Parts:
@@ -233,59 +229,50 @@ class _Tried(NamedTuple):
                 if isinstance(getattr(layer, name, None), (int, float))
             ]
             if "BaseRandomLayer" in kinds and (not rates or any(rates)):
-                raise self.fail(
-                    "no layer that draws from Keras's own state, as "
-                    f"{layer.name} ({type(layer).__name__}) does",
-                    "write call(self, x, training, key) and use "
-                    "motley_tff.core.tensor_random.dropout(x, rate, key) if training",
+                kind = (
+                    f"that draws from Keras's own state, as {layer.name} ({type(layer).__name__})"
                 )
+                dropout = "motley_tff.core.tensor_random.dropout(x, rate, key) if training"
+                advice = f"write call(self, x, training, key) and use {dropout}"
+                raise self.fail(f"no layer {kind}", advice)
 
     def _check_weights(self, model: Any, created: list[_Created]) -> None:
         fixed = [v.name for v in model.non_trainable_variables]
         if fixed:
-            raise self.fail(
-                f"no weights that are not trained, such as {', '.join(fixed)}: batches' statistics "
-                "and frozen layers do not fit federated averaging",
-                "take tf.keras.layers.GroupNormalization for BatchNormalization, and no "
-                "trainable=False",
-            )
+            expected = f"only weights that can be averaged, all trained, not {', '.join(fixed)}"
+            better = "tf.keras.layers.GroupNormalization for BatchNormalization"
+            raise self.fail(expected, f"take {better}, and no trainable=False")
         ids, seen = ({id(c.variable) for c in created}, {id(v) for v in model.variables})
         if older := [v.name for v in model.variables if id(v) not in ids]:
-            raise self.fail(
-                f"no weights that were there before, such as {', '.join(older)}",
-                f"make the model and its layers inside {self.function.__name__}(facts)",
-            )
+            expected = f"no weights that were there before, such as {', '.join(older)}"
+            advice = f"make the model and its layers inside {self.function.__name__}(facts)"
+            raise self.fail(expected, advice)
         if unseen := [c.variable.name for c in created if id(c.variable) not in seen]:
-            raise self.fail(
-                f"no variables that Keras does not know as weights, such as {', '.join(unseen)}",
-                "make them by add_weight in a layer's build, and keep layers as attributes of the "
-                "model",
-            )
+            expected = f"no variables that Keras does not know as weights, such as {unseen[0]}"
+            raise self.fail(expected, f"{_ADD_WEIGHT}, and keep layers as the model's attributes")
         if not created:
             raise self.fail("weights to train", "give it a layer such as Dense")
         for variable, initial_value in created:
             self._check_weight(variable, initial_value)
         if model.losses:
-            raise self.fail(
-                "no losses of its own (a regularizer, add_loss), which would count for nothing",
-                f"leave them out (for silos, {errors.name('l2_reg')} adds a regularizer)",
+            expected = (
+                "no losses of its own (a regularizer, add_loss): they would count for nothing"
             )
+            advice = f"leave them out (for silos, {errors.name('l2_reg')} adds a regularizer)"
+            raise self.fail(expected, advice)
 
     def _check_weight(self, variable: Any, initial_value: Any) -> None:
         if not isinstance(initial_value, functools.partial):  # What add_weight makes of one.
-            raise self.fail(
-                f"a Keras initializer, which seeds can be given to, of the weight {variable.name}",
-                'make it by add_weight(..., initializer="glorot_uniform") or another of '
-                "tf.keras.initializers",
+            made = (
+                'add_weight(..., initializer="glorot_uniform") or others of tf.keras.initializers'
             )
+            expected = "an initializer, which seeds can be given to, of the weight"
+            raise self.fail(f"{expected} {variable.name}", f"make it by {made}")
         if variable.dtype != tf.float32:
             raise self.fail(f"float32 weights, and {variable.name} is {variable.dtype.name}")
         if getattr(variable, "constraint", None) is not None:
-            raise self.fail(
-                f"no constraint, as the weight {variable.name} has: federated averaging would not "
-                "keep it",
-                "leave it out",
-            )
+            expected = f"no constraint, as {variable.name} has, which averaging would not keep"
+            raise self.fail(expected, "leave it out")
 
     def _check_outputs(self, outputs: Any) -> None:
         if not tf.is_tensor(outputs) or outputs.dtype != tf.float32:
@@ -311,10 +298,8 @@ class _Tried(NamedTuple):
         with self.user_code("drawing the first weights"):
             first, drawn_again = built.initial_weights(0), built.initial_weights(0)
         if not all(np.array_equal(a, b) for a, b in zip(first, drawn_again, strict=True)):
-            raise self.fail(
-                "initializers that draw the same weights from the same seed",
-                "take some of tf.keras.initializers",
-            )
+            expected = "initializers that draw the same weights from the same seed"
+            raise self.fail(expected, "take some of tf.keras.initializers")
         rng = np.random.default_rng(1)
         weights = [(w + 0.1 * rng.normal(size=w.shape)).astype(np.float32) for w in first]
         key = tf.constant([3, 4])
@@ -328,19 +313,13 @@ class _Tried(NamedTuple):
             outputs, again = predict(self.inputs, training), predict(self.inputs, training)
             traced = self._traced(built, weights, training, key)
             if not (_are_close(outputs, again) and _are_close(outputs, traced)):
-                raise self.fail(
-                    f"the same outputs a second time, with training={training}, of the same "
-                    "weights and inputs: it draws random numbers without `key`, or counts in "
-                    "Python",
-                    "let call depend on its arguments alone",
-                )
+                expected = "the same outputs of the same weights and inputs a second time"
+                advice = "draw with `key` alone, and let call depend on its arguments, no counters"
+                raise self.fail(f"{expected}, with training={training}", advice)
         half = self.inputs[: _NUM_TRIED // 2]
         if not _are_close(predict(self.inputs, False)[: len(half)], predict(half, False)):
-            raise self.fail(
-                "an example's outputs not to depend on the others of its batch, which padding "
-                "would change",
-                "leave out what averages over a batch",
-            )
+            expected = "outputs that do not depend on the others of its batch, which may be padding"
+            raise self.fail(expected, "leave out what averages over a batch")
         if parts.num_below is not None or hasattr(self.new(), "embed"):
             self._check_embed(built, weights)
 
@@ -350,10 +329,8 @@ class _Tried(NamedTuple):
         with tf.GradientTape() as tape, self.user_code("the model's call"):
             built.predict([tf.constant(w) for w in weights], self.inputs, True, key)
         if names := [v.name for v in tape.watched_variables()]:
-            raise self.fail(
-                f"no variables that are none of its weights, such as {', '.join(names)}",
-                "make them by add_weight in a layer's build",
-            )
+            expected = f"no variables that are none of its weights, such as {', '.join(names)}"
+            raise self.fail(expected, _ADD_WEIGHT)
 
     def _traced(
         self, built: functional_model.FunctionalModel, weights: Any, training: bool, key: Any
@@ -445,11 +422,9 @@ class UsersModel:
                 made = layer(made)
             made = tf.cast(made, tf.float32)
         else:
-            raise self._tried.fail(
-                "the representation below the last layer, for kNN-Per",
-                "give the model a method embed(self, x) that returns it, and let call begin with "
-                "it",
-            )
+            expected = "the representation below the last layer, for kNN-Per"
+            method = "a method embed(self, x) that returns it, and let call begin with it"
+            raise self._tried.fail(expected, f"give the model {method}")
         is_of_tokens = self._tried.facts.num_ids is not None and len(made.shape) == 3
         return made if is_of_tokens or len(made.shape) == 2 else _flat(made)
 

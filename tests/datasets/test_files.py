@@ -57,6 +57,17 @@ def test_download_of_what_is_not_packed(tmp_path):
     assert target.read_bytes() == b"as it is"
 
 
+def test_a_path_of_a_user_is_there_and_of_its_kind(tmp_path):
+    (tmp_path / "file").touch()
+    assert files.existing("data_file", tmp_path / "file") == tmp_path / "file"
+    for name, expected in (("file", "a folder, and a file"), ("none", "a folder, and nothing")):
+        with refused("data_dir", expected=expected) as caught:
+            files.existing("data_dir", tmp_path / name, "a folder")
+        assert caught.value.found == str(tmp_path / name)
+    with refused("data_file", str(tmp_path), "a file, and a folder"):
+        files.existing("data_file", tmp_path)
+
+
 @pytest.mark.parametrize("kept", [-1000, 40])
 def test_truncated_download_leaves_nothing(tmp_path, kept):
     packed = lzma.compress(bytes(range(256)) * 20_000, lzma.FORMAT_ALONE)

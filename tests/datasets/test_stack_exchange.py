@@ -267,7 +267,7 @@ def test_bad_paths(tmp_path):
         (tmp_path, "a.sqlite", "posts_xml", "a folder is there"),
         (archive, "a.sqlite", "posts_xml", "7z"),
         (path, "a.db", "output", ".sqlite"),
-        (path, "Posts.xml/a.sqlite", "output", f"a folder at {path}"),
+        (path, "Posts.xml/a.sqlite", "output", f"a folder at {path}, "),
     ):
         with refused(where, expected=expected):
             stack_exchange.prepare(posts_xml, tmp_path / output)

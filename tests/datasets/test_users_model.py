@@ -179,10 +179,10 @@ _BROKEN = {
     _sequential("L.Reshape((2, 2))", "L.LSTM(3, dropout=0.1)", _DENSE): "(LSTM)",
     _subclass("return self.b(tf.nn.dropout(x, 0.5) if training else x)"): "with training=True",
     _subclass("return self.b(x) * tf.random.uniform([])"): "with training=False",
-    "n = [0]\n" + _subclass("n[0] += 1\n        return self.b(x) * n[0]"): "or counts in Python",
+    "n = [0]\n" + _subclass("n[0] += 1\n        return self.b(x) * n[0]"): "no counters",
     # Weights.
     _sequential("L.BatchNormalization()", _DENSE): "GroupNormalization for BatchN",
-    _sequential("L.Dense(6, trainable=False)", _DENSE): "such as dense/kernel:0",
+    _sequential("L.Dense(6, trainable=False)", _DENSE): "not dense/kernel:0",
     _subclass("return self.b(x) * self.v", "self.v = tf.Variable(1.0)"):
         "initializer, which seeds can be given to, of the weight Variable:0",
     _subclass("return self.b(x @ self.h['w'].v)",
