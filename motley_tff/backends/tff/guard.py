@@ -94,7 +94,7 @@ def check(allowed: str) -> None:
         if allowed == ALL or allowed in machine or _is_loopback(allowed):
             return
     known = ", ".join([LOOPBACK, *sorted(machine)])
-    expected = f"{ALL} or an address of this machine ({known})"
+    expected = f"an address of this machine ({known}) or {ALL}"
     raise UserError(errors.name("listen_address"), allowed, expected)
 
 

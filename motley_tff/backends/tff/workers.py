@@ -95,9 +95,9 @@ def _connect(address: str, seconds: float) -> stub_lib.WorkerStub:
             expected = f"a TFF worker that listens there ({refusal.strerror or refusal})"
             advice = f"start one there with motley_worker {errors.name('port')}={port}"
             raise UserError(errors.name("tff_workers"), address, expected, advice) from refusal
-        expected = "TFF's worker, and what listens there answers otherwise"
+        place = f"what listens at {address} does not answer as TFF's worker does"
         advice = f"see whether a motley_worker's {errors.name('listen_address')} lets you in"
-        raise WorkerError(errors.name("tff_workers"), address, expected, advice) from error
+        raise WorkerError(place, advice=advice) from error
 
 
 class _RemoteWorker:

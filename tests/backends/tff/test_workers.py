@@ -378,4 +378,4 @@ def test_no_such_host():
 def test_something_else_listens_there():
     with socket.create_server(("127.0.0.1", 0)) as server:
         error = _unreachable(f"127.0.0.1:{server.getsockname()[1]}")
-    assert "answers otherwise" in error.expected and error.exit_status == 1
+    assert "does not answer" in error.where and error.exit_status == 1
