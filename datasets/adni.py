@@ -30,10 +30,15 @@ from datasets import adni_files, files, silos
 from datasets.adni_files import SIDE, Scans
 from datasets.models import adni_cnn
 from datasets.options import DataOptions
-from motley_tff.core import functional_model, random_streams, task as task_lib
+from motley_tff.core import (
+    errors,
+    functional_model,
+    options as options_lib,
+    random_streams,
+    task as task_lib,
+)
 from motley_tff.core.errors import UserError
 
-SPLITS = ("subject", "published")
 _PATHS = ("adni/adni.npz", "adni.npz", "adni/labels.csv", "labels.csv")
 _ADVICE = (
     "put adni.npz (about 30 MB; python -m datasets.prepare.adni makes it) or labels.csv and its "
@@ -57,33 +62,32 @@ Rows = dict[str, np.ndarray]
 
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on the file, PNGs or synthetic scanners; UserError if none or broken."""
-    seed, rule = options.base_random_seed, options.adni_split or SPLITS[0]
+    seed, rule = options.base_random_seed, options.adni_split
     if options.use_synthetic_data:
         collection = synthesize(seed)
         return create_task_from_data(collection.vendors, seed, rule, collection.facts)
     path = files.require(options, _PATHS, "adni.npz or labels.csv", _ADVICE)
     if path.suffix not in (".npz", ".csv"):
-        raise UserError(f"{path}: expected a file of ADNI that ends in .npz or .csv")
+        raise UserError(str(path), expected="a file of ADNI that ends in .npz or .csv")
     read = adni_files.read if path.suffix == ".npz" else adni_files.read_folder
     collection = read(path)
-    with files.named(path):
+    with errors.at(path):
         return create_task_from_data(collection.vendors, seed, rule, collection.facts)
 
 
 def create_task_from_data(
     vendors: Mapping[str, Scans],
     seed: int,
-    adni_split: str = SPLITS[0],
+    adni_split: str = DataOptions.adni_split,
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
     """Returns the task on `{client id: labelled slices, none or more}` in memory, split by the rule
-    `adni_split`, one of `SPLITS`. UserError if no vendor has labelled slices, or none can be split.
+    `adni_split`. UserError if no vendor has labelled slices, or none can be split.
     """
-    if adni_split not in SPLITS:
-        raise UserError(f"adni_split: found {adni_split!r}, expected one of {', '.join(SPLITS)}")
+    options_lib.checked(DataOptions("adni", adni_split=adni_split))  # type: ignore[arg-type]
     some = {vendor: scans for vendor, scans in vendors.items() if len(scans.suvr)}
     if not some:
-        raise UserError(f"found no labelled scan of {len(vendors)} vendors, expected some")
+        raise UserError("", f"no labelled scan of {len(vendors)} vendors", "some")
     if adni_split == "subject":
         rows = split_by_subject({vendor: scans.subjects for vendor, scans in some.items()}, seed)
     else:
@@ -202,8 +206,7 @@ def _task(
     scanners = silos.with_evaluated(
         data,
         "too few subjects or values for three parts: trains, but is not evaluated",
-        f"found {len(data)} vendors with labelled scans, expected one of 3 subjects or more: none "
-        "can be split",
+        "a vendor of 3 subjects or more with labelled scans",
     )
     error = silos.squared_error
     return task_lib.Task(

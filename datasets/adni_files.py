@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from datasets import files, picture_files
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import array_files
 
@@ -75,42 +76,45 @@ def write(path: Path, vendors: Mapping[str, Scans], report: Mapping[str, Any]) -
 def read(path: Path) -> Collection:
     """Reads an array file; UserError if it is of another kind, damaged, or has other arrays."""
     arrays = files.read_npz(path)
-    vendors = arrays.get("vendors")
-    if vendors is None or vendors.dtype.kind != "U" or vendors.ndim != 1:
-        raise UserError(
-            f"{path}: found arrays {sorted(arrays)[:8]}, expected vendors (text [k]) and images_i, "
-            "suvr_i, subject_i, scan_i of each, as datasets.prepare.adni writes them"
-        )
-    names = [" ".join(name.split()) for name in vendors.tolist()]
-    if len(set(names)) != len(names) or "" in names:
-        raise UserError(f"{path}: found vendors {names}, expected different names")
-    scans = {name: _scans(path, arrays, i, name) for i, name in enumerate(names)}
     facts: dict[str, Any] = {"source": "npz", "files": [str(path)]}
-    if "report" in arrays:
-        try:
-            facts["preparation"] = files.parse_json(str(arrays["report"]))
-        except ValueError as error:
-            reason = files.one_line(error)
-            raise UserError(f"{path}: the array report is not JSON ({reason})") from error
+    with errors.at(path):
+        scans = {name: _scans(arrays, i, name) for i, name in enumerate(_vendors(arrays))}
+        if "report" in arrays:
+            with errors.at("report"), files.readable_as("JSON", ValueError):
+                facts["preparation"] = files.parse_json(str(arrays["report"]))
     return Collection(scans, facts)
 
 
-def _scans(path: Path, arrays: Mapping[str, np.ndarray], index: int, vendor: str) -> Scans:
+def _vendors(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    vendors = arrays.get("vendors")
+    if vendors is None or vendors.dtype.kind != "U" or vendors.ndim != 1:
+        expected = "vendors (text [k]) and images_i, suvr_i, subject_i, scan_i of each"
+        advice = "make the file with python -m datasets.prepare.adni"
+        raise UserError("", f"arrays {sorted(arrays)[:8]}", expected, advice)
+    names = [" ".join(name.split()) for name in vendors.tolist()]
+    if len(set(names)) != len(names) or "" in names:
+        raise UserError("vendors", names, "different names")
+    return names
+
+
+def _scans(arrays: Mapping[str, np.ndarray], index: int, vendor: str) -> Scans:
+    place = f"vendor {vendor!r}"
     missing = [f"{f}_{index}" for f in _FIELDS if f"{f}_{index}" not in arrays]
     if missing:
-        raise UserError(f"{path}: found no {', '.join(missing)}, the arrays of vendor {vendor!r}")
+        raise UserError(place, f"no arrays {', '.join(missing)}")
     images, suvr, subjects, scans = (arrays[f"{field}_{index}"] for field in _FIELDS)
-    if images.dtype not in (np.uint8, np.float32) or images.shape[1:] != (SIDE, SIDE):
-        expected = f"uint8 or float32 [n, {SIDE}, {SIDE}]"
-        raise files.wrong_array(f"{path}: vendor {vendor!r}", "images", images, expected)
-    for name, array, kind in zip(_FIELDS[1:], (suvr, subjects, scans), "fUU", strict=True):
-        if array.dtype.kind != kind or array.shape != images.shape[:1]:
-            expected = f"{'floats' if kind == 'f' else 'text'} [{len(images)}] as there are images"
-            raise files.wrong_array(f"{path}: vendor {vendor!r}", name, array, expected)
-    if not (np.isfinite(suvr).all() and (suvr > 0).all()):
-        raise UserError(f"{path}: vendor {vendor!r} has an SUVR that is no number above 0")
-    if images.dtype != np.uint8 and not (np.isfinite(images).all() and (images >= 0).all()):
-        raise UserError(f"{path}: vendor {vendor!r} has pixels that are no numbers from 0 up")
+    with errors.at(place):
+        if images.dtype not in (np.uint8, np.float32) or images.shape[1:] != (SIDE, SIDE):
+            raise files.other_array("images", images, f"uint8 or float32 [n, {SIDE}, {SIDE}]")
+        for name, array, kind in zip(_FIELDS[1:], (suvr, subjects, scans), "fUU", strict=True):
+            if array.dtype.kind != kind or array.shape != images.shape[:1]:
+                words = "floats" if kind == "f" else "text"
+                expected = f"{words} [{len(images)}] as there are images"
+                raise files.other_array(name, array, expected)
+    if (is_wrong := ~(np.isfinite(suvr) & (suvr > 0))).any():
+        raise UserError(f"{place} suvr", suvr[is_wrong][0], "numbers above 0")
+    if images.dtype != np.uint8 and (is_wrong := ~(np.isfinite(images) & (images >= 0))).any():
+        raise UserError(f"{place} images", images[is_wrong][0], "numbers of at least 0")
     return Scans(images, suvr, subjects, scans)
 
 
@@ -124,8 +128,9 @@ def read_folder(labels: Path) -> Collection:
     examples: dict[str, list[tuple[np.ndarray, float, str, str]]] = {}
     for line, row in rows:
         of_vendor = examples.setdefault(row["vendor"], [])
-        suvr = _suvr(labels, line, row["suvr"])
-        image = None if suvr is None else shrink(_png(labels, line, row["file"]))
+        with errors.at(f"{labels} line {line}"):
+            suvr = _suvr(row["suvr"])
+            image = None if suvr is None else shrink(_png(labels.parent, row["file"]))
         if suvr is None or image is None:
             left_out["no label" if suvr is None else "blank"] += 1
         else:
@@ -148,11 +153,12 @@ def _rows(labels: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields (line number, stripped cells by column)."""
     files_seen: set[str] = set()
     for line, row in read_csv(labels, COLUMNS):
+        place = f"{labels} line {line}"
         empty = [name for name in COLUMNS if name != "suvr" and not row[name]]
         if empty:
-            raise UserError(f"{labels}: line {line} has an empty cell for {', '.join(empty)}")
+            raise UserError(place, f"an empty cell for {', '.join(empty)}")
         if row["file"] in files_seen:
-            raise UserError(f"{labels}: line {line} lists the file {row['file']!r} a second time")
+            raise UserError(place, f"the file {row['file']!r} a second time", "each once")
         files_seen.add(row["file"])
         yield line, row
 
@@ -160,7 +166,8 @@ def _rows(labels: Path) -> Iterator[tuple[int, dict[str, str]]]:
 def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields (line, {column: stripped cell}) of UTF-8; UserError if it is none or lacks columns."""
     with (
-        files.reading_as(path, "CSV", OSError, UnicodeDecodeError, csv.Error),
+        errors.at(path),
+        files.readable_as("CSV", OSError, UnicodeDecodeError, csv.Error),
         path.open(encoding="utf-8-sig", newline="") as file,
     ):
         reader = csv.DictReader(file, restval="")
@@ -168,20 +175,16 @@ def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[s
         reader.fieldnames = header
         if missing := ", ".join(name for name in columns if name not in header):
             listed = ", ".join(header)[:200] or "none"
-            raise UserError(f"{path}: found the columns {listed}, expected also {missing}")
+            raise UserError("", f"the columns {listed}", f"also {missing}")
         for row in reader:
             yield reader.line_num, {k: v.strip() for k, v in row.items() if k is not None}
 
 
-def _suvr(labels: Path, line: int, cell: str) -> float | None:
-    if not cell:
-        return None
+def _suvr(cell: str) -> float | None:
     suvr = positive_number(cell)
-    if suvr is None:
-        raise UserError(
-            f"{labels}: line {line} has the suvr {cell[:40]!r}, expected a number above 0, or "
-            "nothing for an image without label"
-        )
+    if cell and suvr is None:
+        expected = "a number above 0, or nothing for an image without label"
+        raise UserError("suvr", repr(cell[:40]), expected)
     return suvr
 
 
@@ -194,28 +197,23 @@ def positive_number(text: str) -> float | None:
     return value if np.isfinite(value) and value > 0 else None
 
 
-def _png(labels: Path, line: int, file: str) -> np.ndarray:
+def _png(folder: Path, file: str) -> np.ndarray:
     """Returns an image's grey values as float32 [height, width]."""
-    path = labels.parent / file
-    if ".." in Path(file).parts or Path(file).is_absolute():
-        raise UserError(f"{labels}: line {line} has the file {file!r}, expected one beside it")
-    if not path.is_file():
-        raise UserError(f"{labels}: line {line} has the file {file!r}, which is not there")
-    try:
-        with Image.open(path, formats=("PNG",)) as image:
-            if max(image.size) > MAX_SIDE:
-                raise ValueError(f"{image.size[0]} x {image.size[1]} pixels")
-            picture_files.check(path, image, takes_deep_grey=True)
-            # 16-bit grey keeps its depth; colours and palettes become 8-bit grey.
-            grey = image if image.mode.startswith(("I", "L;")) else image.convert("L")
-            return np.asarray(grey, np.float32)
-    except UserError:
-        raise
-    except Exception as error:  # Pillow raises whatever a broken file makes it trip over
-        raise UserError(
-            f"{path}: cannot be decoded as a PNG of a slice, truncated or of another kind "
-            f"({files.one_line(error)}); line {line} of {labels.name}"
-        ) from error
+    path = folder / file
+    if ".." in Path(file).parts or Path(file).is_absolute() or not path.is_file():
+        raise UserError("", f"the file {file!r}", "one that is there, in the table's folder")
+    # Pillow raises whatever a broken file makes it trip over.
+    with (
+        errors.at(file),
+        files.readable_as("a PNG of a slice", Exception),
+        Image.open(path, formats=("PNG",)) as image,
+    ):
+        if max(image.size) > MAX_SIDE:
+            raise ValueError(f"{image.size[0]} x {image.size[1]} pixels")
+        picture_files.check_kind(image, takes_deep_grey=True)
+        # 16-bit grey keeps its depth; colours and palettes become 8-bit grey.
+        grey = image if image.mode.startswith(("I", "L;")) else image.convert("L")
+        return np.asarray(grey, np.float32)
 
 
 def stack(examples: Sequence[tuple[np.ndarray, float, str, str]]) -> Scans:

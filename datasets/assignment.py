@@ -50,8 +50,7 @@ class Rows:
             }
             return made, {"clients_left_out": self.split.left_out}
         reason = "fewer than 3 examples: cannot be split"
-        none = "found no silo of 3 examples or more, expected some: none can be split"
-        of_all = silos.with_evaluated(data, reason, none, field=next(iter(fields)))
+        of_all = silos.with_evaluated(data, reason, silos.SPLITTABLE, field=next(iter(fields)))
         evaluated = of_all.evaluated
         return {"train": of_all.train, "valid": evaluated, "test": evaluated}, of_all.facts
 
@@ -86,9 +85,8 @@ def assign(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: b
       UserError: If there is one client only, or a split would have none.
     """
     if len(by_client) < 2:
-        raise UserError(
-            "found 1 client, expected several; name another column, or sort into other folders"
-        )
+        advice = "name another column, or sort into other folders"
+        raise UserError("", f"{len(by_client)} client", "several", advice)
     if datasets.setting(options.dataset_name, options.setting) == "cross_silo":
         return _silos(by_client, options, by_time)
     return _devices(by_client, by_time)

@@ -30,7 +30,7 @@ import tensorflow as tf
 from datasets import classification, files, images, splits, sqlite_clients
 from datasets.models import cnn
 from datasets.options import DataOptions
-from motley_tff.core import random_streams, task as task_lib
+from motley_tff.core import errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
 SIDE = 84
@@ -68,7 +68,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     attribute = options.label_column or _DEFAULT_ATTRIBUTE
     known = (_DEFAULT_ATTRIBUTE,) if options.use_synthetic_data else ATTRIBUTES
     if attribute not in known:
-        raise UserError(f"--label_column={attribute}: expected one of {', '.join(known)}")
+        raise UserError(errors.name("label_column"), attribute, f"one of {', '.join(known)}")
     if options.use_synthetic_data:
         faces = synthesize(options.base_random_seed)
         facts = {"source": "synthetic", "client_groups": faces.groups}
@@ -77,7 +77,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
     path = files.require(
         options, [_SQLITE, f"celeba/{_SQLITE}"], f"TFF's {_SQLITE}", _ADVICE, _KERAS_DIR
     )
-    source = sqlite_clients.open_split(path, _SPLIT_NAME)
+    with errors.at(path):
+        source = sqlite_clients.open_split(path, _SPLIT_NAME)
     fields = {
         "image": tf.io.FixedLenFeature([SIDE, SIDE, 3], tf.int64),
         attribute: tf.io.FixedLenFeature([], tf.int64),
@@ -89,7 +90,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         return {"pixels": pixels, "label": tf.cast(parsed[attribute] > 0, tf.int32)}
 
     facts = {"source": "sqlite", "files": [str(path)], "split_name": _SPLIT_NAME}
-    with files.named(path):
+    with errors.at(path):
         return create_task_from_data(source.sizes, load, attribute, facts)
 
 

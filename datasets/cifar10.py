@@ -26,7 +26,7 @@ import datasets
 from datasets import classification, dealing, files, images
 from datasets.models import lenet
 from datasets.options import DataOptions
-from motley_tff.core import random_streams, task as task_lib
+from motley_tff.core import errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
 CLASSES = (
@@ -39,10 +39,13 @@ _BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 _RECORDS, _RECORD_BYTES = 10_000, 1 + _SIDE * _SIDE * _CHANNELS
 _NUM_CLIENTS = {"cross_silo": 10, "cross_device": 100}
 _SYNTHETIC_PICTURES = 3_000
-_HELP = (
-    f"put the official binary archive's folder {_FOLDER} there (184 MB), or folders "
-    "train/<class> and test/<class>; or give --use_synthetic_data"
+_DATA_DIR = errors.name("data_dir")
+_EXPECTED = (
+    f"a folder that has the official binary archive's {_FOLDER} (184 MB), or folders train/<class> "
+    "and test/<class>"
 )
+_ADVICE = f"give {_DATA_DIR} or {errors.name('use_synthetic_data')}"
+_OTHERS = f"give them to {errors.name('dataset_name')}=images"
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
@@ -53,9 +56,9 @@ def create_task(options: DataOptions) -> task_lib.Task:
         pixels, labels = synthesize(options.base_random_seed)
         return create_task_from_data(pixels, labels, options, {"source": "synthetic"})
     if options.data_file is not None:
-        raise UserError(f"--data_file: cifar10 is several files; give --data_dir and {_HELP}")
+        raise UserError(errors.name("data_file"), options.data_file, _EXPECTED, _ADVICE)
     if options.data_dir is None:
-        raise UserError(f"--dataset_name=cifar10 needs --data_dir; {_HELP}")
+        raise UserError("cifar10", "no folder", _EXPECTED, _ADVICE)
     folder = files.existing("data_dir", options.data_dir, "a folder")
     folder = next((f for f in (folder, folder / "cifar10") if _is_there(f)), folder)
     batches = folder if _has_batches(folder) else folder / _FOLDER
@@ -68,7 +71,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         parts = [str(folder / part) for part in _parts(folder)]
         facts = {"source": "folder", "files": parts}
         return create_task_from_data(pixels, labels, options, facts, names)
-    raise UserError(f"cifar10: {folder} has {_found(folder)}; {_HELP}")
+    raise UserError(str(folder), _found(folder), _EXPECTED, _ADVICE)
 
 
 def create_task_from_data(
@@ -116,7 +119,8 @@ def read_batches(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """
     missing = [name for name in _BATCHES if not (folder / name).is_file()]
     if missing:
-        raise UserError(f"{folder} lacks {', '.join(missing)}; unpack the whole archive again")
+        advice = "unpack the whole archive again"
+        raise UserError(str(folder), f"no {', '.join(missing)}", advice=advice)
     records = np.concatenate([_read_batch(folder / name) for name in _BATCHES])
     planes = records[:, 1:].reshape(-1, _CHANNELS, _SIDE, _SIDE)
     return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0].astype(np.int32)
@@ -125,13 +129,12 @@ def read_batches(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 def _read_batch(path: Path) -> np.ndarray:
     expected = _RECORDS * _RECORD_BYTES
     if (size := path.stat().st_size) != expected:
-        raise UserError(f"{path}: found {size:,} bytes, expected {expected:,}; unpack it again")
+        raise UserError(str(path), f"{size:,} bytes", f"{expected:,}", "unpack it again")
     records = np.fromfile(path, np.uint8).reshape(_RECORDS, _RECORD_BYTES)
     if (label := records[:, 0].max()) >= len(CLASSES):
-        raise UserError(
-            f"{path}: found label {label} in record {int(records[:, 0].argmax())}, expected 0 to "
-            f"{len(CLASSES) - 1}: it is no CIFAR-10 batch (CIFAR-100's have two labels)"
-        )
+        found = f"label {label} in record {int(records[:, 0].argmax())}"
+        labels = f"CIFAR-10's, 0 to {len(CLASSES) - 1}; CIFAR-100's have two labels"
+        raise UserError(str(path), found, labels)
     return records
 
 
@@ -141,30 +144,26 @@ def read_folder(folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     differ or have none.
     """
     parts = _parts(folder)
-    expected = "expected train/<class>/<file> and test/<class>/<file>"
-    pictures = images.read_folder(folder, parts, expected, "give them to --dataset_name=images")
+    layout = "train/<class>/<file> and test/<class>/<file>"
+    pictures = images.read_folder(folder, parts, layout, _OTHERS)
     shape = pictures.pixels.shape[1:]
     if shape != (_SIDE, _SIDE, _CHANNELS):
         colours = "grey" if shape[2] == 1 else "in colour"
-        raise UserError(
-            f"{folder}: found pictures of {shape[1]}x{shape[0]} pixels, {colours}, expected 32x32 "
-            "in colour; give them to --dataset_name=images"
-        )
+        sizes = f"pictures of {shape[1]}x{shape[0]} pixels, {colours}"
+        raise UserError(str(folder), sizes, f"{_SIDE}x{_SIDE} in colour", _OTHERS)
     of_part = {part: set(pictures.labels[pictures.client_ids == part]) for part in parts}
     for part, found in of_part.items():
         classes = {p.name for p in (folder / part).iterdir() if p.is_dir() and p.name[0] != "."}
         if empty := classes - found:
-            where = folder / part / min(empty)
-            raise UserError(f"{where}: found no pictures; remove it, or put some there")
+            place = str(folder / part / min(empty))
+            raise UserError(place, "no pictures", advice="remove it, or put some there")
     names = tuple(sorted(of_part["train"]))
     for part, found in of_part.items():
         if odd := found ^ set(names):
-            raise UserError(
-                f"{folder}: train and {part} have other classes, such as {min(odd)!r}; expected "
-                "the same folders in both"
-            )
+            other = f"class {min(odd)!r} in one of train and {part} alone"
+            raise UserError(str(folder), other, "the same folders in both")
     if len(names) < 2:
-        raise UserError(f"{folder}: found one class, {names[0]!r}; expected several")
+        raise UserError(str(folder), f"one class, {names[0]!r}", "several")
     return pictures.pixels, np.searchsorted(names, pictures.labels).astype(np.int32), names
 
 

@@ -35,14 +35,10 @@ def classes_in(where: str, labels: Iterable[str], advice: str = "") -> list[str]
     with contextlib.suppress(ValueError):
         known.sort(key=float)
     if len(known) < 2:
-        raise UserError(
-            f"{where}: found {known[0]!r} as every training label, expected labels that differ"
-        )
+        raise UserError(where, f"{known[0]!r} as every training label", "labels that differ")
     if len(known) > _MAX_CLASSES:
-        raise UserError(
-            f"{where}: found {len(known):,} classes, such as {known[0][:30]!r}, expected at most "
-            f"{_MAX_CLASSES:,}{advice}"
-        )
+        found = f"{len(known):,} classes, such as {known[0][:30]!r}"
+        raise UserError(where, found, f"at most {_MAX_CLASSES:,}", advice)
     return known
 
 

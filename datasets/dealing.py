@@ -18,7 +18,7 @@ import datasets
 from datasets import assignment, label_partition, next_words, splits
 from datasets.options import DataOptions
 from motley_tff import commandline
-from motley_tff.core import clients as clients_lib, partition, random_streams
+from motley_tff.core import clients as clients_lib, errors, partition, random_streams
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
@@ -28,6 +28,7 @@ _LEAST_DEVICE = 2
 # `run.json` keeps the table of clients and classes if it has no more cells.
 _MAX_CELLS = 10_000
 _TABLE = "class_counts"
+_MAX_CLIENTS = errors.name("max_clients")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +69,8 @@ def _dealt(task: Task, options: DataOptions, memory: float, on_client: Callable[
         task = partition.deal(task, options.base_random_seed, memory, on_client)
     elif options.partition != "natural":
         if options.partition != "iid" and task.label_field is None:
-            raise UserError(
-                f"--partition={options.partition}: the examples of {task.dataset} have no "
-                "classes to deal by; give iid, or leave it out"
-            )
+            expected = f"iid, as the examples of {task.dataset} have no classes to deal by"
+            raise UserError(errors.name("partition"), options.partition, expected)
         num_clients = options.num_clients or len({i for c in task.splits.values() for i in c.ids})
         pooled, without = _with_classes(task, partition.pool(task, memory, on_client))
         dealt = deal(pooled, task.label_field, options, num_clients, task.label_names)
@@ -106,8 +105,6 @@ def deal(
     Raises:
       UserError: If clients would be too few or too small.
     """
-    if num_clients < 2:
-        raise UserError(f"--num_clients={num_clients}: expected 2 or more")
     setting = datasets.setting(options.dataset_name, options.setting)
     needed = _LEAST_DEVICE if setting == "cross_device" else splits.least_silo(options.silo_shares)
     least = max(options.min_examples or 0, needed)
@@ -145,10 +142,8 @@ def _deal_evenly(
     total: int, num_clients: int, least: int, stream: np.random.Generator
 ) -> list[np.ndarray]:
     if total < least * num_clients:
-        raise UserError(
-            f"--num_clients={num_clients}: {total:,} examples are fewer than {least} a client; "
-            "give fewer clients"
-        )
+        expected = f"at most {total // least:,}: of {total:,} examples each gets at least {least}"
+        raise UserError(errors.name("num_clients"), num_clients, expected)
     return np.array_split(stream.permutation(total), num_clients)
 
 
@@ -215,16 +210,13 @@ def _first_clients(task: Task, limit: int) -> dict[str, clients_lib.Clients]:
         chosen = {name: [i for i in c.ids if i in first] for name, c in sources.items()}
     else:
         if limit < len(sources):
-            raise UserError(
-                f"--max_clients={limit}: expected 3 or more: one to train, to validate and to test"
-            )
+            expected = "3 or more: one to train, to validate and to test"
+            raise UserError(_MAX_CLIENTS, limit, expected)
         share = min(1.0, limit / sum(map(len, sources.values())))
         counts = {name: max(1, int(share * len(c))) for name, c in sources.items()}
         chosen = {name: list(splits.permute(c.ids)[: counts[name]]) for name, c in sources.items()}
     if not all(chosen.values()):
-        raise UserError(
-            f"--max_clients={limit}: none of those clients can be evaluated; give a larger number"
-        )
+        raise UserError(_MAX_CLIENTS, limit, "more, as none of those clients can be evaluated")
     made = {id(c): clients_lib.subset(c, chosen[name]) for name, c in sources.items()}
     return {name: made[id(c)] for name, c in sources.items()}
 

@@ -32,7 +32,7 @@ import tensorflow as tf
 from datasets import classification, files, leaf_files, splits, sqlite_clients, synthetic_writers
 from datasets.models import choice, emnist_cnn, lenet
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib, task as task_lib
+from motley_tff.core import clients as clients_lib, errors, task as task_lib
 from motley_tff.core.errors import UserError
 
 _URL = "https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma"
@@ -42,10 +42,11 @@ _SQLITE = "emnist_all.sqlite"
 _FOLDERS = ("", "emnist")
 # What TFF uses when it is given no cache folder.
 _DEFAULT_DIR = "~/.tff"
-_HELP = (
+_ADVICE = (
     f"put {_SQLITE} (that file of 170 MB unpacked, 4.7 GB) there, or an .npz by writer (images, "
-    "labels, writer_id), or LEAF's .json, or pass --data_file or --use_synthetic_data"
+    "labels, writer_id), or LEAF's .json"
 )
+_GROUP_KEY = errors.name("group_key")
 
 # Writers; those that validate, and test.
 PUBLISHED = (3400, 400, 500)
@@ -67,10 +68,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """
     path = None if options.use_synthetic_data else _find(options)
     if options.group_key is not None and (path is None or path.suffix != ".npz"):
-        raise UserError(
-            f"--group_key={options.group_key}: found {path or 'synthetic writers'}, expected an "
-            ".npz by writer, which has arrays by name; leave the flag out"
-        )
+        expected = f"an .npz by writer, not {path or 'synthetic writers'}"
+        raise UserError(_GROUP_KEY, options.group_key, expected, "leave it out")
     if path is None:
         characters = synthetic_writers.CHARACTERS[: _NUM_DIGITS if options.only_digits else None]
         writing = synthesize(options.base_random_seed, characters=characters)
@@ -85,7 +84,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     if leaf_files.is_leaf(path):
         arrays = read_leaf(path, NUM_CLASSES)
         return _create_array_task(path, arrays, options, leaf_files.facts(path))
-    raise UserError(f"{path}: expected an EMNIST file that ends in .sqlite, .npz or .json")
+    raise UserError(str(path), expected="an EMNIST file that ends in .sqlite, .npz or .json")
 
 
 def create_task_from_data(
@@ -106,13 +105,18 @@ def create_task_from_data(
     Raises:
       UserError: If there are too few writers, or other labels.
     """
-    if len(labels) == 0 or labels.min() < 0 or labels.max() >= NUM_CLASSES:
-        label_range = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
-        raise UserError(f"EMNIST labels: found {label_range}, expected 0 to {NUM_CLASSES - 1}")
+    check_labels(labels, NUM_CLASSES)
     num_classes = _NUM_DIGITS if labels.max() < _NUM_DIGITS else NUM_CLASSES
     writers = _by_writer(images, labels.astype(np.int32), writer_ids)
     sizes = {writer: len(examples["label"]) for writer, examples in writers.items()}
     return _split_task(sizes, writers, num_classes, facts or {}, options)
+
+
+def check_labels(labels: np.ndarray, num_classes: int) -> None:
+    """Raises UserError unless there are labels, each from 0 to the number of classes, exclusive."""
+    if len(labels) == 0 or labels.min() < 0 or labels.max() >= num_classes:
+        found = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
+        raise UserError("labels", found, f"0 to {num_classes - 1}")
 
 
 def preprocess(
@@ -178,27 +182,18 @@ def _find(options: DataOptions) -> Path:
     if path is not None:
         return path
     folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
-    arrays = sorted(p for f in _FOLDERS for p in (folder / f).glob("*.npz"))
-    if len(arrays) > 1:
-        listed = ", ".join(p.name for p in arrays)
-        raise UserError(
-            f"emnist in {folder}: found {len(arrays)} .npz files ({listed}), expected one; choose "
-            "with --data_file"
-        )
-    if arrays:
-        return arrays[0]
-    if (leaf := leaf_files.find_in(folder, _FOLDERS)) is not None:
-        return leaf
-    try:
+    path = files.only_npz(folder, _FOLDERS) or leaf_files.find_in(folder, _FOLDERS)
+    if path is not None:
+        return path
+    with files.or_by_hand("emnist", folder, _ADVICE):
         files.download_lzma(_URL, folder / _SQLITE, _SHA256)
-    except UserError as error:
-        raise UserError(f"emnist: found no data in {folder} and {error}; {_HELP}") from error
     return folder / _SQLITE
 
 
 def _create_sqlite_task(path: Path, options: DataOptions) -> task_lib.Task:
     split_name = "digits_only_train" if options.only_digits else "all_train"
-    source = sqlite_clients.open_split(path, split_name)
+    with errors.at(path):
+        source = sqlite_clients.open_split(path, split_name)
     num_classes = _NUM_DIGITS if options.only_digits else NUM_CLASSES
     facts = {"source": "sqlite", "files": [str(path)], "split_name": split_name}
 
@@ -216,13 +211,14 @@ def _create_sqlite_task(path: Path, options: DataOptions) -> task_lib.Task:
         with tf.control_dependencies([check]):
             return {"pixels": parsed["pixels"], "label": tf.cast(labels, tf.int32)}
 
-    with files.named(path):
+    with errors.at(path):
         return _split_task(source.sizes, load, num_classes, facts, options)
 
 
 def _create_npz_task(path: Path, options: DataOptions) -> task_lib.Task:
     arrays = files.read_npz(path)
-    images, labels, writer_ids = check_arrays(path, arrays)
+    with errors.at(path):
+        images, labels, writer_ids = check_arrays(arrays)
     facts: dict[str, Any] = {"source": "npz", "files": [str(path)]}
     if options.group_key is not None:
         groups = _groups_of_writers(path, arrays, options.group_key, writer_ids)
@@ -240,7 +236,7 @@ def _create_array_task(
     if options.only_digits:
         digits = labels < _NUM_DIGITS
         images, labels, writer_ids = images[digits], labels[digits], writer_ids[digits]
-    with files.named(path):
+    with errors.at(path):
         # The files have ink on 0; EMNIST's background is 1.0.
         return create_task_from_data(255 - images, labels, writer_ids, facts, options)
 
@@ -255,7 +251,7 @@ def read_leaf(path: Path, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.
         pixels = leaf_files.table(x, 784, "pixels")
         least, most = pixels.min(), pixels.max()
         if not (least >= 0 and most <= 255):
-            raise UserError(f"found pixels from {least:g} to {most:g}, expected 0 to 1, or to 255")
+            raise UserError("", f"pixels from {least:g} to {most:g}", "0 to 1, or to 255")
         if most > 0:
             largest.append(float(most))
         scale = 255 if most <= 1 else 1
@@ -264,7 +260,7 @@ def read_leaf(path: Path, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.
 
     users = leaf_files.read(path, convert)
     if largest and min(largest) <= 1 < max(largest):
-        raise UserError(f"{path}: found users with pixels to 1 and to 255, expected one of them")
+        raise UserError(str(path), "users with pixels to 1 and to 255", "one of them")
     ids = np.repeat(list(users), [len(of["labels"]) for of in users.values()])
     images, labels = (np.concatenate([of[f] for of in users.values()]) for f in _LEAF_FIELDS)
     is_light = np.median(images[:, ::27, ::27]) > 127
@@ -276,29 +272,24 @@ def _groups_of_writers(
 ) -> dict[str, str]:
     """Returns `{writer: group}`; UserError if the array is missing or gives a writer several."""
     if key not in arrays:
-        raise UserError(
-            f"--group_key={key}: found arrays {list(arrays)} in {path}; name one of those"
-        )
+        raise UserError(_GROUP_KEY, key, f"one of {list(arrays)}, the arrays of {path}")
     groups = arrays[key]
     if groups.shape != writer_ids.shape or groups.dtype.kind not in "iubU":
-        raise UserError(
-            f"--group_key={key}: found an array of type {groups.dtype}, shape "
-            f"{list(groups.shape)} in {path}, expected integers or text [{len(writer_ids)}]"
-        )
+        kind = f"{groups.dtype} {list(groups.shape)} as in {path}"
+        raise UserError(_GROUP_KEY, key, f"integers or text [{len(writer_ids)}], not {kind}")
     writers, rows, which = np.unique(writer_ids, return_index=True, return_inverse=True)
     differs = np.flatnonzero(groups != groups[rows][which])
     if len(differs):
         writer = writer_ids[differs[0]]
         several = sorted(map(str, set(groups[writer_ids == writer].tolist())))
-        raise UserError(
-            f"--group_key={key}: found {len(several)} groups ({', '.join(several[:3])}) for "
-            f"writer {writer} in {path}, expected one for each writer; name another array"
-        )
+        groups_of = f"{len(several)} ({', '.join(several[:3])}) of writer {writer} in {path}"
+        expected = f"one group for each writer, not {groups_of}"
+        raise UserError(_GROUP_KEY, key, expected, "name another array")
     return {str(writer): str(groups[row]) for writer, row in zip(writers, rows, strict=True)}
 
 
 def check_arrays(
-    path: Path, arrays: Mapping[str, np.ndarray]
+    arrays: Mapping[str, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns (images uint8 [n, 28, 28] with 0 = background, labels [n], writer_id [n]) of a file;
     UserError if they are others.
@@ -306,22 +297,16 @@ def check_arrays(
     names = ("images", "labels", "writer_id")
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise UserError(
-            f"{path}: found arrays {list(arrays)}, expected {list(names)}; missing {missing}"
-        )
+        raise UserError("", f"arrays {list(arrays)}", f"also {missing}")
     images, labels, writer_ids = (arrays[name] for name in names)
     if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or images.ndim != 3:
-        raise files.wrong_array(path, "images", images, "uint8 [n, 28, 28] with 0 = background")
+        raise files.other_array("images", images, "uint8 [n, 28, 28] with 0 = background")
     for name, array, kinds in (("labels", labels, "iu"), ("writer_id", writer_ids, "iuU")):
         if array.dtype.kind not in kinds or array.shape != images.shape[:1]:
             kind = "integers" if name == "labels" else "integers or text"
-            raise files.wrong_array(
-                path, name, array, f"{kind} [{len(images)}] as there are images"
-            )
+            raise files.other_array(name, array, f"{kind} [{len(images)}] as there are images")
     corners = images[:, ::27, ::27]
     if corners.size and np.median(corners) > 200:
-        raise UserError(
-            f"{path}: found {np.median(corners):g} in the images' corners, expected 0 = "
-            "background; invert the images"
-        )
+        found = f"{np.median(corners):g} in the images' corners"
+        raise UserError("", found, "0 = background", "invert the images")
     return images, labels, writer_ids

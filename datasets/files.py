@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from datasets.options import DataOptions
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import array_files
 
@@ -28,10 +29,11 @@ _CONNECT_SECONDS = 3.5
 _READ_SECONDS = 60.0
 _CHUNK_BYTES = 2**20
 _ABANDONED_SECONDS = 24 * 60 * 60
+_OTHERS = f"give {errors.name('data_file')} or {errors.name('use_synthetic_data')}"
 
 
-def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
-    """Returns a flag's path, `~` expanded; UserError if it is not there.
+def existing(field: str, path: str | Path, expected: str = "a file") -> Path:
+    """Returns a field's path, `~` expanded; UserError if it is not there.
 
     An `expected` that begins with "a folder" wants a folder, any other a file.
     """
@@ -39,7 +41,7 @@ def existing(flag: str, path: str | Path, expected: str = "a file") -> Path:
     if path.is_dir() if expected.startswith("a folder") else path.is_file():
         return path
     kind = "a folder" if path.is_dir() else "a file" if path.exists() else "nothing"
-    raise UserError(f"--{flag}={path}: found {kind}, expected {expected}")
+    raise UserError(errors.name(field), str(path), f"{expected}, and {kind} is there")
 
 
 def find(
@@ -69,42 +71,58 @@ def require(
     """Returns what `find` finds; else UserError with what files would do, and how to get them."""
     path = find(options, relative_paths, default_dir)
     if path is None:
-        folder = options.data_dir or default_dir or "any --data_dir"
-        raise UserError(
-            f"{options.dataset_name}: found no {expected} in {os.path.expanduser(folder)}; "
-            f"{advice}, or pass --data_file or --use_synthetic_data"
-        )
+        raise missing(options, expected, advice, default_dir)
     return path
 
 
+def missing(
+    options: DataOptions, expected: str, advice: str, default_dir: str | None = None
+) -> UserError:
+    """Returns the error that a data set's folder has no files that would do."""
+    folder = options.data_dir or default_dir or f"any {errors.name('data_dir')}"
+    found = f"no {expected} in {os.path.expanduser(folder)}"
+    return UserError(options.dataset_name, found, advice=f"{advice}, or {_OTHERS}")
+
+
 @contextlib.contextmanager
-def named(path: Path | str) -> Iterator[None]:
-    """Has a user's errors begin with the file that they are about."""
+def or_by_hand(dataset: str, folder: Path, advice: str) -> Iterator[None]:
+    """Has errors of a download say that a folder has no data of a data set, and the advice."""
     try:
         yield
     except UserError as error:
-        if str(error).startswith(f"{path}"):
-            raise
-        raise UserError(f"{path}: {error}") from error
+        place = f"{dataset} has no data in {folder}, and {error.where}"
+        raise UserError(place, error.found, error.expected, f"{advice}, or {_OTHERS}") from error
+
+
+def only_npz(folder: Path, names: Sequence[str]) -> Path | None:
+    """Returns the .npz in a folder's folders of these names, or None; UserError for several."""
+    paths = sorted(path for name in names for path in (folder / name).glob("*.npz"))
+    if len(paths) > 1:
+        found = f"{len(paths)} .npz files ({', '.join(path.name for path in paths)})"
+        raise UserError(str(folder), found, "one", f"choose with {errors.name('data_file')}")
+    return paths[0] if paths else None
 
 
 @contextlib.contextmanager
-def reading_as(path: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
-    """Has errors say on one line what a file cannot be read as."""
+def readable_as(kind: str, *others: type[Exception]) -> Iterator[None]:
+    """Makes the `others` among exceptions a UserError: what is read is not of the kind."""
     try:
         yield
     except UserError:
         raise
-    except errors as error:
-        raise UserError(
-            f"{path}: cannot be read as {kind}, truncated or of another kind ({one_line(error)})"
-        ) from error
+    except others as error:
+        raise unreadable(kind, one_line(error)) from error
 
 
-def wrong_array(where: object, name: str, array: np.ndarray, expected: str) -> UserError:
+def unreadable(kind: str, reason: str) -> UserError:
+    """Returns the error that what is read is not of a kind."""
+    found = f"a file that is truncated or of another kind ({reason})"
+    return UserError("", found, kind, "mend or replace it")
+
+
+def other_array(name: str, array: np.ndarray, expected: str) -> UserError:
     """Returns the error that an array has another type or shape than expected."""
-    kind = f"{name} of type {array.dtype}, shape {list(array.shape)}"
-    return UserError(f"{where}: found {kind}, expected {expected}")
+    return UserError(name, f"type {array.dtype}, shape {list(array.shape)}", expected)
 
 
 def one_line(error: object) -> str:
@@ -127,9 +145,10 @@ def parse_json(text: str) -> Any:
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Returns a file's arrays by name; UserError if it is broken or holds else than plain ones."""
-    if path.suffix == ".json":
-        raise UserError(f"{path}: found JSON, expected an .npz of plain arrays")
-    with reading_as(path, "an .npz of plain arrays", OSError, ValueError):
+    kind = "an .npz of plain arrays"
+    with errors.at(path), readable_as(kind, OSError, ValueError):
+        if path.suffix == ".json":
+            raise UserError("", "JSON", kind)
         return array_files.read(path)
 
 
@@ -173,15 +192,13 @@ def _download(url: str, target: Path, sha256: str, write: Callable[[Any, Any], s
             with temporary.open("wb") as out:
                 digest = write(response, out)
             if digest != sha256:
-                raise UserError(
-                    f"downloaded {url} with SHA-256 {digest}, expected {sha256}; it is not the "
-                    "file that is known here and was removed"
-                )
+                advice = "fetch it by hand: this one was removed"
+                raise UserError(url, f"SHA-256 {digest}", sha256, advice)
     except (OSError, EOFError, lzma.LZMAError, http.client.HTTPException) as error:
         # A URLError wraps what the socket said; an HTTPError has the status itself.
         reason = getattr(error, "reason", None)
         reason = reason if isinstance(reason, Exception) else error
-        raise UserError(f"cannot download {url} ({one_line(reason)})") from error
+        raise UserError(f"cannot download {url}", one_line(reason)) from error
 
 
 def _open(url: str) -> Any:

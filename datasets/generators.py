@@ -20,6 +20,7 @@ from datasets.options import WIDTHS, GeneratorOptions
 from motley_tff import commandline
 from motley_tff.core import (
     clients as clients_lib,
+    errors,
     functional_model,
     partition,
     task as task_lib,
@@ -55,10 +56,8 @@ def _where_trained(task: task_lib.Task, options: GeneratorOptions) -> task_lib.T
         return task
     if options.only_client not in task.train.ids:
         near = difflib.get_close_matches(options.only_client, task.train.ids, 1, 0.0)
-        raise UserError(
-            f"--only_client={options.only_client}: no such training client of {task.dataset}; "
-            f"there are {len(task.train)}, such as {near[0]}"
-        )
+        expected = f"one of {len(task.train)} training clients of {task.dataset}, such as {near[0]}"
+        raise UserError(errors.name("only_client"), options.only_client, expected)
     # A silo is scored on parts of its own.
     splits = task.splits if task.setting == "cross_silo" else {"train": task.train}
     only = (options.only_client,)
@@ -71,16 +70,13 @@ def _where_trained(task: task_lib.Task, options: GeneratorOptions) -> task_lib.T
 def _image_shape(task: task_lib.Task) -> tuple[int, int, int]:
     spec = task.train.spec["train"].get(_PIXELS)
     if spec is None:
-        raise UserError(
-            f"--dataset_name={task.dataset}: its examples are no pictures; give emnist, mnist, "
-            "cifar10 or images"
-        )
+        expected = "pictures, as of emnist, mnist, cifar10 or images"
+        raise UserError(errors.name("dataset_name"), task.dataset, expected)
     height, width, *channels = spec.shape[1:]
     if height != width or height % 4:
-        raise UserError(
-            f"{task.dataset}: found pictures of {width}x{height} pixels, expected as wide as high, "
-            "and a multiple of 4; give --image_size if there is one"
-        )
+        found = f"pictures of {width}x{height} pixels"
+        advice = f"give {errors.name('image_size')} if there is one"
+        raise UserError(task.dataset, found, "as wide as high, and a multiple of 4", advice)
     return height, width, channels[0] if channels else 1
 
 
@@ -132,15 +128,16 @@ def _diffusion(shape: tuple[int, int, int], options: GeneratorOptions) -> dict[s
 
     def make(weights, key, count):
         of_weights = functools.partial(predict, weights)
-        return ddpm.sample(of_weights, (count, *shape), key, options.sampling_steps, steps)
+        sampling_steps = options.sampling_steps or None
+        return ddpm.sample(of_weights, (count, *shape), key, sampling_steps, steps)
 
     return _fields(model, "noise_error", _squared_error, preprocess, make)
 
 
 def _squared_error(y: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns each picture's mean squared error, and ones."""
-    errors = tf.reduce_mean(tf.square(y - outputs), [1, 2, 3])
-    return errors, tf.ones_like(errors)
+    losses = tf.reduce_mean(tf.square(y - outputs), [1, 2, 3])
+    return losses, tf.ones_like(losses)
 
 
 def _fields(

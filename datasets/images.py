@@ -43,7 +43,7 @@ from datasets import (
 )
 from datasets.models import choice, cnn, linear, mlp
 from datasets.options import DataOptions
-from motley_tff.core import task as task_lib
+from motley_tff.core import errors, task as task_lib
 from motley_tff.core.cores import usable
 from motley_tff.core.errors import UserError
 
@@ -52,7 +52,8 @@ _IGNORED = ("thumbs.db", "desktop.ini")
 _GREY_MODES = ("1", "L", "LA")
 # Pillow reads others, too, of which EPS would be run as a program by Ghostscript.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-_EXPECTED = "expected <client>/<label>/<file> in it"
+_IMAGE_SIZE = errors.name("image_size")
+_LAYOUT = "<client>/<label>/<file> in it"
 
 _MODELS: Mapping[str, choice.Architecture] = {
     "cnn": choice.Architecture(
@@ -104,7 +105,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         path = files.existing("data_dir", options.data_dir or "", "a folder of clients' folders")
         pictures, ignored = _read_folder(path, options.image_size)
         facts = {"source": "folder", "files": [str(path)], "files_left_out": ignored}
-    with files.named(path):
+    with errors.at(path):
         return create_task_from_data(pictures, options, facts)
 
 
@@ -169,36 +170,35 @@ def synthesize(seed: int, num_writers: int = _SYNTHETIC_WRITERS) -> Pictures:
 # --- a folder -------------------------------------------------------------------------------------
 
 
-def read_folder(folder: Path, only: Sequence[str], expected: str, advice: str) -> Pictures:
+def read_folder(folder: Path, only: Sequence[str], layout: str, advice: str) -> Pictures:
     """Returns the pictures of some of a folder's clients; UserError as of the task's, which says
-    what was `expected`, and gives advice where sizes differ.
+    what layout is expected, and gives advice where sizes differ.
     """
-    return _read_folder(folder, None, only, expected, advice)[0]
+    return _read_folder(folder, None, only, layout, advice)[0]
 
 
 def _read_folder(
     folder: Path,
     image_size: int | None,
     only: Sequence[str] | None = None,
-    expected: str = _EXPECTED,
-    advice: str = "give --image_size to scale them",
+    layout: str = _LAYOUT,
+    advice: str = f"give {_IMAGE_SIZE} to scale them",
 ) -> tuple[Pictures, int]:
     """Returns a folder's pictures, and how many files were left out."""
-    listed, ignored = _list(folder, only, expected)
+    listed, ignored = _list(folder, only, layout)
     with _bombs_are_errors():
         first = _read(listed[0].path, image_size)
         needed = 3 * len(listed) * first.nbytes  # As they are read, stacked, dealt to clients.
-        smaller = "give a smaller --image_size or fewer pictures"
-        rows_lib.check_memory(f"{folder} has {len(listed):,} pictures", needed, smaller)
+        smaller = f"give a smaller {_IMAGE_SIZE} or fewer pictures"
+        with errors.at(folder):
+            rows_lib.check_memory(f"{len(listed):,} pictures", needed, smaller)
 
         def read(file: _File) -> np.ndarray:
             array = _read(file.path, image_size)
             if array.shape[:2] != first.shape[:2]:
-                (height, width), (others, other) = first.shape[:2], array.shape[:2]
-                raise UserError(
-                    f"{folder}: found pictures of {width}x{height} and of {other}x{others} pixels, "
-                    f"such as {file.path}; expected one size; {advice}"
-                )
+                sizes = " and of ".join(f"{a.shape[1]}x{a.shape[0]}" for a in (first, array))
+                found = f"pictures of {sizes} pixels, such as {file.path}"
+                raise UserError(str(folder), found, "one size", advice)
             return array
 
         with concurrent.futures.ThreadPoolExecutor(usable()) as pool:  # Pillow lets others run.
@@ -211,7 +211,7 @@ def _read_folder(
     return Pictures(np.stack(arrays), labels, clients, {}), ignored
 
 
-def _list(folder: Path, only: Sequence[str] | None, expected: str) -> tuple[list[_File], int]:
+def _list(folder: Path, only: Sequence[str] | None, layout: str) -> tuple[list[_File], int]:
     """Returns the pictures' files, sorted, and how many were left out; UserError for a file where a
     folder should be, and none at all.
     """
@@ -223,24 +223,22 @@ def _list(folder: Path, only: Sequence[str] | None, expected: str) -> tuple[list
         if _is_ignored(client):
             ignored += 1
             continue
-        for label in _entries(_folder(client, expected)):
+        for label in _entries(_folder(client, layout)):
             if _is_ignored(label):
                 ignored += 1
                 continue
-            for file in _entries(_folder(label, expected)):
+            for file in _entries(_folder(label, layout)):
                 if _is_ignored(file):
                     ignored += 1
                 elif file.is_dir():
-                    raise UserError(f"{file.path}: found a folder, expected a picture; {expected}")
+                    raise UserError(file.path, "a folder", f"a picture, as in {layout}")
                 elif not file.is_file():  # Reading a pipe would wait for ever.
-                    raise UserError(
-                        f"{file.path}: found a pipe, a device or a link to nothing, expected a "
-                        "picture; remove it"
-                    )
+                    found = "a pipe, a device or a link to nothing"
+                    raise UserError(file.path, found, "a picture", "remove it")
                 else:
                     listed.append(_File(_name(client), _name(label), file.path))
     if not listed:
-        raise UserError(f"{folder}: found no pictures, {expected}")
+        raise UserError(str(folder), "no pictures", layout)
     return listed, ignored
 
 
@@ -248,12 +246,13 @@ def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
     try:
         return sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
+        found = f"no way to read it ({error.strerror})"
+        raise UserError(str(error.filename), found) from error
 
 
-def _folder(entry: os.DirEntry[str], expected: str) -> os.DirEntry[str]:
+def _folder(entry: os.DirEntry[str], layout: str) -> os.DirEntry[str]:
     if not entry.is_dir():
-        raise UserError(f"{entry.path}: found a file, expected a folder; {expected}")
+        raise UserError(entry.path, "a file", f"a folder, as in {layout}")
     return entry
 
 
@@ -261,7 +260,8 @@ def _name(entry: os.DirEntry[str]) -> str:
     try:
         entry.name.encode()  # As tables of results need it.
     except UnicodeEncodeError as error:
-        raise UserError(f"{entry.path!a}: found a name that is no UTF-8; rename it") from error
+        found = "a name that is no UTF-8"
+        raise UserError(f"{entry.path!a}", found, advice="rename it") from error
     return entry.name
 
 
@@ -272,7 +272,7 @@ def _is_ignored(entry: os.DirEntry[str]) -> bool:
 def _read(path: str, image_size: int | None) -> np.ndarray:
     """Returns a picture, uint8 [height, width] if it is grey, else [height, width, 3]."""
     with _reading(path), PIL.Image.open(path, formats=_FORMATS) as file:
-        picture_files.check(path, file)
+        picture_files.check_kind(file)
         mode = "L" if file.mode in _GREY_MODES else "RGB"
         PIL.ImageOps.exif_transpose(file, in_place=True)
         picture: PIL.Image.Image = file
@@ -288,16 +288,13 @@ def _read(path: str, image_size: int | None) -> np.ndarray:
 
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[None]:
-    try:
-        yield
-    except UserError:
-        raise
-    except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning) as error:
-        raise UserError(f"{path}: found too large a picture ({error}); make it smaller") from error
-    except Exception as error:  # Each of Pillow's formats has errors of its own.
-        raise UserError(
-            f"{path} cannot be read as a picture ({files.one_line(error)}); remove or mend it"
-        ) from error
+    # Each of Pillow's formats has errors of its own.
+    with errors.at(path), files.readable_as("a picture", Exception):
+        try:
+            yield
+        except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning) as error:
+            found = f"too large a picture ({error})"
+            raise UserError("", found, advice="make it smaller") from error
 
 
 @contextlib.contextmanager
@@ -313,45 +310,43 @@ def _bombs_are_errors() -> Iterator[None]:
 
 def _read_npz(path: Path, image_size: int | None) -> Pictures:
     arrays = files.read_npz(path)
+    with errors.at(path):
+        return _pictures(arrays, image_size)
+
+
+def _pictures(arrays: Mapping[str, np.ndarray], image_size: int | None) -> Pictures:
     names = ("images", "labels", "client_id")
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise UserError(
-            f"{path}: found arrays {list(arrays)}, expected {list(names)}; missing {missing}"
-        )
+        raise UserError("", f"arrays {list(arrays)}", f"also {missing}")
     images = arrays["images"]
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
-        raise files.wrong_array(path, "images", images, "uint8 [n, height, width] or with channels")
+        raise files.other_array("images", images, "uint8 [n, height, width] or with channels")
     if images.ndim == 4 and images.shape[3] not in (1, 3):
-        raise files.wrong_array(path, "images", images, "1 or 3 channels in the last place")
+        raise files.other_array("images", images, "1 or 3 channels in the last place")
     for name in (*names[1:], "group"):
-        if name in arrays:
-            _check_column(path, name, arrays[name], len(images))
+        array = arrays.get(name)
+        if array is not None and (array.dtype.kind not in "iuU" or array.shape != images.shape[:1]):
+            expected = f"integers or text [{len(images)}] as there are images"
+            raise files.other_array(name, array, expected)
     images = images if images.ndim == 4 else images[..., None]
     if image_size is not None:
         images = _scaled(images, image_size)
     labels, clients = (np.char.strip(arrays[name].astype(str)) for name in names[1:])
     for name, values in (("label", labels), ("client_id", clients)):
         if (values == "").any():
-            raise UserError(f"{path}: found no {name} for image {int(np.argmin(values != ''))}")
-    groups = _groups(path, clients, arrays["group"].astype(str)) if "group" in arrays else {}
+            raise UserError(f"image {int(np.argmin(values != ''))}", f"no {name}")
+    groups = _groups(clients, arrays["group"].astype(str)) if "group" in arrays else {}
     return Pictures(images, labels, clients, groups)
 
 
-def _check_column(path: Path, name: str, array: np.ndarray, count: int) -> None:
-    if array.dtype.kind not in "iuU" or array.shape != (count,):
-        raise files.wrong_array(
-            path, name, array, f"integers or text [{count}] as there are images"
-        )
-
-
-def _groups(path: Path, clients: np.ndarray, groups: np.ndarray) -> dict[str, str]:
+def _groups(clients: np.ndarray, groups: np.ndarray) -> dict[str, str]:
     pairs = pd.DataFrame({"client": clients, "group": groups}).drop_duplicates()
     several = pairs[pairs.client.duplicated(keep=False)]
     if len(several):
         first = several.client.iloc[0]
         both = ", ".join(several[several.client == first].group[:3])
-        raise UserError(f"{path}: found several groups ({both}) of client {first}, expected one")
+        raise UserError(f"client {first}", f"several groups ({both})", "one")
     return dict(zip(pairs.client, pairs.group, strict=True))
 
 

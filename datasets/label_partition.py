@@ -20,8 +20,10 @@ import re
 
 import numpy as np
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
+_PARTITION = errors.name("partition")
 _NUMBER = r"[^,:+]+"
 _FORMS = (
     rf"classes:(?P<classes>{_NUMBER})(\+lognormal:(?P<mu>{_NUMBER}),(?P<sigma>{_NUMBER}))?",
@@ -83,27 +85,23 @@ def parse(text: str) -> LabelPartition:
     """
     match = next((m for form in _FORMS if (m := re.fullmatch(form, text))), None)
     if match is None:
-        raise UserError(f"--partition={text}: expected {EXPECTED}")
+        raise UserError(_PARTITION, text, EXPECTED)
     given = match.groupdict()
     if "alpha" in given:
         alpha = _number(text, given["alpha"])
         if not _LEAST_ALPHA <= alpha <= _MOST_ALPHA:
-            raise UserError(
-                f"--partition={text}: found alpha {alpha:g}, expected {_LEAST_ALPHA}, at which "
-                f"each class has one owner, to {_MOST_ALPHA:,.0f}, at which all clients are alike"
-            )
+            least = f"{_LEAST_ALPHA}, at which each class has one owner"
+            most = f"{_MOST_ALPHA:,.0f}, at which all clients are alike"
+            raise UserError(_PARTITION, text, f"an alpha from {least}, to {most}")
         return LabelPartition(alpha=alpha)
     classes = _number(text, given["classes"])
     if classes < 1 or classes % 1:
-        raise UserError(
-            f"--partition={text}: found {given['classes']} classes a client, expected a whole "
-            "number, 1 or more"
-        )
+        raise UserError(_PARTITION, text, "a whole number of classes of at least 1")
     if given["mu"] is None:
         return LabelPartition(classes=int(classes))
     mu, sigma = (_number(text, given[name]) for name in ("mu", "sigma"))
     if sigma < 0:
-        raise UserError(f"--partition={text}: found sigma {sigma:g}, expected 0 or more")
+        raise UserError(_PARTITION, text, "a sigma of at least 0")
     return LabelPartition(classes=int(classes), lognormal=(mu, sigma))
 
 
@@ -113,7 +111,7 @@ def _number(text: str, written: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise UserError(f"--partition={text}: found {written!r}, expected a finite number")
+        raise UserError(_PARTITION, text, f"a finite number in place of {written}")
     return number
 
 
@@ -155,42 +153,37 @@ def draw(
             best, least_spread = counts, spread
     if best is not None:
         return best
-    lower = ", a lower --min_examples," if can_be_lower else ""
-    raise UserError(
-        f"found no partition of {sizes.sum():,} examples into {num_clients} clients of at least "
-        f"{min_examples} in {_MAX_DRAWS} draws (the last gave {totals.min()} to {totals.max():,}); "
-        f"give fewer clients{lower} or a less skewed --partition"
+    lower = f", a lower {errors.name('min_examples')}," if can_be_lower else ""
+    last = (
+        f"{totals.min()} to {totals.max():,} of {sizes.sum():,} in the last of {_MAX_DRAWS} draws"
     )
+    expected = f"at least {min_examples} examples for each of {num_clients} clients, not {last}"
+    advice = f"give fewer clients{lower} or a less skewed one"
+    raise UserError(_PARTITION, str(partition), expected, advice)
 
 
 def _check(partition: LabelPartition, sizes: np.ndarray, num_clients: int) -> None:
-    classes, num_classes = partition.classes, len(sizes)
+    classes, num_classes, text = partition.classes, len(sizes), str(partition)
     if classes is None:
         return
     if classes > num_classes:
-        raise UserError(
-            f"--partition={partition}: found {num_classes} classes, expected as many as a "
-            "client owns, or more; give a smaller number"
-        )
+        raise UserError(_PARTITION, text, f"at most {num_classes} classes, as there are")
     owned = classes * num_clients
     if partition.lognormal is not None:  # Neighbours own the same classes but for one.
         owned = classes + num_clients - 1
     if owned < num_classes:
-        raise UserError(
-            f"--partition={partition}: {num_clients} clients own {owned} classes together, "
-            f"and there are {num_classes}: some would be nobody's; give more clients or classes a "
-            "client"
-        )
+        expected = f"owners of all {num_classes} classes, and {num_clients} clients own {owned}"
+        raise UserError(_PARTITION, text, expected, "give more clients or classes a client")
     owners = np.full(num_classes, math.ceil(classes * num_clients / num_classes))
     if partition.lognormal is not None:
         owners = _neighbours(num_clients, num_classes, classes).sum(axis=0)
     if (is_short := sizes < partition.least_of_a_class * owners).any():
         place = int(is_short.argmax())
-        raise UserError(
-            f"--partition={partition}: found a class of {sizes[place]} examples for "
-            f"{owners[place]} owners, expected {partition.least_of_a_class} for each; give fewer "
-            "clients or classes a client"
+        each = (
+            f"{partition.least_of_a_class} examples of a class for each of {owners[place]} owners"
         )
+        advice = "give fewer clients or classes a client"
+        raise UserError(_PARTITION, text, f"{each}, not {sizes[place]} in all", advice)
 
 
 def _draw(

@@ -50,7 +50,7 @@ from datasets import (
 )
 from datasets.models import mobilenet_v2
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib, task as task_lib
+from motley_tff.core import clients as clients_lib, errors, task as task_lib
 from motley_tff.core.errors import UserError
 
 IMAGE_SIZE = 128
@@ -164,10 +164,8 @@ def _task(
 def _find(options: DataOptions) -> Path:
     """Returns the folder of the photographers' files."""
     if options.data_file is not None:
-        raise UserError(
-            f"--data_file={options.data_file}: landmark reads a folder with a file for each "
-            "photographer, not one file; pass --data_dir"
-        )
+        expected = f"a folder with a file for each photographer, as {errors.name('data_dir')}"
+        raise UserError(errors.name("data_file"), options.data_file, expected)
     if options.data_dir is not None:
         files.existing("data_dir", options.data_dir, "a folder")
     base = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
@@ -178,19 +176,20 @@ def _find(options: DataOptions) -> Path:
     )
     if folders:
         return folders[0]
-    switch = "leave out --gld23k" if options.gld23k else "pass --gld23k"
-    hint = f"; there is {other.folder}/train: {switch}" if others else ""
-    raise UserError(
-        f"landmark: found no folder {variant.folder}/train in {base}{hint}; put there what TFF's "
-        f"tff.simulation.datasets.gldv2.load_data(cache_dir=...) makes (about {variant.size}, from "
-        "a download of 500 GB), or pass --data_dir or --use_synthetic_data"
+    switch = f"{'leave out' if options.gld23k else 'give'} {errors.name('gld23k')}"
+    hint = f"{switch}, as there is {other.folder}/train, or " if others else ""
+    advice = (
+        f"{hint}put there what tff.simulation.datasets.gldv2.load_data(cache_dir=...) makes (about "
+        f"{variant.size}, from a download of 500 GB), or give {errors.name('data_dir')} or "
+        f"{errors.name('use_synthetic_data')}"
     )
+    raise UserError("landmark", f"no folder {variant.folder}/train in {base}", advice=advice)
 
 
 def _create_tfrecord_task(folder: Path, variant: Variant) -> task_lib.Task:
     source = tfrecord_clients.open_folder(folder)
     if not source.sizes:
-        raise UserError(f"{folder}: found no files, expected one for each photographer")
+        raise UserError(str(folder), "no files", "one for each photographer")
     is_small = source.num_bytes <= _MAX_BYTES_DECODED_AT_START
     left = _decode_all(folder, source, variant.num_classes) if is_small else None
     split = splits.published_or_proportional(left.sizes if left else source.sizes, PUBLISHED)
@@ -224,9 +223,8 @@ def _decode_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classes
         try:
             decodable = decode(tf.constant(client_id))
         except tf.errors.OpError as error:
-            raise UserError(
-                f"{folder / client_id}: cannot be read as TFRecords ({clients_lib.reason(error)})"
-            ) from error
+            found = f"what cannot be read ({clients_lib.reason(error)})"
+            raise UserError(str(folder / client_id), found, "TFRecords") from error
         _note(left, client_id, n, decodable, num_classes)
     return left
 

@@ -15,9 +15,11 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from datasets import files, rows
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_KIND = "LEAF's JSON"
 _PARTS = ("train", "test")
 _DEEPEST = 16  # LEAF's own have 6 brackets open at most.
 _NO_BRACKETS = bytes({*range(256)} - {*b"[{]}"})
@@ -44,7 +46,7 @@ def paths(path: Path) -> list[Path]:
     """Returns a file, or all of a folder; UserError if it has none."""
     found = find(path) if path.is_dir() else [path]
     if not found:
-        raise UserError(f"{path}: found no .json file, expected LEAF's, or folders train and test")
+        raise UserError(str(path), "no .json file", "LEAF's, or folders train and test")
     return found
 
 
@@ -57,7 +59,8 @@ def facts(path: Path) -> dict[str, Any]:
     """Returns what a task says of where it is from, and how many users have no examples, if any."""
     totals: collections.Counter[str] = collections.Counter()
     for file in paths(path):
-        totals.update(_sizes(file))
+        with errors.at(file):
+            totals.update(_sizes(file))
     empty = sum(total == 0 for total in totals.values())
     left_out = {"users_without_examples_left_out": empty} if empty else {}
     return {"source": "leaf", "files": [*map(str, paths(path))], **left_out}
@@ -75,13 +78,11 @@ def read(path: Path, convert: Convert) -> dict[str, dict[str, np.ndarray]]:
         for user, arrays in _users(file, convert):
             other = owners.setdefault((file.parent, user), file)
             if other != file:
-                raise UserError(
-                    f"{file}: found user {user!r}, who is in {other.name}, too; expected each in "
-                    "one file; take one of them out"
-                )
+                found = f"user {user!r}, who is in {other.name}, too"
+                raise UserError(str(file), found, "each in one file", "take one of them out")
             read_ones.setdefault(user, []).append(arrays)
     if not read_ones:
-        raise UserError(f"{path}: found no examples, expected users who have some")
+        raise UserError(str(path), "no examples", "users who have some")
     return {
         user: {field: np.concatenate([arrays[field] for arrays in parts]) for field in parts[0]}
         for user, parts in read_ones.items()
@@ -92,37 +93,32 @@ def _users(path: Path, convert: Convert) -> Iterator[tuple[str, Mapping[str, np.
     """Yields a file's users who have examples."""
     import ijson  # Takes 0.1 s.
 
-    with files.reading_as(path, "LEAF's JSON", OSError, UnicodeDecodeError), _parsing(path):
+    broken = files.readable_as(_KIND, OSError, UnicodeDecodeError)
+    with errors.at(path), broken, _parsing():
         left = _sizes(path)
         with _opened(path) as file:
             for user, data in ijson.kvitems(file, "user_data", use_float=True):
                 if user not in left:
-                    raise UserError(
-                        f"{path}: found user_data of {user!r}, expected each of users once"
-                    )
-                x, y = _examples(path, user, data, left.pop(user))
-                if x:
-                    with _of_user(path, user):
+                    raise UserError("", f"user_data of {user!r}", "each of users once")
+                with _of_user(user):
+                    x, y = _examples(data, left.pop(user))
+                    if x:
                         yield user, convert(x, y)
-    if left:
-        raise UserError(
-            f"{path}: found no user_data of {next(iter(left))!r}, expected each of users once"
-        )
+        if left:
+            raise UserError("", f"no user_data of {next(iter(left))!r}", "each of users once")
 
 
 def _sizes(path: Path) -> dict[str, int]:
     """Returns what `num_samples` says of each of `users`."""
     users, sizes = (_list(path, name) for name in ("users", "num_samples"))
     if not users or not all(isinstance(user, str) for user in users):
-        raise UserError(f"{path}: found {str(users)[:40]} as users, expected some names")
+        raise UserError("users", str(users)[:40], "some names")
     if len(set(users)) < len(users):
         double = next(user for user in users if users.count(user) > 1)
-        raise UserError(f"{path}: found {double!r} twice in users")
+        raise UserError("users", f"{double!r} twice", "each once")
     if len(sizes) != len(users) or not all(type(size) is int and size >= 0 for size in sizes):
-        raise UserError(
-            f"{path}: found num_samples of {len(sizes)}, expected a whole number for each of "
-            f"{len(users)} users"
-        )
+        expected = f"a whole number for each of {len(users)} users"
+        raise UserError("num_samples", f"{len(sizes)}, such as {str(sizes)[:40]}", expected)
     return dict(zip(users, sizes, strict=True))
 
 
@@ -132,7 +128,7 @@ def _list(path: Path, name: str) -> list[Any]:
     with _opened(path) as file:
         found = next(ijson.items(file, name, use_float=True), None)
     if not isinstance(found, list):
-        raise UserError(f"{path}: found no list of {name}, expected LEAF's JSON, which has one")
+        raise UserError("", f"no list of {name}", f"{_KIND}, which has one")
     return found
 
 
@@ -145,8 +141,8 @@ class _Shallow:
     grows with the square of the depth.
     """
 
-    def __init__(self, file: BinaryIO, path: Path):
-        self._file, self._path = file, path
+    def __init__(self, file: BinaryIO):
+        self._file = file
         self._depth, self._is_in_text, self._cut = 0, 0, b""
 
     def read(self, size: int = -1, /) -> bytes:
@@ -161,22 +157,17 @@ class _Shallow:
         depths = self._depth + np.cumsum(np.where(is_open, 1, -1))
         if depths.size:
             if depths.max() > _DEEPEST:
-                raise UserError(
-                    f"{self._path}: found more than {_DEEPEST} brackets open, expected LEAF's JSON"
-                )
+                raise UserError("", f"more than {_DEEPEST} brackets open", _KIND)
             self._depth = int(depths[-1])
         return chunk
 
 
-def _examples(path: Path, user: str, data: Any, size: int) -> tuple[list[Any], list[Any]]:
+def _examples(data: Any, size: int) -> tuple[list[Any], list[Any]]:
     x, y = (data.get(name) if isinstance(data, dict) else None for name in "xy")
     if not isinstance(x, list) or not isinstance(y, list):
-        raise UserError(f"{path}: found no lists x and y of user {user!r}, expected both")
+        raise UserError("", "no lists x and y", "both")
     if not len(x) == len(y) == size:
-        raise UserError(
-            f"{path}: found {len(x)} x and {len(y)} y of user {user!r}, expected {size}, as "
-            "num_samples says"
-        )
+        raise UserError("", f"{len(x)} x and {len(y)} y", f"{size}, as num_samples says")
     return x, y
 
 
@@ -185,15 +176,15 @@ def _opened(path: Path) -> Iterator["_Readable"]:
     """Opens a file behind its byte order mark; UserError if it is an archive or the like."""
     with path.open("rb") as file:
         head = file.read(16)
-        for signature, what in rows.SIGNATURES.items():
+        for signature, (kind, _) in rows.SIGNATURES.items():
             if head.startswith(signature):
-                raise UserError(f"{path} is {what.partition(';')[0]}, expected JSON; unpack it")
+                raise UserError("", kind, "JSON", "unpack it")
         file.seek(len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0)
-        yield _Shallow(file, path)
+        yield _Shallow(file)
 
 
 @contextlib.contextmanager
-def _parsing(path: Path) -> Iterator[None]:
+def _parsing() -> Iterator[None]:
     """Has errors of the parser say on one line what it found."""
     import ijson
 
@@ -205,24 +196,18 @@ def _parsing(path: Path) -> Iterator[None]:
             for part in error.args
         )
         if not_in_json := re.search(r"\b(NaN|Infinity)\b", text):
-            raise UserError(
-                f"{path}: found {not_in_json[0]}, which JSON lacks; expected numbers"
-            ) from error
-        raise UserError(
-            f"{path}: cannot be read as LEAF's JSON, truncated or of another kind "
-            f"({' '.join(text.split())[:200]})"
-        ) from error
+            raise UserError("", f"{not_in_json[0]}, which JSON lacks", "numbers") from error
+        raise files.unreadable(_KIND, " ".join(text.split())[:200]) from error
 
 
 @contextlib.contextmanager
-def _of_user(path: Path, user: str) -> Iterator[None]:
+def _of_user(user: str) -> Iterator[None]:
     """Has errors of a conversion say whose."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{path}: user {user!r}: {error}") from error
-    except (ValueError, TypeError, OverflowError) as error:
-        raise UserError(f"{path}: user {user!r}: {files.one_line(error)}") from error
+    with errors.at(f"user {user!r}"):
+        try:
+            yield
+        except (ValueError, TypeError, OverflowError) as error:
+            raise UserError("", files.one_line(error)) from error
 
 
 def classes(y: list[Any], num_classes: int, expected: str | None = None) -> np.ndarray:
@@ -234,8 +219,8 @@ def classes(y: list[Any], num_classes: int, expected: str | None = None) -> np.n
     labels = np.array([_number(label) for label in y])
     wrong = ~((labels >= 0) & (labels < num_classes) & (labels == np.floor(labels)))
     if wrong.any():
-        found = str(y[int(np.argmax(wrong))])[:40]
-        raise UserError(f"found label {found}, expected {expected or f'0 to {num_classes - 1}'}")
+        found = f"label {str(y[int(np.argmax(wrong))])[:40]}"
+        raise UserError("", found, expected or f"0 to {num_classes - 1}")
     return labels.astype(np.int32)
 
 
@@ -244,12 +229,13 @@ def table(x: list[Any], width: int, what: str) -> np.ndarray:
     for row in x:
         if not isinstance(row, list) or len(row) != width:
             found = f"of {len(row)}" if isinstance(row, list) else str(row)[:40]
-            raise UserError(f"found x {found}, expected {width} {what} each")
+            raise UserError("", f"x {found}", f"{width} {what} each")
     try:
         return np.array(x, np.float32).reshape(len(x), width)
     except (ValueError, TypeError, OverflowError) as error:
         odd = next(value for row in x for value in row if np.isnan(_number(value)))
-        raise UserError(f"found {str(odd)[:40]!r} among {what} of x, expected numbers") from error
+        found = f"{str(odd)[:40]!r} among {what} of x"
+        raise UserError("", found, "numbers") from error
 
 
 def _number(value: Any) -> float:

@@ -31,7 +31,7 @@ import datasets
 from datasets import assignment, classification, dealing, emnist, files, images, leaf_files
 from datasets.models import choice, cnn, lenet, linear, mlp
 from datasets.options import DataOptions
-from motley_tff.core import task as task_lib
+from motley_tff.core import errors, task as task_lib
 from motley_tff.core.errors import UserError
 
 NUM_CLASSES, NUM_CLIENTS = 10, 100
@@ -41,6 +41,9 @@ _URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 _SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
 _NAME, _KERAS_DIR = "mnist.npz", "~/.keras/datasets"
 _FOLDERS = ("", "mnist", "emnist")
+_ADVICE = (
+    f"put Keras's {_NAME}, or an .npz by writer (images, labels, writer_id), or LEAF's .json there"
+)
 _KERAS_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 _MODELS: Mapping[str, choice.Architecture] = {
@@ -67,10 +70,10 @@ def create_task(options: DataOptions) -> task_lib.Task:
         labels, writers = pictures.labels.astype(np.int32), pictures.client_ids
         return create_task_from_data(pictures.pixels, labels, writers, options, facts)
     path = _find(options)
-    with files.named(path):
-        pixels, labels, owners = _read(path)
-        is_leaf = leaf_files.is_leaf(path)
-        facts = leaf_files.facts(path) if is_leaf else {"source": "npz", "files": [str(path)]}
+    pixels, labels, owners = _read(path)
+    is_leaf = leaf_files.is_leaf(path)
+    facts = leaf_files.facts(path) if is_leaf else {"source": "npz", "files": [str(path)]}
+    with errors.at(path):
         return create_task_from_data(pixels, labels, owners, options, facts)
 
 
@@ -94,10 +97,8 @@ def create_task_from_data(
     examples = {"pixels": pixels, "label": labels}
     if writer_ids is None:
         if options.partition == "natural":
-            raise UserError(
-                "found digits without writers; give --partition=iid, classes:1 or another, or an "
-                ".npz that has writer_id"
-            )
+            expected = "iid, classes:1 or another, as nobody owns these digits"
+            raise UserError(errors.name("partition"), options.partition, expected)
         dealt = dealing.deal(examples, "label", options, options.num_clients or NUM_CLIENTS)
         clients, client_facts = dealt.clients, dealt.facts
     else:
@@ -131,29 +132,15 @@ def _find(options: DataOptions) -> Path:
         return files.existing("data_file", options.data_file)
     if options.data_dir is not None:
         folder = files.existing("data_dir", options.data_dir, "a folder")
-        found = sorted(p for f in _FOLDERS for p in (folder / f).glob("*.npz"))
-        if len(found) > 1:
-            listed = ", ".join(p.name for p in found)
-            raise UserError(
-                f"mnist in {folder}: found {len(found)} .npz files ({listed}), expected one; "
-                "choose with --data_file"
-            )
-        if found:
-            return found[0]
-        if (leaf := leaf_files.find_in(folder, _FOLDERS)) is not None:
-            return leaf
+        path = files.only_npz(folder, _FOLDERS) or leaf_files.find_in(folder, _FOLDERS)
+        if path is not None:
+            return path
         target = folder / _NAME
     else:
         target = Path(os.path.expanduser(_KERAS_DIR)) / _NAME
     if not target.is_file():
-        try:
+        with files.or_by_hand("mnist", target.parent, _ADVICE):
             files.download(_URL, target, _SHA256)
-        except UserError as error:
-            raise UserError(
-                f"mnist: found no data in {target.parent} and {error}; put Keras's {_NAME}, or an "
-                ".npz by writer (images, labels, writer_id), or LEAF's .json there, or pass "
-                "--use_synthetic_data"
-            ) from error
     return target
 
 
@@ -163,18 +150,23 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         pixels, labels, users = emnist.read_leaf(path, NUM_CLASSES)
         return pixels[..., np.newaxis], labels, users
     arrays = files.read_npz(path)
+    with errors.at(path):
+        return _checked(arrays)
+
+
+def _checked(
+    arrays: Mapping[str, np.ndarray],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     if set(_KERAS_ARRAYS) <= set(arrays):
         parts = [
             np.concatenate([arrays[f"{a}_{part}"] for part in ("train", "test")]) for a in "xy"
         ]
         writers = np.zeros(len(parts[1]), np.int32)
         images_, labels, _ = emnist.check_arrays(
-            path, {"images": parts[0], "labels": parts[1], "writer_id": writers}
+            {"images": parts[0], "labels": parts[1], "writer_id": writers}
         )
         owners = None
     else:
-        images_, labels, owners = emnist.check_arrays(path, arrays)
-    if len(labels) == 0 or labels.min() < 0 or labels.max() >= NUM_CLASSES:
-        label_range = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
-        raise UserError(f"{path}: found labels {label_range}, expected digits, 0 to 9")
+        images_, labels, owners = emnist.check_arrays(arrays)
+    emnist.check_labels(labels, NUM_CLASSES)
     return images_[..., np.newaxis], labels.astype(np.int32), owners

@@ -101,7 +101,7 @@ def most_common_words(users: Iterable[Iterable[str]], size: int, min_users: int 
         num_users.update(of_user.keys())
         uses.update(of_user)
     if not uses:
-        raise UserError("found no words in what training clients wrote, expected some")
+        raise UserError("", "no words in what training clients wrote", "some")
     words = (word for word, number in num_users.items() if number >= min_users)
     return sorted(words, key=lambda word: (-num_users[word], -uses[word], word))[:size]
 
@@ -216,10 +216,9 @@ def with_unigram(task: task_lib.Task) -> task_lib.Task:
     for name, by_client in accuracies.items():
         clients = task.splits[name]
         if not by_client:
-            raise UserError(
-                "found no word of the vocabulary in the evaluation half of any of "
-                f"{len(clients)} {name} clients; give longer texts in one language"
-            )
+            place = f"the evaluation half of any of {len(clients)} {name} clients"
+            found = f"no word of the vocabulary in {place}"
+            raise UserError("", found, advice="give longer texts in one language")
         unscorable |= set(clients.ids) - set(by_client)
         is_whole = len(by_client) == len(clients)
         scored[name] = clients if is_whole else clients_lib.subset(clients, tuple(by_client))

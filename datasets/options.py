@@ -74,7 +74,7 @@ class DataOptions:
         None,
         "--partition: how many clients get examples (default: as many as had; cifar10: 10 silos or "
         "100 devices)",
-        lower=1,
+        lower=2,
     )
     min_examples: int | None = option(
         None,

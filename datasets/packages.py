@@ -7,11 +7,12 @@ clients' setting before it is called: `create.setting = "cross_device"` or `"cro
 import dataclasses
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from datasets.options import DataOptions, Setting
-from motley_tff.core import plugins
+from motley_tff.core import errors, plugins
 from motley_tff.core.plugins import Plugin
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 # Fields of `DataOptions` that are passed on, where `create` takes them.
 OPTIONS = ("base_random_seed", "data_dir", "data_file", "use_synthetic_data")
-_SETTINGS = ("cross_device", "cross_silo")
+_SETTINGS = typing.get_args(Setting)
 
 
 def installed() -> Mapping[str, Plugin]:
@@ -31,17 +32,18 @@ def installed() -> Mapping[str, Plugin]:
 def _create(plugin: Plugin) -> Callable[..., Any]:
     create = plugin.load()
     if not callable(create):
-        raise plugin.error(f"found {create!r}, expected a function (name, **options) -> Task")
+        raise plugin.error(repr(create), "a function (name, **options) -> Task")
     return create
 
 
 def setting(plugin: Plugin) -> Setting:
     """Returns what clients are, as `create` says it; UserError if it does not."""
-    found = getattr(_create(plugin), "setting", None)
+    found: Any = getattr(_create(plugin), "setting", None)
     if found not in _SETTINGS:
         raise plugin.error(
-            f"its function's attribute `setting` is {found!r}, expected 'cross_device' or "
-            "'cross_silo'; write create.setting = \"cross_device\" below the function"
+            f"{found!r} as its function's attribute `setting`",
+            " or ".join(map(repr, _SETTINGS)),
+            'write create.setting = "cross_device" below the function',
         )
     return found
 
@@ -70,7 +72,8 @@ def _arguments(plugin: Plugin, options: DataOptions) -> dict[str, Any]:
     unknown = sorted(option for option in given if not takes(plugin, option))
     for option in unknown:
         if option != "base_random_seed":  # Nothing may be left to chance there.
-            raise plugin.error(f"it takes no {option}; leave --{option} out")
+            name = errors.name(option)
+            raise plugin.error(f"no argument {option}", advice=f"leave {name} out")
         del given[option]
     return given
 
@@ -81,11 +84,11 @@ def create_task(plugin: Plugin, options: DataOptions) -> "Task":
 
     task = _create(plugin)(plugin.name, **_arguments(plugin, options))
     if not isinstance(task, Task):
-        raise plugin.error(f"it returned {type(task).__name__}, expected a Task")
+        raise plugin.error(f"{type(task).__name__} returned", "a Task")
     announced = (plugin.name, setting(plugin))
     if (task.dataset, task.setting) != announced:
         raise plugin.error(
-            f"its task says dataset={task.dataset!r}, setting={task.setting!r}; expected "
-            f"{announced[0]!r}, {announced[1]!r}, as the entry point and create.setting say"
+            f"a task whose dataset={task.dataset!r}, setting={task.setting!r}",
+            f"{announced[0]!r}, {announced[1]!r}, as the entry point and create.setting say",
         )
     return dataclasses.replace(task, facts={**task.facts, "package": plugin.origin})

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import datasets
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import model_files
 
@@ -37,11 +38,12 @@ class Pca(NamedTuple):
 def flat(images: np.ndarray) -> np.ndarray:
     """Returns pictures as rows float64 [n, num_pixels] in 0 to 1; UserError if they are other."""
     if images.ndim not in (3, 4) or not images.size:
-        raise UserError(f"found {list(images.shape)}, expected pictures [n, height, width, ...]")
+        raise UserError("", f"{list(images.shape)}", "pictures [n, height, width, ...]")
     scale = 255.0 if images.dtype.kind in "iu" else 1.0
     rows = images.reshape(len(images), -1) / scale
     if not (rows.min() >= 0 and rows.max() <= 1):  # Not-a-number is neither.
-        raise UserError("found pixels beyond whole numbers 0 to 255 or fractions 0 to 1")
+        found = f"pixels from {rows.min() * scale:g} to {rows.max() * scale:g}"
+        raise UserError("", found, "whole numbers 0 to 255 or fractions 0 to 1")
     return rows
 
 
@@ -50,14 +52,15 @@ def fit_pca(rows: np.ndarray, size: int) -> Pca:
     not as many that the rows differ in.
     """
     if not 1 <= size <= min(rows.shape):
-        raise UserError(f"pca:{size}: expected 1 to {min(rows.shape)} of these pictures")
+        raise UserError(f"pca:{size}", expected=f"1 to {min(rows.shape)} of these pictures")
     mean = rows.mean(axis=0)
     apart = rows - mean
     values, vectors = np.linalg.eigh(apart.T @ apart)
     # Below, eigenvectors are whatever rounding makes them.
     rank = int((values > values[-1] * max(rows.shape) * np.finfo(np.float64).eps).sum())
     if size > rank:
-        raise UserError(f"pca:{size}: these pictures differ in {rank} directions alone; give fewer")
+        expected = f"at most {rank}, as these pictures differ in no more directions"
+        raise UserError(f"pca:{size}", expected=expected)
     return Pca(mean, vectors[:, ::-1][:, :size].copy())
 
 
@@ -94,10 +97,9 @@ class Classifier(NamedTuple):
 
         images = images if images.ndim == 4 else images[..., None]
         if images.shape[1:] != self.shape or images.dtype != np.uint8:
-            raise UserError(
-                f"found pictures {list(images.shape[1:])} of type {images.dtype}, expected uint8 "
-                f"{list(self.shape)} as {self.name} was trained on"
-            )
+            expected = f"uint8 {list(self.shape)} as {self.name} was trained on"
+            found = f"pictures {list(images.shape[1:])} of type {images.dtype}"
+            raise UserError("", found, expected)
         spec = self.task.train.spec["train"]
         pixels = images if len(spec[_PIXELS].shape) == 4 else images[..., 0]
         parts = []
@@ -114,11 +116,10 @@ def classifier(run: pathlib.Path, flag: str = "features") -> Classifier:
     flags = _classifiers_flags(run, flag)
     name = flags.get("dataset_name")
     if name not in ("cifar10", "emnist", "mnist"):
-        raise UserError(
-            f"--{flag}={run}: found a run on {name}, expected one on cifar10, emnist or mnist"
-        )
+        expected = f"a run on cifar10, emnist or mnist, and this is on {name}"
+        raise UserError(errors.name(flag), str(run), expected)
     if "generator" in flags:
-        raise UserError(f"--{flag}={run}: found a generator's run, expected a classifier's")
+        raise UserError(errors.name(flag), str(run), "a classifier's run, no generator's")
     chosen: dict[str, Any] = {flag: flags[flag] for flag in _OF_MODEL if flags.get(flag)}
     if sizes := flags.get("model_sizes"):
         chosen["model_sizes"] = tuple(map(int, sizes))
@@ -137,39 +138,34 @@ def check_alike(
     """Refuses runs of generators of other pictures than a classifier's run was trained on."""
     known = _classifiers_flags(run, flag)
     for generators in of_generators:
-        flags = _flags(
-            generators, f"{generators}: expected a run of generative_trainer, with run.json"
-        )
+        if not (flags := _flags(generators)):
+            raise UserError(str(generators), expected="a run of generative_trainer, with run.json")
         for name in _OF_PICTURES:
-            found, expected = (of.get(name) for of in (flags, known))
-            if (found or None) != (expected or None):
-                raise UserError(
-                    f"{generators}: a run with --{name}={found}, expected {expected} as "
-                    f"--{flag}={run} has; give a classifier of the same pictures"
-                )
+            value, other = (of.get(name) for of in (flags, known))
+            if (value or None) != (other or None):
+                found = f"a run with {errors.name(name)}={value}"
+                expected = f"{other}, as {errors.name(flag)}={run} has"
+                advice = "give a classifier of the same pictures"
+                raise UserError(str(generators), found, expected, advice)
 
 
 def is_of_generator(run: pathlib.Path) -> bool:
     """Returns whether a directory is of a run of generative_trainer."""
-    try:
-        return "generator" in _flags(run, "")
-    except UserError:
-        return False
+    return "generator" in _flags(run)
 
 
 def _classifiers_flags(run: pathlib.Path, flag: str) -> Mapping[str, Any]:
-    other = "pca:K, or " if flag == "features" else ""
-    return _flags(
-        run,
-        f"--{flag}={run}: expected {other}the directory of a run of finetuning_trainer on "
-        "pictures, which has run.json",
-    )
+    if flags := _flags(run):
+        return flags
+    kind = "the directory of a run of finetuning_trainer on pictures, which has run.json"
+    expected = f"pca:K, or {kind}" if flag == "features" else kind
+    raise UserError(errors.name(flag), str(run), expected)
 
 
-def _flags(run: pathlib.Path, problem: str) -> Mapping[str, Any]:
-    """Returns a run's flags; UserError of `problem` if there are none."""
+def _flags(run: pathlib.Path) -> Mapping[str, Any]:
+    """Returns a run's flags, none if it is not there or has none."""
     try:
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
         return dict(record["flags"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UserError(problem) from error
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}

@@ -1,7 +1,6 @@
 """What Pillow would read of a picture without a word: one page of several, 8 bits of more."""
 
 import re
-from pathlib import Path
 
 import PIL.Image
 
@@ -10,25 +9,21 @@ from motley_tff.core.errors import UserError
 _BITS_OF_A_SAMPLE = 258  # A tag of TIFF.
 
 
-def check(path: str | Path, picture: PIL.Image.Image, takes_deep_grey: bool = False) -> None:
+def check_kind(picture: PIL.Image.Image, takes_deep_grey: bool = False) -> None:
     """Raises UserError if a file that is opened, not yet decoded, has several pages or frames, or
     more than 8 bits a colour or, unless those are taken, a grey value: how many of them are used,
     12 say, no file tells.
     """
     pages = getattr(picture, "n_frames", 1)
     if pages > 1 and picture.format != "MPO":  # A JPEG of a phone, with a preview behind it.
-        raise UserError(
-            f"{path}: found {pages} pages or frames, expected one picture a file; save each as a "
-            "file of its own"
-        )
+        advice = "save each as a file of its own"
+        raise UserError("", f"{pages} pages or frames", "one picture a file", advice)
     is_deep_grey = picture.mode.startswith(("I", "F"))
     if is_deep_grey and takes_deep_grey:
         return
     if is_deep_grey or _has_deep_colours(picture):
-        raise UserError(
-            f"{path}: found {picture.mode} pixels of more than 8 bits; save it as 8-bit picture, "
-            "scaled by the largest value that it can have"
-        )
+        advice = "save it as 8-bit picture, scaled by the largest value that it can have"
+        raise UserError("", f"{picture.mode} pixels of more than 8 bits", advice=advice)
 
 
 def _has_deep_colours(picture: PIL.Image.Image) -> bool:

@@ -26,6 +26,7 @@ import pandas as pd
 
 from datasets import files
 from datasets.options import MISSING_WORDS
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -43,20 +44,20 @@ _POINTED_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+"
 # With separators of thousands, or both kinds of mark: 1.234,5 or 1,234.5 or 1 234 or 1.234.567.
 _SEPARATED = r"[+-]?\d{1,3}(?:(?:[.,'\u00a0\u202f ]\d{3})+[.,]\d+|(?:[.,'\u00a0\u202f ]\d{3})+)"
 _SIGNED = r"[+-]?[$€£]\s?\d+(?:[.,]\d+)*|[+-]?\d+(?:[.,]\d+)*\s?[%$€£]"
-# Beginnings of files that are no text, and what they are.
+# Beginnings of files that are no text, what they are, and what to do.
 SIGNATURES = {
-    b"PK\x03\x04": "a workbook or a ZIP archive; save its sheet as CSV",
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook; save its sheet as CSV",
-    b"\x1f\x8b": "a gzip archive; unpack it first",
-    b"BZh": "a bzip2 archive; unpack it first",
-    b"\xfd7zXZ": "an xz archive; unpack it first",
-    b"\x28\xb5\x2f\xfd": "a zstd archive; unpack it first",
-    b"%PDF": "a PDF; save its table as CSV",
-    b"SQLite format 3": "an SQLite database; export its table as CSV",
-    b"\x93NUMPY": "a NumPy array; save a table as CSV",
-    b"<?xml": "XML; save its table as CSV",
-    b"<html": "a web page; save its table as CSV",
-    b"<!DOCTYPE": "a web page; save its table as CSV",
+    b"PK\x03\x04": ("a workbook or a ZIP archive", "save its sheet as CSV"),
+    b"\xd0\xcf\x11\xe0": ("an old Excel workbook", "save its sheet as CSV"),
+    b"\x1f\x8b": ("a gzip archive", "unpack it first"),
+    b"BZh": ("a bzip2 archive", "unpack it first"),
+    b"\xfd7zXZ": ("an xz archive", "unpack it first"),
+    b"\x28\xb5\x2f\xfd": ("a zstd archive", "unpack it first"),
+    b"%PDF": ("a PDF", "save its table as CSV"),
+    b"SQLite format 3": ("an SQLite database", "export its table as CSV"),
+    b"\x93NUMPY": ("a NumPy array", "save a table as CSV"),
+    b"<?xml": ("XML", "save its table as CSV"),
+    b"<html": ("a web page", "save its table as CSV"),
+    b"<!DOCTYPE": ("a web page", "save its table as CSV"),
 }
 _PACKED: Mapping[bytes, Callable[[Path], Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -66,6 +67,9 @@ _PACKED: Mapping[bytes, Callable[[Path], Any]] = {
 # R's own, of one object or several, binary or text.
 _R = re.compile(rb"(RD[AX]\d\n)?(X\n\0\0|A\n\d\n\d{5,}\n)")
 _AS_CSV = "save it as CSV, as {}.to_csv('t.csv', index=False) does"
+_AS_CSV_IN_R = "save its table as CSV, as write.csv(x, 't.csv', row.names=FALSE, na='') does in R"
+_A_TABLE, _HEADER_AND_ROWS = "a table of text", "a header line and rows"
+_PLAIN = "write numbers with a decimal point and without separators, signs or units"
 _FORMULA = r"=[^=].*|@[A-Za-z.]+\(.*|[+-][A-Za-z(].*[(|!*/+-].*"
 
 
@@ -84,17 +88,21 @@ def read(path: Path) -> pd.DataFrame:
     UserError if it is no table, has columns without a name or two of the same, a row of more or
     fewer cells than the header, or would not fit in memory.
     """
-    with files.reading_as(path, "a table", OSError):
-        head = _head(path)
+    with errors.at(path), files.readable_as("a table", OSError):
+        return _read(path)
+
+
+def _read(path: Path) -> pd.DataFrame:
+    head = _head(path)
     if not head.strip():
-        raise UserError(f"{path} is empty; expected a header line and rows")
-    check_file_size(path, [path], "give fewer rows or columns")
+        raise UserError("", "an empty file", _HEADER_AND_ROWS)
+    check_file_size([path], "give fewer rows or columns")
     if head.startswith(b"PAR1"):
-        return _checked(path, _parquet(path))
+        return _checked(_parquet(path))
     check_kind(path)
     if not head.startswith(_UTF16_MARKS):
         _check_no_zeros(path)
-    how = _format(path, head)
+    how = _format(head)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pd.errors.ParserWarning)
         try:
@@ -102,7 +110,7 @@ def read(path: Path) -> pd.DataFrame:
         except UnicodeDecodeError:
             how = how._replace(encoding="cp1252" if how.encoding == "utf-8-sig" else how.encoding)
             frame = _csv_or_refused(path, how)
-    checked = _checked(path, frame)
+    checked = _checked(frame)
     if (checked.iloc[:, -1] == "").any():  # Pandas fills short rows with empty cells.
         _check_no_short_rows(path, how)
     return checked
@@ -120,19 +128,16 @@ def check_kind(path: Path) -> None:
     first, second = ([line for line in lines if line] + [b"", b""])[:2]
     reading = f"pandas.read_json({path.name!r}{', lines=True' if first.startswith(b'{') else ''})"
     if first == b"[" or first.startswith((b"[{", b"[[")):
-        raise UserError(f"{path} is a list in JSON; {_AS_CSV.format(reading)}")
+        raise UserError("", "a list in JSON", _A_TABLE, _AS_CSV.format(reading))
     if first.startswith(b"{") and first.endswith(b"}") and second.startswith(b"{"):
-        raise UserError(f"{path} is JSON Lines; {_AS_CSV.format(reading)}")
-    for signature, what in SIGNATURES.items():
+        raise UserError("", "JSON Lines", _A_TABLE, _AS_CSV.format(reading))
+    for signature, (kind, advice) in SIGNATURES.items():
         if head.startswith(signature):
             head = _unpacked_head(path, signature)
             if not _R.match(head):
-                raise UserError(f"{path} is {what}")
+                raise UserError("", kind, _A_TABLE, advice)
     if _R.match(head):
-        raise UserError(
-            f"{path} has R's data; save its table as CSV in R, as write.csv(x, 't.csv', "
-            "row.names=FALSE, na='') does"
-        )
+        raise UserError("", "R's data", _A_TABLE, _AS_CSV_IN_R)
 
 
 def _unpacked_head(path: Path, signature: bytes) -> bytes:
@@ -148,15 +153,13 @@ def _check_no_zeros(path: Path) -> None:
     with path.open("rb") as file:
         while chunk := file.read(2**24):
             if b"\0" in chunk:
-                raise UserError(
-                    f"{path} holds zero bytes, which no text does; save the table as CSV in UTF-8"
-                )
+                raise UserError("", "zero bytes", "text", "save the table as CSV in UTF-8")
 
 
-def check_file_size(path: Path, parts: Iterable[Path], advice: str) -> None:
-    """UserError if the cells of a path's files would not fit in memory as text."""
-    size = sum(part.stat().st_size for part in parts)
-    check_memory(f"{path} has {size / 1e9:.1f} GB", _MEMORY_FACTOR * size, advice)
+def check_file_size(paths: Iterable[Path], advice: str) -> None:
+    """UserError if the cells of files would not fit in memory as text."""
+    size = sum(path.stat().st_size for path in paths)
+    check_memory(f"{size / 1e9:.1f} GB", _MEMORY_FACTOR * size, advice)
 
 
 def check_memory(found: str, needed: int, advice: str) -> None:
@@ -165,13 +168,11 @@ def check_memory(found: str, needed: int, advice: str) -> None:
 
     available = psutil.virtual_memory().available
     if needed > available:
-        raise UserError(
-            f"{found}, which takes about {needed / 1e9:.1f} GB of memory, and "
-            f"{available / 1e9:.1f} GB are free; {advice}"
-        )
+        found = f"{found}, for which {needed / 1e9:.1f} GB of memory are needed"
+        raise UserError("", found, f"at most {available / 1e9:.1f} GB, which are free", advice)
 
 
-def _format(path: Path, head: bytes) -> Format:
+def _format(head: bytes) -> Format:
     encoding = "utf-8-sig"
     if head.startswith(_UTF16_MARKS):
         encoding = "utf-16"
@@ -188,10 +189,8 @@ def _format(path: Path, head: bytes) -> Format:
     if match := re.fullmatch(r"sep=(.)\r?", line.strip('"')):
         first_line, delimiter, text = first_line + 1, match[1], rest
     delimiter = delimiter or max(_DELIMITERS, key=_unquoted(text.partition("\n")[0]).count)
-    try:
+    with files.readable_as(_A_TABLE, csv.Error):
         columns: list[str] = next(_cells_of(io.StringIO(text, newline=""), delimiter), [])
-    except csv.Error as error:
-        raise UserError(f"{path} is not a table of text: {error}") from error
     return Format(encoding, delimiter, first_line, tuple(name.strip() for name in columns))
 
 
@@ -205,24 +204,21 @@ def _check_no_short_rows(path: Path, how: Format) -> None:
         for _ in range(how.first_line):
             file.readline()
         reader = _cells_of(file, how.delimiter)
-        try:
+        with files.readable_as(_A_TABLE, csv.Error):
             for cells in reader:
                 if cells and len(cells) < len(how.columns):
-                    raise UserError(
-                        f"{path}: found {len(cells)} cells in line {number + 1}, expected "
-                        f"{len(how.columns)} as in the header; fill the row, or take it out"
-                    )
+                    expected = f"{len(how.columns)} as in the header"
+                    found, advice = f"{len(cells)} cells", "fill the row, or take it out"
+                    raise UserError(f"line {number + 1}", found, expected, advice)
                 number = how.first_line + reader.line_num
-        except csv.Error as error:
-            raise UserError(f"{path} is not a table of text: {error}") from error
 
 
 def _csv_or_refused(path: Path, how: Format) -> pd.DataFrame:
     try:
         return _csv(path, how)
     except UnicodeDecodeError:
-        raise UserError(f"{path} is text neither in UTF-8 nor in {how.encoding}; save it as "
-                        "UTF-8") from None  # fmt: skip
+        found = f"text neither in UTF-8 nor in {how.encoding}"
+        raise UserError("", found, advice="save it as UTF-8") from None
 
 
 def _unquoted(line: str) -> str:
@@ -245,38 +241,38 @@ def _csv(path: Path, how: Format) -> pd.DataFrame:
             engine="c",
         )
     except pd.errors.EmptyDataError:
-        raise UserError(f"{path} has a header and no rows; expected both") from None
+        raise UserError("", "a header and no rows", _HEADER_AND_ROWS) from None
     except pd.errors.ParserError as error:
         reason = re.sub(r".*C error: ", "", files.one_line(error))
-        raise UserError(f"{path} is not a table: {reason}; expected as many cells in each row as "
-                        "in the header, with quotes that close") from error  # fmt: skip
+        expected = "as many cells in each row as in the header, with quotes that close"
+        raise UserError("", f"no table ({reason})", expected) from error
     if not isinstance(frame.index, pd.RangeIndex):
-        raise UserError(
-            f"{path}: found rows of {len(how.columns) + frame.index.nlevels} cells below a header "
-            f"of {len(how.columns)}; expected as many (a delimiter may stand at each row's end)"
-        )
+        found = f"rows of {len(how.columns) + frame.index.nlevels} cells"
+        advice = "look whether a delimiter stands at each row's end"
+        raise UserError("", found, f"{len(how.columns)} as in the header", advice)
     return frame.set_axis(list(how.columns), axis=1)
 
 
 def _parquet(path: Path) -> pd.DataFrame:
     if importlib.util.find_spec("pyarrow") is None:
-        raise UserError(
-            f"{path} is a Parquet file, which takes pyarrow; put a line {PYARROW} into plugins.txt "
-            "beside requirements.txt, and the next launch/run installs it, or save the table as CSV"
+        advice = (
+            f"put a line {PYARROW} into plugins.txt beside requirements.txt, and the next "
+            "launch/run installs it, or save the table as CSV"
         )
-    with files.reading_as(path, "a Parquet file", Exception):
+        raise UserError("", "a Parquet file", "pyarrow, which reads it", advice)
+    with files.readable_as("a Parquet file", Exception):
         from pyarrow import parquet  # Takes 0.1 s.
 
         with parquet.ParquetFile(path) as file:
             table = file.read()
         columns = {i: (name, table.column(i)) for i, name in enumerate(table.column_names)}
-        columns.update(_index(path, table))
+        columns.update(_index(table))
         named = [(name, _as_text(cells)) for name, cells in columns.values() if name is not None]
         frame = pd.concat([text for _, text in named], axis=1)
     return frame.set_axis([name for name, _ in named], axis=1)
 
 
-def _index(path: Path, table: Any) -> Iterator[tuple[int, tuple[str | None, Any]]]:
+def _index(table: Any) -> Iterator[tuple[int, tuple[str | None, Any]]]:
     """Yields (place, (name, cells)) of a pandas index in an Arrow table: a column as others if it
     has a name, of the name None if it has none and merely counts rows.
     """
@@ -288,10 +284,9 @@ def _index(path: Path, table: Any) -> Iterator[tuple[int, tuple[str | None, Any]
         if isinstance(field, str):
             place, name = table.column_names.index(field), names[field]
             if name is None and not pyarrow.types.is_integer(table.schema.types[place]):
-                raise UserError(
-                    f"{path}: found an index of {table.schema.types[place]} without a name, "
-                    "expected one with a name, which is a column; name it, or write without it"
-                )
+                found = f"an index of {table.schema.types[place]} without a name"
+                expected = "one with a name, which is a column"
+                raise UserError("", found, expected, "name it, or write without it")
             yield place, (name, table.column(place))
         elif field["name"] is not None:
             counted = range(field["start"], field["stop"], field["step"])
@@ -312,65 +307,71 @@ def _as_text(column: Any) -> pd.Series:
     return text.where(cells.notna(), "")
 
 
-def _checked(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     names = list(frame.columns)
     if twice := sorted({name for name in names if names.count(name) > 1 and name}):
-        raise UserError(f"{path}: found several columns {twice[0]!r}; rename all but one")
+        raise UserError("", f"several columns {twice[0]!r}", advice="rename all but one")
     if "" in names:
-        raise UserError(
-            f"{path}: found no name for column {names.index('') + 1} in the header; give it one"
-        )
+        place = f"column {names.index('') + 1}"
+        raise UserError(place, "no name in the header", advice="give it one")
     if not len(frame):
-        raise UserError(f"{path} has a header and no rows; expected both")
+        raise UserError("", "a header and no rows", _HEADER_AND_ROWS)
     return frame
 
 
-def check_columns(
-    path: object, columns: Iterable[str], wanted: Mapping[str, Sequence[str]]
-) -> None:
-    """UserError if a flag's column is not among `columns`; `wanted` is `{flag: names}`."""
+def check_columns(columns: Iterable[str], wanted: Mapping[str, Sequence[str]]) -> None:
+    """UserError if a field's column is not among `columns`; `wanted` is `{field: names}`."""
     present = list(columns)
-    for flag, names in wanted.items():
+    for field, names in wanted.items():
         for name in names:
             if name not in present:
                 near = difflib.get_close_matches(name, present, n=1)
                 listed = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
-                hint = f"; did you mean {near[0]!r}?" if near else f"; give one of {listed}"
-                raise UserError(f"--{flag}={name}: {path} has no such column{hint}")
+                advice = f"did you mean {near[0]!r}?" if near else f"give one of {listed}"
+                raise UserError(errors.name(field), name, "a column of the table", advice)
         if twice := sorted({name for name in names if list(names).count(name) > 1}):
-            raise UserError(f"--{flag}: found {twice[0]!r} more than once; leave one out")
-    roles = [(name, flag) for flag, names in wanted.items() for name in names]
-    for (name, flag), (other, other_flag) in itertools.combinations(roles, 2):
-        if name == other and flag != other_flag and "categorical" not in other_flag:
-            raise UserError(f"column {name!r} is both --{flag} and --{other_flag}; leave one out")
+            raise UserError(errors.name(field), twice[0], "each column once", "leave one out")
+    roles = [(name, field) for field, names in wanted.items() for name in names]
+    for (name, field), (other, another) in itertools.combinations(roles, 2):
+        if name == other and field != another and "categorical" not in another:
+            expected = f"another column than that of {errors.name(another)}"
+            raise UserError(errors.name(field), name, expected, "leave one out")
 
 
-def client_ids(path: object, frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.Series:
+def column_error(column: pd.Series, found: str, expected: str = "", advice: str = "") -> UserError:
+    """Returns the error that something is found in a table's column."""
+    return UserError(f"column {column.name!r}", found, expected, advice)
+
+
+def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.Series:
     """Returns whose each row is, without blanks around; UserError if a row says nothing, or one of
     the `words` of `is_missing`.
     """
     ids = frame[column].str.strip()
     if (missing := is_missing(ids, words)).any():
         first = ids[missing].iloc[0]
-        found = f"no client (but {first!r})" if first else "no client"
-        advice = ", or give --missing_values without it if it is a client" if first else ""
-        raise UserError(
-            f"{path}: found {found} in {int(missing.sum()):,} of {len(ids):,} rows, the first in "
-            f"row {row_number(missing)} (the header is row 1); fill column {column!r}, or take "
-            f"those rows out{advice}"
-        )
+        kind = f"no client (but {first!r})" if first else "no client"
+        other = f", or give {errors.name('missing_values')} without it if it is a client"
+        found = f"{kind} in {_counted(missing)} (the header is row 1)"
+        advice = f"fill the column, or take those rows out{other if first else ''}"
+        raise column_error(ids, found, advice=advice)
     return ids
 
 
 def examples(
-    path: object, frame: pd.DataFrame, client: str, names: Iterable[str], words: Collection[str]
+    frame: pd.DataFrame, client: str, names: Iterable[str], words: Collection[str]
 ) -> dict[str, dict[str, np.ndarray]]:
     """Returns `{client id: {column: its cells as they stand}}` of some columns."""
     cells = {name: frame[name].to_numpy() for name in names}
     return {
         client_id: {name: values[rows] for name, values in cells.items()}
-        for client_id, rows in by_client(client_ids(path, frame, client, words))
+        for client_id, rows in by_client(client_ids(frame, client, words))
     }
+
+
+def _counted(is_there: pd.Series) -> str:
+    number, first = int(is_there.sum()), row_number(is_there)
+    return f"{number:,} of {len(is_there):,} rows, the first in row {first}"
 
 
 def row_number(is_there: pd.Series) -> int:
@@ -396,7 +397,7 @@ def label_notes(labels: pd.Series) -> list[str]:
     ]
 
 
-def numbers(path: object, column: pd.Series, words: Collection[str]) -> np.ndarray | None:
+def numbers(column: pd.Series, words: Collection[str]) -> np.ndarray | None:
     """Returns a column's values, float64 with not-a-number where missing, as `is_missing` says by
     `words`; None if some are no numbers. UserError if they are formulas, infinite, or could be read
     in two ways.
@@ -408,67 +409,47 @@ def numbers(path: object, column: pd.Series, words: Collection[str]) -> np.ndarr
     odd = values.isna() & ~missing
     if odd.any() and texts[odd].str.fullmatch(_DECIMAL_COMMA).all():
         if texts[odd].str.fullmatch(_THOUSANDS).all():
-            raise _ambiguous(path, column, texts[odd].iloc[0], "thousands or a decimal comma")
+            found = f"{texts[odd].iloc[0]}, which is thousands or a decimal comma"
+            raise column_error(column, found, advice=_PLAIN)
         pointed = texts[~odd & texts.str.fullmatch(_POINTED_THOUSANDS)]
         if len(pointed):
-            other = f"thousands or a decimal point beside {texts[odd].iloc[0]}"
-            raise _ambiguous(path, column, pointed.iloc[0], other)
+            other = f"which is thousands or a decimal point beside {texts[odd].iloc[0]}"
+            raise column_error(column, f"{pointed.iloc[0]}, {other}", advice=_PLAIN)
         values = pd.to_numeric(texts.str.replace(",", ".").where(~missing, "nan"), errors="coerce")
         odd = values.isna() & ~missing
-    _check_formulas(path, column, texts[odd])
-    if odd.any() and texts[odd].str.fullmatch(f"{_SEPARATED}|{_DECIMAL_COMMA}|{_SIGNED}").all():
-        raise UserError(
-            f"{path}: column {column.name!r} has {texts[odd].iloc[0]!r}, no plain number; write "
-            "numbers with a decimal point and without separators, signs or units"
-        )
-    if odd.any():
+    others = texts[odd]
+    formulas = others[others.str.fullmatch(_FORMULA)]
+    if len(formulas) and len(formulas) >= len(others) / 2:
+        found = f"formulas, such as {formulas.iloc[0][:40]!r}"
+        raise column_error(column, found, advice="save their values")
+    if len(others):
+        if others.str.fullmatch(f"{_SEPARATED}|{_DECIMAL_COMMA}|{_SIGNED}").all():
+            raise column_error(column, repr(others.iloc[0]), "plain numbers", _PLAIN)
         return None
     if np.isinf(values).any():
         row = row_number(pd.Series(np.isinf(values.to_numpy())[codes]))
-        raise UserError(
-            f"{path}: column {column.name!r} has an infinite number in row {row}; leave the cell "
-            "empty or give a number"
-        )
+        advice = "leave the cell empty or give a number"
+        raise column_error(column, f"an infinite number in row {row}", advice=advice)
     return values.to_numpy(np.float64)[codes]
 
 
-def _ambiguous(path: object, column: pd.Series, found: str, what: str) -> UserError:
-    return UserError(
-        f"{path}: column {column.name!r} has {found}, which is {what}; write numbers with a "
-        "decimal point and without separators"
-    )
-
-
-def _check_formulas(path: object, column: pd.Series, texts: pd.Series) -> None:
-    formulas = texts[texts.str.fullmatch(_FORMULA)]
-    if len(formulas) and len(formulas) >= len(texts) / 2:
-        raise UserError(
-            f"{path}: column {column.name!r} has formulas, such as {formulas.iloc[0][:40]!r}; save "
-            "their values"
-        )
-
-
-def times(path: object, column: pd.Series, words: Collection[str]) -> np.ndarray:
+def times(column: pd.Series, words: Collection[str]) -> np.ndarray:
     """Returns when each row was, float64 that sorts by time, of numbers or ISO dates; UserError for
     others and where one is missing, as `is_missing` says by `words`.
     """
     if (missing := is_missing(column, words)).any():
-        raise UserError(
-            f"{path}: column {column.name!r} says no time in {int(missing.sum()):,} rows, the "
-            f"first in row {row_number(missing)}; fill it, or leave --time_column out"
-        )
+        advice = f"fill it, or leave {errors.name('time_column')} out"
+        raise column_error(column, f"no time in {_counted(missing)}", advice=advice)
     values = None
     with contextlib.suppress(UserError):
-        values = numbers(path, column, words)
+        values = numbers(column, words)
     if values is None:
         dates = pd.to_datetime(column.str.strip(), format="ISO8601", errors="coerce", utc=True)
         if dates.isna().any():
             bad = dates.isna()
-            raise UserError(
-                f"{path}: column {column.name!r} has {column[bad].iloc[0][:40]!r} in row "
-                f"{row_number(bad)}; expected numbers, or dates such as 2024-03-31 or "
-                "2024-03-31T12:00:00"
-            )
+            found = f"{column[bad].iloc[0][:40]!r} in row {row_number(bad)}"
+            expected = "numbers, or dates such as 2024-03-31 or 2024-03-31T12:00:00"
+            raise column_error(column, found, expected)
         values = dates.astype("int64").to_numpy(np.float64)
     return values
 

@@ -53,7 +53,7 @@ def create_task_from_data(
     """
     low, high = (f(np.concatenate(scores)) for f in (np.min, np.max))
     if low == high:
-        raise UserError(f"found {low:g} as every student's score, expected scores that differ")
+        raise UserError("", f"{low:g} as every student's score", "scores that differ")
     scaled = [(y - low) / (high - low) for y in scores]
     return silos.linear_task(
         features,

@@ -25,18 +25,17 @@ import pandas as pd
 
 from datasets import files, leaf_files, synthetic_posts, text
 from datasets.options import DataOptions
-from motley_tff.core import random_streams, task as task_lib
+from motley_tff.core import errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
 _NAME = "training.1600000.processed.noemoticon.csv"
 _FOLDERS = ("", "sent140")
-_HELP = f"put {_NAME} or LEAF's .json there, or pass --data_file or --use_synthetic_data"
+_ADVICE = f"put {_NAME} or LEAF's .json there"
 # Of the archive's columns; LEAF's x is the other five, in their order, or that and more.
 _COLUMNS = ("polarity", "id", "date", "query", "user", "text")
 _LEAF_TEXT = _COLUMNS.index("text") - 1
 _EXPECTED = (
-    "expected 0, 2 or 4, before id, date, query, user and text: Sentiment140's columns, without a "
-    "header"
+    "0, 2 or 4, before id, date, query, user and text: Sentiment140's columns, without a header"
 )
 _SAD, _NEUTRAL, _GLAD = "0", "2", "4"
 _LABELS = {_SAD: "0", _GLAD: "1"}
@@ -66,21 +65,19 @@ def create_task(options: DataOptions) -> task_lib.Task:
         frame, neutral = _of_csv(path)
         facts = {"source": "csv", "files": [str(path)]}
     facts["neutral_texts_left_out"] = neutral
-    return create_task_from_data(frame, options, facts, str(path))
+    with errors.at(path):
+        return create_task_from_data(frame, options, facts)
 
 
 def create_task_from_data(
-    frame: pd.DataFrame,
-    options: DataOptions,
-    facts: Mapping[str, Any] | None = None,
-    where: str = "the table",
+    frame: pd.DataFrame, options: DataOptions, facts: Mapping[str, Any] | None = None
 ) -> task_lib.Task:
     """Returns the task on texts in memory, columns `user`, `text` and `label`, `"0"` or `"1"`;
-    UserError, which names `where` they are from, if there are too few.
+    UserError if there are too few.
     """
     columns = text.Columns("user", "text", "label")
     as_text = dataclasses.replace(options, dataset_name="text", model="lstm", missing_values=())
-    task = text.create_task_from_data(frame, columns, as_text, facts, where)
+    task = text.create_task_from_data(frame, columns, as_text, facts)
     return dataclasses.replace(task, dataset="sent140", label_names=("sad", "glad"))
 
 
@@ -109,31 +106,35 @@ def _find(options: DataOptions) -> Path:
         folder = Path(options.data_dir).expanduser()
         if (leaf := leaf_files.find_in(folder, _FOLDERS)) is not None:
             return leaf
-    raise UserError(f"sent140: found no data in {options.data_dir or 'any --data_dir'}; {_HELP}")
+    raise files.missing(options, "data", _ADVICE)
 
 
 def _of_csv(path: Path) -> tuple[pd.DataFrame, int]:
     """Returns the archive's texts, and how many neutral ones were left out."""
-    with files.reading_as(path, "Sentiment140's CSV", OSError, ValueError):
+    with errors.at(path):
+        return _texts(path)
+
+
+def _texts(path: Path) -> tuple[pd.DataFrame, int]:
+    with files.readable_as("Sentiment140's CSV", OSError, ValueError):
         frame = pd.read_csv(
             path, header=None, names=_COLUMNS, dtype=str, encoding="latin-1", keep_default_na=False,
             index_col=False,
         )  # fmt: skip
     if frame.empty:
-        raise UserError(f"{path}: found no rows, {_EXPECTED}")
+        raise UserError("", "no rows", _EXPECTED)
     wrong = ~frame.polarity.isin([_SAD, _NEUTRAL, _GLAD])
     if wrong.any():
         row = int(np.argmax(wrong)) + 1
         found = repr(frame.polarity.iloc[row - 1][:40])
-        raise UserError(f"{path}: found {found} as polarity in line {row}, {_EXPECTED}")
+        raise UserError(f"line {row}", f"{found} as polarity", _EXPECTED)
     # Of a row that is cut, pandas has the cells that are missing as empty.
     missing = (frame.user.str.strip() == "") | (frame.text == "")  # "null" is a user, too.
     if missing.any():
         row = int(np.argmax(missing)) + 1
-        raise UserError(
-            f"{path}: found no user or no text in line {row} of {len(frame)}, {_EXPECTED}; copy "
-            "the file again if it is cut, or take the line out"
-        )
+        advice = "copy the file again if it is cut, or take the line out"
+        place = f"line {row} of {len(frame)}"
+        raise UserError(place, "no user or no text", _EXPECTED, advice)
     is_neutral = frame.polarity == _NEUTRAL
     kept = frame[~is_neutral]
     made = {"user": kept.user, "text": kept.text, "label": kept.polarity.map(_LABELS)}
@@ -147,7 +148,7 @@ def _of_leaf(path: Path) -> tuple[pd.DataFrame, int]:
     has_archives = frame.label.isin([_NEUTRAL, _GLAD]).any()
     if has_archives and (frame.label == _LEAFS_GLAD).any():
         found = ", ".join(sorted(frame.label.unique()))
-        raise UserError(f"{path}: found labels {found}, expected {_EXPECTED_OF_LEAF}")
+        raise UserError(str(path), f"labels {found}", _EXPECTED_OF_LEAF)
     is_neutral = frame.label == _NEUTRAL
     kept = frame[~is_neutral].reset_index(drop=True)
     return kept.replace({"label": {_GLAD: _LEAFS_GLAD}}), int(is_neutral.sum())
@@ -157,11 +158,11 @@ def _convert(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
     """Returns the texts of LEAF's x, tweets' cells, and the labels of its y, as it has them."""
     for cells in x:
         if not isinstance(cells, list) or not all(isinstance(c, str) for c in cells[:5]):
-            raise UserError(f"found x {str(cells)[:40]}, expected id, date, query, user and text")
+            raise UserError("", f"x {str(cells)[:40]}", "id, date, query, user and text")
         if len(cells) <= _LEAF_TEXT:
-            raise UserError(f"found x of {len(cells)} cells, expected text in the fifth")
+            raise UserError("", f"x of {len(cells)} cells", "text in the fifth")
     labels = leaf_files.classes(y, 5, _EXPECTED_OF_LEAF)
     if (labels == 3).any():
-        raise UserError(f"found label 3, expected {_EXPECTED_OF_LEAF}")
+        raise UserError("", "label 3", _EXPECTED_OF_LEAF)
     named = labels.astype(str).astype(object)
     return {"text": np.array([cells[_LEAF_TEXT] for cells in x], object), "label": named}

@@ -49,7 +49,7 @@ from datasets import (
 )
 from datasets.models import shakespeare_lstm
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
+from motley_tff.core import clients as clients_lib, errors, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
 # Those that TFF's baseline knows; the published text has one more, `}`.
@@ -58,7 +58,6 @@ PAD = next_words.PAD
 OOV = len(CHARACTERS) + 1
 BOS, EOS = OOV + 1, OOV + 2
 LENGTH = 80
-MIN_CHARACTERS = 200
 
 _URL = "https://storage.googleapis.com/tff-datasets-public/shakespeare.sqlite.lzma"
 # Of the packed file, 1,329,828 bytes, as others measured it.
@@ -66,6 +65,7 @@ _SHA256 = "d3d11fceb9e105439ac6f4d52af6efafed5a2a1e1eb24c5bd2dd54ced242f5c4"
 _SQLITE, _TRAIN_HDF5, _TEST_HDF5 = (
     "shakespeare.sqlite", "shakespeare_train.h5", "shakespeare_test.h5",
 )  # fmt: skip
+_ADVICE = f"put {_SQLITE} (that file, unpacked) there, or {_TRAIN_HDF5} and {_TEST_HDF5}"
 _DEFAULT_DIR = "~/.tff"
 _FIELD = "snippets"
 # ids of characters below 256; what is beyond any is unknown.
@@ -86,26 +86,23 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on what is found: synthetic roles, SQLite (by default in TFF's cache), HDF5,
     a download. UserError says what to put where.
     """
-    how = options.shakespeare_split or "roles"
-    if how == "snippets" and options.min_characters is not None:
-        raise UserError("--min_characters is for --shakespeare_split=roles; leave one of them out")
-    fewest = options.min_characters or MIN_CHARACTERS
+    how, fewest = options.shakespeare_split, options.min_characters
     if options.use_synthetic_data:
         plays, groups = synthesize(options.base_random_seed)
         facts = {"source": "synthetic", "client_groups": groups}
         return create_task_from_data(plays, how, fewest, facts)
     path = _find(options)
-    with files.named(path):
-        if leaf_files.is_leaf(path):
-            return _create_leaf_task(path, how, fewest)
-        plays, facts = _read(path)
+    if leaf_files.is_leaf(path):
+        return _create_leaf_task(path, how, fewest)
+    plays, facts = _read(path)
+    with errors.at(path):
         return create_task_from_data(plays, how, fewest, facts)
 
 
 def create_task_from_data(
     plays: Plays,
-    how: Literal["roles", "snippets"] = "roles",
-    min_characters: int = MIN_CHARACTERS,
+    how: Literal["roles", "snippets"] = DataOptions.shakespeare_split,
+    min_characters: int = DataOptions.min_characters,
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
     """Returns the task on roles in memory, split as `--shakespeare_split` says; UserError if there
@@ -203,10 +200,8 @@ def _halved(
     short = [role for role, of in texts.items() if len(of) < min_characters]
     sizes = {role: len(of) for role, of in texts.items() if len(of) >= min_characters}
     if len(sizes) < 3:
-        raise UserError(
-            f"found {len(sizes)} roles of --min_characters={min_characters} or more, expected 3 or "
-            "more: to train, to validate and to test"
-        )
+        expected = f"few enough that 3 of {len(texts)} roles say as much, not {len(sizes)}"
+        raise UserError(errors.name("min_characters"), min_characters, expected)
     split = splits.published_or_proportional(sizes)
     halves = {
         role: (rows(texts[role][: n // 2]), rows(texts[role][n // 2 :]))
@@ -222,10 +217,12 @@ def _halved(
 
 def _create_leaf_task(path: Path, how: str, min_characters: int) -> task_lib.Task:
     if how == "snippets":
-        raise UserError("--shakespeare_split=snippets is for TFF's files; found LEAF's JSON")
+        expected = "roles, as LEAF's JSON has no snippets"
+        raise UserError(errors.name("shakespeare_split"), how, expected)
     users = {user: of["tokens"] for user, of in sorted(leaf_files.read(path, _of_leaf).items())}
-    made = _halved(users, lambda rows: rows, min_characters)
-    return _task(made, leaf_files.facts(path), _preprocess_leaf)
+    with errors.at(path):
+        made = _halved(users, lambda rows: rows, min_characters)
+        return _task(made, leaf_files.facts(path), _preprocess_leaf)
 
 
 def _of_leaf(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
@@ -233,7 +230,8 @@ def _of_leaf(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
     for texts, length in ((x, LENGTH), (y, 1)):
         wrong = [t for t in texts if not isinstance(t, str) or len(t) != length]
         if wrong:
-            raise UserError(f"found {str(wrong[0])[:30]!r}, expected texts of {length} characters")
+            found = repr(str(wrong[0])[:30])
+            raise UserError("", found, f"texts of {length} characters")
     ids = np.stack([encode(before + after) for before, after in zip(x, y, strict=True)])
     return {"tokens": ids.astype(np.uint8)}
 
@@ -273,25 +271,21 @@ def _find(options: DataOptions) -> Path:
     folder = Path(os.path.expanduser(options.data_dir or _DEFAULT_DIR))
     if (leaf := leaf_files.find_in(folder, ("", "shakespeare"))) is not None:
         return leaf
-    try:
+    with files.or_by_hand("shakespeare", folder, _ADVICE):
         files.download_lzma(_URL, folder / _SQLITE, _SHA256)
-    except UserError as error:
-        raise UserError(
-            f"shakespeare: found no data in {folder} and {error}; put {_SQLITE} (that file, "
-            f"unpacked) there, or {_TRAIN_HDF5} and {_TEST_HDF5}, or pass --use_synthetic_data"
-        ) from error
     return folder / _SQLITE
 
 
 def _read(path: Path) -> tuple[Plays, dict[str, Any]]:
     if path.suffix == ".sqlite":
-        plays = Plays(*(_of_sqlite(path, split_name) for split_name in ("train", "test")))
+        with errors.at(path):
+            plays = Plays(*(_of_sqlite(path, split_name) for split_name in ("train", "test")))
         return plays, {"source": "sqlite", "files": [str(path)]}
     if path.suffix != ".h5":
-        raise UserError(f"expected TFF's {_SQLITE} or {_TRAIN_HDF5}, or LEAF's .json")
+        raise UserError(str(path), expected=f"TFF's {_SQLITE} or {_TRAIN_HDF5}, or LEAF's .json")
     beside = path.with_name(path.name.replace("train", "test"))
     if beside == path or not beside.is_file():
-        raise UserError(f"found no {_TEST_HDF5} beside it, expected both of TFF's files")
+        raise UserError(str(path), f"no {_TEST_HDF5} beside it", "both of TFF's files")
     facts = {"source": "hdf5", "files": [str(path), str(beside)]}
     return Plays(_of_hdf5(path), _of_hdf5(beside)), facts
 
@@ -303,20 +297,21 @@ def _of_sqlite(path: Path, split_name: str) -> dict[str, list[str]]:
 
 def _of_hdf5(path: Path) -> dict[str, list[str]]:
     """Returns `{role: snippets}` of TFF's older form: `examples/<role>/snippets`, strings [n]."""
-    if problem := hdf5_files.problem(path):
-        raise UserError(f"{path}: cannot be read as HDF5 ({problem}); copy it again")
     import h5py  # Takes 0.1 s.
 
-    with files.reading_as(path, "HDF5", OSError, KeyError), h5py.File(path) as file:
-        if not isinstance(roles := file.get("examples"), h5py.Group):
-            raise UserError(f"{path}: found {sorted(file, key=str)[:5]}, expected a group examples")
-        # h5py has names that are not UTF-8 as bytes.
-        if wrong := [role for role in roles if not isinstance(role, str)]:
-            raise UserError(f"{path}: found a role {wrong[0]!r}, expected a name in UTF-8")
-        return {role: _snippets(path, role, roles[role]) for role in sorted(roles)}
+    with errors.at(path), files.readable_as("HDF5", OSError, KeyError):
+        if problem := hdf5_files.problem(path):
+            raise files.unreadable("HDF5", problem)
+        with h5py.File(path) as file:
+            if not isinstance(roles := file.get("examples"), h5py.Group):
+                raise UserError("", sorted(file, key=str)[:5], "a group examples")
+            # h5py has names that are not UTF-8 as bytes.
+            if wrong := [role for role in roles if not isinstance(role, str)]:
+                raise UserError("", f"a role {wrong[0]!r}", "a name in UTF-8")
+            return {role: _snippets(role, roles[role]) for role in sorted(roles)}
 
 
-def _snippets(path: Path, role: str, group: Any) -> list[str]:
+def _snippets(role: str, group: Any) -> list[str]:
     import h5py
 
     field = group.get(_FIELD) if isinstance(group, h5py.Group) else group
@@ -325,8 +320,6 @@ def _snippets(path: Path, role: str, group: Any) -> list[str]:
     if not is_text or field is group:
         names = sorted(getattr(group, "keys", list)(), key=str)[:5]
         found = f"{field.dtype} {list(field.shape)}" if is_table else names
-        raise UserError(f"{path}: found {found} of role {role}, expected {_FIELD}, text [n]")
-    try:
+        raise UserError(f"role {role}", found, f"{_FIELD}, text [n]")
+    with errors.at(f"role {role}"), files.readable_as("UTF-8", UnicodeDecodeError):
         return [bytes(text).decode() for text in field[()]]
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: a snippet of role {role} is not UTF-8 ({error})") from error

@@ -12,10 +12,11 @@ import tensorflow as tf
 from datasets import files, matlab_files, splits
 from datasets.models import linear
 from datasets.options import DataOptions, SiloShares
-from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
+from motley_tff.core import clients as clients_lib, errors, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
 PARTS = ("train", "valid", "test")
+SPLITTABLE = "a silo of 3 examples or more"
 # {part: {field: array}}
 Parts = dict[str, dict[str, np.ndarray]]
 
@@ -69,7 +70,7 @@ def create_task(
     advice = f"put it there or in its folder {options.dataset_name}"
     path = files.require(options, source.paths, f"{source.paths[0]} ({source.size})", advice)
     arrays = read_cells(path, source)
-    with files.named(path):
+    with errors.at(path):
         facts = {"source": "mat", "files": [str(path)]}
         return create_task_from_data(arrays.features, arrays.targets, seed, facts, shares)
 
@@ -95,11 +96,11 @@ def linear_task(
     silos = with_evaluated(
         data,
         "fewer than 3 examples: trains, but cannot be split",
-        "found no silo of 3 examples or more, expected some: none can be split",
+        SPLITTABLE,
     )
     arrays = (a for parts in data.values() for part in parts.values() for a in part.values())
     if not all(np.isfinite(array).all() for array in arrays):
-        raise UserError("found values too large to be scaled as float32 numbers")
+        raise UserError("", "values too large to be scaled as float32 numbers")
     width = features[0].shape[1]
     return task_lib.Task(
         setting="cross_silo",
@@ -115,15 +116,15 @@ def linear_task(
 
 
 def with_evaluated(
-    data: Mapping[str, Parts], reason: str, none: str, field: str = "target"
+    data: Mapping[str, Parts], reason: str, expected: str, field: str = "target"
 ) -> Silos:
     """Returns silos, `{id: parts}`, of which those without test examples only train, and `reason`
-    says why; `field` is one that examples have. UserError with the message `none` if no silo has
-    any.
+    says why; `field` is one that examples have. UserError, which says what silo is `expected`, if
+    none has any.
     """
     whole = {i: parts for i, parts in data.items() if len(parts["test"][field])}
     if not whole:
-        raise UserError(none)
+        raise UserError("", f"{len(data)} silos that cannot be split", expected)
     evaluated = clients_lib.InMemoryClients(whole)
     small = [i for i in data if i not in whole]
     train = clients_lib.InMemoryClients(data) if small else evaluated
@@ -158,14 +159,14 @@ def preprocess(
 
 def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns ((output - target)^2 [batch], ones [batch])."""
-    errors = tf.square(outputs - targets)
-    return errors, tf.ones_like(errors)
+    squares = tf.square(outputs - targets)
+    return squares, tf.ones_like(squares)
 
 
 def half_squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (0.5 * (output - target)^2 [batch], ones [batch])."""
-    errors = 0.5 * tf.square(outputs - targets)
-    return errors, tf.ones_like(errors)
+    halves = 0.5 * tf.square(outputs - targets)
+    return halves, tf.ones_like(halves)
 
 
 def half_squared_norm(weights: tuple[tf.Tensor, ...], strength: float) -> tf.Tensor:
@@ -188,16 +189,19 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
 
 def read_cells(path: Path, expected: Source) -> Arrays:
     """Returns a file's silos, after checking what they are; UserError if it holds no such silos."""
+    with errors.at(path):
+        return _read_cells(path, expected)
+
+
+def _read_cells(path: Path, expected: Source) -> Arrays:
     import scipy.io
 
     # SciPy raises whatever its parser trips over in a broken file.
-    with files.reading_as(path, "a MATLAB 5 file", Exception):
+    with files.readable_as("a MATLAB 5 file", Exception):
         data = path.read_bytes()
         if matlab_files.is_hdf5(data):
-            raise UserError(
-                f"{path} is a MATLAB v7.3 file, which is HDF5; expected one of v5 to v7: load it "
-                f"in MATLAB, and save -v7 {path.name} {' '.join(_ARRAYS)}"
-            )
+            advice = f"load it in MATLAB, and save -v7 {path.name} {' '.join(_ARRAYS)}"
+            raise UserError("", "a MATLAB v7.3 file, which is HDF5", "one of v5 to v7", advice)
         matlab_files.check(data, _ARRAYS)
         listed = scipy.io.whosmat(io.BytesIO(data))
         arrays = scipy.io.loadmat(io.BytesIO(data), variable_names=_ARRAYS)
@@ -209,28 +213,23 @@ def read_cells(path: Path, expected: Source) -> Arrays:
         for a in (x, y)
     ]
     if not all(are_lines) or x.size != y.size:
-        raise UserError(
-            f"{path}: found {contents}, expected cell arrays X and Y of shape {expected.shape}, "
-            "with as many cells in X as in Y"
-        )
+        cells = f"cell arrays X and Y of shape {expected.shape}, with as many cells in X as in Y"
+        raise UserError("", contents, cells)
     x, y = x.ravel(), y.ravel()
     width = np.shape(x[0])[-1] if np.ndim(x[0]) == 2 else None
     for i, (features, targets) in enumerate(zip(x, y, strict=True)):
-        _check_silo(path, expected, i, features, targets, width)
+        _check_silo(expected, i, features, targets, width)
     features, targets = ([a.astype(np.float64) for a in cells] for cells in (x, y))
     return Arrays(features, [column.ravel() for column in targets], {})
 
 
-def _check_silo(
-    path: Path, expected: Source, index: int, x: Any, y: Any, width: int | None
-) -> None:
+def _check_silo(expected: Source, index: int, x: Any, y: Any, width: int | None) -> None:
+    place = f"{expected.silo} {index}"
     shapes = f"X {list(np.shape(x))}, Y {list(np.shape(y))}"
     numeric = all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in (x, y))
     if not numeric or x.ndim != 2 or x.shape[1] != width or y.shape != (len(x), 1) or not len(x):
-        raise UserError(
-            f"{path}: {expected.silo} {index} has {shapes}, expected numbers X "
-            f"[{expected.example}, {width or expected.width}] and Y [{expected.example}, 1], at "
-            "least one"
-        )
+        x_shape = f"[{expected.example}, {width or expected.width}]"
+        numbers = f"numbers X {x_shape} and Y [{expected.example}, 1], at least one"
+        raise UserError(place, shapes, numbers)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise UserError(f"{path}: {expected.silo} {index} has values that are not finite numbers")
+        raise UserError(place, "values that are not finite", "finite numbers")

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.options import PUBLISHED_SHARES, SiloShares
-from motley_tff.core import clients as clients_lib
+from motley_tff.core import clients as clients_lib, errors
 from motley_tff.core.errors import UserError
 
 SPLITS = ("train", "valid", "test")
@@ -53,10 +53,8 @@ def split_clients(
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Returns (train, valid, test) ids, permuted with seed 13; UserError if none would train."""
     if len(ids) <= num_valid + num_test:
-        raise UserError(
-            f"found {len(ids)} clients, expected more than {num_valid + num_test}: {num_valid} to "
-            f"validate, {num_test} to test and at least one to train"
-        )
+        parts = f"{num_valid} to validate, {num_test} to test and at least one to train"
+        raise UserError("", f"{len(ids)} clients", f"more than {num_valid + num_test}: {parts}")
     permuted, end = permute(ids), num_valid + num_test
     return permuted[end:], permuted[:num_valid], permuted[num_valid:end]
 
@@ -99,10 +97,8 @@ def usable(sizes: Mapping[str, Mapping[str, int]]) -> ClientSplit:
     ids = {s: tuple(i for i, n in of.items() if n >= _NEEDED[s]) for s, of in sizes.items()}
     for name, remaining in ids.items():
         if not remaining:
-            raise UserError(
-                f"no {name} client is left of {len(sizes[name])}: each has fewer examples than "
-                "needed; add clients or examples"
-            )
+            found = f"no {name} client of {len(sizes[name])} with {_NEEDED[name]} examples or more"
+            raise UserError("", found, advice="add clients or examples")
     left_out = {
         reason: sorted(i for s, of in sizes.items() for i in of if of[i] == n < _NEEDED[s])
         for n, reason in enumerate(_TOO_SMALL)
@@ -130,7 +126,7 @@ def make_clients(
         try:
             clients.fetch(clients.ids[0])
         except UserError as error:
-            raise UserError(f"{error}; expected examples with {expected}") from error
+            raise UserError(error.where, error.found, f"examples with {expected}") from error
     return made
 
 
@@ -224,10 +220,10 @@ def _split_silo(
     rest, test = _cut(np.arange(num_examples), shares.test, seed, is_shuffled)
     train, valid = _cut(rest, shares.valid / (1 - shares.test), seed, is_shuffled)
     if not len(train):
-        raise UserError(
-            f"found a silo of {num_examples} examples, of which --val_split={shares.valid:g} and "
-            f"--test_split={shares.test:g} leave none to train on; give smaller shares"
-        )
+        names = errors.name("val_split"), errors.name("test_split")
+        given = " and ".join(f"{n}={share:g}" for n, share in zip(names, shares, strict=True))
+        expected = f"one to train on beside {given}"
+        raise UserError("", f"a silo of {num_examples} examples", expected, "give smaller shares")
     return {"train": train, "valid": valid, "test": test}
 
 

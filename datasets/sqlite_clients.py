@@ -1,4 +1,7 @@
-"""Clients in TFF's SQLite form, read one at a time from an id inside a graph."""
+"""Clients in TFF's SQLite form, read one at a time from an id inside a graph.
+
+Errors do not say the path: a data set puts it before them, with `errors.at`.
+"""
 
 import contextlib
 import itertools
@@ -63,7 +66,7 @@ def check_split(path: Path, split_name: str) -> None:
     """Checks what `open_split` does of a split."""
     names = split_names(path)
     if split_name not in names:
-        raise UserError(f"{path}: found splits {names}, expected {split_name!r}")
+        raise UserError("", f"splits {names}", repr(split_name))
 
 
 def texts(
@@ -88,9 +91,8 @@ def _text(serialized: bytes, field: str) -> str:
         example = tf.train.Example.FromString(serialized)
         return example.features.feature[field].bytes_list.value[0].decode()
     except Exception as error:  # protobuf's own, and what a missing or broken string raises
-        raise UserError(
-            f"found an example that is broken or has no {field} ({files.one_line(error)})"
-        ) from error
+        found = f"an example that is broken or has no {field} ({files.one_line(error)})"
+        raise UserError("", found) from error
 
 
 def split_names(path: Path) -> list[str]:
@@ -106,31 +108,28 @@ def _check_whole(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(100)
     if not header.startswith(_MAGIC):
-        raise UserError(f"{path}: found {header[:15]!r} at the start, expected a SQLite database")
+        raise UserError("", f"{header[:15]!r} at the start", "a SQLite database")
     page_bytes = int.from_bytes(header[16:18], "big")
     # Page size 65,536 does not fit in two bytes and is written as 1.
     expected = (65536 if page_bytes == 1 else page_bytes) * int.from_bytes(header[28:32], "big")
     size = path.stat().st_size
     if size < expected:
-        raise UserError(
-            f"{path}: found {size} bytes, expected {expected}: truncated; delete it and copy or "
-            "download it again"
-        )
+        advice = "delete it and copy or download it again, as it is truncated"
+        raise UserError("", f"{size} bytes", f"{expected}", advice)
     with reading(path) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         if not tables.issuperset(_TABLES):
-            listed = f"found tables {sorted(tables)}, expected {list(_TABLES)}"
-            raise UserError(f"{path}: {listed} as TFF writes them")
+            raise UserError("", f"tables {sorted(tables)}", f"TFF's {list(_TABLES)}")
         for table, needed in _TABLES.items():
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             if lacking := needed - columns:
-                raise UserError(f"{path}: the table {table} lacks columns {sorted(lacking)}")
+                raise UserError(f"table {table}", f"no columns {sorted(lacking)}")
 
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Opens a database read-only; SQLite's errors become one line."""
-    with files.reading_as(path, "a TFF client database", sqlite3.Error):
+    with files.readable_as("a TFF client database", sqlite3.Error):
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         with contextlib.closing(connection):
             yield connection
@@ -145,9 +144,7 @@ def _client_sizes(path: Path, split_name: str) -> dict[str, int]:
         ).fetchall()
     for client_id, size in rows:  # SQLite lets a column hold anything.
         if not isinstance(client_id, str) or not isinstance(size, int) or size < 0:
-            raise UserError(
-                f"{path}: found {size!r} examples of client {client_id!r} in client_metadata, "
-                "expected text and a whole number"
-            )
+            found = f"{size!r} examples of client {client_id!r}"
+            raise UserError("table client_metadata", found, "text and a whole number")
     # Sorted as TFF sorts them, by Python and not by the database: the client split depends on it.
     return dict(sorted(rows))

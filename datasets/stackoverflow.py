@@ -50,7 +50,7 @@ import tensorflow as tf
 from datasets import files, next_words, splits, sqlite_clients, synthetic_posts
 from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib, task as task_lib
+from motley_tff.core import clients as clients_lib, errors, task as task_lib
 from motley_tff.core.errors import UserError
 
 VOCABULARY_SIZE, MAX_SENTENCES = 10_000, 1024
@@ -94,21 +94,17 @@ def create_task(options: DataOptions) -> task_lib.Task:
         return create_task_from_data(posts, {"source": "synthetic", "client_groups": groups})
     path = files.require(options, _PATHS, "data", _ADVICE, _DEFAULT_DIR)
     if path.suffix != ".sqlite":
-        raise UserError(
-            f"{path}: expected a file that ends in .sqlite; python -m "
-            "datasets.prepare.stack_exchange makes one of a dump's Posts.xml"
-        )
-    names = sqlite_clients.split_names(path)
-    if _DUMP in names:
-        with files.named(path):
+        advice = "make one of a dump's Posts.xml with python -m datasets.prepare.stack_exchange"
+        raise UserError(str(path), expected="a file that ends in .sqlite", advice=advice)
+    with errors.at(path):
+        names = sqlite_clients.split_names(path)
+        if _DUMP in names:
             return _create_dump_task(path)
-    if not {_TRAIN, _HELD_OUT} <= set(names):
-        raise UserError(
-            f"{path}: found splits {names}, expected {_TRAIN!r} and {_HELD_OUT!r} as in TFF's "
-            f"stackoverflow.sqlite, or {_DUMP!r} as in a prepared dump"
-        )
+        if not {_TRAIN, _HELD_OUT} <= set(names):
+            expected = f"{_TRAIN!r} and {_HELD_OUT!r}, or {_DUMP!r} as in a prepared dump"
+            raise UserError("", f"splits {names}", expected)
     counts, vocabulary = load_word_counts(path, options.data_dir, VOCABULARY_SIZE)
-    with files.named(path):
+    with errors.at(path):
         return _create_tff_task(path, counts, vocabulary)
 
 
@@ -198,11 +194,10 @@ def load_word_counts(database: Path, data_dir: str | None, size: int) -> tuple[P
     )
     path = next((p for p in candidates if p.is_file()), None)
     if path is None:
-        raise UserError(
-            f"{database}: found no {COUNTS_NAME} or {COUNTS_ARCHIVE} ({COUNTS_URL}, a few MB) "
-            f"beside it; put one into {database.parent}"
-        )
-    return path, _first_words(path, size)
+        found = f"no {COUNTS_NAME} or {COUNTS_ARCHIVE} ({COUNTS_URL}, a few MB) beside it"
+        raise UserError(str(database), found, advice=f"put one into {database.parent}")
+    with errors.at(path):
+        return path, _first_words(path, size)
 
 
 def _first_words(path: Path, size: int) -> list[str]:
@@ -214,12 +209,10 @@ def _first_words(path: Path, size: int) -> list[str]:
                 word, count = line.decode().split()
                 int(count)
             except ValueError:
-                raise UserError(
-                    f"{path}: found {line[:40]!r} in line {number}, expected a word and a count"
-                ) from None
+                raise UserError(f"line {number}", line[:40], "a word and a count") from None
             words[word] = None
     if not words:
-        raise UserError(f"{path}: found no words, expected lines of a word and a count")
+        raise UserError("", "no words", "lines of a word and a count")
     return list(words)
 
 
@@ -231,12 +224,12 @@ def _open_counts(path: Path) -> Iterator[IO[bytes]]:
             yield file
         return
     with (
-        files.reading_as(path, "a tar.bz2 archive", OSError, EOFError, tarfile.TarError),
+        files.readable_as("a tar.bz2 archive", OSError, EOFError, tarfile.TarError),
         tarfile.open(path, "r:bz2") as archive,
     ):
         member = next((m for m in archive if Path(m.name).name == COUNTS_NAME and m.isfile()), None)
         if member is None:
-            raise UserError(f"{path}: found no file {COUNTS_NAME} in it")
+            raise UserError("", f"no file {COUNTS_NAME} in it")
         lines = archive.extractfile(member)
         assert lines is not None  # only of members that are no files
         yield lines
@@ -257,5 +250,5 @@ def _preparation(path: Path) -> dict[str, int]:
     with sqlite_clients.reading(path) as connection:
         counts = connection.execute("SELECT what, count FROM preparation").fetchall()
     if not all(isinstance(what, str) and isinstance(count, int) for what, count in counts):
-        raise UserError("found no counts in preparation; prepare the dump again")
+        raise UserError("preparation", "no counts", advice="prepare the dump again")
     return dict(counts)

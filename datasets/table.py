@@ -34,10 +34,10 @@ import pandas as pd
 import tensorflow as tf
 
 import datasets
-from datasets import assignment, classification, files, rows as rows_lib, silos, users_table
+from datasets import assignment, classification, rows as rows_lib, silos, users_table
 from datasets.models import choice, linear, mlp
 from datasets.options import MISSING_WORDS, DataOptions
-from motley_tff.core import clients as clients_lib, random_streams, task as task_lib
+from motley_tff.core import clients as clients_lib, errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
 # From so many different whole numbers on a label is taken for a number and no class.
@@ -46,6 +46,7 @@ _MAX_CATEGORIES, _MAX_FEATURES = 1000, 20_000
 _MAX_NUMBER = 1e30  # Its square is still a float64's, itself a float32's.
 _MAX_NAMED = 20
 _SYNTHETIC_SHOPS = 40
+_LABEL_KIND = errors.name("label_kind")
 
 _MODELS: Mapping[str, choice.Architecture] = {
     "linear": choice.Architecture(lambda facts, sizes: linear.Linear(_num_classes(facts))),
@@ -90,16 +91,18 @@ def create_task(options: DataOptions) -> task_lib.Task:
     path = users_table.find(options.data_file)
     frame = users_table.read(path)
     facts = users_table.facts(path)
-    return create_task_from_data(frame, _columns(options), options, facts, str(path))
+    with errors.at(path):
+        return create_task_from_data(frame, _columns(options), options, facts)
 
 
 def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     """Returns each client's cells as they stand in the file."""
     path, columns = users_table.find(options.data_file), _columns(options)
     frame = users_table.read(path)
-    _check_columns(str(path), frame, columns)
-    names = [*_feature_names(frame, columns), columns.label]
-    return rows_lib.examples(path, frame, columns.client, names, options.missing_cells)
+    with errors.at(path):
+        _check_columns(frame, columns)
+        names = [*_feature_names(frame, columns), columns.label]
+        return rows_lib.examples(frame, columns.client, names, options.missing_cells)
 
 
 def _columns(options: DataOptions) -> Columns:
@@ -117,34 +120,31 @@ def create_task_from_data(
     columns: Columns,
     options: DataOptions,
     facts: Mapping[str, Any] | None = None,
-    where: str = "the table",
 ) -> task_lib.Task:
     """Returns the task on a table's cells, all text; `options` has the setting, the seed, shares,
-    the kind of label and the model. UserError, which names `where` the table is from, if columns
-    are missing or are none to learn from, or too few clients or rows are left.
+    the kind of label and the model. UserError if columns are missing or are none to learn from, or
+    too few clients or rows are left.
     """
-    _check_columns(where, frame, columns)
+    _check_columns(frame, columns)
     is_unlabelled = rows_lib.is_missing(frame[columns.label], options.missing_labels)
     counts = {"rows_without_label_left_out": int(is_unlabelled.sum())}
     frame = frame[~is_unlabelled].reset_index(drop=True)
     if frame.empty:
-        raise UserError(f"{where}: found no row with a {columns.label}; expected labels")
+        raise rows_lib.column_error(frame[columns.label], "no label", "some")
     words = options.missing_cells
-    ids = rows_lib.client_ids(where, frame, columns.client, words)
-    order = None if columns.time is None else rows_lib.times(where, frame[columns.time], words)
+    ids = rows_lib.client_ids(frame, columns.client, words)
+    order = None if columns.time is None else rows_lib.times(frame[columns.time], words)
     by_client = dict(rows_lib.by_client(ids, order))
-    with files.named(where):
-        rows = assignment.assign(by_client, options, by_time=columns.time is not None)
-    features, feature_facts = _features(where, frame, columns, rows, words)
-    labels = _labels(where, frame[columns.label], options.label_kind, rows.train)
+    rows = assignment.assign(by_client, options, by_time=columns.time is not None)
+    features, feature_facts = _features(frame, columns, rows, words)
+    labels = _labels(frame[columns.label], options.label_kind, rows.train)
     field = "target" if labels.classes is None else "label"
     if (unknown := int((labels.values == -1).sum())) and labels.classes is not None:
         counts["rows_with_a_label_of_no_training_part"] = unknown
     notes = []
     if labels.classes is not None and options.missing_values is None:
         notes = rows_lib.label_notes(frame[columns.label])
-    with files.named(where):
-        clients, client_facts = rows.clients_with({"features": features, field: labels.values})
+    clients, client_facts = rows.clients_with({"features": features, field: labels.values})
     all_facts = {
         **(facts or {}),
         "rows": len(frame),
@@ -156,7 +156,7 @@ def create_task_from_data(
     return _task(clients, labels, features.shape[1], options, all_facts)
 
 
-def _check_columns(where: str, frame: pd.DataFrame, columns: Columns) -> None:
+def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
     wanted = {
         "client_column": (columns.client,),
         "label_column": (columns.label,),
@@ -164,16 +164,13 @@ def _check_columns(where: str, frame: pd.DataFrame, columns: Columns) -> None:
         "feature_columns": columns.features or (),
         "categorical_columns": columns.categorical,
     }
-    rows_lib.check_columns(where, frame.columns, wanted)
-    names = _feature_names(frame, columns)
+    rows_lib.check_columns(frame.columns, wanted)
+    names, features = _feature_names(frame, columns), errors.name("feature_columns")
     if not names:
-        raise UserError(f"{where}: found no column to predict from; give --feature_columns")
-    for name in columns.categorical:
-        if name not in names:
-            raise UserError(
-                f"--categorical_columns={name}: expected a column that predicts; add it to "
-                "--feature_columns, or leave it out"
-            )
+        raise UserError("", "no column to predict from", advice=f"give {features}")
+    if others := [name for name in columns.categorical if name not in names]:
+        field, advice = errors.name("categorical_columns"), f"add it to {features}, or leave it out"
+        raise UserError(field, others[0], "a column that predicts", advice)
 
 
 def _feature_names(frame: pd.DataFrame, columns: Columns) -> list[str]:
@@ -185,7 +182,6 @@ def _feature_names(frame: pd.DataFrame, columns: Columns) -> list[str]:
 
 
 def _features(
-    where: str,
     frame: pd.DataFrame,
     columns: Columns,
     rows: assignment.Rows,
@@ -198,16 +194,16 @@ def _features(
     for name in _feature_names(frame, columns):
         values = None
         if name not in columns.categorical:
-            values = rows_lib.numbers(where, frame[name], words)
+            values = rows_lib.numbers(frame[name], words)
         if values is None:
             texts = frame[name].str.strip()
             categories[name] = texts.where(~rows_lib.is_missing(texts, words), "")
-            _check_categories(where, categories[name], name in columns.categorical)
+            _check_categories(categories[name], name in columns.categorical)
         else:
-            _check_range(where, name, values)
+            _check_range(frame[name], values)
             numbers[name] = values
     width = len(numbers) + sum(cells.nunique() for cells in categories.values())
-    _check_width(where, len(frame), len(numbers) + len(categories), width)
+    _check_width(len(frame), len(numbers) + len(categories), width)
     blocks = []
     if numbers:
         blocks.append(scaled(np.stack(list(numbers.values()), axis=1), rows.fitted))
@@ -221,51 +217,47 @@ def _features(
     return np.concatenate(blocks, axis=1), facts
 
 
-def _check_range(where: str, name: str, values: np.ndarray) -> None:
+def _check_range(column: pd.Series, values: np.ndarray) -> None:
     too_large = np.abs(values) > _MAX_NUMBER
     if too_large.any():
-        raise UserError(
-            f"{where}: column {name!r} has {values[too_large][0]:g}, expected at most "
-            f"{_MAX_NUMBER:g}; write it in another unit, or leave the cell empty"
-        )
+        found, advice = values[too_large][0], "write it in another unit, or leave the cell empty"
+        raise rows_lib.column_error(column, f"{found:g}", f"at most {_MAX_NUMBER:g}", advice)
 
 
-def _check_width(where: str, num_rows: int, num_columns: int, width: int) -> None:
-    found = f"{where}: {num_columns} columns and their categories become {width:,} features"
+def _check_width(num_rows: int, num_columns: int, width: int) -> None:
+    found = f"{num_columns} columns that become, with their categories, {width:,} features"
+    advice = f"leave columns out with {errors.name('feature_columns')}"
     if width > _MAX_FEATURES:
-        raise UserError(
-            f"{found}, expected at most {_MAX_FEATURES:,}; leave columns out with --feature_columns"
-        )
+        raise UserError("", found, f"at most {_MAX_FEATURES:,}", advice)
     # As blocks, together, and by client.
     needed = 3 * num_rows * width * np.dtype(np.float32).itemsize
-    advice = "leave columns out with --feature_columns, or rows"
-    rows_lib.check_memory(f"{found} of {num_rows:,} rows", needed, advice)
+    rows_lib.check_memory(f"{found} of {num_rows:,} rows", needed, f"{advice}, or rows")
 
 
-def _check_categories(where: str, cells: pd.Series, is_named: bool) -> None:
+def _check_categories(cells: pd.Series, is_named: bool) -> None:
     """Refuses a column that is free text, an identifier or a date rather than a category, or that
     has numbers but for a few texts.
     """
     distinct = cells[cells != ""].drop_duplicates()
+    leave_out = f"leave it out with {errors.name('feature_columns')}"
     if rows_lib.looks_like_dates(distinct):
-        raise UserError(
-            f"{where}: column {cells.name!r} has dates, such as {distinct.iloc[0][:30]!r}, which "
-            "predict nothing as they are; give it as --time_column, or leave it out with "
-            "--feature_columns"
-        )
+        found = f"dates, such as {distinct.iloc[0][:30]!r}, which predict nothing as they are"
+        advice = f"give it as {errors.name('time_column')}, or {leave_out}"
+        raise rows_lib.column_error(cells, found, advice=advice)
     number, is_many = len(distinct), len(distinct) > _MAX_WHOLE_CLASSES
     if is_many and not is_named and pd.to_numeric(distinct, errors="coerce").notna().mean() > 0.8:
-        raise UserError(
-            f"{where}: column {cells.name!r} has numbers but for {_other_than_number(distinct)!r} "
-            "and the like; leave such cells empty, name them in --missing_values, or the column in "
-            "--categorical_columns"
-        )
+        other = f"or the column in {errors.name('categorical_columns')}"
+        raise _mixed(cells, _other_than_number(distinct), other)
     if number > _MAX_CATEGORIES or (not is_named and is_many and number > 0.8 * len(cells)):
-        raise UserError(
-            f"{where}: column {cells.name!r} has {number:,} different texts in {len(cells):,} rows,"
-            f" such as {_other_than_number(distinct)!r}, expected categories that come again; leave"
-            " it out with --feature_columns"
-        )
+        example = _other_than_number(distinct)
+        found = f"{number:,} different texts in {len(cells):,} rows, such as {example!r}"
+        raise rows_lib.column_error(cells, found, "categories that come again", leave_out)
+
+
+def _mixed(cells: pd.Series, text: str, other: str) -> UserError:
+    missing = errors.name("missing_values")
+    advice = f"leave such cells empty, name them in {missing}, {other}"
+    return rows_lib.column_error(cells, f"numbers but for {text!r} and the like", advice=advice)
 
 
 def scaled(numbers: np.ndarray, fitted: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
@@ -282,7 +274,8 @@ def scaled(numbers: np.ndarray, fitted: Sequence[tuple[np.ndarray, np.ndarray]])
             places, cells = _scaled_each(numbers, fitted)
             result[places] = cells
     if not np.isfinite(result).all():
-        raise UserError("found numbers too large to be scaled as float32; give smaller ones")
+        found = "numbers too large to be scaled as float32"
+        raise UserError("", found, advice="give smaller ones")
     return result
 
 
@@ -348,37 +341,34 @@ def encode(
     return np.concatenate(blocks, axis=1) if blocks else np.zeros((0, 0)), names, unseen
 
 
-def _labels(where: str, cells: pd.Series, kind: str | None, train: np.ndarray) -> Labels:
+def _labels(cells: pd.Series, kind: str | None, train: np.ndarray) -> Labels:
     """Returns the labels, as classes or numbers; UserError if they leave nothing to learn."""
-    numbers = None if kind == "classes" else rows_lib.numbers(where, cells, ())
+    numbers = None if kind == "classes" else rows_lib.numbers(cells, ())
     if kind == "numbers" and numbers is None:
-        raise UserError(
-            f"--label_kind=numbers: column {cells.name!r} of {where} has other labels, such as "
-            f"{_other_than_number(cells)!r}; give --label_kind=classes, or name what stands for no "
-            "label in --missing_values"
-        )
+        expected = f"a column without labels such as {_other_than_number(cells)!r}"
+        missing = f"name what stands for no label in {errors.name('missing_values')}"
+        raise UserError(_LABEL_KIND, kind, expected, f"give {_LABEL_KIND}=classes, or {missing}")
     are_numbers = numbers is not None and _are_numbers(numbers[train])
     if numbers is not None and (kind == "numbers" or are_numbers):
         low, high = float(numbers[train].min()), float(numbers[train].max())
         if low == high:
-            raise UserError(
-                f"{where}: found {low:g} as every training label, expected labels that differ"
-            )
+            found = f"{low:g} as every training label"
+            raise rows_lib.column_error(cells, found, "labels that differ")
         return Labels(((numbers - low) / (high - low)).astype(np.float32), None, low, high)
     texts = cells.str.strip()
     if numbers is not None:  # 1 and 1.0 are one class, called as it is first.
         texts = texts.groupby(numbers, sort=False).transform("first")
     if kind is None:
-        _check_are_classes(where, texts)
-    other = "" if numbers is None else ", or --label_kind=numbers"
-    advice = f"; give another --label_column{other}"
-    known = classification.classes_in(f"{where}: column {cells.name!r}", texts.iloc[train], advice)
+        _check_are_classes(texts)
+    other = "" if numbers is None else f", or {_LABEL_KIND}=numbers"
+    advice = f"give another {errors.name('label_column')}{other}"
+    known = classification.classes_in(f"column {cells.name!r}", texts.iloc[train], advice)
     codes, distinct = pd.factorize(texts)
     places = classification.labels_in_training([str(d) for d in distinct], known)
     return Labels(places[codes], tuple(known))
 
 
-def _check_are_classes(where: str, cells: pd.Series) -> None:
+def _check_are_classes(cells: pd.Series) -> None:
     """Refuses labels that are numbers but for a few texts, or for what often says that there is no
     number.
     """
@@ -388,11 +378,7 @@ def _check_are_classes(where: str, cells: pd.Series) -> None:
     are_few = len(distinct) > _MAX_WHOLE_CLASSES and len(others) < 0.2 * len(distinct)
     are_none = _are_numbers(numbers.dropna()) and rows_lib.is_missing(others, MISSING_WORDS).all()
     if len(others) and (are_few or are_none):
-        raise UserError(
-            f"{where}: column {cells.name!r} has numbers but for {others.iloc[0][:30]!r} and the "
-            "like; leave such cells empty, name them in --missing_values, or give "
-            "--label_kind=classes"
-        )
+        raise _mixed(cells, others.iloc[0][:30], f"or give {_LABEL_KIND}=classes")
 
 
 def _are_numbers(values: np.ndarray | pd.Series) -> bool:

@@ -40,7 +40,7 @@ import tensorflow as tf
 from datasets import classification, files, next_words, splits, sqlite_clients, synthetic_talks
 from datasets.models import ted_transformer
 from datasets.options import DataOptions
-from motley_tff.core import clients as clients_lib, task as task_lib
+from motley_tff.core import clients as clients_lib, errors, task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
@@ -131,7 +131,8 @@ def _create_sqlite_task(path: Path) -> task_lib.Task:
     # What the preparation wrote beside NAME.sqlite.
     paths = [path.with_name(f"{path.stem}_{name}") for name in ("vocabulary.csv", "report.json")]
     vocabulary = _read_vocabulary(paths[0])
-    databases = {name: sqlite_clients.open_split(path, name) for name in splits.SPLITS}
+    with errors.at(path):
+        databases = {name: sqlite_clients.open_split(path, name) for name in splits.SPLITS}
     sources = {name: _loader(database) for name, database in databases.items()}
     sizes = {name: database.sizes for name, database in databases.items()}
     facts = {
@@ -139,7 +140,7 @@ def _create_sqlite_task(path: Path) -> task_lib.Task:
         "files": [str(path), str(paths[0])],
         "prepared": _read_report(paths[1]),
     }
-    with files.named(path):
+    with errors.at(path):
         return _task(sources, sizes, vocabulary, facts)
 
 
@@ -150,17 +151,14 @@ def _loader(database: sqlite_clients.SqliteSplit) -> Callable[[tf.Tensor], tf.Te
 def _read_vocabulary(path: Path) -> list[str]:
     """Returns the prepared words; UserError if the file is missing, has none, or has one twice."""
     if not path.is_file():
-        raise UserError(
-            f"{path}: found no such file, expected the vocabulary (300 kB) beside the SQLite file; "
-            "run python -m datasets.prepare.ted_multi again"
-        )
+        expected = "the vocabulary (300 kB) beside the SQLite file"
+        advice = "run python -m datasets.prepare.ted_multi again"
+        raise UserError(str(path), "no file", expected, advice)
     rows = list(csv_files.read(path))
     words = [row.get("word", "") for row in rows]
     if not words or not all(words) or len(set(words)) < len(words):
-        raise UserError(
-            f"{path}: found {len(words)} rows with {len(set(words) - {''})} words, expected a "
-            "column word with a different one in each row"
-        )
+        found = f"{len(words)} rows with {len(set(words) - {''})} words"
+        raise UserError(str(path), found, "a column word with a different one in each row")
     return words
 
 

@@ -33,7 +33,6 @@ import datasets
 from datasets import (
     assignment,
     classification,
-    files,
     next_words,
     rows as rows_lib,
     synthetic_posts,
@@ -41,7 +40,7 @@ from datasets import (
 )
 from datasets.models import choice, text_models
 from datasets.options import DataOptions
-from motley_tff.core import task as task_lib
+from motley_tff.core import errors, task as task_lib
 from motley_tff.core.errors import UserError
 
 _VOCABULARY_SIZE, _MAX_PIECES, _CLASSIFIED_WORDS = 10_000, 1024, 64
@@ -91,16 +90,18 @@ def create_task(options: DataOptions) -> task_lib.Task:
     path = users_table.find(options.data_file)
     frame = users_table.read(path)
     facts = users_table.facts(path)
-    return create_task_from_data(frame, _columns(options), options, facts, str(path))
+    with errors.at(path):
+        return create_task_from_data(frame, _columns(options), options, facts)
 
 
 def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     """Returns each client's texts, and labels if there are some, as they stand in the file."""
     path, columns = users_table.find(options.data_file), _columns(options)
     frame = users_table.read(path)
-    _check_columns(str(path), frame, columns)
+    _check_columns(frame, columns)
     names = [columns.text, *([columns.label] if columns.label else [])]
-    return rows_lib.examples(path, frame, columns.client, names, options.missing_cells)
+    with errors.at(path):
+        return rows_lib.examples(frame, columns.client, names, options.missing_cells)
 
 
 def _columns(options: DataOptions) -> Columns:
@@ -108,14 +109,14 @@ def _columns(options: DataOptions) -> Columns:
     return Columns(client, text, options.label_column, options.time_column)
 
 
-def _check_columns(where: str, frame: pd.DataFrame, columns: Columns) -> None:
+def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
     wanted = {
         "client_column": (columns.client,),
         "text_column": (columns.text,),
         "label_column": (columns.label,) if columns.label else (),
         "time_column": (columns.time,) if columns.time else (),
     }
-    rows_lib.check_columns(where, frame.columns, wanted)
+    rows_lib.check_columns(frame.columns, wanted)
 
 
 def create_task_from_data(
@@ -123,13 +124,12 @@ def create_task_from_data(
     columns: Columns,
     options: DataOptions,
     facts: Mapping[str, Any] | None = None,
-    where: str = "the table",
 ) -> task_lib.Task:
     """Returns the task on a table's cells, all text; `options` has the setting, the seed, shares
-    and the model. UserError, which names `where` the table is from, if columns are missing, no
-    words are shared, or too few clients are left.
+    and the model. UserError if columns are missing, no words are shared, or too few clients are
+    left.
     """
-    _check_columns(where, frame, columns)
+    _check_columns(frame, columns)
     words = [_WORD.findall(text.lower()) for text in frame[columns.text]]
     is_used = np.array([bool(of_text) for of_text in words])
     is_used &= ~rows_lib.is_missing(frame[columns.text], options.missing_labels).to_numpy()
@@ -140,21 +140,20 @@ def create_task_from_data(
         is_used &= is_labelled
     if not is_used.any():
         needed = "" if columns.label is None else f" with a label in column {columns.label!r}"
-        raise UserError(f"{where}: found no words in column {columns.text!r}{needed}; give others")
+        raise rows_lib.column_error(frame[columns.text], f"no words{needed}", advice="give others")
     frame = frame[is_used].reset_index(drop=True)
     words = list(itertools.compress(words, is_used))
     missing = options.missing_cells
-    ids = rows_lib.client_ids(where, frame, columns.client, missing)
-    order = None if columns.time is None else rows_lib.times(where, frame[columns.time], missing)
+    ids = rows_lib.client_ids(frame, columns.client, missing)
+    order = None if columns.time is None else rows_lib.times(frame[columns.time], missing)
     by_client = dict(rows_lib.by_client(ids, order))
     if columns.label is None:
         length = _MAX_PIECES_OF_TEXT * next_words.SENTENCE_LENGTH
         counts["texts_cut_after_256_pieces"] = sum(len(of_text) > length for of_text in words)
         words = [of_text[:length] for of_text in words]
         by_client, counts["texts_left_out_beyond_1024_pieces"] = _cut(by_client, words)
-    with files.named(where):
-        rows = assignment.assign(by_client, options, by_time=columns.time is not None)
-    vocabulary = _vocabulary(where, words, rows)
+    rows = assignment.assign(by_client, options, by_time=columns.time is not None)
+    vocabulary = _vocabulary(words, rows)
     tokens = next_words.make_tokens(vocabulary)
     all_facts = {
         **(facts or {}),
@@ -167,7 +166,7 @@ def create_task_from_data(
     labels = frame[columns.label].str.strip()
     if options.missing_values is None and (notes := rows_lib.label_notes(labels)):
         all_facts["notes"] = notes
-    return _class_task(where, words, labels, rows, tokens, options, all_facts)
+    return _class_task(words, labels, rows, tokens, options, all_facts)
 
 
 def _cut(
@@ -186,13 +185,13 @@ def _num_pieces(words: Sequence[Sequence[str]]) -> np.ndarray:
     return -(-lengths // next_words.SENTENCE_LENGTH)
 
 
-def _vocabulary(where: str, words: Sequence[Sequence[str]], rows: assignment.Rows) -> list[str]:
+def _vocabulary(words: Sequence[Sequence[str]], rows: assignment.Rows) -> list[str]:
     """Returns the words that two or more clients use in what they train on."""
     trained = (parts["train"] for parts in rows.clients.values() if "train" in parts)
     users = ([" ".join(words[row]) for row in of_client] for of_client in trained)
     vocabulary = next_words.most_common_words(users, _VOCABULARY_SIZE, min_users=2)
     if not vocabulary:
-        raise UserError(f"{where}: found no word that two training clients share, expected some")
+        raise UserError("", "no word that two training clients share", "some")
     return vocabulary
 
 
@@ -224,7 +223,6 @@ def _next_word_task(
 
 
 def _class_task(
-    where: str,
     words: Sequence[Sequence[str]],
     labels: pd.Series,
     rows: assignment.Rows,
@@ -232,7 +230,7 @@ def _class_task(
     options: DataOptions,
     facts: Mapping[str, Any],
 ) -> task_lib.Task:
-    known = classification.classes_in(where, labels.iloc[rows.train])
+    known = classification.classes_in(f"column {labels.name!r}", labels.iloc[rows.train])
     values = classification.labels_in_training(list(labels), known)
     texts = tf.constant([" ".join(of_text[:_CLASSIFIED_WORDS]) for of_text in words])
     bos = tokens.words.oov + 1

@@ -59,9 +59,8 @@ def count_records(path: Path) -> int:
             length = int.from_bytes(os.pread(file.fileno(), _LENGTH_BYTES, position), "little")
             end = position + _FRAME_BYTES + length
             if end > size:
-                raise UserError(
-                    f"{path}: found {size} bytes, expected at least {end} by the header of record "
-                    f"{count}: truncated, or no TFRecords; delete it and write it again"
-                )
+                expected = f"at least {end} by the header of TFRecord {count}"
+                advice = "delete it and write it again"
+                raise UserError(str(path), f"{size} bytes", expected, advice)
             position, count = end, count + 1
     return count

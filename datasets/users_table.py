@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 
 from datasets import files, leaf_files, rows
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 
 def find(data_file: str | None) -> Path:
-    """Returns the file, or LEAF's folder, of --data_file; UserError if there is none."""
+    """Returns the file, or LEAF's folder, of `data_file`; UserError if there is none."""
     path = Path(data_file or "").expanduser()
     is_leafs = path.is_dir() and leaf_files.find(path)
     return path if is_leafs else files.existing("data_file", path)
@@ -34,18 +35,17 @@ def read(path: Path) -> pd.DataFrame:
     """
     if not leaf_files.is_leaf(path):
         return rows.read(path)
-    if path.is_file():
-        rows.check_kind(path)
-    rows.check_file_size(path, leaf_files.paths(path), "give fewer users")
+    parts = leaf_files.paths(path)
+    with errors.at(path):
+        if path.is_file():
+            rows.check_kind(path)
+        rows.check_file_size(parts, "give fewer users")
     users = leaf_files.read(path, _convert)
     widths = {user: arrays["x"].shape[1:] for user, arrays in users.items()}
     (first, width), *_ = widths.items()
     if odd := next((user for user in widths if widths[user] != width), None):
-        found = [_as_words(widths[user]) for user in (first, odd)]
-        raise UserError(
-            f"{path}: found x of {found[0]} (user {first!r}) and of {found[1]} (user {odd!r}), "
-            "expected as many in each"
-        )
+        widest = [f"{_as_words(widths[user])} (user {user!r})" for user in (first, odd)]
+        raise UserError(str(path), f"x of {' and of '.join(widest)}", "as many in each")
     names = [f"x{i}" for i in range(width[0])] if width else ["x"]
     ids = np.repeat(np.array(list(users), object), [len(of["y"]) for of in users.values()])
     x, y = (np.concatenate([of[field] for of in users.values()]) for field in ("x", "y"))
@@ -62,7 +62,7 @@ def _convert(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
     lists = [row for row in x if isinstance(row, list)]
     if lists and (len(lists) < len(x) or len({*map(len, lists)}) > 1 or not lists[0]):
         found = ", ".join(sorted({f"a list of {len(row)}" for row in lists})[:3])
-        raise UserError(f"found {found} among x, expected lists of as many, one or more, each")
+        raise UserError("", f"{found} among x", "lists of as many, one or more, each")
     cells = [_cell(value, "x") for row in x for value in (row if lists else [row])]
     labels = [_cell(label, "y") for label in y]
     shape = (len(x), len(lists[0])) if lists else (len(x),)
@@ -77,4 +77,4 @@ def _cell(value: Any, name: str) -> str:
         return str(int(value))
     if isinstance(value, str | int | float):
         return str(value)
-    raise UserError(f"found {str(value)[:40]} in {name}, expected numbers or texts")
+    raise UserError(name, str(value)[:40], "numbers or texts")

@@ -40,15 +40,13 @@ _FILE = silos.Source(
     width=100,
 )
 _SILO_ID = "sensor_{:02d}"
-_REGULARIZATION = 1e-4
 _SYNTHETIC_SENSORS = 20
 _NUM_FEATURES = 100
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on `vehicle.mat` or on synthetic sensors; see `silos.create_task`."""
-    lam_svm = _REGULARIZATION if options.lam_svm is None else options.lam_svm
-    create = functools.partial(create_task_from_data, lam_svm=lam_svm)
+    create = functools.partial(create_task_from_data, lam_svm=options.lam_svm)
     return silos.create_task(options, _FILE, synthesize, create)
 
 
@@ -58,7 +56,7 @@ def create_task_from_data(
     seed: int,
     facts: Mapping[str, Any] | None = None,
     shares: SiloShares = PUBLISHED_SHARES,
-    lam_svm: float = _REGULARIZATION,
+    lam_svm: float = DataOptions.lam_svm,
 ) -> task_lib.Task:
     """Returns the task on features float64 [examples, dim] and labels float64 [examples], -1 or +1,
     an array each a sensor, which are split by the seed. UserError for other labels, and if no
@@ -67,7 +65,7 @@ def create_task_from_data(
     for i, sensor_labels in enumerate(labels):
         other = sensor_labels[~np.isin(sensor_labels, (-1.0, 1.0))]
         if len(other):
-            raise UserError(f"sensor {i} has the label {other[0]:g}, expected -1 or +1")
+            raise UserError(f"sensor {i}", f"label {other[0]:g}", "-1 or +1")
     return silos.linear_task(
         features,
         labels,

@@ -96,7 +96,7 @@ def create_task(name: str, **options: Any) -> Task:
         from motley_tff.core.task import Task
 
         if not isinstance(task, Task):
-            raise tasks[name].error(f"it returned {type(task).__name__}, expected a Task")
+            raise tasks[name].error(f"{type(task).__name__} returned", "a Task")
         facts = {**task.facts, "arguments": plain(options)}
         if name in others:
             facts["package"] = others[name].origin
@@ -115,7 +115,7 @@ def _check_arguments(
     try:
         inspect.signature(create).bind(name, **options)
     except TypeError as error:
-        raise plugin.error(f"it cannot be called so: {error}") from error
+        raise plugin.error(f"no way to call it so ({error})") from error
 
 
 def run(

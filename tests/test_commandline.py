@@ -67,18 +67,15 @@ def _assert_one_line(result, status, *parts):
         ("--total_round=3", ["unknown flag --total_round", "did you mean --total_rounds?"]),
         ("--nouse_sintetic_data", ["did you mean --nouse_synthetic_data?"]),
         ("--zzz", ["unknown flag --zzz", "--help lists the flags"]),
-        ("--total_rounds=1e3", ["--total_rounds=1e3", "expected positive integer"]),
-        ("--total_rounds=0", ["--total_rounds=0", "expected positive integer"]),
-        ("--server_learning_rate=fast", ["--server_learning_rate=fast", "expected number"]),
-        ("--server_learning_rate=nan", ["--server_learning_rate=nan", "expected a finite number"]),
-        ("--use_synthetic_data=maybe", ["expected true or false"]),
+        ("--total_rounds=1e3", ["--total_rounds=1e3", "positive integer"]),
+        ("--total_rounds=0", ["--total_rounds=0", "positive integer"]),
+        ("--server_learning_rate=fast", ["--server_learning_rate=fast", "a number"]),
+        ("--server_learning_rate=nan", ["--server_learning_rate=nan", "finite"]),
+        ("--use_synthetic_data=maybe", ["--use_synthetic_data=maybe", "true or false"]),
         ("--backend=sequental", ["auto, tff, sequential", "did you mean sequential?"]),
         ("--total_rounds", ["Missing value for flag"]),
-        (
-            "--flagfile=/does/not/exist",
-            ["--flagfile=/does/not/exist: No such file or directory; name"],
-        ),
-        ("--flagfile=/", ["--flagfile=/: Is a directory; name a file of flags, one a line"]),
+        ("--flagfile=/does/not/exist", ["--flagfile=/does/not/exist: ", "No such file"]),
+        ("--flagfile=/", ["--flagfile=/: ", "Is a directory"]),
         ("total_rounds=3", ["unexpected argument 'total_rounds=3'", "--name=value"]),
         ("true", ["unexpected argument 'true'", "--name=value"]),
     ],
@@ -97,11 +94,10 @@ def test_a_required_flag_is_named(command):
     declarations = 'flags.DEFINE_string("experiment_name", None, "Name.", required=True)'
     program = command(declarations=declarations)
     _assert_one_line(_run(program), 2, "--experiment_name is required")
-    words = "unexpected argument 'experiment_name=x'; flags are written"
-    _assert_one_line(_run([*program, "experiment_name=x"]), 2, words)
+    _assert_one_line(_run([*program, "experiment_name=x"]), 2, "argument 'experiment_name=x'")
     # Here it is a flag's value.
     line = _run([*program, "--backend", "experiment_name=x"])
-    _assert_one_line(line, 2, "--backend=experiment_name=x: expected one of")
+    _assert_one_line(line, 2, "--backend=experiment_name=x: ", "auto")
 
 
 def test_a_name_that_says_too_little_is_asked_about(command):

@@ -12,7 +12,6 @@ from absl import flags
 import datasets
 from motley_tff import algorithms, interface
 from motley_tff.core import plugins
-from motley_tff.core.errors import UserError
 from motley_tff.report import names
 from tests import plugin_package
 from tests.contracts import in_process
@@ -141,52 +140,50 @@ def test_a_data_set_is_found_and_gets_what_it_takes(install):
     assert "toy" in datasets.names() and datasets.setting("toy") == "cross_device"
     assert _create("toy", base_random_seed=3).facts["package"] == "toys 2.5"
     assert interface.create_task("toy").facts["package"] == "toys 2.5"
-    with pytest.raises(UserError, match="it takes no data_file; leave --data_file out"):
+    with refused("toys 2.5", "data_file"):
         _create("toy", data_file="x.csv")
-    with refused("only_digits", True, "emnist"):
+    with refused("only_digits", True, "dataset_name=emnist"):
         _create("toy", only_digits=True)
-    with pytest.raises(UserError, match=r"did you mean 'toy'\?"):
+    with refused("dataset_name", "toi", advice="'toy'"):
         datasets.check_name("toi")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "found", "expected"),
     [
         ("from tests", "import nothing_of_that_name; from tests",
-         r"toys 2.5, data set 'toy' \(.*:create\): it cannot be imported: ModuleNotFoundError: No "
-         r"module named 'nothing_of_that_name' \(.* line 2\); mend the package, or uninstall it"),
-        ("def create", "def other", "cannot be imported: AttributeError"),
-        ('"cross_device"', '"devices"', "`setting` is 'devices', expected 'cross_device' or"),
-        ("create.setting", "create.other", "`setting` is None"),
-        ('"cross_device"', '"cross_silo"', "setting='cross_device'; expected 'toy', 'cross_silo'"),
-        ("=name)", "='x')", "its task says dataset='x'"),
-        ("return", "return 1 #", "it returned int, expected a Task"),
+         "ModuleNotFoundError: No module named 'nothing_of_that_name'", ""),
+        ("def create", "def other", "AttributeError", ""),
+        ('"cross_device"', '"devices"', "'devices'", "'cross_device' or 'cross_silo'"),
+        ("create.setting", "create.other", "None", "'cross_device' or 'cross_silo'"),
+        ('"cross_device"', '"cross_silo"', "setting='cross_device'", "'toy', 'cross_silo'"),
+        ("=name)", "='x')", "dataset='x'", "'toy', 'cross_device'"),
+        ("return", "return 1 #", "int", "a Task"),
     ],
 )  # fmt: skip
-def test_a_broken_data_set_is_a_line_and_the_others_stay(install, old, new, said):
+def test_a_broken_data_set_is_a_line_and_the_others_stay(install, old, new, found, expected):
     text = _TASK.replace(old, new)
     text += "create = 1" if old == "def create" and "other" not in new else ""
     if old == "def create":
         text = text.replace("create.setting", "other.setting")
     install(text, tasks={"toy": "M:create"})
-    with pytest.raises(UserError, match=said) as error:
+    with refused("plug-in toys 2.5, data set 'toy' (", found, expected):
         _create("toy")
-    assert "\n" not in str(error.value)
     datasets.check_options(datasets.DataOptions("school"))
     assert datasets.setting("school") == "cross_silo" and "toy" in datasets.names()
 
 
 def test_names_that_are_taken_or_none(install):
     install(_TASK, tasks={"school": "M:create", "My toy": "M:create", "toy": "M:create"})
-    with pytest.raises(UserError, match=r"'school' .*: one of this project's own has that name"):
+    with refused("data set 'school' (", "this project's own"):
         datasets.check_name("school")
-    with pytest.raises(UserError, match="one of this project's own has that name"):
+    with refused("data set 'school' (", "this project's own"):
         interface.create_task("school", use_synthetic_data=True)
-    with pytest.raises(UserError, match="expected a name of small letters"):
+    with refused("data set 'My toy'", "'My toy'", "small letters"):
         _create("My toy")
     assert _create("toy").dataset == "toy"
     install(_TASK, package="others", tasks={"toy": "M:create"})
-    with pytest.raises(UserError, match="others and toys both have one of this name"):
+    with refused("data set 'toy'", "others and toys", "one"):
         _create("toy")
 
 
@@ -219,21 +216,21 @@ def test_an_algorithm_is_found_behind_ours(install):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("import dataclasses", "import nothing_of_that_name", "it cannot be imported: ModuleNot"),
-        ("@dataclasses.dataclass(frozen=True)", "", "expected a class under @dataclasses"),
-        ("card: ClassVar[Card] = Card(", "other: ClassVar[Card] = Card(", "has no card of its own"),
-        ('Card("toy"', 'Card("tyo"', "its card says 'tyo'; the card and the entry point must"),
-        ('("finetuning_trainer",)', "()", r"trainers are \(\), expected a tuple of finetuning_tr"),
+        ("import dataclasses", "import nothing_of_that_name", "ModuleNotFoundError"),
+        ("@dataclasses.dataclass(frozen=True)", "", "a class under @dataclasses"),
+        ("card: ClassVar[Card] = Card(", "other: ClassVar[Card] = Card(", "no card of its own"),
+        ('Card("toy"', 'Card("tyo"', "'tyo' in its card, expected 'toy'"),
+        ('("finetuning_trainer",)', "()", "() in its card, expected a tuple of finetuning_trainer"),
         ('"finetuning_trainer",', '"hypcluster_trainer",', "the trainer 'hypcluster_trainer'"),
-        ('"finetuning_trainer",', '"mtl_trainer",', "mtl_trainer makes a SiloAlgorithm; derive it"),
+        ('"finetuning_trainer",', '"mtl_trainer",', "a SiloAlgorithm, as mtl_trainer makes"),
         ("Toy(FedAvg)", "Toy(FineTuning)", None),
-        ("Toy(FedAvg)", "Toy", "makes a FedAvg or FineTuning; derive it"),
-        (' = parameter(0.5, "Strength of toy", flag="strength")', "", "imported: TypeError"),
+        ("Toy(FedAvg)", "Toy", "a FedAvg or FineTuning, as finetuning_trainer makes"),
+        (' = parameter(0.5, "Strength of toy", flag="strength")', "", "TypeError"),
         ("    strength", "    def __post_init__(self):\n        raise ValueError\n    strength",
-         "cannot be made without arguments: ValueError"),
-        ("0.5, ", "True, ", "'strength' has the default True"),
-        ("0.5, ", "-1.0, ", "has the default -1.0; expected a number of at least 0"),
-        ('"strength")', '"Strength!")', "has the flag 'Strength!'"),
+         "ValueError"),
+        ("0.5, ", "True, ", "the default True of its option 'strength'"),
+        ("0.5, ", "-1.0, ", "the default -1.0 of its option 'strength', expected a number"),
+        ('"strength")', '"Strength!")', "the flag 'Strength!'"),
     ],
 )  # fmt: skip
 def test_a_broken_algorithm_is_a_line_and_the_others_stay(install, old, new, said):
@@ -242,15 +239,14 @@ def test_a_broken_algorithm_is_a_line_and_the_others_stay(install, old, new, sai
         assert "toy" in algorithms.PERSONALIZATIONS and algorithms.REFUSED == {}
         return
     assert "toy" not in algorithms.CARDS and "fedavg" in algorithms.TRAINING
-    with pytest.raises(UserError, match=said):
-        raise UserError(algorithms.REFUSED["toy"])
+    assert said in algorithms.REFUSED["toy"]
     assert "plug-in toys 2.5, algorithm 'toy'" in algorithms.REFUSED["toy"]
 
 
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
-        (_CLASS.replace("import dataclasses", "import nothing_at"), "toy", "cannot be imported"),
+        (_CLASS.replace("import dataclasses", "import nothing_at"), "toy", "nothing_at"),
         (_CLASS.replace('"strength")', '"total_rounds")'), "toy",
          "--total_rounds, which finetuning_trainer has with another meaning"),
         (_CLASS.replace('"strength")', '"finetune_every")'), "toy", "--finetune_every, which"),
@@ -258,7 +254,7 @@ def test_a_broken_algorithm_is_a_line_and_the_others_stay(install, old, new, sai
         (_CLASS.replace('0.5, "Strength of toy", flag="strength"',
                         '0.5, "Other", flag="proximal_strength", upper=1'), "toy",
          "--proximal_strength, which fedprox has with another meaning"),
-        (_CLASS.replace('"toy",', '"fedavg",'), "fedavg", "one of this project's own has that na"),
+        (_CLASS.replace('"toy",', '"fedavg",'), "fedavg", "this project's own"),
     ],
 )  # fmt: skip
 def test_a_trainer_says_why_it_does_not_offer_an_algorithm(install, text, name, said, tmp_path):
@@ -267,7 +263,7 @@ def test_a_trainer_says_why_it_does_not_offer_an_algorithm(install, text, name, 
         with refused("algorithm", name, advice=said) as error:
             run(tmp_path, "x", f"--algorithm={name}", "--total_rounds=1")
         assert "toys 2.5" in str(error.value)
-        if said == "cannot be imported":  # Which the others do not notice.
+        if said == "nothing_at":  # Which the others do not notice.
             flags = ("--total_rounds=1", "--finetune_max_epochs=0", "--backend=sequential")
             run(tmp_path, "y", "--algorithm=fedsgd", *flags)
 
@@ -280,7 +276,7 @@ def test_nothing_goes_on_under_another_version(install, tmp_path):
         record = json.loads(path.read_text())
         assert record["plugins"] == {"algorithm": "toys 2.5"}
         path.write_text(json.dumps(record | {"status": "stopped", "plugins": {"algorithm": "x 1"}}))
-        with refused(str(tmp_path / "x"), "toys 2.5", "x 1"):
+        with refused(str(path.parent), "toys 2.5", "x 1"):
             run(tmp_path, "x", *given, "--backend=sequential")
 
 

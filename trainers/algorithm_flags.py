@@ -156,11 +156,8 @@ def _refuse_taken_flags(trainer: str) -> None:
             owner, first = known.setdefault(option.name.flag, (name, meaning))
             if name in others and (option.name.flag in taken or meaning != first):
                 owner = trainer if option.name.flag in taken else owner
-                algorithms.refuse(
-                    name,
-                    f"its option {option.name.field!r} has the flag --{option.name.flag}, which "
-                    f"{owner} has with another meaning; give another one, option(..., flag=...)",
-                )
+                found = f"the flag --{option.name.flag}, which {owner} has with another meaning"
+                algorithms.refuse(name, found, "give another one, option(..., flag=...)")
 
 
 def refuse_others(trainer: str, choice: str, chosen: str, offered: Mapping[str, Any]) -> None:

@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from datasets.models import users_model
 from datasets.options import DataOptions
-from motley_tff.core import functional_model
+from motley_tff.core import errors, functional_model
 from motley_tff.core.errors import UserError
+
+_SIZES = errors.name("model_sizes")
 
 
 class ModelFacts(NamedTuple):
@@ -49,22 +51,19 @@ def build(
     facts: ModelFacts,
     example_input: Any,
 ) -> functional_model.FunctionalModel:
-    """Returns the model that `--model` names, the first one offered if it names none; UserError if
+    """Returns the model that `model` names, the first one offered if it names none; UserError if
     it is not offered, or does not take the sizes, or is the user's own and breaks a rule.
     """
     name = options.model or next(iter(offered))
     if users_model.is_named(name):
         if options.model_sizes is not None:
-            raise UserError(
-                f"--model_sizes is for {', '.join(offered)}; {name} says its sizes itself: leave "
-                "--model_sizes out"
-            )
+            expected = f"a model that takes sizes ({', '.join(offered)}), not {name}"
+            raise UserError(_SIZES, options.model_sizes, expected, "leave it out")
         return users_model.build(name, facts, example_input)
     if name not in offered:
-        raise UserError(
-            f"--model={name}: {options.dataset_name} offers {', '.join(offered)} here; give one of "
-            "them, or module:function, a model of your own"
-        )
+        kinds = f"one of {', '.join(offered)}, which {options.dataset_name} offers here"
+        expected = f"{kinds}, or module:function, a model of your own"
+        raise UserError(errors.name("model"), name, expected)
     _check_sizes(name, offered[name], options.model_sizes)
     create = functools.partial(offered[name].create, facts, options.model_sizes)
     return functional_model.from_keras(create, example_input)
@@ -73,10 +72,8 @@ def build(
 def _check_sizes(name: str, architecture: Architecture, sizes: Sequence[int] | None) -> None:
     if sizes is None or architecture.num_sizes in (None, len(sizes)):
         return
-    given = ",".join(map(str, sizes))
     if not architecture.sizes:
-        raise UserError(f"--model_sizes={given}: {name} has no layer of a size; leave it out")
-    raise UserError(
-        f"--model_sizes={given}: found {len(sizes)}, expected {architecture.num_sizes} for {name}: "
-        f"{architecture.sizes}"
-    )
+        expected = f"none, as {name} has no layer of a size"
+        raise UserError(_SIZES, sizes, expected, "leave it out")
+    expected = f"{architecture.num_sizes} for {name}: {architecture.sizes}"
+    raise UserError(_SIZES, sizes, expected)

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets import hdf5_files
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 SIDE, NUM_FEATURES = 299, 2048
@@ -25,6 +26,11 @@ def load(path: pathlib.Path) -> tf.keras.Model:
     """Returns the network, features [batch, 2048] from images [batch, 299, 299, 3] in [-1, 1];
     UserError if the file cannot be read or holds other weights, or some that are not finite.
     """
+    with errors.at(path):
+        return _load(path)
+
+
+def _load(path: pathlib.Path) -> tf.keras.Model:
     with_classifier = _has_classifier(path)
     model = tf.keras.applications.InceptionV3(
         include_top=with_classifier,
@@ -36,18 +42,16 @@ def load(path: pathlib.Path) -> tf.keras.Model:
     try:
         model.load_weights(path)
     except (ValueError, KeyError, OSError) as error:
-        raise UserError(
-            f"{path} holds weights of another network than InceptionV3: {error}"
-        ) from error
+        raise UserError("", f"weights of another network ({error})", "InceptionV3's") from error
     if not all(np.isfinite(array).all() for array in model.get_weights()):
-        raise UserError(f"{path} has weights that are not finite; fetch it again")
+        raise UserError("", "weights that are not finite", advice="fetch it again")
     return tf.keras.Model(model.input, model.layers[-2 if with_classifier else -1].output)
 
 
 def _has_classifier(path: pathlib.Path) -> bool:
     """Returns whether a weights file has the classifier, or raises UserError."""
     if path.suffix != ".h5":
-        raise UserError(f"{path}: expected Keras's weights of InceptionV3, a file that ends in .h5")
+        raise UserError("", expected="Keras's weights of InceptionV3, a file that ends in .h5")
     problem = hdf5_files.problem(path) if path.exists() else "no such file"
     if not problem:
         with h5py.File(path, "r") as file:
@@ -55,10 +59,8 @@ def _has_classifier(path: pathlib.Path) -> bool:
                 # Keras of different ages writes bytes or text.
                 return any(n in ("predictions", b"predictions") for n in file.attrs["layer_names"])
         problem = "no layer_names in it"
-    raise UserError(
-        f"{path}: no weights of Keras ({problem}); expected InceptionV3's, such as "
-        "inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5, put there by hand"
-    )
+    such = "inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5, put there by hand"
+    raise UserError("", f"no weights of Keras ({problem})", f"InceptionV3's, such as {such}")
 
 
 def embed(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:
@@ -68,13 +70,11 @@ def embed(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:
     """
     images = images[..., None] if images.ndim == 3 else images
     if not images.size or images.shape[-1] not in (1, 3):
-        raise UserError(f"found images {list(images.shape)}, expected some, of 1 or 3 channels")
+        raise UserError("", f"images {list(images.shape)}", "some, of 1 or 3 channels")
     most = 1.0 if images.dtype.kind == "f" else 255.0
     if not (images.min() >= 0 and images.max() <= most):  # Not-a-number is no fraction.
-        raise UserError(
-            f"images have values {images.min():g} to {images.max():g} of type {images.dtype}, "
-            "expected whole numbers 0..255 or fractions 0..1"
-        )
+        found = f"values {images.min():g} to {images.max():g} of type {images.dtype}"
+        raise UserError("images", found, "whole numbers 0..255 or fractions 0..1")
     starts = range(0, len(images), _BATCH)
     parts = [_embed_batch(model, images[start : start + _BATCH] / most) for start in starts]
     return np.concatenate(parts)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from motley_tff.core import functional_model, plugins
+from motley_tff.core import errors, functional_model, plugins
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 
@@ -37,11 +37,11 @@ _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _MAX_WORDS = 300
 # Examples that a model is tried on, and how far float32 sums may differ.
 _NUM_TRIED, _TOLERANCE = 4, 1e-4
-_EXAMPLE = "such as --model=my_module:build"
+_ADD_WEIGHT = "make them by add_weight in a layer's build"
 
 
 def is_named(model: str | None) -> bool:
-    """Returns whether `--model` names a module's function, and no model that a data set offers."""
+    """Returns whether `model` names a module's function, and no model that a data set offers."""
     return model is not None and any(character in model for character in ":/.")
 
 
@@ -50,28 +50,24 @@ def find(model: str) -> pathlib.Path:
     if there is none. The module itself is not imported.
     """
     if not _NAME.fullmatch(model) or ".py:" in model:
-        raise _error(
-            model,
-            f"expected module:function, {_EXAMPLE}, without folders or .py: the module is looked "
-            "for in the working directory and among installed packages",
-        )
+        expected = "module:function, such as my_module:build, without folders or .py"
+        advice = "put the module into the working directory, or install it"
+        raise _error(model, expected, advice)
     module = model.partition(":")[0]
     with _working_directory_first():
         try:
             spec = importlib.util.find_spec(module)
         except (ImportError, ValueError) as error:
-            raise _error(model, f"cannot look for {module}: {plugins.described(error)}") from error
-    if spec is None or not spec.origin or not os.path.exists(spec.origin):
-        raise _error(
-            model,
-            f"found no {module.replace('.', '/')}.py in {os.getcwd()}, nor an installed module of "
-            "that name; start this where the file is, or put its folder on PYTHONPATH",
-        )
+            expected = f"a module that can be looked for ({plugins.described(error)})"
+            raise _error(model, expected) from error
     here = pathlib.Path.cwd() / f"{module.replace('.', '/')}.py"
+    if spec is None or not spec.origin or not os.path.exists(spec.origin):
+        expected = f"{here}, or an installed module of that name"
+        advice = "start this where the file is, or put its folder on PYTHONPATH"
+        raise _error(model, expected, advice)
     if here.exists() and not os.path.samefile(here, spec.origin):
-        raise _error(
-            model, f"{spec.origin} is loaded under the name {module} already; rename {here}"
-        )
+        expected = f"another name than that of {spec.origin}, which is loaded already"
+        raise _error(model, expected, f"rename {here}")
     return pathlib.Path(spec.origin)
 
 
@@ -101,8 +97,8 @@ def build(model: str, facts: ModelFacts, example_input: Any) -> functional_model
     return built
 
 
-def _error(model: str, problem: str) -> UserError:
-    return UserError(f"--model={model}: {problem}")
+def _error(model: str, expected: str, advice: str = "") -> UserError:
+    return UserError(errors.name("model"), model, expected, advice)
 
 
 def _function(model: str) -> Callable[..., Any]:
@@ -115,11 +111,9 @@ def _function(model: str) -> Callable[..., Any]:
         there = sorted(
             n for n, f in vars(module).items() if isinstance(f, types.FunctionType) and n[0] != "_"
         )
-        raise _error(
-            model,
-            f"{path} has no function {attribute}; it has {', '.join(there[:5]) or 'none'}; write "
-            f"def {attribute}(facts), which returns a Keras model",
-        )
+        expected = f"a function of {path}, which has {', '.join(there[:5]) or 'none'}"
+        advice = f"write def {attribute}(facts), which returns a Keras model"
+        raise _error(model, expected, advice)
     return function
 
 
@@ -133,7 +127,8 @@ def _named_errors(model: str, what: str, path: pathlib.Path) -> Iterator[None]:
     except Exception as error:  # Whatever it raises.
         words = plugins.described(error, str(path)).partition("Call arguments received")[0]
         words = words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
-        raise _error(model, f"{what} failed: {words.strip()}; mend {path.name}") from error
+        advice = f"mend {path.name}: {what} failed: {words.strip()}"
+        raise _error(model, "code that runs", advice) from error
 
 
 class _Created(NamedTuple):
@@ -169,9 +164,9 @@ class _Tried(NamedTuple):
     facts: ModelFacts
     example: np.ndarray
 
-    def fail(self, problem: str) -> UserError:
+    def fail(self, expected: str, advice: str = "") -> UserError:
         """Returns an error that names the model."""
-        return _error(self.model, problem)
+        return _error(self.model, expected, advice)
 
     def user_code(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Names the model in errors of its code."""
@@ -191,21 +186,16 @@ class _Tried(NamedTuple):
         with self.user_code(f"{self.function.__name__}(facts)"):
             model = self.function(self.facts)
         if not isinstance(model, tf.keras.Model):
-            raise self.fail(
-                f"{self.function.__name__}(facts) returned {_kind(model)}, expected a Keras model; "
-                "return a tf.keras.Sequential or a subclass of tf.keras.Model"
-            )
+            expected = f"{self.function.__name__}(facts) to return a Keras model"
+            advice = "return a tf.keras.Sequential or a subclass of tf.keras.Model"
+            raise self.fail(f"{expected}, not {_kind(model)}", advice)
         if any(map(_has_placeholders, (model, *model.submodules))):
-            raise self.fail(
-                "found a model with tf.keras.Input or input_shape (which a Sequential has that "
-                "begins with Embedding), whose placeholders are never fed inside TFF; leave the "
-                "shape out, or write a subclass of tf.keras.Model"
-            )
+            kind = "tf.keras.Input or input_shape (a Sequential that begins with Embedding has one)"
+            advice = "leave the shape out, or write a subclass of tf.keras.Model"
+            raise self.fail(f"no {kind}, which is never fed inside TFF", advice)
         if model.built:
-            raise self.fail(
-                "the model has been built or called before it is returned; leave that out: its "
-                "weights are made when it is first called"
-            )
+            advice = "leave that out: its weights are made when it is first called"
+            raise self.fail("a model that was not built or called before it is returned", advice)
         return model
 
     def check_layers(self) -> _Parts:
@@ -239,61 +229,54 @@ class _Tried(NamedTuple):
                 if isinstance(getattr(layer, name, None), (int, float))
             ]
             if "BaseRandomLayer" in kinds and (not rates or any(rates)):
-                raise self.fail(
-                    f"the layer {layer.name} ({type(layer).__name__}) draws from Keras's own "
-                    "state; write call(self, x, training, key) and use "
-                    "motley_tff.core.tensor_random.dropout(x, rate, key) if training"
+                kind = (
+                    f"that draws from Keras's own state, as {layer.name} ({type(layer).__name__})"
                 )
+                dropout = "motley_tff.core.tensor_random.dropout(x, rate, key) if training"
+                advice = f"write call(self, x, training, key) and use {dropout}"
+                raise self.fail(f"no layer {kind}", advice)
 
     def _check_weights(self, model: Any, created: list[_Created]) -> None:
         fixed = [v.name for v in model.non_trainable_variables]
         if fixed:
-            raise self.fail(
-                f"found weights that are not trained: {', '.join(fixed)}; batches' statistics and "
-                "frozen layers do not fit federated averaging: take "
-                "tf.keras.layers.GroupNormalization for BatchNormalization, and no trainable=False"
-            )
+            expected = f"only weights that can be averaged, all trained, not {', '.join(fixed)}"
+            better = "tf.keras.layers.GroupNormalization for BatchNormalization"
+            raise self.fail(expected, f"take {better}, and no trainable=False")
         ids, seen = ({id(c.variable) for c in created}, {id(v) for v in model.variables})
         if older := [v.name for v in model.variables if id(v) not in ids]:
-            raise self.fail(
-                f"found weights that were there before: {', '.join(older)}; make the model and its "
-                f"layers inside {self.function.__name__}(facts)"
-            )
+            expected = f"no weights that were there before, such as {', '.join(older)}"
+            advice = f"make the model and its layers inside {self.function.__name__}(facts)"
+            raise self.fail(expected, advice)
         if unseen := [c.variable.name for c in created if id(c.variable) not in seen]:
-            raise self.fail(
-                f"found variables that Keras does not know as weights: {', '.join(unseen)}; make "
-                "them by add_weight in a layer's build, and keep layers as attributes of the model"
-            )
+            expected = f"no variables that Keras does not know as weights, such as {unseen[0]}"
+            raise self.fail(expected, f"{_ADD_WEIGHT}, and keep layers as the model's attributes")
         if not created:
-            raise self.fail("the model has no weights to train; give it a layer such as Dense")
+            raise self.fail("weights to train", "give it a layer such as Dense")
         for variable, initial_value in created:
             self._check_weight(variable, initial_value)
         if model.losses:
-            raise self.fail(
-                "found losses of its own (a regularizer, add_loss), which would count for nothing; "
-                "leave them out (for silos, --l2_reg adds a regularizer)"
+            expected = (
+                "no losses of its own (a regularizer, add_loss): they would count for nothing"
             )
+            advice = f"leave them out (for silos, {errors.name('l2_reg')} adds a regularizer)"
+            raise self.fail(expected, advice)
 
     def _check_weight(self, variable: Any, initial_value: Any) -> None:
         if not isinstance(initial_value, functools.partial):  # What add_weight makes of one.
-            raise self.fail(
-                f"the weight {variable.name} has no Keras initializer, which seeds could be given "
-                'to; make it by add_weight(..., initializer="glorot_uniform") or another of '
-                "tf.keras.initializers"
+            made = (
+                'add_weight(..., initializer="glorot_uniform") or others of tf.keras.initializers'
             )
+            expected = "an initializer, which seeds can be given to, of the weight"
+            raise self.fail(f"{expected} {variable.name}", f"make it by {made}")
         if variable.dtype != tf.float32:
-            raise self.fail(
-                f"the weight {variable.name} is {variable.dtype.name}, expected float32"
-            )
+            raise self.fail(f"float32 weights, and {variable.name} is {variable.dtype.name}")
         if getattr(variable, "constraint", None) is not None:
-            raise self.fail(
-                f"the weight {variable.name} has a constraint, which federated averaging would "
-                "not keep; leave it out"
-            )
+            expected = f"no constraint, as {variable.name} has, which averaging would not keep"
+            raise self.fail(expected, "leave it out")
 
     def _check_outputs(self, outputs: Any) -> None:
         if not tf.is_tensor(outputs) or outputs.dtype != tf.float32:
-            raise self.fail(f"its outputs are {_kind(outputs)}, expected one float32 tensor")
+            raise self.fail(f"one float32 tensor as outputs, not {_kind(outputs)}")
         n, shape = self.facts.num_outputs, tuple(outputs.shape)
         right: list[tuple[int, ...]]
         if self.facts.predicts_numbers:
@@ -304,23 +287,19 @@ class _Tried(NamedTuple):
                 right.append((_NUM_TRIED, *self.example.shape[1:], n))
                 expected += f", or of next words {_dims(*self.example.shape[1:], n)}"
         if shape not in right:
-            raise self.fail(
-                f"found outputs {_dims(*shape[1:])}, expected {expected}; facts.num_outputs says "
-                "how many"
-            )
+            expected = f"outputs {expected}, not {_dims(*shape[1:])}"
+            raise self.fail(expected, "look how many facts.num_outputs says")
         values = outputs.numpy()
         if n > 1 and values.min() >= 0.0 and np.allclose(values.sum(-1), 1.0, atol=1e-5):
-            raise self.fail("its outputs are probabilities, expected logits; leave the softmax out")
+            raise self.fail("logits as outputs, not probabilities", "leave the softmax out")
 
     def check_function(self, built: functional_model.FunctionalModel, parts: _Parts) -> None:
         """Checks that outputs depend on weights and inputs alone, each example's on its own."""
         with self.user_code("drawing the first weights"):
             first, drawn_again = built.initial_weights(0), built.initial_weights(0)
         if not all(np.array_equal(a, b) for a, b in zip(first, drawn_again, strict=True)):
-            raise self.fail(
-                "an initializer draws other weights from the same seed; take one of "
-                "tf.keras.initializers"
-            )
+            expected = "initializers that draw the same weights from the same seed"
+            raise self.fail(expected, "take some of tf.keras.initializers")
         rng = np.random.default_rng(1)
         weights = [(w + 0.1 * rng.normal(size=w.shape)).astype(np.float32) for w in first]
         key = tf.constant([3, 4])
@@ -334,17 +313,13 @@ class _Tried(NamedTuple):
             outputs, again = predict(self.inputs, training), predict(self.inputs, training)
             traced = self._traced(built, weights, training, key)
             if not (_are_close(outputs, again) and _are_close(outputs, traced)):
-                raise self.fail(
-                    f"with training={training} the same weights and inputs give other outputs a "
-                    "second time: it draws random numbers without `key`, or counts in Python; let "
-                    "call depend on its arguments alone"
-                )
+                expected = "the same outputs of the same weights and inputs a second time"
+                advice = "draw with `key` alone, and let call depend on its arguments, no counters"
+                raise self.fail(f"{expected}, with training={training}", advice)
         half = self.inputs[: _NUM_TRIED // 2]
         if not _are_close(predict(self.inputs, False)[: len(half)], predict(half, False)):
-            raise self.fail(
-                "an example's outputs depend on the others of its batch, which padding would "
-                "change; leave out what averages over a batch"
-            )
+            expected = "outputs that do not depend on the others of its batch, which may be padding"
+            raise self.fail(expected, "leave out what averages over a batch")
         if parts.num_below is not None or hasattr(self.new(), "embed"):
             self._check_embed(built, weights)
 
@@ -354,10 +329,8 @@ class _Tried(NamedTuple):
         with tf.GradientTape() as tape, self.user_code("the model's call"):
             built.predict([tf.constant(w) for w in weights], self.inputs, True, key)
         if names := [v.name for v in tape.watched_variables()]:
-            raise self.fail(
-                f"it uses variables that are none of its weights: {', '.join(names)}; make them "
-                "by add_weight in a layer's build"
-            )
+            expected = f"no variables that are none of its weights, such as {', '.join(names)}"
+            raise self.fail(expected, _ADD_WEIGHT)
 
     def _traced(
         self, built: functional_model.FunctionalModel, weights: Any, training: bool, key: Any
@@ -387,12 +360,11 @@ class _Tried(NamedTuple):
         with tf.variable_creator_scope(creator), self.user_code("embed(x)"):
             made = built.build().embed(self.inputs)
         if tuple(asked) != built.shapes[: len(asked)]:
-            raise self.fail(
-                f"embed(x) uses weights of shapes {asked}, but the first that call uses are "
-                f"{[*built.shapes[: len(asked)]]}; let call begin with self.embed(x)"
-            )
+            first = [*built.shapes[: len(asked)]]
+            expected = f"embed(x) to use the weights that call uses first, {first}, not {asked}"
+            raise self.fail(expected, "let call begin with self.embed(x)")
         if len(made) != _NUM_TRIED or len(made.shape) < 2:
-            raise self.fail(f"embed(x) returned {_shape(made)}, expected [batch, numbers]")
+            raise self.fail(f"embed(x) to return [batch, numbers], not {_shape(made)}")
 
 
 def _wrapped(tried: _Tried, parts: _Parts) -> UsersModel:
@@ -428,9 +400,8 @@ class UsersModel:
         if not all(isinstance(layer, tf.keras.layers.Layer) for layer in layers) or not any(
             layer.trainable_variables for layer in layers
         ):
-            raise self._tried.fail(
-                f"last_layer is {given!r}, expected a layer with weights, or a tuple of such"
-            )
+            expected = "a layer with weights as last_layer, or a tuple of such"
+            raise self._tried.fail(f"{expected}, not {given!r}")
         return tuple(layers)
 
     def __call__(self, x: Any, training: bool, key: Any) -> Any:
@@ -451,10 +422,9 @@ class UsersModel:
                 made = layer(made)
             made = tf.cast(made, tf.float32)
         else:
-            raise self._tried.fail(
-                "kNN-Per needs the representation below the last layer; give the model a method "
-                "embed(self, x) that returns it, and let call begin with it"
-            )
+            expected = "the representation below the last layer, for kNN-Per"
+            method = "a method embed(self, x) that returns it, and let call begin with it"
+            raise self._tried.fail(expected, f"give the model {method}")
         is_of_tokens = self._tried.facts.num_ids is not None and len(made.shape) == 3
         return made if is_of_tokens or len(made.shape) == 2 else _flat(made)
 

@@ -25,6 +25,7 @@ from datasets import adni_files, files
 from datasets.prepare import adni_tables, client_database
 from datasets.prepare.client_database import Skipped
 from motley_tff import commandline
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -95,10 +96,9 @@ def prepare(sources: Sources, output: Path) -> dict[str, Any]:
         if number % _SCANS_PER_LINE == 0:
             print(f"{number:,} of {len(images):,} scans read", flush=True)
     if not any(vendors.values()):
-        raise UserError(
-            f"found no labelled slice in {sources.dicom_dir} ({dict(skipped.most_common(5))}); "
-            "expected images, their metadata and labels of the same subjects"
-        )
+        found = f"no labelled slice ({dict(skipped.most_common(5))})"
+        expected = "images, their metadata and labels of the same subjects"
+        raise UserError(str(sources.dicom_dir), found, expected)
     arrays = {vendor: adni_files.stack(slices) for vendor, slices in vendors.items()}
     report = _report(sources, arrays, joined.far_apart, skipped)
     adni_files.write(output, arrays, report)
@@ -126,10 +126,8 @@ def _checked(sources: Sources, output: Path) -> Sources:
         suvr_csv=files.existing("suvr_csv", sources.suvr_csv, "a CSV file"),
     )
     if sources.first_slice > sources.last_slice:
-        raise UserError(
-            f"--first_slice={sources.first_slice}: expected at most --last_slice="
-            f"{sources.last_slice}"
-        )
+        expected = f"at most {errors.name('last_slice')}={sources.last_slice}"
+        raise UserError(errors.name("first_slice"), sources.first_slice, expected)
     client_database.check_output(output, ".npz")
     return sources
 

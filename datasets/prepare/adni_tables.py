@@ -162,7 +162,7 @@ def read_labels(path: Path, skipped: Skipped) -> dict[int, list[Label]]:
             skipped["label rows: an SUVR that is no number above 0"] += 1
         of_subject.append(label)
     if not any(label.suvr for of_subject in rows.values() for label in of_subject):
-        raise UserError(f"{path}: found no row with a number for {RID} and {SUVR}")
+        raise UserError(str(path), f"no row with a number for {RID} and {SUVR}", "some")
     for of_subject in rows.values():
         if all(row.date for row in of_subject):
             of_subject.sort(key=lambda row: str(row.date))

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 _TABLES = (
@@ -14,7 +15,7 @@ _TABLES = (
     "CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT NOT NULL, "
     "num_examples INTEGER NOT NULL)",
 )
-
+_OUTPUT = errors.name("output")
 
 # Reasons why something was skipped, and how often.
 Skipped = collections.Counter[str]
@@ -27,10 +28,10 @@ class Unusable(Exception):
 def check_output(output: Path, suffix: str) -> None:
     """Checks that an output is named as its loader expects, and makes its folder."""
     if output.suffix != suffix or output.is_dir():
-        raise UserError(f"--output={output}: expected the name of a file that ends in {suffix}")
+        raise UserError(_OUTPUT, str(output), f"the name of a file that ends in {suffix}")
     for folder in output.parents:
         if folder.exists() and not folder.is_dir():
-            raise UserError(f"--output={output}: found a file at {folder}, expected a folder")
+            raise UserError(_OUTPUT, str(output), f"a folder at {folder}, where a file is")
     with writing(output):
         output.parent.mkdir(parents=True, exist_ok=True)
 
@@ -41,10 +42,9 @@ def writing(output: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        what = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"--output={output}: cannot be written ({what}); make room or name another place"
-        ) from error
+        expected = f"what can be written ({getattr(error, 'strerror', None) or error})"
+        advice = "make room or name another place"
+        raise UserError(_OUTPUT, str(output), expected, advice) from error
 
 
 @contextlib.contextmanager

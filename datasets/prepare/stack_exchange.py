@@ -27,6 +27,7 @@ from datasets import files
 from datasets.prepare import client_database, stack_exchange_xml
 from datasets.prepare.client_database import Unusable
 from motley_tff import commandline
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -99,17 +100,16 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Repo
     files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
     with posts_xml.open("rb") as file:
         if file.read(4) == b"7z\xbc\xaf":
-            raise UserError(f"--posts_xml={posts_xml}: found a 7z archive; unpack it first")
+            expected, advice = "XML, no 7z archive", "unpack it first"
+            raise UserError(errors.name("posts_xml"), str(posts_xml), expected, advice)
     client_database.check_output(output, ".sqlite")
     with client_database.writing(output), files.appearing(output) as temporary:
         with client_database.create(temporary) as connection:
             report = _write(connection, stack_exchange_xml.read_rows(posts_xml), keep_non_ascii)
         if not report.posts:
             skipped = ", ".join(f"{n} {reason}" for reason, n in report.skipped.items())
-            raise UserError(
-                f"{posts_xml}: found no post that can be used, expected questions and answers with "
-                f"an owner (skipped: {skipped or 'none, there are no rows'})"
-            )
+            found = f"no post that can be used ({skipped or 'no row at all'})"
+            raise UserError(str(posts_xml), found, "questions and answers with an owner")
     return report
 
 

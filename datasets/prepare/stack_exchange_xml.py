@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO, Any
 from xml.parsers import expat
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 # Stands for bytes that are not UTF-8: XML allows this character, Unicode keeps it out of texts.
@@ -35,24 +36,20 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
     a row of more than 32 MiB, declares another encoding, or a document type (entities can explode).
     """
     rows: list[dict[str, str]] = []
-    parser = _parser(path, rows)
+    parser = _parser(rows)
     fed = 0
-    with path.open("rb") as file:
+    with errors.at(path), path.open("rb") as file:
         for data, is_last in _mended(file):
             fed += len(data)
             try:
                 parser.Parse(data, is_last)
             except expat.ExpatError as error:
-                reason = expat.ErrorString(error.code)
-                raise UserError(
-                    f"{path}: line {error.lineno} is not well-formed XML ({reason}), the file "
-                    "truncated or damaged; unpack it again"
-                ) from error
+                found, place = expat.ErrorString(error.code), f"line {error.lineno}"
+                raise UserError(place, found, "well-formed XML", "unpack the file again") from error
             if fed - parser.CurrentByteIndex > _MAX_ROW_BYTES:
-                raise UserError(
-                    f"{path}: found a row of more than {_MAX_ROW_BYTES:,} bytes at line "
-                    f"{parser.CurrentLineNumber}, expected posts of 30,000 characters"
-                )
+                place = f"line {parser.CurrentLineNumber}"
+                found = f"a row of more than {_MAX_ROW_BYTES:,} bytes"
+                raise UserError(place, found, "posts of 30,000 characters")
             yield from rows
             rows.clear()
 
@@ -75,7 +72,7 @@ def _mended(file: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
         yield data, is_last
 
 
-def _parser(path: Path, rows: list[dict[str, str]]) -> Any:
+def _parser(rows: list[dict[str, str]]) -> Any:
     """Returns a parser that appends to `rows`."""
     parser = expat.ParserCreate("UTF-8")
     depth = 0
@@ -83,7 +80,7 @@ def _parser(path: Path, rows: list[dict[str, str]]) -> Any:
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal depth
         if depth == 0 and name != "posts":
-            raise UserError(f"{path}: found <{name}> as the first element, expected <posts>")
+            raise UserError("", f"<{name}> as the first element", "<posts>")
         if depth == 1 and name == "row":
             rows.append(attributes)
         depth += 1
@@ -93,11 +90,11 @@ def _parser(path: Path, rows: list[dict[str, str]]) -> Any:
         depth -= 1
 
     def refuse(*_: Any) -> None:
-        raise UserError(f"{path}: declares a document type, which no dump does; refused")
+        raise UserError("", "a document type", "none, as in every dump")
 
     def declare(version: str, encoding: str | None, standalone: int) -> None:
         if encoding and encoding.lower() not in ("utf-8", "utf8", "us-ascii"):
-            raise UserError(f"{path}: declares the encoding {encoding!r}, expected UTF-8")
+            raise UserError("", f"the encoding {encoding!r}", "UTF-8")
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse

@@ -37,10 +37,12 @@ from absl import flags
 from datasets.prepare import client_database
 from datasets.prepare.client_database import Unusable
 from motley_tff import commandline
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
 FLAGS = flags.FLAGS
+_TALKS = errors.name("talks_tsv")
 
 DATABASE, VOCABULARY = "ted_multi.sqlite", "ted_multi_vocabulary.csv"
 REPORT = "ted_multi_report.json"
@@ -116,14 +118,12 @@ def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
     for pattern in patterns:
         matches = sorted(glob.glob(os.path.expanduser(pattern)))
         if not matches:
-            raise UserError(f"--talks_tsv={pattern}: found no such file; give the TSV files' paths")
+            raise UserError(_TALKS, pattern, "a file that is there", "give the TSV files' paths")
         files.update((path, _split_of(path)) for path in map(pathlib.Path, matches))
     missing = [split for split in SPLITS if split not in files.values()]
     if missing:
-        raise UserError(
-            f"--talks_tsv: found {', '.join(p.name for p in files) or 'nothing'}, expected also a "
-            f"file for {' and '.join(missing)} (train, dev and test in their names)"
-        )
+        expected = f"also a file for {' and '.join(missing)} (train, dev and test in their names)"
+        raise UserError(_TALKS, [path.name for path in files], expected)
     return sorted(((s, p) for p, s in files.items()), key=lambda pair: SPLITS.index(pair[0]))
 
 
@@ -131,10 +131,9 @@ def _split_of(path: pathlib.Path) -> str:
     words = re.split(r"[^a-z]+", path.name.lower())
     named = {_SPLIT_OF[word] for word in words if word in _SPLIT_OF}
     if len(named) != 1:
-        raise UserError(
-            f"--talks_tsv={path}: found {' and '.join(sorted(named)) or 'no split'} in the file's "
-            "name, expected one of train, dev, test, such as all_talks_train.tsv"
-        )
+        expected = "one of train, dev, test in the file's name, such as all_talks_train.tsv"
+        there = " and ".join(sorted(named)) or "no split"
+        raise UserError(_TALKS, str(path), f"{expected}, and {there} is there")
     return named.pop()
 
 
@@ -151,8 +150,8 @@ class _Reader:
     def sentences(self, split: str, path: pathlib.Path) -> Iterator[tuple[str, str, str]]:
         """Yields (split, client id, words) of the sentences of one file."""
         try:
-            with path.open("rb") as file:
-                columns = _columns(path, file.readline())
+            with errors.at(path), path.open("rb") as file:
+                columns = _columns(file.readline())
                 for line in file:
                     self.rows[split] += 1
                     try:
@@ -160,7 +159,7 @@ class _Reader:
                     except Unusable as reason:
                         self.skipped[str(reason)] += 1
         except OSError as error:
-            raise UserError(f"--talks_tsv={path}: cannot be read ({error.strerror})") from error
+            raise UserError(_TALKS, str(path), f"what can be read ({error.strerror})") from error
 
     def _row(
         self, split: str, columns: Sequence[str], line: bytes
@@ -212,22 +211,18 @@ def _decoded(what: str, cell: bytes) -> str:
         raise Unusable(f"{what} that are not UTF-8") from error
 
 
-def _columns(path: pathlib.Path, line: bytes) -> list[str]:
+def _columns(line: bytes) -> list[str]:
     """Returns the names in a file's header."""
     try:
         columns = [cell.decode("utf-8").strip() for cell in _cells(line.removeprefix(_BOM))]
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}: found bytes that are not UTF-8 in the first line, expected column names "
-            "separated by tabs; unpack the archive and give its TSV files"
-        ) from error
+        found, expected = "bytes that are not UTF-8", "column names separated by tabs"
+        advice = "unpack the archive and give its TSV files"
+        raise UserError("line 1", found, expected, advice) from error
     missing = {_TALK, *LANGUAGES} - set(columns)
     if missing:
-        shown = ", ".join(columns)[:80] if line.strip() else "nothing"
-        raise UserError(
-            f"{path}: found {shown!r} as the first line's columns, expected also "
-            f"{', '.join(sorted(missing))}, separated by tabs"
-        )
+        found = f"columns {', '.join(columns)[:80]!r}" if line.strip() else "nothing"
+        raise UserError("line 1", found, f"also {', '.join(sorted(missing))}, separated by tabs")
     return columns
 
 
@@ -298,16 +293,17 @@ def _check_enough(report: dict[str, Any]) -> None:
     settings = report["settings"]
     for split in SPLITS:
         if not report["kept"][split]["clients"]:
-            raise UserError(
-                f"no {split} client is left of {report['rows'][split]} rows: found none with "
-                f"{settings['min_examples_per_client']} sentences; lower --min_examples_per_client "
-                f"or give more talks (skipped: {_listed(report['skipped'])})"
-            )
+            skipped = f"skipped: {_listed(report['skipped'])}"
+            expected = f"some clients in {report['rows'][split]} rows of {split} ({skipped})"
+            raise _too_high(settings, "min_examples_per_client", expected)
     if not report["words"]["kept"]:
-        raise UserError(
-            f"found no word in {settings['min_clients_per_word']} training clients of "
-            f"{report['words']['in too few clients']} words; lower --min_clients_per_word"
-        )
+        expected = f"some of {report['words']['in too few clients']} words"
+        raise _too_high(settings, "min_clients_per_word", expected)
+
+
+def _too_high(settings: dict[str, int], field: str, expected: str) -> UserError:
+    value, advice = settings[field], "lower it or give more talks"
+    return UserError(errors.name(field), value, f"{expected} to be left", advice)
 
 
 def _listed(counts: dict[str, int]) -> str:

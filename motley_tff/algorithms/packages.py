@@ -44,49 +44,48 @@ def read(ours: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
             plugins.check_not_ours(plugin, ours)
             kind = plugin.load()
             for problem in _problems(name, kind):
-                raise plugin.error(problem)
+                raise plugin.error(*problem)
             kinds[name] = kind
         except UserError as error:
             refused[name] = str(error)
     return kinds, refused
 
 
-def _problems(name: str, kind: Any) -> Iterator[str]:
-    """Yields what is wrong with a class."""
+def _problems(name: str, kind: Any) -> Iterator[tuple[str, ...]]:
+    """Yields what is wrong with a class: what was found, what was expected, what to do."""
     if not isinstance(kind, type) or "__dataclass_params__" not in vars(kind):
-        yield f"found {kind!r}, expected a class under @dataclasses.dataclass(frozen=True)"
+        yield repr(kind), "a class under @dataclasses.dataclass(frozen=True)"
         return
-    card = vars(kind).get("card")
+    card, known = vars(kind).get("card"), ", ".join(_KINDS)
     if not isinstance(card, card_lib.Card):
-        yield 'it has no card of its own; write card: ClassVar[Card] = Card("name", "Title", ...)'
+        advice = 'write card: ClassVar[Card] = Card("name", "Title", ...)'
+        yield "no card of its own", "", advice
         return
     if card.name != name:
-        yield f"its card says {card.name!r}; the card and the entry point must have one name"
+        yield f"the name {card.name!r} in its card", f"{name!r}, that of the entry point"
     if not isinstance(card.trainers, tuple) or not card.trainers:
-        yield f"its card's trainers are {card.trainers!r}, expected a tuple of {', '.join(_KINDS)}"
+        yield f"trainers {card.trainers!r} in its card", f"a tuple of {known}"
     for trainer in card.trainers:
         bases = _KINDS.get(trainer, ())
         if not bases:
-            yield f"its card names the trainer {trainer!r}, expected some of {', '.join(_KINDS)}"
+            yield f"the trainer {trainer!r} in its card", f"some of {known}"
         if not issubclass(kind, bases):
-            expected = " or ".join(base.__name__ for base in bases)
-            yield f"{trainer} makes a {expected}; derive it from that, or leave the trainer out"
+            expected = f"a {' or '.join(base.__name__ for base in bases)}, as {trainer} makes"
+            yield kind.__name__, expected, "derive it from that, or leave the trainer out"
     yield from _parameter_problems(kind)
 
 
-def _parameter_problems(kind: Any) -> Iterator[str]:
+def _parameter_problems(kind: Any) -> Iterator[tuple[str, ...]]:
     try:
         kind()
     except Exception as error:  # Whatever its __post_init__ raises.
-        yield (
-            f"it cannot be made without arguments: {plugins.described(error)}; give every "
-            "hyperparameter a default, by option(default, meaning)"
-        )
+        advice = "give every hyperparameter a default, by option(default, meaning)"
+        yield f"no way to make it without arguments ({plugins.described(error)})", "", advice
     for option in options.options(kind):
-        where = f"its option {option.name.field!r}"
+        owner = f"of its option {option.name.field!r}"
         if not re.fullmatch(r"[a-z][a-z0-9_]*", option.name.flag):
-            yield f"{where} has the flag {option.name.flag!r}; expected small letters, digits, '_'"
+            yield f"the flag {option.name.flag!r} {owner}", "small letters, digits, '_'"
         try:
             option.check(option.default)
         except UserError as error:
-            yield f"{where} has the default {option.default!r}; expected {error.expected}"
+            yield f"the default {option.default!r} {owner}", error.expected

@@ -119,10 +119,9 @@ class DivergedError(UserError):
     """A client's training loss is not finite."""
 
     def __init__(self, round_number: int, client_id: str):
-        super().__init__(
-            f"round {round_number}: the training loss of client {client_id!r} is not finite; "
-            "what was saved before is kept. Lower the learning rates or look at that client's data"
-        )
+        place, found = f"round {round_number}, client {client_id!r}", "a training loss not finite"
+        advice = "lower the learning rates or look at that client's data: what was saved is kept"
+        super().__init__(place, found, advice=advice)
 
 
 def mean_metrics(totals: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Which backend runs an experiment, and why."""
 
-from motley_tff.core import robust_mean
+from motley_tff.core import errors, robust_mean
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 
@@ -31,16 +31,13 @@ def choose(
     """
     if aggregator in robust_mean.NAMES and requested != "tff" and not has_workers:
         if requested == "vectorized":
-            raise UserError(
-                f"--aggregator={aggregator} takes clients' updates one by one and needs "
-                "--backend=sequential, tff or auto, found vectorized"
-            )
+            named = f"{errors.name('aggregator')}={aggregator}"
+            expected = f"sequential, tff or auto, as {named} takes updates one by one"
+            raise UserError(errors.name("backend"), requested, expected)
         return "sequential", f"--aggregator={aggregator} takes clients' updates one by one"
     if aggregator != "mean" and requested not in ("auto", "tff"):
-        raise UserError(
-            f"--aggregator={aggregator} is one of TFF's and needs --backend=tff or auto, "
-            f"found {requested}"
-        )
+        expected = f"tff or auto, as {errors.name('aggregator')}={aggregator} is one of TFF's"
+        raise UserError(errors.name("backend"), requested, expected)
     if has_workers:
         return "tff", "on --tff_workers"
     if requested in ("tff", "sequential"):

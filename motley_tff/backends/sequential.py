@@ -93,10 +93,9 @@ class SequentialBackend:
                 start = time.perf_counter()
                 output = function(*arguments)
             except tf.errors.InvalidArgumentError as error:
-                raise UserError(
-                    f"client {client_id!r}: found examples that cannot be used "
-                    f"({clients_lib.reason(error)}); mend or leave out that client's data"
-                ) from error
+                found = f"examples that cannot be used ({clients_lib.reason(error)})"
+                advice = "mend or leave out that client's data"
+                raise UserError(f"client {client_id!r}", found, advice=advice) from error
             if seconds is not None:
                 seconds.append(time.perf_counter() - start)
             return output

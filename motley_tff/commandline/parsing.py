@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from absl import flags
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -60,27 +61,26 @@ def parse(
     except flags.UnrecognizedFlagError as error:
         hint = advice(error.flagname) or _similar_flag(error.flagname)
         hint = hint or f"{name} --help lists the flags"
-        raise UserError(f"unknown flag --{error.flagname}; {hint}") from error
+        raise UserError(f"unknown flag --{error.flagname}", advice=hint) from error
     except flags.CantOpenFlagFileError as error:
-        raise UserError(_unreadable(error)) from error
+        raise _unreadable(error) from error
     except flags.Error as error:
         # What is required may be there, but for its dashes.
         stray = None if positional else _assignment(words)
-        raise UserError(_unexpected(stray) if stray else _explain(str(error))) from error
+        raise (_unexpected(stray) if stray else _explained(str(error))) from error
     _refuse_infinite()
     if len(values) < len(positional):
-        raise UserError(f"missing {positional[len(values)]}; usage: {_usage(name, positional)}")
+        usage = f"usage: {_usage(name, positional)}"
+        raise UserError(f"missing {positional[len(values)]}", advice=usage)
     takes_many = bool(positional) and positional[-1].endswith("...")
     if len(values) > len(positional) and not takes_many:
-        raise UserError(_unexpected(values[len(positional)]))
+        raise _unexpected(values[len(positional)])
     return values
 
 
-def _unexpected(argument: str) -> str:
-    return (
-        f"unexpected argument {argument!r}; flags are written --name=value, or --name and --noname "
-        "where they are true or false"
-    )
+def _unexpected(argument: str) -> UserError:
+    advice = "write flags --name=value, or --name and --noname where they are true or false"
+    return UserError(f"unexpected argument {argument!r}", advice=advice)
 
 
 def _assignment(words: Sequence[tuple[str, str | None]]) -> str | None:
@@ -95,12 +95,12 @@ def _assignment(words: Sequence[tuple[str, str | None]]) -> str | None:
     return None
 
 
-def _unreadable(error: flags.CantOpenFlagFileError) -> str:
-    """Returns a line on a flagfile; absl has the system's error as its own text."""
-    cause = error.__context__
-    if not isinstance(cause, OSError):
-        return f"--flagfile: {error}; name a file of flags, one a line"
-    return f"--flagfile={cause.filename}: {cause.strerror}; name a file of flags, one a line"
+def _unreadable(error: flags.CantOpenFlagFileError) -> UserError:
+    """Returns the error of a flagfile; absl has the system's as its own text."""
+    cause, expected = error.__context__, "a file of flags, one a line"
+    is_systems = isinstance(cause, OSError)
+    path, reason = (cause.filename, cause.strerror) if is_systems else (None, error)
+    return UserError(errors.name("flagfile"), path, f"{expected} ({reason})")
 
 
 def given() -> tuple[Given, ...]:
@@ -171,32 +171,30 @@ def _similar_flag(name: str) -> str:
     return f"did you mean --{near[0]}?" if near else ""
 
 
-def _explain(message: str) -> str:
-    """Returns absl's words for a wrong value, shorter and with what was expected.
+def _explained(message: str) -> UserError:
+    """Returns the error of a wrong value, with what was expected.
 
     absl writes "flag --name=value: what its parser raised".
     """
     match = re.fullmatch(r"flag --(\w+)=(.*?): (.*)", message, re.DOTALL)
     if match is None or match[1] not in FLAGS:
-        return message
-    name, value, reason = match.groups()
+        return UserError(message)
+    flag, value, reason = match.groups()
+    name, parser = errors.name(flag), FLAGS[flag].parser
     if "must have a value other than None" in reason:
-        return f"--{name} is required; give --{name}=..."
-    parser = FLAGS[name].parser
-    if known := getattr(parser, "refused", {}).get(value):
-        reason = known
-    elif allowed := getattr(parser, "enum_values", None):
-        reason = f"expected one of {', '.join(allowed)}"
-        for similar in difflib.get_close_matches(value, sorted(allowed), 1):
-            reason += f"; did you mean {similar}?"
-        if elsewhere := getattr(parser, "elsewhere", {}).get(value):
-            reason += f"; {elsewhere}"
-    elif FLAGS[name].boolean:
-        reason = "expected true or false"
-    elif re.search("invalid literal|could not convert|is not ", reason):
-        reason = f"expected {parser.syntactic_help.removeprefix('a ').removeprefix('an ')}"
-        reason = reason.replace(f"in the range [{_ABOVE_0}, ", "above 0, in the range [0, ")
-    return f"--{name}={value}: {reason}"
+        return UserError(f"{name} is required", advice=f"give {name}=...")
+    if allowed := getattr(parser, "enum_values", None):
+        near = difflib.get_close_matches(value, sorted(allowed), 1)
+        advice = f"did you mean {near[0]}?" if near else ""
+        return UserError(name, value, f"one of {', '.join(allowed)}", advice)
+    if FLAGS[flag].boolean:
+        return UserError(name, value, "true or false")
+    if re.search("invalid literal|could not convert|is not ", reason):
+        expected = parser.syntactic_help.replace(
+            f"in the range [{_ABOVE_0}, ", "above 0, in the range [0, "
+        )
+        return UserError(name, value, expected)
+    return UserError(f"{name}={value}: {reason}")
 
 
 def _refuse_infinite() -> None:
@@ -204,7 +202,7 @@ def _refuse_infinite() -> None:
     for flag in itertools.chain(*_own_flags().values()):
         for value in flag.value if isinstance(flag.value, list) else [flag.value]:
             if isinstance(value, float) and not math.isfinite(value):
-                raise UserError(f"--{flag.name}={value}: expected a finite number")
+                raise UserError(errors.name(flag.name), value, "a finite number")
 
 
 def help_text(main: Callable[..., object], positional: Sequence[str], name: str) -> str:

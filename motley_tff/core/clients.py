@@ -142,9 +142,8 @@ class InGraphClients(Clients):
         try:
             return self._fetch(tf.constant(client_id))
         except (tf.errors.OpError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"the data of client {client_id!r} cannot be read: {reason(error)}"
-            ) from error
+            found = f"data that cannot be read ({reason(error)})"
+            raise UserError(f"client {client_id!r}", found) from error
 
     def load(self, client_id: tf.Tensor) -> Parts:
         """Returns one client's parts from a string tensor, inside a graph."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from motley_tff.core import random_streams
+from motley_tff.core import errors, random_streams
 from motley_tff.core.clients import Clients, InMemoryClients, num_rows
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
@@ -141,11 +141,9 @@ class _Reader:
         parts = {p: {f: np.asarray(a) for f, a in e.items()} for p, e in fetched.items()}
         self._left -= sum(a.nbytes for e in parts.values() for a in e.values())
         if self._left < 0:
-            raise UserError(
-                f"the examples of {self._dataset} take more than "
-                f"--memory_limit_gb={self._limit / 1e9:g}, and pooling holds them all; give a "
-                "smaller data set or a higher limit"
-            )
+            expected = f"more, as pooling holds all examples of {self._dataset}"
+            advice = "give a smaller data set or a higher limit"
+            raise UserError(errors.name("memory_limit_gb"), self._limit / 1e9, expected, advice)
         self._on_client()
         return parts
 

@@ -28,37 +28,35 @@ class Plugin(NamedTuple):
       point: The entry point.
       package: The distribution's name.
       version: The distribution's version.
-      problem: Why it cannot be used, known without importing it; empty if nothing is wrong.
+      problem: Why it cannot be used, known without importing it: what `error` says; empty if
+        nothing is wrong.
     """
 
     name: str
     point: importlib.metadata.EntryPoint
     package: str
     version: str
-    problem: str = ""
+    problem: tuple[str, ...] = ()
 
     @property
     def origin(self) -> str:
         """Package and version, as run.json has them."""
         return f"{self.package} {self.version}"
 
-    def error(self, problem: str) -> UserError:
+    def error(self, found: str | None, expected: str = "", advice: str = "") -> UserError:
         """Returns an error that names the package and the entry point."""
-        what = _WHAT[self.point.group]
-        return UserError(
-            f"plug-in {self.origin}, {what} {self.name!r} ({self.point.value}): {problem}"
-        )
+        entry = f"{_WHAT[self.point.group]} {self.name!r} ({self.point.value})"
+        return UserError(f"plug-in {self.origin}, {entry}", found, expected, advice)
 
     def load(self) -> Any:
         """Imports and returns the object; UserError with the reason if that is not possible."""
         if self.problem:
-            raise self.error(self.problem)
+            raise self.error(*self.problem)
         try:
             return self.point.load()
         except Exception as error:  # Whatever its code raises.
-            raise self.error(
-                f"it cannot be imported: {described(error)}; mend the package, or uninstall it"
-            ) from error
+            found = f"no way to import it ({described(error)})"
+            raise self.error(found, advice="mend the package, or uninstall it") from error
 
 
 def described(error: BaseException, file: str = "") -> str:
@@ -91,12 +89,13 @@ def ours(group: str) -> Mapping[str, Plugin]:
 
 def _plugin(points: list[importlib.metadata.EntryPoint]) -> Plugin:
     point = points[0]
-    problem = ""
+    problem: tuple[str, ...] = ()
     if len(points) > 1:
         packages = " and ".join(sorted(_package(p) for p in points))
-        problem = f"{packages} both have one of this name; uninstall one"
+        problem = f"one of this name in {packages}", "one alone", "uninstall one"
     elif not _NAME.fullmatch(point.name):
-        problem = "expected a name of small letters, digits and '_'; rename the entry point"
+        expected = "a name of small letters, digits and '_'"
+        problem = repr(point.name), expected, "rename the entry point"
     version = point.dist.version if point.dist is not None else ""
     return Plugin(point.name, point, _package(point), version or "unknown", problem)
 
@@ -109,7 +108,5 @@ def _package(point: importlib.metadata.EntryPoint) -> str:
 def check_not_ours(plugin: Plugin | None, ours: Iterable[str]) -> None:
     """Raises UserError if a plug-in has a name that this project's own have."""
     if plugin is not None and plugin.name in ours:
-        raise plugin.error(
-            "one of this project's own has that name; rename the entry point, or uninstall "
-            f"{plugin.package}"
-        )
+        advice = f"rename the entry point, or uninstall {plugin.package}"
+        raise plugin.error("the name of one of this project's own", "another", advice)

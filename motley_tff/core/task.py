@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from motley_tff.core import functional_model
+from motley_tff.core import errors, functional_model
 from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
@@ -16,6 +16,7 @@ from motley_tff.core.lazy import tf
 # Clients that come and go and keep nothing, or a few that keep a state.
 Setting = Literal["cross_device", "cross_silo"]
 _MAX_SCORED_CLASSES = 100
+_EXPORT_SCORES = errors.name("export_scores")
 
 # (labels, model outputs) -> (value of each entry, weight of each entry). Entries are examples, or
 # tokens of examples ([batch, time]); a weight of zero leaves an entry out (padding, say).
@@ -159,15 +160,12 @@ class Task:
 
     def _check_has_scores(self) -> None:
         if not self.scored_classes and not any(metric.ranks for metric in self.metrics):
-            raise UserError(
-                f"--export_scores: found examples of no classes in {self.dataset}, expected a task "
-                "of labels, such as emnist or vehicle; leave it out"
-            )
+            expected = f"a task of labels, such as emnist or vehicle, not {self.dataset}"
+            raise UserError(_EXPORT_SCORES, None, expected, "leave it out")
         if self.scored_classes > _MAX_SCORED_CLASSES:
-            raise UserError(
-                f"--export_scores: found {self.scored_classes:,} classes in {self.dataset}, "
-                f"expected at most {_MAX_SCORED_CLASSES}, as each example has a row for each class"
-            )
+            most = f"at most {_MAX_SCORED_CLASSES} classes, as each example has a row for each"
+            expected = f"{most}, not the {self.scored_classes:,} of {self.dataset}"
+            raise UserError(_EXPORT_SCORES, None, expected, "leave it out")
 
 
 # What was checked last: a task is changed several times before it is used. By identity, as what a

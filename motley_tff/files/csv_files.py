@@ -122,10 +122,8 @@ def replacing(path: pathlib.Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
-    return UserError(
-        f"cannot write {path}: {error.strerror or error}; what was written before is whole. "
-        "Free some space or choose another directory"
-    )
+    advice = "free some space or choose another directory: what was written before is whole"
+    return UserError(f"cannot write {path}", str(error.strerror or error), advice=advice)
 
 
 def _write_rows(
@@ -189,10 +187,9 @@ def append(
         return
     if not is_same:
         unlike = sorted(set(found) ^ set(columns)) or columns
-        raise UserError(
-            f"{path}: found other columns than this version writes ({', '.join(unlike)}); go on "
-            "with the version that began it, or begin again elsewhere"
-        )
+        columns_of = f"columns that differ from this version's ({', '.join(unlike)})"
+        advice = "go on with the version that began it, or begin again elsewhere"
+        raise UserError(str(path), columns_of, advice=advice)
     with replacing(path, "wb") as file:
         with open(path, "rb") as old:
             shutil.copyfileobj(old, file)
@@ -206,18 +203,16 @@ def read(path: pathlib.Path) -> Iterator[dict[str, str]]:
             reader = csv.reader(file, strict=True)
             columns = next(reader, None)
             if not columns:
-                raise UserError(f"{path} is empty; expected a header line")
+                raise UserError(str(path), "nothing", "a header line")
             for row in reader:
                 if len(row) != len(columns):
-                    raise UserError(
-                        f"{path} line {reader.line_num}: found {len(row)} cells, "
-                        f"expected {len(columns)}"
-                    )
+                    place = f"{path} line {reader.line_num}"
+                    raise UserError(place, f"{len(row)} cells", f"{len(columns)}")
                 yield dict(zip(columns, row, strict=True))
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not a UTF-8 CSV file: {error}") from error
+        raise UserError(str(path), f"what is none ({error})", "a CSV in UTF-8") from error
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(str(path), f"no way to read it ({error.strerror})") from error
 
 
 def keep_rounds(path: pathlib.Path, last_round: int) -> None:
@@ -238,7 +233,5 @@ def _round(path: pathlib.Path, row: Mapping[str, str]) -> int:
     try:
         return int(row["round"])
     except (KeyError, ValueError) as error:
-        raise UserError(
-            f"{path} has a row whose round is {row.get('round')!r}, expected a whole number; "
-            "move the directory away"
-        ) from error
+        found, advice = repr(row.get("round")), "move the directory away"
+        raise UserError(f"{path} round", found, "a whole number", advice) from error

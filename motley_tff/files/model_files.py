@@ -58,11 +58,9 @@ def load(
         weights = _exported(file)
     loaded = [w.shape for w in weights]
     if loaded != [tuple(s) for s in shapes] or any(w.dtype != np.float32 for w in weights):
-        raise UserError(
-            f"{file} holds weights of shapes {loaded}; this model expects {list(shapes)} in float32"
-        )
+        raise UserError(str(file), f"weights of shapes {loaded}", f"{list(shapes)} in float32")
     if not all(np.isfinite(w).all() for w in weights):
-        raise UserError(f"{file} holds weights that are not finite; expected a trained model")
+        raise UserError(str(file), "weights that are not finite", "a trained model")
     return weights
 
 
@@ -70,8 +68,6 @@ def _exported(file: pathlib.Path) -> tuple[np.ndarray, ...]:
     try:
         arrays = array_files.read(file, lambda name: name.startswith("w"))
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"cannot read initial model weights from {file}: {error}; expected a run directory of "
-            f"this program, its {FILE_NAME}, or a Keras SavedModel's directory"
-        ) from error
+        expected = f"a run's directory, its {FILE_NAME}, or a Keras SavedModel's directory"
+        raise UserError(str(file), f"no initial weights ({error})", expected) from error
     return tuple(arrays[name] for name in sorted(arrays))

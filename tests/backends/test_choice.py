@@ -6,8 +6,8 @@ import pytest
 
 from motley_tff.backends import choice
 from motley_tff.core import clients
-from motley_tff.core.errors import UserError
 from tests import synthetic, toy
+from tests.errors import refused
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,13 @@ def test_fallbacks_say_why(linear):
     assert "loaded by id" in _choose(task, "vectorized")[1]
 
 
-def test_aggregators_need_tff(linear):
-    with pytest.raises(UserError, match="--aggregator=secure"):
-        _choose(linear, "sequential", "secure")
+@pytest.mark.parametrize(
+    ("backend", "aggregator", "expected"),
+    [("sequential", "secure", "tff or auto"), ("vectorized", "median", "sequential, tff or auto")],
+)
+def test_aggregators_need_other_backends(linear, backend, aggregator, expected):
+    with refused("backend", backend, f"{expected}, as aggregator={aggregator}"):
+        _choose(linear, backend, aggregator)
 
 
 # The registered tasks whose model is linear; a new one adds its name.

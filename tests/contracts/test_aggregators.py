@@ -15,10 +15,10 @@ from motley_tff.algorithms import HypCluster
 from motley_tff.backends.tff import aggregators as tff_aggregators, backend as tff_backend
 from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.core import private_mean, robust_mean
-from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 from tests import toy
 from tests.contracts import registry
+from tests.errors import refused
 from trainers import shared_flags
 
 _COHORT = 10
@@ -252,7 +252,7 @@ def test_refusals():
     for name, aggregators in registry.REFUSED.items():
         if name.startswith("hypcluster"):
             for aggregator in aggregators:
-                with pytest.raises(UserError, match="outside a cluster; choose another"):
+                with refused("aggregator", aggregator, "outside a cluster"):
                     _process(name, aggregator)
 
 

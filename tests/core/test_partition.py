@@ -3,11 +3,10 @@
 import dataclasses
 
 import numpy as np
-import pytest
 
 from motley_tff.core import clients, partition
-from motley_tff.core.errors import UserError
 from tests import toy
+from tests.errors import refused
 
 _TRAIN = {"a": [1.0, 2.0, 3.0], "b": [10.0], "c": [20.0, 21.0]}
 _HELD = {"d": ([1.0, 2.0], [3.0]), "e": ([30.0], [31.0, 32.0])}
@@ -58,7 +57,7 @@ def test_a_silo_has_one_training_part():
 def test_too_much_to_pool():
     # Six float32 numbers are 24 bytes.
     partition.centralize(toy.scalar_task(_TRAIN), 24)
-    with pytest.raises(UserError, match="--memory_limit_gb=2.3e-08"):
+    with refused("memory_limit_gb", 2.3e-08):
         partition.centralize(toy.scalar_task(_TRAIN), 23)
 
 

@@ -9,7 +9,7 @@ import pytest
 import datasets
 from datasets import leaf_files, rows, shakespeare, users_table
 from datasets.options import DataOptions
-from motley_tff.core.errors import UserError
+from tests.errors import refused
 
 
 def document(users):
@@ -48,15 +48,14 @@ def test_a_folders_files_and_its_train_and_test_are_joined(tmp_path):
     write(tmp_path / "flat" / "0.json", {"c": ([[2]], [0])})
     assert list(leaf_files.read(tmp_path / "flat", convert)) == ["c", "b"]
     write(tmp_path / "flat" / "2.json", {"b": ([[2]], [0])})
-    words = r"2\.json: found user 'b', who is in 1\.json, too; expected each in"
-    with pytest.raises(UserError, match=words):
+    with refused("2.json", "user 'b', who is in 1.json"):
         leaf_files.read(tmp_path / "flat", convert)
     write(tmp_path / "both" / "test" / "x.json", {"b": ([[3]], [0]), "d": ([[4]], [1])})
     write(tmp_path / "both" / "train" / "x.json", {"b": ([[1], [2]], [1, 2])})
     found = leaf_files.read(tmp_path / "both", convert)
     assert list(found) == ["b", "d"]
     assert [of["x"][:, 0].tolist() for of in found.values()] == [[1, 2, 3], [4]]
-    with pytest.raises(UserError, match="found no .json file"):
+    with refused(str(tmp_path), "no .json file"):
         leaf_files.read(tmp_path, convert)
 
 
@@ -75,7 +74,7 @@ def test_brackets_without_end(tmp_path, text):
     """Of which ijson takes memory by the square."""
     path = tmp_path / "a.json"
     path.write_text(text)
-    with pytest.raises(UserError, match="found more than 16 brackets open"):
+    with refused("a.json", "more than 16 brackets"):
         leaf_files.read(path, convert)
 
 
@@ -88,70 +87,70 @@ def test_brackets_in_texts_are_texts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "place", "found", "expected"),
     [
-        ({"num_samples": [2, 5]}, r"found 1 x and 1 y of user .*, expected 5, as num_samples says"),
-        ({"num_samples": [2]}, "found num_samples of 1, expected a whole number for each of 2"),
-        ({"num_samples": [2, -1]}, "expected a whole number for each"),
-        ({"users": ["ann"], "num_samples": [2]}, "expected each of users once"),
-        ({"users": []}, r"found \[\] as users, expected some names"),
-        ({"users": ["ann", "ann"]}, "found 'ann' twice in users"),
-        ({"users": None}, "found no list of users, expected LEAF's JSON"),
-        ({"user_data": {}}, "found no user_data of 'ann', expected each of users once"),
-        ({"user_data": {"ann": [1]}}, "found no lists x and y of user 'ann'"),
-        ({"user_data": {"ann": {"x": [[1]], "y": [0, 1]}}}, "found 1 x and 2 y of user 'ann'"),
-        ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, 3]}}}, "found label 3, expected 0 to 2"),
-        ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, 0.5]}}}, "found label 0.5, expected"),
-        ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, [1]]}}}, r"found label \[1\], expected"),
-        ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, "a"]}}}, "found label a, expected 0 to"),
+        ({"num_samples": [2, 5]}, " user", "1 x and 1 y", "5"),
+        ({"num_samples": [2]}, " num_samples", "1, such as [2]", "2 users"),
+        ({"num_samples": [2, -1]}, " num_samples", "[2, -1]", "whole number"),
+        ({"users": ["ann"], "num_samples": [2]}, "", "user_data of", "once"),
+        ({"users": []}, " users", "[]", "names"),
+        ({"users": ["ann", "ann"]}, " users", "'ann' twice", "once"),
+        ({"users": None}, "", "no list of users", "LEAF's JSON"),
+        ({"user_data": {}}, "", "no user_data of 'ann'", "once"),
+        ({"user_data": {"ann": [1]}}, " user 'ann'", "no lists x and y", ""),
+        ({"user_data": {"ann": {"x": [[1]], "y": [0, 1]}}}, " user 'ann'", "1 x and 2 y", "2"),
+        *(
+            ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, label]}}}, " user 'ann'",
+             f"label {label}", "0 to 2")
+            for label in (3, 0.5, [1], "a")
+        ),
     ],
-)
-def test_what_contradicts_itself(tmp_path, change, words):
+)  # fmt: skip
+def test_what_contradicts_itself(tmp_path, change, place, found, expected):
     path = tmp_path / "a.json"
     path.write_text(json.dumps({**document(_TWO), **change}))
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(f"{path}{place}", found, expected) as caught:
         leaf_files.read(path, convert)
-    assert "\n" not in str(caught.value) and str(caught.value).startswith(str(path))
+    assert str(caught.value).count("a.json") == 1
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("spoil", "found", "expected"),
     [
-        (lambda b: b[: len(b) // 2], "cannot be read as LEAF's JSON, truncated"),
-        (gzip.compress, "is a gzip archive, expected JSON; unpack it"),
-        (lambda b: b.replace(b"1.5", b"NaN"), "a.json: found NaN, which JSON lacks"),
-        (lambda b: b.replace(b"ann", b"\xff\xfe\xff"), "cannot be read as LEAF's JSON"),
-        (lambda b: b"", "cannot be read as LEAF's JSON"),
-        (lambda b: b"[1, 2]", "found no list of users"),
+        (lambda b: b[: len(b) // 2], "truncated", "LEAF's JSON"),
+        (gzip.compress, "a gzip archive", "JSON"),
+        (lambda b: b.replace(b"1.5", b"NaN"), "NaN", "numbers"),
+        (lambda b: b.replace(b"ann", b"\xff\xfe\xff"), "truncated", "LEAF's JSON"),
+        (lambda b: b"", "truncated", "LEAF's JSON"),
+        (lambda b: b"[1, 2]", "no list of users", "LEAF's JSON"),
     ],
 )
-def test_what_is_no_json(tmp_path, spoil, words):
+def test_what_is_no_json(tmp_path, spoil, found, expected):
     path = tmp_path / "a.json"
     path.write_bytes(spoil(json.dumps(document(_TWO)).encode()))
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(str(path), found, expected):
         leaf_files.read(path, convert)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_user_twice_in_the_data(tmp_path):
     text = json.dumps(document({"ann": ([[1]], [0])}))
     path = tmp_path / "a.json"
     path.write_text(text.replace('"user_data": {', '"user_data": {"ann": {"x": [[1]], "y": [0]}, '))
-    with pytest.raises(UserError, match="found user_data of 'ann', expected each of users once"):
+    with refused(str(path), "user_data of 'ann'", "once"):
         leaf_files.read(path, convert)
 
 
 @pytest.mark.parametrize(
-    ("x", "words"),
+    ("x", "found", "expected"),
     [
-        ([[1, 2], [1]], "found x of 1, expected 2 pixels each"),
-        ([[1, 2], 3], "found x 3, expected 2 pixels each"),
-        ([[1, 2], [1, "a"]], "found 'a' among pixels of x, expected numbers"),
-        ([[1, 2], [1, [2]]], r"found '\[2\]' among pixels of x, expected numbers"),
+        ([[1, 2], [1]], "x of 1", "2 pixels"),
+        ([[1, 2], 3], "x 3", "2 pixels"),
+        ([[1, 2], [1, "a"]], "'a' among pixels", "numbers"),
+        ([[1, 2], [1, [2]]], "'[2]' among pixels", "numbers"),
     ],
 )
-def test_x_that_are_no_table(x, words):
-    with pytest.raises(UserError, match=words):
+def test_x_that_are_no_table(x, found, expected):
+    with refused(found=found, expected=expected):
         leaf_files.table(x, 2, "pixels")
     np.testing.assert_array_equal(leaf_files.table([[1, 2.5]], 2, "pixels"), [[1, 2.5]])
 
@@ -187,7 +186,7 @@ def test_digits_by_writer(tmp_path, scale, background):
 
 def test_images_do_not_read_it(tmp_path):
     path = write(tmp_path / "all.json", _TWO)
-    with pytest.raises(UserError, match=r"all\.json.* JSON.*expected an \.npz"):
+    with refused(str(path), "JSON", ".npz"):
         datasets.create("images", data_file=str(path))
 
 
@@ -215,40 +214,37 @@ def test_a_table_of_a_folders_train_and_test(tmp_path):
 def test_rows_that_do_not_fit_are_not_read(tmp_path, monkeypatch):
     path = write(tmp_path / "all.json", _TWO)
     monkeypatch.setattr(rows, "_MEMORY_FACTOR", 10**15)
-    with pytest.raises(UserError, match="GB of memory, and .* GB are free; give fewer users"):
+    with refused(str(path), "GB", "GB", "users"):
         users_table.read(path)
 
 
 @pytest.mark.parametrize(
-    "users, words",
+    ("users", "place", "found"),
     [
-        ({"a": ([[1, 2], [3]], [0, 1])}, "user 'a': found a list of 1, a list of 2 among x"),
-        ({"a": ([[], []], [0, 1])}, "user 'a': found a list of 0 among x"),
-        ({"a": ([1, [2]], [0, 1])}, "user 'a': found a list of 1 among x"),
-        ({"a": ([[1, [2]]], [0])}, r"user 'a': found \[2\] in x, expected numbers or texts"),
-        ({"a": ([1], [{"b": 1}])}, r"user 'a': found \{'b': 1\} in y, expected numbers or texts"),
-        (
-            {"a": ([[1, 2]], [0]), "b": ([[1, 2, 3]], [0])},
-            r"found x of 2 numbers .*\(user 'a'\) and of 3 .*\(user 'b'\)",
-        ),
-        ({"a": ([], [])}, "found no examples"),
+        ({"a": ([[1, 2], [3]], [0, 1])}, " user 'a'", "a list of 1, a list of 2 among x"),
+        ({"a": ([[], []], [0, 1])}, " user 'a'", "a list of 0 among x"),
+        ({"a": ([1, [2]], [0, 1])}, " user 'a'", "a list of 1 among x"),
+        ({"a": ([[1, [2]]], [0])}, " user 'a' x", "[2]"),
+        ({"a": ([1], [{"b": 1}])}, " user 'a' y", "{'b': 1}"),
+        ({"a": ([[1, 2]], [0]), "b": ([[1, 2, 3]], [0])}, "", "(user 'a') and of 3"),
+        ({"a": ([], [])}, "", "no examples"),
     ],
 )
-def test_what_are_no_rows(tmp_path, users, words):
-    with pytest.raises(UserError, match=rf"all\.json: {words}"):
+def test_what_are_no_rows(tmp_path, users, place, found):
+    with refused(f"all.json{place}", found):
         users_table.read(write(tmp_path / "all.json", users))
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "found"),
     [
-        ('{"user": "a", "y": 1}\n{"user": "b", "y": 2}\n', "is JSON Lines; save it as CSV, as "),
-        ('[{"user": "a", "y": 1}]', "is a list in JSON; save it as CSV, as pandas.read_json"),
+        ('{"user": "a", "y": 1}\n{"user": "b", "y": 2}\n', "JSON Lines"),
+        ('[{"user": "a", "y": 1}]', "a list in JSON"),
     ],
 )
-def test_json_of_others_can_be_saved_as_a_table(tmp_path, text, words):
+def test_json_of_others_can_be_saved_as_a_table(tmp_path, text, found):
     (tmp_path / "t.json").write_text(text)
-    with pytest.raises(UserError, match=f"t.json {words}"):
+    with refused("t.json", found, advice="pandas.read_json('t.json'"):
         users_table.read(tmp_path / "t.json")
 
 
@@ -267,22 +263,24 @@ def test_femnist_has_a_light_background(tmp_path):
 @pytest.mark.parametrize(
     ("x", "y", "words"),
     [
-        ([[-0.5] * 784], [1], "found pixels from -0.5 to -0.5, expected 0 to 1, or to 255"),
-        ([[256] * 784], [1], "found pixels from 256 to 256"),
-        ([[0.0] * 784], [10], "found label 10, expected 0 to 9"),
+        ([[-0.5] * 784], [1], "-0.5 to -0.5"),
+        ([[256] * 784], [1], "256 to 256"),
+        ([[0.0] * 784], [10], "label 10, expected 0 to 9"),
     ],
 )
 def test_what_are_no_digits(tmp_path, x, y, words):
     path = write(tmp_path / "a.json", {"a": (x, y)})
-    with pytest.raises(UserError, match=words):
+    with refused(f"{path} user 'a'") as caught:
         datasets.create("mnist", data_file=str(path))
+    assert words in str(caught.value)
 
 
 def test_two_scales_in_one_folder(tmp_path):
     write(tmp_path / "0.json", {"a": ([[1.0] * 784], [1])})
     write(tmp_path / "1.json", {"b": ([[255] * 784], [1])})
-    with pytest.raises(UserError, match="found users with pixels to 1 and to 255"):
+    with refused(str(tmp_path)) as caught:
         datasets.create("mnist", data_dir=str(tmp_path))
+    assert "1 and to 255" in str(caught.value)
 
 
 def _windows(text):
@@ -309,7 +307,7 @@ def test_shakespeare_is_scored_at_the_last_position_alone(tmp_path):
     logits = np.zeros((len(both), 80, 90), np.float32)
     _, weights = task.loss(y, logits)
     assert np.sum(weights) == len(both)
-    with pytest.raises(UserError, match="--shakespeare_split=snippets is for TFF's files"):
+    with refused("shakespeare_split"):
         datasets.create("shakespeare", data_file=str(path), shakespeare_split="snippets")
 
 
@@ -318,5 +316,5 @@ def test_shakespeare_is_scored_at_the_last_position_alone(tmp_path):
 )
 def test_shakespeare_of_other_lengths(tmp_path, x, y):
     path = write(tmp_path / "s.json", {"R": (x, y)})
-    with pytest.raises(UserError, match=r"user 'R': found .*, expected texts of (80|1) characters"):
+    with refused(f"{path} user 'R'"):
         datasets.create_task(DataOptions("shakespeare", data_file=str(path)))

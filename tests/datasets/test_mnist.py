@@ -5,7 +5,7 @@ import pytest
 
 import datasets
 from datasets import mnist
-from motley_tff.core.errors import UserError
+from tests.errors import refused
 
 _ONE_CLASS = {
     "setting": "cross_silo",
@@ -87,24 +87,24 @@ def test_models(tmp_path, model, weights):
 
 def test_what_cannot_be_downloaded_says_what_to_put_where(tmp_path, monkeypatch):
     monkeypatch.setattr(mnist, "_URL", "http://127.0.0.1:9/mnist.npz")
-    with pytest.raises(UserError, match="put Keras's mnist.npz, or an .npz by writer"):
+    with refused(str(tmp_path), "", advice="Keras's mnist.npz"):
         datasets.create("mnist", data_dir=str(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("write", "changes", "words"),
+    ("write", "changes", "place", "found", "expected"),
     [
-        (by_writer, {"images": np.zeros((120, 784), np.uint8)}, r"expected uint8 \[n, 28, 28\]"),
-        (by_writer, {"labels": np.arange(120)}, "found labels 0 to 119, expected digits, 0 to 9"),
-        (by_writer, {"labels": np.full(120, -1)}, "found labels -1 to -1"),
-        (of_keras, {}, "found digits without writers; give --partition=iid"),
-        (of_keras, {"x_test": None}, "missing .*images"),
-        (of_keras, {"x_train": np.full((80, 28, 28), np.nan)}, "images of type float64"),
+        (by_writer, {"images": np.zeros((120, 784), np.uint8)}, "x.npz images", "[120, 784]",
+         "uint8 [n, 28, 28]"),
+        (by_writer, {"labels": np.arange(120)}, "x.npz labels", "0 to 119", "0 to 9"),
+        (by_writer, {"labels": np.full(120, -1)}, "x.npz labels", "-1 to -1", "0 to 9"),
+        (of_keras, {}, "partition", "natural", "iid, classes:1"),
+        (of_keras, {"x_test": None}, "x.npz", "arrays", "images"),
+        (of_keras, {"x_train": np.full((80, 28, 28), np.nan)}, "x.npz images", "float64", "uint8"),
     ],
-)
-def test_files_that_do_not_fit(tmp_path, write, changes, words):
+)  # fmt: skip
+def test_files_that_do_not_fit(tmp_path, write, changes, place, found, expected):
     path = write(tmp_path / "x.npz", **changes)
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(place, found, expected):
         create(path)
-    assert "\n" not in str(caught.value)

@@ -5,8 +5,9 @@ import sys
 import pytest
 
 import datasets
-from motley_tff.core import errors
+from motley_tff.core import options as options_lib
 from tests.datasets.conftest import PROJECT
+from tests.errors import refused
 
 
 def test_importing_the_package_loads_no_tensorflow():
@@ -26,47 +27,54 @@ def test_package_is_this_projects():
 
 
 def test_unknown_name_says_the_nearest_and_all():
-    with pytest.raises(errors.UserError, match=r"'emnits'.*emnist, .*did you mean 'emnist'"):
+    with refused("dataset_name", "emnits", "emnist, ", "'emnist'"):
         datasets.create_task(datasets.DataOptions("emnits"))
-    with pytest.raises(errors.UserError, match=r"'zzz': expected one of .*emnist, .*school"):
+    with refused("dataset_name", "zzz", "emnist, "):
         datasets.check_name("zzz")
 
 
+def _other_value(option):
+    """Returns a value of an option that is not its default."""
+    if option.choices:
+        return next(choice for choice in option.choices if choice != option.default)
+    value = {bool: True, int: 8, float: 0.1, str: "x"}[option.kind]
+    return (value,) if option.is_list else value
+
+
 @pytest.mark.parametrize(
-    ("option", "owner"),
-    [
-        ("only_digits", "emnist"),
-        ("group_key", "emnist"),
-        ("gld23k", "landmark"),
-        ("mask_padding", "ted_multi"),
-    ],
+    "option",
+    [o for o in options_lib.options(datasets.DataOptions) if o.owners],
+    ids=lambda option: option.field,
 )
-def test_an_option_is_one_data_sets_alone(option, owner):
-    datasets.check_options(datasets.DataOptions(owner, **{option: True}))
-    expected = f"--{option}: expected --dataset_name={owner}, found school; leave --{option} out"
-    with pytest.raises(errors.UserError, match=expected):
-        datasets.create_task(datasets.DataOptions("school", **{option: True}))
-    with pytest.raises(errors.UserError, match="unknown dataset 'x'"):
-        datasets.check_options(datasets.DataOptions("x", **{option: True}))
-
-
-@pytest.mark.parametrize("option", ["val_split", "test_split", "lam_svm", "l2_reg"])
-def test_options_of_silos_are_theirs(option):
-    for value in (0.1, 0.0):  # Nought is given, too.
-        with pytest.raises(errors.UserError, match=f"--{option}: expected --dataset_name="):
-            datasets.check_options(datasets.DataOptions("emnist", **{option: value}))
-    datasets.check_options(datasets.DataOptions("vehicle", **{option: 0.1}))
+def test_an_option_is_its_owners_alone(option):
+    value = _other_value(option)
+    for name in datasets.REGISTRY:
+        options = datasets.DataOptions(name, **{option.field: value})
+        if name in option.owners:
+            options_lib.check_owners(options, option.name, name)
+        else:
+            with refused(option.name.field, value, f"dataset_name={' or '.join(option.owners)}"):
+                datasets.check_options(options)
 
 
 @pytest.mark.parametrize("option", ["lam_svm", "l2_reg"])
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])
 def test_regularizers_are_finite_and_not_negative(option, value):
-    with pytest.raises(errors.UserError, match=f"--{option}={value:g}: expected a finite number"):
+    with refused(option, value, "at least 0"):
         datasets.create("vehicle", use_synthetic_data=True, **{option: value})
 
 
-@pytest.mark.parametrize("shares", [(0.0, None), (None, -0.1), (0.5, 0.5), (0.9, None), (1.5, 0.1)])
-def test_shares_that_leave_a_part_nothing(shares):
-    options = datasets.DataOptions("school", val_split=shares[0], test_split=shares[1])
-    with pytest.raises(errors.UserError, match="--val_split=.*together below 1"):
+@pytest.mark.parametrize(
+    ("shares", "place"),
+    [
+        ({"val_split": 0.0}, "test_split"),
+        ({"test_split": -0.1}, "test_split"),
+        ({"val_split": 0.5, "test_split": 0.5}, "test_split"),
+        ({"val_split": 0.9}, "test_split"),
+        ({"val_split": 1.5, "test_split": 0.1}, "val_split"),
+    ],
+)
+def test_shares_that_leave_a_part_nothing(shares, place):
+    options = datasets.DataOptions("school", **shares)
+    with refused(place, getattr(options, place)):
         datasets.check_options(options)

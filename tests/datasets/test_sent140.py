@@ -4,11 +4,11 @@ import pytest
 
 import datasets
 from datasets import sent140
-from motley_tff.core.errors import UserError
 from tests.datasets import test_leaf_files as leaf
+from tests.errors import refused
 
 _CELLS = ["1", "Mon", "NO_QUERY", "u", "it is bad"]
-_LABELS = "expected 0 or 1, or the archive's 0, 2 or 4"
+_LABELS = "0 or 1, or the archive's 0, 2 or 4"
 _NAME = "training.1600000.processed.noemoticon.csv"
 
 
@@ -44,19 +44,19 @@ def test_the_archives_columns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("rows", "place", "found"),
     [
-        (_rows("3"), "found '3' as polarity in line 1, expected 0, 2 or 4"),
-        ([*_rows(), ("4", "99", "Mon")], "found no user or no text in line 61 of 61, expected"),
-        ([("4", "9", "Mon", "NO_QUERY", "u1", ""), *_rows()], "no text in line 1 of 61"),
-        ([*_rows(), ("0", "9", "Mon", "NO_QUERY", " ", "hm")], "no text in line 61 of 61"),
-        ([("polarity", "id", "date", "query", "user", "text"), *_rows()], "found 'polarity' as"),
-        ([], "csv: found no rows, expected 0, 2 or 4"),
+        (_rows("3"), " line 1", "'3' as polarity"),
+        ([*_rows(), ("4", "99", "Mon")], " line 61 of 61", "no text"),
+        ([("4", "9", "Mon", "NO_QUERY", "u1", ""), *_rows()], " line 1 of 61", "no text"),
+        ([*_rows(), ("0", "9", "Mon", "NO_QUERY", " ", "hm")], " line 61 of 61", "no user"),
+        ([("polarity", "id", "date", "query", "user", "text"), *_rows()], " line 1", "'polarity'"),
+        ([], "", "no rows"),
     ],
 )
-def test_other_columns(tmp_path, rows, words):
+def test_other_columns(tmp_path, rows, place, found):
     path = _csv(tmp_path, rows)
-    with pytest.raises(UserError, match=words):
+    with refused(f"{path}{place}", found, "0, 2 or 4"):
         datasets.create("sent140", data_file=str(path))
 
 
@@ -86,27 +86,27 @@ def test_leafs_labels_may_be_the_archives(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("x", "labels", "words"),
+    ("x", "labels", "found", "expected"),
     [
-        (_CELLS, [3, 0], f"3, {_LABELS}"),
-        (_CELLS, [7, 0], f"7, {_LABELS}"),
-        (_CELLS, [1, 4], f"labels 1, 4, {_LABELS}"),
-        (_CELLS, [0, 1, 2], f"labels 0, 1, 2, {_LABELS}"),
-        ("a text", [1], "found x a text, expected id, date"),
-        (["1", "2"], [1], "found x of 2 cells"),
+        (_CELLS, [3, 0], "label 3", _LABELS),
+        (_CELLS, [7, 0], "label 7", _LABELS),
+        (_CELLS, [1, 4], "labels 1, 4", _LABELS),
+        (_CELLS, [0, 1, 2], "labels 0, 1, 2", _LABELS),
+        ("a text", [1], "x a text", "id, date"),
+        (["1", "2"], [1], "x of 2 cells", "text in the fifth"),
     ],
 )
-def test_leafs_other_labels_and_cells(tmp_path, x, labels, words):
+def test_leafs_other_labels_and_cells(tmp_path, x, labels, found, expected):
     users = {f"u{i}": ([x], [label]) for i, label in enumerate(labels)}
     path = leaf.write(tmp_path / "three.json", users)
-    with pytest.raises(UserError, match=words):
+    with refused(str(path), found, expected):
         datasets.create("sent140", data_file=str(path))
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(UserError, match=r"sent140: found no data in any --data_dir; put training"):
+    with refused("sent140", "no data in any data_dir", advice="training."):
         datasets.create("sent140")
-    with pytest.raises(UserError, match=r"found no data in .*; put training"):
+    with refused("sent140", f"no data in {tmp_path}", advice="training."):
         datasets.create("sent140", data_dir=str(tmp_path))
 
 

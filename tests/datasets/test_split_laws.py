@@ -3,12 +3,12 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given, strategies as st
 
 from datasets import splits
 from datasets.options import SiloShares
 from motley_tff.core import errors
+from tests.errors import refused
 
 SEEDS = st.integers(0, 2**32 - 1)
 COUNTS = st.integers(0, 12)
@@ -18,7 +18,7 @@ COUNTS = st.integers(0, 12)
 def test_each_client_is_in_one_split_whatever_its_name(num_clients, num_valid, num_test, prefix):
     ids = [str(i) for i in range(num_clients)]
     if num_clients <= num_valid + num_test:
-        with pytest.raises(errors.UserError):
+        with refused(found=f"{num_clients} clients", expected=f"more than {num_valid + num_test}"):
             splits.split_clients(ids, num_valid, num_test)
         return
     train, valid, test = splits.split_clients(ids, num_valid, num_test)

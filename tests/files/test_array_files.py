@@ -7,9 +7,9 @@ import numpy as np
 import psutil
 import pytest
 
-from motley_tff.core.errors import UserError
 from motley_tff.experiment import checkpoints
 from motley_tff.files import array_files, model_files
+from tests.errors import refused
 
 
 def _saved(path, **content):
@@ -87,9 +87,9 @@ def test_members_that_are_no_arrays(tmp_path):
     with pytest.raises(ValueError, match="'00000' is no array"):
         array_files.read(path)
     path.rename(tmp_path / "round_00000001.npz")
-    with pytest.raises(UserError, match="checkpoint .* cannot be read: '00000' is no array"):
+    with refused(str(tmp_path), expected="'00000' is no array"):
         checkpoints.load(tmp_path, 1, (np.float32([1]),))
-    with pytest.raises(UserError, match="'w000' is no array"):
+    with refused("round_00000001.npz", "'w000' is no array", "run's directory"):
         model_files.load(str(tmp_path / "round_00000001.npz"), [(1,)])
 
 

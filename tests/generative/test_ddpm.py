@@ -139,3 +139,18 @@ def test_errors_fall_and_pictures_are_made():
     colored = tiny.task("ddpm", shape=(8, 8, 3), sampling_steps=1)
     made = colored.generate(colored.model.initial_weights(0), 2, np.array([1, 2], np.int32))
     assert made.shape == (2, 8, 8, 3)
+
+
+@pytest.mark.parametrize(("sampling_steps", "number"), [(0, 20), (3, 3)])
+def test_how_often_the_net_is_asked(monkeypatch, sampling_steps, number):
+    """At 0 by all of DDPM's times, of which there are 20."""
+    asked, sample = [], ddpm.sample
+
+    def counted(x, t):
+        asked.append(int(t[0]))
+        return tf.zeros_like(x)
+
+    monkeypatch.setattr(ddpm, "sample", lambda predict, *rest: sample(counted, *rest))
+    task = tiny.task("ddpm", sampling_steps=sampling_steps)
+    task.generate(task.model.initial_weights(0), 2, np.array([1, 2], np.int32))
+    assert len(asked) == number and asked[0] == 19 and asked[-1] == 0

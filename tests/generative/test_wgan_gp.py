@@ -10,7 +10,6 @@ from datasets import generators
 from datasets.options import GeneratorOptions
 from motley_tff.algorithms import OptimizerConfig
 from motley_tff.core import client_work, tensor_random
-from motley_tff.core.errors import UserError
 from motley_tff.generative import WganGp, wgan_gp
 from tests import toy
 from tests.errors import refused
@@ -158,18 +157,18 @@ def test_one_client_alone(is_silos):
     alone = tiny.task("wgan_gp", is_silos, only_client=chosen)
     assert alone.train.ids == (chosen,)
     assert alone.test.ids == ((chosen,) if is_silos else every.test.ids)  # A silo has its own.
-    with pytest.raises(UserError, match="--only_client=nobody: no such training client of toy"):
+    with refused("only_client", "nobody", "training clients of toy"):
         tiny.task("wgan_gp", is_silos, only_client="nobody")
 
 
 @pytest.mark.parametrize(
-    ("task", "words"),
+    ("task", "place", "found", "expected"),
     [
-        (toy.classifier_silos((5,)), "--dataset_name=toy: its examples are no pictures; give emni"),
-        (tiny.pictures(shape=(6, 6)), "found pictures of 6x6 pixels"),
-        (tiny.pictures(shape=(4, 8)), "found pictures of 8x4 pixels"),
+        (toy.classifier_silos((5,)), "dataset_name", "toy", "pictures"),
+        (tiny.pictures(shape=(6, 6)), "toy", "6x6 pixels", "a multiple of 4"),
+        (tiny.pictures(shape=(4, 8)), "toy", "8x4 pixels", "as wide as high"),
     ],
 )
-def test_tasks_of_no_such_pictures(task, words):
-    with pytest.raises(UserError, match=words):
+def test_tasks_of_no_such_pictures(task, place, found, expected):
+    with refused(place, found, expected):
         generators.as_generative(task, GeneratorOptions("wgan_gp"))

@@ -155,4 +155,4 @@ def test_another_width_is_not_resumed(finished):
     _, stderr = run(finished, *flags, "--generator_width=16", "--experiment_name=whole", status=2)
     assert "generator_width" in stderr
     _, stderr = run(finished, *_FLAGS, "--dataset_name=school", "--experiment_name=y", status=2)
-    assert "its examples are no pictures" in stderr
+    assert "--dataset_name=school: expected pictures" in stderr

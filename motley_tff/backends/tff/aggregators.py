@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.core import private_mean, robust_mean
+from motley_tff.core import errors, private_mean, robust_mean
 from motley_tff.core.algorithm import Groups
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
@@ -59,10 +59,8 @@ class Aggregator:
         if groups is None or self.is_linear:
             return _weighted(self.whole).create(update_type, _WEIGHT)
         if any(groups.is_partial) and self.partial is None:
-            raise UserError(
-                f"--aggregator={self.name} cannot leave out the clients outside a cluster; choose "
-                "another aggregator"
-            )
+            expected = "one that can leave out the clients outside a cluster"
+            raise UserError(errors.name("aggregator"), self.name, expected)
         return _grouped(self, update_type, groups)
 
 
@@ -111,7 +109,7 @@ def build(
         },
     }
     if name not in builders:
-        raise UserError(f"unknown aggregator {name!r}; expected one of {sorted(builders)}")
+        raise UserError(errors.name("aggregator"), name, f"one of {', '.join(sorted(builders))}")
     return builders[name]()
 
 

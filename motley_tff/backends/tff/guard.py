@@ -21,6 +21,7 @@ import threading
 
 import psutil
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 LOOPBACK = "127.0.0.1"
@@ -92,10 +93,9 @@ def check(allowed: str) -> None:
     with contextlib.suppress(ValueError):  # No address at all.
         if allowed == ALL or allowed in machine or _is_loopback(allowed):
             return
-    raise UserError(
-        f"cannot listen on {allowed}: expected an address of this machine "
-        f"({', '.join([LOOPBACK, *sorted(machine)])}) or {ALL}"
-    )
+    known = ", ".join([LOOPBACK, *sorted(machine)])
+    expected = f"an address of this machine ({known}) or {ALL}"
+    raise UserError(errors.name("listen_address"), allowed, expected)
 
 
 def addresses() -> set[str]:

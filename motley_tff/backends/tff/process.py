@@ -80,7 +80,7 @@ class WorkerProcess:
             self.pid = self._started.result().pid
         except OSError as error:
             self.close()
-            raise WorkerError(f"TFF's worker did not start: {error}") from error
+            raise WorkerError("TFF's worker", f"no way to start it ({error})") from error
         except BaseException:
             self.close()
             raise
@@ -148,9 +148,8 @@ def binary() -> pathlib.Path:
     """Returns where TFF's package has the worker; a WorkerError if it is not there."""
     path = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
     if not os.access(path, os.X_OK):
-        raise WorkerError(
-            f"{path}: expected TFF's worker, found no program; install tensorflow-federated again"
-        )
+        advice = "install tensorflow-federated again"
+        raise WorkerError(str(path), "no program", "TFF's worker", advice)
     return path
 
 
@@ -195,7 +194,6 @@ def _bind(port: int, option: int) -> socket.socket:
         bound.bind(("::" if is_dual else "0.0.0.0", port))
     except OSError as error:
         bound.close()
-        raise UserError(
-            f"port {port or 'any'}: expected a free port, found {error.strerror}; choose another"
-        ) from error
+        expected = f"a free port ({error.strerror})"
+        raise UserError(f"port {port or 'any'}", None, expected, "choose another") from error
     return bound

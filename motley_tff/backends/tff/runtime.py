@@ -20,7 +20,7 @@ from typing import Any
 
 from motley_tff.backends.tff import stub as stub_lib
 from motley_tff.backends.tff.process import WorkerProcess
-from motley_tff.core.errors import WorkerError
+from motley_tff.core.errors import UserError, WorkerError
 from motley_tff.core.lazy import tff
 
 _MAX_EXECUTORS = 10  # As many as TFF keeps.
@@ -146,11 +146,10 @@ class LocalWorker(tff.framework.AsyncContext):
                 number += 1
                 if self._is_closed or number > MAX_RESTARTS:
                     raise
-                what = str(error).partition(";")[0]
-                self._on_restart(
-                    f"{what}; it is started again and repeats the round "
-                    f"({number} of at most {MAX_RESTARTS} times)"
-                )
+                count = f"{number} of at most {MAX_RESTARTS} times"
+                advice = f"it is started again and repeats the round ({count})"
+                loss = UserError(error.where, error.found, error.expected, advice)
+                self._on_restart(loss.line())
 
     def _start(self) -> None:
         """Starts a worker; what is left of the one before ends."""
@@ -159,7 +158,8 @@ class LocalWorker(tff.framework.AsyncContext):
             process, stub = resources.enter_context(running_worker(**self._options))
             with self._closing:
                 if self._is_closed:
-                    raise WorkerError(f"{process} was closed before it was used; open it again")
+                    found = "closed before it was used"
+                    raise WorkerError(str(process), found, advice="open it again")
                 self._process = process
                 self._context = execution_context(stub, self._compile)
                 self._resources = resources.pop_all()

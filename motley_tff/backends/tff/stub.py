@@ -16,6 +16,7 @@ from motley_tff.backends.tff.process import WorkerProcess
 from motley_tff.core.errors import WorkerError
 from motley_tff.core.lazy import tff
 
+_ADVICE = "see what motley_doctor says"
 # TFF's own limit; a model larger than this cannot cross the wire.
 _MAX_MESSAGE_BYTES = 2_000_000_000
 _OPTIONS = (
@@ -87,17 +88,16 @@ class _WorkerChannel:
     def _lost(self, details: str) -> WorkerError:
         self.loss = self.loss or details
         if self._process is None:
-            return WorkerError(
-                f"lost TFF's worker at {self._target}: {self.loss}; see whether it still runs"
-            )
+            place, advice = f"lost TFF's worker at {self._target}", "see whether it still runs"
+            return WorkerError(place, self.loss, advice=advice)
         if self._process.exit_reason(_EXIT_SECONDS) is None:
-            return WorkerError(
-                f"lost {self._process}, though it runs: {details}; start the program again"
-            )
-        return WorkerError(
-            f"{self._process.describe_exit(' during a computation')}; if memory ran out, use "
-            "fewer clients per round or fewer threads; then start the program again"
+            place = f"lost {self._process}, though it runs"
+            return WorkerError(place, details, advice="start the program again")
+        advice = (
+            "if memory ran out, use fewer clients per round or fewer threads; then start the "
+            "program again"
         )
+        return WorkerError(self._process.describe_exit(" during a computation"), advice=advice)
 
 
 class WorkerStub(tff.framework.RemoteExecutorGrpcStub):
@@ -158,15 +158,13 @@ def connect(
         stub = on_failure.enter_context(contextlib.closing(WorkerStub(target, process)))
         while not stub.answers(_PROBE_SECONDS if process else _REMOTE_PROBE_SECONDS):
             if process and not process.is_alive:
-                raise WorkerError(
-                    f"TFF's worker ended before it answered on {target}, with "
-                    f"{process.exit_reason()}{process.log_tail()}; see what motley_doctor says"
-                )
+                place = f"TFF's worker ended before it answered on {target}"
+                found = f"{process.exit_reason()}{process.log_tail()}"
+                raise WorkerError(place, found, advice=_ADVICE)
             if time.monotonic() > deadline:
-                raise WorkerError(
-                    f"TFF's worker did not answer on {target} within {timeout_seconds:g} seconds"
-                    f"{process.log_tail() if process else ''}; is the machine overloaded? "
-                    "See what motley_doctor says"
-                )
+                place = f"TFF's worker on {target}{process.log_tail() if process else ''}"
+                expected = f"an answer within {timeout_seconds:g} seconds"
+                advice = f"see whether the machine is overloaded, and {_ADVICE}"
+                raise WorkerError(place, None, expected, advice)
         on_failure.pop_all()
     return stub

@@ -35,6 +35,7 @@ import grpc
 import numpy as np
 
 from motley_tff.backends.tff import runtime, stub as stub_lib, targets
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError, WorkerError
 from motley_tff.core.lazy import tff
 
@@ -91,14 +92,12 @@ def _connect(address: str, seconds: float) -> stub_lib.WorkerStub:
             with contextlib.suppress(ConnectionResetError):  # By a `guard.Guard`.
                 socket.create_connection((host, port), seconds).close()
         except OSError as refusal:
-            raise UserError(
-                f"no TFF worker listens at {address} ({refusal.strerror or refusal}); start one "
-                f"there with motley_worker --port={port}, or mend --tff_workers"
-            ) from refusal
-        raise WorkerError(
-            f"what listens at {address} does not answer as TFF's worker does; if it is a "
-            "motley_worker, does its --listen_address let this machine in?"
-        ) from error
+            expected = f"a TFF worker that listens there ({refusal.strerror or refusal})"
+            advice = f"start one there with motley_worker {errors.name('port')}={port}"
+            raise UserError(errors.name("tff_workers"), address, expected, advice) from refusal
+        place = f"what listens at {address} does not answer as TFF's worker does"
+        advice = f"see whether a motley_worker's {errors.name('listen_address')} lets you in"
+        raise WorkerError(place, advice=advice) from error
 
 
 class _RemoteWorker:
@@ -127,7 +126,7 @@ class _RemoteWorker:
         try:
             async with self._turn:
                 if self._closed.is_set():
-                    raise WorkerError(f"the connection to TFF's worker at {self.address} is closed")
+                    raise WorkerError(f"TFF's worker at {self.address}", "a closed connection")
                 running = self._thread.submit(self._context.invoke(comp, arg))
                 return await asyncio.wrap_future(running)
         except grpc.RpcError as error:
@@ -189,10 +188,8 @@ class _Pool:
         if self.remaining:
             return min(self.remaining, key=lambda worker: worker.num_running)
         losses = ", ".join(f"{worker.address} ({worker.loss})" for worker in self.workers)
-        raise WorkerError(
-            f"no TFF worker is left, lost {losses}; see why they ended (memory?), start them "
-            "again, then start this again"
-        )
+        advice = "see why they ended (memory?), start them again, then start this again"
+        raise WorkerError(f"no TFF worker is left, lost {losses}", advice=advice)
 
 
 class _SpreadContext(tff.framework.AsyncContext):

@@ -17,6 +17,7 @@ from motley_tff.backends.tff.workers import RemoteComputationError
 from motley_tff.core import clients
 from motley_tff.core.errors import UserError
 from tests import toy
+from tests.errors import refused
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,7 +84,7 @@ def test_differential_privacy_adds_noise():
 
 
 def test_unknown_aggregator():
-    with pytest.raises(UserError, match="unknown aggregator 'maen'"):
+    with refused("aggregator", "maen", "mean"):
         tff_aggregators.build("maen", 1.0, 5)
 
 
@@ -110,9 +111,8 @@ def test_clients_loaded_by_id_inside_the_computation():
 def test_data_that_cannot_be_read_are_named():
     task = _in_graph_task(("c0", "c1", "cx"))
     algorithm = FedAvg().build(task, task.model.initial_weights(0))
-    with pytest.raises(UserError, match="the data of client 'cx' cannot be read") as caught:
+    with refused("client 'cx'", "cannot be read"):
         toy.train(task, algorithm, backend=tff_backend.TffBackend())
-    assert "\n" not in str(caught.value)
 
 
 class _LostWorkerError(grpc.RpcError):
@@ -126,7 +126,7 @@ class _Clients(clients.InMemoryClients):
 
     def fetch(self, client_id):
         if client_id == "bad":
-            raise UserError("bad cannot be read")
+            raise UserError("client 'bad'")
         return super().fetch(client_id)
 
 
@@ -135,7 +135,7 @@ def test_a_workers_error_names_the_client_that_cannot_be_read_or_comes_out(error
     examples = {"train": {"x": np.zeros(1)}}
     some = _Clients({"good": examples, "bad": examples})
     with (
-        pytest.raises(UserError, match="bad cannot"),
+        refused("client 'bad'"),
         tff_backend._naming_unreadable(some, ("good", "bad")),
     ):
         raise error
