@@ -8,7 +8,7 @@ from typing import Any, Literal
 from absl import flags
 
 from datasets.options import DataOptions, GeneratorOptions
-from motley_tff import algorithms, commandline, generative
+from motley_tff import algorithms, generative
 from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import Option
@@ -83,30 +83,46 @@ _BESIDE: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def define(trainer: str, meaning: str = "") -> None:
-    """Declares a trainer's flags; `meaning` is the help of --algorithm, if there is a choice.
+# {trainer: what --algorithm says, where there is a choice}
+_CHOICES: Mapping[str, str] = {
+    "finetuning_trainer": "How the global model is trained.",
+    "generative_trainer": "Where: at the clients, or in one place.",
+    "knn_per_trainer": "How the global model is trained.",
+    "mtl_trainer": "How personal models are trained.",
+}
+
+
+def define(trainer: str, into: flags.FlagValues = flags.FLAGS) -> None:
+    """Declares a trainer's flags.
 
     An algorithm of an installed package whose flags mean something else is not offered.
     """
-    define_data()
+    define_data(into)
     for group, kinds in _SHARED.items():
-        option_flags.define(group, kinds, trainer)
-    flags.mark_flags_as_required(["experiment_name", "dataset_name"])
-    _refuse_taken_flags(trainer)
+        option_flags.define(group, kinds, trainer, into)
+    flags.mark_flags_as_required(["experiment_name", "dataset_name"], into)
+    _refuse_taken_flags(trainer, into)
     offered, on_top = kinds_of(trainer), algorithms.personalizations_of(trainer)
-    if meaning:
+    if trainer in _CHOICES:
         names = ("fedavg", "centralized") if trainer == "generative_trainer" else offered
         default = algorithms.DEFAULTS.get(trainer, "fedavg")
-        _declare_choice("algorithm", default, names, meaning, trainer)
+        _declare_choice("algorithm", default, names, _CHOICES[trainer], trainer, into)
     if len(on_top) > 1:
         meaning = "How clients personalize the global model."
-        _declare_choice("personalization", next(iter(on_top)), on_top, meaning, trainer)
+        _declare_choice("personalization", next(iter(on_top)), on_top, meaning, trainer, into)
     own = [*offered.values(), *on_top.values(), *_BESIDE.get(trainer, ())]
-    option_flags.define(trainer.removesuffix("_trainer"), own, trainer)
-    optimizer_flags.define_aliases()
+    option_flags.define(trainer.removesuffix("_trainer"), own, trainer, into)
+    optimizer_flags.define_aliases(into)
 
 
-def define_data() -> None:
+def declared(trainer: str) -> flags.FlagValues:
+    """Returns a trainer's flags at their defaults, apart from this program's own."""
+    its_flags = flags.FlagValues()
+    define(trainer, its_flags)
+    return its_flags
+
+
+def define_data(into: flags.FlagValues = flags.FLAGS) -> None:
     """Declares the flags of data, the name of the data set, too."""
     import datasets
 
@@ -114,8 +130,14 @@ def define_data() -> None:
         "", errors.name("dataset_name"), None, str | None,
         f"Which data: one of {', '.join(datasets.names())}", parse=datasets.check_name,
     )  # fmt: skip
-    option_flags.declare(known, f"{known.meaning}.", "data")
-    option_flags.define("data", [DataOptions])
+    option_flags.declare(known, f"{known.meaning}.", "data", into)
+    option_flags.define("data", [DataOptions], into=into)
+
+
+def beside(trainer: str) -> list[type]:
+    """Returns what else a trainer's runs have options of than algorithms and data."""
+    shared = [kind for kinds in _SHARED.values() for kind in kinds if kind is not DataOptions]
+    return [*shared, *_BESIDE.get(trainer, ())]
 
 
 def kinds_of(trainer: str) -> dict[str, Any]:
@@ -124,8 +146,9 @@ def kinds_of(trainer: str) -> dict[str, Any]:
 
 
 def _declare_choice(
-    flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str
-) -> None:
+    flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str,
+    into: flags.FlagValues,
+) -> None:  # fmt: skip
     advice = {**_elsewhere(trainer), **algorithms.REFUSED}
     choice = Option(
         "",
@@ -136,7 +159,7 @@ def _declare_choice(
         choices=tuple(offered),
         elsewhere=tuple(advice.items()),
     )
-    option_flags.declare(choice, meaning, trainer.removesuffix("_trainer"))
+    option_flags.declare(choice, meaning, trainer.removesuffix("_trainer"), into)
 
 
 def _elsewhere(trainer: str) -> dict[str, str]:
@@ -151,11 +174,11 @@ def _elsewhere(trainer: str) -> dict[str, str]:
     }
 
 
-def _refuse_taken_flags(trainer: str) -> None:
+def _refuse_taken_flags(trainer: str, into: flags.FlagValues) -> None:
     """Takes out algorithms of installed packages whose flags mean something else already."""
     kinds = {**kinds_of(trainer), **algorithms.personalizations_of(trainer)}
     others = algorithms.plugged()
-    taken = commandline.declared() | {"algorithm", "personalization"}
+    taken = {*into, "algorithm", "personalization"}
     known: dict[str, tuple[str, tuple[object, ...]]] = {}
     for name, kind in kinds.items():  # This project's come first.
         for option in options.options(kind, trainer):

@@ -12,7 +12,7 @@ import functools
 
 from trainers import algorithm_flags, program
 
-algorithm_flags.define("finetuning_trainer", "How the global model is trained.")
+algorithm_flags.define("finetuning_trainer")
 
 
 def main() -> None:

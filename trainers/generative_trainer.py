@@ -14,7 +14,7 @@ import functools
 
 from trainers import algorithm_flags, program
 
-algorithm_flags.define("generative_trainer", "Where: at the clients, or in one place.")
+algorithm_flags.define("generative_trainer")
 
 
 def main() -> None:

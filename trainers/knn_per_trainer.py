@@ -13,7 +13,7 @@ import functools
 
 from trainers import algorithm_flags, program
 
-algorithm_flags.define("knn_per_trainer", "How the global model is trained.")
+algorithm_flags.define("knn_per_trainer")
 
 
 def main() -> None:

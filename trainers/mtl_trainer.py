@@ -12,7 +12,7 @@ import functools
 
 from trainers import algorithm_flags, program
 
-algorithm_flags.define("mtl_trainer", "How personal models are trained.")
+algorithm_flags.define("mtl_trainer")
 
 __doc__ = __doc__.format(algorithm_flags.listing("mtl_trainer"))
 

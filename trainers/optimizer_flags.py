@@ -21,17 +21,16 @@ ALIASES = {
     ("yogi", "initial_preconditioner_value"): "initial_accumulator_value",
     ("adagrad", "initial_preconditioner_value"): "initial_accumulator_value",
 }
-DEFAULT = "sgd"
 _PREFIXES = ("client", "server", "finetune", "personal")
 
 
-def define_aliases() -> None:
+def define_aliases(into: flags.FlagValues = FLAGS) -> None:
     """Declares the other names of parameters whose flags are declared."""
     for prefix in _PREFIXES:
         for (optimizer, parameter), alias in ALIASES.items():
             name = f"{prefix}_{optimizer}_{parameter}"
-            if name in FLAGS:
-                flags.DEFINE_alias(f"{prefix}_{optimizer}_{alias}", name)
+            if name in into:
+                flags.DEFINE_alias(f"{prefix}_{optimizer}_{alias}", name, into)
 
 
 class Parameter(NamedTuple):

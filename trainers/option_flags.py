@@ -35,7 +35,9 @@ class _Parser(flags.ArgumentParser):
         return argument if option.kind not in (int, float) else value
 
 
-def define(group: str, kinds: Iterable[type], trainer: str = "") -> None:
+def define(
+    group: str, kinds: Iterable[type], trainer: str = "", into: flags.FlagValues = FLAGS
+) -> None:
     """Declares the flags of dataclasses' options, those of one trainer if it is named.
 
     Where several dataclasses have a flag with defaults of their own, the flag has none, and its
@@ -44,7 +46,7 @@ def define(group: str, kinds: Iterable[type], trainer: str = "") -> None:
     owners: dict[str, list[tuple[type, Option]]] = {}
     for kind in kinds:
         for option in options.options(kind, trainer):
-            if option.name.flag not in FLAGS:
+            if option.name.flag not in into:
                 owners.setdefault(option.name.flag, []).append((kind, option))
     for having in owners.values():
         option, defaults = having[0][1], [option.default for _, option in having]
@@ -52,10 +54,10 @@ def define(group: str, kinds: Iterable[type], trainer: str = "") -> None:
         if any(default != defaults[0] for default in defaults):
             words += f" By default {_listed(having)}."
             option = dataclasses.replace(option, default=None, hint=option.hint | None)
-        declare(option, words, option.group or group)
+        declare(option, words, option.group or group, into)
 
 
-def declare(option: Option, words: str, group: str) -> None:
+def declare(option: Option, words: str, group: str, into: flags.FlagValues = FLAGS) -> None:
     """Declares the flag of one option, with its help, in a group of --help."""
     name, default = option.name.flag, option.default
     if option.parse is not None and option.kind is not str:
@@ -67,7 +69,7 @@ def declare(option: Option, words: str, group: str) -> None:
     else:
         serializer = flags.CsvListSerializer(",") if option.is_list else flags.ArgumentSerializer()
         flag = flags.Flag(_Parser(option), serializer, name, default, words)
-    flags.DEFINE_flag(flag, module_name=f"trainers.{group}_flags")
+    flags.DEFINE_flag(flag, into, module_name=f"trainers.{group}_flags")
 
 
 def _listed(having: Sequence[tuple[type, Option]]) -> str:
@@ -80,27 +82,29 @@ def _listed(having: Sequence[tuple[type, Option]]) -> str:
     return ", ".join(f"{default} ({', '.join(n)})" for default, n in names.items())
 
 
-def read(kind: type[T], trainer: str = "", **more: Any) -> T:
+def read(kind: type[T], trainer: str = "", values: flags.FlagValues = FLAGS, **more: Any) -> T:
     """Returns a dataclass's value of its flags and of `more` fields; a flag at None leaves the
     field its default.
     """
-    values: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for option in options.options(kind, trainer):
         if option.field and option.field not in more:
-            value = option.read(FLAGS[option.name.flag].value)
-            values |= {} if value is None else {option.field: value}
+            value = option.read(values[option.name.flag].value)
+            fields |= {} if value is None else {option.field: value}
     every: Any = dataclasses.fields(kind)  # type: ignore[arg-type]
     for field in every:
         expanded = field.metadata["expand"](field) if "expand" in field.metadata else []
-        parts = [option for option in expanded if option.name.flag in FLAGS]
+        parts = [option for option in expanded if option.name.flag in values]
         if parts and field.name not in more:
-            values[field.name] = _optimizer(parts, field.default)
-    return kind(**values, **more)
+            fields[field.name] = _optimizer(parts, field.default, values)
+    return kind(**fields, **more)
 
 
-def _optimizer(parts: Sequence[Option], default: OptimizerConfig) -> OptimizerConfig:
+def _optimizer(
+    parts: Sequence[Option], default: OptimizerConfig, given: flags.FlagValues
+) -> OptimizerConfig:
     """Returns the optimizer that flags say, of the options of its field."""
-    values: Mapping[str, Any] = {o.name.flag: FLAGS[o.name.flag].value for o in parts}
+    values: Mapping[str, Any] = {o.name.flag: given[o.name.flag].value for o in parts}
     prefix = parts[0].name.flag.removesuffix("_optimizer")
     name, rate = values[f"{prefix}_optimizer"], values.get(f"{prefix}_learning_rate")
     parameters = {p: values[f"{prefix}_{name}_{p}"] for p in optimizers.PARAMETERS[name]}

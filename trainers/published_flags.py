@@ -7,9 +7,8 @@ lack. launch/grids/README.md has whole commands.
 """
 
 import re
-import subprocess
 
-from trainers import flag_defaults
+from trainers import TRAINERS, algorithm_flags
 
 
 def _here(*flags: str) -> str:
@@ -97,15 +96,12 @@ def advice(flag: str) -> str | None:
 
 
 def _whose(flag: str) -> str | None:
-    try:
-        every = flag_defaults.read_all()
-    except (OSError, ValueError, subprocess.CalledProcessError):
-        return None  # Such as no memory for a process: it is advice.
     positive = flag.removeprefix("no")
+    every = {trainer: algorithm_flags.declared(trainer) for trainer in TRAINERS}
     owners = [
         trainer
         for trainer, known in every.items()
-        if flag in known or isinstance(known.get(positive), bool)
+        if flag in known or (positive in known and known[positive].boolean)
     ]
     whose = " and ".join(f"{trainer}'s" for trainer in owners)
     return f"--{flag} is {whose}; leave it out, or run that trainer" if owners else None

@@ -47,8 +47,9 @@ class _Command:
         """Returns the one line that the command says of wrong input."""
         with pytest.raises(UserError) as error:
             self(*arguments)
-        assert "\n" not in str(error.value) and error.value.exit_status == 2
-        return str(error.value)
+        line = error.value.line(with_flags=True)
+        assert "\n" not in line and error.value.exit_status == 2
+        return line
 
 
 @functools.cache
