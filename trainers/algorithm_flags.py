@@ -8,7 +8,7 @@ from typing import Any, Literal
 from absl import flags
 
 from datasets.options import DataOptions, GeneratorOptions
-from motley_tff import algorithms, generative
+from motley_tff import algorithms, commandline, generative
 from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import Option
@@ -22,6 +22,7 @@ from motley_tff.experiment.config import (
     WarmStartConfig,
 )
 from trainers import optimizer_flags, option_flags
+from trainers.option_flags import Made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,46 +93,48 @@ _CHOICES: Mapping[str, str] = {
 }
 
 
-def define(trainer: str, into: flags.FlagValues = flags.FLAGS) -> None:
+def define(trainer: str) -> None:
     """Declares a trainer's flags.
 
     An algorithm of an installed package whose flags mean something else is not offered.
     """
-    define_data(into)
+    option_flags.declare(make(trainer).values())
+    flags.mark_flags_as_required(["experiment_name", "dataset_name"])
+    optimizer_flags.define_aliases()
+
+
+def define_data() -> None:
+    """Declares the flags of data, the name of the data set, too."""
+    option_flags.declare(_data_flags().values())
+
+
+def make(trainer: str) -> dict[str, Made]:
+    """Returns a trainer's flags by their first names, without declaring them."""
+    made = _data_flags()
     for group, kinds in _SHARED.items():
-        option_flags.define(group, kinds, trainer, into)
-    flags.mark_flags_as_required(["experiment_name", "dataset_name"], into)
-    _refuse_taken_flags(trainer, into)
+        made |= option_flags.make(group, kinds, trainer, made)
+    _refuse_taken_flags(trainer, made)
     offered, on_top = kinds_of(trainer), algorithms.personalizations_of(trainer)
     if trainer in _CHOICES:
         names = ("fedavg", "centralized") if trainer == "generative_trainer" else offered
         default = algorithms.DEFAULTS.get(trainer, "fedavg")
-        _declare_choice("algorithm", default, names, _CHOICES[trainer], trainer, into)
+        made["algorithm"] = _choice("algorithm", default, names, _CHOICES[trainer], trainer)
     if len(on_top) > 1:
-        meaning = "How clients personalize the global model."
-        _declare_choice("personalization", next(iter(on_top)), on_top, meaning, trainer, into)
+        meaning, default = "How clients personalize the global model.", next(iter(on_top))
+        made["personalization"] = _choice("personalization", default, on_top, meaning, trainer)
     own = [*offered.values(), *on_top.values(), *_BESIDE.get(trainer, ())]
-    option_flags.define(trainer.removesuffix("_trainer"), own, trainer, into)
-    optimizer_flags.define_aliases(into)
+    return made | option_flags.make(trainer.removesuffix("_trainer"), own, trainer, made)
 
 
-def declared(trainer: str) -> flags.FlagValues:
-    """Returns a trainer's flags at their defaults, apart from this program's own."""
-    its_flags = flags.FlagValues()
-    define(trainer, its_flags)
-    return its_flags
-
-
-def define_data(into: flags.FlagValues = flags.FLAGS) -> None:
-    """Declares the flags of data, the name of the data set, too."""
+def _data_flags() -> dict[str, Made]:
     import datasets
 
     known = Option(
         "", errors.name("dataset_name"), None, str | None,
         f"Which data: one of {', '.join(datasets.names())}", parse=datasets.check_name,
     )  # fmt: skip
-    option_flags.declare(known, f"{known.meaning}.", "data", into)
-    option_flags.define("data", [DataOptions], into=into)
+    name = option_flags.flag_of(known, f"{known.meaning}.", "data")
+    return {"dataset_name": name, **option_flags.make("data", [DataOptions])}
 
 
 def beside(trainer: str) -> list[type]:
@@ -145,21 +148,13 @@ def kinds_of(trainer: str) -> dict[str, Any]:
     return generative.KINDS if trainer == "generative_trainer" else algorithms.offered_by(trainer)
 
 
-def _declare_choice(
-    flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str,
-    into: flags.FlagValues,
-) -> None:  # fmt: skip
+def _choice(flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str) -> Made:
     advice = {**_elsewhere(trainer), **algorithms.REFUSED}
     choice = Option(
-        "",
-        errors.name(flag),
-        default,
-        str,
-        meaning,
-        choices=tuple(offered),
+        "", errors.name(flag), default, str, meaning, choices=tuple(offered),
         elsewhere=tuple(advice.items()),
-    )
-    option_flags.declare(choice, meaning, trainer.removesuffix("_trainer"), into)
+    )  # fmt: skip
+    return option_flags.flag_of(choice, meaning, trainer.removesuffix("_trainer"))
 
 
 def _elsewhere(trainer: str) -> dict[str, str]:
@@ -174,11 +169,11 @@ def _elsewhere(trainer: str) -> dict[str, str]:
     }
 
 
-def _refuse_taken_flags(trainer: str, into: flags.FlagValues) -> None:
+def _refuse_taken_flags(trainer: str, made: Collection[str]) -> None:
     """Takes out algorithms of installed packages whose flags mean something else already."""
     kinds = {**kinds_of(trainer), **algorithms.personalizations_of(trainer)}
     others = algorithms.plugged()
-    taken = {*into, "algorithm", "personalization"}
+    taken = {*made, *commandline.common(), "algorithm", "personalization"}
     known: dict[str, tuple[str, tuple[object, ...]]] = {}
     for name, kind in kinds.items():  # This project's come first.
         for option in options.options(kind, trainer):

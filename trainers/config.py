@@ -97,8 +97,8 @@ def read(trainer: str) -> Config:
 
 def default_flags(trainer: str) -> dict[str, Any]:
     """Returns a trainer's flags where they are not given, as `run.json` has them."""
-    known = algorithm_flags.declared(trainer)
-    return _filled_in({name: known[name].default for name in known}, _stands_for())
+    known = {name: made.flag.default for name, made in algorithm_flags.make(trainer).items()}
+    return _filled_in(known, _stands_for())
 
 
 def _stands_for() -> dict[str, Any]:

@@ -24,13 +24,13 @@ ALIASES = {
 _PREFIXES = ("client", "server", "finetune", "personal")
 
 
-def define_aliases(into: flags.FlagValues = FLAGS) -> None:
+def define_aliases() -> None:
     """Declares the other names of parameters whose flags are declared."""
     for prefix in _PREFIXES:
         for (optimizer, parameter), alias in ALIASES.items():
             name = f"{prefix}_{optimizer}_{parameter}"
-            if name in into:
-                flags.DEFINE_alias(f"{prefix}_{optimizer}_{alias}", name, into)
+            if name in FLAGS:
+                flags.DEFINE_alias(f"{prefix}_{optimizer}_{alias}", name)
 
 
 class Parameter(NamedTuple):

@@ -8,7 +8,7 @@ lack. launch/grids/README.md has whole commands.
 
 import re
 
-from trainers import TRAINERS, algorithm_flags
+from trainers import TRAINERS, algorithm_flags, optimizer_flags
 
 
 def _here(*flags: str) -> str:
@@ -96,12 +96,12 @@ def advice(flag: str) -> str | None:
 
 
 def _whose(flag: str) -> str | None:
-    positive = flag.removeprefix("no")
-    every = {trainer: algorithm_flags.declared(trainer) for trainer in TRAINERS}
+    name, positive = optimizer_flags.first_name(flag), flag.removeprefix("no")
+    every = {trainer: algorithm_flags.make(trainer) for trainer in TRAINERS}
     owners = [
         trainer
         for trainer, known in every.items()
-        if flag in known or (positive in known and known[positive].boolean)
+        if name in known or (positive in known and known[positive].flag.boolean)
     ]
     whose = " and ".join(f"{trainer}'s" for trainer in owners)
     return f"--{flag} is {whose}; leave it out, or run that trainer" if owners else None

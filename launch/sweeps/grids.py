@@ -82,9 +82,21 @@ class Grid:
     paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def flags(self) -> flags.FlagValues:
-        """Its trainer's flags, at their defaults."""
-        return algorithm_flags.declared(self.trainer)
+    def flags(self) -> dict[str, flags.Flag]:
+        """Its trainer's flags, by their first names."""
+        return {name: made.flag for name, made in algorithm_flags.make(self.trainer).items()}
+
+    def parsed(self, flag: str, text: str) -> Any:
+        """Returns the value of a flag's text; UserError if its trainer takes no such."""
+        known = self.flags.get(optimizer_flags.first_name(flag))
+        if known is None:
+            advice = published_flags.advice(flag)
+            advice = advice or commandline.similar_flag(flag, self.flags.values())
+            raise UserError(f"--{flag}", f"no such flag of {self.trainer}", advice=advice)
+        try:
+            return known.parser.parse(text)
+        except (TypeError, ValueError) as error:  # absl's own, of what is true or false.
+            raise UserError(f"--{flag}", text, "true or false") from error
 
     def fixed_of(self, point: Mapping[str, str]) -> dict[str, str]:
         """Returns `fixed` without the flags of optimizers that a combination does not choose."""
@@ -169,23 +181,16 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
     )
     given = [one for one in given if one[1] not in fixed]
     given += [(_OF_COMMAND_LINE, flag, value) for flag, value in fixed.items()]
-    check_flags(path, grid, given)
+    _check_flags(path, grid, given)
     with _at(path):
         _check_algorithms(grid)
     return grid
 
 
-def check_flags(path: pathlib.Path, grid: Grid, given: Given) -> None:
-    """Raises a UserError for the first flag, or value, that the grid's trainer does not have."""
+def _check_flags(path: pathlib.Path, grid: Grid, given: Given) -> None:
     for line, flag, value in given:
         with _at(f"{path}, --fixed" if line == _OF_COMMAND_LINE else f"{path} line {line}"):
-            if flag not in grid.flags:
-                advice = published_flags.advice(flag) or commandline.similar_flag(flag, grid.flags)
-                raise UserError(f"--{flag}", f"no such flag of {grid.trainer}", advice=advice)
-            try:
-                grid.flags[flag].parser.parse(value)
-            except (TypeError, ValueError) as error:  # absl's own, of what is true or false.
-                raise UserError(f"--{flag}", value, "true or false") from error
+            grid.parsed(flag, value)
 
 
 @contextlib.contextmanager
@@ -203,7 +208,7 @@ def _refuse_sweeps_own(flag: str) -> None:
         raise UserError(f"--{flag}", "what motley_sweep itself says", advice="leave it out")
 
 
-def _chosen(known: flags.FlagValues, choice: str, given: Mapping[str, str]) -> str | None:
+def _chosen(known: Mapping[str, flags.Flag], choice: str, given: Mapping[str, str]) -> str | None:
     """Returns the optimizer that is given, or a trainer's default; None if it has no such."""
     return given.get(choice) or (known[choice].default if choice in known else None)
 
@@ -244,7 +249,6 @@ def _check_algorithms(grid: Grid) -> None:
     parts = (o for kind in picky.values() for o in options.options(kind, grid.trainer))
     deciding = {"algorithm", *(option.name.flag for option in parts if not option.field)}
     searched = {f: v for f, v in grid.grid.items() if optimizer_flags.first_name(f) in deciding}
-    values = algorithm_flags.declared(grid.trainer)
     for setting, texts in itertools.product(
         grid.settings or ({},), itertools.product(*searched.values())
     ):
@@ -252,11 +256,11 @@ def _check_algorithms(grid: Grid) -> None:
         given = {**grid.fixed_of(point), **point}
         name = given.get("algorithm", default)
         if name in picky:
-            for flag in values:
-                values[flag].unparse()
-            for flag, text in given.items():
-                values[flag].parse(text)
-            option_flags.read(picky[name], grid.trainer, values).check()
+            values = {
+                optimizer_flags.first_name(flag): grid.parsed(flag, text)
+                for flag, text in given.items()
+            }
+            option_flags.value_of(picky[name], values, grid.trainer).check()
 
 
 def _compose(path: pathlib.Path) -> yaml.Node:
@@ -308,7 +312,7 @@ class _Reader:
         self._one_of(keys["trainer"], "trainer", TRAINERS)
         with _at(_line(keys["dataset"])):
             datasets.check_name(text["dataset"])
-        self._flags = algorithm_flags.declared(text["trainer"])
+        self._flags = {n: made.flag for n, made in algorithm_flags.make(text["trainer"]).items()}
         sections: dict[str, Any] = {name: self._section(name, keys.get(name)) for name in SECTIONS}
         settings = self._settings(keys.get("settings"), sections["fixed"])
         if not sections["grid"] and not sections["inside"] and not settings:

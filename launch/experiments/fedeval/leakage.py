@@ -19,7 +19,7 @@ from absl import flags
 
 import datasets
 from motley_tff import commandline
-from motley_tff.core import random_streams
+from motley_tff.core import errors, random_streams
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files, text_tables
 from trainers import algorithm_flags, config
@@ -33,7 +33,6 @@ flags.DEFINE_integer("pictures", 5, "How many, of different clients.", lower_bou
 flags.DEFINE_integer("iterations", 300, "Of the search for a picture.", lower_bound=1)
 flags.DEFINE_integer("starts", 3, "Of searches, of which the nearest counts.", lower_bound=1)
 flags.DEFINE_float("client_learning_rate", 0.1, "Of the clients' steps.", lower_bound=1e-6)
-flags.DEFINE_integer("base_random_seed", 0, "Seed of data, weights and searches.", 0, 2**32 - 1)
 flags.DEFINE_string("output_dir", None, "Directory that gets leakage.csv and leakage.png.")
 flags.mark_flags_as_required(["dataset_name", "output_dir"])
 flags.register_validator("output_dir", lambda name: name != "", "expected a directory's name")
@@ -43,14 +42,14 @@ def main() -> None:
     """Attacks, prints and draws."""
     options = config.data_options()
     if options.dataset_name not in _DATASETS:
-        known = ", ".join(_DATASETS)
-        raise UserError(f"--dataset_name={options.dataset_name}: expected pictures: {known}")
+        expected = f"pictures: {', '.join(_DATASETS)}"
+        raise UserError(errors.name("dataset_name"), options.dataset_name, expected)
     folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        expected = "expected a directory, or the name of one to make"
-        raise UserError(f"--output_dir={folder}: {error.strerror}; {expected}") from error
+        expected = f"a directory, or the name of one to make ({error.strerror})"
+        raise UserError(errors.name("output_dir"), str(folder), expected) from error
     task = datasets.create_task(options)
     rows, shown = [], []
     for picture, (client_id, x, label) in enumerate(_pictures(task)):
