@@ -117,9 +117,8 @@ def _record(run: pathlib.Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(str(run), "no run.json that can be read", "a run's directory") from error
     if not isinstance(record, dict) or record.get("status") != "finished":
-        raise UserError(
-            str(run), "an unfinished run", advice="give its trainer's command once more"
-        )
+        advice = "give its trainer's command once more"
+        raise UserError(str(run), "an unfinished run", advice=advice)
     missing = [name for name in ("flags", "run_id", "command") if name not in record]
     if missing or not isinstance(record["flags"], dict):
         found = f"no {(missing or ['flags'])[0]}"
@@ -144,10 +143,9 @@ def _check_tables(run: pathlib.Path) -> None:
                 for _ in csv.reader(file):
                     pass
         except (OSError, ValueError, csv.Error) as error:
-            expected, advice = "a CSV in UTF-8", "put back what the trainer wrote"
-            raise UserError(
-                str(path), f"what cannot be read ({error})", expected, advice
-            ) from error
+            found, expected = f"what cannot be read ({error})", "a CSV in UTF-8"
+            advice = "put back what the trainer wrote"
+            raise UserError(str(path), found, expected, advice) from error
 
 
 def _command(

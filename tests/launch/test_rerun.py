@@ -286,7 +286,8 @@ def test_bad_input_is_one_line(rerun, folder):
     check("before/run.json", "no flags", flags=None)
     check("before/run.json, command", "null", command=None)
     check("before/run.json, command", "[]", command=[], trainer=None)
-    check("root_output_dir", folder, f"--root_output_dir={folder}", run_id="before")
+    there = f"{folder}/../{folder.name}"
+    check("root_output_dir", there, f"--root_output_dir={there}", run_id="before")
     shutil.copytree(folder / "now", folder / "again" / "mine")
     check("again/mine", "an earlier motley_rerun")
     shutil.rmtree(folder / "again")

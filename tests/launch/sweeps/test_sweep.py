@@ -467,6 +467,9 @@ def test_an_experiments_directory_is_refused(folder, refused):
     (folder / "a_file").write_text("", encoding="utf-8")
     error = refused("fedavg.yaml", "--root_output_dir=a_file")
     assert "a_file/fedavg" in error and error.endswith("choose another --root_output_dir")
+    (place / "tasks").mkdir()
+    (place / "run.json").rename(place / "tasks" / "0000.json")  # Of nobody knows what.
+    assert refused("fedavg.yaml").endswith("; choose another --root_output_dir")
     (folder / "my fedavg.yaml").write_text(FEDAVG)
     assert refused("my fedavg.yaml").startswith("my fedavg.yaml: found my fedavg")
 
