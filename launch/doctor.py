@@ -27,7 +27,7 @@ from absl import flags
 
 import datasets
 from motley_tff import algorithms, commandline
-from motley_tff.core import cores
+from motley_tff.core import cores, errors
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import defaults
 from motley_tff.experiment.config import RunConfig
@@ -78,8 +78,9 @@ class _Report:
         try:
             finding = function()
         except Exception as error:  # Whatever it is, it is the diagnosis.
-            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-            self._failures.append(f"{name}: {kind}{' '.join(str(error).split())}")
+            if not isinstance(error, UserError):
+                error = UserError(f"{type(error).__name__}: {error}")
+            self._failures.append(f"{name}: {error.line(with_flags=True)}")
             print(f"FAIL {self._failures[-1]}", flush=True)
             return False
         print(f"ok   {name}: {finding}", flush=True)
@@ -123,7 +124,7 @@ run = functools.partial(commandline.run_main, main)
 def _python() -> str:
     version = f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
     if ".".join(platform.python_version_tuple()[:2]) not in _PYTHONS:
-        raise CheckFailed(f"expected Python {' or '.join(_PYTHONS)}, found {version}; install one")
+        raise CheckFailed("", version, f"Python {' or '.join(_PYTHONS)}", "install one")
     return version
 
 
@@ -133,7 +134,7 @@ def _packages() -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     if missing := [name for name in _PACKAGES if name not in versions]:
-        raise CheckFailed(f"not installed: {', '.join(missing)}; start this with launch/run")
+        raise CheckFailed("", f"no {', '.join(missing)}", advice="start this with launch/run")
     pins = pathlib.Path(__file__).parents[1] / "requirements.txt"
     pinned = pins.read_text() if pins.exists() else ""
     other = {n: " (not as pinned)" for n, v in versions.items() if f"\n{n}=={v} " not in pinned}
@@ -197,7 +198,7 @@ def _compute() -> str:
 
     result = int(total([1, 1, 1]))
     if result != 3:
-        raise CheckFailed(f"the sum of ones over 3 clients: expected 3, found {result}")
+        raise CheckFailed("the sum of ones over 3 clients", result, "3")
     return "the sum of ones over 3 clients is 3"
 
 
@@ -211,7 +212,7 @@ def _plugins() -> str:
             setting = datasets.setting(name)
             added.append(f"data set {name} ({setting}) of {plugin.origin}")
         except UserError as error:
-            problems.append(str(error))
+            problems.append(error.line(with_flags=True))
     if problems:
         raise CheckFailed("; ".join(problems))
     return ", ".join(added)
@@ -222,10 +223,9 @@ def data_directory(path: pathlib.Path) -> str:
     try:
         contents = [_described(entry) for entry in sorted(path.iterdir())]
     except OSError as error:
-        raise CheckFailed(
-            f"{error.filename}: expected something readable, found {error.strerror}; "
-            "mend that, or point --data_dir somewhere else"
-        ) from error
+        expected = f"what can be read ({error.strerror})"
+        advice = f"mend that, or give another {errors.name('data_dir')}"
+        raise CheckFailed(str(error.filename), None, expected, advice) from error
     names = ", ".join(contents[:_MAX_LISTED]) or "nothing"
     more = len(contents) - _MAX_LISTED
     return f"{path} contains {names}" + (f" and {more} more" if more > 0 else "")
@@ -338,9 +338,8 @@ def _pictures(task: Any, name: str, sizes: Any, shares: Any, folder: pathlib.Pat
             title = f"{task.dataset}: what the model sees of some clients"
             heterogeneity.save_images(sheet, title, list(images), list(images.values()))
     except OSError as error:
-        raise CheckFailed(
-            f"cannot write {folder}: {error.strerror}; choose another --figures_dir"
-        ) from error
+        expected = f"a directory that can be written ({error.strerror})"
+        raise CheckFailed(errors.name("figures_dir"), str(folder), expected) from error
     drawn = [bars, curves, *([] if images is None else [sheet])]
     return [f"picture: {path}" for path in drawn]
 

@@ -25,13 +25,15 @@ from absl import flags
 
 from motley_tff import commandline
 from motley_tff.commandline import children
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
-from trainers import TRAINERS, flag_defaults
+from trainers import TRAINERS, config
 
 FLAGS = flags.FLAGS
 _TIMES = "seconds"
 _PLACES = ("data_dir", "data_file")
 _KEYS = ("round", "split", "client_id", "candidate")
+_ROOT = errors.name("root_output_dir")
 # What may explain a difference, as run.json has it.
 _SURROUNDINGS = (
     "continued_with", "cpu", "cores", "backend", "results_version", "plugins",
@@ -59,17 +61,15 @@ def main(run: str) -> int:
     root = pathlib.Path(os.path.expanduser(FLAGS.root_output_dir))
     second = root / str(record["run_id"])
     if second.resolve() == first.resolve():
-        raise UserError(f"{run} is in --root_output_dir={root}; give another directory")
+        raise UserError(_ROOT, root, f"another directory than that of {run}")
     if _is_finished(second):
-        raise UserError(
-            f"{second}: found the run of an earlier motley_rerun, expected none; remove it or give "
-            "another --root_output_dir"
-        )
+        found, advice = "the run of an earlier motley_rerun", f"remove it, or give another {_ROOT}"
+        raise UserError(str(second), found, "none", advice)
     _check_tables(first)
     moved = {name: FLAGS[name].value for name in _PLACES if FLAGS[name].value}
     status = _train(_command(first, record, root, moved))
     if status:
-        raise UserError(f"the trainer ended with status {status}; its message is above")
+        raise UserError(f"the trainer ended with status {status}", advice="see its message above")
     again = _record(second)
     differences = list(itertools.islice(_differences(first, second), 1))
     explanations = list(_surroundings(record, again))
@@ -115,22 +115,18 @@ def _record(run: pathlib.Path) -> dict[str, Any]:
     try:
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"{run}: found no run.json that can be read, expected a run's directory"
-        ) from error
+        raise UserError(str(run), "no run.json that can be read", "a run's directory") from error
     if not isinstance(record, dict) or record.get("status") != "finished":
-        raise UserError(
-            f"{run}: found a run that is not finished; give its trainer's command once more"
-        )
+        advice = "give its trainer's command once more"
+        raise UserError(str(run), "an unfinished run", advice=advice)
     missing = [name for name in ("flags", "run_id", "command") if name not in record]
     if missing or not isinstance(record["flags"], dict):
-        raise UserError(f"{run}/run.json has no {(missing or ['flags'])[0]}; give a trainer's run")
+        found = f"no {(missing or ['flags'])[0]}"
+        raise UserError(str(run / "run.json"), found, advice="give a trainer's run")
     command = record["command"]
     if not isinstance(command, list) or not (command or record.get("trainer")):
-        raise UserError(
-            f"{run}/run.json, command: found {json.dumps(command)}, expected a trainer and its "
-            "flags; give a trainer's run"
-        )
+        where, found = f"{run / 'run.json'}, command", json.dumps(command)
+        raise UserError(where, found, "a trainer and its flags", "give a trainer's run")
     return record
 
 
@@ -140,19 +136,16 @@ def _check_tables(run: pathlib.Path) -> None:
     """
     paths = sorted(run.glob("*.csv"))
     if not paths:
-        raise UserError(
-            f"{run}: found no CSV to compare with, expected a run's tables; put them back"
-        )
+        raise UserError(str(run), "no CSV to compare with", "a run's tables", "put them back")
     for path in paths:
         try:
             with open(path, newline="", encoding="utf-8") as file:
                 for _ in csv.reader(file):
                     pass
         except (OSError, ValueError, csv.Error) as error:
-            raise UserError(
-                f"{path}: found what cannot be read ({error}), expected a CSV in UTF-8; put back "
-                "what the trainer wrote"
-            ) from error
+            found, expected = f"what cannot be read ({error})", "a CSV in UTF-8"
+            advice = "put back what the trainer wrote"
+            raise UserError(str(path), found, expected, advice) from error
 
 
 def _command(
@@ -162,9 +155,9 @@ def _command(
     given = [str(argument) for argument in record["command"]]
     trainer = str(record.get("trainer") or pathlib.Path(given[0]).stem)
     if trainer not in TRAINERS:
-        raise UserError(f"{run}: found a run of {trainer}, expected one of {', '.join(TRAINERS)}")
+        raise UserError(str(run), f"a run of {trainer}", f"one of {', '.join(TRAINERS)}")
     # A flag that is given may be refused where its default is not: one of another optimizer's.
-    defaults = flag_defaults.read(trainer)
+    defaults = config.default_flags(trainer)
     decided = {
         name: value
         for name, value in record["flags"].items()

@@ -298,7 +298,7 @@ def test_a_sweep_does_not_go_on_under_another_version(install, tmp_path, monkeyp
         plugins_of["rooms"] = "toys 2.4"
         path.write_text(json.dumps(record))
         said = sweep.refused(*given)
-        assert "holds results of plugins" in said and "toys 2.4" in said
+        assert "found results of plugins" in said and "toys 2.4" in said
 
 
 def test_runs_do_not_hang_on_what_is_installed_beside_them(install):

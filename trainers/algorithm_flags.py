@@ -22,6 +22,7 @@ from motley_tff.experiment.config import (
     WarmStartConfig,
 )
 from trainers import optimizer_flags, option_flags
+from trainers.option_flags import Made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,39 +84,63 @@ _BESIDE: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def define(trainer: str, meaning: str = "") -> None:
-    """Declares a trainer's flags; `meaning` is the help of --algorithm, if there is a choice.
+# {trainer: what --algorithm says, where there is a choice}
+_CHOICES: Mapping[str, str] = {
+    "finetuning_trainer": "How the global model is trained.",
+    "generative_trainer": "Where: at the clients, or in one place.",
+    "knn_per_trainer": "How the global model is trained.",
+    "mtl_trainer": "How personal models are trained.",
+}
+
+
+def define(trainer: str) -> None:
+    """Declares a trainer's flags.
 
     An algorithm of an installed package whose flags mean something else is not offered.
     """
-    define_data()
-    for group, kinds in _SHARED.items():
-        option_flags.define(group, kinds, trainer)
+    option_flags.declare(make(trainer).values())
     flags.mark_flags_as_required(["experiment_name", "dataset_name"])
-    _refuse_taken_flags(trainer)
-    offered, on_top = kinds_of(trainer), algorithms.personalizations_of(trainer)
-    if meaning:
-        names = ("fedavg", "centralized") if trainer == "generative_trainer" else offered
-        default = algorithms.DEFAULTS.get(trainer, "fedavg")
-        _declare_choice("algorithm", default, names, meaning, trainer)
-    if len(on_top) > 1:
-        meaning = "How clients personalize the global model."
-        _declare_choice("personalization", next(iter(on_top)), on_top, meaning, trainer)
-    own = [*offered.values(), *on_top.values(), *_BESIDE.get(trainer, ())]
-    option_flags.define(trainer.removesuffix("_trainer"), own, trainer)
     optimizer_flags.define_aliases()
 
 
 def define_data() -> None:
     """Declares the flags of data, the name of the data set, too."""
+    option_flags.declare(_data_flags().values())
+
+
+def make(trainer: str) -> dict[str, Made]:
+    """Returns a trainer's flags by their first names, without declaring them."""
+    made = _data_flags()
+    for group, kinds in _SHARED.items():
+        made |= option_flags.make(group, kinds, trainer, made)
+    _refuse_taken_flags(trainer, made)
+    offered, on_top = kinds_of(trainer), algorithms.personalizations_of(trainer)
+    if trainer in _CHOICES:
+        names = ("fedavg", "centralized") if trainer == "generative_trainer" else offered
+        default = algorithms.DEFAULTS.get(trainer, "fedavg")
+        made["algorithm"] = _choice("algorithm", default, names, _CHOICES[trainer], trainer)
+    if len(on_top) > 1:
+        meaning, default = "How clients personalize the global model.", next(iter(on_top))
+        made["personalization"] = _choice("personalization", default, on_top, meaning, trainer)
+    own = [*offered.values(), *on_top.values(), *_BESIDE.get(trainer, ())]
+    return made | option_flags.make(trainer.removesuffix("_trainer"), own, trainer, made)
+
+
+def _data_flags() -> dict[str, Made]:
     import datasets
 
     known = Option(
         "", errors.name("dataset_name"), None, str | None,
         f"Which data: one of {', '.join(datasets.names())}", parse=datasets.check_name,
     )  # fmt: skip
-    option_flags.declare(known, f"{known.meaning}.", "data")
-    option_flags.define("data", [DataOptions])
+    name = option_flags.flag_of(known, f"{known.meaning}.", "data")
+    return {"dataset_name": name, **option_flags.make("data", [DataOptions])}
+
+
+def beside(trainer: str) -> list[type]:
+    """Returns what else a trainer's runs have options of than algorithms and data."""
+    shared = [kind for kinds in _SHARED.values() for kind in kinds if kind is not DataOptions]
+    return [*shared, *_BESIDE.get(trainer, ())]
 
 
 def kinds_of(trainer: str) -> dict[str, Any]:
@@ -123,13 +148,13 @@ def kinds_of(trainer: str) -> dict[str, Any]:
     return generative.KINDS if trainer == "generative_trainer" else algorithms.offered_by(trainer)
 
 
-def _declare_choice(
-    flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str
-) -> None:
-    advice = tuple({**_elsewhere(trainer), **algorithms.REFUSED}.items())
-    choices = tuple(offered)
-    choice = Option("", errors.name(flag), default, str, meaning, choices=choices, elsewhere=advice)
-    option_flags.declare(choice, meaning, trainer.removesuffix("_trainer"))
+def _choice(flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str) -> Made:
+    advice = {**_elsewhere(trainer), **algorithms.REFUSED}
+    choice = Option(
+        "", errors.name(flag), default, str, meaning, choices=tuple(offered),
+        elsewhere=tuple(advice.items()),
+    )  # fmt: skip
+    return option_flags.flag_of(choice, meaning, trainer.removesuffix("_trainer"))
 
 
 def _elsewhere(trainer: str) -> dict[str, str]:
@@ -144,11 +169,11 @@ def _elsewhere(trainer: str) -> dict[str, str]:
     }
 
 
-def _refuse_taken_flags(trainer: str) -> None:
+def _refuse_taken_flags(trainer: str, made: Collection[str]) -> None:
     """Takes out algorithms of installed packages whose flags mean something else already."""
     kinds = {**kinds_of(trainer), **algorithms.personalizations_of(trainer)}
     others = algorithms.plugged()
-    taken = commandline.declared() | {"algorithm", "personalization"}
+    taken = {*made, *commandline.common(), "algorithm", "personalization"}
     known: dict[str, tuple[str, tuple[object, ...]]] = {}
     for name, kind in kinds.items():  # This project's come first.
         for option in options.options(kind, trainer):

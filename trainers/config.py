@@ -77,7 +77,10 @@ def read(trainer: str) -> Config:
         raise UserError(errors.name("dataset_name"), data.dataset_name, expected)
     whole = defaults.resolve(run, setting)
     whole.check()
-    stands_for = _stands_for(trainer, whole)
+    stands_for = _stands_for()
+    if generator is not None:  # Its betas depend on which it is.
+        client = whole.algorithm.client_optimizer
+        stands_for |= {f"client_{client.name}_{n}": v for n, v in client.parameters.items()}
     # The trainer's setting, if none was given.
     decides = {**deciding_flags(trainer), "setting": data.setting}
     return Config(
@@ -93,19 +96,21 @@ def read(trainer: str) -> Config:
     )
 
 
-def _stands_for(trainer: str, whole: RunConfig) -> dict[str, Any]:
+def default_flags(trainer: str) -> dict[str, Any]:
+    """Returns a trainer's flags where they are not given, as `run.json` has them."""
+    known = {name: made.flag.default for name, made in algorithm_flags.make(trainer).items()}
+    return _filled_in(known, _stands_for())
+
+
+def _stands_for() -> dict[str, Any]:
     """Returns what flags at None stand for that once had a default of their own."""
     tuning, includes_baseline = EvaluationConfig().choice()
-    known: dict[str, Any] = {
+    return {
         "finetune_tuning": tuning,
         "knn_tuning": tuning,
         "include_baseline_candidate": includes_baseline,
         "clients_per_train_round": DEVICES_A_ROUND,
     }
-    if trainer == "generative_trainer":
-        client = whole.algorithm.client_optimizer
-        known |= {f"client_{client.name}_{name}": v for name, v in client.parameters.items()}
-    return known
 
 
 def _filled_in(values: Mapping[str, Any], stands_for: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ counts from 0, after rounds 1, N + 1, ... and the last.
 
 from trainers import program
 
-run = program.command(__name__, "finetuning_trainer", "How the global model is trained.")
+run = program.command(__name__, "finetuning_trainer")
 
 if __name__ == "__main__":
     run()

@@ -12,7 +12,7 @@ all clients' pictures in one place, --only_client=ID on those of one.
 
 from trainers import program
 
-run = program.command(__name__, "generative_trainer", "Where: at the clients, or in one place.")
+run = program.command(__name__, "generative_trainer")
 
 if __name__ == "__main__":
     run()

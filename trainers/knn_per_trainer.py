@@ -11,7 +11,7 @@ validation clients; the baseline is the global model.
 
 from trainers import program
 
-run = program.command(__name__, "knn_per_trainer", "How the global model is trained.")
+run = program.command(__name__, "knn_per_trainer")
 
 if __name__ == "__main__":
     run()

@@ -10,7 +10,7 @@ personal models in personal_models.npz. --algorithm is one of
 
 from trainers import algorithm_flags, program
 
-run = program.command(__name__, "mtl_trainer", "How personal models are trained.")
+run = program.command(__name__, "mtl_trainer")
 __doc__ = __doc__.format(algorithm_flags.listing("mtl_trainer"))
 
 if __name__ == "__main__":

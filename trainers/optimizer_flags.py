@@ -21,7 +21,6 @@ ALIASES = {
     ("yogi", "initial_preconditioner_value"): "initial_accumulator_value",
     ("adagrad", "initial_preconditioner_value"): "initial_accumulator_value",
 }
-DEFAULT = "sgd"
 _PREFIXES = ("client", "server", "finetune", "personal")
 
 

@@ -4,8 +4,8 @@ Nothing but `core.options` says what a flag is; a flag's value is checked when i
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from absl import flags
 
@@ -35,28 +35,46 @@ class _Parser(flags.ArgumentParser):
         return argument if option.kind not in (int, float) else value
 
 
-def define(group: str, kinds: Iterable[type], trainer: str = "") -> None:
-    """Declares the flags of dataclasses' options, those of one trainer if it is named.
+class Made(NamedTuple):
+    """A flag that is not declared, and what it stands under in --help."""
+
+    flag: flags.Flag
+    group: str
+
+
+def declare(made: Iterable[Made]) -> None:
+    """Declares flags as this program's."""
+    for flag, group in made:
+        flags.DEFINE_flag(flag, module_name=f"trainers.{group}_flags")
+
+
+def make(
+    group: str, kinds: Iterable[type], trainer: str = "", taken: Collection[str] = ()
+) -> dict[str, Made]:
+    """Returns the flags of dataclasses' options by name, those of one trainer if it is named,
+    without those that are taken.
 
     Where several dataclasses have a flag with defaults of their own, the flag has none, and its
-    help lists theirs. Flags that are declared already stay as they are.
+    help lists theirs.
     """
     owners: dict[str, list[tuple[type, Option]]] = {}
     for kind in kinds:
         for option in options.options(kind, trainer):
-            if option.name.flag not in FLAGS:
+            if option.name.flag not in taken:
                 owners.setdefault(option.name.flag, []).append((kind, option))
-    for having in owners.values():
+    made = {}
+    for name, having in owners.items():
         option, defaults = having[0][1], [option.default for _, option in having]
         words = f"{option.meaning}."
         if any(default != defaults[0] for default in defaults):
             words += f" By default {_listed(having)}."
             option = dataclasses.replace(option, default=None, hint=option.hint | None)
-        declare(option, words, option.group or group)
+        made[name] = flag_of(option, words, option.group or group)
+    return made
 
 
-def declare(option: Option, words: str, group: str) -> None:
-    """Declares the flag of one option, with its help, in a group of --help."""
+def flag_of(option: Option, words: str, group: str) -> Made:
+    """Returns the flag of one option, with its help, in a group of --help."""
     name, default = option.name.flag, option.default
     if option.parse is not None and option.kind is not str:
         default = "none"
@@ -67,7 +85,7 @@ def declare(option: Option, words: str, group: str) -> None:
     else:
         serializer = flags.CsvListSerializer(",") if option.is_list else flags.ArgumentSerializer()
         flag = flags.Flag(_Parser(option), serializer, name, default, words)
-    flags.DEFINE_flag(flag, module_name=f"trainers.{group}_flags")
+    return Made(flag, group)
 
 
 def _listed(having: Sequence[tuple[type, Option]]) -> str:
@@ -84,25 +102,35 @@ def read(kind: type[T], trainer: str = "", **more: Any) -> T:
     """Returns a dataclass's value of its flags and of `more` fields; a flag at None leaves the
     field its default.
     """
-    values: dict[str, Any] = {}
+    names = [
+        option.name.flag
+        for option in options.options(kind, trainer)
+        if (option.field and option.field not in more) or option.name.flag in FLAGS
+    ]
+    return value_of(kind, {name: FLAGS[name].value for name in names}, trainer, **more)
+
+
+def value_of(kind: type[T], values: Mapping[str, Any], trainer: str = "", **more: Any) -> T:
+    """Returns the same of `{flag: value}`, with its default where there is none."""
+    fields: dict[str, Any] = {}
     for option in options.options(kind, trainer):
         if option.field and option.field not in more:
-            value = option.read(FLAGS[option.name.flag].value)
-            values |= {} if value is None else {option.field: value}
+            value = option.read(values.get(option.name.flag))
+            fields |= {} if value is None else {option.field: value}
     every: Any = dataclasses.fields(kind)  # type: ignore[arg-type]
     for field in every:
-        expanded = field.metadata["expand"](field) if "expand" in field.metadata else []
-        parts = [option for option in expanded if option.name.flag in FLAGS]
-        if parts and field.name not in more:
-            values[field.name] = _optimizer(parts, field.default)
-    return kind(**values, **more)
+        parts = field.metadata["expand"](field) if "expand" in field.metadata else []
+        if field.name not in more and any(part.name.flag in values for part in parts):
+            prefix = parts[0].name.flag.removesuffix("_optimizer")
+            fields[field.name] = _optimizer(prefix, values, field.default)
+    return kind(**fields, **more)
 
 
-def _optimizer(parts: Sequence[Option], default: OptimizerConfig) -> OptimizerConfig:
-    """Returns the optimizer that flags say, of the options of its field."""
-    values: Mapping[str, Any] = {o.name.flag: FLAGS[o.name.flag].value for o in parts}
-    prefix = parts[0].name.flag.removesuffix("_optimizer")
-    name, rate = values[f"{prefix}_optimizer"], values.get(f"{prefix}_learning_rate")
-    parameters = {p: values[f"{prefix}_{name}_{p}"] for p in optimizers.PARAMETERS[name]}
+def _optimizer(prefix: str, values: Mapping[str, Any], default: OptimizerConfig) -> OptimizerConfig:
+    """Returns the optimizer that flags with a prefix say."""
+    name, rate = values.get(f"{prefix}_optimizer"), values.get(f"{prefix}_learning_rate")
+    name = default.name if name is None else name
+    parameters: dict[str, Any]
+    parameters = {p: values.get(f"{prefix}_{name}_{p}") for p in optimizers.PARAMETERS[name]}
     parameters = {p: value for p, value in parameters.items() if value is not None}
     return OptimizerConfig(name, default.learning_rate if rate is None else rate, parameters)

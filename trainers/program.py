@@ -15,15 +15,14 @@ from motley_tff.experiment import run_directory
 from trainers import algorithm_flags, closing_table, config, published_flags
 
 
-def command(module: str, trainer: str, meaning: str = "") -> Callable[[], None]:
+def command(module: str, trainer: str) -> Callable[[], None]:
     """Declares a trainer's flags, and returns what runs it as a console command.
 
     Args:
       module: The trainer's `__name__`; its docstring is the command's help.
       trainer: Its name.
-      meaning: The help of --algorithm, if there is a choice.
     """
-    algorithm_flags.define(trainer, meaning)
+    algorithm_flags.define(trainer)
     main: Any = functools.partial(train, trainer)
     main.__module__ = module
     advice = published_flags.advice

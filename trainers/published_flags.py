@@ -7,11 +7,10 @@ lack. launch/grids/README.md has whole commands.
 """
 
 import re
-import subprocess
 
 from absl import flags
 
-from trainers import flag_defaults
+from trainers import TRAINERS, algorithm_flags, optimizer_flags
 
 _HYP, _MTL, _TUNING = (f" of {name}_trainer" for name in ("hypcluster", "mtl", "finetuning"))
 # {flag here: flags of the silo code's main.py}
@@ -86,15 +85,12 @@ def advice(flag: str) -> str | None:
 
 
 def _whose(flag: str) -> str | None:
-    try:
-        every = flag_defaults.read_all()
-    except (OSError, ValueError, subprocess.CalledProcessError):
-        return None  # Such as no memory for a process: it is advice.
-    positive = flag.removeprefix("no")
+    name, positive = optimizer_flags.first_name(flag), flag.removeprefix("no")
+    every = {trainer: algorithm_flags.make(trainer) for trainer in TRAINERS}
     owners = [
         trainer
         for trainer, known in every.items()
-        if flag in known or isinstance(known.get(positive), bool)
+        if name in known or (positive in known and known[positive].flag.boolean)
     ]
     whose = " and ".join(f"{trainer}'s" for trainer in owners)
     return f"--{flag} is {whose}; leave it out, or run that trainer" if owners else None

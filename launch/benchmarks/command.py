@@ -19,7 +19,7 @@ from absl import flags
 from launch import benchmarks
 from launch.benchmarks import measuring, report
 from motley_tff import commandline
-from motley_tff.core import cores
+from motley_tff.core import cores, errors
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -50,16 +50,15 @@ def main() -> None:
     numbers = {field.name: FLAGS[field.name].value for field in measuring.SIZE_FIELDS}
     all_sizes = measuring.Sizes(data_dir=FLAGS.data_dir, torch_python=FLAGS.torch_python, **numbers)
     if FLAGS.torch_python and not shutil.which(FLAGS.torch_python):
-        raise UserError(
-            f"--torch_python={FLAGS.torch_python}: found no program; give the path of a Python "
-            "that has PyTorch"
-        )
+        expected = "the path of a Python that has PyTorch"
+        raise UserError(errors.name("torch_python"), FLAGS.torch_python, expected)
     to_stdout = path == "-"
     if path and not to_stdout:  # Better now than after all has been measured.
         try:
             pathlib.Path(path).open("a").close()
         except OSError as error:
-            raise UserError(f"--json={path}: {error.strerror}; name another file") from error
+            expected = f"a file that can be written ({error.strerror})"
+            raise UserError(errors.name("json"), path, expected, "name another") from error
     tables = []
     for name in names:
         title, results = measuring.run_workload(name, all_sizes, repeats)

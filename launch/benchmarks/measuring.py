@@ -163,10 +163,8 @@ def _child(workload: str, sizes: Sizes, threads: int) -> Iterator[Callable[..., 
             answer = parent_end.recv()
         except EOFError as error:
             process.join(_END_SECONDS)
-            raise BenchmarkError(
-                f"a benchmark process ended with status {process.exitcode}; "
-                "its last words are above"
-            ) from error
+            where = f"a benchmark process ended with status {process.exitcode}"
+            raise BenchmarkError(where, advice="see its last words above") from error
         if isinstance(answer, BenchmarkError):
             raise answer
         return answer
@@ -203,7 +201,7 @@ def _serve(
                     command, number = connection.recv()
                     connection.send(_measure(contenders[number], command))
     except UserError as error:
-        connection.send(BenchmarkError(str(error)))
+        connection.send(BenchmarkError(error.where, error.found, error.expected, error.advice))
 
 
 def _measure(contender: Contender, command: str) -> Measured:

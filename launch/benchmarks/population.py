@@ -20,7 +20,7 @@ from datasets.models import linear
 from launch.benchmarks import rounds
 from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.backends import base
-from motley_tff.core import clients, functional_model, random_streams, task as task_lib
+from motley_tff.core import clients, errors, functional_model, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
@@ -36,10 +36,9 @@ _MEGABYTE = 1e6
 def population(sizes: Sizes, threads: int) -> Iterator[Plan]:
     """Yields what to measure; UserError if there is no round that memory could grow in."""
     if sizes.population_rounds <= (settled := sizes.population_settled_round):
-        raise UserError(
-            f"--population_rounds={sizes.population_rounds}: expected more than "
-            f"--population_settled_round={settled}, after which growth counts; give more rounds"
-        )
+        least = f"{errors.name('population_settled_round')}={settled}"
+        expected = f"more than {least}, after which growth counts"
+        raise UserError(errors.name("population_rounds"), sizes.population_rounds, expected)
     name, backend = rounds.sequential_backend(threads)
     resampled, source = draw_client_sizes(sizes.data_dir, sizes.population_clients)
     title = (
@@ -60,8 +59,8 @@ def draw_client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, st
         try:
             real.extend(int(list(row.values())[-1]) for row in csv_files.read(path))
         except ValueError as error:
-            expected = "expected whole numbers in the last column"
-            raise UserError(f"{path}: {expected} ({error})") from error
+            expected = f"whole numbers in the last column ({error})"
+            raise UserError(str(path), None, expected) from error
     if real:
         return rng.choice(np.array(real), number), f"resampled from {len(real):,} real ones"
     variance = math.log(1 + (_STD_SIZE / _MEAN_SIZE) ** 2)

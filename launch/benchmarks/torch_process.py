@@ -44,7 +44,7 @@ def contenders(
             process = _process(name, python, _LOOPS, model, path, number, layout)
             first, contender = stack.enter_context(process)
             if not abs(first - loss) <= _TOLERANCE * abs(loss):
-                raise BenchmarkError(f"{model}: PyTorch's first loss is {first}, ours {loss}")
+                raise BenchmarkError(f"PyTorch's first loss of {model}", first, f"ours, {loss}")
             made.append(contender)
         yield made
 
@@ -61,7 +61,7 @@ def _process(name: str, *arguments: object) -> Iterator[tuple[float, Contender]]
         def answer() -> str:
             if line := back.readline():
                 return line
-            raise BenchmarkError("--torch_python: the process ended; what it said is above")
+            raise BenchmarkError("the process of --torch_python ended", advice="see above")
 
         def run(number: int) -> None:
             for _ in range(number):

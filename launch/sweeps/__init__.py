@@ -2,8 +2,8 @@
 
 | module | what |
 |---|---|
-| `grids` | reads and checks a grid's YAML |
-| `flag_check` | asks a trainer whether it takes the grid's flags |
+| `grids` | reads a grid's YAML, and checks it and its flags |
+| `data_check` | asks a trainer whether it can load the data |
 | `plans` | points, runs, and the tasks they are grouped into; argument lists |
 | `train_group` | the process that trains a group of runs in one compiled call |
 | `processes` | the scheduler of one machine: starts tasks' processes, keeps what came of them |

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from datasets.models import users_model
-from launch.sweeps import flag_check, grids, plans, processes, results, slurm
+from launch.sweeps import data_check, grids, plans, processes, results, slurm
 from motley_tff import commandline
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory
 from motley_tff.files import text_tables
@@ -38,6 +39,7 @@ _MANY_RUNS, _TOO_MANY_RUNS = 20_000, 10_000_000
 # a process, most of it starting.
 _SECONDS_IN_A_GROUP, _SECONDS_ALONE = 0.3, 10.0
 _SECONDS_BETWEEN_LINES = 30.0
+_OTHER_ROOT = f"choose another {errors.name('root_output_dir')}"
 # What a directory is said to hold of where two values would tell a reader nothing.
 _STORED = {"grid": "another grid", "form": "another version of motley_sweep"}
 # What the closing table calls statistics of test clients.
@@ -124,8 +126,12 @@ def _grids(grid_files: Sequence[str], fixed: Mapping[str, str]) -> dict[str, gri
     found: dict[str, grids.Grid] = {}
     for path in map(pathlib.Path, grid_files):
         grid, name = grids.read(path, fixed), grids.directory_name(path, fixed)
+        try:
+            run_directory.check_name(name)
+        except UserError as error:
+            raise UserError(str(path), name, error.expected, "rename the file") from error
         if name in found:
-            raise UserError(f"{path}: two grids are called {name}; give each once")
+            raise UserError(str(path), f"a second grid called {name}", advice="give each once")
         found[name] = grid
     return found
 
@@ -167,7 +173,7 @@ def _check_size(plan_of: Mapping[str, plans.Plan], may_be_large: bool) -> None:
     """Asks before sweeps that would take very long."""
     for name, plan in plan_of.items():
         if plan.num_runs > _TOO_MANY_RUNS:
-            raise UserError(f"{name}: {plan.num_runs} runs; expected at most {_TOO_MANY_RUNS}")
+            raise UserError(name, f"{plan.num_runs} runs", f"at most {_TOO_MANY_RUNS}")
     if may_be_large or sum(plan.num_runs for plan in plan_of.values()) <= _MANY_RUNS:
         return
     days, counts = 0.0, list[str]()
@@ -178,10 +184,8 @@ def _check_size(plan_of: Mapping[str, plans.Plan], may_be_large: bool) -> None:
             f"{name}: {plan.grid.num_points} settings x {plan.num_seeds} seeds are "
             f"{plan.num_runs} runs"
         )
-    raise UserError(
-        f"{'; '.join(counts)}; {days:.2g} days of one core or more; give --yes to run them, or "
-        "fewer values"
-    )
+    found = f"{'; '.join(counts)}, {days:.2g} days of one core or more"
+    raise UserError("", found, f"at most {_MANY_RUNS}", "give --yes to run them, or fewer values")
 
 
 @contextlib.contextmanager
@@ -190,7 +194,7 @@ def _held(root: str, name: str, plan: plans.Plan) -> Iterator[run_directory.RunD
     try:
         directory = run_directory.RunDirectory(root, name, {})
     except UserError as error:
-        raise UserError(str(error).replace("--experiment_name", "--root_output_dir")) from error
+        raise UserError(error.where, error.found, error.expected, _OTHER_ROOT) from error
     with contextlib.closing(directory):
         _check_same(directory, plan)
         yield directory
@@ -218,30 +222,25 @@ def _check_data(plan_of: Mapping[pathlib.Path, plans.Plan]) -> None:
         waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
         if len(waiting) > (number == 0):
             arguments = plan.arguments(waiting[0].runs[0], directory)
-            complaint = flag_check.data_complaint(plan.grid.trainer, arguments, plan.environment)
+            complaint = data_check.complaint(plan.grid.trainer, arguments, plan.environment)
             if complaint is not None:
-                raise UserError(f"{directory.name}: {complaint}; nothing was run")
+                raise UserError(f"{directory.name}: {complaint}", advice="nothing was run")
 
 
 def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None:
     """Refuses a directory with results of another version, grid or number of seeds."""
     then, now = directory.record.get("plan"), plan.identity()
     if then is None and directory.record:
-        raise UserError(
-            f"{directory.path} belongs to an experiment, not to a sweep; choose another "
-            "--root_output_dir"
-        )
+        raise UserError(str(directory.path), "an experiment", "a sweep", _OTHER_ROOT)
     if then is None:
         return
     for name in now:
         before = then.get(name, 1 if name == "results_version" else None)
         if before != now[name] and not (name == "seeds" and plan.keeps_other_seeds):
-            stored = _STORED.get(name, f"{name} {before}")
-            expected = "" if name in _STORED else f", not {now[name]}"
-            raise UserError(
-                f"{directory.path} holds results of {stored}{expected}; choose another "
-                "--root_output_dir, or move them away"
-            )
+            found = f"results of {_STORED.get(name, f'{name} {before}')}"
+            expected = "" if name in _STORED else str(now[name])
+            advice = f"{_OTHER_ROOT}, or move them away"
+            raise UserError(str(directory.path), found, expected, advice)
 
 
 def _run_tasks(plan: plans.Plan, directory: pathlib.Path, resources: _Resources) -> None:
@@ -269,10 +268,8 @@ class _Progress:
     def done(self, task: plans.Task, content: dict[str, Any]) -> None:
         """Counts a task that ended, and prints a line now and then."""
         if not content.get("has_begun", True):
-            raise UserError(
-                f"{task.runs[0].run_id} failed before its training: {content['reason']}; the sweep "
-                "stops here, and the same command goes on once that is mended"
-            )
+            where = f"{task.runs[0].run_id} failed before its training: {content['reason']}"
+            raise UserError(where, advice="mend that, and give the same command to go on")
         self._left -= len(task.runs)
         self._failed += sum(row["status"] == "failed" for row in content["runs"])
         now = time.monotonic()

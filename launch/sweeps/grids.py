@@ -22,26 +22,29 @@ Values stay the text that was written: that is what trainers and tables get. Whe
 several optimizers, fixed flags of one are for the runs that choose it.
 """
 
+import contextlib
 import dataclasses
 import difflib
+import functools
 import hashlib
 import itertools
 import math
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import yaml
+from absl import flags
 
 import datasets
-from launch.sweeps import flag_check
-from motley_tff import algorithms
+from motley_tff import algorithms, commandline
+from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
 from motley_tff.tables import columns
-from trainers import TRAINERS, optimizer_flags
+from trainers import TRAINERS, algorithm_flags, optimizer_flags, option_flags, published_flags
 
 _REQUIRED = ("algorithm", "dataset", "trainer")
 SECTIONS = ("fixed", "inside", "grid")
@@ -56,6 +59,7 @@ _SWEEP_FLAGS = frozenset(
 # Of a directory.
 _LONGEST_NAME = 128
 _OF_COMMAND_LINE = 0  # In place of a line of the file.
+_FIXED = errors.name("fixed")
 _LAUNCH = pathlib.Path(__file__).parents[1]
 _SHIPPED = (_LAUNCH / "grids", _LAUNCH / "experiments")
 
@@ -77,13 +81,31 @@ class Grid:
     choose_by: str = "personalized"
     paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @functools.cached_property
+    def flags(self) -> dict[str, flags.Flag]:
+        """Its trainer's flags, by their first names."""
+        return {name: made.flag for name, made in algorithm_flags.make(self.trainer).items()}
+
+    def parsed(self, flag: str, text: str) -> Any:
+        """Returns the value of a flag's text; UserError if its trainer takes no such."""
+        known = self.flags.get(optimizer_flags.first_name(flag))
+        if known is None:
+            advice = published_flags.advice(flag)
+            advice = advice or commandline.similar_flag(flag, self.flags.values())
+            raise UserError(f"--{flag}", f"no such flag of {self.trainer}", advice=advice)
+        try:
+            return known.parser.parse(text)
+        except (TypeError, ValueError) as error:  # absl's own, of what is true or false.
+            raise UserError(f"--{flag}", text, "true or false") from error
+
     def fixed_of(self, point: Mapping[str, str]) -> dict[str, str]:
         """Returns `fixed` without the flags of optimizers that a combination does not choose."""
+        chosen = {**self.fixed, **point}
         return {
             flag: value
             for flag, value in self.fixed.items()
-            if (of := optimizer_flags.parameter_behind(flag)) is None
-            or {**self.fixed, **point}.get(of.choice, optimizer_flags.DEFAULT) == of.optimizer
+            if (parameter := optimizer_flags.parameter_behind(flag)) is None
+            or _chosen(self.flags, parameter.choice, chosen) == parameter.optimizer
         }
 
     @property
@@ -131,8 +153,9 @@ def parse(path: pathlib.Path) -> tuple[Grid, Given]:
 
     UserError, with the line where there is one, if the file cannot be read or is no grid.
     """
-    reader = _Reader(path)
-    return reader.grid(_compose(path)), reader.flags
+    reader = _Reader()
+    with errors.at(path):
+        return reader.grid(_compose(path)), reader.given
 
 
 def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) -> Grid:
@@ -141,9 +164,9 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
     UserError as `parse`, and if the trainer refuses a flag or a value.
     """
     grid, given = parse(path)
-    for flag in fixed:
-        if flag in _SWEEP_FLAGS:
-            raise UserError(f"--fixed={flag}=...: it is for motley_sweep to say; leave it out")
+    with errors.at("--fixed"):
+        for flag in fixed:
+            _refuse_sweeps_own(flag)
     inside, searched = (
         {flag: values for flag, values in of.items() if flag not in fixed}
         for of in (grid.inside, grid.grid)
@@ -158,13 +181,36 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
     )
     given = [one for one in given if one[1] not in fixed]
     given += [(_OF_COMMAND_LINE, flag, value) for flag, value in fixed.items()]
-    complaint = flag_check.first_complaint(grid.trainer, grid.dataset, given)
-    if complaint is not None:
-        line, message = complaint
-        where = f"{path}, --fixed" if line == _OF_COMMAND_LINE else f"{path} line {line}"
-        raise UserError(f"{where}: {message}")
-    _check_algorithm(path, grid)
+    _check_flags(path, grid, given)
+    with _at(path):
+        _check_algorithms(grid)
     return grid
+
+
+def _check_flags(path: pathlib.Path, grid: Grid, given: Given) -> None:
+    for line, flag, value in given:
+        with _at(f"{path}, --fixed" if line == _OF_COMMAND_LINE else f"{path} line {line}"):
+            grid.parsed(flag, value)
+
+
+@contextlib.contextmanager
+def _at(place: object) -> Iterator[None]:
+    """Puts a place before what errors inside say of theirs, and before a flag: here it has one."""
+    try:
+        yield
+    except UserError as error:
+        where = f"{place} {error.where}".rstrip()
+        raise UserError(where, error.found, error.expected, error.advice) from error
+
+
+def _refuse_sweeps_own(flag: str) -> None:
+    if flag in _SWEEP_FLAGS:
+        raise UserError(f"--{flag}", "what motley_sweep itself says", advice="leave it out")
+
+
+def _chosen(known: Mapping[str, flags.Flag], choice: str, given: Mapping[str, str]) -> str | None:
+    """Returns the optimizer that is given, or a trainer's default; None if it has no such."""
+    return given.get(choice) or (known[choice].default if choice in known else None)
 
 
 def fixed_flags(texts: Sequence[str]) -> dict[str, str]:
@@ -172,11 +218,11 @@ def fixed_flags(texts: Sequence[str]) -> dict[str, str]:
     pairs = [text.lstrip("-").partition("=") for text in texts]
     for text, (flag, _, value) in zip(texts, pairs, strict=True):
         if not flag or not value:
-            raise UserError(f"--fixed={text}: expected FLAG=VALUE, such as total_rounds=20")
+            raise UserError(_FIXED, text, "FLAG=VALUE, such as total_rounds=20")
     flags_given = [flag for flag, _, _ in pairs]
     for flag in flags_given:
         if flags_given.count(flag) > 1:
-            raise UserError(f"--fixed: found {flag} more than once; leave one")
+            raise UserError(_FIXED, flag, "each flag once", "leave one of them out")
     return {flag: value for flag, _, value in pairs}
 
 
@@ -192,53 +238,51 @@ def directory_name(path: pathlib.Path, fixed: Mapping[str, str]) -> str:
     return f"{name[: _LONGEST_NAME - 9]}.{digest}"
 
 
-def _check_algorithm(path: pathlib.Path, grid: Grid) -> None:
-    """Refuses optimizers under which a setting's algorithm would not be itself."""
-    if grid.trainer != "mtl_trainer":
+def _check_algorithms(grid: Grid) -> None:
+    """Refuses optimizers under which a combination's algorithm would not be itself."""
+    default, plain = algorithms.DEFAULTS.get(grid.trainer, ""), algorithms.FedAvg.check
+    named = {grid.fixed.get("algorithm", default), *grid.tried.get("algorithm", ())}
+    offered = algorithms.offered_by(grid.trainer).items()
+    picky = {name: kind for name, kind in offered if name in named and kind.check is not plain}
+    if not picky:
         return
-    flags = {**{flag: (value,) for flag, value in grid.fixed.items()}, **grid.tried}
-    pattern = re.compile(r"algorithm|(server|personal)_(optimizer|learning_rate|\w+_momentum)")
-    relevant = {flag: values for flag, values in flags.items() if pattern.fullmatch(flag)}
-    for values in itertools.product(*relevant.values()):
-        point = dict(zip(relevant, values, strict=True))
-        kind: Any = algorithms.TRAINING[point.get("algorithm", algorithms.DEFAULTS[grid.trainer])]
-        server, personal = (_optimizer(prefix, point) for prefix in ("server", "personal"))
-        try:
-            kind(server_optimizer=server, personal_optimizer=personal).check()
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from error
-
-
-def _optimizer(prefix: str, texts: Mapping[str, str]) -> algorithms.OptimizerConfig:
-    """Returns the optimizer of a grid's flags, with what algorithms check of it."""
-    name = texts.get(f"{prefix}_optimizer", optimizer_flags.DEFAULT)
-    momentum = texts.get(f"{prefix}_{name}_momentum")
-    return algorithms.OptimizerConfig(
-        name,
-        float(texts.get(f"{prefix}_learning_rate", 1.0)),
-        {} if momentum is None else {"momentum": float(momentum)},
-    )
+    parts = (o for kind in picky.values() for o in options.options(kind, grid.trainer))
+    deciding = {"algorithm", *(option.name.flag for option in parts if not option.field)}
+    searched = {f: v for f, v in grid.grid.items() if optimizer_flags.first_name(f) in deciding}
+    for setting, texts in itertools.product(
+        grid.settings or ({},), itertools.product(*searched.values())
+    ):
+        point = {**setting, **dict(zip(searched, texts, strict=True))}
+        given = {**grid.fixed_of(point), **point}
+        name = given.get("algorithm", default)
+        if name in picky:
+            values = {
+                optimizer_flags.first_name(flag): grid.parsed(flag, text)
+                for flag, text in given.items()
+            }
+            option_flags.value_of(picky[name], values, grid.trainer).check()
 
 
 def _compose(path: pathlib.Path) -> yaml.Node:
+    expected = "a grid's YAML file"
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except OSError as error:
         shipped = {p.stem: os.path.relpath(p) for d in _SHIPPED for p in d.rglob("*.yaml")}
         near = difflib.get_close_matches(path.name.removesuffix(".yaml"), shipped, 1)
-        hint = f"did you mean {shipped[near[0]]}?" if near else "expected a grid's YAML file"
-        raise UserError(f"{path} cannot be read: {error.strerror}; {hint}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text: {error}; expected YAML") from error
-    except RecursionError as error:
-        raise UserError(f"{path} nests far too deeply; expected a grid") from error
+        advice = f"did you mean {shipped[near[0]]}?" if near else ""
+        raise UserError("", f"nothing to read ({error.strerror})", expected, advice) from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        is_deep = isinstance(error, RecursionError)
+        found = "mappings that nest far too deeply" if is_deep else f"no UTF-8 text ({error})"
+        raise UserError("", found, expected) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or error
-        raise UserError(f"{path}{where}: not YAML: {problem}") from error
+        where = f"line {mark.line + 1}" if mark else ""
+        raise UserError(where, f"no YAML ({problem})", expected) from error
     if node is None:
-        raise UserError(f"{path} is empty; expected the keys {', '.join(_REQUIRED)} and grid")
+        raise UserError("", "an empty file", f"the keys {', '.join(_REQUIRED)} and grid")
     return node
 
 
@@ -248,76 +292,75 @@ def _near(word: str, words: Iterable[str]) -> str:
 
 
 class _Reader:
-    """Turns nodes into a grid, and remembers on which line each flag stands."""
+    """Turns nodes into a grid, and remembers on which line each flag stands.
 
-    def __init__(self, path: pathlib.Path):
-        self._path = path
-        self.flags: Given = []
+    A UserError says the line.
+    """
+
+    def __init__(self) -> None:
+        self.given: Given = []
         self._of_settings: Given = []
         self._sections: dict[str, str] = {}  # {flag: the section that gives it}
 
     def grid(self, node: yaml.Node) -> Grid:
         """Returns the whole document's grid."""
         keys = self._mapping(node, "the grid", _KEYS)
-        missing = [key for key in _REQUIRED if key not in keys]
-        if missing:
-            raise UserError(f"{self._path}: missing keys: {', '.join(missing)}; give each")
+        for key in _REQUIRED:
+            if key not in keys:
+                raise UserError("", f"no key {key}", f"the keys {', '.join(_REQUIRED)}")
         text: dict[str, Any] = {key: self._scalar(keys[key], key) for key in _REQUIRED}
         self._one_of(keys["trainer"], "trainer", TRAINERS)
-        try:
+        with _at(_line(keys["dataset"])):
             datasets.check_name(text["dataset"])
-        except UserError as error:
-            raise self._fail(keys["dataset"], str(error)) from error
+        self._flags = {n: made.flag for n, made in algorithm_flags.make(text["trainer"]).items()}
         sections: dict[str, Any] = {name: self._section(name, keys.get(name)) for name in SECTIONS}
         settings = self._settings(keys.get("settings"), sections["fixed"])
         if not sections["grid"] and not sections["inside"] and not settings:
-            raise UserError(f"{self._path}: the grid is empty; give grid: a flag and its values")
+            raise UserError("grid", None, "a flag and its values")
         self._check_optimizers(sections, settings)
-        self.flags += self._of_settings
+        self.given += self._of_settings
         choose_by = "personalized"
         if "choose_by" in keys:
             choose_by = self._one_of(keys["choose_by"], "choose_by", _CHOOSE_BY)
         paper = self._paper(keys["paper"]) if "paper" in keys else {}
         return Grid(**text, **sections, settings=settings, choose_by=choose_by, paper=paper)
 
-    def _fail(self, node: yaml.Node, message: str) -> UserError:
-        return UserError(f"{self._path} line {node.start_mark.line + 1}: {message}")
-
     def _mapping(
         self, node: yaml.Node, what: str, known: Iterable[str] | None = None
     ) -> dict[str, yaml.Node]:
         if not isinstance(node, yaml.MappingNode) or not node.value:
-            raise self._fail(node, f"{what} is empty or no mapping; expected lines of key: value")
+            raise UserError(f"{_line(node)} {what}", None, "lines of key: value")
         nodes: dict[str, yaml.Node] = {}
         for key_node, value in node.value:
             key = self._scalar(key_node, "a key")
             if known is not None and key not in known:
-                hint = _near(key, known) or f"expected {', '.join(known)}"
-                raise self._fail(key_node, f"unknown key {key}; {hint}")
+                expected = f"one of {', '.join(known)}"
+                raise UserError(_line(key_node), f"key {key}", expected, _near(key, known))
             if key in nodes:
-                raise self._fail(key_node, f"{key} stands here a second time; leave one")
+                raise UserError(_line(key_node), f"a second {key}", advice="leave one of them out")
             nodes[key] = value
         return nodes
 
     def _scalar(self, node: yaml.Node, what: str) -> str:
         if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null") or not node.value:
-            raise self._fail(node, f"{what}: expected one value")
+            raise UserError(f"{_line(node)} {what}", None, "one value")
         return str(node.value)
 
     def _list(self, node: yaml.Node, what: str) -> tuple[str, ...]:
         if not isinstance(node, yaml.SequenceNode) or not node.value:
-            raise self._fail(node, f"{what}: expected a list of values, such as [0.01, 0.1]")
+            raise UserError(f"{_line(node)} {what}", None, "a list of values, such as [0.01, 0.1]")
         values = tuple(self._scalar(item, what) for item in node.value)
         for i, value in enumerate(values):
             if number(value) in {number(other) for other in values[:i]}:
-                raise self._fail(node.value[i], f"{what}: {value} stands in the list twice")
+                where = f"{_line(node.value[i])} {what}"
+                raise UserError(where, f"{value} a second time", advice="leave one of them out")
         return values
 
     def _one_of(self, node: yaml.Node, what: str, allowed: tuple[str, ...]) -> str:
         value = self._scalar(node, what)
         if value not in allowed:
-            expected = f"{what}: {value}; expected one of {', '.join(allowed)}"
-            raise self._fail(node, "; ".join(filter(None, (expected, _near(value, allowed)))))
+            expected = f"one of {', '.join(allowed)}"
+            raise UserError(f"{_line(node)} {what}", value, expected, _near(value, allowed))
         return value
 
     def _section(self, name: str, node: yaml.Node | None) -> dict[str, Any]:
@@ -326,19 +369,20 @@ class _Reader:
             return {}
         result: dict[str, Any] = {}
         for flag, value in self._mapping(node, name).items():
-            if flag in _SWEEP_FLAGS:
-                raise self._fail(
-                    value, f"{name}: --{flag} is for motley_sweep to say; leave it out"
-                )
-            other = self._sections.setdefault(flag, name)
-            if other != name:
-                raise self._fail(value, f"{flag} is in {other} and in {name}; leave one")
+            self._check_place(value, flag, name, self._sections.setdefault(flag, name))
             values = (self._scalar(value, flag),) if name == "fixed" else self._list(value, flag)
             result[flag] = values[0] if name == "fixed" else values
-            line = value.start_mark.line + 1
             texts = [",".join(values)] if name == "inside" else values
-            self.flags.extend((line, flag, text) for text in texts)
+            self.given.extend((value.start_mark.line + 1, flag, text) for text in texts)
         return result
+
+    def _check_place(self, node: yaml.Node, flag: str, section: str, other: str) -> None:
+        """Refuses a flag that a sweep gives itself, or that stands in another section."""
+        with errors.at(_line(node)):
+            _refuse_sweeps_own(flag)
+            if other != section:
+                found = f"it in {other} and in {section}"
+                raise UserError(f"--{flag}", found, advice="leave one of them out")
 
     def _settings(
         self, node: yaml.Node | None, fixed: Mapping[str, str]
@@ -347,7 +391,7 @@ class _Reader:
         if node is None:
             return ()
         if not isinstance(node, yaml.SequenceNode) or not node.value:
-            raise self._fail(node, "settings: expected a list of mappings of flags")
+            raise UserError(f"{_line(node)} settings", None, "a list of mappings of flags")
         settings: list[dict[str, str]] = []
         for item in node.value:
             values = {
@@ -355,16 +399,14 @@ class _Reader:
                 for flag, value in self._mapping(item, "a setting").items()
             }
             if values in settings:
-                raise self._fail(item, "this setting stands in the list twice")
+                raise UserError(_line(item), "a setting a second time", advice="leave one out")
             for flag in values:
-                if flag in _SWEEP_FLAGS:
-                    raise self._fail(item, f"--{flag} is for motley_sweep to say; leave it out")
-                if (other := self._sections.get(flag, "fixed")) != "fixed":
-                    raise self._fail(item, f"{flag} is in {other} and in settings; leave one")
-                of = optimizer_flags.parameter_behind(flag)
-                name = {**fixed, **values}.get(of.choice) if of else None
-                if of and of.optimizer != (name or optimizer_flags.DEFAULT):
-                    raise self._fail(item, f"--{flag} is a flag of {of.optimizer}; leave it out")
+                other = self._sections.get(flag, "fixed")
+                self._check_place(item, flag, "settings", "settings" if other == "fixed" else other)
+                parameter = optimizer_flags.parameter_behind(flag)
+                if parameter is not None:
+                    name = _chosen(self._flags, parameter.choice, {**fixed, **values})
+                    _check_chosen(_line(item), flag, parameter, (name,))
             self._of_settings += [(item.start_mark.line + 1, *one) for one in values.items()]
             settings.append(values)
         return tuple(settings)
@@ -374,25 +416,18 @@ class _Reader:
     ) -> None:
         """Refuses flags of an optimizer that no run chooses, or, in `grid`, not every run."""
         names: dict[str, str] = {}
-        for line, flag, _ in self.flags:
-            of = optimizer_flags.parameter_behind(flag)
-            if of is None:
+        for line, flag, _ in self.given:
+            parameter = optimizer_flags.parameter_behind(flag)
+            if parameter is None:
                 continue
-            fixed = sections["fixed"].get(of.choice, optimizer_flags.DEFAULT)
-            of_settings = (s[of.choice] for s in settings if of.choice in s)
-            chosen = sections["grid"].get(of.choice, (fixed, *of_settings))
-            name = optimizer_flags.first_name(flag)
+            choice, name = parameter.choice, optimizer_flags.first_name(flag)
             if names.setdefault(name, flag) != flag:
-                raise UserError(
-                    f"{self._path} line {line}: --{names[name]} and --{flag} are two names of one "
-                    "flag; leave one"
-                )
-            if of.optimizer not in chosen or (flag in sections["grid"] and len(chosen) > 1):
-                raise UserError(
-                    f"{self._path} line {line}: --{flag} is a flag of {of.optimizer}, but "
-                    f"--{of.choice} is {' or '.join(chosen)}; leave it out, or make a grid of "
-                    f"{of.optimizer} alone"
-                )
+                found = f"--{names[name]}, its other name, too"
+                raise UserError(f"line {line} --{flag}", found, advice="leave one of them out")
+            fixed = _chosen(self._flags, choice, sections["fixed"])
+            others = (setting[choice] for setting in settings if choice in setting)
+            chosen = tuple(dict.fromkeys(sections["grid"].get(choice, (fixed, *others))))
+            _check_chosen(f"line {line}", flag, parameter, chosen, flag in sections["grid"])
 
     def _paper(self, node: yaml.Node) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -411,8 +446,26 @@ class _Reader:
         is_list = isinstance(node, yaml.SequenceNode)
         numbers = [number(self._scalar(n, what)) for n in (node.value if is_list else [node])]
         if not 1 <= len(numbers) <= 2 or not all(isinstance(n, float) for n in numbers):
-            raise self._fail(node, f"{what}: expected [mean, std over seeds]")
+            raise UserError(f"{_line(node)} {what}", None, "[mean, std over seeds]")
         return [float(n) for n in numbers]
+
+
+def _line(node: yaml.Node) -> str:
+    return f"line {node.start_mark.line + 1}"
+
+
+def _check_chosen(
+    line: str, flag: str, parameter: optimizer_flags.Parameter, chosen: Sequence[str | None],
+    by_all: bool = False,
+) -> None:  # fmt: skip
+    """Refuses an optimizer's parameter that is not chosen, or, if it has to be, not by all runs;
+    where its trainer has no such optimizer the flag is unknown, which is said later.
+    """
+    if None in chosen or (parameter.optimizer in chosen and not (by_all and len(chosen) > 1)):
+        return
+    found = f"--{parameter.choice}={' or '.join(map(str, chosen))}"
+    advice = f"leave it out, or make a grid of {parameter.optimizer} alone"
+    raise UserError(f"{line} --{flag}", found, parameter.optimizer, advice)
 
 
 def number(text: str) -> float | str:

@@ -14,11 +14,20 @@ from typing import Any, NamedTuple
 
 import datasets
 import motley_tff
+from datasets.options import DataOptions
 from launch.sweeps import grids
 from motley_tff import algorithms
+from motley_tff.algorithms import FineTuning
 from motley_tff.backends import run_groups
 from motley_tff.core import options
 from motley_tff.core.errors import UserError
+from motley_tff.experiment.config import (
+    EvaluationConfig,
+    LoopConfig,
+    WarmStartConfig,
+)
+from trainers import algorithm_flags, optimizer_flags
+from trainers.algorithm_flags import ExperimentOptions
 
 # Results of another form of `tasks/*.json`, or in another order, are refused.
 _FORM = 2
@@ -28,15 +37,27 @@ _STACKED_DATASETS = ("school", "vehicle")
 TRACED = (
     "client_learning_rate", "server_learning_rate", "personal_learning_rate", "lambda",
 )  # fmt: skip
-# Others that `train_group` knows; a grid with any other one is run by its trainer.
-_KNOWN = frozenset(
-    {*TRACED, "algorithm", "total_rounds", "train_epochs", "train_batch_size",
-     "rounds_per_evaluation", "rounds_per_checkpoint", "finetune_learning_rate",
-     "finetune_max_epochs", "finetune_every", "finetune_last_layer", "finetune_tuning",
-     "include_baseline_candidate", "reported_round", "num_clusters", "num_warmstart_fedavg_rounds",
-     "warmstart_fraction", "val_split", "test_split", "lam_svm", "l2_reg"}
-)  # fmt: skip
-_OPTIMIZERS = ("client_", "server_", "finetune_", "personal_")
+# {what a run has beside its algorithm: its fields that a group does not have}. A group has all
+# others, and those of algorithms; a new field that `train_group` does not read belongs here. Of
+# backends and of a `RunConfig` itself it has none: it is one call of the vectorized backend.
+_ALONE: Mapping[type, tuple[str, ...]] = {
+    # A group's rounds and evaluations have all silos.
+    LoopConfig: (
+        "clients_per_train_round", "clients_fraction", "dropout_rate",
+        "valid_clients_per_evaluation", "test_clients_per_evaluation", "final_evaluation_clients",
+    ),
+    # It is scored once, on all of the personalization set, and every silo takes its model.
+    EvaluationConfig: ("personalization_fractions", "acceptance"),
+    # It is scored on silos' own examples, and its models are new.
+    ExperimentOptions: (
+        "evaluate_ood", "ood_examples", "path_to_initial_model_weights",
+        "path_to_initial_model_weights_list",
+    ),
+    # Its warm start has the rates of what follows, and trains each model by itself.
+    WarmStartConfig: (
+        "client_learning_rate", "server_learning_rate", "server_adam_epsilon", "initialization",
+    ),
+}  # fmt: skip
 # Every candidate's scores of every run are kept until a call ends.
 _MAX_SCORES_A_CALL = 2560
 
@@ -195,10 +216,8 @@ def from_record(record: Mapping[str, Any]) -> Plan:
     """
     plan = record["plan"]
     if plan.get("form") != _FORM:
-        raise UserError(
-            "the sweep was begun by another version of motley_sweep, which numbers tasks "
-            "otherwise; go on with that version, or begin the sweep anew"
-        )
+        found, expected = "a sweep that another version of motley_sweep began", "one of this"
+        raise UserError("", found, expected, "go on with that version, or begin the sweep anew")
     sections = {
         name: {flag: tuple(v) if isinstance(v, list) else v for flag, v in plan["grid"][name]}
         for name in grids.SECTIONS
@@ -212,7 +231,7 @@ def from_record(record: Mapping[str, Any]) -> Plan:
 
 def is_grouped(grid: grids.Grid) -> bool:
     """Returns whether the vectorized backend trains this grid's runs together."""
-    if grid.settings:
+    if grid.settings or grid.trainer not in algorithms.DEFAULTS:
         return False
     flags = {*grid.fixed, *grid.inside, *grid.grid}
     values = [*grid.fixed.items(), *((f, v) for f in grid.grid for v in grid.grid[f])]
@@ -224,23 +243,40 @@ def is_grouped(grid: grids.Grid) -> bool:
     trained = [algorithms.TRAINING[name] for name in grid.grid.get("algorithm", (default,))]
     # A grid that names another personalization than the trainer's first is not grouped.
     kinds = [*trained, *list(algorithms.personalizations_of(grid.trainer).values())[:1]]
-    offered = algorithms.offered_by(grid.trainer).values()
-    algorithm_flags = {o.name.flag for kind in offered for o in options.options(kind)}
     return (
         all(kind.card.can_be_grouped for kind in kinds)
         and (grid.fixed.get("total_rounds") != "0" or "num_warmstart_fedavg_rounds" in grid.fixed)
-        and all(flag in _KNOWN | algorithm_flags or flag.startswith(_OPTIMIZERS) for flag in flags)
+        and {*map(optimizer_flags.first_name, flags)} <= of_groups(grid.trainer)
     )
+
+
+def of_groups(trainer: str) -> set[str]:
+    """Returns the flags that `train_group` knows; a grid with any other one is run by its trainer.
+
+    Of data these are what its data sets alone have: what all have deals, caps or leaves out.
+    """
+    first_on_top = list(algorithms.personalizations_of(trainer).values())[:1]
+    kinds = [*algorithms.offered_by(trainer).values(), *first_on_top]
+    known = {"algorithm", *(o.name.flag for kind in kinds for o in options.options(kind, trainer))}
+    known.update(
+        option.name.flag
+        for kind in algorithm_flags.beside(trainer)
+        for option in options.options(kind, trainer)
+        if kind in _ALONE and option.field not in _ALONE[kind]
+    )
+    of_data = (o for o in options.options(DataOptions) if {*o.owners} & {*_STACKED_DATASETS})
+    return known | {option.name.flag for option in of_data}
 
 
 def max_settings(grid: grids.Grid) -> int:
     """Returns how many settings are trained in one call; fewer where each has many candidates."""
     flags = {**grid.fixed, **{flag: values[-1] for flag, values in grid.grid.items()}}
-    is_tuned = grid.trainer in algorithms.FineTuning.card.trainers
-    epochs = (
-        int(flags.get("finetune_max_epochs", algorithms.FineTuning.max_epochs)) if is_tuned else 1
+    epochs, rates = (
+        options.name_of(FineTuning, field).flag for field in ("max_epochs", "learning_rates")
     )
-    candidates = 1 + int(epochs) * len(grid.inside.get("finetune_learning_rate", ("",)))
+    is_tuned = grid.trainer in FineTuning.card.trainers
+    num_epochs = int(flags.get(epochs, FineTuning.max_epochs)) if is_tuned else 1
+    candidates = 1 + num_epochs * len(grid.inside.get(rates, ("",)))
     return max(1, min(run_groups.MAX_SETTINGS, _MAX_SCORES_A_CALL // candidates))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from launch.sweeps import grids, plans
-from motley_tff.core import candidates
+from motley_tff.core import candidates, errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.tables import columns as columns_lib
@@ -101,7 +101,8 @@ def load(path: pathlib.Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}; take it away to run it again") from error
+        expected, advice = "what motley_sweep writes", "take it away to run it again"
+        raise UserError(str(path), f"what cannot be read ({error})", expected, advice) from error
     return content
 
 
@@ -165,10 +166,9 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
 def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) -> None:
     files = {json.dumps(c["data_files"], sort_keys=True) for c in contents if c.get("data_files")}
     if len(files) > 1:
-        raise UserError(
-            f"{directory}: its runs were of different data files ({' and '.join(sorted(files))}); "
-            "give them all the same --data_dir and another --root_output_dir"
-        )
+        names = [errors.name(name) for name in ("data_dir", "root_output_dir")]
+        found, advice = " and ".join(sorted(files)), f"give one {names[0]} and another {names[1]}"
+        raise UserError(str(directory), found, "the same data files in all runs", advice)
 
 
 def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> list[dict]:
@@ -256,9 +256,8 @@ def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None)
             table = clients_path(directory, task, run)
             for client in csv_files.read(table):
                 if not {"run_id", "round", "split"} <= client.keys():
-                    raise UserError(
-                        f"{table} lacks run_id, round or split; take it away to run it again"
-                    )
+                    found, advice = "no run_id, round or split", "take it away to run it again"
+                    raise UserError(str(table), found, advice=advice)
                 key = (client["run_id"], client["round"])
                 if key == (run.run_id, row["round"]) and client["split"] in SPLITS:
                     clients.append(client)

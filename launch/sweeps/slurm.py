@@ -23,7 +23,7 @@ from typing import Any
 
 from launch.sweeps import plans, processes, results
 from motley_tff import commandline
-from motley_tff.core import cores, signals
+from motley_tff.core import cores, errors, signals
 from motley_tff.core.errors import UserError
 
 # Slurm's default MaxArraySize is 1001.
@@ -93,10 +93,9 @@ def check() -> None:
     """Raises a UserError unless there is a Slurm to talk to."""
     missing = [name for name in ("sbatch", "squeue", "srun") if shutil.which(name) is None]
     if missing:
-        raise UserError(
-            f"--scheduler=slurm: {', '.join(missing)} not found; run this on a machine of a Slurm "
-            "cluster, or with --scheduler=local"
-        )
+        name = errors.name("scheduler")
+        expected = f"a machine of a Slurm cluster; {', '.join(missing)} are not here"
+        raise UserError(name, "slurm", expected, f"go to such, or give {name}=local")
 
 
 def run(
@@ -146,10 +145,8 @@ def _submit(
             jobs = executor.map_array(Job(str(directory)), [task.number for task in tasks])
     except (submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
         messages = re.findall(r"sbatch: error: (.*)", str(error)) or [str(error)]
-        raise UserError(
-            f"Slurm refused the jobs: {messages[0]}; see --slurm_partition, --slurm_hours, "
-            "--slurm_memory_gb and --cpus_per_task"
-        ) from error
+        advice = "see --slurm_partition, --slurm_hours, --slurm_memory_gb and --cpus_per_task"
+        raise UserError("Slurm", f"jobs that it refuses ({messages[0]})", advice=advice) from error
     return [job.job_id for job in jobs]
 
 
@@ -204,7 +201,7 @@ def _cancel_leftovers(name: str) -> None:
     while True:
         answer = _squeue(f"--name={name}", "--format=%i")
         if answer.returncode:
-            raise UserError(f"Slurm does not answer: {answer.stderr.strip()}; is it running?")
+            raise UserError("Slurm", f"no answer ({answer.stderr.strip()})", advice="start it")
         if not answer.stdout.split():
             return
         commandline.raise_if_ended()

@@ -33,10 +33,9 @@ def main(directory: str, number: str) -> None:
     try:
         record = (folder / "run.json").read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise UserError(
-            f"{folder}: found no run.json, which says what to train; motley_sweep writes it (not "
-            "with --dry_run) and starts its tasks itself"
-        ) from error
+        expected = "run.json, which says what to train"
+        advice = "start motley_sweep without --dry_run: it writes that, and starts its tasks"
+        raise UserError(str(folder), None, expected, advice) from error
     plan = plans.from_record(json.loads(record))
     task = plan.tasks[int(number)]
     importlib.import_module(f"trainers.{plan.grid.trainer}")  # Declares its flags.

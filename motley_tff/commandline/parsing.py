@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from absl import flags
@@ -59,7 +59,8 @@ def parse(
         _given[:] = _flags_among(words)
         values = FLAGS([argv[0], *(word for word, _ in words)])[1:]
     except flags.UnrecognizedFlagError as error:
-        hint = advice(error.flagname) or _similar_flag(error.flagname)
+        ours = itertools.chain(*_own_flags().values())
+        hint = advice(error.flagname) or similar_flag(error.flagname, ours)
         hint = hint or f"{name} --help lists the flags"
         raise UserError(f"unknown flag --{error.flagname}", advice=hint) from error
     except flags.CantOpenFlagFileError as error:
@@ -108,9 +109,10 @@ def given() -> tuple[Given, ...]:
     return tuple(_given)
 
 
-def declared() -> set[str]:
-    """Returns the names of all flags that are declared so far."""
-    return set(FLAGS)
+def common() -> set[str]:
+    """Returns the names of the flags that every program has: absl's."""
+    modules = FLAGS.flags_by_module_dict().items()
+    return {flag.name for module, group in modules if module.startswith("absl") for flag in group}
 
 
 def _usage(name: str, positional: Sequence[str]) -> str:
@@ -158,11 +160,11 @@ def _flags_among(words: Sequence[tuple[str, str | None]]) -> Iterator[Given]:
             yield Given(name.removeprefix("no") if is_off else name, value, flagfile)
 
 
-def _similar_flag(name: str) -> str:
+def similar_flag(name: str, known: Iterable[flags.Flag]) -> str:
     """Returns a question about flags that exist, or an empty string: those that end in the name,
     which says too little, or the one that is spelled most like it.
     """
-    ours = [flag for group in _own_flags().values() for flag in group]
+    ours = list(known)
     longer = sorted(flag.name for flag in ours if flag.name.endswith(f"_{name}"))
     if len(longer) > 1:
         return f"did you mean one of --{', --'.join(longer)}?"

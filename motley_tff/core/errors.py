@@ -96,6 +96,7 @@ def at(where: object) -> Iterator[None]:
     except UserError as error:
         if not isinstance(error.where, Name):
             error.where = f"{where} {error.where}".rstrip()
+            error.args = (error.where, *error.args[1:])  # What another process gets.
         raise
 
 

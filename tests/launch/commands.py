@@ -47,8 +47,9 @@ class _Command:
         """Returns the one line that the command says of wrong input."""
         with pytest.raises(UserError) as error:
             self(*arguments)
-        assert error.value.exit_status == 2
-        return error.value.line(with_flags=True)
+        line = error.value.line(with_flags=True)
+        assert "\n" not in line and error.value.exit_status == 2
+        return line
 
 
 @functools.cache

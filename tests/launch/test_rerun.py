@@ -25,10 +25,7 @@ _PYTHON = """#!{python}
 import json, os, pathlib, shutil, signal, sys
 folder = pathlib.Path("{folder}")
 option, *given = sys.argv[1:]
-asked = given[0] == "trainers.flag_defaults" and (folder / "defaults.json").exists()
-if asked:
-    sys.exit(print((folder / "defaults.json").read_text()))
-if option != "-m" or given[0] == "trainers.flag_defaults":
+if option != "-m":
     os.execv("{python}", ["{python}", *sys.argv[1:]])
 if (folder / "wait").exists():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit((folder / "ended").touch() or 143))
@@ -64,8 +61,6 @@ def folder(tmp_path, monkeypatch):
     python.write_text(_PYTHON.format(python=sys.executable, folder=tmp_path))
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    defaults = {"train_epochs": 1, "client_learning_rate": 0.1}
-    (tmp_path / "defaults.json").write_text(json.dumps(defaults))
     for name in ("before", "now"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "clients.csv").write_text(_CLIENTS)
@@ -208,7 +203,6 @@ def test_flags_that_are_not_the_trainers_own_are_given_again(folder, compared):
 
 def test_a_generators_betas_are_given_again(folder, compared):
     """Whatever they are: those that are not given depend on --generator."""
-    (folder / "defaults.json").unlink()
     flags = {"generator": "wgan_gp", "client_adam_beta_1": 0.9}
     _record(folder / "before", trainer="generative_trainer", flags=flags)
     compared()
@@ -219,7 +213,6 @@ def test_silos_cohort_is_given_again_where_it_is_that_of_devices(folder, compare
     """All silos take part unless it is given: ten are another run, under flags that look alike."""
     eleven = toy.three_weights("cross_silo", (2,) * 11)
     monkeypatch.setattr(in_process, "load", lambda options: eleven)
-    (folder / "defaults.json").write_text('{"clients_per_train_round": 10}')
     with in_process.opened("mtl_trainer") as run:
         flags = ("--algorithm=local", "--total_rounds=1", "--backend=sequential")
         ten, every = (
@@ -239,7 +232,6 @@ def test_silos_cohort_is_given_again_where_it_is_that_of_devices(folder, compare
 
 @pytest.mark.parametrize("trainer", _RUNS)
 def test_a_trainers_run_is_the_same_with_the_flags_of_its_record(rerun, folder, tmp_path, trainer):
-    (folder / "defaults.json").unlink()
     with in_process.opened(trainer) as run:
         flags = ("--total_rounds=1", "--backend=sequential", *_RUNS[trainer])
         first = run(tmp_path / "first", "run", *flags)
@@ -283,30 +275,33 @@ def test_an_end_by_signal_ends_the_trainer_and_waits_for_it(folder):
 def test_bad_input_is_one_line(rerun, folder):
     run, again = folder / "before", f"--root_output_dir={folder / 'again'}"
 
-    def refused(words, flag=again, **record):
+    def check(where, found, flag=again, **record):
         _record(run, **record)
-        assert words in rerun.refused(run, flag)
+        with refused(where, found):
+            rerun(run, flag)
 
-    refused("a run that is not finished", status="running")
-    refused("found a run of motley_sweep", trainer="motley_sweep")
-    refused("has no flags; give a trainer's run", flags=None)
-    refused("command: found null, expected a trainer", command=None)
-    refused("command: found [], expected", command=[], trainer=None)
-    refused("give another directory", f"--root_output_dir={folder}", run_id="before")
+    check("before", "an unfinished run", status="running")
+    check("before", "a run of motley_sweep", trainer="motley_sweep")
+    check("before/run.json", "no flags", flags=None)
+    check("before/run.json, command", "null", command=None)
+    check("before/run.json, command", "[]", command=[], trainer=None)
+    there = f"{folder}/../{folder.name}"
+    check("root_output_dir", there, f"--root_output_dir={there}", run_id="before")
     shutil.copytree(folder / "now", folder / "again" / "mine")
-    refused("found the run of an earlier motley_rerun")
+    check("again/mine", "an earlier motley_rerun")
     shutil.rmtree(folder / "again")
     (run / "clients.csv").write_bytes(b"client_id\n\xe9\n")
-    refused("clients.csv: found what cannot be read ('utf-8' codec can't decode byte 0xe9")
+    check("before/clients.csv", "'utf-8' codec can't decode byte 0xe9")
     (run / "clients.csv").unlink()
-    refused("found no CSV to compare with")
+    check("before", "no CSV")
     (run / "run.json").unlink()
-    assert "found no run.json that can be read" in rerun.refused(run, again)
+    with refused("before", "no run.json"):
+        rerun(run, again)
 
 
 def test_a_trainer_that_ends_with_an_error_is_said(rerun, folder, capfd):
     _record(folder / "before")
     shutil.rmtree(folder / "now")
-    said = rerun.refused(folder / "before", f"--root_output_dir={folder / 'again'}")
-    assert said == "the trainer ended with status 1; its message is above"
+    with refused("status 1", advice="above"):
+        rerun(folder / "before", f"--root_output_dir={folder / 'again'}")
     assert "FileNotFoundError" in capfd.readouterr().err

@@ -7,9 +7,9 @@ import sys
 import pytest
 from absl import flags
 
-from motley_tff import algorithms
+from tests.contracts import in_process
 from tests.trainers import programs
-from trainers import TRAINERS, flag_defaults, published_flags
+from trainers import algorithm_flags, optimizer_flags, published_flags
 
 # Parses each command line of stdin, and says what a run would record, or why there is none.
 _PROGRAM = """
@@ -171,12 +171,12 @@ def test_a_flag_of_another_trainer_is_named_with_it():
     assert mine.endswith("did you mean --total_rounds?")
 
 
-def test_trainers_that_are_asked_in_turn_have_all_their_flags():
-    every, one = flag_defaults.read_all(), flag_defaults.read("mtl_trainer")
-    assert {*every} == {*TRAINERS} == {*algorithms.DEFAULTS, "generative_trainer"}
-    modules = flags.FLAGS.flags_by_module_dict()  # absl declares its own once.
-    of_absl = {flag.name for m in modules if m.startswith("absl") for flag in modules[m]}
-    assert every["mtl_trainer"] == {k: v for k, v in one.items() if k not in {*of_absl, "v"}}
+def test_flags_that_are_not_declared_are_a_trainers():
+    with in_process.opened("mtl_trainer"):
+        its_own = {name: flags.FLAGS[name].default for name in in_process.declared()}
+    made = {name: made.flag.default for name, made in algorithm_flags.make("mtl_trainer").items()}
+    assert {name: its_own.pop(name) for name in made} == made and made["total_rounds"] == 100
+    assert {*map(optimizer_flags.first_name, its_own)} <= made.keys()  # Other names of these.
 
 
 def test_a_warm_starts_epsilon_goes_with_clusterings_optimizer(preset):

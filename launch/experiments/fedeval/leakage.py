@@ -19,7 +19,7 @@ from absl import flags
 
 import datasets
 from motley_tff import commandline
-from motley_tff.core import random_streams
+from motley_tff.core import errors, random_streams
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files, text_tables
 from trainers import algorithm_flags, config
@@ -42,14 +42,14 @@ def main() -> None:
     """Attacks, prints and draws."""
     options = config.data_options()
     if options.dataset_name not in _DATASETS:
-        known = ", ".join(_DATASETS)
-        raise UserError(f"--dataset_name={options.dataset_name}: expected pictures: {known}")
+        expected = f"pictures: {', '.join(_DATASETS)}"
+        raise UserError(errors.name("dataset_name"), options.dataset_name, expected)
     folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        expected = "expected a directory, or the name of one to make"
-        raise UserError(f"--output_dir={folder}: {error.strerror}; {expected}") from error
+        expected = f"a directory, or the name of one to make ({error.strerror})"
+        raise UserError(errors.name("output_dir"), str(folder), expected) from error
     task = datasets.create_task(options)
     rows, shown = [], []
     for picture, (client_id, x, label) in enumerate(_pictures(task)):

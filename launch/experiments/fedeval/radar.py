@@ -17,6 +17,7 @@ import pandas as pd
 from absl import flags
 
 from motley_tff import commandline
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files, text_tables
 from motley_tff.metrics import scorecard
@@ -26,6 +27,7 @@ from motley_tff.report.runs import Run
 from motley_tff.tables import columns
 
 FLAGS = flags.FLAGS
+_BASELINE, _PATIENCE = errors.name("baseline"), errors.name("patience")
 
 
 class Role(NamedTuple):
@@ -101,13 +103,15 @@ flags.DEFINE_string("output_dir", None, "Directory that gets scorecard.csv, rada
 def main(*paths: str) -> None:
     """Scores, prints and draws."""
     if FLAGS.target is not None and FLAGS.patience is not None:
-        raise UserError("--target and --patience both say where to stop counting; leave one out")
+        expected = f"no {_PATIENCE} beside it, as both say where to stop counting"
+        raise UserError(errors.name("target"), FLAGS.target, expected, "leave one of them out")
     folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir)) if FLAGS.output_dir else None
     if folder and (not folder.absolute().parent.is_dir() or folder.is_file()):
-        raise UserError(f"--output_dir={folder}: expected a directory, or the name of one to make")
+        expected = "a directory, or the name of one to make"
+        raise UserError(errors.name("output_dir"), str(folder), expected)
     runs = run_directories.find(paths).runs
     if not runs:
-        raise UserError(f"no runs in {', '.join(paths)}; expected directories with a clients.csv")
+        raise UserError(", ".join(paths), "no runs", "directories with a clients.csv")
     methods, references = assign(runs)
     base, names = _baseline(runs, methods), _names([run for run, _ in methods])
     rows = [_row(method, references, base) | {"method": names.pop(0)} for method in methods]
@@ -133,20 +137,21 @@ def assign(runs: Sequence[Run]) -> tuple[list[Method], dict[str, Run]]:
         _check(run, runs[0])
     methods: list[Method] = [(run, {}) for run in by_role.pop("method", [])]
     if not methods:
-        raise UserError(f"no run of a method among {_listed(runs)}; give one that has none of "
-                        "--partition=iid, --dropout_rate, --straggler_rate, --attack")  # fmt: skip
+        others = "--partition=iid, --dropout_rate, --straggler_rate, --attack"
+        raise UserError("", _listed(runs), f"a run of a method, which has none of {others}")
     references: dict[str, Run] = {}
     for role, run in ((role, run) for role, of in by_role.items() for run in of):
         name = f"attacked_{run.flags['attack']}" if role == "attacked" else role
         for into in [references] if role in _REFERENCES else _owners(role, run, methods):
             if into.setdefault(name, run) is not run:
-                raise UserError(f"several {name} runs: {_listed([into[name], run])}; give one")
+                raise UserError("", _listed([into[name], run]), f"one {name} run")
     return methods, references
 
 
 def _role(run: Run) -> str:
     if not run.flags:
-        raise UserError(f"{run.path} has no run.json, whose flags say what it is for; leave it")
+        expected = "run.json, whose flags say what it is for"
+        raise UserError(str(run.path), None, expected, "leave it out")
     fitting = []
     for name, (flag, usual, wanted) in ROLES.items():
         value = {**run.flags, _TRAINED: run.algorithm}.get(flag) or usual
@@ -154,7 +159,7 @@ def _role(run: Run) -> str:
             fitting.append(name)
     if len(fitting) > 1 and fitting[0] in _VARIANTS:
         named = " and ".join(f"--{ROLES[name].flag}" for name in fitting)
-        raise UserError(f"{run.path} has {named}; expected runs with one of them at a time")
+        raise UserError(str(run.path), named, "one of them at a time")
     return fitting[0] if fitting else "method"
 
 
@@ -164,8 +169,9 @@ def _owners(role: str, run: Run, methods: Sequence[Method]) -> list[dict[str, Ru
     changed, (nearest, _) = min(zip(apart, methods, strict=True), key=lambda pair: len(pair[0]))
     if changed:
         named = (f"--{f} ({run.flags[f]}, there {nearest.flags[f]})" for f in sorted(changed))
-        raise UserError(f"{run.path} is the {role} run of no method given; {nearest.run_id} "
-                        f"differs in {', '.join(named)}")  # fmt: skip
+        found = f"the {role} run of no method given"
+        expected = f"the flags of one; {nearest.run_id} differs in {', '.join(named)}"
+        raise UserError(str(run.path), found, expected)
     return [others for (_, others), more in zip(methods, apart, strict=True) if not more]
 
 
@@ -189,13 +195,14 @@ def _check(run: Run, first: Run) -> None:
         for of in (run, first)
     )  # fmt: skip
     if (data, metric) != (other_data, other_metric):
-        raise UserError(f"{run.path} has {metric} of {data}, and {first.path} has {other_metric} "
-                        f"of {other_data}; give runs of one data set and metric")  # fmt: skip
+        expected = f"{other_metric} of {other_data}, as in {first.path}"
+        raise UserError(str(run.path), f"{metric} of {data}", expected)
     rounds, total = run.table("rounds"), int(run.flags.get("total_rounds", 0))
     total -= round(total * float(run.flags.get("warmstart_fraction") or 0.0))  # No `rounds.csv`.
     count = 0 if rounds is None else int(rounds["round"].max())
     if count < total:
-        raise UserError(f"{run.path} has {count} of {total} rounds; run it to its end, or leave it")
+        advice = "run it to its end, or leave it out"
+        raise UserError(str(run.path), f"{count} of {total} rounds", advice=advice)
 
 
 def _baseline(runs: Sequence[Run], methods: Sequence[Method]) -> Run | None:
@@ -204,9 +211,9 @@ def _baseline(runs: Sequence[Run], methods: Sequence[Method]) -> Run | None:
         path = pathlib.Path(os.path.expanduser(FLAGS.baseline)).resolve()
         found = [run for run in runs if run.path.resolve() == path][:1]
         if not found:
-            raise UserError(f"--baseline={FLAGS.baseline} is none of the runs; give it as well")
+            raise UserError(_BASELINE, FLAGS.baseline, "one of the runs", "give it as well")
     if len(found) > 1:
-        raise UserError(f"several fedsgd runs: {_listed(found)}; name one with --baseline=RUN")
+        raise UserError("", _listed(found), "one fedsgd run", f"name one with {_BASELINE}=RUN")
     return found[0] if found else None
 
 
@@ -282,7 +289,8 @@ def _cost(run: Run, column: str) -> scorecard.Cost | None:
     """
     rounds, last, before = run.table("rounds"), _last_counted(run, column), _warm_start(run)
     if rounds is None or run.table("summary") is None:
-        raise UserError(f"{run.path} has no rounds, which costs are counted in; leave it out")
+        expected = "rounds, which costs are counted in"
+        raise UserError(str(run.path), None, expected, "leave it out")
     if last is None or before is None:
         return None
     counted = pd.concat([before, rounds[rounds["round"] <= last["round"]]])
@@ -290,8 +298,9 @@ def _cost(run: Run, column: str) -> scorecard.Cost | None:
     if FLAGS.time == "federated":
         of_rounds = counted.reindex(columns=_SLOWEST)
         if of_rounds.isna().any(axis=None):
-            raise UserError(f"{run.path / 'rounds.csv'} lacks one of {', '.join(_SLOWEST)}; "
-                            "train with --backend=sequential, or give --time=wall")  # fmt: skip
+            advice = "train with --backend=sequential, or give --time=wall"
+            expected = f"the columns {', '.join(_SLOWEST)}"
+            raise UserError(str(run.path / "rounds.csv"), None, expected, advice)
         network = scorecard.Network(*(FLAGS[name].value for name in _NETWORK))
         each = (scorecard.federated_seconds(a, b, c, d, network) for a, b, c, d in of_rounds.values)
         seconds = float(sum(each))
@@ -318,15 +327,14 @@ def _value(run: Run, column: str) -> float:
     then = run if best is None else run.at(int(best["round"]))
     ids = [set(of.values.client_ids) for of in (then, run)]
     if ids[0] != ids[1]:
-        raise UserError(f"{run.path}: found {len(ids[0])} test clients in round {then.round}, the "
-                        f"best, and {len(ids[1])} in round {run.round}; train with "
-                        f"--test_clients_per_evaluation={len(ids[0] | ids[1])}")  # fmt: skip
+        found = f"{len(ids[0])} test clients in round {then.round}, the best"
+        expected = f"the {len(ids[1])} of round {run.round}"
+        advice = f"train with --test_clients_per_evaluation={len(ids[0] | ids[1])}"
+        raise UserError(str(run.path), found, expected, advice)
     values: np.ndarray = getattr(then.values, column)
     if missing := int(np.isinf(values).sum()):
-        raise UserError(
-            f"{run.path}: the {column} model of {missing} of {len(values)} test clients diverged; "
-            "lower the rates"
-        )
+        found = f"{column} models of {missing} of {len(values)} test clients that diverged"
+        raise UserError(str(run.path), found, advice="lower the rates")
     return float(np.nanmean(values))  # Others are unscored.
 
 

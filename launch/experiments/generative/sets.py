@@ -22,6 +22,7 @@ from launch.experiments.generative import controlled, theorem
 from launch.generative import sets as files
 from motley_tff import commandline
 from motley_tff.commandline.progress import TerminalProgress
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files, text_tables
 from motley_tff.metrics.generative import client_features, scores
@@ -29,6 +30,8 @@ from motley_tff.metrics.generative import client_features, scores
 FLAGS = flags.FLAGS
 KINDS = ("gaussian", "nearest", "scaled", "classes", "extremes", "files")
 _LIMITED = ("nearest", "scaled")  # Their clients keep an anchor's neighbours alone.
+_SETS, _NUM_EXAMPLES = errors.name("sets"), errors.name("num_examples")
+_WASSERSTEIN = errors.name("wasserstein")
 _VARIED = {"gaussian": "variance", "nearest": "number of examples", "scaled": "covariance, times"}
 
 flags.DEFINE_enum("sets", None, KINDS, "Which sets are scored.", required=True)
@@ -70,7 +73,8 @@ def main() -> None:
     """Makes the sets, scores them, prints, writes and draws."""
     folder = pathlib.Path(os.path.expanduser(FLAGS.output_dir)) if FLAGS.output_dir else None
     if folder and (not folder.absolute().parent.is_dir() or folder.is_file()):
-        raise UserError(f"--output_dir={folder}: expected a directory, or the name of one to make")
+        expected = "a directory, or the name of one to make"
+        raise UserError(errors.name("output_dir"), str(folder), expected)
     rng = np.random.default_rng(FLAGS.base_random_seed)
     features_are, clients, groups = _make(rng)
     rows, notes = (_theorem if FLAGS.theorem else _score)(features_are, clients, groups)
@@ -96,15 +100,14 @@ def _make(
 ) -> tuple[str, client_features.ClientFeatures, dict[str, Group]]:
     """Returns (what features are, the clients, the groups by their series)."""
     if (FLAGS.sets == "gaussian") != (FLAGS.clients is None and not FLAGS.run):
-        raise UserError("--clients is needed for all sets but gaussian, which draws its own")
+        raise UserError(_SETS, FLAGS.sets, "gaussian without --clients, another one with them")
     if (FLAGS.sets == "files") != bool(FLAGS.generated or FLAGS.run):
-        raise UserError("--sets=files needs --generated or --run, and they need it")
+        raise UserError(_SETS, FLAGS.sets, "files with --generated or --run, another without")
     if (FLAGS.sets == "extremes") != (FLAGS.only_client is not None):
-        raise UserError("--only_client and --sets=extremes belong together; give both")
+        raise UserError(_SETS, FLAGS.sets, "extremes with --only_client, another one without")
     if FLAGS.sets in ("gaussian", "nearest") and FLAGS.num_examples is not None:
-        raise UserError(
-            f"--num_examples would change what --sets={FLAGS.sets} varies; leave it out"
-        )
+        expected = f"nothing, as it would change what {_SETS}={FLAGS.sets} varies"
+        raise UserError(_NUM_EXAMPLES, FLAGS.num_examples, expected, "leave it out")
     if FLAGS.sets == "gaussian":
         clients, by_variance = controlled.gaussian(rng)
         sets = {f"var_x={v:g}": Set(features, v) for v, features in by_variance.items()}
@@ -120,7 +123,7 @@ def _make(
     try:
         return features_are, *_of_clients(clients, rng)
     except ValueError as error:
-        raise UserError(f"--clients={FLAGS.clients}: {error}") from error
+        raise UserError(errors.name("clients"), FLAGS.clients, str(error)) from error
 
 
 def _of_clients(
@@ -161,7 +164,7 @@ def _drawn(name: str, features: np.ndarray) -> np.ndarray:
     if number is None:
         return features
     if number > len(features):
-        raise UserError(f"--num_examples={number}: {name} has {len(features)}; give at most that")
+        raise UserError(_NUM_EXAMPLES, number, f"at most {len(features)}, as {name} has")
     rng = np.random.default_rng(FLAGS.base_random_seed)
     return features[np.sort(rng.permutation(len(features))[:number])]
 
@@ -200,7 +203,7 @@ def _add_critics(
     known = {row["generated"] for row in rows}
     if unknown := [name for name in FLAGS.wasserstein if name not in known]:
         listed = ", ".join(sorted(known)[:5])
-        raise UserError(f"--wasserstein={unknown[0]}: no such set; found {listed}")
+        raise UserError(_WASSERSTEIN, unknown[0], f"sets such as {listed}")
     chosen = [row for row in rows if row["generated"] in FLAGS.wasserstein]
     if not chosen:
         return
@@ -221,7 +224,8 @@ def _theorem(
 ) -> tuple[Rows, list[str]]:
     """Returns the parts of Theorem 1 for each set, and notes."""
     if FLAGS.wasserstein:
-        raise UserError("--wasserstein adds a score, and --theorem writes none; leave one out")
+        expected = "nothing beside --theorem, which writes no scores"
+        raise UserError(_WASSERSTEIN, FLAGS.wasserstein, expected, "leave one of them out")
     rows: Rows = []
     notes: dict[str, None] = {}
     for series, group in groups.items():

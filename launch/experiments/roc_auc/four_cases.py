@@ -26,6 +26,7 @@ import numpy as np
 from absl import flags
 
 from motley_tff import commandline
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files, text_tables
 from motley_tff.metrics import roc_auc
@@ -53,8 +54,8 @@ def main() -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        expected = "expected a directory, or the name of one to make"
-        raise UserError(f"--output_dir={folder}: {error.strerror}; {expected}") from error
+        expected = f"a directory, or the name of one to make ({error.strerror})"
+        raise UserError(errors.name("output_dir"), str(folder), expected) from error
     for seed in range(FLAGS.seeds):
         commandline.raise_if_ended()
         for case, examples in draw(np.random.default_rng(seed)).items():

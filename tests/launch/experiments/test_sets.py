@@ -71,17 +71,17 @@ def test_theorem_1(sets, clients, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--sets=nearest"], "--clients is needed"),
-        (["--sets=gaussian", "--num_examples=9"], "--num_examples would change"),
-        (
-            ["--sets=scaled", "--clients={}", "--num_kept=20"],
-            "right has 20 examples, expected more",
-        ),
+        (["--sets=nearest"], "--sets=nearest: expected gaussian without --clients"),
+        (["--sets=gaussian", "--clients={}"], "--sets=gaussian: "),
+        (["--sets=files", "--clients={}"], "--sets=files: expected files with --generated"),
+        (["--sets=gaussian", "--num_examples=9"], "--num_examples=9: "),
+        (["--sets=scaled", "--clients={}", "--num_kept=20"], "right has 20 examples, expected"),
         (["--sets=extremes", "--clients={}", "--only_client=up"], "expected one of left, right"),
-        (["--sets=extremes", "--clients={}"], "belong together; give both"),
-        (["--sets=classes", "--clients={}", "--wasserstein=x"], "--wasserstein=x: no such set"),
-        (["--sets=classes", "--clients={}", "--num_examples=21"], "right has 20; give at most"),
+        (["--sets=extremes", "--clients={}"], "--sets=extremes: expected extremes with --only"),
+        (["--sets=classes", "--clients={}", "--wasserstein=x"], "--wasserstein=x: expected sets"),
+        (["--sets=classes", "--clients={}", "--num_examples=21"], "--num_examples=21: expected"),
+        (["--sets=classes", "--clients={}", "--theorem", "--wasserstein=up"], "--wasserstein=up: "),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_line(sets, clients, flags, words):
     assert words in sets.refused(*(flag.format(clients) for flag in flags))

@@ -3,7 +3,7 @@
 A run's mean over validation clients is its client_learning_rate, that over test clients the same
 plus its seed / 10000; at a rate above 1 it ends with an error, above 10 it finds no data. Where a
 file `hold` lies beside the sweeps it waits, and ends at SIGTERM as a trainer does, with a
-checkpoint. All flags of grids are right.
+checkpoint. The data of all grids are there.
 """
 
 import sys
@@ -15,7 +15,7 @@ _TEXT = """#!{python}
 import json, os, pathlib, sys, time
 words = sys.argv[1:]
 module = words[1] if words[0] == "-m" else ""
-if module == "launch.sweeps.flag_check":  # It imports a trainer.
+if module == "launch.sweeps.data_check":  # It imports a trainer.
     sys.exit(print("null"))
 if not module.startswith("trainers."):
     os.execv("{python}", ["{python}", *words])

@@ -2,15 +2,15 @@
 
 import json
 import pathlib
-import re
 
 import pytest
 
 import datasets
-from launch.sweeps import flag_check, grids, plans
-from motley_tff.core.errors import UserError
+from launch.sweeps import grids, plans
 from motley_tff.experiment import run_directory
+from tests.errors import refused
 from tests.trainers import programs
+from trainers import TRAINERS
 
 FOLDER = programs.ROOT / "launch" / "grids"
 EXPERIMENTS = programs.ROOT / "launch" / "experiments"
@@ -59,7 +59,7 @@ grid:
 """
 
 
-def test_settings_take_the_place_of_fixed_flags(unasked, file):
+def test_settings_take_the_place_of_fixed_flags(file):
     grid = grids.read(file(SETTINGS))
     assert grid.num_points == len(grid.points) == 4
     plan = plans.Plan(grid, 1)
@@ -89,28 +89,26 @@ def test_settings_take_the_place_of_fixed_flags(unasked, file):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "where", "found"),
     [
         ("\n  - {algorithm: fedsgd, train_epochs: 1}\n  - {algorithm: fedavg, "
-         "server_optimizer: adam, server_adam_beta_1: 0.5}", " 3", 7,
-         "settings: expected a list of mappings of flags"),
-        ("  - {algorithm: fedsgd, train_epochs: 1}", "  - fedsgd", 8, "a setting is empty or no"),
-        ("train_epochs: 1}", "client_learning_rate: 1}", 8, "is in grid and in settings; leave"),
-        ("train_epochs: 1}", "data_dir: x}", 8, "--data_dir is for motley_sweep to say"),
-        ("train_epochs: 1}", "server_adam_beta_1: 0.5}", 8, "is a flag of adam; leave it out"),
-        ("train_epochs: 1}", "train_epoch: 1}", 8, "train_epoch"),
-        ("train_epochs: 1}", "train_epochs: [1]}", 8, "train_epochs: expected one value"),
-        ("fedavg, server_optimizer: adam, server_adam_beta_1: 0.5", "fedsgd, train_epochs: 1", 9,
-         "this setting stands in the list twice"),
-        ("server_optimizer: adam, server_adam_beta_1: 0.5", "train_epochs: 2", 6,
-         "--server_adam_epsilon is a flag of adam, but"),
+         "server_optimizer: adam, server_adam_beta_1: 0.5}", " 3", "line 7 settings", None),
+        ("  - {algorithm: fedsgd, train_epochs: 1}", "  - fedsgd", "line 8 a setting", None),
+        ("train_epochs: 1}", "client_learning_rate: 1}", "line 8 --client_learning_rate", "grid"),
+        ("train_epochs: 1}", "data_dir: x}", "line 8 --data_dir", "motley_sweep"),
+        ("train_epochs: 1}", "server_adam_beta_1: 0.5}", "line 8 --server_adam_beta_1", "sgd"),
+        ("train_epochs: 1}", "train_epoch: 1}", "line 8 --train_epoch", "no such flag"),
+        ("train_epochs: 1}", "train_epochs: [1]}", "line 8 train_epochs", None),
+        ("fedavg, server_optimizer: adam, server_adam_beta_1: 0.5", "fedsgd, train_epochs: 1",
+         "line 9", "a second time"),
+        ("server_optimizer: adam, server_adam_beta_1: 0.5", "train_epochs: 2",
+         "line 6 --server_adam_epsilon", "--server_optimizer=sgd"),
     ],
 )  # fmt: skip
-def test_settings_that_are_none(file, old, new, line, said):
+def test_settings_that_are_none(file, old, new, where, found):
     assert old in SETTINGS
-    with pytest.raises(UserError, match=re.escape(said)) as caught:
+    with refused(where, found):
         grids.read(file(SETTINGS.replace(old, new)))
-    assert f"line {line}: " in str(caught.value)
 
 
 OPTIMIZERS = """\
@@ -126,7 +124,7 @@ grid:
 """
 
 
-def test_fixed_flags_of_an_optimizer_are_for_its_runs(unasked, file):
+def test_fixed_flags_of_an_optimizer_are_for_its_runs(file):
     plan = plans.Plan(grids.read(file(OPTIMIZERS)), 1)
     told = [plan.arguments(task.runs[0], pathlib.Path("x"))[4:] for task in plan.tasks]
     assert sorted(told) == [
@@ -137,25 +135,26 @@ def test_fixed_flags_of_an_optimizer_are_for_its_runs(unasked, file):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "where", "found", "advice"),
     [
-        ("sgd, adam, fed", "sgd, yogi, fed", 6, "--server_adam_epsilon is a flag of adam, but "
-         "--server_optimizer is sgd or yogi or fedavgm; leave it out"),
+        ("sgd, adam, fed", "sgd, yogi, fed", "line 6 --server_adam_epsilon",
+         "--server_optimizer=sgd or yogi or fedavgm", "adam alone"),
         ("grid:\n  server_optimizer: [sgd, adam, fedavgm]", "grid:\n  client_learning_rate: [1]",
-         6, "but --server_optimizer is sgd; leave it out"),
-        ("grid:", "grid:\n  server_adam_beta_1: [0.8, 0.9]", 9, "--server_adam_beta_1 is a flag of "
-         "adam, but --server_optimizer is sgd or adam or fedavgm"),
-        ("fixed:", "fixed:\n  server_adam_beta1: 0.9", 5, "unknown flag --server_adam_beta1"),
+         "line 6 --server_adam_epsilon", "--server_optimizer=sgd", "adam alone"),
+        ("grid:", "grid:\n  server_adam_beta_1: [0.8, 0.9]", "line 9 --server_adam_beta_1",
+         "--server_optimizer=sgd or adam or fedavgm", "adam alone"),
+        ("fixed:", "fixed:\n  server_adam_beta1: 0.9", "line 5 --server_adam_beta1",
+         "no such flag", "--server_adam_beta_1?"),
+        ("fixed:", "fixed:\n  personal_adam_beta_1: 0.9", "line 5 --personal_adam_beta_1",
+         "no such flag", "mtl_trainer"),
         ("fixed:", "fixed:\n  client_optimizer: yogi\n  client_yogi_beta1: 0.9\n"
-         "  client_yogi_beta_1: 0.9", 7, "are two names of one flag; leave one"),
+         "  client_yogi_beta_1: 0.9", "line 7 --client_yogi_beta_1", "--client_yogi_beta1", ""),
     ],
 )  # fmt: skip
-def test_optimizers_flags_that_no_run_or_not_every_run_takes(file, old, new, line, said):
+def test_optimizers_flags_that_no_run_or_not_every_run_takes(file, old, new, where, found, advice):
     assert old in OPTIMIZERS
-    path = file(OPTIMIZERS.replace(old, new))
-    with pytest.raises(UserError) as error:
-        grids.read(path)
-    assert str(error.value).startswith(f"{path} line {line}: ") and said in str(error.value)
+    with refused(where, found, advice=advice):
+        grids.read(file(OPTIMIZERS.replace(old, new)))
 
 
 def changed(old, new):
@@ -164,38 +163,44 @@ def changed(old, new):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "where", "parts"),
     [
-        (changed("trainer:", "trainr:"), 3, "unknown key trainr; did you mean trainer?"),
-        (changed("mtl_trainer", "mlt_trainer"), 3, "did you mean mtl_trainer?"),
-        (changed("dataset: school", "dataset: schol"), 2, "did you mean 'school'"),
-        (changed("lambda: [0.1, 1e-4]", "lambda: []"), 8, "expected a list of values"),
-        (changed("lambda: [0.1, 1e-4]", "lambda: 0.1"), 8, "expected a list of values"),
-        (changed("[0.1, 1e-4]", "[0.1, 1.0e-1]"), 8, "1.0e-1 stands in the list twice"),
-        (changed("[0.1, 1e-4]", "[0.1, null]"), 8, "expected one value"),
-        (changed("[0.1, 1e-4]", "[0.1, [1]]"), 8, "expected one value"),
-        (changed("lambda:", "lamda:"), 8, "unknown flag --lamda; did you mean --lambda?"),
-        (changed("[0.1, 1e-4]", "[0.1, -1]"), 8, "--lambda=-1"),
-        (changed("total_rounds: 2", "total_rounds: many"), 6, "--total_rounds=many"),
-        (changed("total_rounds: 2", "lambda: 1"), 8, "lambda is in fixed and in grid"),
-        (changed("total_rounds: 2", "algorithm: local"), 6, "stands here a second time"),
-        (GRID + "paper:\n  personalized_mean: [a, 2]\n", 11, "expected [mean, std over seeds]"),
-        (GRID + "choose_by: test\n", 10, "expected one of personalized, baseline, nothing"),
-        (GRID + "  - 3: [\n", 10, "not YAML"),
-        (GRID.partition("fixed")[0] + "grid: {}\n", 4, "grid is empty"),
-        ("- a\n- b\n", 1, "expected lines of key: value"),
-        ("", None, "is empty"),
-        (GRID.partition("grid")[0], None, "the grid is empty; give grid"),
-        (changed("dataset: school\n", ""), None, "missing keys: dataset; give each"),
-        (f"{GRID}paper: {'[' * 2000}", None, "nests far too deeply"),
+        (changed("trainer:", "trainr:"), "line 3", {"found": "trainr", "advice": "trainer?"}),
+        (changed("mtl_trainer", "mlt_trainer"), "line 3 trainer", {"advice": "mtl_trainer?"}),
+        (changed("dataset: school", "dataset: schol"), "line 2 dataset_name",
+         {"found": "schol", "advice": "'school'"}),
+        (changed("lambda: [0.1, 1e-4]", "lambda: []"), "line 8 lambda", {"expected": "a list"}),
+        (changed("lambda: [0.1, 1e-4]", "lambda: 0.1"), "line 8 lambda", {"expected": "a list"}),
+        (changed("[0.1, 1e-4]", "[0.1, 1.0e-1]"), "line 8 lambda", {"found": "1.0e-1"}),
+        (changed("[0.1, 1e-4]", "[0.1, null]"), "line 8 lambda", {"expected": "one value"}),
+        (changed("[0.1, 1e-4]", "[0.1, [1]]"), "line 8 lambda", {"expected": "one value"}),
+        (changed("lambda:", "lamda:"), "line 8 --lamda", {"advice": "--lambda?"}),
+        (changed("[0.1, 1e-4]", "[0.1, -1]"), "line 8 regularization",
+         {"found": "-1", "expected": "at least 0"}),
+        (changed("total_rounds: 2", "total_rounds: many"), "line 6 rounds",
+         {"found": "many", "expected": "a whole number"}),
+        (changed("total_rounds: 2", "use_synthetic: 2"), "line 6 --use_synthetic", {}),
+        (changed("total_rounds: 2", "export_scores: maybe"), "line 6 --export_scores",
+         {"found": "maybe", "expected": "true or false"}),
+        (changed("total_rounds: 2", "lambda: 1"), "line 8 --lambda", {"found": "in grid"}),
+        (changed("total_rounds: 2", "algorithm: local"), "line 6", {"found": "a second algorithm"}),
+        (GRID + "paper:\n  personalized_mean: [a, 2]\n", "line 11 personalized_mean",
+         {"expected": "[mean, std over seeds]"}),
+        (GRID + "choose_by: test\n", "line 10 choose_by",
+         {"found": "test", "expected": "personalized, baseline, nothing"}),
+        (GRID + "  - 3: [\n", "line 10", {"found": "no YAML"}),
+        (GRID.partition("fixed")[0] + "grid: {}\n", "line 4 grid", {"expected": "key: value"}),
+        ("- a\n- b\n", "line 1 the grid", {"expected": "key: value"}),
+        ("", "", {"found": "empty"}),
+        (GRID.partition("grid")[0], "grid", {"expected": "a flag and its values"}),
+        (changed("dataset: school\n", ""), "", {"found": "no key dataset"}),
+        (f"{GRID}paper: {'[' * 2000}", "", {"found": "too deeply"}),
     ],
-)
-def test_what_is_wrong_is_said_with_its_line_if_it_has_one(file, text, line, said):
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_line_if_it_has_one(file, text, where, parts):
     path = file(text)
-    with pytest.raises(UserError, match=re.escape(said)) as caught:
+    with refused(f"{path} {where}".rstrip(), **parts):
         grids.read(path)
-    place = f"{path} line {line}: " if line else str(path)
-    assert str(caught.value).startswith(place) and "\n" not in str(caught.value)
 
 
 def test_flags_that_a_sweep_itself_gives_are_refused(file):
@@ -203,21 +208,21 @@ def test_flags_that_a_sweep_itself_gives_are_refused(file):
         "experiment_name", "root_output_dir", "dataset_name", "base_random_seed", "data_dir",
         "data_file", "use_synthetic_data", "tensorboard", "flagfile", "verbosity", "help",
     ):  # fmt: skip
-        with pytest.raises(UserError, match=f"line 6: fixed: --{flag} is for motley_sweep"):
+        with refused(f"line 6 --{flag}", "motley_sweep"):
             grids.read(file(changed("total_rounds: 2", f"{flag}: 2")))
 
 
 def test_files_that_are_none(tmp_path, monkeypatch):
     monkeypatch.chdir(programs.ROOT)
-    with pytest.raises(UserError, match=r"did you mean launch/grids/ditto.school.yaml\?"):
+    with refused("dito.school.yaml", advice="launch/grids/ditto.school.yaml?"):
         grids.read(tmp_path / "dito.school.yaml")
     monkeypatch.chdir(programs.ROOT / "launch" / "grids")  # From elsewhere, the way from there.
-    with pytest.raises(UserError, match=r"did you mean ditto.school.yaml\?"):
+    with refused(advice=" ditto.school.yaml?"):
         grids.read(pathlib.Path("launch/grids/ditto.school.yaml"))
-    with pytest.raises(UserError, match="cannot be read"):
+    with refused(str(tmp_path), "Is a directory"):
         grids.read(tmp_path)
     (tmp_path / "latin.yaml").write_bytes(b"algorithm: \xe9\n")
-    with pytest.raises(UserError, match="not UTF-8"):
+    with refused("latin.yaml", "UTF-8"):
         grids.read(tmp_path / "latin.yaml")
 
 
@@ -438,34 +443,44 @@ def test_every_shipped_grid_is_checked_and_there_is_one_for_each_that_the_paper_
             assert f"{algorithm}.{name}" in APPENDIX_F
 
 
-@pytest.mark.parametrize("trainer", grids.TRAINERS)
-def test_trainers_take_the_flags_of_the_shipped_grids(trainer):
-    parsed = [grids.parse(path) for path in (*FOLDER.glob("*.yaml"), *EXPERIMENTS.rglob("*.yaml"))]
-    given = [one for grid, flags in parsed if grid.trainer == trainer for one in flags]
-    assert given and flag_check.first_complaint(trainer, "school", given) is None
+def test_trainers_take_the_flags_of_the_shipped_grids():
+    paths = (*FOLDER.glob("*.yaml"), *EXPERIMENTS.rglob("*.yaml"))
+    assert {grids.read(path).trainer for path in paths} == {*TRAINERS}
 
 
-@pytest.fixture
-def unasked(monkeypatch):
-    """Does not ask a trainer, which takes long: the test before has, of all shipped grids."""
-    monkeypatch.setattr(flag_check, "first_complaint", lambda *given: None)
+PICKY = """\
+algorithm: compared
+dataset: school
+trainer: mtl_trainer
+grid:
+  personal_learning_rate: [0.1, 0.2]
+settings:
+  - {algorithm: ditto, server_learning_rate: 10}
+  - {algorithm: mr_mtl, server_optimizer: sgd}
+"""
 
 
-def test_a_setting_whose_algorithm_would_not_be_itself_is_refused(tmp_path):
-    text = (FOLDER / "mr_mtl.school.yaml").read_text(encoding="utf-8")
-    path = tmp_path / "mr_mtl.yaml"
-    path.write_text(
-        text.replace("grid:\n", "grid:\n  server_learning_rate: [1, 10]\n").replace(
-            "  server_learning_rate: 1\n", ""
-        ),
-        encoding="utf-8",
-    )
-    with pytest.raises(UserError, match="at rate 10 makes 10 times the whole"):
-        grids.read(path)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("server_optimizer: sgd", "server_learning_rate: 10"),
+        ("personal_learning_rate: [0.1, 0.2]", "server_sgd_momentum: [0, 0.5]"),
+        ("mr_mtl, server", "per_fedavg, personal_optimizer: adam, server"),
+        ("mtl_trainer\ngrid:\n  personal_l", "finetuning_trainer\nfixed: {server_optimizer: adam}\n"
+         "grid:\n  algorithm: [fedavg, fedstc]\n  client_l"),
+    ],
+)  # fmt: skip
+def test_a_setting_whose_algorithm_would_not_be_itself_is_refused(file, old, new):
+    assert grids.read(file(PICKY)).num_points == 4  # Each setting's optimizer is its own.
+    text = PICKY.partition("settings")[0] if "finetuning" in new else PICKY
+    assert old in text
+    with refused("mine.yaml") as caught:
+        grids.read(file(text.replace(old, new)))
+    assert " line " not in str(caught.value.where)  # The file is well-formed.
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.rglob("*.yaml")), ids=lambda p: p.stem)
-def test_grids_of_experiments_are_read(unasked, path):
+def test_grids_of_experiments_are_read(path):
     grid = grids.read(path)
     assert grid.dataset == path.stem.split(".")[1]
     assert grid.num_points > 1 or grid.inside
@@ -477,31 +492,31 @@ def test_grids_of_experiments_are_read(unasked, path):
         assert grid.fixed["valid_clients_per_evaluation"] == "1000"
 
 
-def test_a_flag_given_on_the_command_line_is_searched_no_more(unasked):
+def test_a_flag_given_on_the_command_line_is_searched_no_more():
     given = {"lambda": "0.3", "partition": "dirichlet:0.9"}
     grid = grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", given)
     assert {**grid.fixed, **given} == grid.fixed
     assert list(grid.grid) == ["personal_learning_rate"]
 
 
-def test_settings_that_a_fixed_flag_makes_equal_are_one(unasked):
+def test_settings_that_a_fixed_flag_makes_equal_are_one():
     grid = grids.read(EXPERIMENTS / "fedeval" / "radar.mnist.yaml", {"partition": "iid"})
     assert grid.num_points == len({tuple(sorted(point.items())) for point in grid.points}) == 17
     assert grids.read(EXPERIMENTS / "fedeval" / "radar.mnist.yaml").num_points == 22
 
 
 @pytest.mark.parametrize(
-    ("fixed", "words"),
+    ("fixed", "where", "advice"),
     [
-        ({"lambda": "-3"}, ".yaml, --fixed: --lambda=-3"),
-        ({"data_dir": "x"}, "--fixed=data_dir=...: it is for motley_sweep to say"),
-        ({"partition": "classes:0"}, ".yaml, --fixed: --partition=classes:0: found 0 classes"),
-        ({"totl_rounds": "3"}, "--fixed: unknown flag --totl_rounds; did you mean --total_rounds"),
-        ({"num_clusters": "3"}, "--fixed: unknown .* --num_clusters is hypcluster_trainer's; "),
+        ({"lambda": "-3"}, ".yaml, --fixed regularization", ""),
+        ({"data_dir": "x"}, "--fixed --data_dir", "leave it out"),
+        ({"partition": "classes:0"}, ".yaml, --fixed", ""),
+        ({"totl_rounds": "3"}, ".yaml, --fixed --totl_rounds", "--total_rounds?"),
+        ({"num_clusters": "3"}, ".yaml, --fixed --num_clusters", "hypcluster_trainer's"),
     ],
 )
-def test_flags_that_the_command_line_cannot_fix(fixed, words):
-    with pytest.raises(UserError, match=words):
+def test_flags_that_the_command_line_cannot_fix(fixed, where, advice):
+    with refused(where, advice=advice):
         grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", fixed)
 
 
@@ -517,12 +532,12 @@ def test_results_of_other_flags_have_a_directory_of_their_own():
     assert len(long) == len(other) == 128 and long != other
     run_directory.check_name(long)
     assert long.startswith("ditto.cifar10.flag_0_0.flag_1_1.")
-    for texts, words in ((["x"], "expected FLAG=VALUE"), (["a=1", "a=2"], "a more than once")):
-        with pytest.raises(UserError, match=words):
+    for texts, found in ((["x"], "x"), (["a=1", "a=2"], "a")):
+        with refused("fixed", found):
             grids.fixed_flags(texts)
 
 
-def test_which_runs_report_their_best_round(unasked, tmp_path):
+def test_which_runs_report_their_best_round(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text(
         "algorithm: ditto\ndataset: school\ntrainer: mtl_trainer\n"

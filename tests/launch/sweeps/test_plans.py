@@ -8,7 +8,10 @@ import sys
 import pytest
 
 from launch.sweeps import grids, plans
-from motley_tff.core.errors import UserError
+from motley_tff import algorithms
+from motley_tff.core import options
+from motley_tff.core.options import option
+from tests.errors import refused
 
 DITTO = grids.Grid(
     "ditto", "school", "mtl_trainer", {"algorithm": "ditto", "train_batch_size": "32"}, {},
@@ -66,6 +69,7 @@ def test_one_trainer_a_run():
 
 
 _WARM = "num_warmstart_fedavg_rounds"
+TUNED = {"trainer": "finetuning_trainer", "grid": {"client_learning_rate": ("1",)}}
 CLUSTERS = {"trainer": "hypcluster_trainer", "grid": {"warmstart_fraction": ("0", "1")}}
 
 
@@ -82,13 +86,41 @@ CLUSTERS = {"trainer": "hypcluster_trainer", "grid": {"warmstart_fraction": ("0"
         ({"fixed": {**DITTO.fixed, "aggregator": "secure"}}, False),
         ({"fixed": {**DITTO.fixed, "clients_per_train_round": "5"}}, False),
         ({"fixed": {**DITTO.fixed, "server_adam_epsilon": "1"}}, True),
+        ({"fixed": {**DITTO.fixed, "server_optimizer": "yogi", "server_yogi_beta1": "0.5"}}, True),
         ({"fixed": {**DITTO.fixed, "server_optimizer": "rmsprop"}}, False),
         ({"fixed": {"algorithm": "per_fedavg"}}, False),
         ({"fixed": {"algorithm": "local", "total_rounds": "0"}}, False),
+        ({"fixed": {**DITTO.fixed, "partition": "iid"}}, False),
+        ({"fixed": {**DITTO.fixed, "test_split": "0.2"}}, True),
+        ({**TUNED, "fixed": {"finetune_batch_size": "3", "finetune_every": "5"}}, True),
+        ({**TUNED, "fixed": {"personalization": "finetuning"}}, False),
+        ({**TUNED, "trainer": "generative_trainer"}, False),
     ],
 )
 def test_what_is_grouped(changes, expected):
     assert plans.is_grouped(dataclasses.replace(DITTO, **changes)) is expected
+
+
+def test_what_groups_have_beside_algorithms_and_optimizers():
+    """A new flag is one of these, if `train_group` reads it, or one of those that are run alone."""
+    known = set().union(*map(plans.of_groups, algorithms.DEFAULTS))
+    kinds = [*algorithms.TRAINING.values(), algorithms.FineTuning, algorithms.KnnPer]
+    known -= {o.name.flag for kind in kinds for o in options.options(kind)}
+    assert known - grids._SWEEP_FLAGS == {
+        "algorithm", "total_rounds", "rounds_per_evaluation", "rounds_per_checkpoint",
+        "reported_round", "finetune_every", "finetune_tuning", "knn_tuning",
+        "include_baseline_candidate", "num_warmstart_fedavg_rounds", "warmstart_fraction",
+        "val_split", "test_split", "lam_svm", "l2_reg",
+    }  # fmt: skip
+
+
+def test_a_new_option_of_an_algorithm_is_grouped(monkeypatch):
+    grid = dataclasses.replace(DITTO, fixed={**DITTO.fixed, "haste": "3"})
+    assert not plans.is_grouped(grid)
+    fields = [("haste", float, option(1.0, "How fast it goes"))]
+    hasty = dataclasses.make_dataclass("Hasty", fields, bases=(algorithms.Ditto,), frozen=True)
+    monkeypatch.setitem(algorithms.TRAINING, "ditto", hasty)
+    assert plans.is_grouped(grid)
 
 
 def test_calls_with_many_candidates_have_fewer_settings():
@@ -112,7 +144,7 @@ def test_the_same_after_json_with_its_keys_sorted(grid):
 def test_a_job_queued_before_an_update_is_refused():
     identity = plans.Plan(DITTO, 2).identity()
     record = {"plan": {**identity, "form": identity["form"] - 1}, "data_dir": None}
-    with pytest.raises(UserError, match="begun by another version of motley_sweep"):
+    with refused("", "another version of motley_sweep"):
         plans.from_record(record)
 
 

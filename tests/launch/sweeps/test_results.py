@@ -6,9 +6,9 @@ import json
 import pytest
 
 from launch.sweeps import grids, plans, results
-from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.tables import columns
+from tests.errors import refused
 
 GRID = grids.Grid(
     "ditto", "school", "mtl_trainer", {"algorithm": "ditto"}, {},
@@ -170,7 +170,7 @@ def test_runs_of_different_data_are_refused(directory):
     for task, data in zip(plan.tasks, "xy", strict=True):
         content = {"runs": [], "status": "finished", "data_files": {"school.mat": data}}
         results.save(results.path_of(folder, task), content)
-    with pytest.raises(UserError, match="different data files"):
+    with refused(str(folder), "school.mat", "the same data files"):
         results.write(folder, plan)
     # The order of files is nothing.
     for task, files in zip(plan.tasks, ({"a": "1", "b": "2"}, {"b": "2", "a": "1"}), strict=True):
@@ -198,7 +198,7 @@ def test_a_grids_words_are_no_formulas(directory):
 def test_clients_without_their_run(directory):
     folder = directory(kept(*VALUES))
     (folder / "tasks" / "0000.clients.csv").write_text("round,split\n7,test\n")
-    with pytest.raises(UserError, match=r"0000.clients.csv lacks run_id, round or split"):
+    with refused("0000.clients.csv", "no run_id, round or split"):
         results.write(folder, PLAN)
 
 
@@ -229,8 +229,8 @@ def test_a_file_that_was_changed_is_named(directory, content):
     path = folder / "tasks" / "0000.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     for use in (lambda: results.write(folder, PLAN), lambda: results.load(path)):
-        with pytest.raises(UserError, match=r"0000.json cannot be read.*take it away"):
+        with refused("0000.json", advice="take it away"):
             use()
     path.write_text("[" * 100_000, encoding="utf-8")
-    with pytest.raises(UserError, match=r"0000.json cannot be read.*take it away"):
+    with refused("0000.json", advice="take it away"):
         results.load(path)

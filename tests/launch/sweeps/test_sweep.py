@@ -14,7 +14,7 @@ import pytest
 from absl.testing import flagsaver
 
 import motley_tff
-from launch.sweeps import flag_check, grids, plans
+from launch.sweeps import data_check, grids, plans
 from motley_tff.report import building, runs
 from motley_tff.tables import columns, comparable
 from tests.contracts import in_process
@@ -341,7 +341,7 @@ def test_data_are_loaded_once_before_anything_runs(folder, swept, refused, monke
         asked.append((trainer, *arguments))
         return "no data there"
 
-    monkeypatch.setattr(flag_check, "data_complaint", complaint)
+    monkeypatch.setattr(data_check, "complaint", complaint)
     assert refused("settings.yaml") == "settings: no data there; nothing was run"
     (arguments,) = asked
     assert arguments[0] == "finetuning_trainer" and "--dataset_name=school" in arguments
@@ -349,9 +349,9 @@ def test_data_are_loaded_once_before_anything_runs(folder, swept, refused, monke
     monkeypatch.undo()
     with in_process.opened("finetuning_trainer"), flagsaver.flagsaver():
         given = ["--experiment_name=x", "--dataset_name=emnist", f"--data_dir={folder / 'none'}"]
-        assert "none: found nothing" in flag_check._load("finetuning_trainer", given)
-        assert flag_check._load("finetuning_trainer", [*given[:1], "--dataset_name=vehicle",
-                                                       "--use_synthetic_data"]) is None  # fmt: skip
+        assert str(folder / "none") in data_check._load("finetuning_trainer", given)
+        given = [*given[:1], "--dataset_name=vehicle", "--use_synthetic_data"]
+        assert data_check._load("finetuning_trainer", given) is None
 
 
 def test_a_sweep_says_what_is_left_out_of_its_data(tmp_path, monkeypatch, capsys):
@@ -360,19 +360,19 @@ def test_a_sweep_says_what_is_left_out_of_its_data(tmp_path, monkeypatch, capsys
     given = ["--experiment_name=x", "--dataset_name=table", f"--data_file={tmp_path / 't.csv'}",
              "--client_column=who", "--label_column=y"]  # fmt: skip
     with in_process.opened("finetuning_trainer"), flagsaver.flagsaver():
-        assert flag_check._load("finetuning_trainer", given) is None
+        assert data_check._load("finetuning_trainer", given) is None
     said = capsys.readouterr().err
     assert said == "warning: of the data, 1 rows without label are left out\n"
     result = subprocess.CompletedProcess([], 0, "null\n", f"noise\n{said}")
-    monkeypatch.setattr(flag_check.subprocess, "run", lambda *args, **options: result)
-    assert flag_check.data_complaint("finetuning_trainer", given, {}) is None
+    monkeypatch.setattr(data_check.subprocess, "run", lambda *args, **options: result)
+    assert data_check.complaint("finetuning_trainer", given, {}) is None
     assert capsys.readouterr().err == said
 
 
 def test_a_sweep_stops_after_a_task_that_fails_before_its_training(folder, swept, refused):
     (folder / "fedavg.yaml").write_text(FEDAVG.replace("[0.5", "[20, 0.5"))
     message = refused("fedavg.yaml", "--seeds=1", "--max_parallel=1")
-    assert message.startswith("p0000_s100 failed before its training: trainer: no data; the sweep")
+    assert message.startswith("p0000_s100 failed before its training: trainer: no data; ")
     assert os.listdir(folder / "out" / "fedavg" / "runs") == []
     # One of which anything was written may have failed for its own reasons.
     run = folder / "out" / "fedavg" / "runs" / "p0000_s100"
@@ -446,16 +446,17 @@ def test_results_of_something_else_are_refused(folder, refused):
         (place / "run.json").write_text(json.dumps(changed))
         return refused("ditto.yaml", "--use_synthetic_data", *flags)
 
-    assert "holds results of seeds 2, not 3" in words("--seeds=3")
-    assert "holds results of use_synthetic_data True, not False" in words("--nouse_synthetic_data")
-    assert "holds results of results_version 1, not" in words(results_version=1)
-    assert "holds results of version 0.0.1" in words(results_version=1, version="0.0.1")
+    assert "seeds 2, expected 3" in words("--seeds=3")
+    assert "use_synthetic_data True, expected False" in words("--nouse_synthetic_data")
+    assert "results_version 1, expected" in words(results_version=1)
+    assert "version 0.0.1" in words(results_version=1, version="0.0.1")
     error = words(results_version=1, form=1)
-    assert "out/ditto holds results of another version of motley_sweep; choose" in error
+    assert error.startswith("out/ditto: ") and "another version of motley_sweep" in error
     (folder / "ditto.yaml").write_text(DITTO.replace("0.03", "0.3"))
-    assert "holds results of another grid" in words()
+    assert "another grid" in words()
     # No grid runs if one has results of another.
-    assert "out/ditto holds results of another grid" in words("fedavg.yaml")
+    error = words("fedavg.yaml")
+    assert error.startswith("out/ditto: ") and "another grid" in error
     assert not (folder / "out" / "fedavg" / "sweep.csv").exists()
 
 
@@ -464,9 +465,15 @@ def test_an_experiments_directory_is_refused(folder, refused):
     place.mkdir(parents=True)
     record = {"flags": {}, "results_version": motley_tff.RESULTS_VERSION}
     (place / "run.json").write_text(json.dumps(record), encoding="utf-8")
-    assert "belongs to an experiment" in refused("fedavg.yaml")
+    assert "out/fedavg: found an experiment, expected a sweep" in refused("fedavg.yaml")
     (folder / "a_file").write_text("", encoding="utf-8")
-    assert "cannot write" in refused("fedavg.yaml", "--root_output_dir=a_file")
+    error = refused("fedavg.yaml", "--root_output_dir=a_file")
+    assert "a_file/fedavg" in error and error.endswith("choose another --root_output_dir")
+    (place / "tasks").mkdir()
+    (place / "run.json").rename(place / "tasks" / "0000.json")  # Of nobody knows what.
+    assert refused("fedavg.yaml").endswith("; choose another --root_output_dir")
+    (folder / "my fedavg.yaml").write_text(FEDAVG)
+    assert refused("my fedavg.yaml").startswith("my fedavg.yaml: found my fedavg")
 
 
 def test_a_million_points_are_asked_for(folder, refused):
@@ -488,15 +495,15 @@ def test_dry_run_prints_commands_and_writes_nothing(folder, swept):
         stdout.splitlines()[1].split(), capture_output=True, text=True, env=programs.environment()
     )
     assert result.returncode == 2 and result.stderr.count("\n") == 1
-    assert "found no run.json" in result.stderr
+    assert "out/ditto: expected run.json" in result.stderr
 
 
 def test_no_grid_runs_if_one_cannot_be_read(folder, refused):
     (folder / "broken.yaml").write_text(FEDAVG + "fnord: 1\n")
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "fedavg.yaml").write_text(FEDAVG)
-    assert "broken.yaml line 8: unknown key fnord" in refused("fedavg.yaml", "broken.yaml")
-    words = "elsewhere/fedavg.yaml: two grids are called fedavg; give each once"
+    assert "broken.yaml line 8: found key fnord" in refused("fedavg.yaml", "broken.yaml")
+    words = "elsewhere/fedavg.yaml: found a second grid called fedavg"
     assert words in refused("fedavg.yaml", "elsewhere/fedavg.yaml")
     assert not (folder / "out").exists()
 
@@ -504,7 +511,7 @@ def test_no_grid_runs_if_one_cannot_be_read(folder, refused):
 def test_no_scheduler(refused, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     error = refused("fedavg.yaml", "--scheduler=slurm")
-    assert "sbatch, squeue, srun not found" in error and "--scheduler=local" in error
+    assert error.startswith("--scheduler=slurm: ") and "sbatch, squeue, srun" in error
 
 
 # --- Slurm ----------------------------------------------------------------------------------------
@@ -526,7 +533,7 @@ def test_slurm_writes_the_same_tables(folder, swept, cluster):
 def test_a_partition_that_refuses(refused, cluster, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", cluster["SLURM_CONF"])
     error = refused(*_SLURM, "--slurm_partition=none")
-    assert "Slurm refused the jobs" in error and "partition" in error
+    assert error.startswith("Slurm: ") and "--slurm_partition" in error
 
 
 @pytest.mark.slow
@@ -537,7 +544,7 @@ def test_a_scheduler_that_does_not_answer(refused, cluster, tmp_path, monkeypatc
     lines += ["SlurmctldPort=1", "MessageTimeout=2", "TCPTimeout=1", ""]
     config.write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.setenv("SLURM_CONF", str(config))
-    assert "Slurm does not answer" in refused(*_SLURM)
+    assert "Slurm: found no answer" in refused(*_SLURM)
 
 
 @pytest.mark.slow
