@@ -13,7 +13,6 @@ from absl import flags
 
 from trainers import flag_defaults
 
-
 _HYP, _MTL, _TUNING = (f" of {name}_trainer" for name in ("hypcluster", "mtl", "finetuning"))
 # {flag here: flags of the silo code's main.py}
 _RENAMED = {
