@@ -14,12 +14,12 @@ import tensorflow as tf
 from motley_tff.algorithms import HypCluster
 from motley_tff.backends.tff import aggregators as tff_aggregators, backend as tff_backend
 from motley_tff.backends.tff.runtime import tff_runtime
-from motley_tff.core import private_mean, robust_mean
+from motley_tff.core import options, private_mean, robust_mean
 from motley_tff.core.lazy import tff
+from motley_tff.experiment.config import BackendConfig
 from tests import toy
 from tests.contracts import registry
 from tests.errors import refused
-from trainers import shared_flags
 
 _COHORT = 10
 # Above the number from which TFF quantizes a tensor.
@@ -257,7 +257,8 @@ def test_refusals():
 
 
 def test_every_algorithm_and_aggregator_is_covered():
-    bounding = set(shared_flags.AGGREGATORS) - {"mean", *robust_mean.NAMES}
+    (aggregators,) = (o for o in options.options(BackendConfig) if o.field == "aggregator")
+    bounding = {*aggregators.choices} - {"mean", *robust_mean.NAMES}
     assert set(registry.AGGREGATORS) == bounding
     every = {name for name, refused in registry.REFUSED.items() if set(refused) == bounding}
     algorithms = {*registry.TRAINING, *registry.STATEFUL} - {*registry.INSTALLED}

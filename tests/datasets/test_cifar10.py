@@ -181,6 +181,6 @@ def test_last_layers_are_counted_from_the_end(count, first):
     model = datasets.create("cifar10", use_synthetic_data=True, **_SILOS).model
     chosen = [n for n, is_own in zip(model.names, model.last_layers(count), strict=True) if is_own]
     assert len(chosen) == 2 * count and (not chosen or first in chosen[0])
-    with pytest.raises(ValueError, match="The model has 5 layers with weights, not 6"):
+    with pytest.raises(ValueError, match="5 layers with weights, not 6"):
         model.last_layers(6)
     assert isinstance(lenet.LeNet(10).last_layer, tuple)
