@@ -27,6 +27,10 @@ _WITH_MODELS = ("emnist", "mnist", *USERS_DATA)
 _WITH_SHARES = ("school", "vehicle", *EITHER_SETTING)
 
 
+# Which are new in tests: roles of plays, or snippets of all roles.
+ShakespeareSplit = Literal["roles", "snippets"]
+
+
 class SiloShares(NamedTuple):
     """Shares of a silo's examples that validate and test, both above 0, together below 1."""
 
@@ -111,7 +115,7 @@ class DataOptions:
         "slices of one scan into several parts",
         owners=("adni",),
     )
-    shakespeare_split: Literal["roles", "snippets"] = option(
+    shakespeare_split: ShakespeareSplit = option(
         "roles",
         "shakespeare: which are new in tests: roles, or snippets of all roles",
         owners=("shakespeare",),

@@ -33,7 +33,7 @@ import os
 import string
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -48,7 +48,7 @@ from datasets import (
     synthetic_posts,
 )
 from datasets.models import shakespeare_lstm
-from datasets.options import DataOptions
+from datasets.options import DataOptions, ShakespeareSplit
 from motley_tff.core import clients as clients_lib, errors, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -101,7 +101,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
 
 def create_task_from_data(
     plays: Plays,
-    how: Literal["roles", "snippets"] = DataOptions.shakespeare_split,
+    how: ShakespeareSplit = DataOptions.shakespeare_split,
     min_characters: int = DataOptions.min_characters,
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:

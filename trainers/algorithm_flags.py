@@ -12,15 +12,7 @@ from motley_tff import algorithms, commandline, generative
 from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import Option
-from motley_tff.experiment import run_directory
-from motley_tff.experiment.config import (
-    MAX_OOD_EXAMPLES,
-    BackendConfig,
-    EvaluationConfig,
-    LoopConfig,
-    RunConfig,
-    WarmStartConfig,
-)
+from motley_tff.experiment import config, run_directory
 from trainers import optimizer_flags, option_flags
 from trainers.option_flags import Made
 
@@ -54,7 +46,7 @@ class ExperimentOptions:
         500,
         "How many such examples; of each client as many, fewer in all if some have too few",
         lower=1,
-        upper=MAX_OOD_EXAMPLES,
+        upper=config.MAX_OOD_EXAMPLES,
     )
     path_to_initial_model_weights: str | None = options.option(
         None,
@@ -73,13 +65,13 @@ class ExperimentOptions:
 _SHARED: Mapping[str, tuple[type, ...]] = {
     "data": (DataOptions,),
     "experiment": (ExperimentOptions,),
-    "round": (LoopConfig,),
-    "evaluation": (EvaluationConfig,),
-    "backend": (BackendConfig, RunConfig),
+    "round": (config.LoopConfig,),
+    "evaluation": (config.EvaluationConfig,),
+    "backend": (config.BackendConfig, config.RunConfig),
 }
 
 _BESIDE: Mapping[str, tuple[type, ...]] = {
-    "hypcluster_trainer": (WarmStartConfig,),
+    "hypcluster_trainer": (config.WarmStartConfig,),
     "generative_trainer": (GeneratorOptions,),
 }
 

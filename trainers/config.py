@@ -14,15 +14,8 @@ from datasets.options import DataOptions, GeneratorOptions
 from motley_tff import algorithms, commandline
 from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import defaults
-from motley_tff.experiment.config import (
-    DEVICES_A_ROUND,
-    BackendConfig,
-    EvaluationConfig,
-    LoopConfig,
-    RunConfig,
-    WarmStartConfig,
-)
+from motley_tff.experiment import config as configs, defaults
+from motley_tff.experiment.config import RunConfig
 from motley_tff.files import model_files
 from trainers import algorithm_flags, optimizer_flags, option_flags
 from trainers.algorithm_flags import ExperimentOptions
@@ -32,14 +25,8 @@ FLAGS = flags.FLAGS
 _NOT_PART_OF_AN_EXPERIMENT = frozenset(
     {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard", "tff_workers"}
 )
-# Flags of all trainers that would change nothing: generators have models of their own, and their
-# nets are not personalized.
+# Generators have models of their own, and their nets are not personalized.
 _NOT_OF_GENERATORS = ("model", "model_sizes", "evaluate_ood", "personalization_fraction")
-_WARM_START_RATES = (
-    "warmstart_client_learning_rate",
-    "warmstart_server_learning_rate",
-    "warmstart_server_adam_epsilon",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +34,8 @@ class Config:
     """What a trainer's command line asks for.
 
     `run` has None where a default depends on another value, which `experiment.defaults` fills in.
-    `deciding_flags`, which `run.json` gets, are those that decide the numbers. `selects_round` says
-    whether the closing table is that of the round best on validation clients, or of the last;
-    `generator` what makes pictures, of the trainer that trains such; `raisable` what may
-    be raised where a run goes on, see `RunDirectory`.
+    `deciding_flags` decide the numbers; `default_flags` and `raisable` are as `RunDirectory` has
+    them. `selects_round` says whether the closing table is of the best round, or of the last.
     """
 
     data: DataOptions
@@ -104,12 +89,12 @@ def default_flags(trainer: str) -> dict[str, Any]:
 
 def _stands_for() -> dict[str, Any]:
     """Returns what flags at None stand for that once had a default of their own."""
-    tuning, includes_baseline = EvaluationConfig().choice()
+    tuning, includes_baseline = configs.EvaluationConfig().choice()
     return {
         "finetune_tuning": tuning,
         "knn_tuning": tuning,
         "include_baseline_candidate": includes_baseline,
-        "clients_per_train_round": DEVICES_A_ROUND,
+        "clients_per_train_round": configs.DEVICES_A_ROUND,
     }
 
 
@@ -130,7 +115,7 @@ def _selects_round(experiment: ExperimentOptions, setting: str) -> bool:
     if selects and setting == "cross_device":
         field = "reported_round" if every is None else "finetune_every"
         expected = f"the same clients in all evaluations, which silos are: {_silos()}"
-        rounds = options.name_of(LoopConfig, "rounds_per_evaluation")
+        rounds = options.name_of(configs.LoopConfig, "rounds_per_evaluation")
         name, value = options.name_of(experiment, field), getattr(experiment, field)
         raise UserError(name, value, expected, f"give {rounds}")
     return selects
@@ -154,31 +139,21 @@ def _silos() -> str:
 
 def deciding_flags(trainer: str) -> dict[str, Any]:
     """Returns the flags that decide an experiment's numbers."""
-    by_module = FLAGS.flags_by_module_dict()
-    foreign = {f.name for m, fs in by_module.items() if _is_foreign(m) for f in fs}
     chosen = [FLAGS[name].value for name in ("algorithm", "personalization") if name in FLAGS]
-    foreign |= algorithm_flags.of_unused_packages(trainer, chosen)
-    decides = {
-        name: FLAGS[name].value
-        for name in sorted({FLAGS[n].name for n in FLAGS} - foreign - _NOT_PART_OF_AN_EXPERIMENT)
-        if optimizer_flags.first_name(name) == name  # One setting, one name.
-    }
+    names = algorithm_flags.make(trainer).keys() - _NOT_PART_OF_AN_EXPERIMENT
+    names -= algorithm_flags.of_unused_packages(trainer, chosen)
     # Other workers, or none and --backend=tff, may go on with what some began.
-    return {**decides, "backend": "tff"} if FLAGS.tff_workers else decides
-
-
-def _is_foreign(module: str) -> bool:
-    return module.partition(".")[0] in ("absl", "tensorflow", "tensorflow_federated", "launch")
+    workers = {"backend": "tff"} if FLAGS.tff_workers else {}
+    return {name: FLAGS[name].value for name in sorted(names)} | workers
 
 
 def _run(trainer: str, experiment: ExperimentOptions) -> RunConfig:
     """Returns the configuration of a trainer's run, as far as it was given."""
-    _forget_rates_of_presets()
     evaluation = option_flags.read(
-        EvaluationConfig, trainer,
+        configs.EvaluationConfig, trainer,
         ood_examples=experiment.ood_examples if experiment.evaluate_ood else 0,
     )  # fmt: skip
-    loop = option_flags.read(LoopConfig, trainer, evaluation=evaluation)
+    loop = option_flags.read(configs.LoopConfig, trainer, evaluation=evaluation)
     if experiment.finetune_every is not None:
         loop = dataclasses.replace(loop, rounds_per_evaluation=experiment.finetune_every)
     choice = "generator" if trainer == "generative_trainer" else "algorithm"
@@ -187,12 +162,14 @@ def _run(trainer: str, experiment: ExperimentOptions) -> RunConfig:
         "algorithm": _chosen(trainer, choice, algorithm_flags.kinds_of(trainer)),
         "personalization": _chosen(trainer, "personalization", on_top) if on_top else None,
         "loop": loop,
-        "backend": option_flags.read(BackendConfig),
+        "backend": option_flags.read(configs.BackendConfig),
         "initial_models": (path,) if (path := experiment.path_to_initial_model_weights) else (),
     }
     if trainer == "hypcluster_trainer":
-        parts["warm_start"] = option_flags.read(WarmStartConfig)
-        parts["initial_models"] = _cluster_models(experiment, parts["warm_start"])
+        _forget_rates_of_presets()
+        parts["warm_start"] = option_flags.read(configs.WarmStartConfig)
+        if paths := experiment.path_to_initial_model_weights_list:
+            parts["initial_models"] = tuple(model_files.model_paths(paths))
     return options.checked(option_flags.read(RunConfig, **parts))
 
 
@@ -218,23 +195,9 @@ def _generator() -> GeneratorOptions:
 def _forget_rates_of_presets() -> None:
     """Takes back a preset's rates of a warm start that is switched off behind it."""
     given = {flag.name for flag in commandline.given() if flag.flagfile is None}
-    for name in _WARM_START_RATES:
-        is_off = name in FLAGS and not FLAGS.num_warmstart_fedavg_rounds
-        if is_off and FLAGS.warmstart_fraction is None and name not in given:
-            FLAGS[name].unparse()
-
-
-def _cluster_models(experiment: ExperimentOptions, warm_start: WarmStartConfig) -> tuple[str, ...]:
-    """Returns the paths of the k models to start from, none for new ones."""
-    given, k = experiment.path_to_initial_model_weights_list, FLAGS.num_clusters
-    if given is None:
-        return ()
-    name = options.name_of(experiment, "path_to_initial_model_weights_list")
-    paths, clusters = model_files.model_paths(given), errors.name("num_clusters")
-    if len(paths) != k:
-        expected = f"{clusters}={k} models, found {len(paths)}"
-        raise UserError(name, given, expected)
-    if warm_start.initialization == "updates":
-        start = options.name_of(warm_start, "initialization")
-        raise UserError(start, "updates", f"no {name}, as it makes all models from one")
-    return tuple(paths)
+    if FLAGS.num_warmstart_fedavg_rounds or FLAGS.warmstart_fraction is not None:
+        return
+    for option in options.options(configs.WarmStartConfig):
+        is_rate = option.default is None and option.field != "fraction"
+        if is_rate and option.name.flag not in given:
+            FLAGS[option.name.flag].unparse()

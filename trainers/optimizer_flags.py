@@ -10,6 +10,7 @@ from absl import flags
 
 from motley_tff import commandline
 from motley_tff.algorithms.optimizers import PARAMETERS
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -83,20 +84,16 @@ def check_given(given: Sequence[commandline.Given]) -> None:
     names: dict[tuple[str, str | None], str] = {}
     for flag, _, flagfile in given:
         parameter = parameter_behind(flag)
-        if parameter is None or parameter.choice not in FLAGS:
+        if parameter is None or (choice := parameter.choice) not in FLAGS:
             continue
-        name = first_name(flag)
-        first = names.setdefault((name, flagfile), flag)
+        first = names.setdefault((first_name(flag), flagfile), flag)
         if first != flag:  # Behind a flagfile, either name overrides what it has.
-            raise UserError(f"--{first} and --{flag} are two names of one flag; give one")
-        choice = parameter.choice
+            raise UserError(errors.name(first), None, f"no --{flag} beside it, its other name")
         if FLAGS[choice].value == parameter.optimizer:
             continue
         chosen = [g.value for g in given if (g.name, g.flagfile) == (choice, flagfile)]
         if flagfile is None or chosen[-1:] != [parameter.optimizer]:
-            where = f"{flagfile}: " if flagfile else ""
-            raise UserError(
-                f"{where}--{flag} is a flag of {parameter.optimizer}, but --{choice} is "
-                f"{FLAGS[choice].value}; leave it out, or give --{choice}={parameter.optimizer}"
-            )
-        FLAGS[name].unparse()
+            expected = f"--{choice}={parameter.optimizer}, not {FLAGS[choice].value}"
+            where = f"{flagfile or ''} --{flag}".strip()
+            raise UserError(where, None, expected, "leave one of them out")
+        FLAGS[first_name(flag)].unparse()

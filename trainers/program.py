@@ -59,7 +59,10 @@ def train(trainer: str) -> None:
                 f"{trainer}: {data.dataset_name}, {source}; results go to {directory.path}"
             )
             interface.run_config(create_task, wanted.run, directory, reporter, progress.warn)
-        _draw(directory)
+        if directory.table("relations").exists():
+            from motley_tff.report import relations  # Matplotlib takes 0.5 s.
+
+            relations.update(directory.figures / "relations.png", directory.table("relations"))
         closing_table.show(directory, wanted)
 
 
@@ -95,15 +98,3 @@ def _check_data_file(wanted: config.Config, directory: run_directory.RunDirector
         digests = {os.path.basename(path): run_directory.digest(path) for path in files}
         # A folder of pictures is not read again for what is shown.
         directory.check_same("data_files", {**known, **digests}, "data files")
-
-
-def _draw(directory: run_directory.RunDirectory) -> None:
-    """Draws what the run exported, if the pictures are not there, or older."""
-    table, picture = directory.table("relations"), directory.figures / "relations.png"
-    if table.exists() and not (
-        picture.exists() and picture.stat().st_mtime >= table.stat().st_mtime
-    ):
-        from motley_tff.report import relations  # Matplotlib takes 0.5 s.
-
-        picture.parent.mkdir(exist_ok=True)
-        relations.save(picture, table)

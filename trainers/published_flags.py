@@ -58,16 +58,10 @@ SILO = {
 }
 # (pattern, what to do) of the device trainers' optimizers.
 _DEVICE = (
-    (
-        r"(?:client|server|finetune)_(?P<what>lars|shampoo)_\w+",
-        "there is no optimizer {what} here; --help lists those there are",
-    ),
-    (
-        r"(?:client|server|finetune)_"
-        r"(?P<what>(?:adam_amsgrad|yogi_(?:activation|l[12]_regularization_strength)))",
-        "TFF's optimizers have no {what}; leave it out",
-    ),
-)
+    (r"\w+_(?P<name>lars|shampoo)_\w+", "there is no {name} here; --help lists the optimizers"),
+    (r"\w+_(?P<name>adam_amsgrad|yogi_activation|yogi_l[12]_regularization_strength)",
+     "TFF's optimizers have no {name}; leave it out"),
+)  # fmt: skip
 
 
 def advice(flag: str) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer, OptimizerConfig, attacks
 from motley_tff.algorithms.card import Training, name_of
 from motley_tff.backends.tff import targets
-from motley_tff.core import algorithm as algorithm_lib, candidates, options, private_mean
+from motley_tff.core import algorithm as algorithm_lib, candidates, errors, options, private_mean
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import ABOVE_0, MAX_RATE, option
 from motley_tff.core.task import Task
@@ -301,9 +301,23 @@ class RunConfig:
         if self.personalization is not None:
             self.personalization.check(self.training)
         self.backend.check()
+        self._check_models()
         self.algorithm.check_beside(self.backend.aggregator, self.attack is not None)
         if self.loop.clients_per_train_round:
             self.backend.added_noise(self.loop.clients_per_train_round)
+
+    def _check_models(self) -> None:
+        """Raises a UserError if the models to start from are not as many as the algorithm has."""
+        expected, number = self.algorithm.num_models, len(self.initial_models)
+        name = errors.name("initial_models", "path_to_initial_model_weights_list")
+        if expected is None or not number:
+            return
+        if number != expected:
+            clusters = f"{errors.name('num_clusters')}={expected} models"
+            raise UserError(name, self.initial_models, f"{clusters}, found {number}")
+        if self.warm_start.initialization == "updates":
+            start = options.name_of(self.warm_start, "initialization")
+            raise UserError(start, "updates", f"no {name}, as it makes all models from one")
 
     def settings(self) -> dict[str, Any]:
         """Returns its values as `run.json` has them, `{dotted name: value}`."""

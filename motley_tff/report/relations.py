@@ -27,6 +27,13 @@ def read(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
     return ids, matrix
 
 
+def update(path: pathlib.Path, table: pathlib.Path) -> None:
+    """Draws a `relations.csv` if the picture is not there, or older."""
+    if not path.exists() or path.stat().st_mtime < table.stat().st_mtime:
+        path.parent.mkdir(exist_ok=True)
+        save(path, table)
+
+
 def save(path: pathlib.Path, table: pathlib.Path) -> None:
     """Draws a `relations.csv`; the suffix of `path` says which kind of picture.
 

@@ -130,7 +130,7 @@ def test_collapse_is_said_and_remedies_help(tmp_path):
         (["--num_warmstart_fedavg_rounds=3", "--warmstart_client_learning_rate=0"],
          "--warmstart_client_learning_rate=0"),
         (["--num_warmstart_fedavg_rounds=3", "--warmstart_server_adam_epsilon=0.1"],
-         "--server_optimizer is sgd"),
+         "--server_optimizer=adam"),
     ],
 )  # fmt: skip
 def test_bad_flags_are_one_line(tmp_path, flags, words):
