@@ -89,8 +89,7 @@ def test_optimizers_that_there_are_not():
     for message in values:
         assert "expected one of sgd, momentum, fedavgm, adam, yogi, adagrad, rmsprop" in message
     assert flag == (
-        "unknown flag --server_lars_momentum; there is no optimizer lars here; --help lists those "
-        "there are"
+        "unknown flag --server_lars_momentum; there is no lars here; --help lists the optimizers"
     )
     assert amsgrad.endswith("TFF's optimizers have no adam_amsgrad; leave it out")
 
