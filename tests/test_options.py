@@ -9,6 +9,7 @@ import pytest
 
 import motley_tff
 from datasets.options import DataOptions, GeneratorOptions
+from launch import flag_table
 from motley_tff import algorithms, generative
 from motley_tff.core import options
 from motley_tff.experiment import config
@@ -124,3 +125,7 @@ def test_trainers_declare_no_flag_by_hand():
 
 def test_no_dataclass_has_bounds_beside_its_options():
     assert [name for name, tree in _trees() if "BOUNDS" in ast.dump(tree)] == []
+
+
+def test_the_table_of_flags_is_current():
+    assert flag_table.PATH.read_text() == flag_table.text(), "python -m launch.flag_table"
