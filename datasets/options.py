@@ -205,9 +205,11 @@ class DataOptions:
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """The options that decide which examples a run has: those of two runs are compared."""
-        values = dataclasses.asdict(self)
-        return {name: v for name, v in values.items() if name not in _OF_NO_EXAMPLES}
+        """The options that decide which examples a run has, as JSON has them: those of two runs are
+        compared.
+        """
+        values = {n: v for n, v in vars(self).items() if n not in _OF_NO_EXAMPLES}
+        return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}
 
     @property
     def missing_labels(self) -> frozenset[str]:

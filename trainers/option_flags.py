@@ -122,7 +122,8 @@ def value_of(kind: type[T], values: Mapping[str, Any], trainer: str = "", **more
         parts = field.metadata["expand"](field) if "expand" in field.metadata else []
         if field.name not in more and any(part.name.flag in values for part in parts):
             prefix = parts[0].name.flag.removesuffix("_optimizer")
-            fields[field.name] = _optimizer(prefix, values, field.default)
+            own = {part.name.flag: values.get(part.name.flag) for part in parts}
+            fields[field.name] = _optimizer(prefix, own, field.default)
     return kind(**fields, **more)
 
 
