@@ -227,10 +227,12 @@ class DataOptions:
         shares = SiloShares(self.val_split, self.test_split)
         if min(shares) > 0 and sum(shares) < 1:
             return shares
-        name, value = options.name_of(self, "test_split"), self.test_split
-        other = f"{options.name_of(self, 'val_split')}={self.val_split:g}"
-        expected = f"shares above 0 that with {other} leave something to train on"
-        raise UserError(name, value, expected, "give two such as 0.15 and 0.15")
+        other, field = (
+            ("test_split", "val_split") if shares.valid <= 0 else ("val_split", "test_split")
+        )
+        beside = f"{options.name_of(self, other)}={getattr(self, other):g}"
+        expected = f"a share above 0 that with {beside} leaves something to train on"
+        raise UserError(options.name_of(self, field), getattr(self, field), expected)
 
 
 # Filters of the widest resolution, of a generator whose width is not set.

@@ -83,10 +83,9 @@ class FedAvg:
         attack.
         """
         if self.card.wants_mean and aggregator != "mean":
-            expected = (
-                f"mean: {self.card.title} needs updates as they are, as {self.card.wants_mean}"
-            )
-            raise UserError(errors.name("aggregator"), aggregator, expected, self.card.wants_mean)
+            expected = f"mean, as {self.card.title} needs updates as they are: "
+            expected += self.card.wants_mean
+            raise UserError(errors.name("aggregator"), aggregator, expected)
 
     def unfit(self, expected: str, advice: str = "choose another algorithm") -> UserError:
         """Returns an error that says what the algorithm needs of a task."""
