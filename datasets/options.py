@@ -227,12 +227,12 @@ class DataOptions:
         shares = SiloShares(self.val_split, self.test_split)
         if min(shares) > 0 and sum(shares) < 1:
             return shares
-        other, field = (
-            ("test_split", "val_split") if shares.valid <= 0 else ("val_split", "test_split")
-        )
-        beside = f"{options.name_of(self, other)}={getattr(self, other):g}"
+        fields = {"val_split": self.val_split, "test_split": self.test_split}
+        # The one that is nothing, else the larger one.
+        wrong, other = sorted(fields, key=lambda field: (fields[field] > 0, -fields[field]))
+        beside = f"{options.name_of(self, other)}={fields[other]:g}"
         expected = f"a share above 0 that with {beside} leaves something to train on"
-        raise UserError(options.name_of(self, field), getattr(self, field), expected)
+        raise UserError(options.name_of(self, wrong), fields[wrong], expected)
 
 
 # Filters of the widest resolution, of a generator whose width is not set.

@@ -67,10 +67,10 @@ def test_regularizers_are_finite_and_not_negative(option, value):
 @pytest.mark.parametrize(
     ("shares", "place"),
     [
-        ({"val_split": 0.0}, "test_split"),
+        ({"val_split": 0.0}, "val_split"),
         ({"test_split": -0.1}, "test_split"),
-        ({"val_split": 0.5, "test_split": 0.5}, "test_split"),
-        ({"val_split": 0.9}, "test_split"),
+        ({"val_split": 0.4, "test_split": 0.6}, "test_split"),
+        ({"val_split": 0.9}, "val_split"),
         ({"val_split": 1.5, "test_split": 0.1}, "val_split"),
     ],
 )
