@@ -66,8 +66,7 @@ def read(trainer: str) -> Config:
     if generator is not None:  # Its betas depend on which it is.
         client = whole.algorithm.client_optimizer
         stands_for |= {f"client_{client.name}_{n}": v for n, v in client.parameters.items()}
-    # The trainer's setting, if none was given.
-    decides = {**deciding_flags(trainer), "setting": data.setting}
+    decides = {**deciding_flags(trainer), "setting": data.setting}  # Perhaps the trainer's.
     return Config(
         data=data,
         run=run,
