@@ -208,9 +208,9 @@ def with_default(kind: Any, field: str, default: Any) -> Any:
     return dataclasses.field(default=default, metadata=kind.__dataclass_fields__[field].metadata)
 
 
-def seed() -> Any:
-    """Returns the field of the seed that a run and its data have in common."""
-    return option(0, "Seed of every random choice", upper=MAX_SEED, argument="seed")
+def seed(argument: str = "") -> Any:
+    """Returns the field of the seed that a run and its data have in common; see `option`."""
+    return option(0, "Seed of every random choice", upper=MAX_SEED, argument=argument)
 
 
 def memory_limit() -> Any:

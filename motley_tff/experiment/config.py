@@ -108,7 +108,7 @@ class LoopConfig:
     final_evaluation_clients: int = option(
         0, "How many clients of each split the last evaluation samples; 0 for all. Silos: all"
     )
-    base_random_seed: int = options.seed()
+    base_random_seed: int = options.seed("seed")
     num_generated: int = option(
         2000, "Pictures that are made and kept", upper=1_000_000, trainers=("generative_trainer",)
     )
