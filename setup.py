@@ -90,7 +90,7 @@ setuptools.setup(
     ),
     package_data={
         "launch": ["flagfiles/*", "grids/*", "experiments/*/*", "slurm/*"],
-        "motley_tff": ["report/*.js"],
+        "motley_tff": ["report/*.css", "report/*.js", "report/*.mplstyle", "report/*.yaml"],
     },
     entry_points={"console_scripts": COMMANDS, "motley_tff.datasets": tasks()},
 )
