@@ -90,7 +90,9 @@ setuptools.setup(
     ),
     package_data={
         "launch": ["flagfiles/*", "grids/*", "experiments/*/*", "slurm/*"],
-        "motley_tff": ["report/*.js", "tables/*.csv"],
+        "motley_tff": [
+            "report/*.css", "report/*.js", "report/*.mplstyle", "report/*.yaml", "tables/*.csv",
+        ],  # fmt: skip
     },
     entry_points={"console_scripts": COMMANDS, "motley_tff.datasets": tasks()},
 )
