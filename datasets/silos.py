@@ -207,8 +207,8 @@ def _read_cells(path: Path, expected: Source) -> Arrays:
     width = np.shape(x[0])[-1] if np.ndim(x[0]) == 2 else None
     for i, (features, targets) in enumerate(zip(x, y, strict=True)):
         _check_silo(expected, i, features, targets, width)
-    features, targets = ([a.astype(np.float64) for a in cells] for cells in (x, y))
-    return Arrays(features, [column.ravel() for column in targets], {})
+    targets_of_silos = [column.astype(np.float64).ravel() for column in y]
+    return Arrays([array.astype(np.float64) for array in x], targets_of_silos, {})
 
 
 def _check_silo(
