@@ -89,6 +89,7 @@ setuptools.setup(
         ]
     ),
     package_data={
+        "datasets": ["*.yaml"],
         "launch": ["flagfiles/*", "grids/*", "experiments/*/*", "slurm/*"],
         "motley_tff": ["report/*.js"],
     },
