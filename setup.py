@@ -89,7 +89,7 @@ setuptools.setup(
         ]
     ),
     package_data={
-        "datasets": ["*.yaml"],
+        "datasets": ["*.png", "*.yaml"],
         "launch": ["flagfiles/*", "grids/*", "experiments/*/*", "slurm/*"],
         "motley_tff": ["report/*.js"],
     },

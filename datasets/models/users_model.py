@@ -22,7 +22,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -86,7 +86,8 @@ def _working_directory_first() -> Iterator[None]:
 
 def build(model: str, facts: ModelFacts, example_input: Any) -> functional_model.FunctionalModel:
     """Returns the model as pure functions, after trying it; UserError names the rule it breaks."""
-    source = _Source(model, find(model), _function(model), facts, np.asarray(example_input))
+    source = _Source(model, find(model), facts, np.asarray(example_input))
+    _ = source.function  # Variables of its module are none of a model's.
     tf.keras.backend.reset_uids()  # Layers' names do not depend on what was made before.
     trial = UsersModel(source)
     with source.user_code(f"the model's call on inputs {_dims(source.example.shape[1:])}"):
@@ -102,38 +103,12 @@ def _error(model: str, expected: str, advice: str = "") -> UserError:
     return UserError(errors.name("model"), model, expected, advice)
 
 
-def _function(model: str) -> Callable[..., Any]:
-    path = find(model)
-    name, _, attribute = model.partition(":")
-    with _working_directory_first(), _named_errors(model, f"importing {path}", path):
-        module = importlib.import_module(name)
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        advice = f"write def {attribute}(facts), which returns a Keras model"
-        raise _error(model, f"a function {attribute} in {path}", advice)
-    return function
-
-
-@contextlib.contextmanager
-def _named_errors(model: str, what: str, path: pathlib.Path) -> Iterator[None]:
-    """Makes errors of a user's code one line, with their place in the user's file."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # Whatever it raises.
-        words = plugins.described(error, str(path)).partition("Call arguments received")[0]
-        words = words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
-        advice = f"mend {path.name}: {what} failed: {words.strip()}"
-        raise _error(model, "code that runs", advice) from error
-
-
-class _Source(NamedTuple):
-    """A user's function, and one example [1, ...] of the type that its models are for."""
+@dataclasses.dataclass
+class _Source:
+    """A user's function in a file, and one example [1, ...] of the type that its models are for."""
 
     model: str
     path: pathlib.Path
-    function: Callable[..., Any]
     facts: ModelFacts
     example: np.ndarray
 
@@ -141,9 +116,30 @@ class _Source(NamedTuple):
         """Returns an error that names the model."""
         return _error(self.model, expected, advice)
 
-    def user_code(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """Names the model in errors of its code."""
-        return _named_errors(self.model, what, self.path)
+    @contextlib.contextmanager
+    def user_code(self, doing: str) -> Iterator[None]:
+        """Makes errors of the user's code one line, with their place in the user's file."""
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:  # Whatever it raises.
+            words = plugins.described(error, str(self.path)).partition("Call arguments received")[0]
+            words = words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
+            advice = f"mend {self.path.name}: {doing} failed: {words.strip()}"
+            raise self.fail("code that runs", advice) from error
+
+    @functools.cached_property
+    def function(self) -> Callable[[ModelFacts], Any]:
+        """The user's function; UserError if its module has none."""
+        name, _, attribute = self.model.partition(":")
+        with _working_directory_first(), self.user_code(f"importing {self.path}"):
+            module = importlib.import_module(name)
+        function = getattr(module, attribute, None)
+        if not callable(function):
+            advice = f"write def {attribute}(facts), which returns a Keras model"
+            raise self.fail(f"a function {attribute} in {self.path}", advice)
+        return function
 
     @property
     def inputs(self) -> np.ndarray:
