@@ -89,6 +89,7 @@ setuptools.setup(
         ]
     ),
     package_data={
+        "datasets": ["*.png", "*.yaml"],
         "launch": ["flagfiles/*", "grids/*", "experiments/*/*", "slurm/*"],
         "motley_tff": [
             "report/*.css", "report/*.js", "report/*.mplstyle", "report/*.yaml", "tables/*.csv",
