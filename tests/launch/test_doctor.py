@@ -79,7 +79,7 @@ def test_devices_cohort_is_that_of_trainers(number, cohort):
         ([], 1, "TensorFlow was imported"),
         (["--data_dri=/x"], 2, "doctor: unknown flag --data_dri; did you mean --data_dir?\n"),
         (["--dataset_name=school", "--use_synthetic_data", "--gld23k"], 2,
-         "doctor: --gld23k: expected --dataset_name=landmark, found school; leave --gld23k out\n"),
+         "doctor: --gld23k=True: expected --dataset_name=landmark, not school; leave it out\n"),
     ],
 )  # fmt: skip
 def test_wrong_flags_do_not_wait_for_tensorflow(tmp_path, flags, status, said):
