@@ -92,8 +92,12 @@ setuptools.setup(
         "datasets": ["*.png", "*.yaml"],
         "launch": ["flagfiles/*", "grids/*", "experiments/*/*", "slurm/*"],
         "motley_tff": [
-            "report/*.css", "report/*.js", "report/*.mplstyle", "report/*.yaml", "tables/*.csv",
-        ],  # fmt: skip
+            "report/*.css",
+            "report/*.js",
+            "report/*.mplstyle",
+            "report/*.yaml",
+            "tables/*.csv",
+        ],
     },
     entry_points={"console_scripts": COMMANDS, "motley_tff.datasets": tasks()},
 )

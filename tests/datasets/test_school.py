@@ -116,6 +116,7 @@ def test_schools_of_a_planted_group_have_closer_coefficients():
 X = [np.ones((10, 28)) for _ in range(4)]
 Y = [np.arange(10.0).reshape(-1, 1) for _ in range(4)]
 BAD_FILES = {
+    "no school": ({"X": cells([]), "Y": cells([])}, "", "cell [1, 0]", "cell arrays X and Y"),
     "no Y": ({"Y": None}, "", {"X": "cell [1, 4]"}, "cell arrays X and Y"),
     "column of cells": ({"X": cells(X, (4, 1)), "Y": cells(Y, (4, 1))}, "", "[4, 1]", "[1, "),
     "other counts": ({"Y": cells(Y[:3])}, "", "'Y': 'cell [1, 3]'", "as many"),

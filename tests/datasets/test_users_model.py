@@ -100,6 +100,14 @@ def test_weights_go_by_the_order_of_calls_not_of_attributes(write):
     assert model.is_last_layer == (False, False, True, True) and not model.vectorizes
 
 
+def test_the_last_layer_is_the_innermost_with_weights(write):
+    inner = "tf.keras.Sequential([L.Dense(5), L.Dense(facts.num_outputs)])"
+    assert _build(write(_sequential(inner))).is_last_layer == (False, False, True, True)
+    model = _build(write(_sequential("L.Dense(6)", "L.Dense(facts.num_outputs)", "L.ReLU()")))
+    w, x = model.initial_weights(0), np.ones((2, 4), np.float32)
+    np.testing.assert_allclose(model.embed(w, x), x @ w[0] + w[1], atol=1e-6)
+
+
 def test_a_class_may_say_its_last_layer_its_representation_and_draw_with_the_key(write):
     call = (
         "from motley_tff.core import tensor_random\n"
