@@ -26,6 +26,7 @@ SIDE = 32
 COLUMNS = ("vendor", "file", "subject", "scan", "suvr")
 # Slices have 128 to 400 pixels a side; what is far larger is no slice, and would fill the memory.
 MAX_SIDE = 4096
+_LARGEST = float(np.finfo(np.float32).max)
 _FIELDS = ("images", "suvr", "subject", "scan")
 
 
@@ -111,8 +112,8 @@ def _scans(arrays: Mapping[str, np.ndarray], index: int, vendor: str) -> Scans:
                 words = "floats" if kind == "f" else "text"
                 expected = f"{words} [{len(images)}] as there are images"
                 raise files.other_array(name, array, expected)
-    if (is_wrong := ~(np.isfinite(suvr) & (suvr > 0))).any():
-        raise UserError(f"{place} suvr", suvr[is_wrong][0], "numbers above 0")
+    if (is_wrong := ~((suvr > 0) & (suvr <= _LARGEST))).any():
+        raise UserError(f"{place} suvr", suvr[is_wrong][0], "numbers above 0, of float32")
     if images.dtype != np.uint8 and (is_wrong := ~(np.isfinite(images) & (images >= 0))).any():
         raise UserError(f"{place} images", images[is_wrong][0], "numbers of at least 0")
     return Scans(images, suvr, subjects, scans)
@@ -180,12 +181,12 @@ def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[s
 
 
 def positive_number(text: str) -> float | None:
-    """Returns a finite number above 0, or None if the text is none."""
+    """Returns a number above 0 that float32 has, or None if the text is none."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if np.isfinite(value) and value > 0 else None
+    return value if 0 < value <= _LARGEST else None
 
 
 def _png(folder: Path, file: str) -> np.ndarray:

@@ -236,6 +236,7 @@ BAD_ARRAYS = {
     ),
     "fewer labels": ({"suvr_0": np.ones(9)}, "' suvr", "[9]", "floats [10]"),
     "labels not finite": ({"suvr_0": np.full(10, np.nan)}, "' suvr", "nan", "above 0"),
+    "labels beyond float32": ({"suvr_0": np.full(10, 1e300)}, "' suvr", 1e300, "float32"),
     "negative labels": ({"suvr_0": -np.ones(10)}, "' suvr", -1.0, "above 0"),
     "subjects as numbers": ({"subject_0": np.arange(10)}, "' subject", "int64", "text"),
     "pixels not finite": (
@@ -319,6 +320,7 @@ def test_png_folder(tmp_path):
         ("CPS,deep.png,S,I,1.0", " deep.png", "RGB pixels of more than 8 bits", ""),
         ("CPS,../outside.png,S,I,1.0", "", "'../outside.png'", "folder"),
         ("CPS,SIEMENS/x.png,S,I,high", " suvr", "'high'", "above 0"),
+        ("CPS,SIEMENS/x.png,S,I,1e300", " suvr", "'1e300'", "above 0"),
         ("CPS,SIEMENS/x.png,,I,1.0", "", "empty cell for subject", ""),
     ],
 )
